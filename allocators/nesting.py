@@ -228,6 +228,7 @@ class SubView:
     def __init__(self, view: View, delta: Delta) -> None:
         self._view = view
         self.now_s, self.delta, self.from_zero = view.now_s, delta, view.from_zero
+        self.clock_s = view.clock_s
         self.waiting, self.running, self.active, self.grants = (
             view.waiting,
             view.running,
@@ -278,6 +279,11 @@ class SubView:
     def capacity(self) -> Ints:
         """GPUs per node in service."""
         return self._own(self._view.capacity)
+
+    @property
+    def installed(self) -> Ints:
+        """GPUs per node in service or down for repair."""
+        return self._own(self._view.installed)
 
     def _own(self, values: NDArray[Any]) -> NDArray[Any]:
         return values if self._elsewhere is None else np.where(self._elsewhere, 0, values)

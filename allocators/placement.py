@@ -12,6 +12,8 @@ Spot = tuple[int, int]
 """(node, replicas on it)"""
 
 PLACEMENTS: Final = ("pack", "fewest", "consolidate", "first_fit", "spread", "anywhere")
+WAITING: Final = frozenset({"consolidate", "first_fit"})
+"""Of these, with which a gang may wait although there are enough free GPUs."""
 TYPES: Final = ("fastest", "slowest_that_fits", "cheapest")
 RUN_TIME: Final = frozenset({"remaining_work", "rates"})
 """What `Placer.run_time_s` reads, see `sim.contract.Needs`."""
@@ -114,7 +116,7 @@ class Placer:
         self._how, self._types, self._mix = how, types, mix
         self._find = _BY_MASK[how]
         self._one_if_it_can = how in {"fewest", "consolidate"}
-        self._may_wait = how in {"consolidate", "first_fit"}
+        self._may_wait = how in WAITING
         self._ways: dict[int, Ways] = {}
         self._on_one: dict[tuple[int, int], Grant] = {}
         self._ever: dict[tuple[int, int, int], int] = {}

@@ -10,14 +10,18 @@ from allocators.elastic.mip import MipElastic
 from allocators.gavel.policy import Gavel
 from allocators.hadar.hadare import HadarE
 from allocators.hadar.policy import Hadar
+from allocators.kai.policy import Kai
+from allocators.kueue.policy import Kueue
 from allocators.nesting import Composite
 from allocators.parameter_server.aiturbo import AITurbo
 from allocators.parameter_server.dlrover import DLRover
 from allocators.parameter_server.optimus import Optimus
 from allocators.queue.asrpt import Asrpt
+from allocators.queue.conservative import Conservative
 from allocators.queue.easy import Easy
 from allocators.queue.fifo import Fifo
 from allocators.queue.las import Las
+from allocators.queue.quota import Quotas, hard_quotas
 from allocators.queue.recorded import Recorded
 from allocators.queue.rounds import Rounds
 from allocators.queue.sjf import Sjf
@@ -31,7 +35,10 @@ REGISTRY: Final[dict[str, type[Allocator]]] = {
     "recorded": Recorded,
     "sjf": Sjf,
     "easy": Easy,
+    "conservative": Conservative,
     "slurm": Slurm,
+    "kai": Kai,
+    "kueue": Kueue,
     "srtf": Srtf,
     "las": Las,
     "mip_elastic": MipElastic,
@@ -47,6 +54,7 @@ REGISTRY: Final[dict[str, type[Allocator]]] = {
     "partition": Partition,
     "switch": Switch,
     "rounds": Rounds,
+    "quota": Quotas,
 }
 """Name -> allocator, a dataclass of parameters. The only list of allocators there is: forms,
 command line, sweeps and tests are derived from it.
@@ -77,4 +85,4 @@ def make(spec: Spec) -> Allocator:
     return made
 
 
-__all__ = ["REGISTRY", "make"]
+__all__ = ["REGISTRY", "hard_quotas", "make"]

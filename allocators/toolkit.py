@@ -9,12 +9,24 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from heapq import heapify, heappop, heappush, heapreplace
 from math import inf
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 
 from allocators.placement import Denials, Patience, Placer
-from sim.contract import Delta, Demand, Gang, Grant, Ints, JobId, Part, View, instant, param
+from sim.contract import (
+    Delta,
+    Demand,
+    Gang,
+    Grant,
+    Ints,
+    JobId,
+    Part,
+    QueueRule,
+    View,
+    instant,
+    param,
+)
 
 USUAL_ROUND_S: Final = 360.0
 
@@ -305,15 +317,20 @@ KeyOf = Callable[[View, JobId], Key]
 _NOBODY: Final[Mapping[JobId, Grant | None]] = MappingProxyType({})
 
 
-def backfill_param(default: str = "none") -> Any:
-    """Declare the parameter ``backfill``."""
+def backfill_param(default: str = "none", *, locked: bool = False) -> Any:
+    """Declare the parameter ``backfill``, for queues without preemption also with ``locked``."""
+    labels = {"none": "None", "first_fit": "First fit"}
+    more = ""
+    if locked:
+        labels["locked"] = "None, and the first job keeps its place"
+        more = " locked: as none, and no later arrival passes the job that was found without room."
     return param(
         default,
-        choices=("none", "first_fit"),
-        labels={"none": "None", "first_fit": "First fit"},
+        choices=tuple(labels),
+        labels=labels,
         help=(
             "none: the first job without room holds up all jobs behind it. first_fit: jobs behind"
-            " it start if they fit."
+            f" it start if they fit.{more}"
         ),
         was="head",
         were={"none": "block", "first_fit": "skip"},
@@ -326,14 +343,41 @@ def backlog(backfill: str, key: KeyOf, patience: Patience | None = None) -> Back
     Parameters
     ----------
     backfill : str
-        "none" or "first_fit".
+        "none", "locked" or "first_fit".
     key : callable
         (view, job) -> numbers; smaller goes first, ties go to the lower job id. Asked once, when
         the job begins to wait.
     patience : Patience
         How long jobs wait for the types that they prefer; None = they do not.
     """
-    return (Backlog if backfill == "none" else Lanes)(key, patience)
+    if backfill == "first_fit":
+        return Lanes(key, patience)
+    return Backlog(key, patience, locked=backfill == "locked")
+
+
+class Placing(Protocol):
+    """A policy with the parameters that say where gangs go."""
+
+    placement: str
+    types: str
+    mix: bool
+
+
+def queue_rule(key: tuple[str, ...], policy: Placing, backfill: str) -> QueueRule | None:
+    """Return the rule of a policy, unless a gang may mix types.
+
+    Parameters
+    ----------
+    key : tuple of str
+        See `sim.contract.QueueRule`.
+    policy : Placing
+        Says where gangs go.
+    backfill : str
+        See `sim.contract.QueueRule`.
+    """
+    if policy.mix:
+        return None
+    return QueueRule(key, policy.placement, policy.types, backfill)
 
 
 def newly_waiting(delta: Delta) -> tuple[JobId, ...]:
@@ -360,11 +404,13 @@ class Backlog:
 
     Jobs that come in order, as they do in order of submission, stand in a line; only the others
     need a heap. A job that waits for its preferred type holds up the others as one that has no
-    room.
+    room. Where it is locked, no later arrival goes before it.
     """
 
-    def __init__(self, key: KeyOf, patience: Patience | None = None) -> None:
-        self._key, self._patience = key, patience
+    def __init__(
+        self, key: KeyOf, patience: Patience | None = None, *, locked: bool = False
+    ) -> None:
+        self._key, self._patience, self._locked = key, patience, locked
         self._line: deque[Entry] = deque()
         self._heap: list[Entry] = []
         self._stuck = -1
@@ -397,6 +443,10 @@ class Backlog:
                 else place(view, view.demand(job))
             )
             if grant is None:
+                if self._locked and job != self._stuck:
+                    # Now before all that come later, whatever their keys.
+                    entry = line.popleft() if queued else heappop(heap)
+                    heappush(heap, (*[-inf] * (len(entry) - 1), job))
                 self._stuck = job
                 return started or _NOBODY
             started[job] = grant

@@ -12,17 +12,23 @@ from benchmarks import (
     dashboard,
     dp_sample,
     elastic,
+    fast,
     gavel,
+    growth,
     hadar,
     kernel,
+    kueue,
     metrics,
     reading,
     shares,
+    slider,
+    slurm,
     sweep,
 )
 
 GROUPS = {
     "kernel": kernel.main,
+    "fast": fast.main,
     "reading": reading.main,
     "metrics": metrics.main,
     "elastic": elastic.main,
@@ -30,11 +36,15 @@ GROUPS = {
     "shares": shares.main,
     "gavel": gavel.main,
     "hadar": hadar.main,
+    "growth": growth.main,
     "asrpt": asrpt.main,
     "aiturbo": aiturbo.main,
+    "kueue": kueue.main,
+    "slurm": slurm.main,
     "app": app.main,
     "dashboard": dashboard.main,
     "sweep": sweep.main,
+    "slider": slider.main,
 }
 
 

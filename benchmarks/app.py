@@ -18,7 +18,7 @@ from trainyard.study.study import Study
 from trainyard.traces.samples import load_sample
 
 POLICIES = ("fifo", "sjf", "easy", "srtf")
-MOST_S = 3.0
+MOST_S = 1.5
 
 
 def main(arguments: list[str]) -> list[str]:

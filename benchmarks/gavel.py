@@ -20,14 +20,17 @@ from sim.result import RunResult
 
 SMALL: Final = "16x1:v100,16x1:p100,16x1:k80"
 LARGE: Final = "36x1:v100,36x1:p100,36x1:k80"
-RUNS: Final[Mapping[str, float]] = {"max_min": 2.0, "makespan": 4.0, "finish_time_fairness": 6.0}
-"""Most CPU seconds for a whole run of 2,000 jobs of several GPUs, where U is what it was when they
-were set.
+RUNS: Final[Mapping[str, float]] = {
+    "max_min": 3.5,
+    "water_filling": 5.0,
+    "makespan": 4.0,
+    "finish_time_fairness": 6.0,
+}
+"""Most CPU seconds for a whole run of 2,000 jobs, where U is what it was when they were set. The
+published simulator took 7.1, 8.1, 44 and 71 s at 10.9 jobs of one GPU per hour.
 """
-ARRIVALS: Final = (0.0, 0.6)
-"""Jobs per hour, 0 = all at once: what "generated" means is left open, so each objective is held to
-its budget at both.
-"""
+ARRIVALS: Final = ((10.9, False), (0.0, True), (0.6, True))
+"""Jobs per hour, 0 = all at once, and whether some jobs have several GPUs."""
 MOST_ALLOX_S: Final = 15.0
 WINDOWS: Final[Mapping[tuple[str, bool], tuple[float, float]]] = {
     ("max_min", True): (17.07, 0.03),
@@ -104,11 +107,11 @@ def main(arguments: list[str]) -> list[str]:
 def _whole_runs() -> list[str]:
     over = []
     for objective, most_s in RUNS.items():
-        for per_h in ARRIVALS:
+        for per_h, several in ARRIVALS if objective != "water_filling" else ARRIVALS[:1]:
             allocator = _TimedGavel(objective=objective)
             before_s = unit_s()
             found = run(
-                GavelWorkload(jobs=2000, per_h=per_h, multi_gpu=True),
+                GavelWorkload(jobs=2000, per_h=per_h, multi_gpu=several),
                 Cluster.parse(SMALL),
                 Conditions(Profiled()),
                 allocator,
@@ -116,7 +119,7 @@ def _whole_runs() -> list[str]:
             unit = (before_s + unit_s()) / 2
             there_s = found.cpu_s / unit * BUDGETS_UNIT_S
             case = (
-                "whole run of 2,000 jobs of several GPUs on 48 GPUs,"
+                f"whole run of 2,000 jobs of {'several GPUs' if several else 'one GPU'} on 48 GPUs,"
                 f" {f'{per_h:g} per hour' if per_h else 'all at once'}, {objective}"
             )
             figures = _rounded(found) | {

@@ -22,7 +22,7 @@ from sim.generate import generate
 
 POLICIES = ("fifo", "easy", "sjf", "srtf", "las")
 MOST_GROWTH, MOST_KB = 1.3, 0.8
-BUDGET_U = {"fifo": 20, "easy": 45, "sjf": 45, "srtf": 90, "las": 90}
+BUDGET_U = {"fifo": 20, "easy": 34, "sjf": 26, "srtf": 75, "las": 65}
 
 
 def measure(policy: str, jobs: int, load: float, seed: int) -> dict[str, float | str]:

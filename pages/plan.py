@@ -1,5 +1,6 @@
-"""Plan: how many nodes meet a target, and what happens while something varies; each tab has an
-address of its own.
+"""Plan: how many nodes meet a target, what happens while a slider moves or something varies, which
+quotas teams need, and how far the simulation reproduces the record; each tab has an address of its
+own.
 """
 
 from __future__ import annotations
@@ -12,12 +13,15 @@ from trainyard.study.sweep import Sweep
 from ui import url_params
 from ui.layout import page
 from ui.planning import capacity as plan
-from ui.planning import from_here, sweep
+from ui.planning import from_here, past, quotas, sweep, what_if
 
 TABS: Final[url_params.Tabs] = {
     "capacity": ("Capacity", plan.draw),
+    what_if.NAME: ("What if", what_if.draw),
     "sweep": ("Sweep", sweep.draw),
+    quotas.NAME: ("Quotas", quotas.draw),
     from_here.NAME: ("Change from an instant", from_here.draw),
+    past.NAME: ("Check against the past", past.draw),
 }
 
 

@@ -14,7 +14,7 @@ from trainyard.traces.samples import SAMPLES
 from trainyard.traces.sources import Source, load_source, load_trace
 from ui import empty_states, figure, server, state, words
 from ui.choosing import scaling
-from ui.importing import beside, fitted_cluster, trace_part, upload
+from ui.importing import account, beside, doubts, fitted_cluster, trace_part, upload
 from ui.layout import page
 from views import inputs
 
@@ -45,14 +45,15 @@ def body() -> None:
     with title:
         st.title(words.plain(_headline(session, source, trace, facts)), anchor=False)
     taken = session.taken.get(session.study.base.trace.source)
-    upload.ask(source.account, taken)
+    account.ask(source.account, taken)
     fitted_cluster.draw(session, source)
+    doubts.draw(session, trace)
     with st.container(key="small_figures"):
         grid = st.grid(4, min_column_width=290, gap="small")
     for view in inputs.trace_views(facts):
         with grid.cell():
             figure.draw(view)
-    upload.account(source.account, taken)
+    account.draw(source.account, taken)
     beside.draw(session, trace)
     scaling.draw(session)
 

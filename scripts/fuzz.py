@@ -131,8 +131,7 @@ class Pages:
                 "answers": {"gpus_each": "4", "wait": "included", "job_start": "taken_up"},
             }
         fmt = rng.choice(list(FORMATS)) if rng.random() < 0.05 else ""
-        columns = intake.written(found) if found is not None else ()
-        taken = intake.take(data, "file", shelf, fmt=fmt, choices=choices, columns=columns)  # type: ignore[arg-type]
+        taken = intake.take(data, "file", shelf, fmt=fmt, choices=choices, found=found)  # type: ignore[arg-type]
         intake.rules(taken.account)
         intake.columns_read(taken.account)
         self._jobs(shelf.trace)
@@ -263,6 +262,7 @@ def main(arguments: Sequence[str]) -> int:
         help="another number makes other inputs; drawn if left out",
     )
     parser.add_argument("--inputs", type=int, default=20_000)
+    parser.add_argument("--kind", choices=tuple(SHARES), help="only files of one kind")
     parser.add_argument("--first", type=int, default=0, help="number of the first input")
     parser.add_argument(
         "--minutes",
@@ -284,6 +284,7 @@ def main(arguments: Sequence[str]) -> int:
             child = get_context("spawn").Process(
                 target=tried,
                 args=(args.seed, at, args.first + args.inputs, (ends_s, most_s - spent_s), mark),
+                kwargs={"only": args.kind or ""},
             )
             child.start()
             child.join()
@@ -303,7 +304,9 @@ def main(arguments: Sequence[str]) -> int:
     return 1 if found else 0
 
 
-def tried(seed: int, first: int, end: int, limits: tuple[float, float], mark: Path) -> None:
+def tried(
+    seed: int, first: int, end: int, limits: tuple[float, float], mark: Path, only: str = ""
+) -> None:
     """Try inputs in a process that one of them may end; `mark` says how far it came, and what it
     found.
     """
@@ -322,7 +325,7 @@ def tried(seed: int, first: int, end: int, limits: tuple[float, float], mark: Pa
             if time.monotonic() > limits[0] or time.process_time() - began_s > limits[1]:
                 return
             rng = random.Random(f"{seed}/{at}")
-            kind = rng.choice(kinds)
+            kind = only or rng.choice(kinds)
             signal.alarm(_PATIENCE_S)
             wrong = fault(pages, kind, rng)
             if wrong:

@@ -22,7 +22,7 @@ from sim import contract  # noqa: E402
 from sim.contract import Allocator, Card, ParamInfo, Spec, parameters  # noqa: E402
 
 CONTRACT: Final[Mapping[str, tuple[str, ...]]] = {
-    "A policy": ("Allocator", "Needs", "Cadence", "Card", "Plan"),
+    "A policy": ("Allocator", "Needs", "Cadence", "Card", "Plan", "QueueRule"),
     "What it sees": (
         "View",
         "JobTable",
@@ -46,13 +46,16 @@ CONTRACT: Final[Mapping[str, tuple[str, ...]]] = {
     "Parameters": ("param", "Spec"),
 }
 ELSEWHERE: Final = frozenset(
-    {"ContractError", "JobId", "ParamInfo", "ParameterError", "SolverError", "Value"}
+    {"ContractError", "JobId", "Node", "ParamInfo", "ParameterError", "Ruled", "SolverError"}
+    | {"Value"}
 )
 """Public types of the contract that need no section."""
 FAMILIES: Final = {
     "queue": "jobs that keep their size",
     "elastic": "jobs that are resized",
-    "slurm": "a scheduler as sites run it",
+    "slurm": "schedulers as sites run them",
+    "kai": "schedulers as sites run them",
+    "kueue": "schedulers as sites run them",
     "gavel": "several GPU types",
     "hadar": "several GPU types",
     "parameter_server": "workers and parameter servers, CPUs and GPUs",
@@ -173,6 +176,8 @@ def _common() -> list[ParamInfo]:
 
 
 def _range(info: ParamInfo) -> str:
+    if info.kind == "file":
+        return ", ".join([*(f"`{one}`" for one in info.choices), f"a {info.file}"])
     if info.choices:
         return ", ".join(f"`{one}`" for one in info.choices)
     if info.kind in {"bool", "spec"}:

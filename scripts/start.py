@@ -58,6 +58,13 @@ def has_screen(platform: str, environment: Mapping[str, str]) -> bool:
     )
 
 
+def warm(python: Path) -> None:
+    """Compile the fast engine where that has not been done yet, so that no run waits for it; where
+    it cannot be compiled, say what that means.
+    """
+    subprocess.run([str(python), "-m", "trainyard.runs.engines"], cwd=ROOT, check=False)
+
+
 def serve_command(python: Path, port: int) -> list[str]:
     """Return the command line of the server; opening the browser is left to this script, which
     knows when the server answers.
@@ -133,6 +140,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--headless", action="store_true", help="do not open a browser window")
     options = parser.parse_args(arguments)
     python = prepare(APP)
+    warm(python)
     return serve(
         python,
         choose_port(options.port),

@@ -1,4 +1,5 @@
-"""Run the tests: the fast tier, `--all` for the full one, or `[arguments of pytest]`.
+"""Run the tests: the fast tier, `--all` for the full one, `--nightly` for 10,000 random scenarios
+on both engines, or `[arguments of pytest]`.
 
 The full tier draws other random examples for every commit; a failure is printed with what repeats
 it, and is kept as a test.
@@ -6,6 +7,7 @@ it, and is kept as a test.
 
 from __future__ import annotations
 
+import os
 import secrets
 import subprocess
 import sys
@@ -19,6 +21,8 @@ from _venv import DEV, ROOT, prepare
 SIDE_BY_SIDE = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
 FAST = (*SIDE_BY_SIDE, "-m", "not slow")
 FAST_BUT_RANDOM = (*SIDE_BY_SIDE, "-m", "not slow and not hypothesis")
+NIGHTLY = ("-s", "-k", "compiled_loops", "tests/properties/test_engines.py")
+SCENARIOS = "10000"
 SLOW = (*SIDE_BY_SIDE, "-m", "slow or hypothesis", "--hypothesis-profile=random")
 
 
@@ -29,6 +33,9 @@ def test_commands(python: Path, arguments: Sequence[str]) -> list[list[str]]:
     """
     if list(arguments) == ["--all"]:
         chosen: list[Sequence[str]] = [FAST_BUT_RANDOM, (*SLOW, f"--hypothesis-seed={seed()}")]
+    elif list(arguments) == ["--nightly"]:
+        os.environ.setdefault("TRAINYARD_SCENARIOS", SCENARIOS)
+        chosen = [(*NIGHTLY, "--hypothesis-profile=random", f"--hypothesis-seed={seed()}")]
     else:
         chosen = [arguments or FAST]
     return [[str(python), "-m", "pytest", *one] for one in chosen]

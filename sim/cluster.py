@@ -16,6 +16,8 @@ from typing import Any, Final, TypeVar
 
 from sim.errors import ClusterError
 from sim.gpu_catalog import catalog, find
+from sim.hosts import hosts_of
+from sim.instances import alike, instance
 from sim.limits import check_sizes
 
 T = TypeVar("T")
@@ -65,6 +67,17 @@ class NodeGroup:
         None = GPUs x price of their type.
     name : str
         Prefix of the node names.
+    features : tuple of str
+        What jobs may ask for by a constraint.
+    weight : int
+        Schedulers that look at weights use lighter nodes first.
+    switch : str
+        Name of the switch above all of them; "" = not said. The switches above it are in
+        `Cluster.switches`.
+    gres : tuple of (str, int)
+        Countable resources of each node besides GPUs, e.g. ``(("nvme", 2),)``.
+    hosts : str
+        Their own names as a list such as ``gpu[01-16]``; "" = the prefix with numbers.
     """
 
     count: int
@@ -76,6 +89,11 @@ class NodeGroup:
     partitions: tuple[str, ...] = ()
     price_per_hour: float | None = None
     name: str = ""
+    features: tuple[str, ...] = ()
+    weight: int = 1
+    switch: str = ""
+    gres: tuple[tuple[str, int], ...] = ()
+    hosts: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +108,10 @@ class Node:
     rack: str
     partitions: tuple[str, ...]
     price_per_hour: float
+    features: tuple[str, ...] = ()
+    weight: int = 1
+    switch: str = ""
+    gres: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,22 +153,27 @@ class Cluster:
         Dated, in any order.
     name : str
         What the user calls it.
+    switches : tuple of (str, str)
+        Each switch with the one above it.
 
     Raises
     ------
     ClusterError
-        If there is no node, or a figure is negative, or a change names a node that is not there.
+        If there is no node, or a figure is negative, or a change names a node that is not there, or
+        the names of a group's nodes are more or fewer than its nodes, or switches form a ring.
     """
 
     groups: tuple[NodeGroup, ...]
     types: tuple[GpuType, ...] = ()
     changes: tuple[Change, ...] = ()
     name: str = field(default="cluster", compare=False)
+    switches: tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:
         """Check, and complete the list of types."""
         for at, group in enumerate(self.groups, 1):
             _check_group(group, at)
+        _check_switches(self.switches)
         object.__setattr__(
             self,
             "groups",
@@ -193,14 +220,14 @@ class Cluster:
             price = group.price_per_hour
             if price is None:
                 price = group.gpus * prices.get(group.gpu_type, 0.0)
+            names = hosts_of(group.hosts, prefix) if group.hosts else []
             for i in range(group.count):
                 rack = (
                     f"{prefix}/r{i // group.rack_size + 1}" if group.rack_size else f"{prefix}/r1"
                 )
-                name = f"{prefix}-{i + 1:0{len(str(group.count))}d}"
                 unfolded.append(
                     Node(
-                        name,
+                        names[i] if names else f"{prefix}-{i + 1:0{len(str(group.count))}d}",
                         group.gpu_type if group.gpus else "",
                         group.gpus,
                         group.cpus,
@@ -208,6 +235,10 @@ class Cluster:
                         rack,
                         group.partitions,
                         price,
+                        group.features,
+                        group.weight,
+                        group.switch,
+                        group.gres,
                     )
                 )
         return tuple(unfolded)
@@ -241,6 +272,14 @@ class Cluster:
             else self.nodes
         )
 
+    def absent(self, now_s: float) -> frozenset[int]:
+        """Return the nodes that dated changes have taken away at an instant in seconds."""
+        found: set[int] = set()
+        for change in sorted(self.changes, key=lambda change: change.at_s):
+            if change.at_s <= max(now_s, 0.0):
+                (found.difference_update if change.present else found.update)(change.nodes)
+        return frozenset(found)
+
     def unknown(self, now_s: float) -> frozenset[int]:
         """Return the nodes that will come unannounced after an instant in seconds."""
         return next(
@@ -270,16 +309,13 @@ class Cluster:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values: what a scenario file holds. Infinite figures are written as null."""
-        groups: list[dict[str, Any]] = [
-            {key: None if value == math.inf else value for key, value in asdict(group).items()}
-            for group in self.groups
-        ]
-        return {
+        plain = {
             "name": self.name,
-            "groups": [group | {"partitions": list(group["partitions"])} for group in groups],
+            "groups": [_plain_group(group) for group in self.groups],
             "types": [asdict(kind) for kind in self.types],
             "changes": [_plain_change(change) for change in self.changes],
         }
+        return plain | ({"switches": dict(self.switches)} if self.switches else {})
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Cluster:
@@ -308,15 +344,22 @@ class Cluster:
             Change(**_values("Change", row, change, _CHANGE, ("at_s", "nodes", "present")))
             for row, change in _rows(data, "changes")
         ]
-        return cls(tuple(groups), tuple(types), tuple(changes), str(data.get("name", "cluster")))
+        return cls(
+            tuple(groups),
+            tuple(types),
+            tuple(changes),
+            str(data.get("name", "cluster")),
+            _switches(data.get("switches", {})),
+        )
 
     @classmethod
     def parse(cls, spec: str) -> Cluster:
         """Read a short description such as ``16x8:v100,4x4:t4,2x0:cpu`` (nodes x GPUs : type).
 
-        A part may go on with ``/96c`` (cores per node) and ``/512g`` (GB per node). CPU nodes have
-        96 cores and 512 GB unless given (the machines of the PAI trace); on GPU nodes cores and
-        memory are not modelled unless given.
+        ``4xp4d.24xlarge`` are four cloud instances of that name (`sim.instances`), with their cores
+        and memory. A part may go on with ``/96c`` (cores per node) and ``/512g`` (GB per node). CPU
+        nodes have 96 cores and 512 GB unless given (the machines of the PAI trace); on GPU nodes
+        cores and memory are not modelled unless given.
 
         Raises
         ------
@@ -343,6 +386,32 @@ def known_type(name: str) -> GpuType | None:
     if found is None or found.speed is None:
         return None
     return GpuType(name, found.speed, found.price)
+
+
+_LATER: Final = ("features", "weight", "switch", "gres", "hosts")
+"""Of a group; written only where they are given, so that the digests of all others stay."""
+
+
+def _plain_group(group: NodeGroup) -> dict[str, Any]:
+    plain = {key: None if value == math.inf else value for key, value in asdict(group).items()}
+    plain |= {"partitions": list(group.partitions), "features": list(group.features)}
+    plain["gres"] = dict(group.gres)
+    return {
+        key: value
+        for key, value in plain.items()
+        if key not in _LATER or getattr(group, key) != getattr(_PLAIN, key)
+    }
+
+
+_PLAIN: Final = NodeGroup(1, 0)
+
+
+def _switches(data: Any) -> tuple[tuple[str, str], ...]:
+    if not isinstance(data, Mapping) or not all(isinstance(one, str) for one in data.values()):
+        raise ClusterError(
+            f"The cluster: switches = {data!r:.60} is no table of switches with the one above each."
+        )
+    return tuple((str(child), parent) for child, parent in data.items())
 
 
 def _plain_change(change: Change) -> dict[str, Any]:
@@ -422,6 +491,9 @@ _READ: Final[Mapping[str, Callable[[Any], Any]]] = {
     "a list of names": lambda value: _several(value, _text),
     "a list of whole numbers": lambda value: _several(value, operator.index),
     "true or false": _yes,
+    "a table of counts": lambda value: tuple(
+        (_text(name), operator.index(count)) for name, count in dict(value).items()
+    ),
 }
 _GROUP: Final = {
     "count": "a whole number",
@@ -433,6 +505,11 @@ _GROUP: Final = {
     "partitions": "a list of names",
     "price_per_hour": "a price or null",
     "name": "text",
+    "features": "a list of names",
+    "weight": "a whole number",
+    "switch": "text",
+    "gres": "a table of counts",
+    "hosts": "text",
 }
 _TYPE_NAME: Final = re.compile(r"[a-z0-9._-]+")
 """What a GPU type may be called in the short description, in lower case."""
@@ -473,26 +550,57 @@ def _check_group(group: NodeGroup, at: int) -> None:
             f"Row {at} of the cluster: {group.count} nodes with {group.gpus} GPUs,"
             f" {group.rack_size} to a rack; these must be whole numbers."
         )
+    named = len(hosts_of(group.hosts, f"Row {at} of the cluster")) if group.hosts else group.count
+    if named != group.count:
+        raise ClusterError(
+            f"Row {at} of the cluster: {group.count} nodes, but hosts names {named}. Give one name"
+            " for each node, or none."
+        )
     if group.gpus and not group.gpu_type:
         raise ClusterError(
             f"Row {at} of the cluster: {group.gpus} GPUs per node but no GPU type. Name the type."
         )
 
 
+def _check_switches(switches: tuple[tuple[str, str], ...]) -> None:
+    above = dict(switches)
+    for child, parent in switches:
+        seen, at = {child}, parent
+        while at in above:
+            if at in seen:
+                raise ClusterError(
+                    f"The switch {at} of the cluster is above itself. Correct the list of switches."
+                )
+            seen.add(at)
+            at = above[at]
+
+
 def _parse_group(part: str) -> NodeGroup:
     body, *extras = part.split("/")
     shape, _, kind = body.partition(":")
-    count, _, gpus = shape.partition("x")
+    count, _, each = shape.partition("x")
     kind = kind.strip().lower()
+    named = None if kind else instance(each)
     try:
-        nodes, per_node = int(count), int(gpus)
+        nodes, per_node = int(count), named.gpus if named else int(each)
         limits = {extra[-1]: float(extra[:-1]) for extra in extras}
     except (ValueError, IndexError):
         nodes, per_node, limits = -1, -1, {}
-    if nodes < 0 or per_node < 0 or not kind or set(limits) - {"c", "g"}:
+    if nodes < 0 or per_node < 0 or not (kind or named) or set(limits) - {"c", "g"}:
+        near = alike(each) if not kind and re.search("[a-z]", each, re.IGNORECASE) else ""
         raise ClusterError(
             f"Cluster part '{part}' is not of the form nodes x GPUs : type, e.g. 16x8:v100, 2x0:cpu"
-            " or 4x8:a100/96c/1024g."
+            " or 4x8:a100/96c/1024g"
+            + (f", and names no cloud instance that is known; {near} is." if near else ".")
+        )
+    if named:
+        return NodeGroup(
+            nodes,
+            per_node,
+            named.gpu_type,
+            limits.get("c", named.cpus),
+            limits.get("g", named.mem_gb),
+            name=named.name,
         )
     if not _TYPE_NAME.fullmatch(kind):
         raise ClusterError(

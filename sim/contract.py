@@ -16,15 +16,19 @@ from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol, runtime_checkable
 
 from sim.clock import LATEST_S, STEP_S, instant, later
+from sim.cluster import Node
 from sim.errors import ContractError, ParameterError, SolverError
 from sim.grants import Delta, Demand, Eviction, Gang, Grant, JobId, NodePool, Part, Shape, Tuning
-from sim.params import ParamInfo, Spec, build, param, parameters
+from sim.hosts import hosts_of
+from sim.params import ParamInfo, Spec, build, is_file_text, param, parameters
 from sim.reasons import Decided, Reason, Value
+from sim.rules import QueueRule
 from sim.seen import Estimates, Floats, FreeResources, Ints, JobTable, Resources, Telemetry, View
 
 __all__ = [
     "EMPTY",
     "LATEST_S",
+    "NEAREST",
     "READS",
     "REQUIRES",
     "STEP_S",
@@ -45,11 +49,13 @@ __all__ = [
     "JobId",
     "JobTable",
     "Needs",
+    "Node",
     "NodePool",
     "ParamInfo",
     "ParameterError",
     "Part",
     "Plan",
+    "QueueRule",
     "Reason",
     "Resources",
     "Shape",
@@ -60,12 +66,15 @@ __all__ = [
     "Value",
     "View",
     "build",
+    "hosts_of",
     "inf",
     "instant",
+    "is_file_text",
     "later",
     "param",
     "parameters",
     "remarks_of",
+    "rule_of",
 ]
 
 READS: Final[Mapping[str, str]] = MappingProxyType(
@@ -153,7 +162,7 @@ class Plan(NamedTuple):
     changes : mapping
         Job -> new grant, or None to stop it (it waits again).
     refuse : frozenset of int
-        Waiting jobs that will never be run.
+        Waiting jobs that will never be run, or never again: these have failed.
     wake_at_s : float, seconds
         Ask again at the instant nearest to this; replaces the previous wake-up; inf = none.
         Moved to the next instant, 1 us from now, if it is not after now. After `LATEST_S` is never.
@@ -162,6 +171,11 @@ class Plan(NamedTuple):
     seamless : frozenset of int
         Running jobs that keep running on their old nodes until they have moved; other moved jobs
         are stopped and restarted at once, and their old nodes are free for the rest of the plan.
+        One that is stopped is suspended: it loses nothing, and given the same grant again it goes
+        on at once. What it still holds of its nodes, such as memory, is the policy's to keep free.
+    ended : frozenset of int
+        Running jobs that are ended for good before they are done, e.g. at a time limit: their
+        outcome is "failed". Their nodes are free for the rest of the plan.
     """
 
     changes: Mapping[JobId, Grant | None] = _NO_CHANGES
@@ -169,6 +183,7 @@ class Plan(NamedTuple):
     wake_at_s: float = inf
     notes: Mapping[str, float] = _NO_NOTES
     seamless: frozenset[JobId] = frozenset()
+    ended: frozenset[JobId] = frozenset()
 
     @classmethod
     def reach(
@@ -204,6 +219,17 @@ class Cadence:
     every_s: float = inf
 
 
+NEAREST: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "by_submission": "jobs go by submission, and nobody passes",
+        "first_plans": "only the first jobs of the queue have plans that others keep",
+        "small_first": "small jobs go first",
+        "least_served_first": "jobs of those that were served least go first",
+    }
+)
+"""Word of `Card.nearest` -> how a scheduler that sites run is set then."""
+
+
 @dataclass(frozen=True, slots=True)
 class Card:
     """What the user interface, the documentation and the command line say of an allocator.
@@ -230,6 +256,12 @@ class Card:
     slot : int
         The colour that it has unless another policy has it already: 1 blue, 2 vermilion, 3 green,
         4 purple, 5 bronze.
+    job_ms : float, milliseconds
+        What a job takes to simulate, measured with a thousand jobs at a usual load: for the time
+        that is said before a policy has run here for the first time.
+    nearest : str
+        What a scheduler that sites run can be set to in its stead, one of `NEAREST`; "" = nothing
+        is near.
     """
 
     title: str
@@ -242,6 +274,8 @@ class Card:
     how: tuple[str, ...] = ()
     brief: str = ""
     slot: int = 1
+    job_ms: float = 0.1
+    nearest: str = ""
 
 
 class Allocator(Protocol):
@@ -249,6 +283,10 @@ class Allocator(Protocol):
 
     `remarks() -> tuple[str, ...]` is optional and returns sentences for the user: before a run on
     what will differ here (a solver that is not installed), after a run on what happened in it.
+
+    `rule() -> QueueRule | None` is optional and returns what the policy does with its parameters as
+    a value, if that is the rule of a queue; a run may then follow the rule instead of asking the
+    policy, and must come out the same.
     """
 
     @property
@@ -289,6 +327,20 @@ class Remarking(Protocol):
     def remarks(self) -> tuple[str, ...]:
         """Return sentences, see `Allocator`."""
         ...
+
+
+@runtime_checkable
+class Ruled(Protocol):
+    """An allocator that may state its rule."""
+
+    def rule(self) -> QueueRule | None:
+        """Return the rule, see `Allocator`."""
+        ...
+
+
+def rule_of(allocator: Allocator) -> QueueRule | None:
+    """Return the rule of an allocator, if it states one; most do not."""
+    return allocator.rule() if isinstance(allocator, Ruled) else None
 
 
 def remarks_of(allocator: Allocator) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from copy import copy
 from dataclasses import replace
+from functools import cached_property
 from math import ceil, floor, inf
 from typing import Any, Final, NamedTuple
 
@@ -66,6 +67,13 @@ class Demands:
         "vc" or "partition": only nodes that belong to the job's own, or to none; "" = all nodes.
     roles : Roles, optional
         What jobs are made of, where that is known; else GPU jobs are workers of one GPU each.
+
+    Attributes
+    ----------
+    unique : list of Demand
+        The different ones.
+    codes : array of shape (jobs,)
+        Which of them each job has.
     """
 
     def __init__(
@@ -110,10 +118,17 @@ class Demands:
                 if roles
                 else self._plain(float(gpus[job]), asked[0], asked[1], own)
             )
-        self._unique, self._codes = unique_demands, codes
-        self._by_job = [unique_demands[code] for code in codes.tolist()]
-        self.of: Callable[[int], Demand] = self._by_job.__getitem__
-        """Job -> its demand."""
+        self.unique, self.codes = unique_demands, codes
+
+    @cached_property
+    def _by_job(self) -> list[Demand]:
+        unique = self.unique
+        return [unique[code] for code in self.codes.tolist()]
+
+    @cached_property
+    def of(self) -> Callable[[int], Demand]:
+        """Return the demand of a job."""
+        return self._by_job.__getitem__
 
     def without(self, nodes: Collection[int]) -> Demands:
         """Return the same demands on a cluster that lacks some nodes; only to be asked what is
@@ -151,8 +166,8 @@ class Demands:
             not fit together.
         """
         found = np.array(
-            [self._obstacle(demand, mixed=mixed, apart=apart) for demand in self._unique], "U8"
-        )[self._codes]
+            [self._obstacle(demand, mixed=mixed, apart=apart) for demand in self.unique], "U8"
+        )[self.codes]
         if smallest is None:
             return found
         for job in np.flatnonzero(found != ""):
@@ -203,7 +218,10 @@ class Demands:
     def _admits(self, pool: NodePool, gpus: int, allowed: frozenset[str] | None, home: str) -> bool:
         kind = self._cluster.types[pool.type_at].name if pool.type_at >= 0 else ""
         right_type = not gpus or (kind != "" and (allowed is None or kind in allowed))
-        return right_type and (not home or not pool.partitions or home in pool.partitions)
+        # A job may name several partitions, separated by commas.
+        return right_type and (
+            not home or not pool.partitions or not {*home.split(",")}.isdisjoint(pool.partitions)
+        )
 
     def _obstacle(self, demand: Demand, *, mixed: bool, apart: bool) -> str:
         servers = demand.servers

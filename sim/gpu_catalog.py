@@ -14,7 +14,7 @@ from typing import Final
 SLICES: Final = 7
 """Parts into which NVIDIA's MIG cuts the multiprocessors of a GPU."""
 _MIG: Final = re.compile(r"(?:mig[-_.])?(\d)(?:g|c\.\d+g)\.(\d+)gb(?:\+.*)?")
-_MAKER: Final = re.compile(r"^(?:(?:nvidia|tesla|amd|quadro(?=-rtx))[-_]+)+")
+_MAKER: Final = re.compile(r"^(?:(?:gres/)?gpu:)?(?:(?:nvidia|tesla|amd|quadro(?=-rtx))[-_]+)*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,11 @@ def find(name: str) -> CatalogGpu | None:
     A part of a GPU (MIG) is a type of its own, whose speed is guessed by its share of the GPU.
     """
     plain = _MAKER.sub("", re.sub(r"\s+", "-", name.strip().lower()))
-    known = catalog().get(plain) or next(
+    return _whole(re.sub(r"[-_:()]+", "-", plain).strip("-")) or _part(plain)
+
+
+def _whole(plain: str) -> CatalogGpu | None:
+    found = catalog().get(plain) or next(
         (
             gpu
             for gpu in catalog().values()
@@ -76,7 +80,12 @@ def find(name: str) -> CatalogGpu | None:
         ),
         None,
     )
-    return known or _part(plain)
+    sized = re.fullmatch(r"(.+)-(\d+)gb?", plain)
+    if found is not None or sized is None:
+        return found
+    # With its memory, if that is the one that it has.
+    gpu = _whole(sized[1])
+    return gpu if gpu is not None and gpu.memory_gb == float(sized[2]) else None
 
 
 def _part(plain: str) -> CatalogGpu | None:

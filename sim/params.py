@@ -5,6 +5,7 @@ page are derived from them.
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import math
 import typing
 from collections.abc import Mapping
@@ -16,6 +17,8 @@ from weakref import WeakKeyDictionary
 from sim.errors import ParameterError
 
 T = TypeVar("T")
+LONGEST_FILE: Final = 2_000_000
+"""Letters of a file that a parameter holds."""
 DEEPEST: Final = 8
 """Most specs inside one another: policies that hold policies hold two or three."""
 
@@ -92,7 +95,7 @@ class ParamInfo:
     """
 
     name: str
-    kind: str  # "bool" | "int" | "float" | "text" | "choice" | "numbers" | "spec"
+    kind: str  # "bool" | "int" | "float" | "text" | "file" | "choice" | "numbers" | "spec"
     default: Any
     unit: str
     low: float | None
@@ -103,6 +106,8 @@ class ParamInfo:
     were: tuple[tuple[str, str], ...] = ()
     labels: tuple[tuple[str, str], ...] = ()
     given: str = ""
+    file: str = ""
+    include: str = ""
 
     @property
     def title(self) -> str:
@@ -123,6 +128,8 @@ def param(  # noqa: PLR0913 - keywords of a declaration
     high: float | None = None,
     choices: tuple[str, ...] = (),
     labels: Mapping[str, str] = MappingProxyType({}),
+    file: str = "",
+    include: str = "",
     help: str = "",
     was: str = "",
     were: Mapping[str, str] = MappingProxyType({}),
@@ -143,6 +150,11 @@ def param(  # noqa: PLR0913 - keywords of a declaration
         The values that a text may have; empty = any.
     labels : mapping of str
         Choice -> what forms call it, in words; a choice that is not there is written with spaces.
+    file : str
+        The usual name of the file whose text this is; such a text may be given instead of one of
+        the `choices`. Command line and Python take its path, see `trainyard.study.files`.
+    include : str
+        The word with which a line of such a file names another one whose lines take its place.
     help : str
         One sentence for the form and the reference.
     was : str
@@ -163,6 +175,8 @@ def param(  # noqa: PLR0913 - keywords of a declaration
             "was": was,
             "were": tuple(were.items()),
             "labels": tuple(labels.items()),
+            "file": file,
+            "include": include,
         },
     )
 
@@ -259,7 +273,7 @@ def _info(item: dataclasses.Field[Any], hint: Any) -> ParamInfo:
         bool: "bool",
         int: "int",
         float: "float",
-        str: "choice" if meta["choices"] else "text",
+        str: "file" if meta["file"] else "choice" if meta["choices"] else "text",
         Spec: "spec",
     }
     kind = kinds.get(hint, "numbers" if typing.get_origin(hint) is tuple else "text")
@@ -276,6 +290,8 @@ def _info(item: dataclasses.Field[Any], hint: Any) -> ParamInfo:
         meta["were"],
         meta["labels"],
         meta["title"],
+        meta["file"],
+        meta["include"],
     )
 
 
@@ -286,15 +302,38 @@ def _checked(owner: str, info: ParamInfo, value: Any) -> Any:
         raise ParameterError(
             f"{owner}: {info.name} = {value} is not {_WANTED[info.kind]}."
         ) from error
-    if info.choices and made not in info.choices:
+    if info.kind == "file" and is_file_text(made):
+        if len(made) > LONGEST_FILE:
+            raise ParameterError(
+                f"{owner}: {info.name} has {len(made):,} letters; {LONGEST_FILE:,} is the most that"
+                f" a {info.file} may have."
+            )
+    elif info.choices and made not in info.choices:
+        if info.kind == "file":
+            raise ParameterError(
+                f"{owner}: {info.name} = {made:.60} is neither one of {', '.join(info.choices)}"
+                f" nor the text of a {info.file}."
+            )
         raise ParameterError(
             f"{owner}: {info.name} = {value} is not one of {', '.join(info.choices)}."
+        )
+    elif info.kind == "file" and made and made not in info.choices:
+        raise ParameterError(
+            f"{owner}: {info.name} = {made:.60} is not the text of a {info.file}. Paths of files"
+            " are taken on the command line and by trainyard.api only."
         )
     numbers = made if isinstance(made, tuple) else (made,)
     for number in numbers:
         if isinstance(number, (int, float)) and not isinstance(number, bool):
             _check_bounds(owner, info, number)
     return made
+
+
+def is_file_text(value: Any) -> bool:
+    """Tell whether a value is the text of a file, not its path or a choice: it has lines or
+    settings.
+    """
+    return isinstance(value, str) and ("\n" in value or "=" in value or "|" in value)
 
 
 def _check_bounds(owner: str, info: ParamInfo, number: float) -> None:
@@ -347,6 +386,7 @@ _CONVERT: Mapping[str, Any] = {
     "int": _to_int,
     "float": _to_float,
     "text": str,
+    "file": str,
     "choice": str,
     "numbers": _to_numbers,
     "spec": _to_spec,
@@ -356,6 +396,7 @@ _WANTED = {
     "int": "a whole number",
     "float": "a number",
     "text": "text",
+    "file": "the text of a file",
     "choice": "one of the choices",
     "numbers": "a list of numbers such as 3250/7200",
     "spec": "the name of an allocator",
@@ -440,4 +481,7 @@ def _write(value: Any) -> str:
         return "yes" if value else "no"
     if isinstance(value, tuple):
         return "/".join(map(_write, value))
+    if is_file_text(value):
+        # Names and messages are made of it; the text itself is in the JSON form only.
+        return f"file-{hashlib.blake2b(value.encode(), digest_size=4).hexdigest()}"
     return repr(value).removesuffix(".0") if isinstance(value, float) else str(value)

@@ -38,11 +38,14 @@ class Timing:
     cpu_s, wall_s : float, seconds
         Of the whole run.
     allocate_s : float, seconds
-        Wall time inside `Allocator.allocate`, all decisions together.
+        Wall time inside `Allocator.allocate`, all decisions together; NaN = not measured.
     longest_s : float, seconds
-        The longest single decision.
+        The longest single decision; NaN = not measured.
     peak_rss_mb : float, MB
         Highest resident memory of the process so far.
+    engine : str
+        "kernel" = the general simulator, "fast" = a compiled loop, "plain" = the same loop as
+        plain Python.
     """
 
     cpu_s: float = 0.0
@@ -50,6 +53,7 @@ class Timing:
     allocate_s: float = 0.0
     longest_s: float = 0.0
     peak_rss_mb: float = 0.0
+    engine: str = "kernel"
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +71,8 @@ class RunResult:
         estimated, or replaced a stand-in; NaN = nobody asked), lost_work.
     segments : DataFrame, one row per job and period of constant grant and rate
         job, t0, t1, gpus, rate (work per second after the pause), paused_s, batch (-1 = none),
-        ended (category of `ENDINGS`).
+        ended (category of `ENDINGS`; "evicted" also where a plan ended the job for good, see
+        `Plan.ended`: then `failures` has no row of it).
     placements : DataFrame, the only source for where and on which type
         segment (row of `segments`), gang, role (0 worker, 1 server), node, count, gpus, cpus,
         mem_gb (per replica).
@@ -122,12 +127,11 @@ class RunResult:
 
     def digest(self) -> str:
         """Return a hash of the record: all bytes but `timing`, `remarks` and estimated sizes."""
-        happened = self.jobs.drop(columns="believed_s", errors="ignore")
         mix = hashlib.blake2b(
             repr((self.end_s, self.reason, self.voided, self.overflow)).encode(), digest_size=16
         )
         for frame in (
-            happened,
+            self.jobs,
             self.segments,
             self.placements,
             self.decisions,
@@ -136,14 +140,15 @@ class RunResult:
             self.failures,
             self.usage,
         ):
-            for column in frame.columns:
-                values = frame[column]
+            for column, values in frame.items():
+                if column == "believed_s" and frame is self.jobs:
+                    continue
                 mix.update(f"{column}:{values.dtype}:{len(values)}".encode())
                 if isinstance(values.dtype, pd.CategoricalDtype):
                     mix.update("\x1f".join(map(str, values.cat.categories)).encode())
-                    values = values.cat.codes
-                if pd.api.types.is_string_dtype(values.dtype):
+                    mix.update(values.cat.codes.to_numpy().data)
+                elif pd.api.types.is_string_dtype(values.dtype):
                     mix.update("\x1f".join(values).encode())
                 else:
-                    mix.update(np.ascontiguousarray(values.to_numpy()).tobytes())
+                    mix.update(np.ascontiguousarray(values.to_numpy()).data)
         return mix.hexdigest()

@@ -32,6 +32,10 @@ class FreeResources(Protocol):
     free: Sequence[int]
     overflow: int | None
 
+    def is_present(self, node: int) -> bool:
+        """Return whether a node is in service."""
+        ...
+
     def gpus_free(self, pools: Iterable[int]) -> int:
         """Return the free GPUs of these pools."""
         ...
@@ -78,10 +82,14 @@ class JobTable(Protocol):
 
     Besides the columns below every numeric column of the trace that a user knows at submission is
     there under its trace name (``priority``, ``deadline_s``, ``time_limit_s``, ``batch_size``,
-    ``cpus``, ``mem_gb``); limits not given are inf, priorities 0. How far a job may be resized
-    (``min_gpus``, ``max_gpus``, ``min_batch``, ``max_batch``) is what the performance model says,
-    see `sim.perf.Limits`. Text columns (``user``, ``name``, ``vc``, ``model``, ``partition``) are
-    codes into `View.names`. The recorded run time, end and status of a job are not columns here.
+    ``cpus``, ``mem_gb``); limits not given are inf, priorities 0. So is what schedulers are asked
+    for beside (``nodes``, ``tasks``, ``tasks_per_node``, ``cpus_per_task``, ``mem_per_node_gb``,
+    ``mem_per_cpu_gb``, ``nice``, ``site_priority``: 0 = not said; ``begin_s``: -inf; ``requeue``:
+    NaN). How far a job may be resized (``min_gpus``, ``max_gpus``, ``min_batch``, ``max_batch``) is
+    what the performance model says, see `sim.perf.Limits`. Text columns (``job_id``, ``user``,
+    ``name``, ``vc``, ``model``, ``partition``, ``account``, ``qos``, ``constraint``, ``gres``,
+    ``exclusive``, ``reservation``, ``dependency``, ``array``) are codes into `View.names`. The
+    recorded run time, end and status of a job are not columns here.
     """
 
     @property
@@ -175,10 +183,12 @@ class View(Protocol):
     keep it.
 
     `from_zero` tells whether the trace's own clock stood at 0 at second 0; see `sim.trace.Trace`.
+    `clock_s` is what a clock showed then, in seconds since 1970; 0 where a trace has no dates.
     """
 
     now_s: float
     from_zero: bool
+    clock_s: float
     delta: Delta
     waiting: JobTable
     running: JobTable
@@ -207,6 +217,11 @@ class View(Protocol):
     @property
     def capacity(self) -> Ints:
         """GPUs per node that are in service; 0 = down or absent."""
+        ...
+
+    @property
+    def installed(self) -> Ints:
+        """GPUs per node that are there, in service or down for repair; 0 = absent by date."""
         ...
 
     def one(self, column: str, job: JobId) -> float:

@@ -10,6 +10,8 @@ from typing import Any, Final
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from sim.clock import LATEST_S, instants
@@ -43,6 +45,7 @@ OF_SCHEDULERS: Final = (
     "gpu_mem_gb",
     "begin_s",
     "nice",
+    "site_priority",
     "requeue",
     "requeues",
 )
@@ -127,6 +130,7 @@ BOUNDS: Final = {
     "gpu_fraction": (0.0, 1.0),
     "gpu_mem_gb": (0.0, MOST),
     "nice": (-MOST, MOST),
+    "site_priority": (-MOST, MOST),
     "requeue": (0.0, 1.0),
     "requeues": (0.0, MOST),
 }
@@ -267,7 +271,8 @@ class Trace:
             if column in typed:
                 typed[column] = instants(typed[column].to_numpy() - zero)
         _check_range(typed, name)
-        typed = typed.sort_values("submit_time_s", kind="stable", ignore_index=True)
+        if not typed["submit_time_s"].is_monotonic_increasing:
+            typed = typed.sort_values("submit_time_s", kind="stable", ignore_index=True)
         if epoch and zero:
             try:
                 epoch = (pd.Timestamp(epoch) + pd.Timedelta(zero, "s")).isoformat()
@@ -340,6 +345,16 @@ class Trace:
         return mix.hexdigest()
 
     @property
+    def clock_s(self) -> float:
+        """Seconds since 1970 that a clock showed at second 0, whatever its time zone; 0 where the
+        source has no calendar.
+        """
+        if not self.epoch:
+            return 0.0
+        began = pd.Timestamp(self.epoch).tz_localize(None)
+        return float((began - pd.Timestamp(0)).total_seconds())
+
+    @property
     def span_s(self) -> float:
         """Seconds from the first to the last submission."""
         return float(self.frame["submit_time_s"].iloc[-1])
@@ -355,10 +370,13 @@ def _typed(values: pd.Series, column: str, name: str) -> pd.Series:
     if column in TEXTS:
         return values.astype("str")
     if column in CATEGORIES:
-        text = values.astype("str").where(values.notna() & (values.astype("str") != ""))
+        # Few texts, many times each: each is looked at once.
+        codes, distinct = pd.factorize(values.astype("str"))
+        names = pd.Series(distinct, dtype="str")
+        names = names.where(names != "")
         if column in TYPES:
-            text = text.str.lower().str.replace(" ", "")
-        return text.astype("category")
+            names = names.str.lower().str.replace(" ", "")
+        return pd.Series(names.astype("category").array.take(codes, allow_fill=True))
     try:
         numbers = pd.to_numeric(values, errors="raise").astype(np.float64)
     except (ValueError, TypeError) as error:
@@ -383,7 +401,7 @@ def _check(frame: pd.DataFrame, name: str) -> None:
             ~frame["num_gpus"].between(0, MOST_GPUS),
             f"a GPU count that is not between 0 and {MOST_GPUS}",
         ),
-        "job_id": (frame["job_id"].duplicated(), "an id that an earlier row already has"),
+        "job_id": (repeated(frame["job_id"]), "an id that an earlier row already has"),
     }
     for column, (bad, what) in rules.items():
         if bad.any():
@@ -417,6 +435,19 @@ def _check(frame: pd.DataFrame, name: str) -> None:
                 f" ({frame[column].iloc[row]}). Correct or drop it."
             )
     _check_scaling(frame, name)
+
+
+def repeated(ids: pd.Series) -> pd.Series:
+    """Return which ids an earlier row already has."""
+    if isinstance(ids.dtype, pd.StringDtype):
+        cells = pa.array(ids, pa.large_string())
+        digits = pc.all(pc.ascii_is_decimal(cells)).as_py()
+        # Ids that count up are all different, which takes a tenth of comparing them.
+        if digits and pc.max(pc.binary_length(cells)).as_py() < 18:
+            numbers = cells.cast("int64").to_numpy(zero_copy_only=False)
+            if (numbers[1:] > numbers[:-1]).all():
+                return pd.Series(False, index=ids.index)
+    return ids.duplicated()
 
 
 def _check_range(frame: pd.DataFrame, name: str) -> None:

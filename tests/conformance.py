@@ -74,6 +74,7 @@ def jobs(
             "vc": rng.choice(["a", "b"], count),
             "partition": rng.choice(["a", "b"], count),
             "user": rng.choice(["ann", "bob", "cy"], count),
+            "qos": rng.choice(["high", "low", "low"], count),
         }
     )
 
@@ -221,14 +222,15 @@ def batched(seed: int) -> pd.DataFrame:
 
 def alternatives(info: ParamInfo) -> list[Any]:
     """Values of a parameter other than its default, within its bounds."""
-    if info.kind == "choice":
+    if info.kind in {"choice", "file", "text"}:  # other texts: tests of the policies themselves
         return [choice for choice in info.choices if choice != info.default]
     if info.kind == "bool":
         return [not info.default]
     if info.kind == "spec":
         return [Spec(name) for name in ("fifo", "sjf", "las") if Spec(name) != info.default]
     if info.kind == "numbers":
-        return [tuple(value / 3 for value in info.default), info.default[:1]]
+        thirds = tuple(value / 3 for value in info.default)
+        return [thirds, info.default[:1]] if thirds else [(10.0, 500.0)]
     low, high = (
         info.low if info.low is not None else -inf,
         (info.high if info.high is not None else inf),

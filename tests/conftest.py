@@ -15,6 +15,10 @@ from hypothesis import HealthCheck, settings
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
+# Nothing is compiled but where a test asks for it: that takes some ten seconds of CPU once, and a
+# third of one in each process.
+os.environ.setdefault("TRAINYARD_PLAIN", "1")
+
 settings.register_profile(
     "trainyard",
     derandomize=True,

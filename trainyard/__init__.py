@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from sim.trace import Trace
     from trainyard.api import (
         Comparison,
+        backtest,
         compare,
         fit_cluster,
         look_alike,
@@ -34,6 +35,7 @@ __all__ = [
     "Spec",
     "Trace",
     "TrainyardError",
+    "backtest",
     "compare",
     "fit_cluster",
     "look_alike",

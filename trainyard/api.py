@@ -15,12 +15,15 @@ from sim.cluster import Cluster
 from sim.errors import ParameterError
 from sim.params import Spec
 from sim.trace import Trace
+from trainyard.backtests.report import BacktestReport
+from trainyard.backtests.run import BacktestRun
 from trainyard.clusters import machines
 from trainyard.results import outcomes, plainest
 from trainyard.results.outcomes import ComparisonReport, Shown
 from trainyard.runs.run import complete
 from trainyard.store import Entry, Store
-from trainyard.study import catalog, gpu_types
+from trainyard.study import catalog, files, gpu_types
+from trainyard.study.check import Check
 from trainyard.study.metrics_shown import METRICS
 from trainyard.study.scenario import NEW_COSTS, RIGID, Scenario, TraceSpec
 from trainyard.study.study import Study
@@ -156,6 +159,7 @@ def compare(  # noqa: PLR0913 - what a comparison is made of, all but the first 
     seed: int = 0,
     perf: str | Spec = "",
     store: Store | str | Path | None = None,
+    engine: str = "",
     **scenario: Any,
 ) -> Comparison:
     """Simulate what each policy would have done with the same jobs on the same cluster.
@@ -177,6 +181,9 @@ def compare(  # noqa: PLR0913 - what a comparison is made of, all but the first 
         The performance model; "" = the plainest under which all of these policies can run.
     store : Store, str or Path, optional
         Where results are kept and found again; None = where the app keeps its own.
+    engine : str
+        What makes runs that are not kept yet: "auto" = the fast engine where it can, "kernel" or
+        "fast"; "" = what TRAINYARD_ENGINE names, else "auto". Results are the same.
     **scenario
         Further settings of `trainyard.study.scenario.Scenario`, e.g. `horizon_s`.
 
@@ -186,14 +193,11 @@ def compare(  # noqa: PLR0913 - what a comparison is made of, all but the first 
         If no policy can run, or something cannot be used; the sentence says what to do.
     """
     at = store if isinstance(store, Store) else Store(store)
-    if isinstance(trace, Trace):
-        trace = Source(trace, {})
-    source = trace if isinstance(trace, Source) else read_trace(trace)
+    source, nodes = _given(trace, cluster)
     jobs = source.trace
-    if isinstance(cluster, str):
-        cluster = gpu_types.parsed(cluster)
-    nodes = cluster or fit_cluster(source)
-    specs = tuple(Spec.parse(one) if isinstance(one, str) else one for one in allocators)
+    specs = tuple(
+        files.with_texts(Spec.parse(one) if isinstance(one, str) else one) for one in allocators
+    )
     if not specs:
         raise ParameterError("No policy is named. Name at least one, e.g. 'fifo'.")
     model = Spec.parse(perf) if isinstance(perf, str) and perf else perf
@@ -204,8 +208,98 @@ def compare(  # noqa: PLR0913 - what a comparison is made of, all but the first 
     if not model:
         chosen = plainest.for_all(specs, jobs, nodes)
         study = replace(study, base=replace(study.base, perf=chosen))
-    _, skipped = complete(study, at)
+    _, skipped = complete(study, at, engine=engine)
     return Comparison(study, at, skipped)
+
+
+def backtest(  # noqa: PLR0913 - what a check is made of, all but the first three by name
+    trace: Source | Trace | str | Path | pd.DataFrame,
+    cluster: Cluster | str | None,
+    allocator: str | Spec,
+    *,
+    repeats: int = 5,
+    warm_up_h: float | None = None,
+    judge_days: float | None = None,
+    anyway: bool = False,
+    use: Sequence[str] = (),
+    fit: bool = False,
+    perf: str | Spec = "",
+    store: Store | str | Path | None = None,
+    **scenario: Any,
+) -> BacktestReport:
+    """Check how far a simulated policy reproduces the waits that were recorded.
+
+    Parameters
+    ----------
+    trace : Source, Trace, str, Path or DataFrame
+        The jobs with their recorded starts.
+    cluster : Cluster, str or None
+        The machines as they were; None = as for `compare`.
+    allocator : str or Spec
+        The policy that was in force.
+    repeats : int
+        Runs with other seeds; one, if seeds change nothing.
+    warm_up_h : float, hours, optional
+        What is simulated first and not measured; None = the longest of a day, the half-life of
+        usage, and the 95th percentile of the recorded waits.
+    judge_days : float, days, optional
+        The last part, which is judged; None = 7, or half of the record if that is less.
+    anyway : bool
+        Whether a record that is no yardstick is checked all the same.
+    use : sequence of str
+        Ids of ``.proposals`` of an earlier check that are applied.
+    fit : bool
+        Whether open settings are fitted to the part before the judged one.
+    perf, store, **scenario
+        As for `compare`.
+
+    Returns
+    -------
+    BacktestReport
+        With ``.headline``, ``.comparable``, ``.judged``, ``.floor``, ``.rivals`` and
+        ``.to_json()``. Later comparisons with the recorded schedule in this store heed it.
+
+    Raises
+    ------
+    TrainyardError
+        If the policy cannot run, or something cannot be used.
+    """
+    at = store if isinstance(store, Store) else Store(store)
+    source, nodes = _given(trace, cluster)
+    policy = files.with_texts(Spec.parse(allocator) if isinstance(allocator, str) else allocator)
+    model = Spec.parse(perf) if isinstance(perf, str) and perf else perf
+    given: dict[str, Any] = {"overheads": NEW_COSTS} | scenario
+    where = TraceSpec(f"store:{at.put_trace(source.trace, source.account)}")
+    chosen = model or plainest.for_all((policy,), source.trace, nodes)
+    run = BacktestRun(
+        Check(
+            Scenario(where, nodes, policy, chosen, **given),
+            repeats,
+            None if warm_up_h is None else 3600.0 * warm_up_h,
+            None if judge_days is None else 86_400.0 * judge_days,
+            anyway,
+            tuple(use),
+            fit,
+        ),
+        at,
+        "inline",
+    )
+    run.run()
+    if run.report is None:
+        raise ParameterError(run.error)
+    return run.report
+
+
+def _given(
+    trace: Source | Trace | str | Path | pd.DataFrame, cluster: Cluster | str | None
+) -> tuple[Source, Cluster]:
+    """Return jobs and machines in whatever form they are given."""
+    if isinstance(trace, Trace):
+        trace = Source(trace, {})
+    source = trace if isinstance(trace, Source) else read_trace(trace)
+    if isinstance(cluster, str):
+        cluster = gpu_types.parsed(cluster)
+    return source, cluster or fit_cluster(source)
 
 
 @dataclass(frozen=True)
@@ -255,6 +349,12 @@ class Comparison:
     def names(self) -> tuple[str, ...]:
         """The figures that there are."""
         return tuple(one.name for one in registry.views(self._compared))
+
+    @property
+    def engines(self) -> dict[str, str]:
+        """Policy -> what made its first run: "kernel", "fast", or "plain" = "fast" uncompiled."""
+        shown = zip(self._runs.titles, self._runs.entries, strict=True)
+        return {title: entries[0].engine for title, entries in shown if entries}
 
     def table(self) -> pd.DataFrame:
         """Return one row per policy; with repeats, half the width of 95 % intervals beside it.
@@ -333,15 +433,21 @@ class Comparison:
         return tuple(one.told for one in reasons.why(book, row, said))
 
     def _entry(self, policy: str | Spec) -> tuple[str, Entry]:
-        asked = Spec.parse(policy) if isinstance(policy, str) else policy
-        spec = catalog.canonical("allocator", asked)
-        if spec not in self.study.allocators:
-            there = ", ".join(str(one) for one in self.study.allocators)
-            raise ParameterError(f"{policy} was not compared. There are {there}.")
-        at = self.study.allocators.index(spec)
+        known = self.study.allocators
+        # As messages and tables call them, where a file is its digest, or as it was asked for.
+        names = {str(spec): at for at, spec in enumerate(known)}
+        names |= {title: at for at, title in enumerate(self.study.titles)}
+        at = names.get(str(policy))
+        if at is None:
+            asked = files.with_texts(Spec.parse(policy) if isinstance(policy, str) else policy)
+            spec = catalog.canonical("allocator", asked)
+            if spec not in known:
+                there = ", ".join(str(one) for one in known)
+                raise ParameterError(f"{policy} was not compared. There are {there}.")
+            at = known.index(spec)
         if not self._runs.entries[at]:
             raise ParameterError(
-                f"{policy} has no result: {self.skipped.get(spec, 'run it again')}"
+                f"{policy} has no result: {self.skipped.get(known[at], 'run it again')}"
             )
         return self._runs.titles[at], self._runs.entries[at][0]
 

@@ -102,14 +102,19 @@ def kept(key: tuple[Any, ...], _make: Callable[[], Made]) -> Made:
     _make : callable
         Makes it, or None.
     """
+    return made(key, _make)
+
+
+def made(key: tuple[Any, ...], make: Callable[[], Made]) -> Made:
+    """Return a view that is made now; parameters as of `kept`."""
     del key
-    made = _make()
-    if made is not None:
+    view = make()
+    if view is not None:
         # Streamlit asks for it on every run, and Plotly would copy and encode every array each
         # time.
-        whole = made.figure.to_dict()
-        made.figure.to_dict = lambda: whole
-    return made
+        whole = view.figure.to_dict()
+        view.figure.to_dict = lambda: whole
+    return view
 
 
 def table(rows: pd.DataFrame, file: str) -> None:

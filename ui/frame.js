@@ -56,6 +56,22 @@
     tick(table);
   }, true);
 
+  // The chips of the scenario are one stop of the keyboard, with arrows inside.
+  const chips = () => [...document.querySelectorAll(".st-key-chips button[aria-haspopup=dialog]")];
+  const rove = (to) => {
+    const all = chips(), own = to ?? all.find((one) => one.tabIndex === 0);
+    document.querySelector(".st-key-chips")?.setAttribute("role", "toolbar");
+    for (const one of all) one.tabIndex = one === own ? 0 : -1;
+  };
+  document.addEventListener("focusin", (event) => chips().includes(event.target) && rove(event.target));
+  document.addEventListener("keydown", (event) => {
+    const all = chips(), at = all.indexOf(event.target);
+    const to = { ArrowLeft: at - 1, ArrowRight: at + 1, Home: 0, End: all.length - 1 }[event.key];
+    if (at < 0 || !all[to]) return;
+    event.preventDefault();
+    all[to].focus();
+  });
+
   // What is drawn anew while it has the focus gives it to what stands in its place; what is gone for good gives it to
   // what held it, to where the focus was before a drawer opened, or to the status of the runs.
   const FIELDS = ":is(button, input, select, textarea, a, [tabindex='0']):not(:disabled)";
@@ -89,6 +105,7 @@
   const DIALOG = /^\s*Connection (error|timed out)/;
   let lostAt = 0;
   const watch = () => {
+    rove();
     const app = document.querySelector("[data-testid=stApp]");
     // Menus and dialogs stand outside the app, and are to have its light or dark colours.
     if (app) document.documentElement.style.colorScheme = getComputedStyle(app).colorScheme;

@@ -22,6 +22,8 @@ from ui import (
     state,
     words,
 )
+from ui.ledger import component
+from ui.what_if import slider
 
 PAGES: Final = {
     "start": "Start",
@@ -39,9 +41,9 @@ _HOME: Final = "home"
 _BAR_FIRST: Final = (*run_status.RESULTS, _FIRST)
 TARGET: Final = "page"
 """Parameter of the address: where app.py shall go at once."""
-_STYLE: Final = Path(__file__).with_name("style.css")
+_STYLES: Final = (Path(__file__).with_name("style.css"), component.STYLE)
 _ICON: Final = Path(__file__).with_name("icon.svg")
-_SCRIPT: Final = Path(__file__).with_name("frame.js")
+_SCRIPTS: Final = (Path(__file__).with_name("frame.js"), slider.SCRIPT)
 _LOST: Final = (
     '<p class="ty-lost-line" role="status">The connection to the server is lost. What is shown'
     " stays; the page connects again by itself.</p>"
@@ -49,9 +51,14 @@ _LOST: Final = (
 _SHORTCUTS: Final[Mapping[str, Mapping[str, str]]] = {
     "Everywhere": {
         "Tab, Shift+Tab": "next or previous control; a table, list or row of tabs is one",
+        "← → in the bar": "previous or next part of the scenario",
         "Enter, Space": "press, open, tick",
         "Esc": "close a menu or drawer; leave the window of time",
         "?": "this list",
+    },
+    "Slider": {
+        "← →": "another value; the results follow",
+        "↑ ↓": "another setting",
     },
     "Table of policies": {
         "↑ ↓": "previous or next policy",
@@ -113,9 +120,10 @@ def main() -> None:
 
 def _navigation(title: str) -> st.Page:
     st.set_page_config(page_title=title, page_icon=str(_ICON), layout="wide")
-    st.html(_STYLE)
+    st.html(f"<style>{''.join(one.read_text(encoding='utf-8') for one in _STYLES)}</style>")
     st.html(
-        f"<script>{_SCRIPT.read_text(encoding='utf-8')}</script>{browser_identity.script()}",
+        f"<script>{''.join(one.read_text(encoding='utf-8') for one in _SCRIPTS)}</script>"
+        f"{browser_identity.script()}",
         unsafe_allow_javascript=True,
     )
     pages = [

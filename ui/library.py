@@ -19,13 +19,14 @@ from trainyard.library import archive, library
 from trainyard.library.library import Beside, Item, Recipe
 from trainyard.runs.disconnects import tidy
 from trainyard.study.branch import FromHere
+from trainyard.study.check import Check
 from trainyard.study.metrics_shown import METRICS
 from trainyard.study.study import Study
 from trainyard.text import moment
 from trainyard.traces import bundle, intake, start
 from ui import browser_identity, received, server, state, stored_results, words
 from ui.planning import capacity as plan
-from ui.planning import from_here
+from ui.planning import from_here, past
 from views import charts
 
 FILE: Final = "trainyard-runs.zip"
@@ -307,6 +308,9 @@ def _open(one: Item) -> None:
         session.replace(recipe.study)
         session.shown, session.window = recipe.study, None
         st.switch_page("pages/plan.py", query_params=state.address() | from_here.parameters(recipe))
+    if isinstance(recipe, Check):
+        session.replace(recipe.study)
+        st.switch_page("pages/plan.py", query_params=state.address() | past.parameters(recipe))
     if not isinstance(recipe, Study):
         st.switch_page("pages/plan.py", query_params=state.address() | {plan.ASKED: recipe.pack()})
     study = recipe.named(one.name)

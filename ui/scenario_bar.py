@@ -92,9 +92,7 @@ def _size(session: state.Session) -> None:
     if not estimated.large or not run_status.would_run(session):
         return
     more = (
-        ""
-        if estimated.known
-        else ", more if a policy that has not run here yet solves optimisation problems"
+        "" if estimated.known else ", roughly, because some of these policies have not run here yet"
     )
     less = estimate.smaller(
         study.base.trace, estimated.jobs, load_trace(study.base.trace, pool.store).span_s

@@ -23,6 +23,7 @@ from trainyard.study.scenario import Scenario, TraceSpec
 from trainyard.study.study import Study
 from trainyard.traces import start
 from trainyard.traces.intake import TraceIntake
+from trainyard.traces.own_recipes import OwnRecipe
 from trainyard.traces.sources import load_trace
 from ui import browser_identity, server, stored_results, url_params
 from ui.received import OnDisk
@@ -70,9 +71,15 @@ class Upload:
         writes them.
     unused : tuple of str
         Why other files of the same drop are not used.
-    machines : (str, bytes) or None
-        Name and content of the file of the same drop that describes the cluster, until the jobs are
+    refused : tuple of str
+        Why those of a later drop are not.
+    before : Upload or None
+        The file in use while this one cannot be read.
+    machines : mapping of str to bytes
+        Names and contents of files of the same drop that describe the cluster, until the jobs are
         read.
+    recipe : OwnRecipe or None
+        The user's recipe by which it is read.
     """
 
     name: str
@@ -82,7 +89,10 @@ class Upload:
     choices: Mapping[str, Any] = field(default_factory=dict)
     asked: Sequence[Mapping[str, Any]] = ()
     unused: tuple[str, ...] = ()
-    machines: tuple[str, bytes] | None = None
+    refused: tuple[str, ...] = ()
+    before: Upload | None = None
+    machines: Mapping[str, bytes] = field(default_factory=dict)
+    recipe: OwnRecipe | None = None
 
 
 @dataclass(eq=False)

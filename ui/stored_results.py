@@ -8,8 +8,9 @@ from typing import Final
 import streamlit as st
 
 from sim.errors import TrainyardError
-from trainyard.results import outcomes
+from trainyard.results import outcomes, past
 from trainyard.results.outcomes import Shown
+from trainyard.results.past import Past
 from trainyard.store import Entry
 from trainyard.study.study import Study
 from trainyard.traces import start
@@ -46,8 +47,17 @@ def gather(study: Study) -> Shown:
             keys,
             entries,
             outcomes.stand_in(study, entries, server.store()),
+            _past(study),
         )
     return known[mark]
+
+
+def _past(study: Study) -> Past | None:
+    try:
+        return past.known(study, server.store())
+    except TrainyardError:
+        # Of a damaged library is told elsewhere, and what is at hand is still shown.
+        return None
 
 
 @st.cache_data(max_entries=64, show_spinner=False)

@@ -25,6 +25,7 @@ from views.charts import visible
 
 __all__ = [
     "BY_UNIT",
+    "ENGINES",
     "MISSING",
     "change",
     "count",
@@ -38,6 +39,13 @@ __all__ = [
     "time",
     "within",
 ]
+
+ENGINES: Final = {
+    "kernel": "general engine",
+    "fast": "fast engine",
+    "plain": "fast engine, uncompiled",
+}
+"""`sim.result.Timing.engine` -> what made a run."""
 
 _JOINER: Final = "\u2060"
 """A character without width."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import pandas as pd
@@ -15,7 +15,7 @@ from trainyard.results.details import Details
 from trainyard.results.loads import Loads, loads
 from trainyard.results.outcomes import ComparisonReport, Shown
 from trainyard.runs.frames import MOST_SHOWN, drawn
-from trainyard.store import Store
+from trainyard.store import Entry, Store
 from views import charts
 
 Window = tuple[float, float]
@@ -41,6 +41,10 @@ class ComparedRuns:
         The part of the runs that figures over time show; None = all of them.
     epoch : str
         Instant of second 0 for axes on the calendar; "" = axes count from the first submission.
+    earlier : mapping of Entry
+        Title of a policy without a result -> its last one, of other settings, which is shown faint.
+    computed : mapping of Loads
+        Window -> what `loads` would compute for it.
     """
 
     runs: Shown
@@ -50,6 +54,8 @@ class ComparedRuns:
     job_ids: Mapping[str, str]
     window: Window | None = None
     epoch: str = ""
+    earlier: Mapping[str, Entry] = field(default_factory=dict)
+    computed: Mapping[Window | None, Loads] = field(default_factory=dict)
 
     @property
     def baseline(self) -> str:
@@ -110,7 +116,7 @@ class ComparedRuns:
     @property
     def key(self) -> tuple[object, ...]:
         """A key of all that figures of these runs depend on."""
-        return self.report.mark, self.window, self.epoch
+        return self.report.mark, self.window, self.epoch, *sorted(self.earlier)
 
     def series(self, kind: str) -> dict[str, pd.DataFrame]:
         """Return the frames of one kind of the policies that are drawn."""
@@ -125,8 +131,12 @@ class ComparedRuns:
         StoreError
             If a stored result was removed meanwhile.
         """
+        if self.window in self.computed:
+            return self.computed[self.window]
         firsts = {self.runs.titles[at]: self.runs.entries[at][0] for at in self.runs.places}
-        return loads(firsts, self.cluster, self.window, self.axis.clock.midnight_s)
+        return loads(
+            {**firsts, **self.earlier}, self.cluster, self.window, self.axis.clock.midnight_s
+        )
 
     def around(self, high: str) -> tuple[str, ...]:
         """Return the policies that are drawn where one is highlighted: the baseline, that one, and
@@ -143,15 +153,15 @@ class ComparedRuns:
             ),
         )
         first: dict[str, str] = {}
-        for title in order:
+        for title in (*order, *self.earlier):
             first.setdefault(self.colours()[title], title)
         kept = list(first.values())[:MOST_SHOWN]
-        return tuple(title for title in self.report.labels if title in kept)
+        return tuple(title for title in (*self.report.labels, *self.earlier) if title in kept)
 
     def look(self, high: str, *, alone: bool = False) -> charts.Look:
         """Return how lines are drawn where one policy is highlighted."""
         colours = {title: self.style[title][0] for title in self.around(high)}
-        return charts.Look(colours, self.baseline, high, alone)
+        return charts.Look(colours, self.baseline, high, alone, earlier=frozenset(self.earlier))
 
     def seen(self, window: Window | None) -> ComparedRuns:
         """Return the same runs with another axis of time; frames stay as they are."""

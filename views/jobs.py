@@ -34,7 +34,7 @@ def jct_cdf(compared: ComparedRuns, high: str = "", *, alone: bool = True) -> Fi
     """Describe the distribution of completion times; parameters as of `views.over_time.queue`."""
     high = high or compared.report.first_headline.subject
     curves = {title: compared.frames["cdf"][title] for title in compared.around(high)}
-    left_out = {title: compared.report.left_out[title] for title in curves}
+    left_out = {title: compared.report.left_out.get(title, 0) for title in curves}
     figure = charts.jct_cdf(curves, compared.look(high, alone=alone), left_out)
     halves = ", ".join(
         f"{title} {text.time(_median_s(curve))}" for title, curve in curves.items() if len(curve)

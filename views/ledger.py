@@ -69,8 +69,8 @@ class Row:
         Of the policy.
     cells : sequence of Cell
         One per column.
-    kind : {"base", "high", ""}
-        Whether it is the baseline or the highlighted policy.
+    kind : {"base", "high", "earlier", ""}
+        Whether it is the baseline or the highlighted policy, or a result of earlier settings.
     mark : str
         What stands behind the title, e.g. "baseline".
     note : str
@@ -230,7 +230,7 @@ def of_runs(
     colours = compared.colours(state.dark)
     rows = [
         _complete(compared, title, [cell(cells, title, one, differ) for one in metrics], state)
-        if title in found.runs
+        if title in found.runs and title in compared.frames["cdf"]
         else Row(title, colours[title], note=state.notes.get(title, text.MISSING))
         for title in compared.runs.titles
     ]
@@ -255,14 +255,15 @@ def of_runs(
 def _complete(compared: ComparedRuns, title: str, cells: Sequence[Cell], state: State) -> Row:
     load = compared.loads.runs[title]
     curve = compared.frames["cdf"][title]
-    base = title == compared.baseline
+    base, earlier = title == compared.baseline, title in compared.earlier
     clock = compared.axis.clock
+    mark = "baseline" if base else compared.report.remarks.get(title, "")
     return Row(
         title,
         compared.colours(state.dark)[title],
         cells,
-        "high" if title == state.high else "base" if base else "",
-        "baseline" if base else compared.report.remarks.get(title, ""),
+        "earlier" if earlier else "high" if title == state.high else "base" if base else "",
+        (note if "%" in (note := state.notes.get(title, "")) else "earlier") if earlier else mark,
         hollow=title in state.hollow,
         rest=(text.count(load.peak), clock.at(load.peak_s)),
         waiting=[_rounded(value) for value in load.waiting.tolist()],

@@ -7,7 +7,7 @@ from typing import Final
 
 from sim.errors import ParameterError
 from trainyard.results.details import several_types
-from views import gpu_types, jobs, over_time, resources
+from views import gpu_types, jobs, over_time, resources, tenants
 from views.compared import ComparedRuns
 from views.figure_view import FigureView
 
@@ -40,6 +40,14 @@ def _predictions(compared: ComparedRuns) -> Views:
             yield jobs.predictions(compared, title)
 
 
+def _tenants(compared: ComparedRuns) -> Views:
+    teams = compared.details.teams
+    if teams is not None:
+        for title, report in compared.details.tenants.items():
+            if title in compared.drawn:
+                yield tenants.tenants(compared, title, teams, report)
+
+
 def _types(*makers: Callable[[ComparedRuns], FigureView | None]) -> Callable[[ComparedRuns], Views]:
     def make(compared: ComparedRuns) -> Views:
         if several_types(compared.runs):
@@ -62,6 +70,7 @@ VIEWS: Final[Mapping[str, Callable[[ComparedRuns], Views]]] = {
     "parts": lambda compared: iter([jobs.parts(compared)]),
     "allocation": _allocation,
     "resources": _resources,
+    "tenants": _tenants,
     "predictions": _predictions,
     "type-use": _types(gpu_types.type_use),
     "type-cost": _types(gpu_types.type_cost),

@@ -399,6 +399,7 @@ class Hadar(Allocator):
     card = Card(
         title="Hadar",
         slot=2,
+        job_ms=5,
         brief="GPUs have prices, the highest bids win",
         what=(
             "GPUs have prices that rise as they are taken; every few minutes each job takes those"

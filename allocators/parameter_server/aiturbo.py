@@ -138,6 +138,7 @@ class AITurbo(Allocator):
     card = Card(
         title="AITurbo",
         slot=2,
+        job_ms=2,
         brief="resizes jobs and parameter servers",
         what=(
             "Resizes jobs towards their lowest total resource need, and prefers jobs that"
@@ -312,7 +313,8 @@ class AITurbo(Allocator):
 
     def _order(self, view: View, told: np.ndarray, need: Floats) -> list[JobId]:
         table = view.active
-        attained = self.delta * table.served_gpu_s + table.served_cpu_s
+        # Sums of floats: what is equal but for their order of summation is a tie.
+        attained = (self.delta * table.served_gpu_s + table.served_cpu_s).round(6)
         score = 2.0 * _positions(np.lexsort((table.ids, table.arrival_s, attained)))
         if told.any():
             by_need = _positions(np.lexsort((table.ids[told], table.arrival_s[told], need[told])))

@@ -228,8 +228,7 @@ class DLRover(Allocator):
 
     References
     ----------
-    .. [1] Q. Wang et al., "DLRover-RM: Resource Optimization for Deep Recommendation Models
-    Training in the Cloud", PVLDB 17, 2024, arXiv 2304.01468;
+    .. [1] Q. Wang et al., "DLRover-RM", PVLDB 17, 2024, arXiv 2304.01468;
        rules as in the code (intelligent-machine-learning/dlrover).
     """
 
@@ -346,6 +345,7 @@ class DLRover(Allocator):
     card = Card(
         title="DLRover",
         slot=4,
+        job_ms=5,
         brief="learns the sizes that jobs need",
         what=(
             "Gives jobs with parameter servers the workers, servers, cores and memory that"

@@ -109,6 +109,7 @@ class Optimus(Allocator):
     card = Card(
         title="Optimus",
         slot=3,
+        job_ms=2,
         brief="next worker to the steepest gain",
         what=(
             "Gives the next worker or parameter server to the job whose remaining time"

@@ -9,10 +9,87 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from math import inf
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from allocators.placement import Patience, Placer
-from sim.contract import Demand, FreeResources, Grant, JobId, View
+from sim.contract import Demand, FreeResources, Grant, JobId, View, instant, param
+
+
+def order_param() -> Any:
+    """Declare the parameter ``order``."""
+    return param(
+        "submit",
+        title="Order of the queue",
+        choices=("submit", "priority"),
+        labels={"submit": "Submission", "priority": "Priority, then submission"},
+        help="Order of the queue: submission, or priority first and submission within it.",
+    )
+
+
+def run_times_param() -> Any:
+    """Declare the parameter ``run_times``."""
+    return param(
+        "estimate",
+        choices=("estimate", "limit"),
+        labels={"estimate": "Estimates", "limit": "Time limits in the trace"},
+        help="Which run times are used: estimated ones, or the time limits in the trace.",
+        was="estimate",
+        were={"estimate": "belief", "limit": "limit"},
+    )
+
+
+def depth_param() -> Any:
+    """Declare the parameter ``depth``."""
+    return param(
+        500,
+        title="Depth of backfilling",
+        unit="jobs",
+        low=0,
+        high=1_000_000,
+        help="How many waiting jobs behind the first one are considered.",
+    )
+
+
+class RunTimes:
+    """How long jobs are taken to run: as estimated, or for as long as their time limits allow.
+
+    Parameters
+    ----------
+    place : Placer
+        Knows the estimates of waiting jobs.
+    by_limit : bool
+        Whether limits count. A job without one counts with its estimate; a limit that is outlived
+        counts twice, as estimates do.
+    """
+
+    def __init__(self, place: Placer, *, by_limit: bool) -> None:
+        self._place, self._by_limit = place, by_limit
+
+    def waiting_s(self, view: View, job: JobId, at: int = 0) -> float:
+        """Return the seconds for which a waiting job will run in one of its groups of pools."""
+        limit_s = self._limit_s(view, job)
+        return limit_s if limit_s < inf else self._place.run_time_s(view, job, at)
+
+    def left_s(self, view: View, job: JobId, grant: Grant) -> float:
+        """Return the seconds for which a job will run on with what it holds."""
+        limit_s = self._limit_s(view, job)
+        if limit_s < inf:
+            held = view.one("held_gpus", job)
+            been_s = view.one("served_gpu_s", job) / held if held else 0.0
+            while limit_s <= been_s:
+                limit_s *= 2
+            return limit_s - been_s
+        rate = view.estimates.rate(job, grant)
+        return view.one("remaining_work", job) / rate if rate > 0 else inf
+
+    def end_s(self, view: View, job: JobId, grant: Grant) -> float:
+        """Return the instant at which a job will end with what it holds."""
+        return instant(view.now_s + self.left_s(view, job, grant))
+
+    def _limit_s(self, view: View, job: JobId) -> float:
+        limit_s = view.one("time_limit_s", job) if self._by_limit else 0.0
+        return limit_s if limit_s > 0 else inf
+
 
 End = tuple[float, JobId, Grant, tuple[tuple[int, int], ...]]
 """A running job: when it is expected to leave its nodes, its id, what it holds, and GPUs of that by

@@ -4,13 +4,15 @@ start later for it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from heapq import heappop, heappush
 from math import inf
+from typing import Final
 
 from allocators.placement import (
     RUN_TIME,
+    WAITING,
     Denials,
     Patience,
     Placer,
@@ -26,10 +28,14 @@ from allocators.queue.backfill import (
     Lane,
     Outlook,
     Reservation,
+    RunTimes,
+    depth_param,
+    order_param,
     reserve,
+    run_times_param,
 )
 from allocators.reasons import in_line, room
-from allocators.toolkit import newly_waiting, only_arrivals
+from allocators.toolkit import newly_waiting, only_arrivals, queue_rule
 from sim.contract import (
     EMPTY,
     Allocator,
@@ -40,12 +46,15 @@ from sim.contract import (
     JobId,
     Needs,
     Plan,
+    QueueRule,
     Reason,
     View,
     instant,
     later,
     param,
 )
+
+_UNUSED: Final = "easy backfilled nothing: the schedule is that of fifo."
 
 
 @dataclass
@@ -73,28 +82,17 @@ class Easy(Allocator):
     type pass it on that type only.
     """
 
-    run_times: str = param(
-        "estimate",
-        choices=("estimate", "limit"),
-        labels={"estimate": "Estimates", "limit": "Time limits in the trace"},
-        help="Which run times are used: estimated ones, or the time limits in the trace.",
-        was="estimate",
-        were={"estimate": "belief", "limit": "limit"},
-    )
-    order: str = param(
-        "submit",
-        title="Order of the queue",
-        choices=("submit", "priority"),
-        labels={"submit": "Submission", "priority": "Priority, then submission"},
-        help="Order of the queue: submission, or priority first and submission within it.",
-    )
-    depth: int = param(
-        500,
-        title="Depth of backfilling",
-        unit="jobs",
-        low=0,
-        high=1_000_000,
-        help="How many waiting jobs behind the first one are considered.",
+    run_times: str = run_times_param()
+    order: str = order_param()
+    depth: int = depth_param()
+    spare: bool = param(
+        True,
+        title="Use GPUs that the first job leaves over",
+        help=(
+            "Whether a job may pass that outlasts the expected start of the first one but takes"
+            " only GPUs that will be left over then. Without it a job passes only if it ends"
+            " before that start."
+        ),
     )
     placement: str = placement_param()
     types: str = types_param()
@@ -110,7 +108,7 @@ class Easy(Allocator):
     _blocked: Entry | None = field(init=False, repr=False, default=None)
     _promise: Reservation | None = field(init=False, repr=False, default=None)
     _fed: set[int] = field(init=False, repr=False, default_factory=set)
-    _by_limit: bool = field(init=False, repr=False)
+    _times: RunTimes = field(init=False, repr=False)
     _begun: bool = field(init=False, repr=False, default=False)
     _backfilled: bool = field(init=False, repr=False, default=False)
     _took_over: bool = field(init=False, repr=False, default=False)
@@ -119,6 +117,7 @@ class Easy(Allocator):
     card = Card(
         title="EASY backfilling",
         slot=1,
+        nearest="first_plans",
         brief="small jobs fill gaps, the first keeps its start",
         what=(
             "First come, first served, but jobs may fill gaps that do not delay the first of the"
@@ -152,7 +151,7 @@ class Easy(Allocator):
         self._place = Placer(self.placement, self.types, self.mix)
         self._patience = Patience.of(self._place, self.wait_for_type)
         self._window = BackfillWindow(self.depth)
-        self._by_limit = self.run_times == "limit"
+        self._times = RunTimes(self._place, by_limit=self.run_times == "limit")
 
     @property
     def needs(self) -> Needs:
@@ -163,7 +162,7 @@ class Easy(Allocator):
         """Say that no job passed the head of the queue."""
         if self._backfilled or self._took_over or not self._begun:
             return ()
-        return ("easy backfilled nothing: the schedule is that of fifo.",)
+        return (_UNUSED,)
 
     def allocate(self, view: View, /) -> Plan:
         """Start the head while it has room, then what may pass it."""
@@ -201,6 +200,20 @@ class Easy(Allocator):
             return Plan(self._started, wake_at_s=self._next_deadline_s())
         return Plan(self._started) if self._started else EMPTY
 
+    def rule(self) -> QueueRule | None:
+        """Return the rule, unless jobs wait for a type, or for nodes."""
+        if self.wait_for_type or self.placement in WAITING:
+            return None
+        key = ("priority",) if self.order == "priority" else ()
+        rule = queue_rule(key, self, "reservation")
+        return rule and replace(
+            rule,
+            depth=self.depth,
+            spare=self.spare,
+            by_limit=self.run_times == "limit",
+            unused=_UNUSED,
+        )
+
     def explain(self, decided: Decided, job: JobId, /) -> Reason:
         """State when the head of the queue is expected to start, and why no job passes it."""
         view, head = decided.view, self._head
@@ -224,15 +237,12 @@ class Easy(Allocator):
         at_s = self._promised_at_s(view, head[1])
         if at_s == inf:
             return room(decided, job)
-        run_s = min(self._place.run_time_s(view, job, 0), self._own_limit_s(view, job))
+        run_s = self._times.waiting_s(view, job)
         return Reason(
             "{free:gpus_were} free, but its {run:duration} would have delayed job {head:job},"
             " which starts at {start:instant}",
             {"free": decided.free_for(job), "run": run_s, "head": head[1], "start": at_s},
         )
-
-    def _own_limit_s(self, view: View, job: JobId) -> float:
-        return self._limit_s(view, job) if self._by_limit else inf
 
     def _promised_at_s(self, view: View, job: JobId) -> float:
         """Return when a job at the head could start, without keeping what is found."""
@@ -252,7 +262,7 @@ class Easy(Allocator):
         if not self._begun:
             self._begun, self._took_over = True, bool(view.grants)
             for job, grant in view.grants.items():
-                ends.add(view.room, job, grant, self._end_s(view, job, grant))
+                ends.add(view.room, job, grant, self._times.end_s(view, job, grant))
         for job in delta.finished:
             end = ends.drop(job)
             self._denials.give_back(end[2])
@@ -266,7 +276,7 @@ class Easy(Allocator):
             for _, job, grant, _ in ends.overdue(now_s):
                 self._promise = None
                 # It has not ended at this instant, so it cannot end before the next.
-                end_s = later(now_s + self._left_s(view, job, grant), now_s)
+                end_s = later(now_s + self._times.left_s(view, job, grant), now_s)
                 ends.add(view.room, job, grant, end_s)
 
     def _follow_losses(self, delta: Delta) -> None:
@@ -281,27 +291,9 @@ class Easy(Allocator):
         if job in self._ends:
             self._denials.give_back(self._ends.drop(job)[2])
             grant = view.grants[job]
-            self._ends.add(view.room, job, grant, self._end_s(view, job, grant))
+            self._ends.add(view.room, job, grant, self._times.end_s(view, job, grant))
         elif job in self._window:
             self._enter(view, self._window.remove(job))
-
-    def _end_s(self, view: View, job: JobId, grant: Grant) -> float:
-        return instant(view.now_s + self._left_s(view, job, grant))
-
-    def _left_s(self, view: View, job: JobId, grant: Grant) -> float:
-        limit_s = self._limit_s(view, job) if self._by_limit else inf
-        if limit_s < inf:
-            held = view.one("held_gpus", job)
-            been_s = view.one("served_gpu_s", job) / held if held else 0.0
-            while limit_s <= been_s:
-                limit_s *= 2
-            return limit_s - been_s
-        rate = view.estimates.rate(job, grant)
-        return view.one("remaining_work", job) / rate if rate > 0 else inf
-
-    def _limit_s(self, view: View, job: JobId) -> float:
-        limit_s = view.one("time_limit_s", job)
-        return limit_s if limit_s > 0 else inf
 
     def _start(self, view: View, entry: Entry, grant: Grant, end_s: float) -> None:
         self._started[entry[1]] = grant
@@ -364,11 +356,8 @@ class Easy(Allocator):
         return deadlines[0][0] if deadlines else inf
 
     def _times_s(self, view: View, lane: Lane, entry: Entry) -> tuple[float, ...]:
-        limit_s = self._limit_s(view, entry[1]) if self._by_limit else inf
-        if limit_s < inf:
-            return (instant(limit_s),) * len(lane.groups)
         return tuple(
-            instant(self._place.run_time_s(view, entry[1], at)) for at in range(len(lane.groups))
+            instant(self._times.waiting_s(view, entry[1], at)) for at in range(len(lane.groups))
         )
 
     def _leave(self, view: View, entry: Entry) -> Lane | None:
@@ -388,7 +377,7 @@ class Easy(Allocator):
             grant = place(view, view.demand(head[1]))
             if grant is None:
                 break
-            self._start(view, head, grant, self._end_s(view, head[1], grant))
+            self._start(view, head, grant, self._times.end_s(view, head[1], grant))
             self._promise = None
             self._head = self._window.first()
             if self._head is None:
@@ -436,7 +425,8 @@ class Easy(Allocator):
             ):
                 continue
             if (
-                promise.may_spare(lane.gpus, pools)
+                self.spare
+                and promise.may_spare(lane.gpus, pools)
                 and (lane.id, group) not in look.only_short
                 and lane.order[0][1] not in look.barred
             ):
@@ -461,9 +451,9 @@ class Easy(Allocator):
             look.full.add((lane.id, group))
             self._denials.deny(view, lane.demand, lane.groups[group])
             return False
-        end_s, promise = self._end_s(view, entry[1], grant), look.promise
-        if end_s > promise.at_s and not promise.spares(
-            self._ends.gpus_by_pool(view.room, grant), grant
+        end_s, promise = self._times.end_s(view, entry[1], grant), look.promise
+        if end_s > promise.at_s and not (
+            self.spare and promise.spares(self._ends.gpus_by_pool(view.room, grant), grant)
         ):
             view.room.give(grant)
             if (lane.id, group) in look.only_short:

@@ -12,9 +12,21 @@ from allocators.placement import (
     types_param,
     wait_for_type_param,
 )
+from allocators.queue.backfill import order_param
 from allocators.reasons import in_line
-from allocators.toolkit import Backlog, Key, Lanes, backfill_param, backlog
-from sim.contract import EMPTY, Allocator, Card, Decided, JobId, Needs, Plan, Reason, View, param
+from allocators.toolkit import Backlog, Key, Lanes, backfill_param, backlog, queue_rule
+from sim.contract import (
+    EMPTY,
+    Allocator,
+    Card,
+    Decided,
+    JobId,
+    Needs,
+    Plan,
+    QueueRule,
+    Reason,
+    View,
+)
 
 
 @dataclass
@@ -29,13 +41,7 @@ class Fifo(Allocator):
     scheduling by submission time, with ``backfill=first_fit``.
     """
 
-    order: str = param(
-        "submit",
-        title="Order of the queue",
-        choices=("submit", "priority"),
-        labels={"submit": "Submission", "priority": "Priority, then submission"},
-        help="Order of the queue: submission, or priority first and submission within it.",
-    )
+    order: str = order_param()
     backfill: str = backfill_param()
     placement: str = placement_param()
     types: str = types_param()
@@ -47,6 +53,7 @@ class Fifo(Allocator):
     card = Card(
         title="FIFO",
         slot=5,
+        nearest="by_submission",
         brief="first come, first served",
         what="First come, first served.",
         cost="One large job at the head of the queue holds up all jobs behind it.",
@@ -87,6 +94,13 @@ class Fifo(Allocator):
         if self.wait_for_type:
             return Plan(started, wake_at_s=self._queue.wake_at_s)
         return Plan(started) if started else EMPTY
+
+    def rule(self) -> QueueRule | None:
+        """Return the order by submission or priority, unless jobs wait for a type."""
+        if self.wait_for_type:
+            return None
+        key = ("priority",) if self.order == "priority" else ()
+        return queue_rule(key, self, backfill=self.backfill)
 
     def explain(self, decided: Decided, job: JobId, /) -> Reason:
         """State how many jobs were ahead, and what the first of them waited for."""

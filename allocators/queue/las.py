@@ -10,12 +10,12 @@ from itertools import pairwise
 from typing import Final, NamedTuple, cast
 
 from allocators.nesting import SubView
-from allocators.placement import Placer, mix_param, placement_param, types_param
+from allocators.placement import WAITING, Placer, mix_param, placement_param, types_param
 from allocators.queue.preemption import PriorityPreemption
 from allocators.queue.running_index import EVERYBODY, NOBODY, Height, Key, Slot, gpus_of
 from allocators.queue.upgrade import Upgrades, migrate_param, speed_of
 from allocators.reasons import behind
-from allocators.toolkit import backfill_param
+from allocators.toolkit import backfill_param, queue_rule
 from sim.contract import (
     EMPTY,
     STEP_S,
@@ -28,6 +28,7 @@ from sim.contract import (
     Needs,
     ParameterError,
     Plan,
+    QueueRule,
     Reason,
     Value,
     View,
@@ -38,6 +39,10 @@ from sim.contract import (
 
 _BEFORE, _AMONG, _BEHIND = -1.0, 0.0, 1.0
 _TAIL: Final = 1.0
+_UNUSED: Final = (
+    "las moved no job to a lower queue: no job reached the first threshold; it ran in order of"
+    " submission."
+)
 _STOPPED: Final = 4
 """Length of the key of a job that was demoted and stopped at one decision."""
 
@@ -428,12 +433,12 @@ class Las(Allocator):
     _on_gpus: dict[int, tuple[Demand, Demand]] = field(init=False, repr=False, default_factory=dict)
     _order: Attained = field(init=False, repr=False)
     _preemption: PriorityPreemption = field(init=False, repr=False)
-    _jobs: int = field(init=False, repr=False, default=0)
     _orderly: bool = field(init=False, repr=False, default=True)
 
     card = Card(
         title="LAS (Tiresias)",
         slot=4,
+        nearest="least_served_first",
         brief="least served first, no run times needed",
         what="Jobs that have received the least GPU time so far run first, in a few queues.",
         cost=(
@@ -496,18 +501,23 @@ class Las(Allocator):
 
     def remarks(self) -> tuple[str, ...]:
         """Say that only one queue was used, so that the order was that of submission."""
-        if self._order.demoted_any or not (self._jobs and self._orderly):
+        if self._order.demoted_any or not (self._preemption.begun and self._orderly):
             return ()
-        nobody = (
-            "the only job did not reach"
-            if self._jobs == 1
-            else f"none of the {self._jobs:,} jobs reached"
-        )
-        return (
-            (
-                f"las moved no job to a lower queue: {nobody} the first threshold; it ran in order"
-                " of submission."
-            ),
+        return (_UNUSED,)
+
+    def rule(self) -> QueueRule | None:
+        """Return the queues; promotions, servers on GPUs, and places for which a gang may wait,
+        have no rule.
+        """
+        if self.promote_factor or self.servers == "gpu" or self.placement in WAITING:
+            return None
+        rule = queue_rule(("arrival_s",) if self.order == "arrival" else (), self, self.backfill)
+        return rule and replace(
+            rule,
+            preemption="attained",
+            limits=self.thresholds,
+            per_gpu=self.measure == "gpu_s",
+            unused=_UNUSED,
         )
 
     def allocate(self, view: View, /) -> Plan:
@@ -544,7 +554,6 @@ class Las(Allocator):
 
     def _decide(self, view: View) -> Plan:
         order, preemption, delta = self._order, self._preemption, view.delta
-        self._jobs += len(delta.arrived)
         if delta.evicted or (view.grants and not preemption.begun):
             self._orderly = False  # they go before those that wait; or others decided before
         order.begin()

@@ -16,8 +16,20 @@ from allocators.placement import (
     wait_for_type_param,
 )
 from allocators.reasons import in_line
-from allocators.toolkit import Backlog, Key, Lanes, backfill_param, backlog
-from sim.contract import EMPTY, Allocator, Card, Decided, JobId, Needs, Plan, Reason, View, param
+from allocators.toolkit import Backlog, Key, Lanes, backfill_param, backlog, queue_rule
+from sim.contract import (
+    EMPTY,
+    Allocator,
+    Card,
+    Decided,
+    JobId,
+    Needs,
+    Plan,
+    QueueRule,
+    Reason,
+    View,
+    param,
+)
 
 
 @dataclass
@@ -52,7 +64,7 @@ class Sjf(Allocator):
             " times GPUs (SPWF; a CPU job counts as one GPU)."
         ),
     )
-    backfill: str = backfill_param()
+    backfill: str = backfill_param(locked=True)
     placement: str = placement_param()
     types: str = types_param()
     mix: bool = mix_param()
@@ -63,6 +75,7 @@ class Sjf(Allocator):
     card = Card(
         title="SJF",
         slot=3,
+        nearest="small_first",
         brief="shortest job first, never stopped",
         what="The job with the shortest estimated run time goes first.",
         cost="Long jobs wait for as long as enough short jobs arrive.",
@@ -108,10 +121,19 @@ class Sjf(Allocator):
             return Plan(started, wake_at_s=self._queue.wake_at_s)
         return Plan(started) if started else EMPTY
 
+    def rule(self) -> QueueRule | None:
+        """Return the order by size, then submission, unless jobs wait for a type."""
+        if self.wait_for_type:
+            return None
+        size = "gpu_time_s" if self.size == "gpu_time" else "run_time_s"
+        return queue_rule((size, "arrival_s"), self, backfill=self.backfill)
+
     def explain(self, decided: Decided, job: JobId, /) -> Reason:
         """State how many jobs were ahead, and what the first of them waited for."""
         order = "by GPU time" if self.size == "gpu_time" else "by run time"
-        return in_line(decided, job, self._queue.ahead(job), order, blocks=self.backfill == "none")
+        return in_line(
+            decided, job, self._queue.ahead(job), order, blocks=self.backfill != "first_fit"
+        )
 
     def _key(self, view: View, job: JobId) -> Key:
         time_s = self._place.run_time_s(view, job)

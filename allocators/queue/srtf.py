@@ -4,15 +4,23 @@ less.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
-from allocators.placement import RUN_TIME, Placer, alone, mix_param, placement_param, types_param
+from allocators.placement import (
+    RUN_TIME,
+    WAITING,
+    Placer,
+    alone,
+    mix_param,
+    placement_param,
+    types_param,
+)
 from allocators.queue.preemption import PriorityPreemption
 from allocators.queue.running_index import EVERYBODY, NOBODY, Height, Key, Order, RunningIndex, Slot
 from allocators.queue.upgrade import Upgrades, migrate_param, speed_of
 from allocators.reasons import behind
-from allocators.toolkit import backfill_param
+from allocators.toolkit import backfill_param, queue_rule
 from sim.contract import (
     EMPTY,
     STEP_S,
@@ -24,6 +32,7 @@ from sim.contract import (
     JobId,
     Needs,
     Plan,
+    QueueRule,
     Reason,
     View,
     inf,
@@ -31,6 +40,7 @@ from sim.contract import (
     param,
 )
 
+_UNUSED = "srtf stopped nobody: it only chose the order in which jobs start."
 _PATIENCE_S = 1 / 64  # how long after its estimated finish a job that still runs is asked anew
 _PAUSE_S = 1.0  # least time from one such question to the next
 
@@ -313,6 +323,7 @@ class Srtf(Allocator):
     card = Card(
         title="SRTF",
         slot=2,
+        nearest="small_first",
         brief="shortest remaining time first, others are stopped",
         what="The jobs with the least remaining time run; other jobs are stopped for them.",
         cost=(
@@ -370,7 +381,7 @@ class Srtf(Allocator):
         """Say that no running job was stopped or moved."""
         if self._preemption.interfered or not self._preemption.begun:
             return ()
-        return ("srtf stopped nobody: it only chose the order in which jobs start.",)
+        return (_UNUSED,)
 
     def allocate(self, view: View, /) -> Plan:
         """Start what is best, and stop what must go for it."""
@@ -390,6 +401,15 @@ class Srtf(Allocator):
             [members[0][0][0] for _, _, members in preemption.running.all.values()], default=inf
         )
         return Plan(changes, wake_at_s=max(first + _PATIENCE_S, view.now_s + _PAUSE_S))
+
+    def rule(self) -> QueueRule | None:
+        """Return the order by remaining time; other sizes, and places for which a gang may wait,
+        have no rule.
+        """
+        if self.size != "time" or self.placement in WAITING:
+            return None
+        rule = queue_rule(("run_time_s",), self, self.backfill)
+        return rule and replace(rule, preemption="remaining", unused=_UNUSED)
 
     def explain(self, decided: Decided, job: JobId, /) -> Reason:
         """State which jobs with less left hold its GPUs, or which one took them."""

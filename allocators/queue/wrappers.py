@@ -140,17 +140,19 @@ class Partition(Allocator):
         refuse: set[JobId] = set()
         notes: dict[str, float] = {}
         seamless: frozenset[JobId] = frozenset()
+        ended: frozenset[JobId] = frozenset()
         for code in concerned:
             part = self._parts[code]
             plan = self._ask(view, code, part)
             changes.update(plan.changes)
             refuse.update(plan.refuse)
             seamless |= plan.seamless
+            ended |= plan.ended
             notes.update({f"{part.name}.{name}": value for name, value in plan.notes.items()})
         wake_at_s = self._next_wake()
         return (
-            Plan(changes, frozenset(refuse), wake_at_s, notes, seamless)
-            if changes or refuse or notes or wake_at_s < inf
+            Plan(changes, frozenset(refuse), wake_at_s, notes, seamless, ended)
+            if changes or refuse or ended or notes or wake_at_s < inf
             else EMPTY
         )
 

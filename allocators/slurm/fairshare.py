@@ -4,9 +4,11 @@ priority/multifactor, classic and Fair Tree).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from math import inf
+
+from sim.contract import ParameterError
 
 ROOT = "root"
 
@@ -63,6 +65,8 @@ class FairShare:
         Of the classic factor.
     tree : bool
         Fair Tree instead of the classic factor.
+    lag : bool
+        The classic factor is of the usage before a renewal, as in Slurm.
 
     Notes
     -----
@@ -77,9 +81,10 @@ class FairShare:
         dampening: float,
         *,
         tree: bool,
+        lag: bool = True,
     ) -> None:
-        self._keep = 1.0 - 0.693 / half_life_s if 0 < half_life_s < inf else 1.0
-        self._dampening, self._tree = dampening, tree
+        self._keep = kept_in_a_second(half_life_s)
+        self._dampening, self._tree, self._lag = dampening, tree, lag
         self._root = Share(ROOT, is_user=False, shares=1)
         self._accounts = {ROOT: self._root}
         self._users: dict[tuple[str, str], Share] = {}
@@ -119,13 +124,19 @@ class FairShare:
         running : list of (Share, float, float)
             User, seconds run since the last renewal or the start, and billing units.
         """
-        if not self._tree:
+        if not self._tree and self._lag:
             self._classic()
         self._decay(self._root, self._keep**elapsed_s)
         for share, ran_s, billing in running:
             self.book(share, ran_s * self._keep**ran_s * billing)
         if self._tree:
             self._rank()
+        elif not self._lag:
+            self._classic()
+
+    def reset(self) -> None:
+        """Forget all usage."""
+        self._decay(self._root, 0.0)
 
     def book(self, share: Share, used: float) -> None:
         """Add usage to a user and to all accounts above."""
@@ -215,3 +226,39 @@ class FairShare:
                 before, at = value, end
 
         below([self._root.children], tied_first=False)
+
+
+def kept_in_a_second(half_life_s: float) -> float:
+    """Return what is left of usage after a second; 1 = it is never forgotten (0 and inf)."""
+    return max(0.0, 1.0 - 0.693 / half_life_s) if 0 < half_life_s < inf else 1.0
+
+
+def read_usage(text: str) -> Iterator[tuple[str, str, float]]:
+    """Yield account, user and used billing seconds of what ``sshare -alP`` prints; accounts hold
+    those of their users.
+
+    Raises
+    ------
+    ParameterError
+        If it has no columns Account, User and RawUsage, or a usage is no number.
+    """
+    rows = [line.split("|") for line in text.splitlines() if line.strip()]
+    if not rows:
+        return
+    head = [cell.strip().lower() for cell in rows[0]]
+    if not {"account", "user", "rawusage"} <= set(head):
+        raise ParameterError(
+            "The usage at the start lacks a column Account, User or RawUsage. Export it by sshare"
+            " -alP."
+        )
+    for number, cells in enumerate(rows[1:], 2):
+        row = {key: cell.strip() for key, cell in zip(head, cells, strict=False)}
+        if not row.get("user"):
+            continue
+        try:
+            yield row["account"], row["user"], float(row.get("rawusage") or 0)
+        except ValueError as error:
+            raise ParameterError(
+                f"The usage at the start, line {number}: RawUsage={row['rawusage']!r:.30} is no"
+                " number."
+            ) from error

@@ -4,39 +4,73 @@ backfill scheduler that plans for all waiting jobs.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from heapq import heappop, heappush
 from math import inf
 from typing import Final
 
 from allocators.placement import Placer
 from allocators.reasons import joined, room
-from allocators.slurm.controller import Controller, Partition, Rules, Timers
-from allocators.slurm.fairshare import FairShare
-from allocators.slurm.state import Job, Nodes, Placement, Switch
+from allocators.slurm.constraints import NotSimulatedError
+from allocators.slurm.controller import Controller
+from allocators.slurm.eligible import NeverError, Waiting, Waitlist, conditions_of
+from allocators.slurm.fairshare import FairShare, read_usage
+from allocators.slurm.keys import Finding
+from allocators.slurm.limits import Gate
+from allocators.slurm.preempt import CANCEL, SUSPEND, preemption_of
+from allocators.slurm.requests import Requests
+from allocators.slurm.reservations import Calendar
+from allocators.slurm.rules import Partition, Rules, Timers
+from allocators.slurm.select import Nodes
+from allocators.slurm.settings import Settings
+from allocators.slurm.site import (
+    IN_FILE,
+    RULE_OF,
+    Site,
+    depth_told,
+    gate_of,
+    is_classic,
+    levels_on,
+    missed,
+    name_order,
+    partitions_on,
+    preference,
+    read_site,
+    rules_of,
+    threads_of,
+    too_large,
+    topology_notes,
+)
+from allocators.slurm.state import Job, Placement, replicas_on
+from allocators.slurm.surplus import Surplus
 from allocators.toolkit import newly_waiting
 from sim.contract import (
     EMPTY,
-    Allocator,
     Card,
     Decided,
     Delta,
-    Demand,
     Gang,
     Grant,
     JobId,
     Needs,
+    Node,
     Part,
     Plan,
     Reason,
     View,
-    param,
+    is_file_text,
+    parameters,
 )
 
 HOUR_S: Final = 3600.0
+REQUEUE_S: Final = 121.0
+"""A displaced job does not start again before: the lifetime of a credential, and a second."""
 
 
 @dataclass
-class Slurm(Allocator):
+class Slurm(Settings):
     """Start jobs as a Slurm controller would: by priority in the main pass, and where the plans of
     the backfill leave room.
 
@@ -54,132 +88,35 @@ class Slurm(Allocator):
     compare repeats, not single runs.
 
     Ours: a job without a time limit has that of ``default_limit_h``; a job that outlives its limit
-    is not stopped. A gang stays on one GPU type, the first of the cluster that has room. The size
-    of a job and what is billed are its cores, or its GPUs where it names no cores. Each user of a
-    trace without accounts has one share. A job that lost its nodes queues anew. Not simulated:
-    preemption, limits of associations and qualities of service, reservations, arrays as one record,
-    dependencies.
+    is not stopped unless ``limits`` says so. A gang stays on one GPU type, the first of the cluster
+    that has room; types are those of the cluster, as its ``slurm.conf`` or ``gres.conf`` names
+    them. The size of a job and what is billed are its cores, or its GPUs where it names no cores.
+    Each user of a trace without accounts has one share. A job that lost its nodes queues
+    anew; what a displaced one keeps is a matter of its checkpoints. Jobs end well here, so that a
+    job which depends on a failure starts only where the other is ended at its limit or displaced;
+    jobs that a limit would keep waiting for ever are refused. A job in a reservation starts if its
+    limit ends within. A suspended job loses nothing, and queues anew if its node fails. Plans of
+    single cores are no setting of Slurm, see `CorePlanner`. Not simulated: jobs that take turns,
+    arrays as one record, heterogeneous jobs, licences.
     """
 
-    weight_age: int = param(
-        1000,
-        title="Weight of age",
-        low=0,
-        high=4_000_000_000,
-        help="PriorityWeightAge: what a job gains by waiting for the full maximum age.",
-    )
-    weight_fairshare: int = param(
-        10_000,
-        title="Weight of fair share",
-        low=0,
-        high=4_000_000_000,
-        help="PriorityWeightFairshare: what a user gains who has used nothing.",
-    )
-    weight_size: int = param(
-        1000,
-        title="Weight of job size",
-        low=0,
-        high=4_000_000_000,
-        help="PriorityWeightJobSize: what a job gains that needs the whole cluster.",
-    )
-    favor_small: bool = param(
-        False,
-        title="Favour small jobs",
-        help="PriorityFavorSmall: small jobs gain by their size instead of large ones.",
-    )
-    max_age_h: float = param(
-        168.0,
-        title="Maximum age",
-        unit="h",
-        low=0.01,
-        high=100_000,
-        help="PriorityMaxAge: after this wait, age adds nothing more.",
-    )
-    half_life_h: float = param(
-        168.0,
-        title="Half-life of usage",
-        unit="h",
-        low=0.0,
-        high=100_000,
-        help="PriorityDecayHalfLife: after this, usage counts half; 0 = never forgotten.",
-    )
-    fairshare: str = param(
-        "tree",
-        title="Fair share",
-        choices=("tree", "classic"),
-        labels={"tree": "Fair Tree (from 19.05)", "classic": "Classic"},
-        help="How usage becomes a factor: Fair Tree ranks users, the classic rule halves.",
-    )
-    dampening: float = param(
-        1.0,
-        title="Dampening of fair share",
-        low=0.01,
-        high=1000,
-        help="FairShareDampeningFactor: counts with fairshare = classic only.",
-    )
-    topology: str = param(
-        "flat",
-        title="Topology",
-        choices=("flat", "tree"),
-        labels={"flat": "Runs of nodes", "tree": "Racks as switches"},
-        help="How nodes are chosen: few runs of neighbours, or few racks.",
-    )
-    backfill: bool = param(
-        True,
-        title="Backfill",
-        help="SchedulerType: sched/backfill, or the main pass alone (sched/builtin).",
-    )
-    bf_interval_s: float = param(
-        30.0,
-        title="Backfill interval",
-        unit="s",
-        low=1,
-        high=86_400,
-        help="bf_interval: from the end of a backfill cycle to the next one.",
-    )
-    bf_window_h: float = param(
-        24.0,
-        title="Backfill window",
-        unit="h",
-        low=0.1,
-        high=100_000,
-        help="bf_window: nothing is planned later than this.",
-    )
-    bf_max_job_test: int = param(
-        500,
-        title="Jobs tested per cycle",
-        unit="jobs",
-        low=1,
-        high=1_000_000,
-        help="bf_max_job_test: waiting jobs that a backfill cycle looks at.",
-    )
-    bf_max_job_user: int = param(
-        0,
-        title="Jobs tested per user",
-        unit="jobs",
-        low=0,
-        high=1_000_000,
-        help="bf_max_job_user: of one user in a cycle; 0 = no limit.",
-    )
-    queue_depth: int = param(
-        100,
-        title="Depth of the main pass",
-        unit="jobs",
-        low=1,
-        high=1_000_000,
-        help="default_queue_depth: jobs tried after a submission or an end; once a minute all are.",
-    )
-    default_limit_h: float = param(
-        24.0,
-        title="Time limit where a job has none",
-        unit="h",
-        low=0.01,
-        high=100_000,
-        help="DefaultTime of the partitions; backfill plans with limits, not with run times.",
-    )
     _controller: Controller | None = field(init=False, repr=False, default=None)
     _place: Placer = field(init=False, repr=False, default_factory=lambda: Placer("fewest"))
-    _without_limit: int = field(init=False, repr=False, default=0)
+    _requests: Requests | None = field(init=False, repr=False, default=None)
+    _order: list[int] = field(init=False, repr=False, default_factory=list)
+    _surplus: Surplus | None = field(init=False, repr=False, default=None)
+    _gate: Gate | None = field(init=False, repr=False, default=None)
+    _waitlist: Waitlist = field(init=False, repr=False, default_factory=Waitlist)
+    _ids: dict[str, list[JobId]] = field(init=False, repr=False, default_factory=dict)
+    _lost: set[JobId] = field(init=False, repr=False, default_factory=set)
+    _limits_due: list[tuple[float, JobId]] = field(init=False, repr=False, default_factory=list)
+    _kill_after_s: float = field(init=False, repr=False, default=inf)
+    _killed: int = field(init=False, repr=False, default=0)
+    _noted: Counter[str] = field(init=False, repr=False, default_factory=Counter)
+    _failed: set[JobId] = field(init=False, repr=False, default_factory=set)
+    _calendar: Calendar | None = field(init=False, repr=False, default=None)
+    _undated: int = field(init=False, repr=False, default=0)
+    _above: tuple[str, ...] = field(init=False, repr=False, default=())
 
     card = Card(
         title="Slurm",
@@ -200,12 +137,13 @@ class Slurm(Allocator):
             " jobs have no time limit"
         ),
         goals=("fairness", "baseline"),
+        job_ms=5,
         how=(
             "Each waiting job has a priority: the sum of age, fair share and size.",
             "After submissions and ends, jobs start by priority until one does not fit.",
             "Every 30 s the backfill plans all waiting jobs in that order, whole nodes each.",
             "A job starts early if it ends, at its limit, before the plans on its nodes begin.",
-            "A running job is never stopped.",
+            "Running jobs are stopped only where a site lets others displace them.",
         ),
     )
 
@@ -214,55 +152,190 @@ class Slurm(Allocator):
         """Jobs stay in their partition."""
         return Needs(confine_by="partition")
 
+    def __post_init__(self) -> None:
+        """Read the files, so that what cannot be read is said before a run."""
+        site = self._site
+        if site.config is not None:
+            rules_of(site, site.config)
+
+    @property
+    def _site(self) -> Site:
+        topology = self.topology if is_file_text(self.topology) else ""
+        return read_site(self.conf, self.accounts, self.qos, topology, self.reservations)
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """What becomes of each setting of the files."""
+        return self._site.findings
+
     def remarks(self) -> tuple[str, ...]:
-        """Say how many jobs have an assumed time limit."""
-        if not self._without_limit:
+        """Say what is not simulated, which parameters go before the file, and what was assumed."""
+        found = [*missed(self._site), *self._overrides()]
+        found += [note for note in (is_classic(self._site, self.fairshare)[1],) if note]
+        found += [*topology_notes(self._site, self.topology), *self._above]
+        if self._undated:
+            found.append(
+                "The trace has no dates, so that nothing is reserved, although reservations are"
+                " given."
+            )
+        if self._killed:
+            killed = "1 job was" if self._killed == 1 else f"{self._killed:,} jobs were"
+            found.append(f"{killed} ended at the time limit.")
+        without_limit = self._requests.without_limit if self._requests is not None else 0
+        if without_limit:
+            jobs = "1 job has" if without_limit == 1 else f"{without_limit:,} jobs have"
+            found.append(
+                f"{jobs} no time limit; slurm plans with {self.default_limit_h:g} h for each"
+                " (default_limit_h)."
+            )
+        found += [
+            f"{count:,} {'job names' if count == 1 else 'jobs name'} a {what}."
+            for what, count in self._noted.items()
+        ]
+        if self._controller is not None and self._controller.cycles:
+            found.append(depth_told(self._controller.tested / self._controller.cycles))
+        return tuple(found)
+
+    def _overrides(self) -> tuple[str, ...]:
+        config = self._site.config
+        if config is None:
             return ()
-        jobs = "1 job has" if self._without_limit == 1 else f"{self._without_limit:,} jobs have"
-        return (
-            f"{jobs} no time limit; slurm plans with {self.default_limit_h:g} h for each"
-            " (default_limit_h).",
+        said = config.values.keys() | config.options.keys()
+        return tuple(
+            f"{name} = {value} counts instead of {key} in slurm.conf."
+            for name, (key, _) in IN_FILE.items()
+            if (value := getattr(self, name)) != DEFAULTS[name] and key.lower() in said
         )
 
     def allocate(self, view: View, /) -> Plan:
         """Take in what happened, do what is due, and start what was found."""
-        now_s = view.now_s
+        now_s, lost = view.now_s, list[JobId]()
         controller = self._controller
         if controller is None:
             controller = self._controller = self._begin(view)
         else:
             controller.catch_up(now_s)
-            self._follow(view, controller, view.delta)
-        for job in newly_waiting(view.delta):
-            controller.submit(now_s, self._job(view, job))
+            lost = self._follow(view, controller, view.delta)
+        arrived = [*newly_waiting(view.delta), *lost]
+        refused = frozenset([job for job in arrived if not self._submit(view, controller, job)])
+        refused |= frozenset(self._lost_for_ever())
+        self._release(view, controller)
+        ended = self._overdue(controller, now_s)
         changes: dict[JobId, Grant | None] = {}
-        for started in controller.tick(now_s):
-            grant = self._grant(view, started)
+        started = controller.tick(now_s)
+        ended |= self._displaced(view, controller, changes)
+        seamless = frozenset(changes.keys() & controller.suspended.keys())
+        self._resumed(view, controller, changes)
+        for one in started:
+            grant = self._grant(view, one)
             if grant is None:
-                controller.put_back(started)
+                controller.put_back(one)
             else:
-                changes[started.id] = grant
-        wake_at_s = controller.wake_s()
-        return Plan(changes, wake_at_s=wake_at_s) if changes or wake_at_s < inf else EMPTY
+                changes[one.id] = grant
+                self._waitlist.started(one.id, now_s)
+                self._expect_end(one)
+        if self._waitlist.held and changes:
+            self._release(view, controller)
+        wake_at_s = min(controller.wake_s(), self._waitlist.wake_s(now_s))
+        if self._limits_due:
+            wake_at_s = min(wake_at_s, self._limits_due[0][0])
+        if changes or refused or ended or wake_at_s < inf:
+            return Plan(changes, refused, wake_at_s, seamless=seamless, ended=ended)
+        return EMPTY
+
+    def _lost_for_ever(self) -> list[JobId]:
+        """Return the jobs that depend on something that came otherwise."""
+        never = self._waitlist.never() if self._waitlist.held else []
+        if never:
+            self._noted["dependency that can never be met: refused"] += len(never)
+        return never
+
+    def _release(self, view: View, controller: Controller) -> None:
+        """Hand the jobs to the controller that have become eligible."""
+        if not self._waitlist.held:
+            return
+        for first, *others in self._waitlist.release(view.now_s):
+            for one in (first, *others):
+                if not controller.rules.accrue_always:
+                    one.since_s = view.now_s
+            controller.submit(view.now_s, first, tuple(others))
+
+    def _overdue(self, controller: Controller, now_s: float) -> frozenset[JobId]:
+        """Return the jobs that are ended at their limits."""
+        found = []
+        while self._limits_due and self._limits_due[0][0] <= now_s:
+            at_s, job = heappop(self._limits_due)
+            running = controller.running.get(job)
+            if running is not None and running.end_s + self._kill_after_s <= at_s:
+                found.append(job)
+        self._killed += len(found)
+        self._failed.update(found)
+        return frozenset(found)
+
+    def _displaced(
+        self, view: View, controller: Controller, changes: dict[JobId, Grant | None]
+    ) -> frozenset[JobId]:
+        """Stop the jobs that had to give way; return those that may not queue again."""
+        assert self._surplus is not None, "see _begin"
+        gone = []
+        for one, mode, _ in controller.displaced:
+            view.room.give(view.grants[one.id])
+            self._surplus.note(one, view.demand(one.id), -1)
+            if mode == CANCEL:
+                gone.append(one.id)
+                continue
+            changes[one.id] = None
+            if mode == SUSPEND:
+                self._surplus.note_suspended(one)
+                continue
+            entries = [replace(entry, since_s=view.now_s) for entry in controller.entries(one)]
+            again_s = view.now_s + REQUEUE_S
+            self._waitlist.held[one.id] = Waiting(tuple(entries), again_s)
+        self._failed.update(gone)
+        controller.displaced.clear()
+        return frozenset(gone)
+
+    def _resumed(
+        self, view: View, controller: Controller, changes: dict[JobId, Grant | None]
+    ) -> None:
+        """Let the jobs go on that were suspended."""
+        assert self._surplus is not None, "see _begin"
+        for one in controller.resumed:
+            self._surplus.note_suspended(one, -1)
+            grant = self._grant(view, one)
+            if grant is None:
+                self._surplus.note_suspended(one)
+                controller.suspend(view.now_s, one)
+            else:
+                changes[one.id] = grant
+                self._expect_end(one)
+        controller.resumed.clear()
+
+    def _expect_end(self, one: Job) -> None:
+        if self._kill_after_s < inf:
+            heappush(self._limits_due, (one.end_s + self._kill_after_s, one.id))
 
     def explain(self, decided: Decided, job: JobId, /) -> Reason | None:
-        """State the priority of a job and who is before it."""
+        """State why a job waits in the words of squeue, its priority, and who is before it."""
         controller = self._controller
         mine = controller.waiting.get(job) if controller is not None else None
-        if controller is None or mine is None:
+        if controller is None:
             return None
-        rank = controller.rank(mine)
-        ahead = [other for other in controller.queue() if controller.rank(other) < rank]
+        if mine is None:
+            return self._not_queued(decided.view.now_s, controller, job)
+        if mine.why not in {"None", "Priority", "Resources"}:
+            return Reason("it was held back ({word:text})", {"word": mine.why})
+        ahead = [other for other in controller.queue() if other.rank < mine.rank]
         if not ahead:
             return joined(
-                "its priority of {own:number} was the highest",
+                "its priority of {own:number} was the highest (Resources)",
                 room(decided, job),
                 own=mine.priority,
             )
         first = ahead[0]
         return joined(
             "{ahead:jobs_were} ahead by priority, job {first:job} with {other:number} against its"
-            " {own:number}, and nodes are kept for those",
+            " {own:number}, and nodes are kept for those (Priority)",
             room(decided, job),
             ahead=len(ahead),
             first=first.id,
@@ -270,14 +343,27 @@ class Slurm(Allocator):
             own=mine.priority,
         )
 
+    def _not_queued(self, now_s: float, controller: Controller, job: JobId) -> Reason | None:
+        if job in controller.suspended:
+            return Reason("it was suspended: jobs that go before it had its cores (Suspended)", {})
+        if job not in self._waitlist.held:
+            return None
+        word = self._waitlist.why(now_s, job)
+        return Reason("it was not eligible yet ({word:text})", {"word": word})
+
     def _grant(self, view: View, job: Job) -> Grant | None:
         """Return what a job gets that the controller started; None if its servers find no place."""
         demand, room = view.demand(job.id), view.room
-        if any(room.replicas_that_fit(node, demand) < count for node, count in job.held):
+        held = replicas_on(job.held, demand.replicas, evenly=job.node_gpus > 0)
+        order = self._order
+        parts = [(order[place], count) for place, count in held]
+        if any(room.replicas_that_fit(node, demand) < count for node, count in parts):
             return None
-        nodes, counts = zip(*job.held, strict=True)
+        nodes, counts = zip(*parts, strict=True)
         grant = Grant((Gang(Part(nodes, counts, demand.gpus, demand.cpus, demand.mem_gb)),))
         room.take(grant)
+        assert self._surplus is not None, "see _begin"
+        self._surplus.note(job, demand)
         return (
             grant
             if demand.servers is None
@@ -287,120 +373,233 @@ class Slurm(Allocator):
     # -- what the controller is told
     # ----------------------------------------------------------------------------------------------
 
+    def _submit(self, view: View, controller: Controller, job: JobId) -> bool:
+        """Give a job to the controller; tell whether it can ever run."""
+        assert self._requests is not None, "see _begin"
+        if job in self._lost and not self._requests.may_requeue(view, job):
+            self._noted["node that failed, and may not queue again: refused"] += 1
+            return False
+        try:
+            made = self._requests.job(view, job)
+            # Where a partition can never hold it, it would only keep nodes from others.
+            fitting = tuple([one for one in made if controller.could_fit(one)])
+            held = self._held(view, fitting or made)
+        except (NeverError, NotSimulatedError) as error:
+            self._noted[str(error)] += 1
+            return False
+        if not fitting:
+            self._noted["shape that even the empty cluster cannot hold: refused"] += 1
+            return False
+        made = fitting
+        if self._calendar is not None and made[0].reservation:
+            word = self._calendar.refusal(made[0])
+            if word:
+                self._noted[f"reservation that it may not use ({word}): refused"] += 1
+                return False
+        word = self._gate.refusal(made) if self._gate is not None else ""
+        if word:
+            self._noted[f"request beyond a limit ({word}): refused"] += 1
+            return False
+        if held is None:
+            controller.submit(view.now_s, made[0], made[1:])
+        else:
+            self._waitlist.held[job] = held
+        return True
+
+    def _held(self, view: View, made: tuple[Job, ...]) -> Waiting | None:
+        """Return what a job waits for before it may start; None = nothing."""
+        assert self._requests is not None, "see _begin"
+        job, requests = made[0].id, self._requests
+        begin_s = view.one("begin_s", job)
+        text, name, own = requests.text(view, "dependency", job), "", ""
+        if len(view.names("dependency")) > 1:
+            own = requests.text(view, "job_id", job)
+            for known in dict.fromkeys((own, own.partition("_")[0])):
+                self._ids.setdefault(known, []).append(job)
+            name = requests.text(view, "name", job)
+            self._waitlist.submitted(job, made[0].user, name)
+        if not text and begin_s <= view.now_s:
+            return None
+        conditions, any_of = conditions_of(text, self._ids, own) if text else ((), False)
+        held = Waiting(made, begin_s, conditions, any_of, name)
+        self._waitlist.held[job] = held
+        why = self._waitlist.why(view.now_s, job)
+        del self._waitlist.held[job]
+        return held if why else None
+
     def _begin(self, view: View) -> Controller:
-        machines = view.cluster.nodes
-        nodes = Nodes(
-            [node.gpus for node in machines],
-            [node.cpus for node in machines],
-            [node.mem_gb for node in machines],
-            self._levels(view),
+        site, machines = self._site, view.cluster.nodes
+        config = site.config
+        self._order = (
+            name_order([node.name for node in machines])
+            if config is not None
+            else list(range(len(machines)))
         )
-        names = view.names("partition")
-        members = [
-            sum([1 << at for at, node in enumerate(machines) if _admits(node.partitions, name)])
-            for name in names
-        ]
+        ordered = [machines[node] for node in self._order]
+        self._requests = requests = Requests(site, view, self._order, self.default_limit_h * HOUR_S)
+        self._noted = requests.remarks
+        nodes = Nodes(
+            [node.gpus for node in ordered],
+            [node.cpus for node in ordered],
+            [node.mem_gb for node in ordered],
+            levels_on(site, self.topology, ordered, view.cluster.switches),
+            [node.weight for node in ordered] if config is not None else (),
+            prefer=preference(config),
+            threads=threads_of(config, [node.name for node in ordered]),
+            gres=requests.gres,
+        )
         # Jobs without a partition may use all nodes.
-        partitions = [Partition(nodes.up), *map(Partition, members)]
-        half_life_s = self.half_life_h * HOUR_S or inf
-        now_s = view.now_s
-        clocks = view.rng.random(3)
-        controller = Controller(
-            Rules(
-                weight_age=self.weight_age,
-                weight_fairshare=self.weight_fairshare,
-                weight_size=self.weight_size,
-                max_age_s=self.max_age_h * HOUR_S,
-                favor_small=self.favor_small,
-                depth=self.queue_depth,
-                backfill=self.backfill,
-                interval_s=self.bf_interval_s,
-                window_s=self.bf_window_h * HOUR_S,
-                most_tested=self.bf_max_job_test,
-                most_per_user=self.bf_max_job_user or inf,
-            ),
+        partitions = [Partition(nodes.up), *partitions_on(site, view.names("partition"), ordered)]
+        self._gate = gate_of(site, requests.entries)
+        if self.limits == "kill":
+            minutes = config.number("OverTimeLimit", 0) if config is not None else 0.0
+            grace_s = config.number("KillWait", 30) if config is not None else 30.0
+            self._kill_after_s = minutes * 60.0 + grace_s
+        rules = self._rules()
+        self._controller = controller = Controller(
+            rules,
             partitions,
             nodes,
-            FairShare((), half_life_s, self.dampening, tree=self.fairshare == "tree"),
-            Timers(
-                main_s=now_s + clocks[0] * 60.0,
-                backfill_s=now_s + clocks[1] * self.bf_interval_s,
-                priority_s=now_s + clocks[2] * 300.0,
-            ),
+            self._fair(site),
+            self._timers(view, rules),
+            gate=self._gate,
+            preemption=preemption_of(site),
+            calendar=self._calendar_of(view, ordered),
         )
+        unknown = self._calendar.unknown if self._calendar is not None else ()
+        self._above = (*too_large(site, ordered), *unknown)
+        self._surplus = Surplus(nodes)
         for job, grant in view.grants.items():
-            controller.adopt(now_s, self._job(view, job), held_by(grant))
+            entries, held = requests.job(view, job), self._held_by(grant)
+            tasks = replicas_on(held, entries[0].tasks) if held else ()
+            self._surplus.note(controller.adopt(view.now_s, entries, tasks), view.demand(job))
         self._sync(view, controller)
         return controller
 
-    def _levels(self, view: View) -> list[list[Switch]]:
-        racks: dict[str, int] = {}
-        for at, node in enumerate(view.cluster.nodes):
-            racks[node.rack] = racks.get(node.rack, 0) | 1 << at
-        if self.topology == "flat" or len(racks) < 2:
-            return []
-        leaves = [Switch(nodes, (nodes,)) for nodes in racks.values()]
-        return [leaves, [Switch(sum(racks.values()), tuple(racks.values()))]]
+    def _timers(self, view: View, rules: Rules) -> Timers:
+        """Return when the clocks tick: as the parameters say, or as the seed of the run draws."""
+        phases = (self.main_phase_s, self.bf_phase_s, self.calc_phase_s)
+        periods = (rules.main_interval_s, rules.interval_s, rules.period_s)
+        main_s, backfill_s, priority_s = (
+            view.now_s + (clock * period if phase < 0 else phase)
+            for clock, period, phase in zip(
+                view.rng.random(3).tolist(), periods, phases, strict=True
+            )
+        )
+        return Timers(
+            main_s=main_s,
+            backfill_s=backfill_s,
+            priority_s=priority_s,
+            cycle_s=self.bf_cycle_s,
+            instants=self.bf_instants,
+            clock_s=view.clock_s,
+        )
 
-    def _follow(self, view: View, controller: Controller, delta: Delta) -> None:
+    def _calendar_of(self, view: View, ordered: Sequence[Node]) -> Calendar | None:
+        """Return the reservations on the clock of the run; None = there are none, or no dates."""
+        reserved = self._site.reserved
+        self._undated = len(reserved) if not view.clock_s else 0
+        if not reserved or self._undated:
+            return None
+        self._calendar = Calendar(view.clock_s, [node.name for node in ordered], reserved)
+        return self._calendar
+
+    def _rules(self) -> Rules:
+        """Return the rules of the file, with the parameters that were set besides."""
+        config = self._site.config
+        own = {name: convert(getattr(self, name)) for name, (_, convert) in IN_FILE.items()}
+        ours = {"size_by_used": self.size_nodes == "used", "by_cores": self.plan == "cores"}
+        if config is None:
+            values = {RULE_OF[name]: own[name] for name in RULE_OF}
+            return Rules(**values, **ours)  # type: ignore[arg-type]
+        changed = {
+            RULE_OF[name]: own[name] for name in RULE_OF if getattr(self, name) != DEFAULTS[name]
+        }
+        rules = rules_of(self._site, config)
+        return replace(rules, **changed, **ours)  # type: ignore[arg-type]
+
+    def _fair(self, site: Site) -> FairShare:
+        config = site.config
+        dampening = self.dampening
+        if config is not None and self.dampening == DEFAULTS["dampening"]:
+            dampening = config.number("FairShareDampeningFactor", 1)
+        tree = not is_classic(site, self.fairshare)[0]
+        entries = site.associations.entries
+        made = FairShare(entries, self.half_life_s or inf, dampening, tree=tree)
+        for account, user, used in read_usage(self.usage):
+            made.book(made.of(account, user), used)
+        if self.usage:
+            # What was used before counts from the first job on.
+            made.renew(0.0, [])
+        return made
+
+    @property
+    def half_life_s(self) -> float:
+        """Half-life of usage, of the parameter or else of the file; 0 = never forgotten."""
+        config = self._site.config
+        if config is not None and self.half_life_h == DEFAULTS["half_life_h"]:
+            return config.time_s("PriorityDecayHalfLife", "7-0")
+        return self.half_life_h * HOUR_S
+
+    def _follow(self, view: View, controller: Controller, delta: Delta) -> list[JobId]:
+        """Take in what ended and what nodes did; return the suspended jobs that lost a node."""
         gone = [*delta.finished, *(eviction.job for eviction in delta.evicted)]
-        for job in gone:
-            if job in controller.running:
-                controller.end(view.now_s, job)
-            controller.waiting.pop(job, None)
+        self._lost = {eviction.job for eviction in delta.evicted if eviction.cause != "void"}
+        for job in delta.finished:
+            self._waitlist.ended(job, well=job not in self._failed)
+        lost = [
+            one.id
+            for one in (controller.suspended.values() if delta.nodes else ())
+            if not all(view.room.is_present(self._order[place]) for place, _ in one.held)
+            and one.id not in gone
+        ]
+        self._lost.update(lost)
+        for job in (*gone, *lost):
+            self._end(view, controller, job)
+            controller.forget(job)
+            self._waitlist.held.pop(job, None)
         if delta.nodes or delta.resized:
             controller.follow_nodes(view.now_s)
         if gone or delta.nodes or delta.resized:
             self._sync(view, controller)
+        return lost
+
+    def _end(self, view: View, controller: Controller, job: JobId) -> None:
+        """Tell the controller that a job is gone from its nodes, if it was there."""
+        assert self._surplus is not None, "see _begin"
+        if (suspended := controller.suspended.get(job)) is not None:
+            # With a latency it may have ended before its stop arrived.
+            self._surplus.note_suspended(suspended, -1)
+            controller.end(view.now_s, job)
+        elif (running := controller.running.get(job)) is not None:
+            self._surplus.note(running, view.demand(job), -1)
+            controller.end(view.now_s, job)
 
     def _sync(self, view: View, controller: Controller) -> None:
         """Take over what is free from the simulator: nodes fail, and other policies may share
         them.
         """
-        nodes = controller.nodes
-        nodes.gpus = view.free_gpus.tolist()
-        nodes.cpus = view.free_cpus.tolist()
-        nodes.mem_gb = view.free_mem_gb.tolist()
+        nodes, order = controller.nodes, self._order
+        gpus: list[int] = view.free_gpus[order].tolist()
+        cpus: list[float] = view.free_cpus[order].tolist()
+        mem_gb: list[float] = view.free_mem_gb[order].tolist()
+        assert self._surplus is not None, "see _begin"
+        self._surplus.take_from(gpus, cpus, mem_gb)
+        nodes.follow(gpus, cpus, mem_gb)
 
-    def _job(self, view: View, job: JobId) -> Job:
-        demand = view.demand(job)
-        limit_s = view.one("time_limit_s", job)
-        if limit_s == inf:
-            self._without_limit += 1
-            limit_s = self.default_limit_h * HOUR_S
-        servers = demand.servers
-        # The controller knows one kind of task: servers are divided among the workers.
-        share = servers.replicas / demand.replicas if servers else 0.0
-        return Job(
-            id=job,
-            user=str(int(view.one("user", job))),
-            account="",
-            partition=int(view.one("partition", job)) + 1,
-            tasks=demand.replicas,
-            allowed=_by_type(view, demand),
-            limit_s=limit_s,
-            since_s=view.now_s,
-            gpus=demand.gpus,
-            cpus=demand.cpus + (share * servers.cpus if servers else 0.0),
-            mem_gb=demand.mem_gb + (share * servers.mem_gb if servers else 0.0),
+    def _held_by(self, grant: Grant) -> Placement:
+        """Return the tasks on nodes of a grant that another policy made; what a replayed record
+        holds beyond the cluster is on none of its nodes.
+        """
+        places = {node: place for place, node in enumerate(self._order)}
+        workers = grant.gangs[0].workers
+        return tuple(
+            sorted(
+                (places[node], count)
+                for node, count in zip(workers.nodes, workers.count, strict=True)
+                if node in places
+            )
         )
 
 
-def _admits(partitions: tuple[str, ...], name: str) -> bool:
-    return not partitions or not name or name in partitions
-
-
-def _by_type(view: View, demand: Demand) -> tuple[int, ...]:
-    """Return the nodes that a demand admits, one mask for each GPU type."""
-    masks: dict[int, int] = {}
-    for at in demand.pools:
-        pool = view.room.pools[at]
-        kind = pool.type_at if demand.gpus else 0
-        masks[kind] = masks.get(kind, 0) | sum([1 << node for node in pool.nodes])
-    return tuple(masks[kind] for kind in sorted(masks))
-
-
-def held_by(grant: Grant) -> Placement:
-    """Return the tasks on nodes of a grant that another policy made."""
-    workers = grant.gangs[0].workers
-    return tuple(zip(workers.nodes, workers.count, strict=True))
+DEFAULTS: Final = {info.name: info.default for info in parameters(Slurm)}

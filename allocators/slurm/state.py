@@ -1,11 +1,11 @@
-"""Jobs and nodes as the controller sees them, and on which nodes a job would go."""
+"""Jobs as the controller sees them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import ceil, inf
-from typing import Any, NamedTuple
+from typing import Any
 
 from allocators.slurm.fairshare import Share
 
@@ -13,9 +13,6 @@ Placement = tuple[tuple[int, int], ...]
 """(node, tasks on it), in the order of the nodes."""
 Mask = int
 """A set of nodes: bit i = node i."""
-_LITTLE = 1e-9
-_MANY = 1_000_000
-"""Tasks on a node of which nothing limits them."""
 
 
 @dataclass(eq=False)
@@ -36,10 +33,34 @@ class Job:
         On each node beside those of its tasks.
     allowed : tuple of int
         Masks of nodes; one of them carries the whole job, the first that can.
+    counts : tuple of (int, int)
+        Nodes of which mask it must have, and how many; () = any.
     limit_s, since_s : float, seconds
         Time limit, and when it became eligible.
     nice : float
         Subtracted from its priority.
+    whole, alone : bool
+        Takes its nodes wholly; shares them with jobs of its user only.
+    gres : tuple of (int, int)
+        Other countable resources on each of its nodes: which of `Nodes.gres`, and how many.
+    qos, array, reservation : str
+        Quality of service, array and reservation; "" = none.
+    array_most : float
+        Of its array so many run at once at most.
+    term : float
+        What association, quality of service and resources add to its priority.
+    billed : float or None
+        What a second of it counts in fair share; None = its cores, or GPUs.
+    level : int
+        Jobs of a higher one come first, as they may displace the others.
+    test_only : bool
+        The backfill starts it, but keeps no nodes for it.
+    stays, requeue : bool
+        It must not be stopped; it may queue again when it was.
+    tres : mapping
+        What it asks for by the names of TRES; memory in MB.
+    why : str
+        Why it waits, as ``squeue`` says it.
     """
 
     id: int
@@ -51,6 +72,7 @@ class Job:
     limit_s: float
     since_s: float
     nodes: int = 0
+    counts: tuple[tuple[Mask, int], ...] = ()
     per_node: int = 0
     gpus: int = 0
     cpus: float = 1.0
@@ -58,6 +80,23 @@ class Job:
     node_gpus: int = 0
     node_mem_gb: float = 0.0
     nice: float = 0.0
+    whole: bool = False
+    alone: bool = False
+    gres: tuple[tuple[int, int], ...] = ()
+    qos: str = ""
+    array: str = ""
+    array_most: float = inf
+    reservation: str = ""
+    term: float = 0.0
+    billed: float | None = None
+    level: int = 0
+    test_only: bool = False
+    stays: bool = False
+    requeue: bool = True
+    tres: Mapping[str, float] = field(default_factory=dict)
+    why: str = "None"
+    kept_off: bool = field(init=False, default=False)
+    """Reservations of others alone keep it from starting."""
     share: Share = field(default_factory=lambda: Share("", is_user=True, shares=1))
     priority: int = 1
     fixed: float = 0.0
@@ -66,28 +105,56 @@ class Job:
     held: Placement = ()
     on: Mask = 0
     """The nodes of `held`."""
+    doomed_s: float = field(init=False, default=inf)
+    """When it ends as it was displaced, with a time of grace."""
+    suspended_s: float = field(init=False, default=inf)
+    """Since when it is suspended; inf = it is not."""
+    paused_s: float = field(init=False, default=0.0)
+    """How long it was suspended before; its limit does not count that."""
     shape: tuple[Any, ...] = field(init=False)
     """What decides where it fits."""
+    form: int = field(init=False, default=-1)
+    """Number of its shape, see `Nodes.form`."""
+    may: Mask = field(init=False)
+    """All nodes of `allowed`."""
     needed_nodes: int = field(init=False)
     """Fewest nodes that it takes."""
+    rank: tuple[float, ...] = field(init=False, default=())
+    """What the queue is sorted by."""
+    barred: str | None = field(init=False, default=None)
+    """What of its own keeps it from starting, see `Gate`; None = not looked at yet."""
 
     def __post_init__(self) -> None:
         """Gather its shape, and its fewest nodes."""
         self.shape = (
             *(self.tasks, self.allowed, self.nodes, self.per_node, self.gpus, self.cpus),
-            *(self.mem_gb, self.node_gpus, self.node_mem_gb),
+            *(self.mem_gb, self.node_gpus, self.node_mem_gb, self.whole, self.gres, self.counts),
         )
+        self.may = 0
+        for mask in self.allowed:
+            self.may |= mask
         spread = ceil(self.tasks / self.per_node) if self.per_node else 1
-        self.needed_nodes = max(self.nodes, spread, 1)
+        counted = sum([count for _, count in self.counts])
+        self.needed_nodes = max(self.nodes, spread, counted, 1)
 
     def hold(self, held: Placement) -> None:
         """Note where it runs."""
         self.held, self.on = held, mask_of(held)
 
     @property
-    def billing(self) -> float:
-        """What a second of it counts: its cores, or its GPUs where it names no cores."""
+    def end_s(self) -> float:
+        """When it ends at the latest, as far as its limit counts."""
+        return min(self.start_s + self.limit_s + self.paused_s, self.doomed_s)
+
+    @property
+    def size(self) -> float:
+        """Its cores, or its GPUs where it names no cores."""
         return self.tasks * (self.cpus or self.gpus)
+
+    @property
+    def billing(self) -> float:
+        """What a second of it counts in fair share."""
+        return self.size if self.billed is None else self.billed
 
 
 def mask_of(held: Placement) -> Mask:
@@ -95,145 +162,25 @@ def mask_of(held: Placement) -> Mask:
     return sum([1 << node for node, _ in held])
 
 
-class Switch(NamedTuple):
-    """The nodes below a switch, and those of each leaf below it."""
-
-    nodes: Mask
-    leaves: tuple[Mask, ...]
-
-
-class Nodes:
-    """What is free on each node.
-
-    Parameters
-    ----------
-    gpus, cpus, mem_gb : sequence
-        Of each node.
-    levels : sequence of sequence of Switch
-        The switches of each level, from the leaves up; empty = none.
-    weights : sequence of int
-        Of each node: lighter ones are used first; empty = all alike.
+def replicas_on(held: Placement, replicas: int, *, evenly: bool = False) -> Placement:
+    """Divide the replicas of the simulator among the nodes of a job by its tasks there, or
+    `evenly`, as where it asks for GPUs of each node; each node has one at least, where there are
+    enough.
     """
-
-    def __init__(
-        self,
-        gpus: Sequence[int],
-        cpus: Sequence[float],
-        mem_gb: Sequence[float],
-        levels: Sequence[Sequence[Switch]] = (),
-        weights: Sequence[int] = (),
-    ) -> None:
-        self.gpus, self.cpus, self.mem_gb = list(gpus), list(cpus), list(mem_gb)
-        self.up: Mask = (1 << len(self.gpus)) - 1
-        self._levels = levels
-        self._unions = [
-            sum([1 << at for at, weight in enumerate(weights) if weight <= most])
-            for most in sorted(set(weights))
-        ] or [self.up]
-
-    def __len__(self) -> int:
-        return len(self.gpus)
-
-    def take(self, job: Job, held: Placement, sign: int = 1) -> None:
-        """Book what a job takes on its nodes; `sign` -1 gives it back."""
-        for node, tasks in held:
-            self.gpus[node] -= sign * (tasks * job.gpus + job.node_gpus)
-            self.cpus[node] -= sign * tasks * job.cpus
-            self.mem_gb[node] -= sign * (tasks * job.mem_gb + job.node_mem_gb)
-
-    def copy(self) -> Nodes:
-        """Return the same nodes with what is free now, for looking ahead."""
-        made: Nodes = object.__new__(Nodes)
-        made.__dict__ |= self.__dict__
-        made.gpus, made.cpus, made.mem_gb = self.gpus[:], self.cpus[:], self.mem_gb[:]
-        return made
-
-    def usable(self, job: Job, node: int) -> int:
-        """Return how many tasks of a job a node can take."""
-        tasks = float(job.per_node or _MANY)
-        if job.gpus or job.node_gpus:
-            gpus = self.gpus[node] - job.node_gpus
-            if gpus < 0:
-                return 0
-            tasks = min(tasks, gpus // job.gpus) if job.gpus else tasks
-        if job.cpus:
-            tasks = min(tasks, (self.cpus[node] + _LITTLE) // job.cpus)
-        if job.mem_gb or job.node_mem_gb:
-            mem_gb = self.mem_gb[node] - job.node_mem_gb + _LITTLE
-            if mem_gb < 0:
-                return 0
-            tasks = min(tasks, mem_gb // job.mem_gb) if job.mem_gb else tasks
-        return 0 if job.per_node and tasks < min(job.per_node, job.tasks) else int(tasks)
-
-    def select(self, job: Job, available: Mask) -> Placement:
-        """Return where a job goes on these nodes; () = it does not fit."""
-        for allowed in job.allowed:
-            rest = available & allowed & self.up
-            if rest.bit_count() < job.needed_nodes:
-                continue
-            room = {}
-            while rest:
-                node = (rest & -rest).bit_length() - 1
-                rest &= rest - 1
-                if tasks := self.usable(job, node):
-                    room[node] = tasks
-            for union in self._unions if _suffices(job, room) else ():
-                within = {node: tasks for node, tasks in room.items() if union >> node & 1}
-                if _suffices(job, within) and (found := self._under_switches(job, within)):
-                    return found
-        return ()
-
-    def _under_switches(self, job: Job, room: Mapping[int, int]) -> Placement:
-        if not self._levels:
-            return _filled(job, room, _runs(room))
-        for level in self._levels:
-            fitting = []
-            for at, switch in enumerate(level):
-                own = {node: tasks for node, tasks in room.items() if switch.nodes >> node & 1}
-                if _suffices(job, own):
-                    fitting.append((len(own), at, own))
-            if fitting:
-                _, at, own = min(fitting, key=lambda item: item[:2])
-                return _filled(job, own, level[at].leaves)
-        return ()
-
-
-def _suffices(job: Job, room: Mapping[int, int]) -> bool:
-    return len(room) >= job.needed_nodes and sum(room.values()) >= job.tasks
-
-
-def _runs(room: Mapping[int, int]) -> list[Mask]:
-    """Return runs of consecutive nodes."""
-    runs: list[Mask] = []
-    before = -2
-    for node in sorted(room):
-        if node == before + 1:
-            runs[-1] |= 1 << node
-        else:
-            runs.append(1 << node)
-        before = node
-    return runs
-
-
-def _filled(job: Job, room: Mapping[int, int], parts: Sequence[Mask]) -> Placement:
-    """Lay tasks on nodes: the part that suffices with the least room, else the largest, then the
-    rest again; inside a part the node that holds the rest with the least room, else the largest.
-    """
-    left, nodes_left = job.tasks, job.needed_nodes
-    groups = [{node: room[node] for node in room if part >> node & 1} for part in parts]
-    taken: dict[int, int] = {}
-    while left and (groups := [group for group in groups if group]):
-        enough = [
-            group for group in groups if sum(group.values()) >= left and len(group) >= nodes_left
-        ]
-        size = {True: min, False: max}[bool(enough)]
-        group = size(enough or groups, key=lambda group: sum(group.values()))
-        while group and left:
-            # Each further node that is asked for gets at least one task.
-            most = max(left - max(nodes_left - 1, 0), 1)
-            holds = [(tasks, node) for node, tasks in group.items() if tasks >= most]
-            node = (min(holds) if holds else min((-group[node], node) for node in group))[1]
-            taken[node] = min(group.pop(node), most)
-            left -= taken[node]
-            nodes_left -= 1
-    return tuple(sorted(taken.items())) if not left and nodes_left <= 0 else ()
+    if evenly and replicas >= len(held):
+        each, more = divmod(replicas, len(held))
+        return tuple([(node, each + (at < more)) for at, (node, _) in enumerate(held)])
+    tasks = sum([count for _, count in held])
+    if tasks == replicas:
+        return held
+    if len(held) == 1 or replicas <= len(held):
+        shares = [replicas] if len(held) == 1 else [1] * replicas
+        return tuple((node, share) for (node, _), share in zip(held, shares, strict=False))
+    spare, made = replicas - len(held), []
+    seen = given = 0
+    for node, count in held:
+        seen += count
+        upto = spare * seen // tasks
+        made.append((node, 1 + upto - given))
+        given = upto
+    return tuple(made)

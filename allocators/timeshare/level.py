@@ -252,6 +252,7 @@ class _Master:
         self._values = np.zeros(64)
         self._count = self._types
         self._basis = np.arange(self._types + 1)
+        self._inverse: Floats | None = None  # of the basis; None = not known yet
         self._duals = np.zeros(self._types + 1)
         self._weights = (self._basis == self._types).astype(float)
 
@@ -268,22 +269,25 @@ class _Master:
         """Bring the best columns into the basis, unless that gets too near to a singular one for
         its weights to be what they should.
         """
-        before = self._basis, self._weights
+        before = self._basis, self._inverse, self._weights
         self._pivot()
         wrong = np.abs(self._matrix[:, self._basis] @ self._weights - 1.0).max()
         if wrong > _WRONG or self._weights.min() < -_WRONG:
-            self._basis, self._weights = before
+            self._basis, self._inverse, self._weights = before
 
     def _pivot(self) -> None:
         """Go from basis to basis, by the simplex method from where it was left."""
         matrix, values = self._matrix[:, : self._count], self._values[: self._count]
         largest, basis = float(np.abs(values).max()), self._basis
+        inverse = self._inverse
         for pivot in range(_MOST_PIVOTS):
-            try:
-                inverse = np.linalg.inv(matrix[:, basis])
-            except np.linalg.LinAlgError:
-                return
-            self._basis, self._weights = basis, inverse.sum(axis=1)  # of a right-hand side of ones
+            if inverse is None:
+                try:
+                    inverse = np.asarray(np.linalg.inv(matrix[:, basis]), np.float64)
+                except np.linalg.LinAlgError:
+                    return
+            self._basis, self._inverse = basis, inverse
+            self._weights = inverse.sum(axis=1)  # of a right-hand side of ones
             self._duals = values[basis] @ inverse
             enough = _NO_GAIN * largest + _NOISE * float(np.abs(self._duals).max())
             gains = values - self._duals @ matrix
@@ -305,6 +309,7 @@ class _Master:
             basis[nearest[(change[nearest] if pivot < _PIVOTS else -basis[nearest]).argmax()]] = (
                 enters
             )
+            inverse = None
 
     @property
     def value(self) -> float:

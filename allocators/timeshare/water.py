@@ -25,6 +25,7 @@ _ROOM: Final = (
 )
 _CLOSE: Final = 1e-6
 _SHARE: Final = 1e-3  # of the mean gain
+_IDLE: Final = 1e-6  # part of a type's GPUs that must be idle to count as room to grow
 
 
 class Entities(NamedTuple):
@@ -94,7 +95,7 @@ def water_filling(problem: Problem, entities: Entities | None = None) -> Shares:
             found = _solved(water, np.zeros(x.shape), floor, growth) or found
         first = found.level if np.isnan(first) else first
         x, prices, made = found.x, found.prices, need(found.level)[0] * water.scale
-        full = ~_can_grow(water, x, made, grows, prices_of_growth)
+        full = ~_can_grow(water, x, made, grows, prices_of_growth, prices[0] if prices else None)
         if not full.any():
             break
         saturated |= full
@@ -118,20 +119,27 @@ def _weights(water: _Water, saturated: Marks) -> Floats:
     return water.entities.weights[owner] * np.where(water.entities.fifo[owner], by_turn, shares)
 
 
-def _can_grow(water: _Water, x: Floats, made: Floats, asked: Marks, prices: list[Floats]) -> Marks:
+def _can_grow(
+    water: _Water, x: Floats, made: Floats, asked: Marks, prices: list[Floats], at: Floats | None
+) -> Marks:
     """Tell which jobs' throughputs could be higher with no other's lower; those not asked about
-    can, as far as the caller is concerned.
+    can, as far as the caller is concerned. ``at`` are the prices that prove the level, if any do.
     """
     market, left, grows = water.market, asked.copy(), ~asked
     x, made = x * _ROOM, made * _ROOM
     floor = made / water.scale
+    worth = water.scale / (made + _LITTLE)
+    if at is not None:
+        can, cannot = _surely(water, x, floor, worth, asked, at)
+        if (can | cannot)[asked].all():
+            return grows | can
     while left.any():
-        worth = np.where(left, water.scale / (made + _LITTLE), 0.0)
-        found = fill(market, floor, worth, x, prices)
+        asks = np.where(left, worth, 0.0)
+        found = fill(market, floor, asks, x, prices)
         prices[:] = found.prices
         if found.bound - found.level > _GAIN / 10:
-            found = _solved(water, market.kinds[market.kind] * worth[:, None], floor, None) or found
-        gained = ((found.x * market.kinds[market.kind]).sum(axis=1) - floor) * worth
+            found = _solved(water, market.kinds[market.kind] * asks[:, None], floor, None) or found
+        gained = ((found.x * market.kinds[market.kind]).sum(axis=1) - floor) * asks
         total = float(gained.sum())
         if total <= _GAIN:
             break
@@ -139,6 +147,37 @@ def _can_grow(water: _Water, x: Floats, made: Floats, asked: Marks, prices: list
         grows |= more
         left &= ~more
     return grows
+
+
+def _surely(
+    water: _Water, x: Floats, floor: Floats, worth: Floats, asked: Marks, prices: Floats
+) -> tuple[Marks, Marks]:
+    """Tell which of the jobs asked about surely can grow, and which surely cannot.
+
+    Notes
+    -----
+    They can if moving time to the fastest type with idle GPUs, for all jobs at once, is enough.
+    They cannot at full speed, or, by duality: at any prices of GPUs, no throughputs that fit cost
+    more than all GPUs, those of the floor cost their cheapest mixes, and each unit above costs a
+    job at least the slope of its frontier there.
+    """
+    market = water.market
+    frontier = market.frontier(prices)
+    mix = market.mix(frontier, floor)
+    spare = max(float(prices @ (market.devices - market.used(mix))), 0.0)
+    slope = market.gangs * frontier.slope[mix.start]
+    most = np.divide(spare, slope, out=np.full(len(x), np.inf), where=slope > 0) * worth
+    cannot = asked & (np.minimum((1 - floor) * worth, most) <= _GAIN / len(x))
+    idle = np.maximum(market.devices - market.gangs @ x, 0.0)
+    open_to = np.where(idle > _IDLE * market.devices, market.kinds, 0.0)
+    gain = np.where(asked, open_to.max(axis=1)[market.kind] - floor, 0.0)
+    best, gainers = open_to.argmax(axis=1)[market.kind], gain > 0
+    wanted = np.bincount(best[gainers], market.gangs[gainers], len(idle))
+    part = float(np.min(idle[wanted > 0] / wanted[wanted > 0], initial=1.0))
+    can = asked & (part * gain * worth > _GAIN)
+    rest = asked & ~cannot
+    nobody = not can.any() and most.max(initial=0.0, where=rest) <= _GAIN
+    return can, cannot | rest if nobody else cannot
 
 
 def _solved(water: _Water, values: Floats, floor: Floats, growth: Floats | None) -> Mixture | None:

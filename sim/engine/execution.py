@@ -95,6 +95,7 @@ class Execution:
         "_seamlessly",
         "_seed",
         "_stints",
+        "_suspended",
         "_usage_of",
         "_work",
     )
@@ -118,6 +119,8 @@ class Execution:
         self._efficiency = overheads.efficiency
         self._loses_all = overheads.on_preempt == "lose_all"
         self._stints: dict[JobId, Stint] = {}
+        self._suspended: dict[JobId, tuple[Grant, float]] = {}
+        """What they held, and seconds of a pause that are left."""
         # node-seconds to the next interruption, of jobs between two grants
         self._exposure: dict[JobId, float] = {}
         self._seamlessly, self._at_once = overheads.transition, overheads.at_once().transition
@@ -133,7 +136,8 @@ class Execution:
         """End the grant of a running job because the plan stops it (None) or gives it another one,
         which must then be passed to `enter`.
 
-        Where moves take time, a `seamless` job keeps its old holding until the move is over.
+        Where moves take time, a `seamless` job keeps its old holding until the move is over; one
+        that is stopped is suspended.
         `reserved` says that the holdings of stopped jobs are free again already; otherwise
         `Ledger.give_back` must follow.
 
@@ -159,10 +163,15 @@ class Execution:
                 stint.overlap_ends = instant(now_s + overlap_s), OVERLAP_END
                 stint.before = old
                 return
+        suspends = seamless and grant is None
+        if suspends:
+            self._save_up_to(job, now_s)
+            left_s = max(columns.resume[job] - now_s, 0.0)
+            self._suspended[job] = self._ledger.grants[job], left_s
         self._close(job, now_s, PREEMPTED if grant is None else CHANGED)
-        if self._loses_all:
+        if self._loses_all and not suspends:
             self._lose(job, self._work[job] - columns.left[job])
-        if columns.unsaved_s[job]:
+        if columns.unsaved_s[job] and not suspends:
             columns.unsaved[job] = columns.unsaved_s[job] = 0.0
         if self._interrupts:
             self._shelter(job, self._ledger.grants[job], now_s)
@@ -186,8 +195,11 @@ class Execution:
         if self._interrupts:
             self._expose(job, grant, now_s)
         pause_s = 0.0
+        was = self._suspended.pop(job, None) if self._suspended else None
         if stint is not None:
             pause_s = stint.pause_s
+        elif was is not None and was[0] == grant:
+            pause_s = was[1]
         elif not self._costless:
             pause_s = self._at_once(job, None, grant, restarted=self._has_run(job))[1]
         resume_s = instant(now_s + pause_s) if pause_s else now_s
@@ -211,6 +223,14 @@ class Execution:
         self._ledger.release(job)
         self._settle_down(job)
 
+    def end_early(self, job: JobId, now_s: float) -> None:
+        """End a job for good that has not done its work."""
+        if self.overlaps(job):
+            self.end_overlap(job, now_s)
+        self._close(job, now_s, EVICTED)
+        self._ledger.release(job)
+        self._settle_down(job)
+
     def evict(self, job: JobId, now_s: float, hit: tuple[str, str]) -> float:
         """Evict a job that was hit by (cause, role); return the work lost since its last
         checkpoint.
@@ -226,6 +246,17 @@ class Execution:
         self._ledger.release(job)
         self._settle_down(job)
         return lost
+
+    def lose_suspended(self, node: int) -> None:
+        """Let suspended jobs on a node that fails lose their work since the last checkpoint; they
+        start again like any other.
+        """
+        columns = self._columns
+        for job, (grant, _) in list(self._suspended.items()):
+            if any(node in part.nodes for gang in grant.gangs for part in gang if part is not None):
+                del self._suspended[job]
+                self._lose(job, columns.unsaved[job])
+                columns.unsaved[job] = columns.unsaved_s[job] = 0.0
 
     def survives(self, job: JobId) -> bool:
         """Return whether an interruption hits only one replica of a job, because its data are dealt

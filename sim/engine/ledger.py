@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import inf
 from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from sim.cluster import Cluster
 from sim.contract import Demand, Gang, Grant, JobId, NodePool, Part
@@ -244,13 +248,12 @@ class FreeRoom:
         """Return whether a node is in service."""
         return node == self.overflow or self._gpus[node] >= 0
 
-    def free_on(self, node: int) -> tuple[int, float, float]:
-        """Return free GPUs, cores and GB of a node; nothing where it is out of service."""
-        return (
-            (self._gpus[node], self._cpus[node], self._mem_gb[node])
-            if self._gpus[node] >= 0
-            else (0, 0.0, 0.0)
-        )
+    def free_per_node(self) -> Iterator[NDArray[Any]]:
+        """Yield the free GPUs, cores and GB of each node; nothing where it is out of service."""
+        gpus = np.array(self._gpus, np.int64)
+        yield np.maximum(gpus, 0)
+        for amounts in (self._cpus, self._mem_gb):
+            yield np.where(gpus >= 0, np.array(amounts[: len(gpus)], np.float64), 0.0)
 
     def pool_of(self, node: int) -> int:
         """Return the pool of a node."""

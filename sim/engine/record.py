@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from struct import Struct
 from typing import Any, Final
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from sim.contract import Floats, Ints
-from sim.engine.columns import Columns
 from sim.engine.ledger import Holding, parts_of
 from sim.perf.model import Usage
 from sim.result import CAUSES, ENDINGS, OUTCOMES, ROLES
@@ -218,7 +218,7 @@ class Record:
 
 
 def job_frame(
-    columns: Columns,
+    state: Callable[[str], NDArray[Any]],
     segments: pd.DataFrame,
     submit_s: Floats,
     gpus: Ints,
@@ -227,7 +227,8 @@ def job_frame(
     """Return the frame of jobs, one row per job of the trace; their segments stand in order of
     time.
 
-    ``sizes`` are true work, work as it was first estimated, and work per second at best.
+    ``state`` gives the columns of `sim.engine.columns.Columns` by name; ``sizes`` are true work,
+    work as it was first estimated, and work per second at best.
     """
     work, estimated, fastest = sizes
     job, t0, t1 = (segments[name].to_numpy() for name in ("job", "t0", "t1"))
@@ -242,18 +243,18 @@ def job_frame(
             "finish_s": finish_s,
             "gpus": gpus.astype(np.int32),
             "outcome": pd.Categorical.from_codes(
-                columns.array("outcome").astype(np.int8), categories=pd.Index(OUTCOMES)
+                state("outcome").astype(np.int8), categories=pd.Index(OUTCOMES)
             ),
-            "preemptions": columns.array("preemptions"),
-            "evictions": columns.array("evictions"),
-            "relaunches": columns.array("relaunches"),
+            "preemptions": state("preemptions"),
+            "evictions": state("evictions"),
+            "relaunches": state("relaunches"),
             "held_s": np.bincount(job, t1 - t0, len(work)),
             "paused_s": np.bincount(job, segments["paused_s"].to_numpy(), len(work)),
-            "served_gpu_s": columns.array("served_gpu_s"),
+            "served_gpu_s": state("served_gpu_s"),
             "work": work,
             "ideal_s": work / fastest,
             "believed_s": estimated / fastest,
-            "lost_work": columns.array("lost_work"),
+            "lost_work": state("lost_work"),
         },
         copy=False,
     )

@@ -275,6 +275,7 @@ class Simulator:
             self._make_due()
 
     def _node_down(self, node: int, cause: str) -> None:
+        self._execution.lose_suspended(node)
         for job in self._ledger.holders(node):
             grant = self._ledger.grants[job]
             hit = [
@@ -361,7 +362,7 @@ class Simulator:
         self._allocate_s += took_s
         if took_s > self._longest_s:  # noqa: PLR1730 - max() costs a call, once per decision
             self._longest_s = took_s
-        changed = len(plan.changes) + len(plan.refuse)
+        changed = len(plan.changes) + len(plan.refuse) + len(plan.ended)
         if not changed:
             room.undo()
         elif self._has_latency:
@@ -416,7 +417,7 @@ class Simulator:
     def _send(self, plan: Plan, lands_s: float) -> None:
         self._in_flight = True
         self._touched.clear()
-        seen = {job: self._view.grants.get(job) for job in plan.changes}
+        seen = {job: self._view.grants.get(job) for job in (*plan.changes, *plan.ended)}
         land = partial(self._land, plan, seen)
         self._agenda.at(later(lands_s, self._agenda.now_s), land, LANDING)
 
@@ -432,13 +433,16 @@ class Simulator:
         ]
         self._evicted += unstarted
         self._due |= bool(unstarted) and self._cadence.on_finish
-        self._apply(plan._replace(changes=valid))
+        grants = self._ledger.grants
+        ended = frozenset(job for job in plan.ended if grants.get(job) is seen[job])
+        self._apply(plan._replace(changes=valid, ended=ended))
         if self._due:
             self._due = False
             self._make_due()
 
     def _apply(self, plan: Plan, *, reserved: bool = False) -> None:
         self._refuse(plan.refuse)
+        self._end_early(plan.ended)
         changes, seamless, now_s, job = plan.changes, plan.seamless, self._agenda.now_s, -1
         waiting, running, expected = self._waiting, self._running, self._expected
         leave, enter = self._execution.leave, self._execution.enter
@@ -468,7 +472,20 @@ class Simulator:
             if job not in self._waiting:
                 self._fail(job, "it is refused but not waiting")
             del self._waiting[job]
-            self._settle(job, REJECTED)
+            has_run = self._columns.evictions[job] or self._columns.preemptions[job]
+            self._settle(job, FAILED if has_run else REJECTED)
+
+    def _end_early(self, jobs: frozenset[JobId]) -> None:
+        for job in sorted(jobs):
+            if job not in self._running:
+                self._fail(job, "it is ended but does not run")
+            self._execution.end_early(job, self._agenda.now_s)
+            del self._running[job]
+            self._expected.drop(job)
+            self._finished.append(job)
+            self._settle(job, FAILED)
+        if jobs and self._cadence.on_finish:
+            self._make_due()
 
     def _fail(self, job: JobId, what: str) -> NoReturn:
         self._ledger.give_back()  # the snapshot counts what the plan has freed so far

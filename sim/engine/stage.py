@@ -147,7 +147,7 @@ class Stage:
             else np.full(len(self._work), np.nan)
         )
         sizes = self._work, estimated, self._model.fastest()
-        jobs = job_frame(self.columns, frames["segments"], self.submit_s, gpus, sizes)
+        jobs = job_frame(self.columns.array, frames["segments"], self.submit_s, gpus, sizes)
         return RunResult(
             jobs=jobs,
             **frames,
@@ -156,7 +156,7 @@ class Stage:
             voided=voided,
             remarks=(*remarks, *self._resources.remarks()),
             overflow=self.room.overflow,
-            timing=Timing(*timing, peak_rss_mb=_peak_rss_mb()),
+            timing=Timing(*timing, peak_rss_mb=peak_rss_mb()),
         )
 
     def _telemetry(self, job: JobId) -> Telemetry:
@@ -214,7 +214,8 @@ def _check_changes(cluster: Cluster) -> None:
             )
 
 
-def _peak_rss_mb() -> float:
+def peak_rss_mb() -> float:
+    """Return the highest resident memory of this process so far, in MB."""
     if sys.platform == "win32":
         return float(psutil.Process().memory_info().peak_wset / 1e6)
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

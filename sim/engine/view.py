@@ -45,8 +45,22 @@ PUBLIC_NUMBERS: Final[dict[str, tuple[str, float]]] = {
     "batch_size": ("batch_size", np.nan),
     "cpus": ("cpus", 0.0),
     "mem_gb": ("mem_gb", 0.0),
+    "nodes": ("nodes", 0.0),
+    "tasks": ("tasks", 0.0),
+    "tasks_per_node": ("tasks_per_node", 0.0),
+    "cpus_per_task": ("cpus_per_task", 0.0),
+    "mem_per_node_gb": ("mem_per_node_gb", 0.0),
+    "mem_per_cpu_gb": ("mem_per_cpu_gb", 0.0),
+    "begin_s": ("begin_s", -np.inf),
+    "nice": ("nice", 0.0),
+    "site_priority": ("site_priority", 0.0),
+    "requeue": ("requeue", np.nan),
 }
-PUBLIC_TEXTS: Final = ("user", "name", "vc", "model", "partition", "gpu_type")
+_PUBLIC: Final = ("user", "name", "vc", "model", "partition", "gpu_type", "job_id")
+_OF_SCHEDULERS: Final = (
+    *("account", "qos", "constraint", "gres", "exclusive", "reservation", "dependency", "array"),
+)
+PUBLIC_TEXTS: Final = (*_PUBLIC, *_OF_SCHEDULERS)
 GATED: Final = {
     "remaining_work": "remaining_work",
     "predictable": "remaining_work",
@@ -89,6 +103,7 @@ class JobColumns:
     ) -> None:
         self.now_s = 0.0
         self.from_zero = trace.from_zero
+        self.clock_s = trace.clock_s
         self._trace, self._columns, self._work, self._estimator, self._reads = (
             trace,
             columns,
@@ -97,6 +112,7 @@ class JobColumns:
             reads,
         )
         self._static: dict[str, NDArray[Any]] = {**stops, **limits._asdict()}
+        self._names: dict[str, tuple[str, ...]] = {}
         self._scalars: dict[str, memoryview[float]] = {}
         self._work_of: memoryview[float] = memoryview(work)  # type: ignore[arg-type]
         self._live: dict[str, Callable[[Ints], NDArray[Any]]] = {
@@ -147,7 +163,10 @@ class JobColumns:
 
     def names(self, column: str) -> tuple[str, ...]:
         """Return the texts behind the codes of a text column."""
-        return tuple(map(str, self._trace.texts(column).categories))
+        known = self._names.get(column)
+        if known is None:
+            known = self._names[column] = tuple(map(str, self._trace.texts(column).categories))
+        return known
 
     def _check(self, name: str) -> None:
         need = GATED.get(name)
@@ -278,7 +297,7 @@ class LiveView:
     """One object for the whole run: `sim.contract.View`."""
 
     __slots__ = (
-        "_gathered", "_jobs", "active", "cluster", "delta", "demand", "done_one", "estimates", "from_zero", "grants", "names", "now_s", "one", "rng", "room",  # noqa: E501
+        "_gathered", "_jobs", "active", "clock_s", "cluster", "delta", "demand", "done_one", "estimates", "from_zero", "grants", "names", "now_s", "one", "rng", "room",  # noqa: E501
         "running", "telemetry", "waiting",
     )  # fmt: skip
 
@@ -287,7 +306,7 @@ class LiveView:
     ) -> None:
         self._jobs = jobs
         self.now_s = 0.0
-        self.from_zero = jobs.from_zero
+        self.from_zero, self.clock_s = jobs.from_zero, jobs.clock_s
         self.delta = Delta()
         self._gathered: dict[tuple[LiveTable, str], NDArray[Any]] = {}
         self.waiting = LiveTable(jobs, self._gathered, waiting)
@@ -311,20 +330,23 @@ class LiveView:
         if self._gathered:
             self._gathered.clear()
 
+    def _free(self) -> list[NDArray[Any]]:
+        return list(self.room.free_per_node())
+
     @property
     def free_gpus(self) -> Ints:
         """Free GPUs per node."""
-        return np.array([self.room.free_on(node)[0] for node in range(self.room.nodes)], np.int64)
+        return self._free()[0]
 
     @property
     def free_cpus(self) -> Floats:
         """Free cores per node."""
-        return np.array([self.room.free_on(node)[1] for node in range(self.room.nodes)], np.float64)
+        return self._free()[1]
 
     @property
     def free_mem_gb(self) -> Floats:
         """Free memory per node."""
-        return np.array([self.room.free_on(node)[2] for node in range(self.room.nodes)], np.float64)
+        return self._free()[2]
 
     @property
     def capacity(self) -> Ints:
@@ -332,6 +354,15 @@ class LiveView:
         nodes = self.cluster.nodes
         return np.array(
             [node.gpus if self.room.is_present(at) else 0 for at, node in enumerate(nodes)],
+            np.int64,
+        )
+
+    @property
+    def installed(self) -> Ints:
+        """GPUs per node in service or down for repair."""
+        absent = self.cluster.absent(self.now_s)
+        return np.array(
+            [0 if at in absent else node.gpus for at, node in enumerate(self.cluster.nodes)],
             np.int64,
         )
 

@@ -21,6 +21,7 @@ from sim.generate.history import with_history
 from sim.generate.like import Like
 from sim.generate.profiles import PROFILES, SizeGroup, WorkloadProfile
 from sim.generate.recurring import Recurring
+from sim.generate.site import Site
 from sim.generate.workload import generate
 from sim.params import Spec, build, param, spec_of
 from sim.trace import Trace
@@ -148,6 +149,7 @@ WORKLOADS: Final[Mapping[str, type[Workload]]] = {
     "gavel": GavelWorkload,
     "gavel-physical": GavelPhysical,
     "recurring": Recurring,
+    "site": Site,
     "hadar": HadarWorkload,
     "hadare": HadarEWorkload,
     "aiturbo": AITurboWorkload,

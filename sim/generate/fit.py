@@ -16,6 +16,7 @@ from sim.cluster import KNOWN_TYPES
 from sim.errors import TraceError
 from sim.generate.elastic import HOUR_S, MOST_JOBS
 from sim.generate.like import BINS, SOON_S, WEEK_H, Like, rank_edges
+from sim.generate.limits import fitted
 from sim.generate.profiles import PROFILES
 from sim.generate.recurring import MODELS
 from sim.perf.profiles import EXAMPLES, plain
@@ -77,10 +78,10 @@ def figures(trace: Trace, *, load: float = 1.0, seed: int = 0, cluster: str = ""
     part halved again and again), the count of jobs of every hour as a distribution, hour of day and
     day of week, persistence of busy hours, jobs submitted in one second, shares of users with sizes
     and run times of their own, runs of jobs of one user that are alike, known GPU types and models
-    by size. Scores are normal scores, so that ranks are coupled and distributions stay what they
+    by size, time limits by run time, outcomes by run time, and in which virtual cluster users are
+    mostly. Scores are normal scores, so that ranks are coupled and distributions stay what they
     are (Cario and Nelson, Operations Research Letters 19 (1996): ARTA processes). Not kept: names,
-    ids, dates, start times, limits, deadlines, outcomes, virtual clusters, partitions, cores and
-    memory, and which job follows which.
+    ids, dates, start times, deadlines, partitions, cores and memory, and which job follows which.
     """
     jobs = len(trace)
     if jobs < LEAST_JOBS:
@@ -105,6 +106,7 @@ def figures(trace: Trace, *, load: float = 1.0, seed: int = 0, cluster: str = ""
         cluster=cluster or Like().cluster,
         **_arrivals(trace),
         **_users(trace, user, gpus, run_s, group),
+        **fitted(trace, run_s, user, _busy(np.bincount(user)), FEW),
         sizes=sizes,
         size_shares=size_shares,
         groups=ends,
@@ -275,8 +277,7 @@ def _users(trace: Trace, user: Ints, gpus: Floats, run_s: Floats, group: Ints) -
     for at in np.unique(group):
         time[group == at] = _mid_ranks(run_s[group == at])
     counts = np.bincount(user)
-    order = np.argsort(-counts, kind="stable")
-    busy = order[: int(np.count_nonzero(counts[order[:_USERS]] >= 2 * FEW))]
+    busy = _busy(counts)
     known = trace.has("user")
     rest = counts.sum() - counts[busy].sum()
     (sizes, of_size), (times, of_time) = (
@@ -298,6 +299,12 @@ def _users(trace: Trace, user: Ints, gpus: Floats, run_s: Floats, group: Ints) -
             _persistence(ranks, user, busy, of) for ranks, of in ((size, sizes), (time, times))
         ),
     }
+
+
+def _busy(counts: Ints) -> Ints:
+    """Return the users who are described one by one, the busiest first."""
+    order = np.argsort(-counts, kind="stable")
+    return order[: int(np.count_nonzero(counts[order[:_USERS]] >= 2 * FEW))]
 
 
 def _of_users(

@@ -5,7 +5,7 @@ trace is among them, so they can be passed on without it.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import ClassVar, Final
 
 import numpy as np
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from sim.cluster import Cluster
 from sim.errors import ParameterError
 from sim.generate.elastic import HOUR_S, MOST_JOBS, MOST_SEED, pick, streams
+from sim.generate.limits import PARTS, Fitted, drawn
 from sim.params import param
 from sim.trace import Trace
 
@@ -255,6 +256,50 @@ class Like:
         high=1e9,
         help="Batch size of each model; 0 = not known.",
     )
+    limits: tuple[float, ...] = param(
+        (),
+        title="Time limits",
+        unit="s",
+        low=0,
+        high=1e9,
+        help="Limits in ascending order, the last may be 0 = without one; empty = none is known.",
+    )
+    limit_shares: tuple[float, ...] = param(
+        (),
+        title="Shares of limits",
+        low=0,
+        high=1e9,
+        help="How many jobs of each fifth by run time have each limit, from the shortest.",
+    )
+    outcomes: str = param("", title="Outcomes", help="Words with + between them; empty = none.")
+    outcome_shares: tuple[float, ...] = param(
+        (),
+        title="Shares of outcomes",
+        low=0,
+        high=1e9,
+        help="How many jobs of each fifth by run time have each outcome, from the shortest.",
+    )
+    homes: tuple[float, ...] = param(
+        (),
+        title="Virtual clusters of users",
+        low=-1,
+        high=1e6,
+        help="Number of the virtual cluster in which each busy user is mostly; -1 = in none.",
+    )
+    home_shares: tuple[float, ...] = param(
+        (),
+        title="Shares of virtual clusters",
+        low=0,
+        high=1e9,
+        help="How many jobs elsewhere, and of other users, are in each; empty = none is known.",
+    )
+    at_home: float = param(
+        0.0,
+        title="At home",
+        low=0,
+        high=1,
+        help="Share of jobs of the busy users in the virtual cluster where they are mostly.",
+    )
     seed: int = param(0, low=0, high=MOST_SEED, help="Seed of everything random.")
 
     FREE: ClassVar[tuple[str, ...]] = ("load", "seed", "cluster")
@@ -279,6 +324,9 @@ class Like:
             "type_shares": (len(self.type_shares), (groups * len(_names(self.types)),)),
             "model_shares": (len(self.model_shares), (groups * len(_names(self.models)),)),
             "batches": (len(self.batches), (len(_names(self.models)),)),
+            "limit_shares": (len(self.limit_shares), (PARTS * len(self.limits),)),
+            "outcome_shares": (len(self.outcome_shares), (PARTS * len(_names(self.outcomes)),)),
+            "homes": (len(self.homes), (0, len(self.users))),
         }
         for name, (found, wanted) in lengths.items():
             if found not in wanted:
@@ -288,6 +336,7 @@ class Like:
                 )
         if any(list(values) != sorted(set(values)) for values in (self.sizes, self.groups)):
             raise ParameterError("like: sizes and groups must ascend. Fit the trace again.")
+        self._check_limits()
         if not self.sizes or not self.rates or not self.gaps:
             raise ParameterError("like: sizes, rates and gaps must hold at least one number each.")
         if self.sizes[-1] > (self.groups or (-1.0,))[-1]:
@@ -305,6 +354,18 @@ class Like:
                 f"like: {self.jobs:,} jobs at load {self.load:g} are more than {MOST_JOBS:,} jobs."
                 " Choose a smaller load, or fit a part of the trace."
             )
+
+    def _check_limits(self) -> None:
+        known = [limit or math.inf for limit in self.limits]
+        if known != sorted(set(known)) or (self.limits and not sum(self.limit_shares)):
+            raise ParameterError(
+                "like: limits must ascend, 0 = without one being the last, and some job must have"
+                " one of them."
+            )
+        if self.homes and max(self.homes) >= len(self.home_shares):
+            raise ParameterError("like: homes must be places among home_shares.")
+        if self.home_shares and not sum(self.home_shares):
+            raise ParameterError("like: home_shares must not all be 0.")
 
     @property
     def total(self) -> int:
@@ -328,7 +389,7 @@ class Like:
         the jobs of each group of sizes in the order of another score the run times of that group.
         """
         jobs = self.total
-        when, within, who, what, long, kind = streams(self.seed, 6)
+        when, within, who, what, long, kind, more = streams(self.seed, 7)
         submit = self._submissions(when, within, jobs)
         user = self._users(who, jobs)
         size_score, time_score = (
@@ -347,7 +408,8 @@ class Like:
             "job_id": pd.RangeIndex(1, jobs + 1).astype("str"),
             "submit_time_s": submit,
             "num_gpus": gpus,
-            "duration_s": self._run_times(group, time_score, long),
+            "duration_s": (run_s := self._run_times(group, time_score, long)),
+            **drawn(self._fitted(), run_s, user, more),
         }
         if self.users or self.others:
             # Named in the order of the first job, as everywhere.
@@ -366,6 +428,9 @@ class Like:
         epoch = (_MONDAY + pd.Timedelta(self.begins, "h")).isoformat() if self.calendar else ""
         name = f"Made: like a trace, load {self.load:g}, seed {self.seed}"
         return Trace.of(pd.DataFrame(columns), name=name, epoch=epoch)
+
+    def _fitted(self) -> Fitted:
+        return Fitted(**{one.name: getattr(self, one.name) for one in fields(Fitted)})
 
     def _submissions(
         self, when: np.random.Generator, within: np.random.Generator, jobs: int

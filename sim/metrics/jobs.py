@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from sim.metrics.steps import MOST_POINTS, Floats, accumulate, reduce_steps
+from sim.metrics.steps import MOST_POINTS, Floats, changing, reduce_all
 from sim.result import OUTCOMES, RunResult
 from sim.trace import Trace
 
@@ -88,6 +88,8 @@ def failed_by(result: RunResult, mask: Mask) -> dict[str, int]:
     """Return why the chosen jobs failed: cause and role of the last failure of each, e.g. "oom
     server", with the number of jobs, most first.
     """
+    if not len(result.failures):
+        return {}
     last = result.failures.drop_duplicates("job", keep="last")
     lost = last[
         (np.asarray(result.jobs["outcome"] == "failed") & mask)[last["job"].to_numpy(np.int64)]
@@ -269,16 +271,12 @@ def allocation_series(
     place = np.full(len(held), len(largest))
     place[largest] = np.arange(len(largest))
     keep = (seen_s > 0) & (gpus > 0)
-    times, changes = (
-        np.concatenate((begin[keep], end[keep])),
-        np.concatenate((gpus[keep], -gpus[keep])),
-    )
-    column = np.tile(place[job[keep]], 2)
     names = [*map(str, largest), OTHERS]
-    t, values = accumulate(
-        times, [np.where(column == at, changes, 0.0) for at in range(len(names))]
-    )
-    reduced = [reduce_steps(t, value, t0, t1, bins) for value in values]
+    instants, at = np.unique(np.concatenate((begin[keep], end[keep])), return_inverse=True)
+    cell, gpus = np.tile(place[job[keep]], 2) * len(instants) + at, gpus[keep]
+    changes = np.bincount(cell, np.concatenate((gpus, -gpus)), len(names) * len(instants))
+    t, values = changing(instants, list(np.cumsum(changes.reshape(len(names), -1), axis=1)))
+    reduced = reduce_all(t, values, t0, t1, bins)
     return pd.DataFrame(
         {
             "t_s": reduced[0].t_s,

@@ -11,15 +11,18 @@ import pandas as pd
 
 from sim.cluster import Cluster
 from sim.metrics.steps import Floats, Ints, accumulate
-from sim.metrics.usage import downtimes, up_s
+from sim.metrics.usage import downtimes, total, up_s
 from sim.result import ROLES, RunResult
 
 RESOURCES: Final = ("cpus", "mem_gb")
 _HOUR_S: Final = 3600.0
 
 
-def resource_hours(result: RunResult, cluster: Cluster) -> dict[str, float]:
-    """Return core-hours and GB-hours of the whole run.
+def resource_hours(
+    result: RunResult, cluster: Cluster, held: pd.DataFrame | None = None
+) -> dict[str, float]:
+    """Return core-hours and GB-hours of the whole run; `held` is of `resources_held`, if it is
+    known already.
 
     Returns
     -------
@@ -34,29 +37,35 @@ def resource_hours(result: RunResult, cluster: Cluster) -> dict[str, float]:
     mean over the segment; where cores or memory are not stated there is nothing to compare it with,
     so it is left out.
     """
-    held = _held(result, cluster)
+    held = resources_held(result, cluster) if held is None else held
     seconds = _seconds(result)[held["segment"].to_numpy(np.int64)] / _HOUR_S
     hours: dict[str, float] = {}
     for name in RESOURCES:
         asked, used = (held[column].to_numpy(np.float64) for column in (name, f"used_{name}"))
         known = np.isfinite(used) & (asked > 0)
         hours |= {
-            f"held_{name}_h": float(np.dot(asked, seconds)),
-            f"known_{name}_h": float(np.dot(asked[known], seconds[known])),
-            f"used_{name}_h": float(np.dot(used[known], seconds[known])),
+            f"held_{name}_h": total(asked, seconds),
+            f"known_{name}_h": total(asked[known], seconds[known]),
+            f"used_{name}_h": total(used[known], seconds[known]),
         }
     return hours
 
 
-def resource_share(result: RunResult, cluster: Cluster, t0: float, t1: float) -> dict[str, float]:
+def resource_share(
+    result: RunResult,
+    cluster: Cluster,
+    t0: float,
+    t1: float,
+    held: pd.DataFrame | None = None,
+) -> dict[str, float]:
     """Return the share of the cluster's cores and memory that jobs hold in a window, NaN where a
-    node's are not stated or there are none.
+    node's are not stated or there are none; `held` as for `resource_hours`.
 
     Notes
     -----
     held / integral of what is there and up, both over the window, as for GPUs.
     """
-    held = _held(result, cluster)
+    held = resources_held(result, cluster) if held is None else held
     segment = held["segment"].to_numpy(np.int64)
     begin, end = (result.segments[name].to_numpy(np.float64)[segment] for name in ("t0", "t1"))
     inside = np.clip(np.minimum(end, t1) - np.maximum(begin, t0), 0.0, None)
@@ -64,10 +73,8 @@ def resource_share(result: RunResult, cluster: Cluster, t0: float, t1: float) ->
     shares: dict[str, float] = {}
     for name in RESOURCES:
         there = np.array([getattr(node, name) for node in cluster.nodes], np.float64)
-        room = float(np.dot(there, up)) if np.isfinite(there).all() else np.nan
-        shares[name] = (
-            float(np.dot(held[name].to_numpy(np.float64), inside)) / room if room > 0 else np.nan
-        )
+        room = total(there, up) if np.isfinite(there).all() else np.nan
+        shares[name] = total(held[name].to_numpy(np.float64), inside) / room if room > 0 else np.nan
     return shares
 
 
@@ -81,7 +88,9 @@ def resource_series(result: RunResult, cluster: Cluster) -> pd.DataFrame:
         (mean over each segment) and, where it is stated of all nodes, `there_*`. Steps: a row holds
         until the next. Empty where nothing is known.
     """
-    held = _held(result, cluster)
+    if not len(result.usage):
+        return pd.DataFrame({"t_s": np.zeros(0)})
+    held = resources_held(result, cluster)
     known = [
         name for name in RESOURCES if np.isfinite(held[f"used_{name}"].to_numpy(np.float64)).any()
     ]
@@ -118,11 +127,15 @@ def resource_series(result: RunResult, cluster: Cluster) -> pd.DataFrame:
     )
 
 
-def _held(result: RunResult, cluster: Cluster) -> pd.DataFrame:
+def resources_held(result: RunResult, cluster: Cluster) -> pd.DataFrame:
     """Return one row per segment and role on nodes of the cluster: segment, role, cpus, mem_gb
-    held, and used_cpus, used_mem_gb, NaN where not known.
+    held, and used_cpus, used_mem_gb, NaN where not known; nothing where no cores or memory were
+    asked for.
     """
     placements = result.placements
+    if not len(result.usage) and not any(placements[name].to_numpy().any() for name in RESOURCES):
+        none = dict.fromkeys((*RESOURCES, *(f"used_{name}" for name in RESOURCES)), np.zeros(0))
+        return pd.DataFrame({name: np.zeros(0, np.int64) for name in ("segment", "role")} | none)
     own = placements[(placements["node"] < len(cluster.nodes)).to_numpy()]
     key: Ints = own["segment"].to_numpy(np.int64) * len(ROLES) + own["role"].to_numpy(np.int64)
     rows, at = np.unique(key, return_inverse=True)

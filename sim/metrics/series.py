@@ -8,9 +8,10 @@ from typing import Final, NamedTuple
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from sim.cluster import Cluster
-from sim.metrics.steps import Floats, Ints, accumulate, merged
+from sim.metrics.steps import Floats, Ints, accumulate, changing, merged, running
 from sim.metrics.usage import UsageArrays, downtimes, node_gpus
 from sim.result import RunResult
 
@@ -167,33 +168,44 @@ def fragmentation_series(result: RunResult, cluster: Cluster) -> pd.DataFrame:
     fragmented(t) = sum over nodes with 0 < held < GPUs of (GPUs - held). A node that is down holds
     nothing and does not count.
     """
-    usage = UsageArrays(result, cluster)
-    mine = (usage.held_gpus > 0) & (usage.node < len(cluster.nodes))
-    segment, gpus = usage.segment[mine], usage.held_gpus[mine]
-    times = np.concatenate((usage.t0[segment], usage.t1[segment]))
-    node = np.tile(usage.node[mine], 2)
-    order = np.lexsort((times, node))
-    times, node, delta = times[order], node[order], np.concatenate((gpus, -gpus))[order]
-    # Every node's changes sum to 0, so one running sum over all nodes is the running sum within
-    # each.
-    held = np.cumsum(delta)
-    last = (
-        np.append((times[1:] != times[:-1]) | (node[1:] != node[:-1]), True)
-        if len(times)
-        else np.zeros(0, np.bool_)
+    usage, mine = _on_nodes(result, cluster)
+    segment = usage.segment[mine]
+    instants, at = np.unique(
+        np.concatenate((usage.t0[segment], usage.t1[segment])), return_inverse=True
     )
-    times, node, held = times[last], node[last], held[last]
-    size = node_gpus(cluster)[node]
-    partial = (held > 0) & (held < size)
-    free = np.where(partial, size - held, 0.0)
-    first = np.append(True, node[1:] != node[:-1])[: len(node)]
-    t, values = accumulate(
-        times, [_changes(free, first), _changes(partial.astype(np.float64), first)]
-    )
+    t, values = changing(instants, _fragments(usage, mine, at, len(instants)))
     return _frame(t, dict(zip(("fragmented", "partial_nodes"), values, strict=True)), result.end_s)
 
 
-def _changes(level: Floats, first: Floats) -> Floats:
+def _on_nodes(result: RunResult, cluster: Cluster) -> tuple[UsageArrays, NDArray[np.bool_]]:
+    """Return a run as arrays, and which of its placements hold GPUs on nodes of the cluster."""
+    usage = UsageArrays(result, cluster)
+    return usage, (usage.held_gpus > 0) & (usage.node < len(cluster.nodes))
+
+
+def _fragments(
+    usage: UsageArrays, mine: NDArray[np.bool_], at: Ints, instants: int
+) -> list[Floats]:
+    """Return fragmented GPUs and partly used nodes at each of so many instants; `at` says at which
+    of them each of these placements begins, then at which each ends.
+    """
+    node, gpus = usage.node[mine], usage.held_gpus[mine]
+    # Every node's changes sum to 0, so one running sum over all nodes is the running sum within
+    # each.
+    rows, row = np.unique(np.tile(node, 2) * instants + at, return_inverse=True)
+    held = running(row, np.concatenate((gpus, -gpus)), len(rows))
+    node, at = np.divmod(rows, max(instants, 1))
+    size = node_gpus(usage.cluster)[node]
+    partial = (held > 0) & (held < size)
+    free = np.where(partial, size - held, 0.0)
+    first = np.append(True, node[1:] != node[:-1])[: len(node)]
+    return [
+        running(at, _changes(level, first), instants)
+        for level in (free, partial.astype(np.float64))
+    ]
+
+
+def _changes(level: Floats, first: NDArray[np.bool_]) -> Floats:
     return np.where(first, level, np.diff(level, prepend=0.0))
 
 
@@ -217,33 +229,24 @@ def state_series(result: RunResult, cluster: Cluster) -> pd.DataFrame:
     is lost later counts as busy while it is done. GPUs of the recorded schedule beyond the cluster
     do not count.
     """
-    usage = UsageArrays(result, cluster)
-    mine = (usage.held_gpus > 0) & (usage.node < len(cluster.nodes))
+    usage, mine = _on_nodes(result, cluster)
     segment, gpus = usage.segment[mine], usage.held_gpus[mine]
-    none = np.zeros_like(gpus)
-    begin, resume, end = usage.t0[segment], usage.resume[segment], usage.t1[segment]
-    changes = (np.concatenate((none, gpus, -gpus)), np.concatenate((gpus, -gpus, none)))
-    held_t, (busy, paused) = accumulate(np.concatenate((begin, resume, end)), changes)
-    fragmentation, capacity = (
-        fragmentation_series(result, cluster),
-        capacity_series(result, cluster),
+    capacity = capacity_series(result, cluster)
+    there_t, there = (capacity[name].to_numpy(np.float64) for name in ("t_s", "total"))
+    parts = (usage.t0[segment], usage.t1[segment], usage.resume[segment], there_t)
+    instants, at = np.unique(np.concatenate(parts), return_inverse=True)
+    begin, end, resume, counted = np.split(at, np.cumsum([len(part) for part in parts[:-1]]))
+    begun, resumed, ended = (running(each, gpus, len(instants)) for each in (begin, resume, end))
+    fragments = _fragments(usage, mine, np.concatenate((begin, end)), len(instants))
+    there = running(counted, np.diff(there, prepend=0.0), len(instants))
+    t, (busy, paused, fragmented, _, there) = changing(
+        instants, [resumed - ended, begun - resumed, *fragments, there]
     )
-    fragmented_t, there_t = (
-        frame["t_s"].to_numpy(np.float64) for frame in (fragmentation, capacity)
-    )
-    t = np.unique(np.concatenate((held_t, fragmented_t, there_t)))
-    columns = {"busy": _at_instants(t, held_t, busy), "paused": _at_instants(t, held_t, paused)}
-    columns["fragmented"] = _at_instants(
-        t, fragmented_t, fragmentation["fragmented"].to_numpy(np.float64)
-    )
-    there = _at_instants(t, there_t, capacity["total"].to_numpy(np.float64))
-    columns["idle"] = np.maximum(
-        there - columns["busy"] - columns["paused"] - columns["fragmented"], 0.0
-    )
-    return pd.DataFrame({"t_s": t, **columns, "down": np.maximum(cluster.gpus - there, 0.0)})
-
-
-def _at_instants(t: Floats, steps_t: Floats, values: Floats) -> Floats:
-    """Return the values of a step function at some instants, 0 before its first step."""
-    at = np.searchsorted(steps_t, t, "right") - 1
-    return np.where(at >= 0, values[np.maximum(at, 0)], 0.0) if len(values) else np.zeros_like(t)
+    columns = {
+        "busy": busy,
+        "paused": paused,
+        "fragmented": fragmented,
+        "idle": np.maximum(there - busy - paused - fragmented, 0.0),
+        "down": np.maximum(cluster.gpus - there, 0.0),
+    }
+    return _frame(t, columns, result.end_s)

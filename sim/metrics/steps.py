@@ -53,19 +53,24 @@ def accumulate(times: Floats, deltas: Sequence[Floats]) -> tuple[Floats, list[Fl
     v(t) = sum of the changes at or before t. All changes of one instant count as one, so a job that
     starts when it is submitted is never seen waiting.
     """
-    order = np.argsort(times)
-    ordered = times[order]
-    last = (
-        np.flatnonzero(np.append(ordered[1:] != ordered[:-1], True))
-        if len(ordered)
-        else np.zeros(0, np.int64)
-    )
-    values = [np.cumsum(delta[order])[last] for delta in deltas]
-    changed = np.zeros(len(last), np.bool_)
+    instants, at = np.unique(times, return_inverse=True)
+    return changing(instants, [running(at, delta, len(instants)) for delta in deltas])
+
+
+def running(at: Ints, changes: Floats, instants: int) -> Floats:
+    """Return the sum of the changes at or before each of so many instants; `at` says at which of
+    them each change happens.
+    """
+    return np.asarray(np.cumsum(np.bincount(at, changes, instants)), np.float64)
+
+
+def changing(t: Floats, values: Sequence[Floats]) -> tuple[Floats, list[Floats]]:
+    """Return the rows of step functions at which any of them takes a new value, and the first."""
+    changed = np.zeros(len(t), np.bool_)
+    changed[:1] = True
     for value in values:
-        changed[:1] = True
         changed[1:] |= value[1:] != value[:-1]
-    return ordered[last][changed], [value[changed] for value in values]
+    return t[changed], [value[changed] for value in values]
 
 
 def merged(owner: Ints, t0: Floats, t1: Floats) -> tuple[Ints, Floats, Floats]:
@@ -102,7 +107,7 @@ def integral(t: Floats, v: Floats, t0: float, t1: float) -> float:
     if not len(t):
         return 0.0
     ends = np.append(t[1:], max(t1, t[-1]))
-    return float(np.dot(v, np.clip(np.minimum(ends, t1) - np.maximum(t, t0), 0.0, None)))
+    return float((v * np.clip(np.minimum(ends, t1) - np.maximum(t, t0), 0.0, None)).sum())
 
 
 def reduce_steps(t: Floats, v: Floats, t0: float, t1: float, bins: int = MOST_POINTS - 1) -> Steps:
@@ -137,34 +142,45 @@ def reduce_steps(t: Floats, v: Floats, t0: float, t1: float, bins: int = MOST_PO
     With I(x) the integral from the first point to x, a running sum, mean = (I(b) - I(a)) / (b - a)
     for the bin [a, b): O(n + bins log n).
     """
+    return reduce_all(t, [v], t0, t1, bins)[0]
+
+
+def reduce_all(
+    t: Floats, columns: Sequence[Floats], t0: float, t1: float, bins: int
+) -> list[Steps]:
+    """Reduce several step functions of the same instants; see `reduce_steps`."""
     if not t1 > t0 or bins < 1:
         raise ParameterError(
             f"A series cannot be drawn from {t0} s to {t1} s in {bins} bins. Choose a window that"
             " ends after it begins."
         )
     if not len(t) or t[0] > t0:
-        t, v = np.append(min(t0, t[0] if len(t) else t0), t), np.append(0.0, v)
+        t = np.append(min(t0, t[0] if len(t) else t0), t)
+        columns = [np.append(0.0, v) for v in columns]
     first, last = np.searchsorted(t, t0, "right") - 1, np.searchsorted(t, t1, "left")
-    inside, values = np.maximum(t[first:last], t0), np.asarray(v[first:last], np.float64)
+    inside = np.maximum(t[first:last], t0)
+    seen = [np.asarray(v[first:last], np.float64) for v in columns]
     if len(inside) <= bins:
-        mean = np.append(values, values[-1])
-        return Steps(np.append(inside, t1), mean, mean, mean, 0.0)
+        ends = np.append(inside, t1)
+        return [Steps(ends, mean, mean, mean, 0.0) for v in seen for mean in [np.append(v, v[-1])]]
     edges = np.linspace(t0, t1, bins + 1)
     start = np.searchsorted(inside, edges[:-1], "right") - 1
     stop = np.searchsorted(inside, edges[1:], "left")
     stop[-1] = len(inside)
-    running = np.concatenate(([0.0], np.cumsum(values[:-1] * np.diff(inside))))
-    at = np.append(start, len(inside) - 1)
-    total = running[at] + values[at] * (edges - inside[at])
-    mean = np.diff(total) / np.diff(edges)
-    low, high = _extremes(values, start, stop)
-    mean = np.clip(mean, low, high)  # rounding must not leave the band
-    mean, low, high = (np.append(column, column[-1]) for column in (mean, low, high))
-    return Steps(edges, mean, low, high, (t1 - t0) / bins)
-
-
-def _extremes(values: Floats, start: Ints, stop: Ints) -> tuple[Floats, Floats]:
+    at, widths, steps = np.append(start, len(inside) - 1), np.diff(edges), np.diff(inside)
     pairs = np.column_stack((start, stop)).ravel()
+    found = []
+    for values in seen:
+        running = np.concatenate(([0.0], np.cumsum(values[:-1] * steps)))
+        mean = np.diff(running[at] + values[at] * (edges - inside[at])) / widths
+        low, high = _extremes(values, pairs)
+        mean = np.clip(mean, low, high)  # rounding must not leave the band
+        mean, low, high = (np.append(column, column[-1]) for column in (mean, low, high))
+        found.append(Steps(edges, mean, low, high, (t1 - t0) / bins))
+    return found
+
+
+def _extremes(values: Floats, pairs: Ints) -> tuple[Floats, Floats]:
     padded = np.append(values, values[-1])
     return np.minimum.reduceat(padded, pairs)[::2], np.maximum.reduceat(padded, pairs)[::2]
 
@@ -191,10 +207,9 @@ def reduce_frame(
     """
     t = frame["t_s"].to_numpy(np.float64)
     columns: dict[str, Floats] = {}
-    for name in frame.columns:
-        if name == "t_s":
-            continue
-        steps = reduce_steps(t, frame[name].to_numpy(np.float64), t0, t1, bins)
+    names = [name for name in frame.columns if name != "t_s"]
+    given = [frame[name].to_numpy(np.float64) for name in names]
+    for name, steps in zip(names, reduce_all(t, given, t0, t1, bins), strict=True):
         columns |= {
             "t_s": steps.t_s,
             name: steps.mean,

@@ -9,7 +9,7 @@ import numpy as np
 from sim.cluster import Cluster
 from sim.metrics.jobs import Mask, Window, completed, failed_by, measured, outcome_counts, waits
 from sim.metrics.predictions import accuracy
-from sim.metrics.resources import resource_hours, resource_share
+from sim.metrics.resources import resource_hours, resource_share, resources_held
 from sim.metrics.steps import Floats
 from sim.metrics.usage import UsageArrays, capacity_gpu_s, cost_cluster_usd
 from sim.result import RunResult
@@ -228,9 +228,10 @@ def _use(result: RunResult, cluster: Cluster, mask: Mask) -> Summary:
 
 
 def _resources(result: RunResult, cluster: Cluster, mask: Mask) -> Summary:
+    held = resources_held(result, cluster)
     share, hours = (
-        resource_share(result, cluster, *utilisation_window(result, mask)),
-        resource_hours(result, cluster),
+        resource_share(result, cluster, *utilisation_window(result, mask), held),
+        resource_hours(result, cluster, held),
     )
     used = {
         f"{name}_used": _ratio(hours[f"used_{column}_h"], hours[f"known_{column}_h"])
@@ -257,8 +258,9 @@ def _ratio(part: float, whole: float) -> float:
 
 
 def _events(result: RunResult, mask: Mask) -> Summary:
-    jobs = result.jobs[mask]
-    counts = {name: int(jobs[name].sum()) for name in ("preemptions", "evictions", "relaunches")}
+    names = "preemptions", "evictions", "relaunches", "lost_work", "work", "ideal_s"
+    jobs = {name: result.jobs[name].to_numpy()[mask] for name in names}
+    counts = {name: int(jobs[name].sum()) for name in names[:3]}
     return {
         **counts,
         "restarts": sum(counts.values()),

@@ -104,6 +104,10 @@ class Machines:
             else self._across_racks
         )
 
+    def steady(self) -> Floats | None:
+        """Return the speed of a gang on each type of the cluster; None = its span matters, too."""
+        return self._type_speeds if self._across_racks == 1 else None
+
     def shapes(self, shapes: Sequence[Shape]) -> tuple[Floats, Floats]:
         """Return GPUs and speed of grants that are not placed yet, both of shape (shapes,); several
         nodes are taken to share a rack.

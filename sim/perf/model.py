@@ -122,6 +122,20 @@ class Fitting(Protocol):
 
 
 @runtime_checkable
+class Steady(Protocol):
+    """A performance model under which one rate may hold for all jobs of a GPU type; an optional
+    part of `PerfModel`.
+    """
+
+    def steady(self) -> Floats | None:
+        """Return the work per second on each type of the cluster, of shape (types,), of every job
+        that holds as many GPUs as it asks for there, on whichever nodes and from beginning to end;
+        None = it may differ.
+        """
+        ...
+
+
+@runtime_checkable
 class Staffed(Protocol):
     """A performance model under which jobs are made of workers and parameter servers; an optional
     part of `PerfModel`.

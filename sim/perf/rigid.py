@@ -106,6 +106,10 @@ class RigidModel:
         """Return the speed of the fastest type; 1 for CPU jobs."""
         return np.where(self._asked > 0, self._machines.fastest, 1.0)
 
+    def steady(self) -> Floats | None:
+        """Return the speed of each type, unless a gang's span matters."""
+        return self._machines.steady()
+
     def rate(self, job: JobId, grant: Grant, done: float, now_s: float) -> Rate:
         """Return the rate of a job that holds complete gangs.
 

@@ -4,40 +4,41 @@ the format by its content.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Lock
 from types import MappingProxyType
 from typing import Final
 
 import pandas as pd
+import pyarrow as pa
 
 from sim.errors import TraceError
 from sim.readers.clean import finish
+from sim.readers.fingerprints import fingerprint_of
 from sim.readers.format import Draft, Format, ReadOptions
-from sim.readers.gavel import GAVEL
+from sim.readers.items import empty_lists
 from sim.readers.mapping import guess_mapping, missing
-from sim.readers.native import NATIVE
+from sim.readers.native import NATIVE, is_native
 from sim.readers.parquet import parquet_head
-from sim.readers.philly_json import PHILLY_JSON
 from sim.readers.recipes import (
-    HEADLESS,
     JSON_FORMATS,
     formats,
     gathered,
+    headless,
     of_user,
+    recognised,
     refuse,
     shipped,
     which,
 )
 from sim.readers.report import Import, Report
-from sim.readers.sacct import SACCT
-from sim.readers.slurm_db import SLURM_DB
 from sim.readers.sniff import Sample, distinct, plain
 from sim.readers.source import HEAD, Content, as_table, open_all
-from sim.readers.swf import SWF
 from sim.readers.table import read_table
-from sim.readers.unknown import TABLE
+from sim.readers.unknown import TABLE, is_table
 
 __all__ = [
     "FORMATS",
@@ -53,20 +54,8 @@ __all__ = [
     "read",
 ]
 
-# In this order they are asked whether they recognise a file; the table whose columns must be
-# guessed comes last.
-_ORDER: Final = (
-    NATIVE,
-    PHILLY_JSON,
-    SACCT,
-    SLURM_DB,
-    GAVEL,
-    SWF,
-    *formats(),
-    TABLE,
-)
+_ORDER: Final = (NATIVE, *formats(), TABLE)
 FORMATS: Final[Mapping[str, Format]] = MappingProxyType({fmt.name: fmt for fmt in _ORDER})
-RECIPES: Final = frozenset(recipe.name for recipe in shipped())
 HEAD_ROWS: Final = 20
 MOST_NAMED: Final = 12
 DEFAULTS: Final = ReadOptions()
@@ -90,6 +79,9 @@ class Peek:
         Required native columns for which nothing was found.
     written : mapping
         Plain name of a column -> the name as the file writes it.
+    fingerprint : str
+        The same for all files with the same columns or keys, in any order; "" = it has no names by
+        which it could be known again.
     """
 
     fmt: str
@@ -99,11 +91,19 @@ class Peek:
     mapping: Mapping[str, str]
     missing: tuple[str, ...]
     written: Mapping[str, str]
+    fingerprint: str = ""
 
 
 def detect(content: Content) -> Format | None:
-    """Return the first format that recognises the beginning of the content."""
-    return next((fmt for fmt in FORMATS.values() if fmt.matches(content.sample)), None)
+    """Return the format that the beginning of the content is of: our own, one that a recipe
+    recognises, or a table of which the columns must be guessed.
+    """
+    if is_native(content.sample):
+        return NATIVE
+    found = recognised(content.sample)
+    if found is not None and found.name in FORMATS:
+        return FORMATS[found.name]
+    return TABLE if is_table(content.sample) else None
 
 
 def read(
@@ -137,7 +137,43 @@ def read(
     TraceError
         One sentence: the fault, its place, and what to do.
     """
-    name = name or _name_of(source)
+    with _plain_memory():
+        return _read(source, name or _name_of(source), fmt, options)
+
+
+class _Pools:
+    """What Arrow took its memory from before the first of the reads under way."""
+
+    lock = Lock()
+    readers = 0
+    before: pa.MemoryPool | None = None
+
+
+@contextmanager
+def _plain_memory() -> Iterator[None]:
+    """Let Arrow take the memory of columns from the system: its own pool hands large pieces back
+    after every step and has them filled with zeros anew, a quarter of the time of reading.
+    """
+    with _Pools.lock:
+        if not _Pools.readers:
+            _Pools.before = pa.default_memory_pool()
+            pa.set_memory_pool(pa.system_memory_pool())
+        _Pools.readers += 1
+    try:
+        yield
+    finally:
+        with _Pools.lock:
+            _Pools.readers -= 1
+            if not _Pools.readers:
+                pa.set_memory_pool(_Pools.before)
+
+
+def _read(
+    source: Path | bytes | Mapping[str, Path | bytes],
+    name: str,
+    fmt: str | None,
+    options: ReadOptions,
+) -> Import:
     contents = open_all(source, name, options)
     content = contents[0] if len(contents) == 1 else gathered(contents, options)
     del contents
@@ -145,6 +181,7 @@ def read(
     chosen = _choose(content, fmt, options)
     draft = chosen.load(content, options)
     draft.report.questions.extend(content.questions)
+    draft.report.warnings.extend(content.warnings)
     # Checking takes memory of its own, and the file is not needed for it.
     del content
     return finish(draft, chosen, name, options)
@@ -172,13 +209,8 @@ def peek(
     content = contents[0] if len(contents) == 1 else gathered(contents, options)
     content = _as_table(content, None, options)
     found = detect(content)
-    headless = (
-        found is SWF
-        or (found is SACCT and "submit" not in content.sample.keys)
-        or (found is not None and found.name in HEADLESS)
-        or (found is GAVEL and "total_steps" not in content.sample.keys)
-    )
-    head = pd.DataFrame() if headless else _head(content, options)
+    no_header = found is not None and headless(found.name, content.sample)
+    head = pd.DataFrame() if no_header else _head(content, options)
     columns = tuple(map(str, head.columns))
     mapping = guess_mapping(head if len(head) else columns, options.mapping)
     cells = {plain(cell): cell.strip("\"' ") for cell in reversed(content.sample.cells)}
@@ -191,7 +223,14 @@ def peek(
         MappingProxyType(mapping),
         missing(mapping),
         MappingProxyType(written),
+        "" if no_header else fingerprint_of(content.sample, columns, _key_of_list(found)),
     )
+
+
+def _key_of_list(found: Format | None) -> str:
+    """Return the key of the list of jobs in a JSON file of a format."""
+    name = found.name if found is not None else ""
+    return next((recipe.items or "" for recipe in shipped() if recipe.name == name), "")
 
 
 def _name_of(source: Path | bytes | Mapping[str, Path | bytes]) -> str:
@@ -205,6 +244,8 @@ def _as_table(content: Content, fmt: str | None, options: ReadOptions) -> Conten
     if content.sample.kind != "json" or options.recipe:
         return content
     unknown = fmt is None and (detect(content) is None or bool(options.mapping))
+    if unknown and not options.mapping:
+        refuse(content)
     return as_table(content, options) if unknown or fmt == TABLE.name else content
 
 
@@ -215,6 +256,8 @@ def _choose(content: Content, fmt: str | None, options: ReadOptions) -> Format:
                 f"{content.name}: choose either the format {fmt!r} or a recipe of your own."
             )
         return of_user(options.recipe)
+    if options.date_format and fmt != TABLE.name:
+        return _with_own_dates(content, fmt)
     if fmt is not None:
         if fmt not in FORMATS:
             raise TraceError(
@@ -227,25 +270,50 @@ def _choose(content: Content, fmt: str | None, options: ReadOptions) -> Format:
         return NATIVE if found is NATIVE else TABLE
     if found is None or found is TABLE:
         refuse(content)
-    elif (chosen := which(content, options)) is not None and found.name in RECIPES:
+    elif found is not NATIVE and (chosen := which(content, options)) is not None:
         return FORMATS[chosen.name]
     if found is None:
-        shape = (
-            "this JSON is no known trace"
-            if content.sample.kind == "json"
-            else _single(content.sample)
-        )
-        titles = list(dict.fromkeys(fmt.title.partition(" (")[0] for fmt in _of(content.sample)))
-        named = ", ".join(titles[:MOST_NAMED])
-        more = f" and {len(titles) - MOST_NAMED} more" if len(titles) > MOST_NAMED else ""
-        raise TraceError(f"{content.name}: {shape}. Formats read: {named}{more}.")
+        raise _not_known(content)
     return found
 
 
-def _of(sample: Sample) -> list[Format]:
-    """Return the formats of JSON, or all others."""
-    json = sample.kind == "json"
-    return [fmt for fmt in _ORDER if (fmt is PHILLY_JSON or fmt.name in JSON_FORMATS) == json]
+def _with_own_dates(content: Content, fmt: str | None) -> Format:
+    """Return the format whose dates may be written in any way.
+
+    Raises
+    ------
+    TraceError
+        If another one is chosen or recognised.
+    """
+    known = FORMATS.get(fmt) if fmt is not None else detect(content)
+    if known in (None, TABLE) or (known is NATIVE and fmt is None):
+        return TABLE
+    raise TraceError(
+        f"{content.name}: {known.title} says how its dates are written. Leave the pattern of dates"
+        f" out, or choose the format {TABLE.name}."
+    )
+
+
+def _not_known(content: Content) -> TraceError:
+    """Return the refusal of a file that no format recognises.
+
+    Raises
+    ------
+    TraceError
+        If it is JSON that is not whole.
+    """
+    json = content.sample.kind == "json"
+    if json and (empty := empty_lists(content.text, content.name)):
+        return TraceError(
+            f"{content.name}: the list {' and '.join(map(repr, empty))} of this JSON is empty:"
+            " there is no job in it. Choose another file."
+        )
+    shape = "this JSON is no known trace" if json else _single(content.sample)
+    like = [fmt for fmt in _ORDER if (fmt.name in JSON_FORMATS) == json]
+    titles = list(dict.fromkeys(fmt.title.partition(" (")[0] for fmt in like))
+    named = ", ".join(titles[:MOST_NAMED])
+    more = f" and {len(titles) - MOST_NAMED} more" if len(titles) > MOST_NAMED else ""
+    return TraceError(f"{content.name}: {shape}. Formats read: {named}{more}.")
 
 
 def _single(sample: Sample) -> str:

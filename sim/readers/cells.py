@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from sim.errors import TraceError
 
@@ -54,13 +55,16 @@ def text(values: pd.Series) -> pd.Series:
     """Return stripped text with "" for everything that stands for nothing (None, Unknown, NaN, the
     NULL of MySQL and the like).
     """
-    if not pd.api.types.is_string_dtype(values.dtype):
+    if not isinstance(values.dtype, pd.StringDtype):
+        # Objects may be truth values and times beside texts, of which only texts can be stripped.
         values = values.astype("str")
     stripped = values.fillna("").str.strip()
     # Long texts mean something, and need no copy in small letters.
     short = (stripped.str.len() <= LONGEST_MISSING).to_numpy()
     nothing = np.zeros(len(stripped), bool)
-    nothing[short] = stripped[short].str.lower().isin(MISSING)
+    some = stripped if short.all() else stripped[short]
+    small = pc.utf8_lower(pa.array(some, pa.large_string()))
+    nothing[short] = pc.is_in(small, pa.array(sorted(MISSING), pa.large_string()))
     return stripped.where(~nothing, "") if nothing.any() else stripped
 
 
@@ -69,6 +73,8 @@ def names(values: pd.Series) -> pd.Series:
     ``123.0`` is ``123`` again.
     """
     stripped = text(values)
+    if not pc.any(pc.match_substring(pa.array(stripped, pa.large_string()), ".0")).as_py():
+        return stripped
     return stripped.str.replace(r"^(\d+)\.0+$", r"\1", regex=True)
 
 
@@ -78,14 +84,25 @@ def numbers(values: pd.Series) -> pd.Series:
     """
     if pd.api.types.is_bool_dtype(values.dtype) or pd.api.types.is_numeric_dtype(values.dtype):
         return values.astype(np.float64)
-    stripped = values.astype("str").fillna("").str.strip()
-    cells = pa.array(stripped, pa.large_string())
+    # Stripping takes as long as all else, and hardly any cell needs it.
+    cells = values.astype("str").fillna("")
+    found = _cast(cells)
+    if found is None:
+        cells = cells.str.strip()
+        found = _cast(cells)
+    if found is None:
+        return pd.to_numeric(cells, errors="coerce").astype(np.float64)
+    return pd.Series(found, index=values.index)
+
+
+def _cast(values: pd.Series) -> NDArray[np.float64] | None:
+    """Return numbers, NaN for empty cells; None where something is none, which is found at once."""
+    cells = pa.array(values, pa.large_string())
     try:
-        # Takes a fraction of the time, and stops at the first cell that is no number.
-        found = pc.if_else(pc.equal(cells, ""), pa.scalar(None, cells.type), cells).cast("float64")
+        filled = pc.if_else(pc.equal(cells, ""), pa.scalar(None, cells.type), cells)
+        return np.asarray(filled.cast("float64").to_numpy(zero_copy_only=False))
     except pa.ArrowInvalid:
-        return pd.to_numeric(stripped, errors="coerce").astype(np.float64)
-    return pd.Series(found.to_numpy(zero_copy_only=False), index=values.index)
+        return None
 
 
 def booleans(values: pd.Series) -> pd.Series:
@@ -143,6 +160,9 @@ def instants(
         return _aware(values) if aware else _naive(values, zone, not_before)
     if pd.api.types.is_numeric_dtype(values.dtype):
         return Instants(values.astype(np.float64) * unit_s, False, False, never)
+    figures = numbers(values)
+    if figures.notna().all():
+        return Instants(figures * unit_s, False, False, never)
     cells = text(values)
     figures = numbers(cells)
     present = cells != ""

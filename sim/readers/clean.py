@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -11,11 +12,13 @@ import pandas as pd
 from sim.clock import LATEST_S
 from sim.errors import TraceError
 from sim.readers import plausible
-from sim.readers.cells import UNIX
+from sim.readers.cells import UNIX, instants
 from sim.readers.format import Draft, Format, ReadOptions
 from sim.readers.report import Import, Report
-from sim.trace import BOUNDS, COLUMNS, INSTANTS, NUMBERS, REQUIRED, Trace
+from sim.readers.sniff import plain
+from sim.trace import BOUNDS, COLUMNS, INSTANTS, NUMBERS, REQUIRED, Trace, repeated
 
+SHOWN_JOBS: Final = 20
 # Rounding demands up by more than this distorts every comparison.
 ROUNDING_WARNING: Final = 1.1
 WORDS: Final = {
@@ -28,6 +31,9 @@ NOT_NEGATIVE: Final = ("cpus", "mem_gb", "min_gpus", "max_gpus", "time_limit_s")
 UNBOUNDED: Final = 1e300
 LAST_DATE_S: Final = 9.2e9
 """Seconds since 1970 that a date of pandas can hold: until the year 2261."""
+EPOCH_OF_SPREADSHEETS: Final = pd.Timestamp("1899-12-30")
+SPREADSHEET_DAYS: Final = (43_000.0, 55_000.0)
+"""From 2017 to 2050. Seconds from any zero lie there only if all jobs came within hours."""
 LOST_TIME: Final = "the recorded start is before the submission: moved to the submission"
 
 
@@ -56,9 +62,10 @@ def finish(draft: Draft, fmt: Format, name: str, options: ReadOptions) -> Import
     jobs = jobs.assign(
         **{column: jobs[column].astype(np.float64) for column in NUMBERS if column in jobs}
     )
-    jobs = _drop_unreadable(jobs, draft)
+    jobs = _drop_unreadable(_drop_headers(jobs, draft), draft)
     _refuse_milliseconds(jobs["submit_time_s"], name)
     gate = plausible.Gate(report, options.answers)
+    jobs, draft = _days_of_a_spreadsheet(jobs, draft, options, gate)
     jobs = plausible.units(jobs, draft, options, gate)
     jobs = _drop_impossible(jobs, draft)
     if draft.calendar:
@@ -87,6 +94,7 @@ def finish(draft: Draft, fmt: Format, name: str, options: ReadOptions) -> Import
     plausible.left(name, gate)
     trace = _trace(jobs, draft, name)
     issues = report.issues(jobs.index)
+    first = jobs.head(SHOWN_JOBS)
     return Import(
         trace,
         fmt.name,
@@ -102,6 +110,15 @@ def finish(draft: Draft, fmt: Format, name: str, options: ReadOptions) -> Import
         tuple(report.offers),
         tuple(report.answered),
         draft.columns,
+        first[[column for column in COLUMNS if column in first]],
+        pd.DataFrame(
+            {
+                native: cells.reindex(first.index).astype("str").fillna("")
+                for native, cells in draft.raw.items()
+                if native in first
+            },
+            index=first.index,
+        ),
     )
 
 
@@ -179,25 +196,75 @@ def _refuse_milliseconds(submit_s: pd.Series, name: str) -> None:
         )
 
 
+def _drop_headers(jobs: pd.DataFrame, draft: Draft) -> pd.DataFrame:
+    """Leave out rows that hold the names of the columns again, as where files were joined."""
+    lost = jobs["submit_time_s"].isna()
+    cells = [draft.raw[column] for column in WORDS if column in draft.raw]
+    if len(cells) < 2 or not lost.any():
+        return jobs
+    rows = jobs.index[lost]
+    again = np.logical_and.reduce(
+        [[plain(str(cell)) == plain(str(one.name)) for cell in one.reindex(rows)] for one in cells]
+    )
+    repeats = pd.Series(jobs.index.isin(rows[again]), index=jobs.index)
+    return draft.report.drop(jobs, repeats, "the row repeats the header")
+
+
+def _days_of_a_spreadsheet(
+    jobs: pd.DataFrame, draft: Draft, options: ReadOptions, gate: plausible.Gate
+) -> tuple[pd.DataFrame, Draft]:
+    """Ask whether times that look like days since 1900, as spreadsheets count them, are those."""
+    submit = jobs["submit_time_s"]
+    if draft.calendar or options.time_unit or len(submit) < 2:
+        return jobs, draft
+    least, most = float(submit.min()), float(submit.max())
+    if not SPREADSHEET_DAYS[0] <= least < most <= SPREADSHEET_DAYS[1]:
+        return jobs, draft
+    first = EPOCH_OF_SPREADSHEETS + pd.Timedelta(days=int(least))
+    text = (
+        f"The submissions are numbers from {least:,.6g} to {most:,.6g}. Are they dates as a"
+        f" spreadsheet counts days: {int(least):,} is {first.day} {first:%B} {first.year}?"
+    )
+    if gate.ask("days", text, "they are seconds", days="they are such dates") != "days":
+        return jobs, draft
+    zone = options.zone or "UTC"
+    made = {
+        column: instants(
+            (EPOCH_OF_SPREADSHEETS + pd.to_timedelta(jobs[column], unit="D")).dt.round("s"),
+            zone,
+            1.0,
+            column,
+        ).seconds
+        for column in INSTANTS
+        if column in jobs and jobs[column].between(*SPREADSHEET_DAYS).any()
+    }
+    gate.report.guess(f"Times have no offset; they are read as {zone}.")
+    return jobs.assign(**made), replace(draft, calendar=True, zone=zone)
+
+
 def _drop_unreadable(jobs: pd.DataFrame, draft: Draft) -> pd.DataFrame:
-    report = draft.report
     for column, word in WORDS.items():
-        cells = draft.raw.get(column, jobs[column])
         missing = jobs[column].isna()
-        jobs = report.drop(jobs, missing, f"the {word} is missing or cannot be read", cells)
-        jobs = report.drop(jobs, ~np.isfinite(jobs[column]), f"the {word} is infinite", cells)
+        jobs = _drop(jobs, missing, f"the {word} is missing or cannot be read", column, draft)
+        jobs = _drop(jobs, ~np.isfinite(jobs[column]), f"the {word} is infinite", column, draft)
     return jobs
 
 
+def _drop(
+    jobs: pd.DataFrame, bad: pd.Series, reason: str, column: str, draft: Draft
+) -> pd.DataFrame:
+    """Leave rows out, with the cells that they came from; those are fetched only if needed."""
+    if not bad.any():
+        return jobs
+    return draft.report.drop(jobs, bad, reason, draft.raw.get(column, jobs[column]))
+
+
 def _drop_impossible(jobs: pd.DataFrame, draft: Draft) -> pd.DataFrame:
-    report = draft.report
     for column, word in WORDS.items():
-        cells = draft.raw.get(column, jobs[column])
-        jobs = report.drop(
-            jobs, jobs[column].abs() > MOST[column], f"the {word} is too large to be real", cells
-        )
+        large = jobs[column].abs() > MOST[column]
+        jobs = _drop(jobs, large, f"the {word} is too large to be real", column, draft)
         if column != "submit_time_s":
-            jobs = report.drop(jobs, jobs[column] < 0, f"the {word} is negative", cells)
+            jobs = _drop(jobs, jobs[column] < 0, f"the {word} is negative", column, draft)
     return jobs
 
 
@@ -243,8 +310,6 @@ def _share_gpus(jobs: pd.DataFrame, gate: plausible.Gate) -> pd.DataFrame:
     ways = {plausible.DROP: f"leave out the {int(part.sum()):,} jobs on parts of a GPU"}
     if gate.ask("fractions", text, "round up", **ways) == plausible.DROP:
         return gate.report.drop(jobs, part, f"{plausible.ANSWERED}part of a GPU", jobs["num_gpus"])
-    if "fractions" not in gate.answers:
-        gate.report.warnings.append(text)
     return jobs
 
 
@@ -339,11 +404,11 @@ def _mend_scaling(jobs: pd.DataFrame, report: Report) -> pd.DataFrame:
 
 
 def _settle_ids(jobs: pd.DataFrame, gate: plausible.Gate, repeat: bool) -> pd.DataFrame:
-    report, again = gate.report, jobs["job_id"].duplicated()
+    report, again = gate.report, repeated(jobs["job_id"])
     if not again.any():
         return jobs
     if not repeat and not plausible.collide(jobs.loc[again, "job_id"], gate):
-        return report.drop(jobs, again, "an earlier row has the same id", jobs["job_id"])
+        return report.drop(jobs, again, plausible.SAME_ID, jobs["job_id"])
     nth = jobs.groupby("job_id", sort=False).cumcount() + 1
     made = jobs["job_id"].where(~again, jobs["job_id"] + "#" + nth.astype("str"))
     clash = made.duplicated()
@@ -356,15 +421,22 @@ def _settle_ids(jobs: pd.DataFrame, gate: plausible.Gate, repeat: bool) -> pd.Da
     return jobs.assign(job_id=made)
 
 
+_ADVICE: Final = {
+    "CPU job": "Keep CPU jobs, or choose another file.",
+    "still running": "Cut running jobs at the end of the trace, or export jobs that have ended.",
+    "never started": "Export jobs that have ended.",
+    "had not started": "Export jobs that have ended.",
+}
+
+
 def _nothing_left(report: Report, name: str) -> str:
     counts = (
         pd.concat(report.parts)["reason"].value_counts() if report.parts else pd.Series(dtype=int)
     )
     why = f" (most often: {counts.index[0]}; {counts.iloc[0]:,} of them)" if len(counts) else ""
-    advice = (
-        "Keep CPU jobs, or choose another file."
-        if "CPU job" in why
-        else "Check the format, the units and the mapping."
+    advice = next(
+        (told for reason, told in _ADVICE.items() if reason in why),
+        "Check the format, the units and the mapping.",
     )
     return f"{name}: no row of {report.read:,} can be used{why}. {advice}"
 

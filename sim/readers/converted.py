@@ -1,10 +1,13 @@
-"""Tables that are no text, as such: workbooks, Feather files, and JSON whose objects are rows."""
+"""Tables that are written otherwise, as such: workbooks, Feather files, JSON whose objects are
+rows, text of fixed width, and records of ``Key=value``.
+"""
 
 from __future__ import annotations
 
 import csv
 import io
 import json
+import re
 import zipfile
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
@@ -14,14 +17,18 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from sim.apart import ApartError, apart
 from sim.errors import TraceError
-from sim.readers.apart import ApartError, apart
 from sim.readers.format import ReadOptions, size_text
 from sim.readers.items import items
 
 FEATHER: Final = b"ARROW1"
 MOST_COLUMNS: Final = 1_000
 DEEPEST: Final = 4
+_DASHES: Final = re.compile(r"-+( +-+)+")
+_KEY: Final = r"[A-Za-z][\w/:.]*"
+_PAIRS: Final = re.compile(rf"\s+(?={_KEY}=)")
+_FEWEST_PAIRS: Final = 4
 
 
 def is_workbook(data: bytes) -> bool:
@@ -179,6 +186,65 @@ def objects_as_csv(text: str, name: str) -> bytes | None:
     except RecursionError:
         return None
     return made.getvalue().encode("utf-8", "replace")
+
+
+def columns_at_dashes(head: str) -> list[slice]:
+    """Return where the columns are of a text of fixed width, whose second line has a dash below
+    every letter of the first that belongs to one; none of any other text.
+    """
+    lines = head.split("\n", 2)
+    if len(lines) < 3 or not _DASHES.fullmatch(lines[1].rstrip()):
+        return []
+    return [slice(*found.span()) for found in re.finditer("-+", lines[1])]
+
+
+def fixed_as_table(text: str, columns: list[slice]) -> tuple[bytes, dict[str, int]]:
+    """Return a text of fixed width as cells between tabs, and how many cells of which column end in
+    a plus where the column ends: they are cut off.
+    """
+    header, _, *lines = text.replace("\t", " ").splitlines()
+    rows = [[line[at].strip() for at in columns] for line in (header, *lines) if line.strip()]
+    cut: dict[str, int] = {}
+    for line, row in zip((one for one in lines if one.strip()), rows[1:], strict=True):
+        for name, at, cell in zip(rows[0], columns, row, strict=True):
+            if cell.endswith("+") and line[at.stop - 1 : at.stop] == "+":
+                cut[name.lower()] = cut.get(name.lower(), 0) + 1
+    return "".join("\t".join(row) + "\n" for row in rows).encode("utf-8", "replace"), cut
+
+
+def records_key(head: str) -> str:
+    """Return the key that begins each record of a text of ``Key=value``, as ``scontrol show job``
+    prints them; "" = it is no such text.
+    """
+    first = re.match(rf"\s*({_KEY})=", head)
+    if first is None or len(_PAIRS.split(_records(head, first[1])[0])) < _FEWEST_PAIRS:
+        return ""
+    # Files of settings begin with a key, too, but name others at the beginning of their lines.
+    begins = re.findall(rf"(?m)^({_KEY})=", head)
+    return first[1] if {*begins} == {first[1]} else ""
+
+
+def records_as_table(text: str, key: str) -> bytes:
+    """Return records of ``Key=value``, each of which begins with a key, as CSV; values may hold
+    blanks, and ``(null)`` is empty.
+    """
+    rows = [
+        {
+            name: "" if value == "(null)" else " ".join(value.split())
+            for name, _, value in (pair.partition("=") for pair in _PAIRS.split(record.strip()))
+        }
+        for record in _records(text, key)
+    ]
+    columns = dict.fromkeys(name for row in rows for name in row)
+    made = io.StringIO()
+    writer = csv.DictWriter(made, list(columns), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return made.getvalue().encode("utf-8", "replace")
+
+
+def _records(text: str, key: str) -> list[str]:
+    return re.split(rf"(?m)^(?={re.escape(key)}=)", text.strip())[1:]
 
 
 def _key_of_list(text: str) -> str | None:

@@ -31,7 +31,8 @@ NAMED: Final = 21
 """So many unused columns are named: one more than any message shows."""
 BLOCK: Final = 1 << 22
 MOST_ROWS: Final = 20_000
-ROW: Final = "row"
+ROW: Final = "\x00row"
+"""The numbers of rows: a name that no column has."""
 BROKEN: Final = "the row holds a NUL byte: the file is damaged there"
 LAST: Final = DAMAGE + "last"
 SURPLUS: Final = "the row has more fields than the header"
@@ -83,6 +84,7 @@ class Rows:
     read: int = 0
     _lost: dict[int, tuple[str, str, str]] = field(default_factory=dict)
     _comma: bool = False
+    _lone: int = 0
 
     def __post_init__(self) -> None:
         """Choose the columns, and refuse more cells than fit."""
@@ -91,7 +93,7 @@ class Rows:
             at for at, name in enumerate(names) if self.wanted is None or name in self.wanted
         ]
         self._id = names.index("job_id") if "job_id" in names else len(names)
-        lines = self.content.data.count(b"\n") + 1
+        lines = _lines(self.content.data)
         check_cells_number(lines, len(self._kept), self.content.name, self.options)
 
     @property
@@ -121,6 +123,11 @@ class Rows:
         """Return the account of the rows, once all are read."""
         report = Report(self.read)
         report.guesses.extend(self.content.guesses)
+        if self._lone:
+            report.warnings.append(
+                f"A quote is never closed (line {self._lone:,} is the first with an odd number of"
+                " quotes): quotes are read as letters."
+            )
         if self._comma:
             report.guess("Numbers are read with a decimal comma.")
         columns = ["reason", "detail", "job_id"]
@@ -130,19 +137,25 @@ class Rows:
             lost = report.drop(lost, lost["reason"] == reason, reason, lost["detail"])
         return report
 
-    def frame(self) -> pd.DataFrame:
-        """Return all rows as text, index = 1-based row."""
+    def table(self) -> pa.Table:
+        """Return all rows as text, in their order, with their numbers as `ROW`."""
         schema = pa.schema([(ROW, pa.int64()), *((name, pa.string()) for name in self.names)])
         table = pa.Table.from_batches(self.batches(), schema=schema)
-        found: pd.DataFrame = table.to_pandas(types_mapper={pa.string(): _TEXT}.get).set_index(ROW)
-        found.index.name = None
-        return found if found.index.is_monotonic_increasing else found.sort_index()
+        numbers = table.column(ROW).to_numpy()
+        return table if (numbers[1:] > numbers[:-1]).all() else table.sort_by(ROW)
+
+    def frame(self) -> pd.DataFrame:
+        """Return all rows as text, index = 1-based row."""
+        return as_frame(self.table())
 
     def _parsed(self) -> Iterator[pa.RecordBatch]:
         width = len(self.header)
         # Damage may be in any column.
         columns = list(map(str, range(width) if self.content.damaged else self._kept))
         quoted = not self.records and not self._is_open()
+        if not quoted and not self.records:
+            lines = self.content.data.split(b"\n")
+            self._lone = next(at for at, line in enumerate(lines, 1) if line.count(b'"') % 2)
         misfits: list[tuple[int, str]] = []
 
         def keep(row: Any) -> str:
@@ -257,8 +270,9 @@ class Rows:
         yield pa.record_batch([pa.array(numbers, pa.int64()), *columns], [ROW, *self.names])
 
     def _check_length(self, name: str, column: pa.Array, numbers: Any) -> None:
-        # A letter takes up to four bytes, so that this many letters have at least as many bytes.
-        if (pc.max(pc.binary_length(column)).as_py() or 0) > LONGEST_CELL:
+        # A letter takes up to four bytes, so that this many letters have at least as many bytes; a
+        # cell that is a whole line has the limit of lines.
+        if len(self.header) > 1 and (pc.max(pc.binary_length(column)).as_py() or 0) > LONGEST_CELL:
             letters = pc.utf8_length(column)
             longest = pc.max(letters).as_py()
             if longest > LONGEST_CELL:
@@ -285,7 +299,8 @@ class Rows:
         """Tell whether a quote is never closed: it would swallow the rest of the file as one cell,
         and is taken for a letter.
         """
-        if self.content.data.count(b'"') % 2 == 0:
+        data = self.content.data
+        if b'"' not in data or data.count(b'"') % 2 == 0:
             return False
         with self.content.stream("\r\n \t") as stream:
             rows = csv.reader(chain(stream, [LAST]), delimiter=self.separator)
@@ -293,6 +308,25 @@ class Rows:
                 return deque(rows, maxlen=1)[-1] != [LAST]
             except csv.Error:
                 return True
+
+
+def _lines(data: bytes) -> int:
+    """Return the number of lines, a multiple faster than `bytes.count`."""
+    whole = np.frombuffer(data, np.uint8)
+    parts = (whole[at : at + BLOCK] for at in range(0, len(data), BLOCK))
+    return 1 + sum(int(np.count_nonzero(part == ord("\n"))) for part in parts)
+
+
+def as_frame(table: pa.Table) -> pd.DataFrame:
+    """Return rows of `Rows.table` as text, index = 1-based row."""
+    numbers = table.column(ROW).to_numpy()
+    found: pd.DataFrame = table.drop_columns(ROW).to_pandas(types_mapper={pa.string(): _TEXT}.get)
+    # Where no row is left out, looking one up needs no table of all of them.
+    if len(numbers) and (np.diff(numbers) == 1).all():
+        found.index = pd.RangeIndex(int(numbers[0]), int(numbers[-1]) + 1)
+    else:
+        found.index = pd.Index(numbers)
+    return found
 
 
 def _following(line: int, count: int, taken: Sequence[int]) -> Any:
@@ -354,9 +388,6 @@ def groups(items: Iterable[T], size: int) -> Iterator[list[T]]:
     rest = iter(items)
     while group := list(islice(rest, size)):
         yield group
-
-
-DAMAGED: Final = "\x00damaged"
 
 
 def check_length(values: pd.Series, column: str, name: str) -> None:

@@ -15,7 +15,6 @@ from sim.errors import ParameterError
 
 if TYPE_CHECKING:
     from sim.readers.report import Report
-    from sim.readers.sniff import Sample
     from sim.readers.source import Content
 
 SECONDS: Final[Mapping[str, float]] = MappingProxyType(
@@ -64,6 +63,9 @@ class ReadOptions:
     time_unit, duration_unit : {"", "s", "ms", "min", "h", "d"}
         Units of numeric instants, and of durations and time limits, in native and unknown tables;
         "" = as the file says, asked where it does not (seconds in native tables).
+    date_format : str
+        How instants of an unknown table are written, as for `time.strptime`, e.g.
+        ``%d.%m.%y %Hh%M``; "" = as recognised.
     max_bytes : int, bytes
         Largest size after unpacking.
     max_rows : int
@@ -85,6 +87,7 @@ class ReadOptions:
     recipe_digest: str = ""
     time_unit: str = ""
     duration_unit: str = ""
+    date_format: str = ""
     max_bytes: int = 2_000_000_000
     max_rows: int = 2_000_000
 
@@ -103,10 +106,25 @@ class ReadOptions:
                     f"Reading a trace: {name} is {value!r}, but it must be one of"
                     f" {', '.join(filter(None, allowed))}."
                 )
-        if self.recipe and self.mapping:
+        if self.date_format:
+            try:
+                pd.to_datetime(pd.Series(["x"]), format=self.date_format, errors="coerce")
+                known = "%" in self.date_format
+            except ValueError:
+                known = False
+            if not known:
+                raise ParameterError(
+                    f"Reading a trace: {self.date_format!r} is no way to write dates; use one such"
+                    " as %d.%m.%Y %H:%M."
+                )
+        if self.recipe and (self.mapping or self.date_format):
+            what, out = (
+                ("which column is which", "mapping")
+                if self.mapping
+                else ("how dates are written", "date format")
+            )
             raise ParameterError(
-                "Reading a trace: the recipe says which column is which. Leave out the mapping, or"
-                " the recipe."
+                f"Reading a trace: the recipe says {what}. Leave out the {out}, or the recipe."
             )
         if self.recipe_digest not in ("", digest_of(self.recipe)):
             raise ParameterError(
@@ -170,8 +188,6 @@ class Format:
         Key in `FORMATS` and value of ``--format``.
     title : str
         What the user reads.
-    matches : callable
-        Tells from the beginning of the content whether it is this format.
     load : callable
         Turns the content into a draft.
     sources : mapping of tuple of str
@@ -181,6 +197,5 @@ class Format:
 
     name: str
     title: str
-    matches: Callable[[Sample], bool]
     load: Callable[[Content, ReadOptions], Draft]
     sources: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

@@ -12,6 +12,7 @@ from typing import Final
 
 import pandas as pd
 
+from sim.readers.format import SECONDS
 from sim.readers.sniff import plain
 from sim.readers.values import Column, column_of
 from sim.readers.words import bare, known_words, words
@@ -160,8 +161,12 @@ def plain_source(source: str, present: Iterable[str]) -> str:
 def _facts_of(source: str) -> dict[str, tuple[int, int]]:
     """Return the facts that a name may stand for, each with its rank; less is better."""
     found: dict[str, tuple[int, int]] = {}
-    for form, score in name_of(source).forms:
+    name = name_of(source)
+    for form, score in name.forms:
         for native, at in _facts().get(form, ()):
+            # `gpu_milli` counts thousandths and `GPUs (h)` the time of GPUs, neither of them GPUs.
+            if name.unit in SECONDS and native not in (*INSTANTS, *LENGTHS):
+                continue
             # `gpu_time` is no number of GPUs and `queue_time` no queue: only instants may lose a
             # word for time.
             if score == 3 or native in INSTANTS or not source.endswith(("time", "date")):

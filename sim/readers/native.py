@@ -7,7 +7,6 @@ from typing import Final
 
 import pandas as pd
 
-from sim.clock import LATEST_S
 from sim.readers import unknown
 from sim.readers.cells import Instants, booleans, instants, names, numbers, text
 from sim.readers.clocks import check_clocks, check_mapping, clock_of
@@ -18,12 +17,11 @@ from sim.readers.report import Report
 from sim.readers.sniff import Sample, plain
 from sim.readers.source import Content
 from sim.readers.table import ignored, read_table
-from sim.trace import COLUMNS, INSTANTS, NUMBERS, REQUIRED
-
-LONG_S: Final = 1e7
+from sim.trace import CATEGORIES, COLUMNS, INSTANTS, NUMBERS, REQUIRED
 
 
-def _is_native(sample: Sample) -> bool:
+def is_native(sample: Sample) -> bool:
+    """Tell whether a table has our own columns."""
     return sample.kind == "parquet" or set(REQUIRED[1:]) <= sample.keys
 
 
@@ -40,35 +38,15 @@ def _load(content: Content, options: ReadOptions) -> Draft:
         return unknown.load(content, options)
     chosen = {column: plain(source) for column, source in options.mapping.items()}
     mapping = {column: source for column, source in (native | chosen).items() if source}
-    return draft_of(frame, mapping, report, content.name, options)
+    return _draft(frame, mapping, report, content.name, options)
 
 
-def draft_of(
+def _draft(
     frame: pd.DataFrame, mapping: Mapping[str, str], report: Report, name: str, options: ReadOptions
 ) -> Draft:
-    """Type the mapped columns of a table.
-
-    Parameters
-    ----------
-    frame : DataFrame
-        Source columns under plain names, index = row.
-    mapping : mapping
-        Native -> source.
-    report : Report
-        Of this import.
-    name : str
-        For messages.
-    options : ReadOptions
-        Units and zone.
-
-    Raises
-    ------
-    TraceError
-        If a mapped column is not there or native names are unknown, if one source is mapped twice,
-        or if columns of time do not share one kind of clock.
-    """
+    """Type the columns of a table, which `mapping` names for each native column."""
     check_mapping(frame, mapping, name)
-    ignored(frame, mapping, report)
+    ignored(frame.columns, mapping, report)
     raw = {native: frame[source] for native, source in mapping.items()}
     jobs = pd.DataFrame(index=frame.index)
     times = _times(raw, report, name, options)
@@ -77,30 +55,37 @@ def draft_of(
             jobs[native] = times[native].seconds
         elif native in NUMBERS:
             figures = booleans(raw[native]) if native in YES_NO else numbers(raw[native])
-            jobs[native] = figures * (
-                SECONDS[options.duration_unit or "s"] if native in LENGTHS else 1.0
-            )
-            unreadable = figures.isna() & (text(raw[native]) != "")
-            if native not in REQUIRED:
+            unit_s = SECONDS[options.duration_unit or "s"] if native in LENGTHS else 1.0
+            jobs[native] = figures if unit_s == 1.0 else figures * unit_s
+            unreadable = figures.isna()
+            if native not in REQUIRED and unreadable.any():
+                unreadable[unreadable] = text(raw[native][unreadable]) != ""
                 report.alter(
                     jobs, unreadable, f"{native} is not a number: taken as not given", raw[native]
                 )
         else:
-            jobs[native] = names(raw[native]) if native == "job_id" else text(raw[native])
-    durations = jobs["duration_s"] if "duration_s" in jobs else pd.Series(dtype="float64")
-    # What is dropped for its size says nothing of the unit that the others are in.
-    median_s = float(durations[durations <= LATEST_S].median())
-    if median_s > LONG_S:
-        report.warnings.append(
-            f"The median duration is {median_s / 86_400:,.0f} days when read in"
-            f" {options.duration_unit or 's'}; choose another unit if that is absurd."
-        )
+            jobs[native] = _cleaned(raw[native], native)
     if "duration_s" not in raw and {"start_time_s", "end_time_s"} <= times.keys():
         jobs["duration_s"] = jobs["end_time_s"] - jobs["start_time_s"]
         raw["duration_s"] = raw["end_time_s"]
         report.guess("There is no column of durations; they are the times from start to end.")
     calendar, zone = clock_of(times, report, options)
     return Draft(jobs, report, calendar, zone, raw=raw, columns=dict(mapping))
+
+
+def _cleaned(values: pd.Series, column: str) -> pd.Series:
+    """Return what `text` or, of ids, `names` makes of cells; those cells themselves where it
+    changes none, as hardly any file needs it.
+    """
+    if column in CATEGORIES:  # few texts, many times each
+        codes, distinct = pd.factorize(values, use_na_sentinel=False)
+        cells = pd.Series(distinct)
+        cleaned = text(cells)
+        if cleaned.equals(cells):
+            return values
+        return pd.Series(cleaned.array.take(codes), index=values.index)
+    cleaned = names(values) if column == "job_id" else text(values)
+    return values if cleaned.equals(values) else cleaned
 
 
 def _times(
@@ -127,4 +112,4 @@ def _times(
     return times
 
 
-NATIVE: Final = Format("native", "Trainyard table (CSV, TSV or Parquet)", _is_native, _load)
+NATIVE: Final = Format("native", "Trainyard table (CSV, TSV or Parquet)", _load)

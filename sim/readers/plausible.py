@@ -24,6 +24,12 @@ DROP: Final = "leave_out"
 AS_READ: Final = "go on: it is so"
 GRAVE: Final = frozenset({"span", "thousand", "work"})
 """Questions without whose answer no comparison means anything."""
+OF_ROWS: Final = frozenset(
+    {"hole", "work", "same", "same_gpus", "twice", "open", "left", "long_rows", "collide"}
+    | {"fractions"}
+)
+"""Questions about the rows of one file: an answer says nothing of the next file like it."""
+WINDOW: Final = "window"
 DAY_S: Final = 86_400.0
 YEAR_S: Final = 365.25 * DAY_S
 LONGEST_S: Final = 5 * YEAR_S
@@ -36,9 +42,12 @@ RUNNING: Final = frozenset(
     {"running", "suspended", "completing", "resizing", "signaling", "stopped", "preempting"}
 )
 PENDING: Final = frozenset({"pending", "queued", "waiting", "configuring", "submitted", "held"})
-NOT_COUNTED: Final = r"CPU job|step of|part of|never started|still running|answered"
+NOT_COUNTED: Final = (
+    r"CPU job|step of|part of|never started|had not started|still running|answered|another kind"
+)
 """Reasons for leaving a row out that say nothing of how well a file was understood."""
 ANSWERED: Final = "left out as answered: "
+SAME_ID: Final = "an earlier row has the same id"
 _MAPPED: Final = ("native", "table")
 Mask = pd.Series
 
@@ -68,6 +77,17 @@ class Gate:
         else:
             self.report.guess(f"{text} Answered: {ways[answer]}.")
         return answer
+
+    @property
+    def given(self) -> bool:
+        """Whether durations are numbers that the user gave for many jobs at once: that they are
+        round and alike says nothing.
+        """
+        return any(question.free for question, _ in self.report.answered)
+
+    def unanswered(self, key: str) -> bool:
+        """Tell whether a question was asked and its default is taken as long as nobody answers."""
+        return any(question.id == key for question in self.report.questions)
 
     def doubt(self, key: str, text: str) -> None:
         """Keep what a comparison has to say, too."""
@@ -104,8 +124,11 @@ def units(jobs: pd.DataFrame, draft: Draft, options: ReadOptions, gate: Gate) ->
     jobs = _reversed(jobs, gate)
     durations = jobs["duration_s"].to_numpy()
     positive = durations[durations > 0]
+    if gate.unanswered("span") and _runs_are_spans(jobs):
+        # One fault, one question: another unit of the times is that of the durations, too.
+        return jobs
     thousands = np.mod(positive, 1000.0) == 0
-    if len(positive) >= 50 and thousands.mean() >= 0.95:
+    if not gate.given and len(positive) >= 50 and thousands.mean() >= 0.95:
         text = (
             f"{thousands.mean():.0%} of the durations are whole thousands, such as"
             f" {positive[thousands][0]:,.0f} s. Are they milliseconds?"
@@ -137,17 +160,23 @@ def _span(jobs: pd.DataFrame, draft: Draft, gate: Gate) -> pd.DataFrame:
         f"The submissions span {_length(span)}.{what}",
         "the times are right",
         **{unit: f"they are {name}" for unit, name in fitting.items()},
-        window=f"leave out the {int(far.sum()):,} rows more than 2.5 years from the middle one",
+        **{
+            WINDOW: f"leave out the {int(far.sum()):,} rows more than 2.5 years from the middle one"
+        },
     )
-    if answer == "window":
+    if answer == WINDOW:
         reason = f"{ANSWERED}more than 2.5 years from the middle submission"
         return gate.report.drop(jobs, far, reason, submit)
     if answer == GO_ON:
         return jobs
-    # Durations that are the time from start to end are in the same unit.
-    own = np.abs(jobs["duration_s"] - _from_start_to_end(jobs)) <= 1e-3
-    follows = ("duration_s",) if own.any() and own.mean() > 0.9 else ()
+    follows = ("duration_s",) if _runs_are_spans(jobs) else ()
     return _scaled(jobs, (*INSTANTS, *follows), SMALLER[answer][0])
+
+
+def _runs_are_spans(jobs: pd.DataFrame) -> bool:
+    """Tell whether durations are the time from start to end, and so in the unit of the times."""
+    own = np.abs(jobs["duration_s"] - _from_start_to_end(jobs)) <= 1e-3
+    return bool(own.mean() > 0.9)
 
 
 def _reversed(jobs: pd.DataFrame, gate: Gate) -> pd.DataFrame:
@@ -306,7 +335,8 @@ def _early(jobs: pd.DataFrame, gate: Gate) -> pd.DataFrame:
     if "start_time_s" not in jobs:
         return jobs
     ahead = jobs["submit_time_s"] - jobs["start_time_s"]
-    early = ahead > 0
+    # What is infinite is taken as not given later.
+    early = (ahead > 0) & np.isfinite(ahead)
     if not early.mean() > 0.001:
         return jobs
     offsets = ahead[early]
@@ -330,8 +360,11 @@ def _early(jobs: pd.DataFrame, gate: Gate) -> pd.DataFrame:
 
 
 def _hole(jobs: pd.DataFrame, gate: Gate) -> pd.DataFrame:
-    submit = np.sort(jobs["submit_time_s"].to_numpy())
+    submit = jobs["submit_time_s"].to_numpy()
     gaps = np.diff(submit)
+    if (gaps < 0).any():
+        submit = np.sort(submit)
+        gaps = np.diff(submit)
     if submit[0] == submit[-1]:
         gate.warn("batch", "All jobs are submitted at once: waits are those of one batch.")
         return jobs
@@ -339,7 +372,6 @@ def _hole(jobs: pd.DataFrame, gate: Gate) -> pd.DataFrame:
     if len(jobs) < 100 or gaps[widest] <= 0.5 * (submit[-1] - submit[0]):
         return jobs
     if any(key == "span" for key, _ in gate.report.doubts):
-        # One fault, one question.
         return jobs
     before, after = widest + 1, len(jobs) - widest - 1
     text = (
@@ -366,7 +398,8 @@ def _twice(jobs: pd.DataFrame, gate: Gate) -> pd.DataFrame:
     if _repeats(jobs, facts) <= 0.05 * len(jobs):
         return jobs
     facts += ["user"] if "user" in jobs else []
-    again = jobs.duplicated(facts)
+    # A row with the id of another is left out, or a job of its own, whatever it repeats.
+    again = jobs.duplicated(facts) & ~jobs["job_id"].duplicated()
     if again.mean() <= 0.05:
         return jobs
     same = "duration, GPUs and user" if "user" in jobs else "duration and GPUs"
@@ -401,8 +434,8 @@ def _same(jobs: pd.DataFrame, gate: Gate) -> pd.DataFrame:
     }
     value, most = max(counts.items(), key=lambda item: item[1])
     longest = len(durations) - int(np.searchsorted(durations, durations[-1], "left"))
-    cut = len(durations) >= 1000 and longest >= 5
-    if most > 0.2 * len(durations):
+    cut = not gate.given and len(durations) >= 1000 and longest >= 5
+    if not gate.given and most > 0.2 * len(durations):
         text = f"{most:,} of {len(durations):,} jobs run for exactly {_length(value)}."
         text += " Were they cut at the end of a window?" if value == durations[-1] else ""
         if gate.ask("same", text, leave_out=f"leave these {most:,} out") == DROP:
@@ -441,6 +474,8 @@ def left(name: str, gate: Gate) -> None:
         gone = part.loc[part["action"] == "dropped", "reason"]
         if len(gone) and not pd.Series([gone.iloc[0]]).str.contains(NOT_COUNTED).iloc[0]:
             reasons[str(gone.iloc[0])] = reasons.get(str(gone.iloc[0]), 0) + len(gone)
+    if gate.unanswered("collide"):
+        reasons.pop(SAME_ID, None)
     rows = sum(reasons.values())
     if report.read >= 10 and rows > 0.2 * report.read:
         most = max(reasons, key=lambda reason: reasons[reason])
@@ -460,7 +495,8 @@ def collide(ids: pd.Series, gate: Gate) -> bool:
     if rounded.empty:
         return False
     text = (
-        f"{len(rounded):,} ids repeat and are rounded, such as {rounded.iloc[0]}: a spreadsheet may"
+        f"{len(rounded):,} {'id repeats and is' if len(rounded) == 1 else 'ids repeat and are'}"
+        f" rounded, such as {rounded.iloc[0]}: a spreadsheet may"
         " have made one of several. Are they different jobs?"
     )
     later = "they are one job each: leave the later rows out"

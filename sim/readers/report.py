@@ -53,6 +53,10 @@ class Report:
         if changed.any():
             self._note("altered", jobs, changed, reason, detail)
 
+    def merge(self, jobs: pd.DataFrame, again: pd.Series, reason: str) -> None:
+        """Count the rows where `again` as merged into others."""
+        self._note("merged", jobs, again, reason, "")
+
     def guess(self, sentence: str) -> None:
         """Write down an assumption the user may want to correct."""
         if sentence not in self.guesses:
@@ -83,10 +87,9 @@ class Report:
 
     def _answered(self, question: Question, answers: Mapping[str, str]) -> str:
         answer = answers.get(question.id, question.default)
-        if question.id in answers and answer not in question.options:
+        if question.id in answers and not question.takes(answer):
             raise ParameterError(
-                f"The answer {question.id} = {answer!r} is not one of"
-                f" {', '.join(question.options)}."
+                f"The answer {question.id} = {answer!r} is not {question.allowed}."
             )
         if question.id in answers:
             self.answered.append((question, answer))
@@ -106,7 +109,7 @@ class Report:
         table = pd.concat(self.parts, ignore_index=True)
         # A row altered first and dropped later is only dropped: the alteration is nowhere to be
         # seen.
-        table = table[(table["action"] == "dropped") | table["row"].isin(used)]
+        table = table[(table["action"] != "altered") | table["row"].isin(used)]
         return table.sort_values("row", kind="stable", ignore_index=True)
 
     def _note(
@@ -140,10 +143,10 @@ class Import:
     fmt, title : str
         Key and name of the format.
     read, used : int
-        Rows (or jobs) found and taken over; ``used + dropped = read``.
+        Rows (or jobs) found and taken over; ``used + dropped + merged = read``.
     issues : DataFrame
-        Columns row (1-based, the header not counted), job_id, action ("dropped" or "altered"),
-        reason, detail.
+        Columns row (1-based, the header not counted), job_id, action ("dropped", "merged" or
+        "altered"), reason, detail.
     guesses, warnings : tuple of str
         Sentences: what was assumed, and what may distort a result.
     load_before_gpu_s, load_after_gpu_s : float, GPU-seconds
@@ -157,6 +160,10 @@ class Import:
     columns : mapping of str to str
         Native column -> plain name of the column that it was read from, where that was guessed or
         mapped.
+    first, cells : DataFrame
+        Of the first jobs used, the row of the source as index: native columns as they were
+        understood, instants not yet counted from the first submission; and the cells that they came
+        from, as far as those are known.
     """
 
     trace: Trace
@@ -173,11 +180,18 @@ class Import:
     offers: tuple[Question, ...] = ()
     answered: tuple[tuple[Question, str], ...] = ()
     columns: Mapping[str, str] = field(default_factory=dict)
+    first: pd.DataFrame = field(default_factory=pd.DataFrame)
+    cells: pd.DataFrame = field(default_factory=pd.DataFrame)
 
     @property
     def dropped(self) -> int:
         """Rows left out."""
         return int((self.issues["action"] == "dropped").sum())
+
+    @property
+    def merged(self) -> int:
+        """Rows that became one job with others."""
+        return int((self.issues["action"] == "merged").sum())
 
     def counts(self) -> list[tuple[str, str, int]]:
         """Return (action, reason, rows), dropped before altered and the most frequent first."""

@@ -29,18 +29,14 @@ class Sample:
     keys : frozenset of str
         For a text table the fields of its first line as `plain` names; for JSON every key that
         occurs early.
-    between_blanks : tuple of str
-        Of a text, the fields between blanks of its first line that does not begin with a semicolon,
-        as comments of workload logs do.
     head : str
-        For JSON the beginning of the text.
+        The beginning of a text or of JSON.
     """
 
     kind: Literal["text", "json", "parquet"]
     delimiter: str = ""
     cells: tuple[str, ...] = ()
     keys: frozenset[str] = frozenset()
-    between_blanks: tuple[str, ...] = ()
     head: str = ""
 
 
@@ -72,12 +68,7 @@ def sample_of(head: str) -> Sample:
         return Sample("json", keys=keys, head=stripped)
     line = stripped.splitlines()[0] if stripped else ""
     delimiter, cells = _fields(line)
-    row = next(
-        (line for line in stripped.splitlines() if line.strip() and not line.startswith(";")), ""
-    )
-    return Sample(
-        "text", delimiter, cells, frozenset(plain(cell) for cell in cells), tuple(row.split())
-    )
+    return Sample("text", delimiter, cells, frozenset(plain(cell) for cell in cells), stripped)
 
 
 def _fields(line: str) -> tuple[str, tuple[str, ...]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 import pandas as pd
@@ -102,36 +102,9 @@ def check_rows(rows: int, name: str, options: ReadOptions) -> None:
         )
 
 
-def pick(frame: pd.DataFrame, columns: Mapping[str, str], name: str) -> pd.DataFrame:
-    """Return the named source columns under native names.
-
-    Parameters
-    ----------
-    frame : DataFrame
-        As `read_table` returns it.
-    columns : mapping
-        Native name -> `plain` source name.
-    name : str
-        For messages.
-
-    Raises
-    ------
-    TraceError
-        If one of them is missing.
-    """
-    for column in columns.values():
-        if column not in frame.columns:
-            found = ", ".join(str(known) for known in frame.columns[:20])
-            raise TraceError(
-                f"{name}: column {column} is missing. Columns found: {found}. Choose another format"
-                " or map the columns."
-            )
-    return pd.DataFrame({native: frame[column] for native, column in columns.items()})
-
-
-def ignored(frame: pd.DataFrame, used: Mapping[str, str], report: Report) -> None:
+def ignored(columns: Iterable[str], used: Mapping[str, str], report: Report) -> None:
     """Name the columns that are not read."""
-    left = [str(column) for column in frame.columns if column and column not in used.values()]
+    left = [str(column) for column in columns if column and column not in used.values()]
     if left:
         report.guess(
             f"Columns not used: {', '.join(left[:20])}{' and more' if len(left) > 20 else ''}."

@@ -14,7 +14,6 @@ import numpy as np
 import pandas as pd
 
 from sim.readers.cells import OFFSET, each_distinct, parsed, text
-from sim.readers.slurm_fields import gres_gpus, tres_gpus
 from sim.readers.words import words
 
 MOST_OF: Final = 0.5
@@ -41,6 +40,23 @@ _DATE: Final = (
     r"\s*(Z|z|UTC|GMT|[+-]\d{2}:?\d{2})?$"
 )
 _PARTS: Final = ("a", "sign", "b", "c", "half", "hour", "minute", "second", "noon", "offset")
+
+
+def dated(frame: pd.DataFrame, pattern: str) -> pd.DataFrame:
+    """Return a table in which columns of dates written after a pattern are instants; a cell of them
+    that is written otherwise is none.
+    """
+    made = {}
+    for column, values in frame.items() if pattern else ():
+        if pd.api.types.is_string_dtype(values.dtype):
+            cells = text(values)
+            cells = cells[cells != ""]
+            # An offset makes instants of them, a zone in letters would not.
+            utc = "%z" in pattern
+            found = pd.to_datetime(cells, format=pattern, errors="coerce", utc=utc)
+            if found.notna().any() and found.notna().mean() >= MOST_OF:
+                made[str(column)] = found.reindex(values.index)
+    return frame.assign(**made) if made else frame
 
 
 @dataclass(frozen=True)
@@ -201,9 +217,28 @@ def gpus(cells: pd.Series) -> pd.Series:
     return each_distinct(cells, _gpus)
 
 
+def _tres_gpus(resources: str) -> float:
+    """Return the GPUs of Slurm's trackable resources: the untyped total, else the sum of types."""
+    total = re.search(r"(?:^|,)gres/gpu=(\d+(?:\.\d+)?)", resources)
+    if total:
+        return float(total[1])
+    typed = re.findall(r"(?:^|,)gres/gpu:[^=,]+=(\d+)", resources)
+    return sum(map(float, typed)) if typed else np.nan
+
+
+def _gres_gpus(resources: str) -> float:
+    """Return the GPUs of a GRES string such as ``hbm:0,gpu:P100:2(IDX:0-1)``."""
+    counts = re.findall(
+        r"(?:^|,)(?:gres[:/])?gpu(?::[^:,(]+)?:(\d+)", re.sub(r"\([^)]*\)", "", resources)
+    )
+    if counts:
+        return sum(map(float, counts))
+    return 1.0 if re.search(r"(?:^|,)gpu(?::[A-Za-z][^:,]*)?(?:,|$)", resources) else np.nan
+
+
 def _gpus(cell: str) -> float:
     cell = cell.strip()
-    for notation in (tres_gpus, gres_gpus):
+    for notation in (_tres_gpus, _gres_gpus):
         count = notation(cell)
         if not np.isnan(count):
             return count
@@ -232,8 +267,9 @@ class Dates:
     @classmethod
     def of(cls, cells: pd.Series) -> Dates:
         """Take a column apart."""
-        named = cells.str.contains(r"[A-Za-z]{3}", regex=True)
-        cells = cells.where(~named, cells.map(_month_as_number)) if named.any() else cells
+        named = cells.str.contains(r"[A-Za-z]{3}", regex=True) & (cells.str.len() <= _LONGEST_DATE)
+        if named.any():
+            cells = cells.where(~named, cells[named].map(_month_as_number).reindex(cells.index))
         parts = cells.str.extract(_DATE)
         parts.columns = pd.Index(_PARTS)
         return cls(cells, parts, parsed(cells))
@@ -311,6 +347,8 @@ def _offset_s(offsets: pd.Series) -> pd.Series:
 _DAY_MONTH: Final = re.compile(
     r"(\d{1,2})\.?[ \-/]+(?:de\s+)?([^\W\d_]{3,10})\.?[ ,\-/]+(?:de\s+)?(\d{4})"
 )
+_LONGEST_DATE: Final = 64
+"""Letters of a date with the name of its month; to look for one in a whole script takes long."""
 _MONTH_DAY: Final = re.compile(r"([^\W\d_]{3,10})\.?[ \-]+(\d{1,2}),?[ \-]+(\d{4})")
 
 

@@ -7,7 +7,7 @@ import pickle
 from collections.abc import Iterator
 from itertools import combinations
 from time import process_time
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
@@ -20,6 +20,7 @@ from allocators.placement import RUN_TIME
 from sim.cluster import Change, Cluster, NodeGroup
 from sim.contract import (
     EMPTY,
+    NEAREST,
     Allocator,
     Cadence,
     Card,
@@ -30,7 +31,9 @@ from sim.contract import (
     Spec,
     View,
     parameters,
+    rule_of,
 )
+from sim.engine.fast import lane
 from sim.engine.faults import Faults
 from sim.engine.simulator import Conditions, Simulator
 from sim.errors import ContractError
@@ -82,6 +85,7 @@ def test_card_and_needs(name: str) -> None:
         assert len(line) <= 130
     assert card.goals
     assert set(card.goals) <= GOALS
+    assert card.nearest in {"", *NEAREST}
     assert 1 <= len(card.brief.split()) <= 9
     assert not card.brief.endswith(".")
     assert isinstance(allocator.needs, Needs)
@@ -93,7 +97,7 @@ def test_card_and_needs(name: str) -> None:
 def test_every_parameter_is_described(name: str) -> None:
     for info in parameters(REGISTRY[name]):
         assert info.help.endswith(".") or info.help.endswith("never"), info
-        assert info.kind in {"bool", "int", "float", "choice", "numbers", "spec"}
+        assert info.kind in {"bool", "int", "float", "text", "file", "choice", "numbers", "spec"}
         if info.kind in {"int", "float", "numbers"}:
             assert info.low is not None
     settable = {item.name for item in dataclasses.fields(REGISTRY[name]) if item.init}  # type: ignore[arg-type]
@@ -121,9 +125,8 @@ def test_wrong_parameters_are_refused(name: str) -> None:
     with pytest.raises(ParameterError, match="has no parameter"):
         make(Spec.of(name, no_such_thing=1))
     for info in parameters(REGISTRY[name]):
-        wrong: Any = (
-            "neither" if info.kind in {"choice", "bool", "numbers", "spec"} else (info.low or 0) - 1
-        )
+        in_words = {"choice", "bool", "numbers", "spec", "text", "file"}
+        wrong: Any = "neither" if info.kind in in_words else (info.low or 0) - 1
         with pytest.raises(ParameterError, match="neither" if wrong == "neither" else info.name):
             make(Spec.of(name, **{info.name: wrong}))
 
@@ -342,7 +345,13 @@ def jct(result: RunResult) -> np.ndarray[Any, Any]:
 
 
 @pytest.mark.parametrize(
-    "text", [text for text in ALL if not make(Spec.parse(text)).needs.reads & RUN_TIME]
+    "text",
+    [
+        # The fast tier looks at the defaults.
+        pytest.param(text, marks=[] if text in NAMES else [pytest.mark.slow])
+        for text in ALL
+        if not make(Spec.parse(text)).needs.reads & RUN_TIME
+    ],
 )
 def test_what_is_blind_to_run_times_decides_the_same_whatever_they_are(text: str) -> None:
     scenario, at_s = sample("plain"), 60_000.0
@@ -377,7 +386,19 @@ def test_what_is_blind_to_run_times_decides_the_same_whatever_they_are(text: str
 
 # Exact solvers are to find the same plans (docs/decisions/0017); which of them does it matters only
 # where one is missing.
-AGREE = {"solver": {"auto", "highs", "cbc"}}
+AGREE = {
+    "solver": {"auto", "highs", "cbc"},
+    # Every scenario names virtual clusters, and none brings a configuration of quotas.
+    "tenant": {"auto", "vc"},
+    "fair_sharing": {"as_configured", "off"},
+    # Without a slurm.conf, "auto" is the fair share of today's Slurm.
+    "fairshare": {"auto", "tree"},
+}
+
+
+BESIDE: Final[dict[str, dict[str, Any]]] = {
+    "bf_phase_s": {"bf_interval_s": 600.0},  # half a minute is soon over for jobs of hours
+}
 
 
 @pytest.mark.slow
@@ -385,7 +406,9 @@ AGREE = {"solver": {"auto", "highs", "cbc"}}
 def test_every_parameter_makes_a_difference(name: str) -> None:
     for info in parameters(REGISTRY[name]):
         values = [info.default, *alternatives(info)]
-        if info.kind != "choice":
+        if info.kind in {"text", "file"} and not info.choices:
+            continue  # their own tests say what such a text changes
+        if not info.choices:
             pairs = [(info.default, value) for value in values[1:]]
             assert any(
                 differ(name, info.name, *pair, beside)
@@ -411,6 +434,7 @@ def company(name: str, parameter: str) -> Iterator[dict[str, Any]]:
     that its own help names.
     """
     yield {}
+    yield BESIDE.get(parameter, {})
     known = {info.name: info for info in parameters(REGISTRY[name])}
     for other in (
         other for other in known if other != parameter and other in known[parameter].help
@@ -471,3 +495,25 @@ def test_a_cluster_of_one_node_makes_queues_alike() -> None:
     assert {tuple(jct(Simulator(trace, cluster, make(Spec(name))).run())) for name in queues} == {
         (2.0, 2.0, 2.0)
     }
+
+
+# -- what it states as a rule
+# --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("text", [text for text in ALL if rule_of(make(Spec.parse(text)))])
+def test_a_rule_is_what_the_policy_does(text: str) -> None:
+    scenario, spec = sample("mixed"), Spec.parse(text)
+    one_pool_each = tuple(
+        dataclasses.replace(group, partitions=()) for group in scenario.cluster.groups
+    )
+    cluster, trace = dataclasses.replace(scenario.cluster, groups=one_pool_each), scenario.trace
+    rule = rule_of(make(spec))
+    if rule is not None and rule.preemption != "none":
+        cluster = dataclasses.replace(cluster, groups=(NodeGroup(2, 4, "mid"),))
+        trace = Trace.of(trace.frame.drop(columns="gpu_types_allowed"))
+    made = lane.run(lane.prepared(trace, cluster, make(spec), scenario.conditions))
+    asked = Simulator(trace, cluster, make(spec), scenario.conditions).run()
+    assert made.decisions.equals(asked.decisions)
+    assert made.digest() == asked.digest()
+    assert made.remarks == asked.remarks

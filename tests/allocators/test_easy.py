@@ -74,6 +74,16 @@ def test_what_takes_only_extra_gpus_may_pass() -> None:
     ]
 
 
+def test_without_spare_gpus_a_job_passes_only_if_it_ends_before_the_head_starts() -> None:
+    # Job 2 would hold a GPU at 10 that job 1 does not need, and waits nevertheless.
+    assert chart("easy:spare=no", EXTRA) == [
+        "##########",
+        " .........#####",
+        "  ........####################",
+        "   ............####################",
+    ]
+
+
 def test_all_that_end_at_the_shadow_time_count_as_extra() -> None:
     # At 10 jobs 0 (2 GPUs) and 1 (1 GPU) end. Job 0 alone would do for job 2 (3 GPUs, with the one
     # that is free): the GPU of job 1 is extra, and job 3 passes.

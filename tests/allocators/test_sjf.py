@@ -19,11 +19,12 @@ def chart(
     spec: str,
     cluster: str = "1x2:v100",
     estimator: EstimatorSpec | None = None,
+    jobs: list[tuple[int, int, int]] = JOBS,
     **columns: list[object],
 ) -> str:
     return gantt(
         Simulator(
-            trace_of(JOBS, **columns),
+            trace_of(jobs, **columns),
             Cluster.parse(cluster),
             make(Spec.parse(spec)),
             Conditions(estimator=estimator or Exact()),
@@ -129,3 +130,16 @@ def test_an_evicted_job_counts_with_what_it_has_left() -> None:
     from_checkpoints = Conditions(faults=Faults(outages="0:6:8"), overheads=SAVED)
     run = Simulator(trace, Cluster.parse("1x1:v100"), make(Spec("sjf")), from_checkpoints).run()
     assert gantt(run).splitlines() == ["######..####", " ...........#####"]
+
+
+LATE_AND_SHORT = [(0, 1, 4), (1, 2, 3), (2, 1, 1)]
+
+
+def test_a_shorter_job_that_arrives_later_passes_the_one_that_has_no_room() -> None:
+    assert chart("sjf", jobs=LATE_AND_SHORT).splitlines() == ["####", " ...###", "  #"]
+
+
+def test_a_locked_first_job_keeps_its_place() -> None:
+    # Job 1 finds one GPU free at 1 and is the first of the queue from then on.
+    expected = ["####", " ...###", "  .....#"]
+    assert chart("sjf:backfill=locked", jobs=LATE_AND_SHORT).splitlines() == expected

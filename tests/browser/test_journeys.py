@@ -31,7 +31,7 @@ BAD_ROWS = "\n".join(
 
 
 def upload(page: Page, name: str, content: bytes) -> None:
-    page.get_by_test_id("stFileUploader").locator("input[type=file]").set_input_files(
+    page.get_by_test_id("stFileUploader").locator("input[type=file]").first.set_input_files(
         {"name": name, "mimeType": "text/csv", "buffer": content}
     )
 
@@ -81,7 +81,7 @@ def test_a_file_that_is_too_large_does_not_hide_what_is_wrong_with_another(
     expect(fault).to_be_visible()
     with (tmp_path / "big.csv").open("wb") as file:
         file.truncate(230_000_000)
-    page.get_by_test_id("stFileUploader").locator("input[type=file]").set_input_files(
+    page.get_by_test_id("stFileUploader").locator("input[type=file]").first.set_input_files(
         tmp_path / "big.csv"
     )
     expect(page.get_by_text("File must be 200.0MB or smaller")).to_be_visible()

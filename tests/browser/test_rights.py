@@ -24,7 +24,7 @@ JOBS = "job_id,submit_time_s,num_gpus,duration_s\n" + "".join(
 
 
 def give(page: Page, name: str, content: bytes) -> None:
-    page.get_by_test_id("stFileUploader").locator("input[type=file]").set_input_files(
+    page.get_by_test_id("stFileUploader").locator("input[type=file]").first.set_input_files(
         {"name": name, "mimeType": "text/csv", "buffer": content}
     )
 
@@ -83,8 +83,8 @@ def test_a_click_too_many_and_wrong_files(app: str, visit: Callable[..., Page]) 
         page.get_by_test_id("stMain").get_by_test_id("stAlert"),
     )
     twice = {"name": "twice.csv", "mimeType": "text/csv", "buffer": JOBS.encode()}
-    field.locator("input[type=file]").set_input_files(twice)
-    field.locator("input[type=file]").set_input_files(twice)
+    field.locator("input[type=file]").first.set_input_files(twice)
+    field.locator("input[type=file]").first.set_input_files(twice)
     expect(page.locator(".st-key-bar").get_by_text("twice.csv", exact=True)).to_be_visible()
     expect(fault).to_have_count(0)
     # Milliseconds are asked back, and the form below the sentence has the answer.

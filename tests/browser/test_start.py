@@ -96,7 +96,7 @@ def test_a_browser_finds_its_runs_again_and_nobody_elses(
     expect(titles).to_have_count(0)
     theirs.reload()
     expect(theirs.locator("[class*=st-key-runs-open] button")).to_have_count(1)
-    page.get_by_test_id("stFileUploader").locator("input[type=file]").set_input_files(
+    page.get_by_test_id("stFileUploader").locator("input[type=file]").first.set_input_files(
         tmp_path / "runs.zip"
     )
     expect(page.get_by_text("2 entries are taken over from runs.zip")).to_be_visible()
@@ -110,7 +110,7 @@ def test_a_scenario_travels_with_its_jobs(app: str, visit: Visit, tmp_path: Path
     page = visit(f"{app}/trace")
     jobs = "job_id,submit_time_s,num_gpus,duration_s\n"
     jobs += "".join(f"j{at},{at},1,600\n" for at in range(12))
-    page.get_by_test_id("stFileUploader").locator("input[type=file]").set_input_files(
+    page.get_by_test_id("stFileUploader").locator("input[type=file]").first.set_input_files(
         {"name": "twelve.csv", "mimeType": "text/csv", "buffer": jobs.encode()}
     )
     expect(page.locator(".st-key-bar").get_by_text("twelve.csv", exact=True)).to_be_visible()
@@ -127,7 +127,7 @@ def test_a_scenario_travels_with_its_jobs(app: str, visit: Visit, tmp_path: Path
     page.goto(app)
     bar = page.locator(".st-key-bar")
     expect(bar.get_by_text("A week on two GPU types")).to_be_visible()
-    page.get_by_test_id("stFileUploader").locator("input[type=file]").set_input_files(saved)
+    page.get_by_test_id("stFileUploader").locator("input[type=file]").first.set_input_files(saved)
     expect(page.get_by_text("mine.zip is open with 12 jobs")).to_be_visible()
     expect(bar.get_by_text("twelve.csv", exact=True)).to_be_visible()
 

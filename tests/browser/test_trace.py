@@ -104,7 +104,7 @@ def test_jobs_and_machines_in_one_drop(app: str, visit: Visit) -> None:
     ]
     page = visit(f"{app}/trace")
     idle(page)
-    field = page.locator(".st-key-trace_file input[type=file]")
+    field = page.locator(".st-key-trace_file input[type=file]").first
     field.set_input_files(files)
     page.locator(".st-key-which_trace").get_by_text("other.csv").click()
     page.get_by_role("button", name="Use this trace").click()
@@ -116,3 +116,41 @@ def test_jobs_and_machines_in_one_drop(app: str, visit: Visit) -> None:
     # What is added later is a drop of its own.
     field.set_input_files(files[:1])
     expect(page.locator("h1")).to_contain_text("jobs.csv: 2 jobs")
+
+
+LIST = "id,submitted,gpus,duration\n" + "\n".join(
+    f"j{at},2026-03-{1 + at % 9:02d} 0{at % 9}:00:00,{1 + at % 4},{1200 + at}" for at in range(30)
+)
+
+
+def test_a_good_file_after_a_bad_one_and_its_answers_kept(app: str, visit: Visit) -> None:
+    page = visit(f"{app}/trace", width=800, color_scheme="dark")
+    idle(page)
+    field = page.locator(".st-key-trace_file input[type=file]").first
+
+    def drop(name: str, text: str) -> None:
+        field.set_input_files({"name": name, "mimeType": "text/csv", "buffer": text.encode()})
+
+    before = page.locator("h1").inner_text()
+    drop("paper.csv", "%PDF-1.7")
+    expect(page.get_by_text("this is a PDF document")).to_be_visible()
+    assert page.locator("h1").inner_text() == before
+    drop("march.csv", LIST)
+    expect(page.get_by_text("This file leaves 2 questions open.")).to_be_visible()
+    expect(page.get_by_text("this is a PDF document")).to_be_hidden()
+    page.get_by_role("button", name="Read with these answers").click()
+    expect(page.get_by_role("button", name="2 answers about this file")).to_be_visible()
+    page.get_by_role("button", name="Recipe").click()
+    page.get_by_role("button", name="Save for such files").click()
+    expect(page.get_by_text("Read by your recipe “march” of ")).to_be_visible()
+    idle(page)
+    assert low_contrast(page) == []
+    page.wait_for_function(_FITS)
+    assert misplaced(page) == []
+    page.keyboard.press("Escape")
+    # The same browser, another session.
+    page.goto(f"{app}/trace")
+    idle(page)
+    drop("april.csv", LIST)
+    expect(page.get_by_text("Read by your recipe “march” of ")).to_be_visible()
+    expect(page.get_by_text("questions open")).to_be_hidden()

@@ -152,6 +152,14 @@ def test_a_table_of_virtual_clusters_is_uploaded(visit: Open) -> None:
         (("alpha",), 2),
         (("beta",), 1),
     ]
+    asked = next(one for one in app.button_group if "How many GPUs has a node?" in one.label)
+    assert asked.value == "8"
+    asked.set_value("4").run()
+    sound(app)
+    assert [group.gpus for group in cluster(app).groups] == [4, 4]
+    app.text_input(key="cluster_spec").set_value("1x4:v100").run()
+    app.button(key="use_spec").click().run()
+    assert not [one for one in app.button_group if "How many GPUs" in one.label]
 
 
 def test_a_mistyped_line_is_one_sentence_and_the_page_stays(visit: Open) -> None:

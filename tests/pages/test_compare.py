@@ -220,6 +220,7 @@ def test_overload_is_said_and_its_ways_out_change_the_scenario_and_run_it(
     assert component(app, "tiles") is component(app, "ledger") is None
     ways = {button.key: button.label for button in app.button if str(button.key).startswith("way/")}
     assert ways == {
+        "way/fit_cluster": "Fit the cluster to the jobs: 64 GPUs",
         "way/lower_load": "Lower the load to 0.85",
         "way/enough_gpus": "Find enough GPUs",
         "way/compare_anyway": "Compare all the same",
@@ -632,6 +633,13 @@ def test_estimates_are_drawn_against_true_run_times(
     app = tab(visit("compare", noisy), "Accuracy")
     assert "predictions" in charts_of(app)
     assert "Closest to the recording" in "".join(item.label for item in app.expander)
+
+
+def test_which_engine_computed_a_result_is_told(visit: Open, tiny: Study, pool: FakePool) -> None:
+    finish(pool, tiny)
+    told = texts(tab(visit("compare", tiny), "Accuracy"))
+    fast = r"by the fast engine(, uncompiled)?: FIFO, EASY backfilling"
+    assert re.search(f"Computed {fast}; by the general engine: SRTF, Recorded schedule\\.", told)
 
 
 def test_a_cluster_without_gpus_shows_cores_and_memory(visit: Open, pool: FakePool) -> None:

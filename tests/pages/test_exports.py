@@ -8,9 +8,12 @@ import pandas as pd
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from tests.pages.conftest import FakePool, Open, finish, sound
+from sim.params import Spec
+from tests.pages.conftest import FakePool, Open, finish, sound, study_of
+from trainyard.export.targets import of_runs
 from trainyard.results import exports, outcomes
 from trainyard.study.study import Study
+from trainyard.traces.sources import load_trace
 from ui.comparing import exports as exported
 
 
@@ -81,6 +84,63 @@ def test_the_files_are_listed_and_large_tables_are_parquet_only(
     listed = dict(app.dataframe[0].value.itertuples(index=False))
     assert listed["jobs.csv"].startswith("left out")
     assert listed["jobs.parquet"].startswith(f"{jobs} rows")
+
+
+KAI = """apiVersion: scheduling.run.ai/v2
+kind: Queue
+metadata: {{name: all}}
+spec: {{resources: {{gpu: {{quota: {quota}}}}}}}
+"""
+
+
+def test_a_scheduler_of_a_site_is_taken_home_as_a_patch(
+    visit: Open, tiny: Study, pool: FakePool
+) -> None:
+    both = tiny.choosing([Spec.of("kai", queues=KAI.format(quota=quota)) for quota in (4, 8)], 0)
+    finish(pool, both)
+    app = visit("compare", both)
+    app.query_params["high"] = both.titles[1]
+    button = download(export(app), "Take it home (patch)")
+    assert both.titles[1] in button.help
+    runs = outcomes.gather(both, pool.store)
+    text = of_runs(runs, 0, 1, load_trace(both.base.trace, pool.store), pool.store)
+    assert "spec.resources.gpu.quota: 4 -> 8" in text
+    assert "exactly this configuration: run " in text
+
+
+CONF = """SchedulerParameters=bf_interval=60
+NodeName=n[1-4] CPUs=64 Gres=gpu:v100:8
+PartitionName=main Nodes=ALL Default=YES
+"""
+
+
+def test_what_a_scheduler_cannot_run_is_replaced_by_its_nearest_setting(
+    visit: Open, tiny: Study, pool: FakePool
+) -> None:
+    # The baseline is another one: the patch begins with the one that has a configuration.
+    both = tiny.choosing([Spec("fifo"), Spec.of("slurm", conf=CONF), Spec("las")], 0)
+    finish(pool, both)
+    app = visit("compare", both)
+    app.query_params["high"] = both.titles[1]
+    assert "highlight what is to replace Slurm" in "".join(one.value for one in export(app).caption)
+    app = visit("compare", both)
+    app.query_params["high"] = both.titles[2]
+    assert "Slurm cannot run LAS" in "".join(one.value for one in export(app).caption)
+    app.button(key="export_nearest").click().run()
+    sound(app)
+    added = study_of(app).allocators[-1]
+    assert dict(added.params)["half_life_h"] == 1.0
+    assert pool.jobs
+
+
+def test_nothing_is_offered_for_policies_that_no_site_configures(
+    visit: Open, tiny: Study, pool: FakePool
+) -> None:
+    finish(pool, tiny)
+    app = export(visit("compare", tiny))
+    assert "Take it home (patch)" not in [
+        button.proto.label for button in app.get("download_button")
+    ]
 
 
 def test_the_camera_saves_what_was_chosen_on_every_page(

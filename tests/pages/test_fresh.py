@@ -55,6 +55,7 @@ for name in layout.PAGES:
 """`ui.layout` is what app.py loads; every page then begins in a copy of that process."""
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     not hasattr(os, "fork"), reason="pages begin in copies of one process, which only Unix makes"
 )

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import io
+import re
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -42,6 +44,13 @@ def test_names_from_outside_are_shown_and_nothing_else(
 def test_the_check_finds_what_is_not_escaped(line: str) -> None:
     app = AppTest.from_string(f"import streamlit as st\n{line}\n").run()
     assert len(hostile.harms(app)) == 1
+
+
+def test_scripts_write_text() -> None:
+    markup = re.compile(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|DOMParser|srcdoc")
+    scripts = [*Path(figure.__file__).parent.rglob("*.js")]
+    assert len(scripts) > 2
+    assert not [one.name for one in scripts if markup.search(one.read_text(encoding="utf-8"))]
 
 
 def test_tables_show_names_that_can_be_read() -> None:

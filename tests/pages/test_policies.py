@@ -144,7 +144,12 @@ def test_stored_results_stand_in_the_list_and_in_the_detail(
     assert not any(row["note"] for row in others)
     app = opened(visit("policies", tiny), base)
     assert f"Average time to finish **{words.time(means[base])}**" in texts(app)
-    assert "Decision" in texts(app)
+    # The fast engine does not time single decisions.
+    assert "Decision" not in texts(app)
+    assert "(fast engine" in texts(app)
+    recorded = texts(opened(visit("policies", tiny), "recorded"))
+    assert "Decision" in recorded
+    assert "(general engine)" in recorded
     other = visit("policies", replace(tiny, base=replace(tiny.base, seed=5)))
     assert not any(row["note"] for row in listed(other).values() if not row["barred"])
 

@@ -7,11 +7,15 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from sim.cluster import Cluster
 from tests.pages.conftest import FakePool, Open, sound, study_of, texts
+from tests.sim.readers.account import FIXTURES
 from tests.sim.readers.test_several_tables import FILES
 from trainyard.study.scenario import TraceSpec
 from trainyard.study.study import Study
-from trainyard.traces import intake
+from trainyard.traces import intake, likeness
+from trainyard.traces.samples import load_sample
+from trainyard.traces.sources import load_trace
 
 GOOD = (
     b"job_id,submit_time_s,num_gpus,duration_s\na,0,1,600\nb,60,0.5,1200\nc,90,4,-20\nd,120,0,60\n"
@@ -21,7 +25,7 @@ ODD = b"who,when,many,seconds\na,0,1,600\nb,60,2,1200\n"
 
 
 def give(app: AppTest, name: str, content: bytes) -> AppTest:
-    return app.file_uploader(key="trace_file").set_value((name, content, "text/csv")).run()
+    return app.file_uploader[0].set_value((name, content, "text/csv")).run()
 
 
 def source(app: AppTest) -> str:
@@ -125,6 +129,37 @@ def test_a_bad_upload_is_exactly_one_sentence_and_the_old_trace_stays(
     assert name in app.error[0].value
     assert source(app) == before
     assert "still in use" in texts(app)
+
+
+def test_a_bad_file_leaves_the_questions_of_the_one_in_use(visit: Open) -> None:
+    app = give(visit("trace"), "march.csv", LIST.encode())
+    give(app, "paper.csv", b"%PDF-1.7")
+    assert [error.value.partition(":")[0] for error in app.error] == ["paper.csv"]
+    assert "This file leaves 2 questions open." in texts(app)
+    press(app, "Read with these answers")
+    assert "questions open" not in texts(app)
+    give(app, "paper.csv", b"%PDF-1.7")
+    # The machines of the next drop are fine, and so is that drop.
+    give(app, "nodes.txt", NODES)
+    sound(app)
+    assert not app.error
+    assert study_of(app).base.cluster.gpus == 4
+
+
+def test_columns_that_cannot_be_read_are_dismissed_for_those_in_use(visit: Open) -> None:
+    app = give(visit("trace"), "mine.csv", GOOD)
+    kept = source(app)
+    labelled(app.selectbox, "job id").set_value("")
+    labelled(app.selectbox, "submission").set_value("job_id")
+    app.button(key="read_columns").click().run()
+    assert app.error
+    assert source(app) == kept
+    app.run()
+    app.button(key="dismiss_file").click().run()
+    sound(app)
+    assert not app.error
+    assert "2 used + 2 left out = 4 read" in texts(app)
+    assert app.button(key="read_columns")
 
 
 def test_an_unknown_table_is_mapped_by_hand(visit: Open) -> None:
@@ -258,7 +293,7 @@ def test_a_file_without_any_gpu_can_be_read_with_cpu_jobs(visit: Open) -> None:
             "looks like a row, not like names of columns",
         ),
         ("no-rows.csv", GOOD.splitlines()[0], "no row below it"),
-        ("abc.csv", b"a,b,c\n1,2,3\n", "no column looks like a submission time"),
+        ("text.csv", b"a,b,c\nx,y,z\n", "no column looks like a submission time"),
     ],
 )
 def test_each_error_says_what_is_wrong(visit: Open, name: str, content: bytes, said: str) -> None:
@@ -266,6 +301,23 @@ def test_each_error_says_what_is_wrong(visit: Open, name: str, content: bytes, s
     sound(app)
     assert len(app.error) == 1
     assert said in app.error[0].value
+
+
+def test_what_must_be_answered_is_said_once(visit: Open) -> None:
+    app = give(visit("trace"), "abc.csv", b"a,b,c\n1,2,3\n")
+    sound(app)
+    assert [error.value for error in app.error] == ["abc.csv cannot be read yet."]
+    assert "questions open.** It cannot be read without an answer." in texts(app)
+    assert sum("looks like a submission time" in radio.label for radio in app.radio) == 1
+
+
+def test_a_column_that_was_answered_stands_in_its_choice(visit: Open) -> None:
+    app = give(visit("trace"), "odd.csv", b"abgesendet,gpus,dauer\n60,1,0:10:00\n0,2,0:20:00\n")
+    at = next(one for one in app.radio if one.key.endswith("column.submit_time_s"))
+    at.set_value("abgesendet")
+    press(app, "Read with these answers")
+    assert labelled(app.selectbox, "submission").value == "abgesendet"
+    assert "So read" not in texts(app)
 
 
 def test_a_file_that_unpacks_to_too_much_is_not_read(
@@ -410,12 +462,128 @@ def test_what_a_file_leaves_open_is_asked_above_its_account(visit: Open) -> None
     assert [one.value for one in answered] == ["min"]
 
 
+def numbers(app: AppTest) -> list[Any]:
+    return [one for one in app.number_input if (one.key or "").startswith("question/")]
+
+
+def test_numbers_that_a_file_lacks_are_fields(visit: Open, pool: FakePool) -> None:
+    head = b"name,time,application,num_replicas,batch_size\n"
+    app = give(visit("trace"), "sia.csv", head + b"a,0,ncf,1,8\nb,60,bert,2,8\n")
+    sound(app)
+    assert [one.value for one in numbers(app)] == [None, None]
+    numbers(app)[1].set_value(7200)
+    press(app, "Read with these answers")
+    # The other is still open, and what was said stays.
+    assert "leaves 1 question open" in texts(app)
+    numbers(app)[0].set_value(90.5)
+    press(app, "Read with these answers")
+    assert "open.**" not in texts(app)
+    trace = load_trace(study_of(app).base.trace, pool.store)
+    assert trace.frame["duration_s"].tolist() == [90.5, 7200]
+    assert [one.value for one in numbers(app)] == [90.5, 7200]
+
+
+def answered(app: AppTest) -> AppTest:
+    asked = [one for one in app.radio if one.key.startswith("question/")]
+    next(one for one in asked if "duration_unit" in one.key).set_value("min")
+    return press(app, "Read with these answers")
+
+
+def test_answers_are_kept_for_the_next_file_of_this_browser_alone(visit: Open) -> None:
+    app = answered(give(visit("trace"), "list.csv", LIST.encode()))
+    app.button(key="save_recipe").click().run()
+    sound(app)
+    assert "Read by your recipe “list” of " in texts(app)
+    assert not [one for one in app.button if one.key == "save_recipe"]
+    before = source(app)
+    later = LIST.encode() + LIST.encode().splitlines()[-1].replace(b"1", b"9", 1) + b"\n"
+    give(app, "april.csv", later)
+    sound(app)
+    assert "open.**" not in texts(app)
+    assert "Read by your recipe “list” of " in texts(app)
+    assert source(app) != before
+    # Another browser is asked.
+    assert "open.**" in texts(give(visit("trace"), "april.csv", later))
+    press(app, "Read without it")
+    assert "open.**" in texts(app)
+    assert "Read by your recipe" not in texts(app)
+    app.button(key="forget_recipe").click().run()
+    give(app, "may.csv", later)
+    assert "open.**" in texts(app)
+
+
+def test_a_recipe_comes_as_a_file(visit: Open) -> None:
+    app = answered(give(visit("trace"), "list.csv", LIST.encode()))
+    kept = source(app)
+    text = next(one.value for one in app.code if "[read]" in one.value)
+    other = give(visit("trace"), "list.csv", LIST.encode())
+    assert source(other) != kept
+    field = other.file_uploader(key="recipe_file")
+    field.set_value(("list.toml", text.encode(), "application/toml")).run()
+    sound(other)
+    assert source(other) == kept
+    field = other.file_uploader(key="recipe_file")
+    field.set_value(("bad.toml", b"[read", "application/toml")).run()
+    assert [one.value for one in other.error if "bad.toml: the recipe is no TOML" in one.value]
+    assert source(other) == kept
+
+
+def test_other_columns_are_tried_before_they_are_read(visit: Open) -> None:
+    app = give(visit("trace"), "odd.csv", ODD)
+    before = source(app)
+    chosen = {"submit_time_s": "when", "num_gpus": "many", "duration_s": "seconds"}
+    for native, column in chosen.items():
+        app.selectbox(key=f"map/odd.csv/{native}").set_value(column)
+    app.run()
+    assert "**So read:** 2 of 2 rows used." in texts(app)
+    assert "600, 1200  \n→ 10 min, 20 min" in texts(app)
+    assert source(app) == before
+    app.selectbox(key="map/odd.csv/num_gpus").set_value("who").run()
+    assert "**So read:** The column 'who' is chosen twice." in texts(app)
+
+
+def test_the_first_jobs_are_shown_as_they_were_read(visit: Open) -> None:
+    app = give(visit("trace"), "mine.csv", GOOD)
+    shown = next(one.value for one in app.dataframe if "submission" in one.value)
+    assert shown["GPUs"].tolist() == ["1", "1"]
+    assert shown["duration"].tolist() == ["10 min", "20 min"]
+    assert shown.index.tolist() == [1, 2]
+
+
+def test_what_a_warning_offers_is_a_button(visit: Open) -> None:
+    rows = "".join(f"j{at},{at // 2 * 60},1,{600 + at // 2}\n" for at in range(60))
+    app = give(visit("trace"), "t.csv", GOOD.splitlines(keepends=True)[0] + rows.encode())
+    assert "60 used + 0 left out" in texts(app)
+    app.button(key="offer/twice/leave_out").click().run()
+    sound(app)
+    assert "30 used + 30 left out" in texts(app)
+    assert not [one for one in app.button if one.key.startswith("offer/")]
+
+
+def test_a_good_file_after_a_bad_one_shows_its_own_dialogue(visit: Open) -> None:
+    app = give(visit("trace"), "paper.csv", b"%PDF-1.7")
+    assert len(app.error) == 1
+    give(app, "list.csv", LIST.encode())
+    sound(app)
+    assert not app.error
+    assert "open.**" in texts(app)
+    assert "**list.csv** · " in texts(app)
+
+
+def test_the_official_name_of_phillys_log_has_no_ending(visit: Open) -> None:
+    log = (FIXTURES / "cluster_job_log.json").read_bytes()
+    app = give(visit("trace"), "cluster_job_log", log)
+    sound(app)
+    assert not app.error
+    assert "**cluster_job_log** · " in texts(app)
+
+
 NODES = b"gpu-1|all*|gpu:a100:4|64|515000|idle|\n"
 
 
 def drop(app: AppTest, **files: bytes) -> AppTest:
     given = [(name.replace("_", "."), data, "text/csv") for name, data in files.items()]
-    return app.file_uploader(key="trace_file").set_value(given).run()
+    return app.file_uploader[0].set_value(given).run()
 
 
 def test_jobs_and_machines_of_one_drop_are_taken_together(visit: Open) -> None:
@@ -452,6 +620,30 @@ def test_of_two_traces_the_one_that_is_meant_is_asked(visit: Open) -> None:
     assert not any(radio.key == "which_trace" for radio in app.radio)
 
 
+def test_two_traces_can_be_made_one(visit: Open) -> None:
+    app = visit("trace")
+    drop(app, good_csv=GOOD, slurm_txt=SACCT)
+    app.button(key="merge_all").click().run()
+    assert "slurm.txt says at which instant it begins and good.csv does not" in app.error[0].value
+    drop(app, good_csv=GOOD, more_csv=GOOD + b"x,5,1,60\n", nodes_txt=NODES)
+    app.button(key="merge_all").click().run()
+    sound(app)
+    assert not any(radio.key == "which_trace" for radio in app.radio)
+    assert "2 traces are one." in texts(app)
+    assert study_of(app).base.cluster.gpus == 4
+
+
+def test_figures_of_a_look_alike_are_opened(visit: Open) -> None:
+    app = visit("trace")
+    spec = likeness.look_alike(load_sample("week")[0], load=0.5, seed=3)
+    give(app, "week.json", likeness.document(spec).encode())
+    sound(app)
+    assert source(app) == spec.source
+    give(app, "bad.json", b'{"name": "like", "params": {"sizes": [2, 1]}}')
+    assert "like: size_shares must be 2 numbers, and are 4" in app.error[0].value
+    assert source(app) == spec.source
+
+
 def test_each_bad_file_of_a_drop_is_named_and_the_old_trace_stays(visit: Open) -> None:
     app = visit("trace")
     before = source(app)
@@ -461,8 +653,33 @@ def test_each_bad_file_of_a_drop_is_named_and_the_old_trace_stays(visit: Open) -
         "paper.csv",
     ]
     assert source(app) == before
-    app.file_uploader(key="trace_file").set_value(None).run()
+    app.button(key="dismiss_file").click().run()
     assert not app.error
+
+
+def test_jobs_machines_and_virtual_clusters_of_one_drop(visit: Open) -> None:
+    app = drop(
+        visit("trace"),
+        jobs_csv=b"job_id,submit_time_s,num_gpus,duration_s,vc\na,0,1,600,x\nb,60,4,1200,y\n",
+        list_csv=b"machineId,number of GPUs,type\nm0,8,v100\nm1,8,v100\n",
+        vc_csv=b"vc,nodes\nx,1\ny,1\n",
+    )
+    sound(app)
+    assert [group.partitions for group in study_of(app).base.cluster.groups] == [("x",), ("y",)]
+    assert "the cluster from list.csv and vc.csv: 2 nodes with 16 GPUs" in texts(app)
+
+
+def test_machines_without_a_speed_go_with_the_jobs_that_they_came_with(visit: Open) -> None:
+    machines = b"machineId,number of GPUs,type\nm0,8,x9\nm1,8,v100\n"
+    app = drop(visit("trace"), jobs_csv=GOOD, list_csv=machines)
+    assert "list.csv: 2 nodes with 16 GPUs.** Not the cluster yet" in texts(app)
+    give(app, "other.csv", GOOD.replace(b"1200", b"1300"))
+    sound(app)
+    assert "Not the cluster yet" not in texts(app)
+    # Dropped alone, before the jobs are.
+    give(app, "list.csv", machines)
+    give(app, "jobs.csv", GOOD)
+    assert "Not the cluster yet" in texts(app)
 
 
 def test_of_two_lists_of_machines_none_is_guessed(visit: Open) -> None:
@@ -470,3 +687,38 @@ def test_of_two_lists_of_machines_none_is_guessed(visit: Open) -> None:
     sound(app)
     assert "a.txt, b.txt: each of these describes machines" in app.warning[0].value
     assert study_of(app).base.cluster.gpus == 8
+
+
+def test_what_is_in_doubt_is_mended_with_a_click(visit: Open, tiny: Study) -> None:
+    small = replace(tiny, base=replace(tiny.base, cluster=Cluster.parse("1x2:v100")))
+    app = visit("trace", small)
+    assert "The recording used up to" in texts(app)
+    assert "Jobs that can never start on this cluster hold" in texts(app)
+    mended = visit("trace", small)
+    mended.button(key="mend/fit_cluster").click().run()
+    sound(mended)
+    assert study_of(mended).base.cluster == tiny.base.cluster
+    assert not [one for one in mended.button if str(one.key).startswith("mend/")]
+    before = source(app)
+    app.button(key="mend/leave_out").click().run()
+    sound(app)
+    assert source(app) != before
+    assert "Jobs that can never start" not in texts(app)
+
+
+def test_too_much_load_is_lowered_and_an_unknown_speed_entered(visit: Open) -> None:
+    rows = [f"j{at},{at * 60},4,7200,{'x9' if at % 2 else 'v100'}" for at in range(60)]
+    text = "job_id,submit_time_s,num_gpus,duration_s,gpu_type\n" + "\n".join(rows)
+    app = give(visit("trace"), "t.csv", text.encode())
+    study = study_of(app)
+    one = replace(study, base=replace(study.base, cluster=Cluster.parse("1x8:v100")))
+    app = visit("trace", one)
+    assert "times what this cluster can give" in texts(app)
+    assert "No speed of X9 is known" in texts(app)
+    labelled(app.number_input, "Speed of x9").set_value(1.5)
+    press(app, "Use these speeds")
+    assert "No speed of X9" not in texts(app)
+    app.button(key="mend/lower_load").click().run()
+    sound(app)
+    assert study_of(app).base.trace.load < 1
+    assert "times what this cluster can give" not in texts(app)

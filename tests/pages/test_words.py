@@ -68,7 +68,7 @@ def test_changes_are_told_in_per_cent_and_large_ones_as_factors(value: float, te
 def test_names_from_a_file_are_escaped_in_bar_and_page(visit: Open) -> None:
     app = visit("trace")
     content = b"job_id,submit_time_s,num_gpus,duration_s\na,0,1,60\nb,9,1,60\n"
-    app.file_uploader(key="trace_file").set_value((f"{HOSTILE}.csv", content, "text/csv")).run()
+    app.file_uploader[0].set_value((f"{HOSTILE}.csv", content, "text/csv")).run()
     shown = words.plain(HOSTILE)
     assert shown in app.title[0].value
     assert shown in next(item.value for item in app.markdown if " used + " in item.value)
@@ -76,12 +76,12 @@ def test_names_from_a_file_are_escaped_in_bar_and_page(visit: Open) -> None:
         assert HOSTILE not in item.value
 
 
-def test_the_sentence_on_a_file_that_was_taken_out_goes_with_it(visit: Open) -> None:
+def test_the_sentence_on_a_file_that_was_refused_can_be_dismissed(visit: Open) -> None:
     app = visit("trace")
-    field = app.file_uploader(key="trace_file")
+    field = app.file_uploader[0]
     field.set_value(("paper.csv", b"%PDF-1.7", "text/csv")).run()
     assert len(app.error) == 1
-    app.file_uploader(key="trace_file").set_value(None).run()
+    app.button(key="dismiss_file").click().run()
     assert not app.error
 
 

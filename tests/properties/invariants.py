@@ -194,10 +194,15 @@ def check_ending(result: RunResult) -> None:
     assert not (result.reason == "drained" and unfinished)
     last = result.segments.groupby("job")["ended"].last()
     assert (last[done[done].index] == "finished").all()
-    evicted = (
-        (result.segments["ended"] == "evicted")
-        .groupby(result.segments["job"])
-        .sum()
-        .reindex(jobs.index, fill_value=0)
+    evicted = result.segments[result.segments["ended"] == "evicted"]
+    hits = result.failures[result.failures["survived"] == 0]
+    assert (hits.groupby("job").size().reindex(jobs.index, fill_value=0) == jobs["evictions"]).all()
+    # A job without a hit lost its nodes to its policy, which ended it for good.
+    ended = set(zip(evicted["job"], evicted["t1"], strict=True)) - set(
+        zip(hits["job"], hits["t"], strict=True)
     )
-    assert (evicted == jobs["evictions"]).all()
+    assert len(evicted) == len(hits) + len(ended)
+    for job, at_s in ended:
+        own = result.segments[result.segments["job"] == job]
+        assert jobs["outcome"][job] == "failed"
+        assert at_s == own["t1"].max()

@@ -81,6 +81,7 @@ def test_every_record_is_sound(spec: str) -> None:
         check(run(spec, trace, cluster, under), trace, cluster, under)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", REGISTRY)
 def test_a_long_rough_record_is_sound(name: str) -> None:
     result = rough_run(name, 1)
@@ -90,7 +91,9 @@ def test_a_long_rough_record_is_sound(name: str) -> None:
     assert result.jobs["evictions"].sum() > 0
 
 
-@pytest.mark.parametrize("spec", [*REGISTRY, *VARIANTS])
+@pytest.mark.parametrize(
+    "spec", [*REGISTRY, *(pytest.param(one, marks=pytest.mark.slow) for one in VARIANTS)]
+)
 def test_whoever_can_run_does_run(spec: str) -> None:
     # Without failures every job ends completed, impossible, or (recorded) refused; unless nodes are
     # gone for good.
@@ -125,6 +128,7 @@ def test_times_and_thresholds_twice_as_long_give_twice_the_times() -> None:
     assert np.allclose(runs[1].jobs["finish_s"], 2 * runs[0].jobs["finish_s"], rtol=0, atol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in REGISTRY if name not in DRAWN])
 def test_a_seed_changes_only_what_is_random(name: str) -> None:
     for trace, cluster, under, seeds in drawn(15, TRACES, CLUSTERS, calm, SEEDS):
@@ -196,6 +200,7 @@ def test_an_unused_latency_or_failure_changes_nothing(trace: Trace, cluster: Clu
     assert run("fifo", trace, cluster, prepared).digest() == plain
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", REGISTRY)
 def test_a_horizon_cuts_and_changes_nothing_before_it(name: str) -> None:
     for trace, cluster, cut in drawn(20, PLAIN_TRACES, PLAIN_CLUSTERS, CUTS):

@@ -60,6 +60,7 @@ def check_job(book: Book, job: int) -> None:
     assert np.isclose(life.finish_s, book.result.jobs["finish_s"].iloc[job], equal_nan=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", REGISTRY)
 def test_every_job_of_a_rough_run(name: str) -> None:
     """Late plans, outages, interruptions, a node that comes late."""

@@ -45,6 +45,15 @@ def test_test_without_arguments_runs_everything_on_two_processes(launcher: Load)
     assert re.fullmatch(r"--hypothesis-seed=\d+", slow[-1])
 
 
+def test_the_nightly_run_compares_both_engines(
+    launcher: Load, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TRAINYARD_SCENARIOS", raising=False)
+    [command] = launcher("test").test_commands(Path("python"), ["--nightly"])
+    assert command[-3] == "tests/properties/test_engines.py"
+    assert os.environ.pop("TRAINYARD_SCENARIOS") == "10000"
+
+
 def test_bench_passes_its_arguments_on(launcher: Load, monkeypatch: pytest.MonkeyPatch) -> None:
     bench = launcher("bench")
     seen: list[list[str]] = []

@@ -78,7 +78,7 @@ def test_the_wheel_holds_every_module_and_data_file_and_nothing_else(installed: 
         return {
             path.relative_to(folder).as_posix()
             for path in (folder / part).rglob("*")
-            if path.is_file() and path.suffix not in (".pyc", ".md")
+            if path.is_file() and path.suffix != ".md" and "__pycache__" not in path.parts
         }
 
     assert {

@@ -73,10 +73,10 @@ class Script:
         )
         step = self.steps.get(view.now_s, EMPTY)
         plan = step if isinstance(step, Plan) else step(view) if callable(step) else Plan(step)
-        moves = frozenset(plan.changes) if self.seamless else frozenset[JobId]()
+        moves = [job for job, grant in plan.changes.items() if grant is not None and self.seamless]
         return plan._replace(
             wake_at_s=min([plan.wake_at_s, *(at for at in self.steps if at > view.now_s)]),
-            seamless=moves,
+            seamless=plan.seamless.union(moves),
         )
 
     @property

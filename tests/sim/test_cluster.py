@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from math import inf, nan
 from typing import Any
 
@@ -11,6 +12,8 @@ from hypothesis import given
 
 from sim.cluster import KNOWN_TYPES, Change, Cluster, GpuType, NodeGroup
 from sim.errors import ClusterError
+from sim.gpu_catalog import catalog
+from sim.instances import instances
 from tests.strategies import clusters
 
 
@@ -282,3 +285,59 @@ def test_nodes_that_nobody_knows_of() -> None:
         {"at_s", "nodes", "present", "foreseen"},
     ]
     assert Cluster((NodeGroup(4, 1, "v100"),)).unknown(0.0) == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("text", "group"),
+    [
+        ("4xp4d.24xlarge", NodeGroup(4, 8, "a100-40", 96.0, 1152.0, name="p4d.24xlarge")),
+        ("1xG4DN.12xlarge", NodeGroup(1, 4, "t4", 48.0, 192.0, name="g4dn.12xlarge")),
+        ("2xa2-megagpu-16g", NodeGroup(2, 16, "a100-40", 96.0, 1360.0, name="a2-megagpu-16g")),
+        (
+            "2xND96isr_H100_v5",
+            NodeGroup(2, 8, "h100-sxm", 96.0, 1900.0, name="standard_nd96isr_h100_v5"),
+        ),
+        ("2xp3.2xlarge/4c", NodeGroup(2, 1, "v100", 4.0, 61.0, name="p3.2xlarge")),
+    ],
+)
+def test_cloud_instances_are_nodes(text: str, group: NodeGroup) -> None:
+    assert Cluster.parse(f"1x1:v100,{text}").groups[1] == group
+
+
+def test_an_instance_that_is_not_known_is_told_with_the_nearest() -> None:
+    with pytest.raises(ClusterError, match=r"no cloud instance that is known; p5en\.48xlarge is"):
+        Cluster.parse("4xp5e.48xlarge")
+
+
+def test_every_instance_has_a_type_and_a_source() -> None:
+    assert len(instances()) == 56
+    for one in instances().values():
+        assert one.gpu_type in catalog(), one.name
+        assert one.name == one.name.lower()
+        assert 1 <= one.gpus <= 16
+        assert one.cpus >= 4 * one.gpus
+        assert re.search(r", (seen )?20\d\d-\d\d-\d\d$", one.source), one.name
+
+
+def test_what_schedulers_know_of_nodes_is_written_only_where_it_is_given() -> None:
+    group = NodeGroup(
+        *(2, 0, "", 8.0),
+        features=("fast", "ib"),
+        weight=5,
+        switch="leaf",
+        gres=(("nvme", 2),),
+        hosts="n[08-09]",
+    )
+    cluster = Cluster((group,), switches=(("leaf", "top"),))
+    assert Cluster.from_json(json.loads(json.dumps(cluster.to_json()))) == cluster
+    assert [node.name for node in cluster.nodes] == ["n08", "n09"]
+    assert (cluster.nodes[1].features, cluster.nodes[1].weight) == (("fast", "ib"), 5)
+    assert (cluster.nodes[1].switch, cluster.nodes[1].gres) == ("leaf", (("nvme", 2),))
+    # The digests of all other clusters are what they were.
+    assert Cluster.parse("1x1:v100").digest == "d81c606219621cff66c27a989372d390"
+    with pytest.raises(ClusterError, match="2 nodes, but hosts names 3"):
+        Cluster((NodeGroup(2, 0, hosts="n[1-3]"),))
+    with pytest.raises(ClusterError, match=r"switch a of the cluster is above itself|switch b"):
+        Cluster((group,), switches=(("a", "b"), ("b", "a")))
+    with pytest.raises(ClusterError, match="switches = 7 is no table"):
+        Cluster.from_json({"groups": [{"count": 1, "gpus": 0}], "switches": 7})

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from sim.cluster import Cluster, GpuType, NodeGroup
-from sim.contract import Cadence
+from sim.contract import Cadence, Plan
 from sim.engine.faults import Faults
 from sim.errors import InfeasiblePlan
 from sim.grants import Gang, Grant, Part, Tuning
@@ -44,6 +44,38 @@ def test_a_planned_stop_keeps_the_work() -> None:
         0,
         4,
     ]
+
+
+@pytest.mark.parametrize("on_preempt", ["checkpoint", "lose_all"])
+def test_a_suspended_job_loses_nothing_and_goes_on_at_once(on_preempt: str) -> None:
+    stop = Plan({0: None}, seamless=frozenset({0}))
+    script = Script({0: {0: on(0)}, 1: stop, 3: {0: on(0)}, 8: stop, 9: {0: on(0)}})
+    costs = Overheads(start_s=2, restart_s=3, on_preempt=on_preempt)
+    result = run(ONE, "1x1:v100", script, costs)
+    # 1 s of the first pause is left at the first stop: it ends at 4. 4 s of work until 8; 6 s from
+    # 9 on.
+    assert gantt(result) == [
+        "j0 0-1 n0x1 pause 1 preempted",
+        "j0 3-8 n0x1 pause 1 preempted",
+        "j0 9-15 n0x1 finished",
+    ]
+    assert result.jobs.loc[0, ["preemptions", "lost_work", "paused_s"]].tolist() == [2, 0, 2]
+
+
+def test_a_suspended_job_that_goes_on_elsewhere_is_restarted() -> None:
+    stop = Plan({0: None}, seamless=frozenset({0}))
+    script = Script({0: {0: on(0)}, 4: stop, 6: {0: on(1)}})
+    result = run(ONE, "2x1:v100", script, Overheads(restart_s=3))
+    assert gantt(result) == ["j0 0-4 n0x1 preempted", "j0 6-15 n1x1 pause 3 finished"]
+
+
+def test_an_outage_after_a_suspension_costs_the_work_since_the_last_checkpoint() -> None:
+    # Saved after 3 s of work; 1 s more before the stop, 1 s behind it: 2 are lost.
+    stop = Plan({0: None}, seamless=frozenset({0}))
+    script = Script({0: {0: on(0)}, 4: stop, 6: {0: on(0)}, 9: {0: on(0)}})
+    costs = Overheads(checkpoint_every_s=3.0)
+    result = run(ONE, "1x1:v100", script, costs, Faults(outages="0:7:8"))
+    assert result.jobs["lost_work"].tolist() == [2.0]
 
 
 def test_a_stop_within_the_pause_counts_only_the_pause_so_far() -> None:

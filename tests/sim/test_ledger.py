@@ -33,11 +33,16 @@ def ledger_of(room: FreeRoom, *, mixed: bool = False, cluster: Cluster = CLUSTER
     )
 
 
+def free_on(room: FreeRoom, node: int) -> tuple[int, float, float]:
+    gpus, cpus, mem_gb = room.free_per_node()
+    return gpus[node], cpus[node], mem_gb[node]
+
+
 def state(room: FreeRoom) -> Any:
     return (
         [list(masks) for masks in room.masks],
         list(room.free),
-        [room.free_on(node) for node in range(room.nodes)],
+        [free_on(room, node) for node in range(room.nodes)],
     )
 
 
@@ -48,7 +53,7 @@ def test_an_empty_room_offers_everything() -> None:
     assert room.masks == [[0, 0, 0, 0, 0b11], [0, 0, 0b1], [0b1]]
     assert room.free == [8, 2, 0]
     assert room.gpus_free((0, 1)) == 10
-    assert room.free_on(0) == (4, 8.0, 16.0)
+    assert free_on(room, 0) == (4, 8.0, 16.0)
 
 
 def test_taking_moves_the_node_to_another_mask() -> None:
@@ -56,9 +61,9 @@ def test_taking_moves_the_node_to_another_mask() -> None:
     room.take(on(1, 3, 1, 2.0, 4.0))
     assert room.masks[0] == [0, 0b10, 0, 0, 0b01]
     assert room.free == [5, 2, 0]
-    assert room.free_on(1) == (1, 2.0, 4.0)
+    assert free_on(room, 1) == (1, 2.0, 4.0)
     room.give(on(1, 1, 1, 2.0, 4.0))
-    assert room.free_on(1) == (2, 4.0, 8.0)
+    assert free_on(room, 1) == (2, 4.0, 8.0)
     room.undo()
     assert state(room) == state(room_of())
 
@@ -114,7 +119,7 @@ def test_a_node_out_of_service_gives_nothing(grant: Grant) -> None:
     room = room_of()
     room.remove(0)
     assert room.free == [4, 2, 0]
-    assert room.free_on(0) == (0, 0.0, 0.0)
+    assert free_on(room, 0) == (0, 0.0, 0.0)
     assert not room.is_present(0)
     assert room.replicas_that_fit(0, ANY) == 0
     with pytest.raises(Shortage, match=r"node 0: .* asked, 0 free"):
@@ -178,7 +183,7 @@ class TestAdopting:
         ledger.take(2, starts, ANY, reserved=True)
         ledger.give_back()
         room.undo()
-        assert (list(ledger.grants), room.free_on(0)[0], room.free_on(1)[0]) == ([1, 2], 3, 2)
+        assert (list(ledger.grants), free_on(room, 0)[0], free_on(room, 1)[0]) == ([1, 2], 3, 2)
 
     @pytest.mark.parametrize(
         "plan", [{0: None}, {0: on(1), 2: None}, {1: None, 2: None}, {3: None}]
@@ -202,7 +207,7 @@ class TestHoldings:
         ledger = ledger_of(room)
         holding = ledger.take(7, across({0: 2, 1: 1}, 1, 2.0), ANY)
         assert (holding.gpus, holding.cpus) == (3, 6.0)
-        assert room.free_on(0) == (2, 4.0, 16.0)
+        assert free_on(room, 0) == (2, 4.0, 16.0)
         assert (ledger.holders(0), ledger.holders(1), ledger.holders(2)) == ([7], [7], [])
         ledger.release(7)
         assert state(room) == state(room_of())
@@ -290,7 +295,7 @@ class TestHoldings:
         ledger_of(room).take(
             0, Grant((Gang(Part((0,), (2,)), Part((3,), (1,), 0, 4.0, 2.0)),)), ANY
         )
-        assert room.free_on(3) == (0, 2.0, 4.0)
+        assert free_on(room, 3) == (0, 2.0, 4.0)
 
     def test_the_overflow_node_holds_anything_and_is_not_counted(self) -> None:
         room = room_of(overflow=True)
@@ -318,10 +323,10 @@ class TestOverlaps:
         ledger.take(0, across({0: 2, 1: 1}), ANY)
         both = ledger.overlap(0, on(0, 3), ANY)
         assert both.gpus == 4
-        assert (room.free_on(0)[0], room.free_on(1)[0]) == (1, 3)
+        assert (free_on(room, 0)[0], free_on(room, 1)[0]) == (1, 3)
         assert ledger.holders(1) == [0]
         assert ledger.end_overlap(0).gpus == 3
-        assert (room.free_on(0)[0], room.free_on(1)[0]) == (1, 4)
+        assert (free_on(room, 0)[0], free_on(room, 1)[0]) == (1, 4)
 
     def test_where_everything_stays_nothing_more_is_charged(self) -> None:
         room = room_of()
@@ -335,16 +340,16 @@ class TestOverlaps:
         ledger = ledger_of(room)
         ledger.take(0, on(0, 1), ANY)
         assert ledger.overlap(0, Grant((Gang(Part((0, 0), (1, 1))),)), ANY).gpus == 2
-        assert room.free_on(0)[0] == 2
+        assert free_on(room, 0)[0] == 2
         ledger.end_overlap(0)
-        assert room.free_on(0)[0] == 2
+        assert free_on(room, 0)[0] == 2
 
     def test_replicas_of_another_kind_are_charged_beside(self) -> None:
         room = room_of()
         ledger = ledger_of(room)
         ledger.take(0, on(0, 1, 1, 2.0), ANY)
         assert ledger.overlap(0, on(0, 1, 1, 3.0), ANY).gpus == 2
-        assert room.free_on(0) == (2, 3.0, 16.0)
+        assert free_on(room, 0) == (2, 3.0, 16.0)
 
     def test_servers_are_kept_apart_from_workers(self) -> None:
         room = room_of()
@@ -352,7 +357,7 @@ class TestOverlaps:
         servers = Part((3,), (1,), 0, 2.0)
         ledger.take(0, Grant((Gang(Part((0,), (1,)), servers),)), ANY)
         ledger.overlap(0, Grant((Gang(Part((1,), (1,)), servers._replace(count=(2,))),)), ANY)
-        assert room.free_on(3)[1] == 2.0
+        assert free_on(room, 3)[1] == 2.0
         ledger.end_overlap(0)
         ledger.release(0)
         assert state(room) == state(room_of())

@@ -204,3 +204,65 @@ def test_figures_that_contradict_each_other_are_refused(text: str, message: str)
 def test_too_few_jobs_are_refused() -> None:
     with pytest.raises(TraceError, match="49 jobs are too few to fit a generator"):
         figures(jobs(num_gpus=np.ones(49)))
+
+
+def test_limits_outcomes_and_homes_are_kept_without_names() -> None:
+    rng = np.random.default_rng(4)
+    count = 4000
+    long = rng.random(count) < 0.5
+    run_s = np.where(long, 40_000.0, 600.0) * rng.uniform(0.5, 1, count)
+    limit = np.where(long, 43_200.0, 3600.0)
+    limit[:400] = np.nan
+    limit[400] = 7_777_777  # the only one
+    who = rng.integers(0, 4, count)
+    away = rng.random(count) < 0.1
+    trace = jobs(
+        submit_time_s=np.sort(rng.uniform(0, 9e5, count)),
+        duration_s=run_s,
+        time_limit_s=limit,
+        status=np.where(long & (rng.random(count) < 0.6), "failed", "completed"),
+        user=np.array(["ann", "bob", "cyd", "dee"])[who],
+        vc=np.where(away, "secret-a", np.array(["secret-a", "secret-b"])[who // 2]),
+    )
+    like = figures(trace, seed=2)
+    assert "secret" not in str(spec_of("like", like))
+    assert like.limits == (3600.0, 43_200.0, 0.0)
+    made = like.make()
+    frame = made.frame
+    given = frame["time_limit_s"]
+    assert (given.isna() | (given >= frame["duration_s"])).all()
+    shares = given.fillna(np.inf).value_counts(normalize=True)
+    assert shares[np.inf] == pytest.approx(0.1, abs=0.02)
+    assert shares[3600.0] == pytest.approx(0.45, abs=0.05)
+    for one in (trace, made):
+        of_long = one.frame["duration_s"] > 10_000
+        failed = (one.frame["status"] == "failed").groupby(of_long).mean()
+        assert failed.to_dict() == pytest.approx({False: 0.0, True: 0.6}, abs=0.1)
+    places = pd.crosstab(frame["user"].astype("str"), frame["vc"].astype("str"), normalize="index")
+    assert set(places) == {"vc 1", "vc 2"}
+    assert sorted(places["vc 2"]) == pytest.approx([0.05, 0.05, 0.95, 0.95], abs=0.06)
+
+
+def test_figures_from_before_make_the_jobs_that_they_made() -> None:
+    frame = workload("like:jobs=50,users=30/20,user_sizes=0/0,user_times=0/0").make().frame
+    assert {"time_limit_s", "status", "vc"}.isdisjoint(frame.columns)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("like:limits=0/60,limit_shares=1/1/1/1/1/1/1/1/1/1", "limits must ascend"),
+        ("like:limits=60", "limit_shares must be 5 numbers, and are 0"),
+        ("like:outcomes=failed,outcome_shares=1", "outcome_shares must be 5 numbers"),
+        (
+            "like:users=1,user_sizes=0,user_times=0,homes=2,home_shares=1/1",
+            "homes must be places among home_shares",
+        ),
+        ("like:home_shares=0/0", "home_shares must not all be 0"),
+    ],
+)
+def test_limits_outcomes_and_homes_that_contradict_each_other_are_refused(
+    text: str, message: str
+) -> None:
+    with pytest.raises(ParameterError, match=re.escape(message)):
+        workload(text)

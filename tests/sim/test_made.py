@@ -300,6 +300,7 @@ def test_profiles_are_workloads_too() -> None:
         "gavel",
         "gavel-physical",
         "recurring",
+        "site",
         "hadar",
         "hadare",
         "aiturbo",

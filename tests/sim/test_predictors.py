@@ -91,6 +91,7 @@ def test_before_enough_have_finished_it_takes_medians() -> None:
     ] == pytest.approx(2 * 77 - 80)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("of", [Forest, Boosting])
 def test_trees_find_the_groups_and_medians_do_not(of: Any) -> None:
     trace = recurring()
@@ -131,6 +132,7 @@ def test_the_median_of_a_user_by_hand() -> None:
     assert single.remaining_one(5, 0.0) == pytest.approx(1000)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("of", [Forest, Boosting])
 def test_trees_can_tell_sizes_once_they_are_trained(of: Any) -> None:
     trace = recurring(60)
@@ -144,6 +146,7 @@ def test_trees_can_tell_sizes_once_they_are_trained(of: Any) -> None:
     assert estimator.remaining(ids[:1], none[:1]) != stand_in
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("param", ["rounds=1", "depth=1", "rate=0.01", "least=100", "latest=30"])
 def test_every_parameter_of_boosting_matters(param: str) -> None:
     trace = recurring()

@@ -103,7 +103,7 @@ def test_the_frame_of_jobs() -> None:
         book.segment(*held(begins, ends, on(0), ended))
     segments = book.frames()["segments"]
     frame = job_frame(
-        columns,
+        columns.array,
         segments,
         np.array([0.0, 1.0]),
         np.array([4, 0]),

@@ -214,6 +214,7 @@ def gb(estimator: BoundResources, ids: range) -> Floats:
     )
 
 
+@pytest.mark.slow
 def test_trees_find_the_groups_and_medians_do_not() -> None:
     trace = recurring()
     true = model_of(trace).resources()[150:, 3]
@@ -306,6 +307,7 @@ def test_told_exactly_no_job_runs_out_of_memory_whatever_its_user_asks_for() -> 
     assert (told.jobs["outcome"] == "completed").all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("of", [Exact(), Noisy(), PerUser(), Boosting(least=10, rounds=20)])
 def test_runs_can_be_repeated_and_say_how_near_it_was(of: EstimatorSpec) -> None:
     made = workload(Spec.parse("dlrover:jobs=40,scenarios=8,load=0.1"))

@@ -250,6 +250,19 @@ class TestPlans:
         assert result.jobs["finish_s"].tolist() == [10, 10, 14, 20]
         assert result.jobs["preemptions"].tolist() == [1, 1, 0, 1]
 
+    def test_a_job_that_is_refused_after_it_has_run_has_failed(self) -> None:
+        script = Script({0: {0: on(0)}, 4: {0: None}, 6: Plan(refuse=frozenset({0}))})
+        assert run(jobs((0, 1, 10)), "1x1:v100", script).jobs["outcome"].tolist() == ["failed"]
+
+    @pytest.mark.parametrize(("at_s", "outcome"), [(8, "failed"), (9.5, "completed")])
+    def test_a_job_that_is_done_before_its_end_arrives_is_done(
+        self, at_s: float, outcome: str
+    ) -> None:
+        # Everything arrives 1 s later: it runs from 1 to 10.
+        steps = {0: Plan({0: on(0)}), at_s: Plan(ended=frozenset({0}))}
+        result = run(jobs((0, 1, 9)), "1x1:v100", Script(steps), Overheads(latency_s=1))
+        assert result.jobs["outcome"].tolist() == [outcome]
+
     def test_refused_jobs_never_run_and_are_settled(self) -> None:
         script = Script({0: Plan({0: on(0)}, refuse=frozenset({1}))})
         result = run(jobs((0, 1, 5), (0, 1, 5)), "2x1:v100", script)

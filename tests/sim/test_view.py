@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sim.cluster import Cluster, NodeGroup
+from sim.cluster import Change, Cluster, NodeGroup
 from sim.contract import READS, Cadence, Needs, Plan, View
 from sim.engine.faults import Faults
 from sim.errors import ContractError
@@ -39,6 +39,7 @@ def looking(
     *,
     reads: frozenset[str] = FREE_TEXT,
     trace: Trace = TRACE,
+    changes: tuple[Change, ...] = (),
     **more: Any,
 ) -> Any:
     """Run jobs 0 and 1 from 0, wake at `at_s`, and return what `look` makes of the view."""
@@ -51,7 +52,7 @@ def looking(
     start = {0: on(0, 1, 1, 4.0), 1: across({0: 1, 1: 1})}
     run(
         trace,
-        Cluster((NodeGroup(2, 2, "v100", cpus=8, mem_gb=16),)),
+        Cluster((NodeGroup(2, 2, "v100", cpus=8, mem_gb=16),), changes=changes),
         Script({0: start, at_s: step}, needs=Needs(reads)),
         horizon_s=at_s + 1,
         **more,
@@ -133,11 +134,16 @@ def test_free_room_and_capacity_per_node() -> None:
             view.free_cpus.tolist(),
             view.free_mem_gb.tolist(),
             view.capacity.tolist(),
+            view.installed.tolist(),
         ]
 
-    assert looking(4.0, look) == [[0, 1], [4, 8], [16, 16], [2, 2]]
+    assert looking(4.0, look) == [[0, 1], [4, 8], [16, 16], [2, 2], [2, 2]]
     # Node 1 is gone: job 1 is evicted, and node 0 gets its GPU back.
-    assert looking(4.0, look, faults=Faults(outages="1:2:9")) == [[1, 0], [4, 0], [16, 0], [2, 0]]
+    gone = [[1, 0], [4, 0], [16, 0], [2, 0]]
+    assert looking(4.0, look, faults=Faults(outages="1:2:9")) == [*gone, [2, 2]]
+    # By date it is not there at all.
+    leaves = (Change(2.0, (1,), present=False), Change(9.0, (1,), present=True))
+    assert looking(4.0, look, changes=leaves) == [*gone, [2, 0]]
 
 
 def test_arrays_are_read_only_and_gathered_once() -> None:

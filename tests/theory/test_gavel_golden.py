@@ -198,6 +198,7 @@ def test_rounds_are_those_of_the_published_loop(seed: int, aware: bool) -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("objective", ["fifo", "max_min", "isolated"])
 @pytest.mark.parametrize("first_s", [0.0, LATE_S])
 def test_every_job_ends_when_the_published_loop_ends_it(objective: str, first_s: float) -> None:
@@ -236,6 +237,7 @@ def test_what_it_changes_that_jobs_stop_with_whole_iterations(name: str, aware: 
     assert mean_of(name, range(1), aware=aware) == pytest.approx(published, rel=0.011)
 
 
+@pytest.mark.slow
 def test_headline_of_the_physical_experiment() -> None:
     ratio = (
         mean_of("max_min_fairness", SEEDS, aware=False).jct_h
@@ -244,6 +246,7 @@ def test_headline_of_the_physical_experiment() -> None:
     assert ratio == pytest.approx(1.37, abs=0.08)
 
 
+@pytest.mark.slow
 def test_makespan_of_the_physical_experiment() -> None:
     # 17.6 h simulated by upstream, as remembered from the paper.
     assert mean_of("minimize_makespan", range(1), objective="makespan").makespan_h == pytest.approx(

@@ -51,6 +51,7 @@ def total_h(policy: str, load: float) -> float:
     return total_s / 3600
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("load", [0.9, 1.5, 2.5])
 def test_proportions_are_those_of_the_prototype(load: float) -> None:
     ours = total_h("asrpt", load)

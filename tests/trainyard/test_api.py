@@ -14,18 +14,20 @@ import trainyard as ty
 HEAVY = ("pulp", "highspy", "scipy", "sklearn", "streamlit", "plotly", "psutil", "duckdb")
 
 
+JOBS = pd.DataFrame(
+    {
+        "job_id": ["a", "b", "c"],
+        "submit_time_s": [0.0, 10.0, 20.0],
+        "num_gpus": [1, 2, 1],
+        "duration_s": [100.0, 50.0, 10.0],
+    }
+)
+
+
 @pytest.fixture(scope="module")
 def study(tmp_path_factory: pytest.TempPathFactory) -> ty.Comparison:
-    jobs = pd.DataFrame(
-        {
-            "job_id": ["a", "b", "c"],
-            "submit_time_s": [0.0, 10.0, 20.0],
-            "num_gpus": [1, 2, 1],
-            "duration_s": [100.0, 50.0, 10.0],
-        }
-    )
     store = tmp_path_factory.mktemp("store")
-    return ty.compare(jobs, "1x2:v100", ["fifo:backfill=none", "easy", "recorded"], store=store)
+    return ty.compare(JOBS, "1x2:v100", ["fifo:backfill=none", "easy", "recorded"], store=store)
 
 
 def test_a_comparison_by_hand(study: ty.Comparison) -> None:
@@ -33,8 +35,18 @@ def test_a_comparison_by_hand(study: ty.Comparison) -> None:
     # EASY starts c at 20, because it ends before 100.
     assert study.jobs("fifo:backfill=none")["finish_s"].tolist() == [100.0, 150.0, 160.0]
     assert study.jobs("easy")["finish_s"].tolist() == [100.0, 150.0, 30.0]
+    # The table's name of a policy is one, too.
+    title = study.table().index[1]
+    assert study.jobs(title).equals(study.jobs("easy"))
     means = study.table()["jct_mean_s"]["value"].tolist()
     assert means == pytest.approx([(100 + 140 + 140) / 3, (100 + 140 + 10) / 3])
+
+
+def test_either_engine_makes_the_comparison(study: ty.Comparison, tmp_path: Path) -> None:
+    assert study.engines == {"FIFO": "plain", "EASY backfilling": "plain"}
+    again = ty.compare(JOBS, "1x2:v100", ["easy"], store=tmp_path, engine="kernel")
+    assert again.engines == {"EASY backfilling": "kernel"}
+    assert again.jobs("easy")["finish_s"].tolist() == study.jobs("easy")["finish_s"].tolist()
 
 
 def test_why_a_job_waited(study: ty.Comparison) -> None:
@@ -52,6 +64,19 @@ def test_who_cannot_run_is_skipped_with_the_reason(study: ty.Comparison) -> None
     assert "no recorded start times" in why
     with pytest.raises(ty.TrainyardError, match="recorded has no result"):
         study.jobs("recorded")
+
+
+def test_a_policy_with_a_file_has_the_name_that_messages_give_it(tmp_path: Path) -> None:
+    (tmp_path / "slurm.conf").write_text("NodeName=n CPUs=8 Gres=gpu:v100:2\nPartitionName=all\n")
+    spec = f"slurm:conf={tmp_path / 'slurm.conf'}"
+    jobs = pd.DataFrame(
+        {"job_id": ["a"], "submit_time_s": [0.0], "num_gpus": [1], "duration_s": [10.0]}
+    )
+    made = ty.compare(jobs, "1x2:v100", [spec], store=tmp_path / "store")
+    with pytest.raises(ty.TrainyardError, match="There are slurm:conf=file-") as caught:
+        made.jobs("fifo")
+    name = str(caught.value).partition("There are ")[2].rstrip(".")
+    assert made.jobs(name).equals(made.jobs(spec))
 
 
 def test_figures_by_name(study: ty.Comparison) -> None:

@@ -15,19 +15,28 @@ from trainyard.study.scenario import TraceSpec
 from trainyard.traces import start
 
 
-def ran(policy: str, jobs: int, wall_s: float) -> Entry:
+def ran(policy: str | Spec, jobs: int, wall_s: float) -> Entry:
     facts: Any = {"timing": {"wall_s": wall_s}}
-    return Entry("k", Folder(Path()), {}, {"jobs": jobs}, {"allocator": {"name": policy}}, facts)
+    scenario = {"allocator": (Spec(policy) if isinstance(policy, str) else policy).to_json()}
+    return Entry("k", Folder(Path()), {}, {"jobs": jobs}, scenario, facts)
 
 
 def test_the_largest_run_of_a_policy_says_what_a_job_costs() -> None:
     costs = Costs()
-    assert costs.per_job_s("fifo") is None
+    assert costs.per_job_s(Spec("fifo")) is None
     costs.note(ran("fifo", 12, 99.0))
-    assert costs.per_job_s("fifo") is None
+    assert costs.per_job_s(Spec("fifo")) is None
     costs.note(ran("fifo", 10_000, 2.0))
     costs.note(ran("fifo", 1_000, 99.0))
-    assert costs.per_job_s("fifo") == 2e-4
+    assert costs.per_job_s(Spec("fifo")) == 2e-4
+
+
+def test_a_policy_around_others_costs_what_it_holds() -> None:
+    costs = Costs()
+    costs.note(ran(Spec.of("rounds", inner=Spec("fifo")), 10_000, 1.0))
+    other = Spec.of("fifo", backfill="first_fit")
+    assert costs.per_job_s(Spec.of("rounds", inner=other)) == 1e-4
+    assert costs.per_job_s(Spec.of("rounds", inner=Spec("hadar"))) is None
 
 
 def test_runs_share_the_processes_and_the_longest_policy_sets_the_least_time(store: Store) -> None:
@@ -48,7 +57,24 @@ def test_runs_share_the_processes_and_the_longest_policy_sets_the_least_time(sto
     unknown = estimate.estimate(
         replace(study, allocators=(Spec("las"),), baseline=0, repeats=1), store, costs, workers=4
     )
-    assert (unknown.seconds, unknown.known) == (pytest.approx(12 * estimate.USUAL_S), False)
+    assert (unknown.seconds, unknown.known) == (pytest.approx(12 * 1e-4), False)
+
+
+def test_a_policy_that_has_not_run_here_takes_what_its_card_says(store: Store) -> None:
+    study = replace(
+        start.sample_study("tiny"), allocators=(Spec("fifo"), Spec("hadar")), baseline=0
+    )
+    # 12 jobs x (0.1 + 5) ms one after the other; on two processes Hadar's 60 ms.
+    assert estimate.estimate(study, store, Costs(), 1).seconds == pytest.approx(12 * 5.1e-3)
+    assert estimate.estimate(study, store, Costs(), 2).seconds == pytest.approx(12 * 5e-3)
+    costs = Costs()
+    costs.note(ran("hadar", 1_000, 2.0))
+    assert estimate.job_seconds(Spec("hadar"), costs) == 2e-3
+
+
+def test_a_policy_around_others_takes_as_long_as_the_slowest() -> None:
+    assert estimate.usual_s(Spec.of("rounds", inner=Spec("hadar"))) == 5e-3
+    assert estimate.usual_s(Spec.of("switch", first=Spec("fifo"), then=Spec("hadare"))) == 7e-3
 
 
 @pytest.mark.parametrize(

@@ -4,16 +4,21 @@ import logging
 import multiprocessing
 import time
 from concurrent.futures import ProcessPoolExecutor
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from sim.errors import TraceError
 from sim.result import CAUSES, ENDINGS, OUTCOMES, RunResult, Timing
 from sim.trace import OF_SCHEDULERS, WORDS_OF_SCHEDULERS, Trace
 from trainyard.store import FRAMES, Store, StoreError, default_root, plain
+from trainyard.store import index as indices
+from trainyard.store.entry import parquet
 
 KEY = "ab" * 16
 ABOUT = {"scenario": {"seed": 1}, "versions": {"python": "3"}}
@@ -279,6 +284,27 @@ def test_every_frame_of_a_result_is_kept() -> None:
     }
 
 
+ODD = {
+    "no texts": pd.DataFrame({"user": pd.Categorical(["", None]).remove_categories("")}),
+    "categories": pd.DataFrame({"user": pd.Categorical(["b", None, "a"], ["b", "a"])}),
+    "objects": pd.DataFrame({"id": pd.Series(["a", None], dtype=object)}),
+    "nothing": pd.DataFrame({"id": pd.Series([None, None], dtype=object)}),
+    "texts": pd.DataFrame({"id": pd.Series(["a", None], dtype="str"), "is": [True, False]}),
+    "no rows": pd.DataFrame({"id": pd.Series([], dtype="str"), "t": pd.Series([], dtype=float)}),
+    "numbers": pd.DataFrame({"t": [0.5, np.nan], "at": np.array([1, -1], np.int8)}),
+}
+
+
+def test_files_are_those_that_pyarrow_makes_of_frames() -> None:
+    frames = {name: getattr(result_of(), name) for name in FRAMES} | ODD
+    for name, frame in frames.items():
+        made = BytesIO()
+        pq.write_table(pa.Table.from_pandas(frame, preserve_index=False), made)
+        expected, found = pq.read_table(made), pq.read_table(BytesIO(parquet(frame)))
+        assert found.equals(expected), name
+        assert found.schema.equals(expected.schema, check_metadata=True), name
+
+
 def test_what_a_scheduler_says_of_jobs_is_kept_exactly(store: Store) -> None:
     jobs = {"job_id": ["1", "2"], "submit_time_s": [0.0, 5.0], "num_gpus": [1, 2]}
     numbers = {name: [1.0, np.nan] for name in OF_SCHEDULERS}
@@ -295,3 +321,22 @@ def test_doubts_about_a_trace_are_kept_and_change_no_digest(store: Store) -> Non
     trace = Trace.of(pd.DataFrame(jobs), doubts=[("cut", "Cut.")])
     assert trace.digest == plain_one.digest
     assert store.get_trace(store.put_trace(trace)).doubts == (("cut", "Cut."),)
+
+
+def test_recipes_are_those_of_one_browser(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    index = store.index
+    index.keep_recipe("ann", "a" * 12, "first")
+    index.keep_recipe("ann", "a" * 12, "second")
+    index.keep_recipe("bob", "b" * 12, "his")
+    assert index.recipe("ann", "a" * 12) == "second"
+    assert index.recipe("bob", "a" * 12) == ""
+    index.forget_recipe("bob", "a" * 12)
+    assert index.recipe("ann", "a" * 12) == "second"
+    monkeypatch.setattr(indices, "MOST_RECIPES", 2)
+    for at in range(3):
+        monkeypatch.setattr(indices.time, "time", lambda at=at: 2e9 + at)
+        index.keep_recipe("ann", f"{at}" * 12, "more")
+    assert [index.recipe("ann", mark * 12) for mark in "a012"] == ["", "", "more", "more"]
+    assert index.recipe("bob", "b" * 12) == "his"
+    index.forget_recipe("ann", "1" * 12)
+    assert index.recipe("ann", "1" * 12) == ""

@@ -66,7 +66,7 @@ def test_no_figure_of_gpus_without_gpus_and_none_of_changes_without_a_baseline(
     found = compare_runs(finished(study, store), store)
     assert found is not None
     kinds = {one.name.split("-")[0] for one in views(found)}
-    assert kinds == {"queue", "gpus", "jct_cdf", "parts", "allocation"}
+    assert kinds == {"queue", "gpus", "jct_cdf", "parts", "allocation", "tenants"}
     missing = outcomes.gather(replace(study, base=replace(study.base, seed=9)), store)
     assert compare_runs(missing, store) is None
 

@@ -11,6 +11,7 @@ from typing import Final
 
 from trainyard.cli.given import UsageError
 from trainyard.cli.sweep import StoppedError
+from trainyard.runs.engines import warm
 
 _PACKAGE: Final = Path(__file__).resolve().parents[1]
 _FILES: Final = (_PACKAGE / "app" / "app.py", _PACKAGE.parent / "app.py")
@@ -41,6 +42,9 @@ def command_app(args: argparse.Namespace) -> None:
     file = next((file for file in _FILES if file.exists()), None)
     if file is None:
         raise UsageError("The app is not installed here. Install the wheel, or run in a checkout.")
+    why_not = warm()
+    if why_not:
+        sys.stderr.write(f"{why_not}\n")
     command = [sys.executable, "-m", "streamlit", "run", str(file), "--server.port", args.port]
     command += ["--server.headless", "true"] if args.headless else []
     signal.signal(signal.SIGTERM, signal.default_int_handler)

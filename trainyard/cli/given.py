@@ -5,10 +5,12 @@ that they make together.
 from __future__ import annotations
 
 import argparse
+import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from os.path import isfile
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from allocators import REGISTRY
 from sim.cluster import Cluster
@@ -16,21 +18,41 @@ from sim.errors import TrainyardError
 from sim.params import Spec
 from sim.readers import FORMATS
 from trainyard.cli.questions import settled
+from trainyard.clusters.homes import of_nodes
 from trainyard.clusters.machines import read_cluster
 from trainyard.results.plainest import AUTO
 from trainyard.store import profiles
-from trainyard.study import catalog, gpu_types
+from trainyard.study import catalog, files, gpu_types
 from trainyard.study.document import parse_json
 from trainyard.study.scenario import NEW_COSTS, READY, RIGID, Scenario, TraceSpec
 from trainyard.study.settings import with_settings
 from trainyard.study.study import Study
 from trainyard.traces.fitting import cluster_for
-from trainyard.traces.own_recipes import own_text
+from trainyard.traces.own_recipes import for_file, of_text, own_text
 from trainyard.traces.sources import Source, load_source
 
 ALL: Final = "all"
 """What stands for every policy."""
-READ_CHOICES: Final = ("zone", "cpu_jobs", "unfinished", "since", "time_unit", "duration_unit")
+READ_CHOICES: Final = (
+    *("zone", "cpu_jobs", "unfinished", "since"),
+    *("time_unit", "duration_unit", "date_format"),
+)
+
+
+_CLUSTER_FILES: Final = (
+    ".json",
+    ".csv",
+    ".tsv",
+    ".conf",
+    ".txt",
+    ".log",
+    ".yaml",
+    ".yml",
+)
+_OF_NODES: Final = re.compile(r"(.+\.(?:csv|tsv|txt)):(\d{1,4})(?::([\w.-]+))?", re.IGNORECASE)
+"""A list of virtual clusters, and the GPUs of a node and their type."""
+_SPEED: Final = re.compile(r",([\w.-]+)=(\d+(?:\.\d+)?)(?=,|$)")
+"""A GPU type and its speed, behind a cluster."""
 
 
 class UsageError(TrainyardError):
@@ -62,17 +84,45 @@ def read_text(path: Path, what: str) -> str:
 
 def cluster_of(text: str, epoch: str = "") -> Cluster:
     """Return a cluster from a file that `trainyard.clusters.machines.read_cluster` reads, or from
-    a short description; the suffix decides.
+    a short description. ``vc.csv:4:a100`` says what the nodes of a list of virtual clusters are,
+    ``nodes.csv,12gb=0.4`` how fast a GPU type is of which no speed is known.
 
     Raises
     ------
     TrainyardError
-        If it cannot be read.
+        If it cannot be read, or a speed is missing.
     """
-    if not text.lower().endswith((".json", ".csv", ".tsv", ".conf", ".txt", ".log")):
+    speeds, place = dict(_SPEED.findall(text)), _SPEED.sub("", text)
+    try:
+        made = _described(place, epoch)
+    except gpu_types.UnknownGpuTypeError as error:
+        made = error.cluster
+        if lacking := [name for name in error.names if name not in speeds]:
+            way = "".join(f",{name}=SPEED" for name in lacking)
+            raise UsageError(f"{error} Here: --cluster {text}{way}, where a V100 is 1.") from error
+    prices = {kind.name: kind.price_per_gpu_hour for kind in made.types}
+    for name, speed in speeds.items():
+        if name not in prices:
+            raise UsageError(f"{place} has no GPUs of type {name}, but {', '.join(prices)}.")
+        made = gpu_types.with_figures(made, name, float(speed), prices[name])
+    return made
+
+
+def _described(text: str, epoch: str) -> Cluster:
+    said = _OF_NODES.fullmatch(text)
+    place, gpus, kind = said.groups() if said else (text, None, None)
+    # Philly's list of machines has no suffix. A short form may be too long for a `Path`.
+    if not place.lower().endswith(_CLUSTER_FILES) and not isfile(place):
         return gpu_types.parsed(text)
-    found = read_cluster(Path(text), epoch)
+    found = read_cluster(Path(place), epoch)
+    if gpus and not found.asked:
+        raise UsageError(f"{place} says what its nodes are. Leave out {text[len(place) :]}.")
+    if gpus:
+        made = of_nodes(found.cluster, int(gpus), (kind or "").lower())
+        return gpu_types.checked(made, [one.name for one in found.cluster.types])
     sys.stderr.writelines(f"{note}\n" for note in found.notes)
+    if found.asked:
+        sys.stderr.write(f"If they are others, say so: --cluster {place}:4:a100.\n")
     return found.cluster
 
 
@@ -98,22 +148,42 @@ def trace_spec(args: argparse.Namespace) -> TraceSpec:
         raise UsageError("--map wants NATIVE=COLUMN, e.g. --map num_gpus=GPUs.")
     if pairs:
         given["mapping"] = {native: column for native, _, column in pairs}
-    answers = [pair.partition("=") for pair in args.answer or ()]
+    # A name in a question, such as "lr=0.1", may hold the sign; no answer does.
+    answers = [pair.rpartition("=") for pair in args.answer or ()]
     if any(not (name and equals and value) for name, equals, value in answers):
         raise UsageError("--answer wants ID=VALUE, e.g. --answer duration_unit=h.")
     if answers:
         given["answers"] = {name: value for name, _, value in answers}
-    fmt = args.format or ""
-    if args.recipe:
-        if fmt:
-            raise UsageError(
-                "--format and --recipe both say how to read the file. Keep one of them."
-            )
-        if args.recipe in FORMATS:
-            fmt = args.recipe
-        else:
-            given["recipe"] = own_text(args.recipe)
+    fmt, given = _by_recipe(args, given)
     return TraceSpec.of(args.trace, fmt=fmt, read=given)
+
+
+def _by_recipe(args: argparse.Namespace, given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Return format and choices, with those of the recipe that is named, or that was kept for files
+    like this one.
+    """
+    if args.recipe and args.format:
+        raise UsageError("--format and --recipe both say how to read the file. Keep one of them.")
+    if args.recipe in FORMATS:
+        return args.recipe, given
+    if args.recipe:
+        recipe = of_text(own_text(args.recipe), args.recipe)
+        return recipe.fmt, _with_recipe(recipe.choices, given)
+    path = Path(args.trace).expanduser()
+    if args.format or args.map or not path.is_file() or path.stat().st_size > args.max_mb * 1e6:
+        return args.format or "", given
+    if (own := for_file(path)) is None:
+        return "", given
+    sys.stderr.write(f"Read by {own.told}; --format NAME reads the file without it.\n")
+    return own.fmt, _with_recipe(own.choices, given)
+
+
+def _with_recipe(kept: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the choices of a recipe, with those that are given besides in their place."""
+    both = {**kept, **given}
+    if "answers" in both:
+        both["answers"] = {**kept.get("answers", {}), **given.get("answers", {})}
+    return both
 
 
 def reading_choices(args: argparse.Namespace) -> list[str]:
@@ -192,7 +262,7 @@ def _policies(names: Sequence[str]) -> tuple[Spec, ...]:
     """Return the policies of these names; ``all`` stands for every registered one that is not named
     besides.
     """
-    given = [Spec.parse(text) for text in names]
+    given = [files.with_texts(Spec.parse(text)) for text in names]
     known = {spec.name for spec in given}
     return tuple(
         one
@@ -221,3 +291,34 @@ def _own_cluster(source: Source) -> Cluster:
     if source.cluster is None:
         sys.stderr.write(f"No --cluster is given, so one was built from the trace. {how}\n")
     return cluster
+
+
+def beside_the_trace(path: Path, source: str) -> Path:
+    """Return where results are written, which must not be the trace itself.
+
+    Raises
+    ------
+    UsageError
+        If it is.
+    """
+    if path.exists() and Path(source).exists() and path.samefile(source):
+        raise UsageError(f"{path} is the trace itself. Choose another folder for --jobs-out.")
+    return path
+
+
+def folder_of(text: str) -> Path:
+    """Return a folder to write to, made if it is missing.
+
+    Raises
+    ------
+    UsageError
+        If it cannot be made.
+    """
+    path = Path(text)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(
+            f"{path}: the folder cannot be made ({error.strerror}). Choose another one."
+        ) from error
+    return path

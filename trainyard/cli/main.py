@@ -15,24 +15,32 @@ from typing import Final, NoReturn, TypeVar
 from sim.errors import ContractError, InfeasiblePlan, TrainyardError
 from sim.generate import PROFILES, generate, with_history
 from sim.params import ParamInfo, Spec
+from sim.readers import peek
 from sim.trace import Trace
 from trainyard.cli.app import add_app
+from trainyard.cli.backtest import add_backtest
+from trainyard.cli.export import add_export
 from trainyard.cli.given import UsageError, cluster_of, read_text, reading_choices, trace_spec
 from trainyard.cli.plan import add_plan
-from trainyard.cli.questions import add_answers, settled
+from trainyard.cli.questions import add_answers, settled, ways
 from trainyard.cli.recipes import add_recipes
 from trainyard.cli.replay import add_replay
 from trainyard.cli.report import add_report
 from trainyard.cli.run import command_run
 from trainyard.cli.runs import add_compare, add_runs
 from trainyard.cli.sweep import StoppedError, add_sweep
-from trainyard.clusters.drops import sort_out
+from trainyard.cli.tenants import add_tenants
+from trainyard.clusters.drops import LARGEST, sort_out
+from trainyard.clusters.machines import recognised
+from trainyard.runs.engines import ENGINES
 from trainyard.study import catalog
 from trainyard.study.document import MAX_BYTES
 from trainyard.study.scenario import MADE, READY, TraceSpec
 from trainyard.text import plural
 from trainyard.traces import likeness
 from trainyard.traces.fitting import cluster_for
+from trainyard.traces.merging import merged
+from trainyard.traces.own_recipes import keep, of_import
 from trainyard.traces.samples import SAMPLES, write_sample, write_trace
 from trainyard.traces.sources import FILE_LIMIT_MB, Source, changed, load_files, load_source
 from views.report.page import offline_html
@@ -113,6 +121,9 @@ def _parser() -> argparse.ArgumentParser:
     for name, add, about in (
         ("app", add_app, "open the dashboard in a browser"),
         ("run", _add_run, "simulate a trace under one or more allocators"),
+        ("export", _add_export, "write a what-if as a patch for the scheduler that you run"),
+        ("backtest", _add_backtest, "check a policy against the recorded waits"),
+        ("tenants", _add_tenants, "show what each team held, borrowed and lacked"),
         ("replay", add_replay, "repeat the published comparison of a paper"),
         ("sweep", add_sweep, "run a scenario under many settings"),
         ("plan", add_plan, "find the fewest nodes that meet a target"),
@@ -140,8 +151,9 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
         "--cluster",
         metavar="SPEC|FILE",
         help=(
-            "the machines, e.g. 16x8:v100,4x4:t4, a .json description or a .csv of virtual"
-            " clusters; else the sample's own, or one built from the trace"
+            "the machines, e.g. 16x8:v100,4x4:t4 or 4xp4d.24xlarge, or a file that describes them,"
+            " and speeds of types that are not known: nodes.csv,12gb=0.4; else the sample's own,"
+            " or one built from the trace"
         ),
     )
     parser.add_argument(
@@ -177,6 +189,23 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="take measured times to save and load, e.g. ddp-flash; see: list checkpoints",
     )
+    parser.add_argument(
+        "--engine",
+        choices=ENGINES,
+        default="",
+        help=(
+            "what makes the runs: the fast engine where it can (auto), always the general simulator"
+            " (kernel), or only the fast engine; the results are the same"
+        ),
+    )
+    parser.add_argument(
+        "--summary-only",
+        action="store_true",
+        help=(
+            "for millions of jobs: read a native Parquet file column by column, run on the fast"
+            " engine, and print times and counts without keeping a record of the run"
+        ),
+    )
     parser.add_argument("--jobs-out", metavar="DIR", help="write DIR/<label>.csv, one row per job")
     parser.add_argument(
         "--keep", action="store_true", help="keep the results in the library, see: runs list"
@@ -184,6 +213,11 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--json", action="store_true", help="print one JSON document instead of a table"
     )
+
+
+def _add_export(parser: argparse.ArgumentParser) -> None:
+    _add_run(parser)
+    add_export(parser)
 
 
 def _add_reading(parser: argparse.ArgumentParser) -> None:
@@ -207,6 +241,11 @@ def _add_reading(parser: argparse.ArgumentParser) -> None:
     )
     reading.add_argument(
         "--duration-unit", choices=("s", "ms", "min", "h", "d"), help="unit of durations"
+    )
+    reading.add_argument(
+        "--date-format",
+        metavar="PATTERN",
+        help="how dates of a table are written, e.g. '%%d.%%m.%%Y %%H:%%M'",
     )
     reading.add_argument(
         "--map",
@@ -236,6 +275,16 @@ def _megabytes(text: str) -> float:
 
 def _add_report(parser: argparse.ArgumentParser) -> None:
     add_report(parser, lambda shown, store, created: offline_html(shown, store, created=created))
+    _add_reading(parser)
+
+
+def _add_backtest(parser: argparse.ArgumentParser) -> None:
+    add_backtest(parser)
+    _add_reading(parser)
+
+
+def _add_tenants(parser: argparse.ArgumentParser) -> None:
+    add_tenants(parser)
     _add_reading(parser)
 
 
@@ -298,12 +347,23 @@ def _add_convert(parser: argparse.ArgumentParser) -> None:
     _add_reading(parser)
     parser.add_argument("--out", metavar="FILE", required=True, help="FILE.csv or FILE.parquet")
     parser.add_argument(
+        "--merge", action="store_true", help="make one trace of several, on one clock"
+    )
+    parser.add_argument(
         "--anonymise",
         action="store_true",
         help="replace ids, users, names, accounts, virtual clusters and partitions by numbers",
     )
     parser.add_argument(
         "--report", metavar="FILE.csv", help="write every dropped or altered row with its reason"
+    )
+    parser.add_argument(
+        "--save-recipe",
+        metavar="FILE.toml|NAME",
+        help=(
+            "keep how the file was read: in FILE.toml for --recipe, or under a NAME, by which files"
+            " with the same columns are read from then on"
+        ),
     )
 
 
@@ -443,7 +503,7 @@ def _convert(args: argparse.Namespace) -> None:
             "--report lists rows with the ids and cells of the file, so it does not go with"
             " --anonymise. Leave one of them out."
         )
-    found = _to_convert(args)
+    spec, found = _to_convert(args)
     trace = changed(found.trace, TraceSpec(anonymise=True)) if args.anonymise else found.trace
     _folder_of(out)
     _writing(out, lambda: write_trace(trace, out))
@@ -455,6 +515,8 @@ def _convert(args: argparse.Namespace) -> None:
             found.imported.issues_csv() if found.imported else "row,job_id,action,reason,detail\n"
         )
         _writing(report, lambda: report.write_text(text, encoding="utf-8", newline=""))
+    if args.save_recipe:
+        _save_recipe(args, spec, found)
     print(
         f"{out}: {plural(account['read'], 'row')} read, {account['used']:,} used,"
         f" {account['dropped']:,} left out"
@@ -463,35 +525,83 @@ def _convert(args: argparse.Namespace) -> None:
         print(f"  {item['rows']:,} {item['action']}: {item['reason']}")
     for sentence in (*account["warnings"], *account["guesses"]):
         print(f"  {sentence}")
+        for offer in account.get("offers", ()):
+            if offer["text"] == sentence:
+                for line in ways(offer):
+                    print(f"    {line}")
 
 
-def _to_convert(args: argparse.Namespace) -> Source:
+def _save_recipe(args: argparse.Namespace, spec: TraceSpec, found: Source) -> None:
+    if found.imported is None or len(args.files) > 1:
+        raise UsageError("--save-recipe keeps how one file was read. Convert one file with it.")
+    path = Path(spec.source).expanduser()
+    fingerprint = peek(path).fingerprint
+    name = Path(args.save_recipe).stem
+    recipe = of_import(path.name, found.imported, spec.choices(), fingerprint, name)
+    sys.stderr.write(f"{keep(recipe, args.save_recipe)}: how {path.name} was read.\n")
+
+
+def _to_convert(args: argparse.Namespace) -> tuple[TraceSpec, Source]:
     places = [*args.files, *([args.trace] if args.trace else [])]
     if not places:
         raise UsageError("Nothing to convert: name a file, sample:NAME or made:NAME.")
     if len(places) == 1:
         args.trace = places[0]
-        return settled(trace_spec(args), args, lambda spec: load_source(spec, max_mb=args.max_mb))[
-            1
-        ]
+        _refuse_machines(Path(places[0]))
+        return settled(trace_spec(args), args, lambda spec: load_source(spec, max_mb=args.max_mb))
     if ready := next((place for place in places if place.startswith(READY)), ""):
         raise UsageError(f"{ready} is a trace by itself. Convert it alone.")
-    if not (args.format or args.recipe):
-        places = _jobs_among(places)
+    groups = [tuple(places)] if args.format or args.recipe else _jobs_among(places, args.merge)
+    read = {" + ".join(one): _read_one(args, one) for one in groups}
+    first, _ = next(iter(read.values()))
+    if len(read) == 1:
+        return next(iter(read.values()))
+    return first, merged({name: source for name, (_, source) in read.items()})
+
+
+def _read_one(args: argparse.Namespace, places: Sequence[str]) -> tuple[TraceSpec, Source]:
+    """Read one trace, whose tables may be several files."""
     args.trace = places[0]
-    spec = trace_spec(args)
     return settled(
-        spec, args, lambda one: load_files(places, one.fmt, one.choices(), max_mb=args.max_mb)
-    )[1]
+        trace_spec(args),
+        args,
+        lambda one: (
+            load_files(places, one.fmt, one.choices(), max_mb=args.max_mb)
+            if len(places) > 1
+            else load_source(one, max_mb=args.max_mb)
+        ),
+    )
 
 
-def _jobs_among(places: Sequence[str]) -> list[str]:
-    """Return those of several files that are the tables of one trace; say what the others are.
+def _refuse_machines(path: Path) -> None:
+    """Say what a file is that describes machines, before its columns are asked for.
+
+    Raises
+    ------
+    UsageError
+        If it is one.
+    """
+    try:
+        data = path.read_bytes() if path.stat().st_size <= LARGEST else b""
+    except (OSError, ValueError):
+        return  # reading says what is wrong with it
+    if data and (found := recognised(path.name, data)) is not None:
+        nodes = plural(len(found.cluster.nodes), "node")
+        raise UsageError(
+            f"{path.name} describes machines, not jobs: {nodes} with"
+            f" {plural(found.cluster.gpus, 'GPU')}. Name a file of jobs, and give this one as"
+            " --cluster of a run."
+        )
+
+
+def _jobs_among(places: Sequence[str], merge: bool) -> list[tuple[str, ...]]:
+    """Return the traces among several files, each with the files of its tables; say what the others
+    are.
 
     Raises
     ------
     TrainyardError
-        If none of them holds jobs, or several are traces of their own.
+        If none of them holds jobs, or several are traces of their own and are not to be merged.
     """
     try:
         files = {place: Path(place).read_bytes() for place in dict.fromkeys(places)}
@@ -505,12 +615,15 @@ def _jobs_among(places: Sequence[str]) -> list[str]:
         f"{name} describes machines, not jobs: give it as --cluster of a run.\n"
         for name in found.machines
     )
-    if len(found.traces) > 1:
+    if len(found.traces) > 1 and not merge:
         named = "; ".join(" + ".join(names) for names in found.traces)
-        raise UsageError(f"These are traces of their own: {named}. Convert one at a time.")
+        raise UsageError(
+            f"These are traces of their own: {named}. Convert one at a time, or make one of them"
+            " with --merge."
+        )
     if not found.traces:
         raise UsageError("None of these files holds jobs, so nothing was converted.")
-    return list(found.traces[0])
+    return list(found.traces)
 
 
 def _list(args: argparse.Namespace) -> None:

@@ -7,11 +7,14 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from sim.errors import TrainyardError
 from sim.readers.questions import OpenQuestionError, Question
+from sim.readers.recipes import FORMAT, KIND
+from sim.readers.source import SHEET
 from trainyard.study.scenario import TraceSpec
 from trainyard.text import plural
 from trainyard.traces.sources import Source
@@ -65,7 +68,7 @@ def settled(
         except OpenQuestionError as error:
             questions = error.questions
         if source is not None:
-            _check_answers(spec, source)
+            _check_answers(args, source)
             questions = source.imported.questions if source.imported is not None else ()
         if source is not None and (not questions or args.yes):
             for question in questions:
@@ -85,7 +88,8 @@ def _with_answers(spec: TraceSpec, answers: dict[str, str]) -> TraceSpec:
     return replace(spec, read=TraceSpec.of("any", read={**read, "answers": known}).read)
 
 
-def _check_answers(spec: TraceSpec, source: Source) -> None:
+def _check_answers(args: argparse.Namespace, source: Source) -> None:
+    """Refuse an answer that is given to no question; those of a recipe are for any file like it."""
     if source.imported is None:
         return
     known = [
@@ -93,20 +97,41 @@ def _check_answers(spec: TraceSpec, source: Source) -> None:
         *(question.id for question in source.imported.questions),
         *(question.id for question in source.imported.offers),
     ]
-    for name in spec.choices().get("answers", {}):
-        if name not in known:
+    for name in (pair.rpartition("=")[0] for pair in args.answer or ()):
+        if name not in known and name not in (FORMAT, KIND, SHEET):
             asks = f"It asks: {', '.join(known)}." if known else "It asks nothing."
             raise UnansweredError(f"--answer {name}: this file does not ask that. {asks}")
 
 
+def ways(offer: Mapping[str, Any]) -> list[str]:
+    """Return for each way out that goes with a warning what to add to take it.
+
+    Parameters
+    ----------
+    offer : mapping
+        As `trainyard.traces.sources.asked` writes it.
+    """
+    return [
+        f"{_given(offer['id'], value)}  {meaning}"
+        for value, meaning in offer["options"].items()
+        if value != offer["default"]
+    ]
+
+
 def _flag(question: Question, value: str) -> str:
-    return f"--answer {shlex.quote(f'{question.id}={value}')}"
+    return _given(question.id, value)
+
+
+def _given(name: str, value: str) -> str:
+    return f"--answer {shlex.quote(f'{name}={value}')}"
 
 
 def _listed(questions: Sequence[Question], *, defaults: bool) -> str:
     """Print every question with its options, and return the sentence that says what to do."""
     for question in questions:
         sys.stderr.write(f"{question.id}: {question.text}\n")
+        if question.free:
+            sys.stderr.write(f"  {_flag(question, question.free.upper())}  {question.allowed}\n")
         for value, meaning in question.options.items():
             taken = "  (default)" if value == question.default else ""
             sys.stderr.write(f"  {_flag(question, value)}  {meaning}{taken}\n")
@@ -126,7 +151,8 @@ def _asked(question: Question) -> str:
         sys.stderr.write(f"  {at}  {question.options[value]}{taken}\n")
     while True:
         hint = ", Enter for the default" if question.default else ""
-        sys.stderr.write(f"1 to {len(values)}{hint}: ")
+        wanted = question.allowed if question.free else f"1 to {len(values)}"
+        sys.stderr.write(f"{wanted}{hint}: ")
         sys.stderr.flush()
         line = sys.stdin.readline()
         if not line:
@@ -136,7 +162,7 @@ def _asked(question: Question) -> str:
         given = line.strip()
         if not given and question.default:
             return question.default
-        if given in values:
+        if question.takes(given):
             return given
         if given.isdecimal() and 1 <= int(given) <= len(values):
             return values[int(given) - 1]

@@ -10,12 +10,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from sim.readers import ReadOptions, read
+from sim.readers import ReadOptions, peek, read
 from sim.readers.format import digest_of
-from sim.readers.recipes import MINE, check, parse, shipped, shipped_text
+from sim.readers.recipes import MINE, parse, shipped, shipped_text
 from trainyard.cli.given import UsageError
 from trainyard.text import plural
-from trainyard.traces.own_recipes import folder, kept, own_text
+from trainyard.traces.own_recipes import checked, folder, kept, of_text, own_text
 
 _WANTED: Final = {"list": (), "show": ("NAME",), "check": ("FILE",), "try": ("FILE", "DATA")}
 SHOWN: Final = 5
@@ -53,7 +53,7 @@ def _list() -> list[str]:
         for recipe in shipped()
     ]
     own = [
-        f"{MINE + name:<20} {parse(own_text(name), str(path)).title}"
+        f"{MINE + name:<20} {of_text(own_text(name), str(path)).title}"
         for name, path in kept().items()
     ]
     return [*known, *own, f"Recipes of your own: TOML files in {folder()}."]
@@ -66,23 +66,33 @@ def _show(name: str) -> list[str]:
 
 def _check(place: str) -> list[str]:
     text = own_text(place)
-    recipe = check(text, place)
+    own = checked(text, place)
+    told = f"{place}: sound, digest {digest_of(text)}. {own.title}: "
+    if own.fmt:
+        return [f"{told}read as {own.fmt}, {', '.join(own.choices) or 'nothing else chosen'}."]
+    recipe = parse(text, place)
     facts = ", ".join(recipe.columns) or f"it refuses such files: {recipe.refuse}"
-    return [f"{place}: sound, digest {digest_of(text)}. {recipe.title}: {facts}."]
+    return [f"{told}{facts}."]
 
 
 def _try(place: str, *files: str) -> list[str]:
-    text = own_text(place)
-    check(text, place)
+    own = checked(own_text(place), place)
     given = {one: Path(one).expanduser() for one in files}
     source = given if len(given) > 1 else given[files[0]]
-    found = read(source, options=ReadOptions(recipe=text))
+    found = read(source, fmt=own.fmt or None, options=ReadOptions(**own.choices))
+    mark = peek(source).fingerprint
     return [
         f"{' + '.join(path.name for path in given.values())}: {plural(found.read, 'row')} read,"
-        f" {found.used:,} used, {found.dropped:,} left out",
+        f" {found.used:,} used, {found.dropped:,} left out"
+        f"{f', {found.merged:,} merged into others' if found.merged else ''}",
         *(f"  {rows:,} {action}: {reason}" for action, reason, rows in found.counts()),
         *(f"  {sentence}" for sentence in (*found.warnings, *found.guesses)),
         found.trace.frame.head(SHOWN).to_string(index=False),
+        *(
+            [f'To read such files by a recipe of your folder unasked: fingerprint = "{mark}"']
+            if mark and mark != own.fingerprint
+            else []
+        ),
     ]
 
 

@@ -19,16 +19,19 @@ from sim.errors import ParameterError, TrainyardError
 from sim.metrics import measured
 from sim.result import RunResult
 from sim.trace import Trace
-from trainyard.cli.given import UsageError, study_of
+from trainyard.cli.given import UsageError, beside_the_trace, folder_of, study_of
+from trainyard.cli.totals import command_totals
 from trainyard.library import library
 from trainyard.preflight import coverage, preflight
-from trainyard.results import plainest
+from trainyard.results import past, plainest
 from trainyard.results.assumed import assumed
 from trainyard.results.compare import Outcome
 from trainyard.results.headline import Headline, headline
 from trainyard.results.meaning import setting
 from trainyard.results.plainest import AUTO
+from trainyard.runs.estimate import LONG_S, usual_s
 from trainyard.runs.run import run, summarise
+from trainyard.runs.totals import JOB_COLUMNS
 from trainyard.store import Store, plain, profiles
 from trainyard.store.profiles import RELATIVE
 from trainyard.study import catalog
@@ -73,10 +76,6 @@ RUN_KEYS: Final = (
     "cpu_s",
     "peak_rss_mb",
 )
-JOB_COLUMNS: Final = (
-    *("job_id", "submit_s", "first_start_s", "finish_s", "gpus", "outcome"),
-    *("held_s", "preemptions"),
-)
 _MAY_BE_SILENT: Final = frozenset(
     {"deadlines met", "GPUs busy", "CPU used", "memory used", "evicted", "relaunched", "work lost"}
 )
@@ -115,6 +114,9 @@ def command_run(args: argparse.Namespace) -> None:
     TrainyardError
         If the input cannot be used, or no policy could be run.
     """
+    if args.summary_only:
+        command_totals(args)
+        return
     study, source = study_of(args)
     source = _measured(args, study, source)
     trace = changed(source.trace, study.base.trace)
@@ -125,8 +127,8 @@ def command_run(args: argparse.Namespace) -> None:
             sentence for part in parts for sentence in preflight.remarks(part.study, trace)
         )
     )
-    sys.stderr.writelines(f"{sentence}\n" for sentence in sentences)
-    _run_all(parts, trace, _folder(args.jobs_out) if args.jobs_out else None)
+    sys.stderr.writelines(f"{sentence}\n" for sentence in [*sentences, *_how_long(parts, trace)])
+    _run_all(parts, trace, folder_of(args.jobs_out) if args.jobs_out else None, args.engine)
     skipped = {label: why for part in parts for label, why in part.skipped.items()}
     sys.stderr.writelines(f"Skipped: {label}. {why}\n" for label, why in skipped.items())
     as_json = (
@@ -187,7 +189,24 @@ def _parts(args: argparse.Namespace, study: Study, trace: Trace) -> list[StudyPa
     return parts
 
 
-def _run_all(parts: Sequence[StudyPart], trace: Trace, folder: Path | None) -> None:
+def _how_long(parts: Sequence[StudyPart], trace: Trace) -> list[str]:
+    """Return how long runs will take that take minutes, and which policy takes most of it."""
+    each_s = {
+        label: len(trace) * part.study.repeats * usual_s(spec)
+        for part in parts
+        for label, spec in zip(part.labels, part.study.allocators, strict=True)
+    }
+    total_s, slowest = sum(each_s.values()), max(each_s, key=each_s.__getitem__)
+    if total_s <= LONG_S:
+        return []
+    most = f", {duration(each_s[slowest])} of it for {slowest}" if len(each_s) > 1 else ""
+    return [
+        f"{plural(len(trace), 'job')}: these runs usually take about {duration(total_s)}{most}."
+        " Fewer jobs or repeats take less; Ctrl+C stops."
+    ]
+
+
+def _run_all(parts: Sequence[StudyPart], trace: Trace, folder: Path | None, engine: str) -> None:
     """Run all policies; one whose run is stopped is skipped, with the reason.
 
     Raises
@@ -199,24 +218,31 @@ def _run_all(parts: Sequence[StudyPart], trace: Trace, folder: Path | None) -> N
     for part in parts:
         for at, label in enumerate(part.labels):
             try:
-                done = _run_policy(part.study, at, label, trace)
+                done = run_policy(part.study, at, label, trace, engine)
             except TrainyardError as error:
                 stopped.append(error)
                 part.skipped[label] = str(error)
                 continue
             part.done.extend(done)
             if folder:
-                _write_jobs(folder, done, trace)
+                _write_jobs(folder, done, trace, part.study.base.trace.source)
     if not any(part.done for part in parts):
         raise stopped[0]
 
 
-def _run_policy(study: Study, at: int, label: str, trace: Trace) -> list[Finished]:
+def run_policy(study: Study, at: int, label: str, trace: Trace, engine: str) -> list[Finished]:
+    """Run the repeats of the policy at a place of a study, with a bar.
+
+    Raises
+    ------
+    TrainyardError
+        If a run is stopped.
+    """
     done = []
     for scenario in study.repeated(at):
         name = label if study.repeats == 1 else f"{label} seed={scenario.seed}"
         with Bar(name, sys.stderr) as bar:
-            result = run(scenario, trace=trace, progress=bar)
+            result = run(scenario, trace=trace, progress=bar, engine=engine)
         done.append(Finished(name, at, scenario, result, summarise(scenario, result, trace)))
     return done
 
@@ -261,20 +287,9 @@ def _ways_out(fit: coverage.Fit) -> str:
     return f"No run has begun. Ways out: {'; '.join([*ways, 'a profile that has these jobs'])}."
 
 
-def _folder(text: str) -> Path:
-    path = Path(text)
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(
-            f"{path}: the folder cannot be made ({error.strerror}). Choose another one."
-        ) from error
-    return path
-
-
-def _write_jobs(folder: Path, done: Sequence[Finished], trace: Trace) -> None:
+def _write_jobs(folder: Path, done: Sequence[Finished], trace: Trace, source: str) -> None:
     for one in done:
-        path = folder / f"{one.label}.csv"
+        path = beside_the_trace(folder / f"{one.label}.csv", source)
         table = one.result.jobs.assign(job_id=trace.frame["job_id"].to_numpy())[list(JOB_COLUMNS)]
         try:
             table.to_csv(path, index=False, lineterminator="\n")
@@ -306,6 +321,7 @@ def _document(source: Source, trace: Trace, parts: Sequence[StudyPart]) -> dict[
             "key": one.scenario.key(source.trace.digest),
             "seed": one.scenario.seed,
             "perf": str(one.scenario.perf),
+            "engine": one.result.timing.engine,
         }
         rows.append(
             name | {key: one.summary[key] for key in RUN_KEYS} | {"remarks": one.result.remarks}
@@ -523,15 +539,23 @@ def headline_of(
         at: _outcome(study, at, runs[at * turns : (at + 1) * turns])
         for at in range(len(study.allocators))
     }
-    known = setting(study, trace, outcomes)
+    # Only gains over a recorded schedule depend on what was checked; then the store knows of it.
+    replayed = any(one.replays for one in outcomes.values())
+    known = setting(study, trace, outcomes, past.known(study, Store()) if replayed else None)
     if asked is not None:
         places = {
             label: asked.allocators.index(study.allocators[at])
             for label, at in known.references.items()
         }
         there = study.allocators[study.baseline] == asked.allocators[asked.baseline]
+        site = known.past
+        if site is not None:
+            site = replace(site, at=asked.allocators.index(study.allocators[site.at]))
         known = replace(
-            known, references=places, asked="" if there else asked.labels[asked.baseline]
+            known,
+            references=places,
+            past=site,
+            asked="" if there else asked.labels[asked.baseline],
         )
     return headline(tuple(outcomes.values()), study.baseline, setting=known)
 

@@ -16,6 +16,8 @@ from typing import Any
 
 import pandas as pd
 
+from trainyard.backtests.run import BacktestRun
+from trainyard.cli.backtest import backtest_document, backtest_lines
 from trainyard.cli.given import UsageError
 from trainyard.cli.plan import plan_document, plan_text
 from trainyard.cli.sweep import DEFAULT_METRIC, columns, sweep_document, sweep_text, with_unit
@@ -23,6 +25,7 @@ from trainyard.library import archive, library
 from trainyard.library.library import HERE, Item
 from trainyard.store import Store, plain
 from trainyard.study.branch import FromHere
+from trainyard.study.check import Check
 from trainyard.study.metrics_shown import METRICS
 from trainyard.study.search import Question
 from trainyard.study.study import Study
@@ -138,6 +141,8 @@ def _document(store: Store, made: str, recipe: library.Recipe) -> Any:
     """
     if isinstance(recipe, Study | FromHere):
         return plain(library.numbers(store, recipe).astype(object).to_dict("records"))
+    if isinstance(recipe, Check):
+        return backtest_document(_check(store, recipe))
     return (
         sweep_document(made, _sweep(store, recipe), DEFAULT_METRIC)
         if isinstance(recipe, Sweep)
@@ -155,6 +160,8 @@ def _text(store: Store, made: str, recipe: library.Recipe) -> str:
                 ]
             )
         )
+    if isinstance(recipe, Check):
+        return "\n".join(backtest_lines(_check(store, recipe)))
     return (
         sweep_text(made, _sweep(store, recipe), DEFAULT_METRIC)
         if isinstance(recipe, Sweep)
@@ -164,6 +171,12 @@ def _text(store: Store, made: str, recipe: library.Recipe) -> str:
 
 def _sweep(store: Store, recipe: Sweep) -> SweepRun:
     run = SweepRun(recipe, store)
+    run.recall()
+    return run
+
+
+def _check(store: Store, recipe: Check) -> BacktestRun:
+    run = BacktestRun(recipe, store)
     run.recall()
     return run
 

@@ -184,7 +184,7 @@ def document_of(args: argparse.Namespace) -> dict[str, Any]:
     if document.get("kind") not in ("sweep", "plan"):
         document = {"study": document}
     inner = dict(document["study"]) if isinstance(document.get("study"), dict) else {}
-    study = Study.from_json(inner).to_json()
+    study = Study.from_json(profiles.localised(inner)).to_json()
     return document | {"study": profiles.localised(with_settings(study, args.set or ()))}
 
 
@@ -245,7 +245,7 @@ def ask_first(args: argparse.Namespace, store: Store, study: Study, runs: int) -
     for entry in store.entries():
         costs.note(entry)
     took_s = seconds(study, runs, store, costs, args.executor)
-    known = all(costs.per_job_s(spec.name) is not None for spec in study.allocators)
+    known = all(costs.per_job_s(spec) is not None for spec in study.allocators)
     jobs = plural(len(load_trace(study.base.trace, store)), "job")
     sys.stderr.write(
         f"At most {plural(runs, 'run')} of {jobs}, about"

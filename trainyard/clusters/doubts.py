@@ -4,6 +4,7 @@ jobs that the machines cannot hold, and GPU types whose speed nobody knows.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Final
 
@@ -12,12 +13,14 @@ from numpy.typing import NDArray
 
 from sim.cluster import Cluster, known_type
 from sim.perf.lookup import used_types
-from sim.readers.capacity import peak_gpus
 from sim.trace import Trace
 from trainyard.text import gpu_type, plural
 from trainyard.text import share as of_all
+from trainyard.traces.fitting import peak_gpus
 
 CONCURRENCY: Final = "concurrency"
+FITS: Final = "fits"
+UNKNOWN: Final = "unknown"
 SHARE: Final = 0.05
 """Part of all GPU time above which such jobs, or such GPU types, are in the way of a comparison."""
 
@@ -61,9 +64,9 @@ def fits(trace: Trace, never: NDArray[np.bool_]) -> str:
 
 
 @lru_cache(maxsize=8)
-def unknown(trace: Trace, cluster: Cluster) -> str:
-    """Return which GPU types without a known speed hold more than `SHARE` of all GPU time; "" =
-    none, or speeds do not matter.
+def strange(trace: Trace, cluster: Cluster) -> Mapping[str, float]:
+    """Return the GPU types without a known speed and their shares of all GPU time, the largest
+    first; empty = they hold no more than `SHARE` together, or speeds do not matter.
 
     Notes
     -----
@@ -81,20 +84,26 @@ def unknown(trace: Trace, cluster: Cluster) -> str:
         if kind and gpu_s > 0
     }
     if len(there) <= 1 and set(shares) <= there:
-        return ""
+        return {}
     given = {kind.name for kind in cluster.types if kind.speed != 1.0}
-    strange = {
+    found = {
         kind: share
-        for kind, share in shares.items()
+        for kind, share in sorted(shares.items(), key=lambda one: -one[1])
         if kind not in given and known_type(kind) is None
     }
-    if sum(strange.values()) <= SHARE:
+    return found if sum(found.values()) > SHARE else {}
+
+
+def unknown(trace: Trace, cluster: Cluster) -> str:
+    """Return which GPU types without a known speed hold more than `SHARE` of all GPU time; "" =
+    none, see `strange`.
+    """
+    found = strange(trace, cluster)
+    if not found:
         return ""
-    listed = ", ".join(
-        gpu_type(kind[:40]) for kind in sorted(strange, key=lambda one: -strange[one])
-    )
+    listed = ", ".join(gpu_type(kind[:40]) for kind in found)
     return (
-        f"No speed of {listed} is known, and {of_all(sum(strange.values()))} of all GPU time was"
+        f"No speed of {listed} is known, and {of_all(sum(found.values()))} of all GPU time was"
         " recorded there: run times on other types are guessed."
     )
 
@@ -114,8 +123,8 @@ def found(
         Whether run times come from measurements on each type, so that speeds do not matter.
     """
     said = {
-        "fits": fits(trace, never),
-        "unknown": "" if measured else unknown(trace, cluster),
+        FITS: fits(trace, never),
+        UNKNOWN: "" if measured else unknown(trace, cluster),
         CONCURRENCY: concurrency(trace, cluster),
     }
     return {key: text for key, text in said.items() if text}

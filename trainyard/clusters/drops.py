@@ -12,6 +12,8 @@ from typing import Final, NamedTuple
 
 from sim.errors import TraceError, TrainyardError
 from sim.readers import ReadOptions, peek
+from sim.readers.converted import is_workbook
+from sim.readers.packing import DAMAGED, opened_zip
 from sim.readers.recipes import refuse, shipped
 from sim.readers.recipes.sources import assigned
 from sim.readers.source import Content, open_all
@@ -84,6 +86,39 @@ def sort_out(files: Mapping[str, bytes], max_bytes: int = UNPACKED_BYTES) -> Dro
         for name in unknown
     ]
     return Drop(tuple(traces), tuple(described), tuple(refused))
+
+
+def unfolded(files: Mapping[str, bytes], max_bytes: int = UNPACKED_BYTES) -> dict[str, bytes]:
+    """Return files with zip archives replaced by their members, where those are not the tables of
+    one trace.
+
+    Parameters
+    ----------
+    files : mapping of str to bytes
+        Contents by name. An archive that cannot be opened stays: reading says why.
+    max_bytes : int
+        So much all archives may unpack to.
+    """
+    made: dict[str, bytes] = {}
+    for name, data in files.items():
+        made[name] = data
+        if data[:4] != b"PK\x03\x04" or is_workbook(data):
+            continue
+        try:
+            with opened_zip(data, name) as archive:
+                if len(archive.infolist()) < 2:
+                    continue
+            found = open_all(data, name, ReadOptions(max_bytes=max(max_bytes, 1)))
+            apart = len(found) > 1 and not any(
+                assigned(recipe, found) for recipe in shipped() if recipe.tables
+            )
+        except (TrainyardError, *DAMAGED):
+            continue
+        if apart:
+            max_bytes -= sum(len(content.data) for content in found)
+            del made[name]
+            made |= {content.name: content.data for content in found}
+    return made
 
 
 def packed(names: tuple[str, ...], files: Mapping[str, bytes]) -> tuple[str, bytes]:

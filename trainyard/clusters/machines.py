@@ -25,12 +25,13 @@ from sim.perf.model import Fitting, Staffed
 from sim.perf.profiled import Profiled
 from sim.perf.rigid import Rigid
 from sim.readers import ReadOptions, detect
-from sim.readers.capacity import cluster_from_vc_config
+from sim.readers.sniff import plain
 from sim.readers.source import open_source
 from sim.readers.unknown import TABLE
 from sim.trace import Trace
 from trainyard.clusters import doubts
-from trainyard.clusters.kubernetes import from_kubernetes, is_nodes
+from trainyard.clusters.homes import dealt, from_homes, says_sizes_alone, sizes_of_homes
+from trainyard.clusters.kubernetes import from_kubernetes, from_yaml, is_nodes, is_yaml
 from trainyard.clusters.node_lists import (
     Imported,
     from_sinfo,
@@ -41,7 +42,7 @@ from trainyard.clusters.node_lists import (
     is_slurm,
     only_machines,
 )
-from trainyard.study import gpu_types
+from trainyard.study import files, gpu_types
 from trainyard.study.document import parse_json
 from trainyard.study.scenario import TraceSpec
 from trainyard.text import counted, plural
@@ -170,7 +171,9 @@ def cluster_from_tables(groups: pd.DataFrame, types: pd.DataFrame, before: Clust
         If a cell cannot be used; names the row.
     """
     made = tuple(
-        _group(row, at) for at, row in enumerate(_records(groups), 1) if not _missing(row["nodes"])
+        _described(_group(row, at), before)
+        for at, row in enumerate(_records(groups), 1)
+        if not _missing(row["nodes"])
     )
     used = {group.gpu_type for group in made}
     kinds = tuple(
@@ -190,7 +193,7 @@ def cluster_from_tables(groups: pd.DataFrame, types: pd.DataFrame, before: Clust
         else ()
     )
     cluster = gpu_types.checked(
-        Cluster(made, kinds, kept, before.name), [kind.name for kind in kinds]
+        Cluster(made, kinds, kept, before.name, before.switches), [kind.name for kind in kinds]
     )
     if cluster.to_json() == before.to_json():
         return before
@@ -223,7 +226,8 @@ def presets(trace: Trace | None = None) -> tuple[ClusterPreset, ...]:
 
 
 def read_cluster(path: Path, epoch: str = "") -> Imported:
-    """Read a cluster from a file on the disk; otherwise as `import_cluster`.
+    """Read a cluster from a file on the disk, of Slurm with what it includes and the ``gres.conf``
+    beside it; otherwise as `import_cluster`.
 
     Raises
     ------
@@ -242,19 +246,26 @@ def read_cluster(path: Path, epoch: str = "") -> Imported:
             " path and the rights."
         ) from error
     try:
-        content.decode("utf-8-sig")
+        text = content.decode("utf-8-sig")
     except ValueError as error:
         raise ParameterError(
             f"{path}: this is not a cluster description, but something that is no text. Check the"
             " path."
         ) from error
-    found = import_cluster(path.name, content, epoch)
+    gres = ""
+    if path.suffix == ".conf" or is_slurm(text):
+        content = files.with_included(text, path, "Include").encode()
+        if (beside := path.with_name("gres.conf")).exists():
+            gres = files.with_included(files.text_at(beside, str(path)), beside, "Include")
+    found = import_cluster(path.name, content, epoch, gres=gres)
     if found.unknown:
         raise gpu_types.UnknownGpuTypeError(found.cluster, found.unknown)
     return found
 
 
-def import_cluster(name: str, content: bytes, epoch: str = "", *, away: bool = False) -> Imported:
+def import_cluster(
+    name: str, content: bytes, epoch: str = "", *, away: bool = False, gres: str = ""
+) -> Imported:
     """Read a cluster file of any kind that is known; its content decides, but that the suffix
     ``.json`` tells JSON from text.
 
@@ -264,13 +275,15 @@ def import_cluster(name: str, content: bytes, epoch: str = "", *, away: bool = F
         Of the file.
     content : bytes
         A description of ours, alone or within a scenario; Slurm's slurm.conf, or what ``scontrol
-        show node`` or ``sinfo`` prints, as text or JSON; ``kubectl get nodes -o json``; or a
-        table: of nodes one by one or of kinds of nodes, or of virtual clusters and their sizes.
+        show node`` or ``sinfo`` prints, as text or JSON; ``kubectl get nodes`` as JSON or YAML; or
+        a table: of nodes one by one or of kinds of nodes, or of virtual clusters and their sizes.
     epoch : str
         Instant of second 0 of the trace, for a table of daily sizes; "" = midnight of its first
         day.
     away : bool
         Whether nodes count that their own list calls down, drained, reserved or not ready.
+    gres : str
+        Beside a slurm.conf the text of ``gres.conf``, see `from_slurm`.
 
     Raises
     ------
@@ -279,25 +292,23 @@ def import_cluster(name: str, content: bytes, epoch: str = "", *, away: bool = F
     """
     text = content.decode("utf-8-sig", "replace")
     if name.lower().endswith(".json"):
-        data = parse_json(text, name)
-        if isinstance(data.get("nodes"), list):
-            return from_slurm_json(data, name, away=away)
-        if is_nodes(data):
-            return from_kubernetes(data, name, away=away)
-        return Imported(
-            gpu_types.from_json(
-                data["cluster"]
-                if "groups" not in data and isinstance(data.get("cluster"), dict)
-                else data
-            )
-        )
+        return _from_json(parse_json(text, name), name, away=away)
+    if is_yaml(text):
+        return from_kubernetes(from_yaml(text, name), name, away=away)
     if is_slurm(text):
-        return from_slurm(text, name, away=away)
+        return from_slurm(text, name, away=away, gres=gres)
     if is_sinfo(text):
         return from_sinfo(text, name, away=away)
-    return from_table(content, name) or Imported(
-        cluster_from_vc_config(content, epoch=epoch, name=name)
-    )
+    return from_table(content, name) or from_homes(content, epoch, name)
+
+
+def _from_json(data: dict[str, Any], name: str, *, away: bool) -> Imported:
+    if isinstance(data.get("nodes"), list):
+        return from_slurm_json(data, name, away=away)
+    if is_nodes(data):
+        return from_kubernetes(data, name, away=away)
+    inside = "groups" not in data and isinstance(data.get("cluster"), dict)
+    return Imported(gpu_types.from_json(data["cluster"] if inside else data))
 
 
 def recognised(name: str, content: bytes, epoch: str = "") -> Imported | None:
@@ -311,15 +322,46 @@ def recognised(name: str, content: bytes, epoch: str = "") -> Imported | None:
     """
     try:
         opened = open_source(content, name, ReadOptions(max_bytes=_MOST_BYTES))
-        found = detect(opened)
+        found, written = detect(opened), content.decode("utf-8-sig", "replace")
         # Any table may hold jobs; one with a column that no list of machines has is taken for one.
         if found is not None and not (
-            found is TABLE and (only_machines(opened.sample.cells) or is_sinfo(opened.text))
+            found is TABLE
+            and (
+                only_machines(opened.sample.cells)
+                or sizes_of_homes([plain(cell) for cell in opened.sample.cells])
+                # As it was written: records of keys and values have become a table by now.
+                or any(is_one(written) for is_one in (is_slurm, is_sinfo, is_yaml))
+            )
         ):
             return None
         return import_cluster(name, content, epoch)
     except TrainyardError:
         return None  # what is wrong with it is said where it is read as a trace
+
+
+def together(files: Mapping[str, bytes], epoch: str = "") -> Imported | None:
+    """Return the cluster that files of one drop describe: one of them, or a list of machines and
+    one of virtual clusters; None = none describes any.
+
+    Raises
+    ------
+    ClusterError
+        If it is not clear which of several is meant.
+    """
+    found = {
+        name: one
+        for name, data in files.items()
+        if (one := recognised(name, data, epoch)) is not None
+    }
+    if len(found) < 2:
+        return next(iter(found.values()), None)
+    sizes, *others = sorted(found.values(), key=says_sizes_alone, reverse=True)
+    if len(others) == 1 and says_sizes_alone(sizes) and not says_sizes_alone(others[0]):
+        return dealt(others[0], sizes)
+    raise ClusterError(
+        f"{', '.join(found)}: each of these describes machines, so none of them is used. Drop the"
+        " one that is meant."
+    )
 
 
 def totals(cluster: Cluster) -> Totals:
@@ -581,6 +623,22 @@ def _group(row: Mapping[str, Any], at: int) -> NodeGroup:
         _names(row["partitions"]),
         price,
         name,
+    )
+
+
+def _described(group: NodeGroup, before: Cluster) -> NodeGroup:
+    """Keep what the table does not show, from the group of that name."""
+    was = next((one for one in before.groups if one.name == group.name), None)
+    if was is None:
+        return group
+    hosts = was.hosts if was.count == group.count else ""
+    return replace(
+        group,
+        features=was.features,
+        weight=was.weight,
+        switch=was.switch,
+        gres=was.gres,
+        hosts=hosts,
     )
 
 

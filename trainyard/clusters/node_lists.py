@@ -12,29 +12,42 @@ from typing import Any, Final, NamedTuple
 
 from sim.cluster import Cluster, GpuType, NodeGroup
 from sim.errors import ClusterError, TraceError
+from sim.hosts import host_list, hosts_of
+from sim.instances import alike, instance
 from sim.limits import MOST_NODES
-from sim.readers.capacity import LARGEST_BYTES
 from sim.readers.format import ReadOptions
-from sim.readers.slurm_fields import SCALE_GB
+from sim.readers.questions import Question
 from sim.readers.sniff import plain
 from sim.readers.source import ADVICE, open_source
 from sim.readers.table import read_table
+from trainyard.clusters.gres import with_types
 from trainyard.clusters.prices import known_like, speed_from
 from trainyard.study import gpu_types
 from trainyard.text import plural
 
 UNNAMED: Final = "gpu"
 """What GPUs are called of which nobody says what they are."""
+LARGEST_BYTES: Final = 50_000_000
 _COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
     "name": ("name", "node", "nodename", "node_name", "hostname", "sn", "node_id", "machineid"),
     "nodes": ("nodes", "count"),
-    "gpus": ("gpus_per_node", "gpus", "gpu", "num_gpus", "gpu_capacity_num", "number_of_gpus"),
+    "gpus": (
+        "gpus_per_node",
+        "gpus",
+        "gpu",
+        "num_gpus",
+        "gpu_capacity_num",
+        "number_of_gpus",
+        "num_gpu_p_node",
+    ),
     "gpu_type": ("gpu_type", "type", "model", "gpu_model", "single_gpu_mem"),
-    "cpus": ("cores", "cpus", "cpu", "cpu_num", "cpu_milli"),
-    "mem_gb": ("memory_gb", "mem_gb", "memory_mib", "memory_mb", "realmemory"),
-    "rack": ("rack_size",),
+    "cpus": ("cores", "cpus", "cpu", "cpu_num", "cpu_milli", "num_cpu_p_node"),
+    "mem_gb": ("memory_gb", "mem_gb", "memory_mib", "memory_mb", "realmemory", "mem_p_node"),
+    "rack": ("rack_size", "num_node_p_switch"),
+    "racks": ("num_switch",),
     "partitions": ("partitions", "partition"),
     "price": ("price_per_node_hour", "price_per_hour"),
+    "instance": ("instance", "instance_type", "machine_type", "vm_size"),
 }
 _SCALE: Final = {
     "cpu_milli": 1e-3,
@@ -68,6 +81,12 @@ class Machine(NamedTuple):
         0 = all in one rack.
     price_per_hour : float or None, USD
         None = that of its GPUs.
+    features : tuple of str
+        What jobs may ask for by a constraint.
+    weight : int
+        Lighter nodes are used first.
+    gres : tuple of (str, int)
+        Countable resources besides GPUs.
     """
 
     name: str
@@ -79,6 +98,9 @@ class Machine(NamedTuple):
     nodes: int = 1
     rack_size: int = 0
     price_per_hour: float | None = None
+    features: tuple[str, ...] = ()
+    weight: int = 1
+    gres: tuple[tuple[str, int], ...] = ()
 
 
 class Imported(NamedTuple):
@@ -92,11 +114,14 @@ class Imported(NamedTuple):
         What was assumed or left out, as sentences.
     unknown : tuple of str
         GPU types of which no speed is known; the cluster has placeholders for their figures.
+    asked : tuple of Question
+        What the file leaves open, and how it was read all the same.
     """
 
     cluster: Cluster
     notes: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
+    asked: tuple[Question, ...] = ()
 
 
 def from_table(content: bytes, name: str) -> Imported | None:
@@ -121,7 +146,9 @@ def from_table(content: bytes, name: str) -> Imported | None:
         for key, names in _COLUMNS.items()
     }
     found = {key: column for key, column in columns.items() if column}
-    if "gpus" not in found or not {"gpu_type", "nodes", "name"} & found.keys():
+    if "instance" not in found and (
+        "gpus" not in found or not {"gpu_type", "nodes", "name", "racks"} & found.keys()
+    ):
         return None
     cells = table[list(found.values())].astype("str").to_dict("records")
     rows = [{key: str(row[column]).strip() for key, column in found.items()} for row in cells]
@@ -135,13 +162,13 @@ def from_table(content: bytes, name: str) -> Imported | None:
 
 def only_machines(cells: Sequence[str]) -> bool:
     """Tell whether the first row of a table names nothing but what is said of machines: their
-    columns, a virtual cluster and its nodes, or one line of PAI's machines.
+    columns, a day and virtual clusters, or one line of PAI's machines.
     """
     known = {column for names in _COLUMNS.values() for column in names} | {""}
     names = [plain(cell) for cell in cells]
     return (
         (len(set(names)) == len(names) and len(names) > 2 and set(names) <= known)
-        or names in (["", "num"], ["vc", "node_num"], ["vc", "nodes"])
+        or (len(names) > 2 and names[0] == "date" and names[-1] == "total")
         or _PAI.match(",".join(cells).encode() + b"\n") is not None
     )
 
@@ -156,8 +183,11 @@ def _of_machines(sentence: str) -> str:
     ).replace("table of jobs", "table of nodes")
 
 
-def grouped(machines: Iterable[Machine], name: str, notes: Iterable[str] = ()) -> Imported:
-    """Put equal machines together.
+def grouped(
+    machines: Iterable[Machine], name: str, notes: Iterable[str] = (), *, keep_names: bool = False
+) -> Imported:
+    """Put equal machines together; with `keep_names` nodes have the names of the machines, where
+    no two share one.
 
     Raises
     ------
@@ -174,6 +204,8 @@ def grouped(machines: Iterable[Machine], name: str, notes: Iterable[str] = ()) -
             f"{name}: {nodes:,} nodes; {MOST_NODES:,} is the most that is simulated. Leave some"
             " out."
         )
+    names = [machine.name for found in alike.values() for machine in found]
+    keep_names = keep_names and len(set(names)) == nodes
     groups: list[NodeGroup] = []
     for kind, found in alike.items():
         count = sum(machine.nodes for machine in found)
@@ -191,11 +223,19 @@ def grouped(machines: Iterable[Machine], name: str, notes: Iterable[str] = ()) -
                 kind.partitions,
                 kind.price_per_hour,
                 prefix,
+                kind.features,
+                kind.weight,
+                gres=kind.gres,
+                hosts=host_list([machine.name for machine in found]) if keep_names else "",
             )
         )
     types, remarks = _types(dict.fromkeys(group.gpu_type for group in groups if group.gpus))
     cluster = Cluster(tuple(groups), types, name=name)
     unknown = gpu_types.unknown(cluster, [kind.name for kind in types])
+    if [kind.name for kind in cluster.types] == [UNNAMED]:
+        # Speeds are relative, so that of the only type there is does not matter.
+        unknown = ()
+        remarks.append("The file names no type of GPUs: all count as of one type, without a price.")
     return Imported(cluster, (*notes, *remarks), unknown)
 
 
@@ -251,17 +291,26 @@ def _machine(row: Mapping[str, str], columns: Mapping[str, str], where: str) -> 
             )
         return int(made)
 
-    gpus, price = whole("gpus", 0), number("price", math.nan)
+    called = _told(row, "instance")
+    known = instance(called)
+    if called and known is None and not _told(row, "gpus"):
+        near = alike(called)
+        raise ClusterError(
+            f"{where}: {called[:40]} is no cloud instance with GPUs that is known"
+            f"{f' ({near} is)' if near else ''}. Say how many it has in a column gpus."
+        )
+    gpus, price = whole("gpus", known.gpus if known else 0), number("price", math.nan)
+    kind = _told(row, "gpu_type") or (known.gpu_type if known else "")
     return Machine(
         _told(row, "name"),
         gpus,
-        plain_type(_told(row, "gpu_type")) if gpus else "",
-        number("cpus", math.inf),
-        number("mem_gb", math.inf),
+        plain_type(kind) if gpus else "",
+        number("cpus", known.cpus if known else math.inf),
+        number("mem_gb", known.mem_gb if known else math.inf),
         tuple(
             part.strip() for part in re.split(r"[,;|]", _told(row, "partitions")) if part.strip()
         ),
-        whole("nodes", 1),
+        whole("racks", 1) * whole("rack", 0) if "racks" in columns else whole("nodes", 1),
         whole("rack", 0),
         None if math.isnan(price) else price,
     )
@@ -289,9 +338,6 @@ def plain_type(text: str) -> str:
 Fields = dict[str, str]
 """Keyword in lower case -> value."""
 _TOKEN: Final = re.compile(r'([A-Za-z][\w/:]*)=("[^"]*"|\S*)')
-_RANGE: Final = re.compile(r"(\d{1,12})(?:-(\d{1,12}))?")
-_LONGEST: Final = 1000
-"""Letters of one pattern of hosts."""
 _MOST_NAMED: Final = 20 * MOST_NODES
 """Hosts of all lists together; one may be named on several lines, and belong to several partitions.
 """
@@ -309,7 +355,7 @@ def is_slurm(text: str) -> bool:
     return re.search(r"^\s*NodeName=", text, re.MULTILINE | re.IGNORECASE) is not None
 
 
-def from_slurm(text: str, name: str, *, away: bool = False) -> Imported:
+def from_slurm(text: str, name: str, *, away: bool = False, gres: str = "") -> Imported:
     """Read what describes nodes in Slurm's own words.
 
     Parameters
@@ -320,6 +366,8 @@ def from_slurm(text: str, name: str, *, away: bool = False) -> Imported:
         Of the file.
     away : bool
         Whether nodes count that are down, drained, failed, reserved or in maintenance.
+    gres : str
+        ``gres.conf``, for the types of GPUs that the text does not name; "" = there is none.
 
     Raises
     ------
@@ -336,7 +384,7 @@ def from_slurm(text: str, name: str, *, away: bool = False) -> Imported:
         if shown or not re.search(r"^\s*include\s", text, re.MULTILINE | re.IGNORECASE)
         else ["Files that it includes were not read."]
     )
-    nodes = _nodes(records, name)
+    nodes, typed = with_types(_nodes(records, name), gres)
     members = _members(records, list(nodes), name)
     machines = []
     for host, fields in _present(nodes, name, away=away).items():
@@ -347,7 +395,8 @@ def from_slurm(text: str, name: str, *, away: bool = False) -> Imported:
             else tuple(part for part, hosts in members.items() if host in hosts)
         )
         machines += _machines(host, fields, parts, name)
-    return grouped(machines, name, [*notes, *_remarks(nodes, away=away)])
+    remarks = [*notes, *typed, *_remarks(nodes, away=away)]
+    return grouped(machines, name, remarks, keep_names=True)
 
 
 def is_sinfo(text: str) -> bool:
@@ -430,69 +479,6 @@ def from_slurm_json(data: Mapping[str, Any], name: str, *, away: bool = False) -
     return grouped(machines, name, _remarks(nodes, away=away))
 
 
-def hosts_of(text: str, name: str) -> list[str]:
-    """Return the hosts of a list such as ``gpu[001-016,020],login``; brackets may occur several
-    times in a name.
-
-    Raises
-    ------
-    ClusterError
-        If it is no such list, or longer than any cluster.
-    """
-    hosts = [
-        host
-        for part in re.findall(r"(?:[^,\[]|\[[^\]]*\]?)+", text)
-        for host in _unfolded(part.strip(), name)
-    ]
-    if len(hosts) > MOST_NODES:
-        raise ClusterError(
-            f"{name}: {text[:60]} are {len(hosts):,} nodes; {MOST_NODES:,} is the most that is"
-            " simulated. Leave some out."
-        )
-    return hosts
-
-
-def _unfolded(part: str, name: str) -> list[str]:
-    if len(part) > _LONGEST:
-        raise ClusterError(
-            f"{name}: '{part[:60]}' … has {len(part):,} letters, so it is no list of hosts."
-            " Correct it."
-        )
-    made = [""]
-    for outside, inside in re.findall(r"([^\[\]]+)|\[([^\]]*)\]", part):
-        ends = (
-            [outside]
-            if outside
-            else [
-                number
-                for piece in inside.split(",")
-                for number in _numbers(piece.strip(), part, name)
-            ]
-        )
-        if len(made) * len(ends) > MOST_NODES:
-            raise ClusterError(
-                f"{name}: {part[:60]} are more than {MOST_NODES:,} nodes, the most that is"
-                " simulated. Leave some out."
-            )
-        made = [host + end for host in made for end in ends]
-    if part.count("[") != part.count("]") or (not part and made == [""]):
-        raise ClusterError(
-            f"{name}: '{part[:60]}' is not a list of hosts such as gpu[001-016,020]. Correct it."
-        )
-    return made
-
-
-def _numbers(piece: str, part: str, name: str) -> list[str]:
-    found = _RANGE.fullmatch(piece)
-    if found is None or (
-        found[2] and not int(found[1]) <= int(found[2]) <= int(found[1]) + MOST_NODES
-    ):
-        raise ClusterError(
-            f"{name}: '{part[:60]}' is not a list of hosts such as gpu[001-016,020]. Correct it."
-        )
-    return [f"{at:0{len(found[1])}d}" for at in range(int(found[1]), int(found[2] or found[1]) + 1)]
-
-
 def _shown(text: str) -> Iterator[str]:
     """Return one line per node, whether it was printed on one or on several."""
     blocks = re.split(r"^(?=\s*NodeName=)", text, flags=re.MULTILINE)
@@ -562,23 +548,26 @@ def _machines(host: str, fields: Fields, parts: tuple[str, ...], name: str) -> l
     )
     cpus, mem_gb = (
         _cpus(fields, host, name),
-        _number(fields, "realmemory", host, name) * SCALE_GB["M"],
+        _number(fields, "realmemory", host, name) / 1024,
     )
     total = sum(gpus.values())
+    rest = Machine(
+        host,
+        cpus=cpus or float("inf"),
+        mem_gb=mem_gb or float("inf"),
+        partitions=parts,
+        features=_features(fields),
+        weight=int(_number(fields, "weight", host, name)) or 1,
+        gres=tuple(sorted(_others(fields.get("gres", "")).items())),
+    )
     if not total:
-        return [
-            Machine(
-                host, cpus=cpus or float("inf"), mem_gb=mem_gb or float("inf"), partitions=parts
-            )
-        ]
+        return [rest]
     return [
-        Machine(
-            host,
-            count,
-            kind,
-            (cpus or float("inf")) * count / total,
-            (mem_gb or float("inf")) * count / total,
-            parts,
+        rest._replace(
+            gpus=count,
+            gpu_type=kind,
+            cpus=rest.cpus * count / total,
+            mem_gb=rest.mem_gb * count / total,
         )
         for kind, count in gpus.items()
     ]
@@ -599,6 +588,25 @@ def _gpus(gres: str) -> dict[str, int]:
     # "gpu=4,gpu:a100=4" counts the same GPUs twice: as a sum, and by type.
     named_only = {kind: count for kind, count in found.items() if kind != plain_type("")}
     return {kind: count for kind, count in (named_only or found).items() if count}
+
+
+def _features(fields: Fields) -> tuple[str, ...]:
+    for key in ("activefeatures", "availablefeatures", "features", "feature"):
+        if found := fields.get(key, ""):
+            return tuple(sorted({part for part in found.split(",") if part not in ("", "(null)")}))
+    return ()
+
+
+def _others(gres: str) -> dict[str, int]:
+    """Return resources other than GPUs with their numbers; a type is part of the name."""
+    found: dict[str, int] = {}
+    for part in re.sub(r"\([^)]*\)", "", gres).split(","):
+        *words, last = part.strip().lower().split(":")
+        if not words or words[0] == "gpu" or "no_consume" in words or not last.isdecimal():
+            continue
+        kind = ":".join(words)
+        found[kind] = found.get(kind, 0) + int(last[:10])
+    return found
 
 
 def _cpus(fields: Fields, host: str, name: str) -> float:

@@ -222,9 +222,11 @@ class Lesson:
             changes += self.change.sets[setup.option]
         if self.made and 0 < setup.jobs < self.jobs:
             changes.append(f"{_SIZE}={setup.jobs}")
-        study = Study.from_json(with_settings(self.base.to_json(), changes))
-        base = seeded(study.base, setup.seed) if self.made else study.base
-        return replace(study, base=replace(base, name=f"Lesson {self.number}: {self.title}"))
+        study = self.base
+        if self.made:
+            study = replace(study, base=seeded(study.base, setup.seed))
+        study = Study.from_json(with_settings(study.to_json(), changes))
+        return replace(study, base=replace(study.base, name=f"Lesson {self.number}: {self.title}"))
 
     def studies(self, setup: Setup) -> tuple[Study, ...]:
         """Return the comparisons that make up the lesson, one per value of the axis."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from sim.errors import TrainyardError
-from sim.readers.source import DAMAGED, opened_zip
+from sim.readers.packing import DAMAGED, opened_zip
 from trainyard.library.library import (
     MOST_NAME,
     MOST_TAG,

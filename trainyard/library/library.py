@@ -23,6 +23,8 @@ from trainyard.store import Store, StoreError
 from trainyard.store.index import ShelvedRecipe
 from trainyard.study.branch import KIND as FROM_HERE
 from trainyard.study.branch import FromHere
+from trainyard.study.check import KIND as CHECK
+from trainyard.study.check import Check
 from trainyard.study.scenario import MADE, READY, Scenario
 from trainyard.study.search import Question
 from trainyard.study.study import Study
@@ -30,15 +32,27 @@ from trainyard.study.sweep import Sweep
 from trainyard.traces.samples import SAMPLES
 from trainyard.traces.sources import Source, changed, forget, source_digest
 
-Recipe = Study | Sweep | Question | FromHere
+Recipe = Study | Sweep | Question | FromHere | Check
 HERE: Final = "this-machine"
 """Owner of what the command line runs."""
 MOST_NAME: Final = 120
 MOST_TAGS: Final = 20
 MOST_TAG: Final = 40
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-_KINDS: Final = {"study": Study, "sweep": Sweep, "plan": Question, FROM_HERE: FromHere}
-KINDS: Final = {"study": "comparison", "sweep": "sweep", "plan": "plan", FROM_HERE: "what-if"}
+_KINDS: Final = {
+    "study": Study,
+    "sweep": Sweep,
+    "plan": Question,
+    FROM_HERE: FromHere,
+    CHECK: Check,
+}
+KINDS: Final = {
+    "study": "comparison",
+    "sweep": "sweep",
+    "plan": "plan",
+    FROM_HERE: "what-if",
+    CHECK: "check",
+}
 """Kind of an item -> what a user calls it."""
 
 
@@ -51,8 +65,8 @@ class Item:
     id : str
         Hash of its recipe.
     kind : str
-        Key of `KINDS`: a comparison, a sweep, a search for the fewest nodes, or a run that changes
-        at an instant.
+        Key of `KINDS`: a comparison, a sweep, a search for the fewest nodes, a run that changes
+        at an instant, or a check against the past.
     title, name : str
         What it is called by itself, and by its owner ("" = not).
     tags : tuple of str
@@ -131,6 +145,8 @@ def title(recipe: Recipe, store: Store | None = None) -> str:
     what = f"{', '.join(names)} on {source}"
     if isinstance(recipe, Sweep):
         return f"{what}, over {' and '.join(axis.title for axis in recipe.axes)}"
+    if isinstance(recipe, Check):
+        return f"{what}, checked against the past"
     return f"Fewest nodes for {what}" if isinstance(recipe, Question) else what
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
@@ -84,8 +85,14 @@ class Outcome:
 
     def done(self, turn: int) -> Mask:
         """Return which jobs count and were completed in a repeat."""
-        completed = np.asarray(self.jobs[turn]["outcome"] == "completed")
-        return completed & self.measured[turn] if self.measured else completed
+        return self._done[turn]
+
+    @cached_property
+    def _done(self) -> tuple[Mask, ...]:
+        completed = [np.asarray(jobs["outcome"] == "completed") for jobs in self.jobs]
+        if not self.measured:
+            return tuple(completed)
+        return tuple(one & mask for one, mask in zip(completed, self.measured, strict=True))
 
     @property
     def completed(self) -> int:

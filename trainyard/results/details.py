@@ -12,12 +12,14 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
+from sim.errors import ParameterError
 from sim.metrics import Accuracy, accuracy, note_families, predicted, quantiles, ratios
 from sim.perf.lookup import used_types
 from sim.trace import Trace
 from trainyard.results import groups
 from trainyard.results.groups import Grouping
 from trainyard.results.outcomes import Shown, measured_jobs
+from trainyard.results.tenants import Teams, TenantReport, teams_of, tenant_report
 from trainyard.store import Entry, Store
 from trainyard.study import catalog
 from trainyard.traces.sources import load_trace
@@ -209,3 +211,24 @@ class Details:
     def groupings(self) -> Mapping[str, Grouping]:
         """The ways in which the jobs can be grouped."""
         return groups.groupings(self.trace, self._runs.entries[self._runs.places[0]][0].jobs())
+
+    @cached_property
+    def teams(self) -> Teams | None:
+        """The teams of the trace with their quotas; None = nothing names any but users, and no
+        policy has quotas.
+        """
+        study = self._runs.study
+        try:
+            found = teams_of(self.trace, study.base.cluster, study.allocators)
+        except ParameterError:
+            return None
+        return None if found.column == "user" and found.proposed else found
+
+    @cached_property
+    def tenants(self) -> Mapping[str, TenantReport]:
+        """What those teams had under each complete policy, first repeats; empty without teams."""
+        teams, cluster = self.teams, self._runs.study.base.cluster
+        if teams is None or not cluster.gpus:
+            return {}
+        firsts = _firsts(self._runs).items()
+        return {title: tenant_report(one.result(), teams, cluster) for title, one in firsts}

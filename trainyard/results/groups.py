@@ -274,7 +274,9 @@ def only(shown: Shown, members: Mask, trace: Trace) -> GroupComparison:
     table = compare.table(made, base)
     table = table[table["metric"].isin(_METRICS)].reset_index(drop=True)
     known = set(table.loc[table["value"].notna(), "metric"])
-    setting = meaning.setting(shown.study, trace, dict(zip(shown.places, made, strict=True)))
+    setting = meaning.setting(
+        shown.study, trace, dict(zip(shown.places, made, strict=True)), shown.past
+    )
     said = headlines(made, base, [goal for goal in GOALS if goal in known], table, 0, setting)
     curves = {one.label: compare.cdf(one) for one in made}
     return GroupComparison(table, compare.counts(made), said, curves)

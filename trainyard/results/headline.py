@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
@@ -231,6 +231,7 @@ def headlines(
         _cells(table(outcomes, baseline) if rows is None else rows),
         found,
         setting.cluster.gpus if setting.cluster else 0,
+        _instead(outcomes, base, goals, missing, setting),
     )
     limits = [*_general(outcomes, base, setting, found), *common]
     if setting.asked:
@@ -264,10 +265,30 @@ class _Told:
     cells: Cells
     explained: Explained | None
     gpus: int
+    instead: Headlines | None
 
     @property
     def others(self) -> list[Outcome]:
         return [one for one in self.outcomes if one is not self.base and not one.replays]
+
+
+def _instead(
+    outcomes: Sequence[Outcome],
+    base: Outcome,
+    goals: Sequence[str],
+    missing: int,
+    setting: Setting,
+) -> Headlines | None:
+    """Return the headlines with the policy of the site as the baseline, where its check bars the
+    recording; None = it does not, or nothing else was simulated.
+    """
+    simulated = [one for one in outcomes if not one.replays]
+    at = next((at for at, one in enumerate(simulated) if one.label == setting.site), -1)
+    barred = base.replays and setting.past is not None and not setting.past.comparable
+    if not barred or at < 0 or len(simulated) < 2:
+        return None
+    alone = replace(setting, past=None, site="", asked="")
+    return headlines(simulated, at, goals, missing=missing, setting=alone)
 
 
 def _common(
@@ -285,13 +306,16 @@ def _common(
         return Headline("nothing", _nothing(outcomes), load=load)
     if why := meaning.doubted(outcomes, setting.trace):
         return Headline(
-            "doubted", f"No comparison: {why}", advice=ways_out.hint("doubted"), load=load
+            "doubted",
+            f"No comparison: {why}",
+            advice=(*_mends(setting), *ways_out.hint("doubted")),
+            load=load,
         )
     if why := meaning.overload(outcomes, load):
         return Headline(
             "overload",
             f"No policy can be judged here: {why}.",
-            advice=ways_out.for_overload(load, setting.scale),
+            advice=ways_out.for_overload(load, setting.scale, _jobs(setting)),
             load=load,
         )
     if all(one is base or one.replays for one in outcomes):
@@ -360,8 +384,9 @@ def _on(
             claim + but,
             subject.label,
             tuple(also),
-            load=setting.load,
-            doubts=doubts,
+            _mends(setting) if doubts != of_trace else (),
+            setting.load,
+            doubts,
         )
     also += doubts
     also = [limit.sentence for limit in first[1:]] + also
@@ -380,7 +405,10 @@ def _on(
 def _second(verdict: Verdict, goal: str, told: _Told, subject: Outcome) -> str:
     """Return what stands behind the first limit."""
     if verdict in ("unexplained", "untested"):
-        return ""
+        if told.instead is None:
+            return ""
+        there = told.instead.about.get((subject.label, goal), told.instead.first[goal])
+        return f"Simulated against simulated: {there.text}"
     if verdict == "cut":
         both = paired(told.base, subject).both
         return (
@@ -451,10 +479,22 @@ def _undecided(goal: str, told: _Told, subject: Outcome) -> str:
     return alike
 
 
+def _mends(setting: Setting) -> tuple[WayOut, ...]:
+    """Return what helps against the doubts of these jobs on these machines."""
+    return ways_out.for_doubts(setting.doubts, _jobs(setting))
+
+
+def _jobs(setting: Setting) -> ways_out.Jobs:
+    return ways_out.Jobs(setting.trace, setting.cluster, setting.source)
+
+
 def _advice(first: Limit, told: _Told, setting: Setting) -> tuple[WayOut, ...]:
     repeats = len(told.base.summaries)
     if first.verdict == "untested":
-        return (ways_out.add_references(),)
+        return (ways_out.add_references(), ways_out.CHECK_PAST)
+    if first.verdict == "unexplained" and setting.past is not None:
+        to_site = ways_out.change_baseline(setting.site, setting.past.at) if setting.site else None
+        return (*([to_site] if to_site else []), *ways_out.hint("unexplained"))
     if first.verdict == "unexplained" and told.explained is not None:
         label = told.explained.label
         return (
@@ -464,7 +504,7 @@ def _advice(first: Limit, told: _Told, setting: Setting) -> tuple[WayOut, ...]:
     if first.verdict == "loaded":
         return tuple(
             way
-            for way in ways_out.for_overload(setting.load, setting.scale)
+            for way in ways_out.for_overload(setting.load, setting.scale, _jobs(setting))
             if way != ways_out.COMPARE_ANYWAY
         )
     if first.verdict in ("one_draw", "turns") or (first.verdict == "undecided" and repeats > 1):

@@ -105,8 +105,10 @@ class _Opened:
 @lru_cache(maxsize=8)
 def _series(run: _Opened) -> dict[str, pd.DataFrame]:
     # Opening a result costs more than all that is done with it here.
-    result = run.entry.result()
-    return {name: SERIES[name](result, run.cluster) for name in _KINDS}
+    result, own = run.entry.result(), run.entry.scenario
+    # A run of an earlier scenario may stand beside the others.
+    cluster = Cluster.from_json(own["cluster"]) if own else run.cluster
+    return {name: SERIES[name](result, cluster) for name in _KINDS}
 
 
 def loads(

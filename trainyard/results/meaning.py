@@ -20,6 +20,7 @@ from sim.trace import Trace
 from trainyard.clusters import doubts as of_machines
 from trainyard.clusters.machines import offered_load
 from trainyard.results.compare import CLEAR, Floats, Mask, Outcome, of_jobs, percent
+from trainyard.results.past import Past
 from trainyard.results.trust import Explained, explained, waited_for_gpus
 from trainyard.results.ways_out import is_reference, references
 from trainyard.study import catalog
@@ -114,6 +115,10 @@ class Setting:
         = it is there.
     doubts : mapping of str
         What is in doubt of these jobs on these machines, by id; see `trainyard.clusters.doubts`.
+    past : Past or None
+        What a check against the past has found of the policies compared; None = there was none.
+    site : str
+        Label of the policy that it is about; "" = there is none, or it has no result.
     """
 
     trace: Trace | None = None
@@ -124,12 +129,17 @@ class Setting:
     references: Mapping[str, int] = field(default_factory=dict)
     asked: str = ""
     doubts: Mapping[str, str] = field(default_factory=dict)
+    source: str = ""
+    past: Past | None = None
+    site: str = ""
 
 
 UNKNOWN: Final = Setting()
 
 
-def setting(study: Study, trace: Trace, outcomes: Mapping[int, Outcome]) -> Setting:
+def setting(
+    study: Study, trace: Trace, outcomes: Mapping[int, Outcome], past: Past | None = None
+) -> Setting:
     """Return what is known of a study.
 
     Parameters
@@ -140,6 +150,8 @@ def setting(study: Study, trace: Trace, outcomes: Mapping[int, Outcome]) -> Sett
         Its jobs.
     outcomes : mapping of Outcome
         Place of each complete policy -> what it gave.
+    past : Past or None
+        See `trainyard.results.past.known`.
     """
     first = next(iter(outcomes.values())).jobs[0]
     fits = ~np.asarray(first["outcome"] == "impossible")
@@ -163,6 +175,9 @@ def setting(study: Study, trace: Trace, outcomes: Mapping[int, Outcome]) -> Sett
         doubts=of_machines.found(
             trace, base.cluster, never, measured=catalog.is_model(base.perf, Profiled)
         ),
+        source=base.trace.source,
+        past=past,
+        site=outcomes[past.at].label if past is not None and past.at in outcomes else "",
     )
 
 
@@ -318,10 +333,14 @@ def against_recording(
     Notes
     -----
     Under FIFO jobs wait beside free GPUs, too, behind a larger one. So waits while GPUs were free
-    count against a recording only where no reference policy explains it.
+    count against a recording only where no reference policy explains it. A check against the past
+    of a policy that is compared decides before all that.
     """
-    if not base.replays:
+    past = setting.past
+    if not base.replays or (past is not None and past.comparable):
         return None
+    if past is not None:
+        return Limit("unexplained", f"No gain over {base.label} can be claimed. {past.told}")
     if found is None:
         names = " or ".join(catalog.allocator(spec).title for spec in references())
         return Limit(

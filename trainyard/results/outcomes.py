@@ -19,11 +19,12 @@ from sim.metrics import UsageArrays, measured
 from sim.result import RunResult
 from sim.trace import Trace
 from trainyard.clusters import prices
-from trainyard.results import compare
+from trainyard.results import compare, past
 from trainyard.results.assumed import assumed
 from trainyard.results.compare import Floats, Mask, MetricChange, Outcome
 from trainyard.results.headline import GOALS, Headline, Headlines, headlines
 from trainyard.results.meaning import setting
+from trainyard.results.past import Past
 from trainyard.results.trust import Trust, recorded_overflow, trust, untold
 from trainyard.runs.frames import MOST_SHOWN
 from trainyard.runs.run import key_of
@@ -72,6 +73,8 @@ class Shown:
     instead : int or None
         Place of the policy that the others are compared with because the baseline cannot run here;
         None = with the baseline.
+    past : Past or None
+        What a check against the past has found of these policies; None = none was checked.
     """
 
     study: Study
@@ -79,6 +82,7 @@ class Shown:
     keys: tuple[tuple[str, ...], ...]
     entries: tuple[tuple[Entry, ...], ...]
     instead: int | None = None
+    past: Past | None = None
 
     @property
     def baseline(self) -> int:
@@ -105,6 +109,7 @@ class Shown:
                 *map(str, self.study.slots),
                 *self.titles,
                 *(key for at in self.places for key in self.keys[at]),
+                *([self.past.told] if self.past is not None else []),
             ]
         )
 
@@ -242,7 +247,14 @@ def gather(study: Study, store: Store) -> Shown:
     """
     made = keys(study, store)
     entries = tuple(tuple(entry for key in own if (entry := store.get(key))) for own in made)
-    return Shown(study, study.titles, made, entries, stand_in(study, entries, store))
+    return Shown(
+        study,
+        study.titles,
+        made,
+        entries,
+        stand_in(study, entries, store),
+        past.known(study, store),
+    )
 
 
 def stand_in(study: Study, entries: Sequence[Sequence[Entry]], store: Store) -> int | None:
@@ -257,8 +269,18 @@ def stand_in(study: Study, entries: Sequence[Sequence[Entry]], store: Store) -> 
     return None
 
 
-def report(shown: Shown, store: Store) -> ComparisonReport | None:
+def report(shown: Shown, store: Store, *, brief: bool = False) -> ComparisonReport | None:
     """Compare the complete runs; None while there is none.
+
+    Parameters
+    ----------
+    shown : Shown
+        The runs.
+    store : Store
+        Where the trace and profiles lie.
+    brief : bool
+        Whether only what stands on top of the Compare page is wanted: no frames but ``cdf``, no
+        `parts`, and nothing of the recorded history.
 
     Raises
     ------
@@ -283,7 +305,8 @@ def report(shown: Shown, store: Store) -> ComparisonReport | None:
     firsts = {shown.titles[at]: shown.entries[at][0] for at in places}
     counts = compare.counts(outcomes)
     frames = {
-        kind: {title: entry.chart(kind) for title, entry in firsts.items()} for kind in _KINDS
+        kind: {title: entry.chart(kind) for title, entry in firsts.items()}
+        for kind in (() if brief else _KINDS)
     }
     frames["cdf"] = {one.label: compare.cdf(one) for one in outcomes}
     return ComparisonReport(
@@ -296,7 +319,7 @@ def report(shown: Shown, store: Store) -> ComparisonReport | None:
         changes=compare.changes(outcomes, base) if based and told.verdict not in _UNTOLD else {},
         certainty=_certainty(shown.study.repeats, table) if len(outcomes) > 1 and based else "",
         counts=counts,
-        trust=trust(trace, outcomes),
+        trust=None if brief else trust(trace, outcomes),
         untold=untold(trace),
         remarks=_remarks(outcomes, firsts),
         assumptions=profiles.assumptions(shown.study.base.perf, trace, store),
@@ -318,8 +341,8 @@ def report(shown: Shown, store: Store) -> ComparisonReport | None:
             ]
         ),
         frames=frames,
-        parts=_parts(shown),
-        job_ids=job_ids(frames["allocation"].values(), trace),
+        parts=pd.DataFrame() if brief else _parts(shown),
+        job_ids=job_ids(frames.get("allocation", {}).values(), trace),
         left_out={
             str(row["label"]): int(row["jobs"] - row["completed"])
             for row in counts.to_dict("records")
@@ -392,7 +415,9 @@ def _headlines(
 ) -> Headlines:
     known = set(table.loc[table["value"].notna(), "metric"])
     goals = [goal for goal in GOALS if goal in known] or [next(iter(GOALS))]
-    known_of = setting(shown.study, trace, dict(zip(shown.places, outcomes, strict=True)))
+    known_of = setting(
+        shown.study, trace, dict(zip(shown.places, outcomes, strict=True)), shown.past
+    )
     known_of = replace(
         known_of, asked="" if shown.instead is None else shown.titles[shown.study.baseline]
     )

@@ -5,17 +5,23 @@ which each of them leads.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 from allocators import REGISTRY
 from sim.cluster import Cluster, NodeGroup
+from sim.errors import ClusterError
 from sim.params import Spec
 from sim.trace import Trace
+from trainyard.clusters.doubts import CONCURRENCY, FITS, UNKNOWN
+from trainyard.clusters.machines import offered_load
 from trainyard.study import catalog
+from trainyard.study.scenario import MADE, TraceSpec
 from trainyard.study.study import Study
 from trainyard.traces import start
+from trainyard.traces.fitting import cluster_for
+from trainyard.traces.sources import load_source
 
 TARGET: Final = 0.85
 """Load to go to: high enough that jobs wait, low enough that queues drain; also that of the
@@ -32,10 +38,14 @@ Name = Literal[
     "raise_load",
     "fewer_nodes",
     "enough_gpus",
+    "fit_cluster",
+    "leave_out",
+    "name_speeds",
     "compare_anyway",
     "repeats",
     "add_references",
     "change_baseline",
+    "check_past",
     "hint",
 ]
 
@@ -71,6 +81,11 @@ class WayOut:
 
 
 COMPARE_ANYWAY: Final = WayOut("compare_anyway", "Compare all the same")
+CHECK_PAST: Final = WayOut(
+    "check_past", "Check the policy that was in force", "python -m trainyard backtest"
+)
+LEAVE_OUT: Final = WayOut("leave_out", "Leave out the jobs that can never start")
+NAME_SPEEDS: Final = WayOut("name_speeds", "Enter the speeds")
 
 
 def is_reference(spec: Spec) -> bool:
@@ -85,7 +100,63 @@ def references() -> tuple[Spec, ...]:
     return tuple(Spec(name) for name in _REFERENCES if name in REGISTRY)
 
 
-def for_overload(load: float, scale: float) -> tuple[WayOut, ...]:
+class Jobs(NamedTuple):
+    """What is simulated, as far as it is known.
+
+    Parameters
+    ----------
+    trace, cluster : Trace or None, Cluster or None
+        Jobs and machines.
+    source : str
+        Of the trace: see `TraceSpec.source`.
+    """
+
+    trace: Trace | None = None
+    cluster: Cluster | None = None
+    source: str = ""
+
+
+NOTHING_KNOWN: Final = Jobs()
+
+
+def fit_cluster(jobs: Jobs, most_load: float = math.inf) -> tuple[WayOut, ...]:
+    """Return the way to machines that fit the jobs; none if there are no others, or if they were
+    asked for more than `most_load` too.
+    """
+    if jobs.trace is None or jobs.cluster is None:
+        return ()
+    try:
+        fitting = _fitting(jobs.source, jobs.trace)
+    except ClusterError:
+        return ()  # no cluster is large enough
+    if fitting.groups == jobs.cluster.groups or offered_load(jobs.trace, fitting) > most_load:
+        return ()
+    text = f"Fit the cluster to the jobs: {fitting.gpus:,} GPUs"
+    short = ",".join(f"{group.count}x{group.gpus}:{group.gpu_type}" for group in fitting.groups)
+    plain = Cluster.parse(short).groups == fitting.groups
+    return (WayOut("fit_cluster", text, f"--cluster {short}" if plain else ""),)
+
+
+def _fitting(source: str, trace: Trace) -> Cluster:
+    """Return the machines that come with jobs, or some that fit them."""
+    # The jobs may be a part of the source, which is large enough for them all.
+    ready = source.startswith(("sample:", MADE))
+    return cluster_for(load_source(TraceSpec(source)) if ready else trace).cluster
+
+
+def for_doubts(doubts: Iterable[str], jobs: Jobs) -> tuple[WayOut, ...]:
+    """Return what helps where something is in doubt of jobs on machines; `doubts` are keys of
+    `trainyard.clusters.doubts.found`.
+    """
+    found = set(doubts)
+    return (
+        *(fit_cluster(jobs) if found & {CONCURRENCY, FITS} else ()),
+        *([LEAVE_OUT] if FITS in found else []),
+        *([NAME_SPEEDS] if UNKNOWN in found else []),
+    )
+
+
+def for_overload(load: float, scale: float, jobs: Jobs = NOTHING_KNOWN) -> tuple[WayOut, ...]:
     """Return what helps where jobs ask for more than a cluster can do.
 
     Parameters
@@ -94,11 +165,14 @@ def for_overload(load: float, scale: float) -> tuple[WayOut, ...]:
         Of this cluster; NaN = not known.
     scale : float
         `TraceSpec.load` under which it is that.
+    jobs : Jobs
+        On which machines.
     """
     # Below 1 the queue has other reasons, such as gangs that do not fit beside each other.
     target = TARGET if not load <= 1.0 else round(load / 2, 2)
     lower = _load("lower_load", f"Lower the load to {target:g}", scale * target / load)
     return (
+        *fit_cluster(jobs, 1.0),
         *lower,
         WayOut("enough_gpus", "Find enough GPUs", "python -m trainyard plan"),
         COMPARE_ANYWAY,
@@ -156,8 +230,11 @@ def apply(study: Study, way: WayOut, trace: Trace) -> Study:
 
     Notes
     -----
-    Ways that change no study (a plan, comparing all the same, a hint) return it as it is.
+    Ways that need more than the study (a plan, a check, comparing all the same, jobs left out,
+    speeds, a hint) return it as it is.
     """
+    if way.name == "fit_cluster":
+        return start.with_cluster(study, _fitting(study.base.trace.source, trace))
     if way.name in ("lower_load", "raise_load"):
         spec = replace(study.base.trace, load=way.value)
         return _simulated(replace(study, base=replace(study.base, trace=spec)))

@@ -1,5 +1,5 @@
 """How long runs will take and how much memory: from what runs of the same policies have taken here,
-said before anything is started.
+or else what their cards say, before anything is started.
 """
 
 from __future__ import annotations
@@ -7,19 +7,17 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
+import allocators
+from sim.params import Spec
 from trainyard.store import Entry, Store
 from trainyard.study.branch import BranchPoint
 from trainyard.study.scenario import Scenario, TraceSpec
 from trainyard.study.study import Study
 from trainyard.traces.sources import load_trace
 
-USUAL_S: Final = 1e-4
-"""Seconds per job of a policy that has not been run here. Measured: 0.02 to 0.09 ms (FIFO, SRTF;
-100,000 jobs of the profile "philly"); solvers take more.
-"""
 JOB_GB: Final = 2.5e-6
 BASE_GB: Final = 0.15
-"""Memory of a worker process: for each job of its run, measured likewise, and without any."""
+"""Memory of a worker process: for each job of its run, measured with 100,000, and without any."""
 LONG_S: Final = 60.0
 MUCH_GB: Final = 1.0
 """From here on it is asked before a run is started."""
@@ -44,8 +42,8 @@ class Estimate:
     memory_gb : float, GB
         Of all worker processes at once.
     known : bool
-        Whether all of its policies have been run here; else a usual one was taken for those that
-        have not, and solvers take longer.
+        Whether all of its policies have been run here; else the card of those that have not was
+        taken.
     """
 
     jobs: int
@@ -68,13 +66,44 @@ class Costs:
 
     def note(self, entry: Entry) -> None:
         """Learn from a result."""
-        jobs, name = int(entry.summary["jobs"]), str(entry.scenario["allocator"]["name"])
+        jobs = int(entry.summary["jobs"])
+        name = _chain(Spec.from_json(entry.scenario["allocator"]))
         if jobs >= max(_FEW, self._seen.get(name, (0, 0.0))[0]):
             self._seen[name] = (jobs, float(entry.provenance["timing"]["wall_s"]) / jobs)
 
-    def per_job_s(self, policy: str) -> float | None:
-        """Return the seconds that a policy takes per job, or None if it has not been run here."""
-        return self._seen[policy][1] if policy in self._seen else None
+    def per_job_s(self, policy: Spec) -> float | None:
+        """Return the seconds that a policy takes per job, whatever its numbers, or None if it, with
+        those inside it, has not been run here.
+        """
+        name = _chain(policy)
+        return self._seen[name][1] if name in self._seen else None
+
+
+def _inside(spec: Spec) -> list[Spec]:
+    return [
+        value
+        for _, values in spec.params
+        for value in (values if isinstance(values, tuple) else (values,))
+        if isinstance(value, Spec)
+    ]
+
+
+def _chain(spec: Spec) -> str:
+    return "/".join([spec.name, *map(_chain, _inside(spec))])
+
+
+def usual_s(spec: Spec) -> float:
+    """Return the seconds per job of a policy, as its card says; of one around others, those of the
+    slowest.
+    """
+    own_s = allocators.make(Spec(spec.name)).card.job_ms / 1e3
+    return max([own_s, *map(usual_s, _inside(spec))])
+
+
+def job_seconds(spec: Spec, costs: Costs) -> float:
+    """Return the seconds per job of a policy: as its largest run here took, else as usual."""
+    seen_s = costs.per_job_s(spec)
+    return usual_s(spec) if seen_s is None else seen_s
 
 
 def run_seconds(scenario: Scenario, store: Store, costs: Costs) -> float:
@@ -88,8 +117,7 @@ def run_seconds(scenario: Scenario, store: Store, costs: Costs) -> float:
     kind, _, name = scenario.trace.source.partition(":")
     kept = store.trace_info(name) if kind == "store" else None
     jobs = len(load_trace(scenario.trace, store)) if kept is None else kept.jobs
-    per_job_s = costs.per_job_s(scenario.allocator.name)
-    return jobs * (USUAL_S if per_job_s is None else per_job_s)
+    return jobs * job_seconds(scenario.allocator, costs)
 
 
 def estimate(study: Study, store: Store, costs: Costs, workers: int) -> Estimate:
@@ -101,21 +129,20 @@ def estimate(study: Study, store: Store, costs: Costs, workers: int) -> Estimate
         If the trace cannot be loaded.
     """
     jobs = len(load_trace(study.base.trace, store))
-    each_s = [costs.per_job_s(spec.name) for spec in study.allocators]
+    each_s = [job_seconds(spec, costs) for spec in study.allocators]
+    known = all(costs.per_job_s(spec) is not None for spec in study.allocators)
     runs = len(each_s) * study.repeats
     busy = min(workers, runs)
-    per_job_s = sum(USUAL_S if cost is None else cost for cost in each_s) * study.repeats
-    longest_s = max(USUAL_S if cost is None else cost for cost in each_s)
-    seconds = jobs * max(per_job_s / busy, longest_s)
-    return Estimate(jobs, runs, seconds, busy * (BASE_GB + jobs * JOB_GB), None not in each_s)
+    seconds = jobs * max(sum(each_s) * study.repeats / busy, *each_s)
+    return Estimate(jobs, runs, seconds, busy * (BASE_GB + jobs * JOB_GB), known)
 
 
 def branch_seconds(turn: BranchPoint, took_s: float, jobs: int, costs: Costs) -> float:
     """Return how long the changed run will take, in seconds: as the first one took, or as many jobs
     take the policy that takes over, if that is longer.
     """
-    each_s = None if turn.policy is None else costs.per_job_s(turn.policy.name)
-    return max(took_s, jobs * (each_s or 0.0))
+    each_s = 0.0 if turn.policy is None else job_seconds(turn.policy, costs)
+    return max(took_s, jobs * each_s)
 
 
 def smaller(spec: TraceSpec, jobs: int, span_s: float) -> dict[str, TraceSpec]:

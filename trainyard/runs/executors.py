@@ -226,6 +226,47 @@ class Processes(Executor):
         return processes
 
 
+class WarmProcess(Processes):
+    """One worker process that keeps what it has loaded: a run that is cancelled ends at its next
+    report, and the process goes on.
+
+    Parameters
+    ----------
+    limits : RunLimits
+        What a run may take.
+    """
+
+    def __init__(self, limits: RunLimits = RunLimits()) -> None:
+        super().__init__(1, limits=limits)
+
+    def submit(
+        self, ticket: int, work: Callable[..., Any], args: Sequence[Any], limit_s: float | None
+    ) -> Future[Any]:
+        """Begin a run."""
+        there = super().submit(ticket, work, args, limit_s)
+        here = _Patient(lambda: self._ask_to_stop(ticket))
+        there.add_done_callback(lambda _: _pass_on(there, here))
+        return here
+
+    def _ask_to_stop(self, ticket: int) -> None:
+        row = self._rows.get(ticket)
+        if row is not None:
+            worker.ask_to_stop(self._board, row, ticket)
+
+
+class _Patient(Future[Any]):
+    """What a run will give that cannot be cancelled, only asked to stop."""
+
+    def __init__(self, ask: Callable[[], None]) -> None:
+        super().__init__()
+        self._ask = ask
+
+    def cancel(self) -> bool:
+        """Ask the run to stop; tell that it goes on for now."""
+        self._ask()
+        return False
+
+
 def _load_once() -> None:
     """Start the process that workers are copies of, unless it is there; in it linear algebra has
     one thread, because idle ones that spin cost others a core.

@@ -11,11 +11,12 @@ from importlib.metadata import version
 from typing import Any, Final
 
 from sim import metrics
-from sim.engine.simulator import Conditions, Progress, Simulator
+from sim.engine.simulator import Conditions, Progress
 from sim.errors import ParameterError
 from sim.params import Spec
 from sim.result import RESULTS_VERSION, RunResult
 from sim.trace import Trace
+from trainyard.runs.engines import simulate
 from trainyard.runs.frames import chart_frames, type_frames
 from trainyard.store import Store, StoreError, profiles
 from trainyard.study import catalog
@@ -32,6 +33,7 @@ def run(
     trace: Trace | None = None,
     store: Store | None = None,
     progress: Callable[[Progress], None] | None = None,
+    engine: str = "",
 ) -> RunResult:
     """Run a scenario in this process.
 
@@ -45,6 +47,8 @@ def run(
         Where traces and profiles named ``store:`` lie.
     progress : callable or None
         Called now and then from inside the run.
+    engine : str
+        One of `trainyard.runs.engines.ENGINES`; "" = the one that is set, else "auto".
 
     Raises
     ------
@@ -57,13 +61,9 @@ def run(
     reason = catalog.allocator(scenario.allocator, jobs, scenario.perf).reason
     if reason:
         raise ParameterError(f"{scenario.allocator.name} cannot run here: {reason}")
-    return Simulator(
-        jobs,
-        scenario.cluster,
-        catalog.instance("allocator", scenario.allocator),
-        conditions(scenario, store),
-        progress=progress,
-    ).run()
+    allocator = catalog.instance("allocator", scenario.allocator)
+    given = conditions(scenario, store)
+    return simulate(jobs, scenario.cluster, allocator, given, engine, progress)
 
 
 def conditions(scenario: Scenario, store: Store | None = None) -> Conditions:
@@ -194,6 +194,7 @@ def complete(
     study: Study,
     store: Store,
     watch: Callable[[Scenario], Callable[[Progress], None] | None] = lambda _: None,
+    engine: str = "",
 ) -> tuple[int, dict[Spec, str]]:
     """Run in this process what is not stored of a study.
 
@@ -205,6 +206,8 @@ def complete(
         Where results are looked up and kept.
     watch : callable
         What is called with the progress of a scenario's run.
+    engine : str
+        As for `run`.
 
     Returns
     -------
@@ -229,6 +232,6 @@ def complete(
     able = [scenario for scenario in study.scenarios() if scenario.allocator not in skipped]
     missing = [(one, key) for one in able if not store.has(key := key_of(one, store))]
     for one, key in missing:
-        result = run(one, trace=trace, store=store, progress=watch(one))
+        result = run(one, trace=trace, store=store, progress=watch(one), engine=engine)
         keep(store, key, one, result, trace)
     return len(missing), skipped

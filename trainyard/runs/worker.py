@@ -19,18 +19,26 @@ import allocators
 from sim.engine.simulator import Progress
 from sim.errors import TrainyardError
 from sim.params import Spec
+from trainyard.runs.engines import load
 from trainyard.runs.run import run
 from trainyard.study.scenario import Scenario, TraceSpec
 from trainyard.traces.samples import load_sample
 
-FIELDS: Final = 5
-"""Numbers per row of the board: ticket, jobs settled, jobs, simulated clock, last submission."""
+_REPORTED: Final = 5
+FIELDS: Final = 6
+"""Numbers per row of the board: ticket, jobs settled, jobs, simulated clock, last submission; and
+the ticket that is to stop.
+"""
 EVERY_S: Final = 0.2
 MEMORY_EXIT: Final = 75
 """How a process ends that holds more memory than it may."""
 _GB: Final = 1e9
 _LOG: Final = logging.getLogger(__name__)
 _WARM_SAMPLE: Final = "tiny"
+
+
+class StoppedError(TrainyardError):
+    """A run that nobody waits for any more, in a process that is to stay warm."""
 
 
 class _Here:
@@ -50,6 +58,9 @@ def start(board: MutableSequence[float], memory_gb: float | None = None) -> None
             target=_end_above, args=(memory_gb * _GB,), name="watch-memory", daemon=True
         ).start()
     _Here.board = board
+    why_not = load()
+    if why_not:
+        _LOG.warning("%s", why_not)
     try:
         trace, cluster = load_sample(_WARM_SAMPLE)
         run(
@@ -81,7 +92,9 @@ def execute(row: int, ticket: int, work: Callable[..., Any], *args: Any) -> Any:
 
 
 class _Reporter:
-    """Writes progress to the board; the ticket tells the reader whose numbers they are."""
+    """Writes progress to the board; the ticket tells the reader whose numbers they are. Ends the
+    run with a `StoppedError` once it is asked to on the board.
+    """
 
     def __init__(self, row: int, ticket: int) -> None:
         self._first, self._ticket = row * FIELDS, float(ticket)
@@ -89,16 +102,25 @@ class _Reporter:
 
     def __call__(self, progress: Progress) -> None:
         now = time.monotonic()
-        if now < self._due_s or _Here.board is None:
+        if _Here.board is None:
+            return
+        if _Here.board[self._first + _REPORTED] == self._ticket:
+            raise StoppedError("Nobody waits for this run any more.")
+        if now < self._due_s:
             return
         self._due_s = now + EVERY_S
-        _Here.board[self._first : self._first + FIELDS] = [self._ticket, *map(float, progress)]
+        _Here.board[self._first : self._first + _REPORTED] = [self._ticket, *map(float, progress)]
 
 
 def read_board(board: MutableSequence[float], row: int, ticket: int) -> Progress | None:
     """Return the last report of a run, or None before its first."""
-    owner, done, jobs, now_s, span_s = board[row * FIELDS : (row + 1) * FIELDS]
+    owner, done, jobs, now_s, span_s = board[row * FIELDS : row * FIELDS + _REPORTED]
     return Progress(int(done), int(jobs), now_s, span_s) if owner == ticket else None
+
+
+def ask_to_stop(board: MutableSequence[float], row: int, ticket: int) -> None:
+    """Let a run end at its next report, in a process that goes on."""
+    board[row * FIELDS + _REPORTED] = float(ticket)
 
 
 def _end_with_parent() -> None:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from io import BytesIO
+from math import nan
 from typing import Any, Final
 
+import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sim.result import RunResult, Timing
@@ -80,6 +84,11 @@ class Entry:
         """
         return self._frame("jobs")
 
+    @property
+    def engine(self) -> str:
+        """What made the run, see `sim.result.Timing`."""
+        return str(self.provenance["timing"].get("engine", "kernel"))
+
     def result(self) -> RunResult:
         """Return the whole result.
 
@@ -89,13 +98,17 @@ class Entry:
             If a frame is missing or damaged.
         """
         try:
+            took: dict[str, Any] = {
+                name: nan if value is None else value  # null = not measured
+                for name, value in self.provenance["timing"].items()
+            }
             facts: dict[str, Any] = {name: self._frame(name) for name in FRAMES} | dict(
                 self.provenance["result"]
             )
             facts |= {
                 "end_s": float(facts["end_s"]),
                 "remarks": self.remarks,
-                "timing": Timing(**self.provenance["timing"]),
+                "timing": Timing(**took),
             }
             result = RunResult(**facts)
             same = result.digest() == self.provenance["digest"]
@@ -147,9 +160,9 @@ class Entry:
 def categories(frame: pd.DataFrame) -> dict[str, list[str]]:
     """Return column -> categories, of those that have some."""
     return {
-        str(name): list(map(str, values.cat.categories))
-        for name, values in frame.items()
-        if isinstance(values.dtype, pd.CategoricalDtype)
+        str(name): list(map(str, kind.categories))
+        for name, kind in zip(frame.columns, frame.dtypes, strict=True)
+        if isinstance(kind, pd.CategoricalDtype)
     }
 
 
@@ -173,7 +186,41 @@ def extent(data: bytes) -> tuple[int, int]:
 
 
 def parquet(frame: pd.DataFrame) -> bytes:
-    """Return a frame as a file."""
-    buffer = BytesIO()
-    frame.to_parquet(buffer, index=False, compression="lz4")
+    """Return a frame, whose columns are numbers, texts or categories, as a file."""
+    buffer, table = BytesIO(), _table(frame)
+    # Hardly any two of the numbers are equal, and nothing is looked for in them by value.
+    repeated = [
+        name
+        for name, of in zip(table.schema.names, table.schema.types, strict=True)
+        if not (pa.types.is_floating(of) or pa.types.is_integer(of))
+    ]
+    pq.write_table(
+        table, buffer, compression="lz4", use_dictionary=repeated, write_statistics=False
+    )
     return buffer.getvalue()
+
+
+def _table(frame: pd.DataFrame) -> pa.Table:
+    kinds = tuple(frame.dtypes)
+    schema = _schema(tuple(frame.columns), kinds)
+    if any(pa.types.is_null(getattr(of, "value_type", of)) for of in schema.types):
+        # Texts as Python's objects, of which only values tell what they are, or no texts at all.
+        return pa.Table.from_pandas(frame, preserve_index=False, nthreads=1)
+    columns = [
+        pa.array(
+            column.to_numpy() if isinstance(kind, np.dtype) else column.array,
+            type=of,
+            from_pandas=True,
+        )
+        for (_, column), kind, of in zip(frame.items(), kinds, schema.types, strict=True)
+    ]
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+@lru_cache(maxsize=64)
+def _schema(names: tuple[str, ...], kinds: tuple[Any, ...]) -> pa.Schema:
+    """Return what pyarrow makes of columns of these types: for most frames that takes longer than
+    to write them.
+    """
+    empty = {name: pd.Series([], dtype=kind) for name, kind in zip(names, kinds, strict=True)}
+    return pa.Schema.from_pandas(pd.DataFrame(empty), preserve_index=False)

@@ -70,6 +70,15 @@ OWNERS: Final = sa.Table(
     sa.Column("trace", sa.String(64), primary_key=True, index=True),
 )
 """Who may delete a trace: the browsers that uploaded it."""
+RECIPES: Final = sa.Table(
+    "recipes",
+    _META,
+    sa.Column("owner", sa.String(64), primary_key=True),
+    sa.Column("fingerprint", sa.String(16), primary_key=True),
+    sa.Column("text", sa.Text, nullable=False),
+    sa.Column("saved_s", sa.Float, nullable=False),
+)
+"""How a browser's files of one kind are read."""
 
 
 def _first(connection: sa.Connection) -> None:
@@ -80,7 +89,11 @@ def _second(connection: sa.Connection) -> None:
     _META.create_all(connection, [OWNERS])
 
 
-MIGRATIONS: Final[tuple[Callable[[sa.Connection], None], ...]] = (_first, _second)
+def _third(connection: sa.Connection) -> None:
+    _META.create_all(connection, [RECIPES])
+
+
+MIGRATIONS: Final[tuple[Callable[[sa.Connection], None], ...]] = (_first, _second, _third)
 """What brings a database from version n to n + 1, in order; version 0 is an empty one."""
 
 
@@ -116,6 +129,8 @@ _FAULTS: Final[Mapping[tuple[str, ...], str]] = {
     ),
 }
 """Signs in what a database says -> what to tell."""
+MOST_RECIPES: Final = 100
+"""Of one browser."""
 _MOST_AT_ONCE: Final = 500
 """Values in one statement; SQLite takes no more than some hundreds."""
 
@@ -353,6 +368,45 @@ class Index:
         with self._changing() as connection:
             connection.execute(
                 OWNERS.delete().where(OWNERS.c.owner == owner, OWNERS.c.trace == trace)
+            )
+
+    def keep_recipe(self, owner: str, fingerprint: str, text: str) -> None:
+        """Keep how files of one kind are read, in place of what was known of them; of a browser's
+        recipes the oldest give way.
+        """
+        body = {"text": text, "saved_s": time.time()}
+        own = RECIPES.c.owner == owner
+        newest = (
+            sa.select(RECIPES.c.fingerprint)
+            .where(own)
+            .order_by(RECIPES.c.saved_s.desc())
+            .limit(MOST_RECIPES)
+        )
+        with self._changing() as connection:
+            connection.execute(
+                self._insert(RECIPES)
+                .values(owner=owner, fingerprint=fingerprint, **body)
+                .on_conflict_do_update(index_elements=["owner", "fingerprint"], set_=body)
+            )
+            connection.execute(RECIPES.delete().where(own, RECIPES.c.fingerprint.not_in(newest)))
+
+    def recipe(self, owner: str, fingerprint: str) -> str:
+        """Return the recipe of a browser for files of one kind; "" = it has none."""
+        with self._reading() as connection:
+            found = connection.scalar(
+                sa.select(RECIPES.c.text).where(
+                    RECIPES.c.owner == owner, RECIPES.c.fingerprint == fingerprint
+                )
+            )
+        return found or ""
+
+    def forget_recipe(self, owner: str, fingerprint: str) -> None:
+        """Remove a recipe of a browser, if it is there."""
+        with self._changing() as connection:
+            connection.execute(
+                RECIPES.delete().where(
+                    RECIPES.c.owner == owner, RECIPES.c.fingerprint == fingerprint
+                )
             )
 
     def _insert(self, table: sa.Table) -> Any:

@@ -20,7 +20,7 @@ from sim.perf.measured import BUILT_IN, MOST_BYTES, ProfileTable, read_profile
 from sim.perf.profiled import STORED, Profiled
 from sim.trace import Trace
 from trainyard.store import Store
-from trainyard.study import catalog
+from trainyard.study import catalog, files
 
 __all__ = [
     "PROFILE_MB",
@@ -134,14 +134,14 @@ def from_file(perf: Spec) -> Spec:
 
 def localised(document: Mapping[str, Any]) -> dict[str, Any]:
     """Return a scenario or study as JSON in which a profile that is named by its path is named by
-    its content; see `from_file`.
+    its content, see `from_file`, and policies hold the texts of the files that they name.
 
     Raises
     ------
     ParameterError
-        As `from_file`.
+        As `from_file` and `trainyard.study.files.with_texts`.
     """
-    made = dict(document)
+    made = files.localised(document)
     if isinstance(made.get("base"), Mapping):
         return made | {"base": localised(made["base"])}
     perf = made.get("perf")

@@ -155,6 +155,27 @@ def allocator(spec: Spec | str, trace: Trace | None = None, perf: Spec = _ONE_SI
     )
 
 
+def lines_read(spec: Spec) -> list[dict[str, Any]]:
+    """Return what becomes of each setting in the files of a policy: file, line, setting, effect; []
+    = it has none.
+
+    Raises
+    ------
+    ParameterError
+        If a file cannot be read.
+    """
+    return [
+        {
+            "File": one.file,
+            "Line": one.line,
+            "Setting": f"{one.key}={one.value}" if one.value else one.key,
+            "Effect": one.kind,
+            "Why": one.why,
+        }
+        for one in getattr(allocators.make(spec), "findings", ())
+    ]
+
+
 def allocator_choices(
     trace: Trace | None = None, perf: Spec = _ONE_SIZE
 ) -> tuple[CatalogEntry, ...]:
@@ -394,7 +415,8 @@ def choice_params(name: str) -> tuple[ParamInfo, ...]:
 def in_words(name: str, key: str, value: Any) -> str:
     """Return a parameter of something in the catalogue with its value: "backfill first fit"."""
     info = next(info for info in choice_params(name) if info.name == key)
-    text = info.label(value) if info.choices else str(Spec.of("x", v=value)).removeprefix("x:v=")
+    is_choice = value in info.choices
+    text = info.label(value) if is_choice else str(Spec.of("x", v=value)).removeprefix("x:v=")
     is_name = text[1:2].isupper() or " (" in text
     return f"{key.replace('_', ' ')} {text if is_name else text[:1].lower() + text[1:]}"
 

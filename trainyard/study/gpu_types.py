@@ -12,7 +12,7 @@ from typing import Any, Final
 from sim.cluster import KNOWN_TYPES, Cluster, GpuType, known_type
 from sim.errors import ClusterError
 
-_ALIKE: Final = 0.5
+_ALIKE: Final = 0.7
 """Names that are less alike than that are not offered in place of each other."""
 
 

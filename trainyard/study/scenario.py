@@ -45,6 +45,7 @@ _READ: Final = {
     "recipe_digest": "",
     "time_unit": "",
     "duration_unit": "",
+    "date_format": "",
 }
 LOADS_BY: Final = ("pace", "jobs")
 """How a load is reached: the same jobs at another pace, or fewer or more jobs in the same time."""

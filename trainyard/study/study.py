@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import allocators
 from sim.errors import ParameterError
-from sim.params import Spec
+from sim.params import Spec, is_file_text
 from trainyard.study import catalog
 from trainyard.study.document import Document, settings, whole
 from trainyard.study.scenario import Scenario, as_meant, as_spec
@@ -263,12 +263,18 @@ def cleaned(name: str) -> str:
 
 def unusual(spec: Spec, specs: Sequence[Spec]) -> list[tuple[str, Any]]:
     """Return the parameters that its name tells: those that are not at their defaults, but for what
-    all of several allocators have in common.
+    all of several allocators have in common, and files that all of its kind read.
     """
     shared = (
         set.intersection(*(set(other.params) for other in specs)) if len(set(specs)) > 1 else set()
     )
-    return [item for item in spec.params if item not in shared]
+    alike = [other.values for other in specs if other.name == spec.name]
+    return [
+        (key, value)
+        for key, value in spec.params
+        if (key, value) not in shared
+        and not (is_file_text(value) and all(one.get(key) == value for one in alike))
+    ]
 
 
 def _plain_text(value: Any) -> str:

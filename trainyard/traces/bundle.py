@@ -15,8 +15,9 @@ from typing import Any, Final
 from sim.errors import TraceError
 from sim.readers import ReadOptions
 from sim.readers.format import size_text
+from sim.readers.packing import DAMAGED, damaged_archive, opened_zip
 from sim.readers.parquet import read_parquet
-from sim.readers.source import DAMAGED, damaged_archive, open_source, opened_zip
+from sim.readers.source import open_source
 from sim.trace import COLUMNS, Trace
 from trainyard.store import Store
 from trainyard.study.document import MAX_BYTES, parse_json

@@ -5,16 +5,20 @@ as many as its jobs used or need.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from itertools import product
 from typing import Final, NamedTuple
 
 import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
 
-from sim.cluster import Cluster, GpuType, known_type
+from sim.cluster import Cluster, GpuType, NodeGroup, known_type
 from sim.errors import ClusterError, ParameterError
-from sim.readers.capacity import cluster_from_trace, homes_of
+from sim.limits import MOST_NODES
 from sim.trace import Trace
-from trainyard.text import gpu_type, plural
+from trainyard.text import gpu_type, plural, time
 from trainyard.traces.sources import Source
 
 UNKNOWN: Final = "unknown"
@@ -93,6 +97,82 @@ def node_size(trace: Trace) -> int:
     return _SIZES[counts.index(max(counts))] if any(counts) else _USUAL
 
 
+def cluster_by_home(trace: Trace, gpus_per_node: int, types: Sequence[str]) -> Cluster:
+    """Build one node group for each virtual cluster (or partition) of a trace, and GPU type.
+
+    Parameters
+    ----------
+    trace : Trace
+        With recorded starts, every group holds the peak of GPUs in use at once; without, it has the
+        size at which the offered work is `LOAD` of it from the first to the last submission. In
+        both cases the biggest job of the group fits.
+    gpus_per_node : int
+        GPUs of every node.
+    types : sequence of str
+        GPU type of each job, as the groups shall have them.
+
+    Raises
+    ------
+    ClusterError
+        If a group would have more nodes than any cluster has.
+    """
+    (home, homes), (kind, kinds) = homes_of(trace), _coded(types)
+    gpus, run_s, start_s = (
+        trace.numbers("num_gpus"),
+        trace.numbers("duration_s"),
+        trace.numbers("start_time_s"),
+    )
+    groups = []
+    for (at, name), (of, kind_name) in product(enumerate(homes), enumerate(kinds)):
+        mine = (home == at) & (kind == of)
+        if not mine.any() or (len(kinds) > 1 and not gpus[mine].any()):
+            continue
+        started = mine & np.isfinite(start_s)
+        if started.any():
+            needed = peak_gpus(start_s[started], run_s[started], gpus[started])
+        else:
+            needed = float((gpus[mine] * run_s[mine]).sum()) / (
+                LOAD * max(trace.span_s, float(run_s[mine].max()))
+            )
+        most = max(needed, float(gpus[mine].max()), 1.0)
+        count = math.ceil(round(most / gpus_per_node, 9))
+        if count > MOST_NODES:
+            raise ClusterError(
+                f"{name or 'The trace'} would need {count:,} nodes of {gpus_per_node} GPUs. Check"
+                " the unit of the durations and the GPU counts."
+            )
+        called = f"{name}-{kind_name}" if name and len(kinds) > 1 else name
+        home_of = (name,) if name else ()
+        groups.append(NodeGroup(count, gpus_per_node, kind_name, partitions=home_of, name=called))
+    return Cluster(tuple(groups), name=f"from {trace.name}")
+
+
+def homes_of(trace: Trace) -> tuple[NDArray[np.int64], list[str]]:
+    """Return the number of the virtual cluster (or partition) of each job, and their names; one
+    without a name where the trace knows none.
+    """
+    column = next((known for known in ("vc", "partition") if trace.has(known)), "vc")
+    found = trace.texts(column)
+    return np.asarray(found.codes, np.int64), [str(home) for home in found.categories]
+
+
+def _coded(names: Iterable[str]) -> tuple[NDArray[np.int64], list[str]]:
+    codes, kinds = pd.factorize(pd.Series(list(names)))
+    return np.asarray(codes, np.int64), [str(kind) for kind in kinds]
+
+
+def peak_gpus(
+    start_s: NDArray[np.float64], run_s: NDArray[np.float64], gpus: NDArray[np.float64]
+) -> float:
+    """Return the most GPUs in use at once, a job that ends at an instant making room for one that
+    starts then.
+    """
+    at = np.concatenate([start_s, start_s + run_s])
+    change = np.concatenate([gpus, -gpus])
+    order = np.lexsort((change, at))
+    return float(np.cumsum(change[order]).max(initial=0.0))
+
+
 def _described(cluster: Cluster) -> Cluster:
     """Return the cluster with a line for every type that nobody knows, so that it can be used: it
     counts as a V100, which is called guessed wherever it matters.
@@ -104,17 +184,19 @@ def _described(cluster: Cluster) -> Cluster:
 @lru_cache(maxsize=8)
 def _sized(trace: Trace) -> FittedCluster:
     size = node_size(trace)
-    made = cluster_from_trace(trace, size, types=types_of(trace), load=LOAD)
+    made = cluster_by_home(trace, size, types_of(trace))
     recorded = bool(np.isfinite(trace.numbers("start_time_s")).any())
     _, homes = homes_of(trace)
     named = sum(1 for home in homes if home)
     of = "virtual clusters" if trace.has("vc") else "partitions"
     each = f" in each of {named} {of}" if named > 1 else ""
+    longest_s = float(trace.numbers("duration_s").max())
+    within = f" within {time(longest_s)}, the longest run" if longest_s > trace.span_s else ""
     how = (
         f"Sized by the most GPUs in use at once{each}, as recorded"
         if recorded
-        else f"Sized so that the jobs{each} ask for at most {100 * LOAD:g} % of the GPU time, as no"
-        " starts are recorded"
+        else f"Sized so that the jobs{each} ask for at most {100 * LOAD:g} % of the GPU"
+        f" time{within}, as no starts are recorded"
     )
     return FittedCluster(_described(made), f"{how}. {_nodes(made, size)}")
 

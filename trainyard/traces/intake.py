@@ -14,13 +14,16 @@ import pandas as pd
 from sim import metrics
 from sim.errors import TraceError, TrainyardError
 from sim.readers import FORMATS, Import, Peek, ReadOptions, peek, read
+from sim.readers.clean import LAST_DATE_S
 from sim.readers.format import SECONDS
-from sim.readers.mapping import missing
+from sim.readers.mapping import LENGTHS, missing
 from sim.readers.questions import OpenQuestionError
 from sim.readers.sniff import plain
-from sim.trace import COLUMNS, REQUIRED, Trace
+from sim.trace import COLUMNS, INSTANTS, REQUIRED, Trace
 from trainyard.store import Store
 from trainyard.study.scenario import TraceSpec
+from trainyard.text import plural, time
+from trainyard.traces.own_recipes import OwnRecipe, of_import
 from trainyard.traces.sources import account_of, asked
 
 UPLOAD_MB: Final = 200
@@ -33,6 +36,9 @@ MAPPED: Final = ("native", "table", "")
 """Formats whose columns and units can be chosen; "" = nobody knows yet."""
 EXAMPLES: Final = 3
 """Values of a column that are shown beside its name."""
+VALUES: Final = 5
+"""Cells of a column that are shown beside what they were read as."""
+_CELL: Final = 30
 _USERS: Final = 7
 """Of those who ask for most: with all others as one more row, as many as a small chart names."""
 WORDS: Final = {
@@ -59,12 +65,21 @@ class TraceIntake:
         Every dropped or altered row.
     issues_csv : str
         The same as CSV, safe in a spreadsheet.
+    first : DataFrame
+        The first jobs used, as texts to be shown; the row of the file as index.
+    values : mapping
+        Native column -> its first cells, and what they were read as.
+    recipe : OwnRecipe
+        By which the next file with the same columns is read alike.
     """
 
     spec: TraceSpec
     account: Mapping[str, Any]
     issues: pd.DataFrame
     issues_csv: str
+    first: pd.DataFrame
+    values: Mapping[str, tuple[str, str]]
+    recipe: OwnRecipe
 
 
 def take(
@@ -74,7 +89,7 @@ def take(
     *,
     fmt: str = "",
     choices: Mapping[str, Any] | None = None,
-    columns: Sequence[str] = (),
+    found: Peek | None = None,
 ) -> TraceIntake:
     """Read a file and keep its jobs.
 
@@ -88,8 +103,8 @@ def take(
         Key of `sim.readers.FORMATS`; "" = recognised by content.
     choices : mapping or None
         Of `sim.readers.ReadOptions`.
-    columns : sequence of str
-        Of the file, as it writes them; for the account.
+    found : Peek or None
+        Its beginning, for the account and the recipe.
 
     Raises
     ------
@@ -104,14 +119,11 @@ def take(
     options = ReadOptions(**{"max_bytes": UNPACKED_BYTES, **dict(choices or {})})
     imported: Import = read(data, name=name, fmt=fmt or None, options=options)
     trace = imported.trace
+    columns = _sources(imported, written(found) if found is not None else ())
     account = account_of(imported) | {
         "title": imported.title,
         "file": name,
-        "columns": {
-            native: source
-            for native, source in _sources(imported, columns).items()
-            if trace.has(native)
-        },
+        "columns": {native: source for native, source in columns.items() if trace.has(native)},
         "fields": [column for column in COLUMNS if trace.has(column)],
         "without_gpus": int((trace.numbers("num_gpus") == 0).sum()),
         "cpu_jobs": options.cpu_jobs,
@@ -121,8 +133,85 @@ def take(
     }
     digest = store.put_trace(trace, account)
     return TraceIntake(
-        TraceSpec(f"store:{digest}"), account, imported.issues, imported.issues_csv()
+        TraceSpec(f"store:{digest}"),
+        account,
+        imported.issues,
+        imported.issues_csv(),
+        first_jobs(imported),
+        first_values(imported),
+        of_import(name, imported, choices or {}, found.fingerprint if found is not None else ""),
     )
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What other columns would make of a file.
+
+    Parameters
+    ----------
+    sentence : str
+        How many rows would be used and left out and why, or what is in the way.
+    values : mapping
+        As of `TraceIntake`; empty if it cannot be read so.
+    """
+
+    sentence: str
+    values: Mapping[str, tuple[str, str]]
+
+
+def trial(data: bytes, name: str, fmt: str, choices: Mapping[str, Any]) -> Trial:
+    """Read a file without keeping anything; arguments as of `take`."""
+    options = ReadOptions(**{"max_bytes": UNPACKED_BYTES, **dict(choices)})
+    try:
+        imported = read(data, name=name, fmt=fmt or None, options=options)
+    except TrainyardError as error:
+        return Trial(str(error), {})
+    left = [
+        f"{rows:,} left out ({reason})"
+        for action, reason, rows in imported.counts()
+        if action == "dropped"
+    ]
+    asked_of = f" {plural(len(imported.questions), 'question')} open." if imported.questions else ""
+    used = f"{imported.used:,} of {plural(imported.read, 'row')} used"
+    sentence = f"{', '.join([used, *left])}."
+    return Trial(sentence + asked_of, first_values(imported))
+
+
+def first_jobs(imported: Import) -> pd.DataFrame:
+    """Return the first jobs of an import as texts, in the order of the file."""
+    epoch, first = imported.trace.epoch, imported.first
+    shown = {
+        words_of(native) if native != "job_id" else "job": [
+            _shown(native, value, epoch) for value in first[native]
+        ]
+        for native in map(str, first.columns)
+    }
+    return pd.DataFrame(shown, index=first.index.rename("row"), dtype="str")
+
+
+def first_values(imported: Import) -> dict[str, tuple[str, str]]:
+    """Return for each native column the first cells of a file, and what they were read as."""
+    epoch, first = imported.trace.epoch, imported.first.head(VALUES)
+    return {
+        native: (
+            ", ".join(str(cell)[:_CELL] for cell in imported.cells[native].head(VALUES)),
+            ", ".join(_shown(native, value, epoch)[:_CELL] for value in first[native]),
+        )
+        for native in map(str, imported.cells.columns)
+    }
+
+
+def _shown(native: str, value: Any, epoch: str) -> str:
+    if not isinstance(value, (int, float)):
+        return "" if value is None or value is pd.NA else str(value)
+    if not math.isfinite(value):
+        return "–"
+    if native in INSTANTS and epoch and abs(value) <= LAST_DATE_S:
+        zone = pd.Timestamp(epoch).tzinfo
+        return (
+            pd.Timestamp(value, unit="s", tz="UTC").tz_convert(zone).strftime("%Y-%m-%d %H:%M:%S")
+        )
+    return time(value) if native in LENGTHS else f"{value:,.12g}"
 
 
 def asked_by(error: TrainyardError) -> tuple[dict[str, Any], ...]:
@@ -147,6 +236,13 @@ def _sources(imported: Import, columns: Sequence[str]) -> dict[str, str]:
         for native, sources in (FORMATS[fmt].sources if fmt in FORMATS else {}).items()
     }
     return {native: written[source] for native, source in known.items() if source}
+
+
+def columns_guessed(found: Peek, choices: Mapping[str, Any]) -> dict[str, str]:
+    """Return the column of a file for each fact, as guessed and as answered."""
+    answers = dict(choices.get("answers") or {})
+    asked = {name: name.removeprefix("column.") for name in answers if name.startswith("column.")}
+    return {**found.mapping, **{native: answers[name] for name, native in asked.items()}}
 
 
 def written(found: Peek) -> tuple[str, ...]:

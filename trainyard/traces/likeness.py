@@ -12,7 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from sim.cluster import KNOWN_TYPES, Cluster
-from sim.generate import figures
+from sim.generate import canonical, figures
 from sim.generate.fit import LEAST_JOBS as FEWEST
 from sim.generate.like import Like
 from sim.params import Spec, spec_of
@@ -31,19 +31,21 @@ QUANTILES: Final = {"median": 0.5, "90 %": 0.9, "99 %": 0.99}
 LEAST_JOBS: Final = 1000
 """Of fewer jobs these distances are a matter of chance."""
 _HOUR_S: Final = 3600.0
+_LARGEST: Final = 100_000
+"""Bytes of a file of figures."""
 KEPT: Final = (
     "sizes",
     "run times by size and by user",
     "the jobs of each hour, with busy hours of the day, days of the week and bursts",
-    "shares of users",
+    "shares of users, and the virtual cluster in which each is mostly, numbered",
+    "time limits and outcomes by run time",
     "known GPU types and models by size",
 )
 NOT_KEPT: Final = (
     "names, ids and dates",
     "start times",
-    "time limits and deadlines",
-    "outcomes",
-    "virtual clusters and partitions",
+    "deadlines",
+    "partitions",
     "cores and memory",
     "which job follows which",
 )
@@ -95,6 +97,20 @@ def figures_of(text: str) -> Spec | None:
     if not isinstance(data, dict) or data.get("name") != "like" or set(data) != {"name", "params"}:
         return None
     return Spec.from_json(data)
+
+
+def opened(data: bytes) -> TraceSpec | None:
+    """Return the jobs that a file of figures makes, as a source; None = it is something else.
+
+    Raises
+    ------
+    TrainyardError
+        If it holds figures that cannot be used.
+    """
+    if data.lstrip()[:1] != b"{" or len(data) > _LARGEST:
+        return None
+    found = figures_of(data.decode("utf-8-sig", "replace"))
+    return None if found is None else TraceSpec(f"{MADE}{canonical(str(found))}")
 
 
 def how_like(trace: Trace, seed: int = 0) -> Likeness:

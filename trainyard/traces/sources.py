@@ -85,7 +85,7 @@ class Source:
 
 
 def account_of(imported: Import) -> dict[str, Any]:
-    """Return what a reader reported as plain values; read = used + dropped."""
+    """Return what a reader reported as plain values; read = used + dropped + merged."""
     counts = imported.counts()
     return {
         "format": imported.fmt,
@@ -102,7 +102,22 @@ def account_of(imported: Import) -> dict[str, Any]:
         "load_after_gpu_s": imported.load_after_gpu_s,
         "questions": [asked(question, answer) for question, answer in imported.answered]
         + [asked(question, "") for question in imported.questions],
+        "offers": [
+            asked(question, "")
+            for question in imported.offers
+            if question.id not in {one.id for one, _ in imported.answered}
+        ],
     }
+
+
+def tally(account: Mapping[str, Any]) -> str:
+    """Return what became of the rows of a file: ``3 used + 1 left out = 4 read``."""
+    merged = sum(one["rows"] for one in account["reasons"] if one["action"] == "merged")
+    together = f" + {merged:,} merged into others" if merged else ""
+    return (
+        f"{account['used']:,} used{together} + {account['dropped']:,} left out ="
+        f" {account['read']:,} read"
+    )
 
 
 def asked(question: Question, answer: str) -> dict[str, Any]:
@@ -112,6 +127,7 @@ def asked(question: Question, answer: str) -> dict[str, Any]:
         "text": question.text,
         "options": dict(question.options),
         "default": question.default,
+        "free": question.free,
         "answer": answer,
     }
 

@@ -94,12 +94,12 @@ def _group_columns(types: Sequence[str]) -> dict[str, Any]:
     }
 
 
-_FILES: Final = ("json", "csv", "tsv", "conf", "txt", "log")
+_FILES: Final = ("json", "csv", "tsv", "conf", "txt", "log", "yaml", "yml")
 _TABLES: Final = (
     "A CSV has a row per node, or per kind of node with a column nodes; its other columns: gpus,"
-    " gpu_type, cores, memory_gb, partitions. Or it holds the sizes of virtual clusters, as"
-    " vc_config.csv of Philly or Lucid and the daily cluster_gpu_number.csv of Helios do; those are"
-    " read as nodes of 8 v100."
+    " gpu_type, cores, memory_gb, partitions, or instance_type of a cloud. Or it holds the sizes of"
+    " virtual clusters, as vc_config.csv of Philly or Lucid and the daily cluster_gpu_number.csv of"
+    " Helios do: nodes of 8 V100, unless you say otherwise."
 )
 _TYPES: Final[dict[str, Any]] = {
     "speed": _COLUMN.NumberColumn(
@@ -140,8 +140,9 @@ def _typed() -> None:
         "Type it, e.g. 4x8:a100",
         "",
         key="cluster_spec",
-        placeholder="16x8:v100,4x4:t4,2x0:cpu",
-        help="nodes x GPUs : type, separated by commas",
+        placeholder="16x8:v100,2x0:cpu,4xp4d.24xlarge",
+        help="nodes x GPUs : type, or nodes x cloud instance such as 4xp4d.24xlarge; separated by"
+        " commas.",
     )
     if st.button("Apply", key="use_spec") and typed:
         cluster = Cluster.parse(typed)
@@ -181,7 +182,7 @@ def _import(trace: Trace | None) -> None:
     if file is None or st.session_state.get("taken_cluster") == file.file_id:
         return
     st.session_state["taken_cluster"] = file.file_id
-    cluster, notes, unknown = machines.import_cluster(
+    cluster, notes, unknown, asked = machines.import_cluster(
         file.name,
         received.taken(file, key),
         trace.epoch if trace is not None else "",
@@ -191,7 +192,7 @@ def _import(trace: Trace | None) -> None:
         f"Read {words.plural(len(cluster.nodes), 'node')} with"
         f" {words.plural(cluster.gpus, 'GPU')} from {file.name}."
     )
-    gpu_types.take(cluster, unknown, " ".join([read, *notes]))
+    gpu_types.take(cluster, unknown, " ".join([read, *notes]), asked)
 
 
 def tables() -> None:

@@ -9,8 +9,10 @@ from typing import Any, Final
 
 import streamlit as st
 
-from sim.params import ParamInfo, Spec
-from trainyard.study import catalog
+from sim.errors import ParameterError
+from sim.params import ParamInfo, Spec, is_file_text
+from trainyard.study import catalog, files
+from ui import received
 
 CELL_PX: Final = 190
 
@@ -98,6 +100,42 @@ def _text(info: ParamInfo, value: Any, key: str) -> Any:
     return st.text_input(label(info), str(value), key=key, help=_help(info)).strip()
 
 
+def _file(info: ParamInfo, value: Any, key: str) -> Any:
+    """Draw the choices, if there are any, and a field for the file; the text is kept when the page
+    is left.
+    """
+    text, picked = str(value), str(info.default)
+    if info.choices:
+        picked = st.selectbox(
+            label(info),
+            info.choices,
+            info.choices.index(text) if text in info.choices else 0,
+            key=key,
+            help=_help(info),
+            format_func=info.label,
+        )
+    given = st.file_uploader(
+        f"{label(info)}: {info.file}" if info.choices else label(info),
+        key=f"{key}/file",
+        max_upload_size=8,
+        help=_help(info),
+    )
+    taken = f"{key}/taken"
+    if given is not None and st.session_state.get(taken) != given.file_id:
+        st.session_state[taken] = given.file_id
+        st.session_state.pop(f"{key}/use", None)
+        try:
+            return files.text_of(received.taken(given, f"{key}/file"), info)
+        except ParameterError as error:
+            st.error(str(error), icon=":material/error:")
+    if not is_file_text(text):
+        return picked
+    if st.toggle(f"Use the {info.file} that was read", value=True, key=f"{key}/use"):
+        st.caption(f"{info.file}: {len(text.splitlines()):,} lines")
+        return text
+    return picked
+
+
 def _numbers(info: ParamInfo, value: Any, key: str) -> Any:
     text = "/".join(f"{number:g}" for number in value)
     return st.text_input(
@@ -148,6 +186,7 @@ _DRAW: Final[Mapping[str, Callable[[ParamInfo, Any, str], Any]]] = {
     "int": _whole,
     "float": _real,
     "text": _text,
+    "file": _file,
     "choice": _choice,
     "numbers": _numbers,
     "spec": _spec,

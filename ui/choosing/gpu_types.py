@@ -11,11 +11,14 @@ import streamlit as st
 
 from sim.cluster import KNOWN_TYPES, Cluster, GpuType
 from sim.errors import TrainyardError
+from sim.readers.questions import Question
+from trainyard.clusters import homes
 from trainyard.study import gpu_types
 from trainyard.traces import start
 from ui import state, words
 
 _PENDING: Final = "pending_cluster"
+_OPEN: Final = "open_cluster"
 _OWN: Final = "own_gpu_types"
 _FASTEST: Final = 1000.0
 
@@ -32,18 +35,30 @@ class PendingCluster:
         Its GPU types without figures.
     news : str
         What is said once it is in use.
+    jobs : str
+        Source of the trace that it came with; "" = none.
     """
 
     cluster: Cluster
     names: tuple[str, ...]
     news: str = ""
+    jobs: str = ""
 
 
-def take(cluster: Cluster, unknown: tuple[str, ...] = (), news: str = "") -> None:
-    """Make a cluster that of the scenario, or ask for the figures that it lacks first."""
+def take(
+    cluster: Cluster,
+    unknown: tuple[str, ...] = (),
+    news: str = "",
+    asked: tuple[Question, ...] = (),
+    jobs: str = "",
+) -> None:
+    """Make a cluster that of the scenario, or ask for the figures that it lacks first; what its
+    file leaves open is asked as long as it is the cluster. `jobs` as of `PendingCluster`.
+    """
     session = state.session()
+    st.session_state[_OPEN] = (cluster.digest, asked)
     if unknown:
-        st.session_state[_PENDING] = PendingCluster(cluster, unknown, news)
+        st.session_state[_PENDING] = PendingCluster(cluster, unknown, news, jobs)
         session.edition += 1
     else:
         drop()
@@ -59,13 +74,43 @@ def drop() -> None:
 
 def ask() -> None:
     """Draw what the pending cluster lacks; nothing if there is none."""
+    _ask_open()
     pending: PendingCluster | None = st.session_state.get(_PENDING)
+    if pending is not None and pending.jobs not in ("", state.session().study.base.trace.source):
+        drop()  # other jobs have come since
+        return
     if pending is None:
         return
+    nodes, gpus = len(pending.cluster.nodes), pending.cluster.gpus
+    size = f"{words.plural(nodes, 'node')} with {words.plural(gpus, 'GPU')}"
     with st.container(border=True, key="pending_cluster_box"):
+        st.markdown(
+            f"**{words.plain(pending.cluster.name)}: {size}.** Not the cluster yet: speeds are"
+            " missing."
+        )
         for name in pending.names:
             _figures(pending, name)
         st.button("Keep the cluster as it was", key="drop_cluster", on_click=drop, type="tertiary")
+
+
+def _ask_open() -> None:
+    """Draw what the file of the cluster leaves open, with the answer that was taken."""
+    of, asked = st.session_state.get(_OPEN, ("", ()))
+    cluster = state.session().study.base.cluster
+    if not asked or of != cluster.digest:
+        return
+    one = asked[0]
+    with st.container(border=True, key="open_cluster_box"):
+        taken = str(cluster.groups[0].gpus)
+        answer = st.segmented_control(
+            words.plain(one.text),
+            list(one.options),
+            default=taken if taken in one.options else None,
+            format_func=lambda value: one.options[value],
+            key=state.widget("gpus_per_node"),
+        )
+        if answer is not None and answer != taken:
+            take(homes.of_nodes(cluster, int(answer)), asked=asked)
 
 
 def _figures(pending: PendingCluster, name: str) -> None:
@@ -83,7 +128,8 @@ def _figures(pending: PendingCluster, name: str) -> None:
 
 
 def _settle(pending: PendingCluster, name: str, cluster: Cluster) -> None:
-    take(cluster, tuple(one for one in pending.names if one != name), pending.news)
+    names = tuple(one for one in pending.names if one != name)
+    take(cluster, names, pending.news, jobs=pending.jobs)
 
 
 def fields(key: str) -> tuple[float | None, float | None]:

@@ -164,6 +164,12 @@ def _settings(row: PolicyRow, rows: PolicyRows, choice: CatalogEntry) -> None:
             if box.open:
                 made |= forms.fields(others, values, key)
     _take(row, Spec.of(row.spec.name, **made), choice)
+    lines = catalog.lines_read(row.spec)
+    if lines:
+        missed = sum(one["Effect"] not in {"used", "without effect here"} for one in lines)
+        count = f"{words.plural(missed, 'setting')} not simulated" if missed else "all simulated"
+        with st.expander(f"What becomes of each line of your files: {count}"):
+            st.dataframe(lines, hide_index=True)
 
 
 def _name(row: PolicyRow, rows: PolicyRows, key: str) -> None:

@@ -77,7 +77,9 @@ def sentence(spec: Spec, study: Study) -> str:
     ]
     if cost := mean("cost_held_per_job_usd"):
         parts.append(f"cost per job **{words.plain(words.money(cost))}**")
-    return f"{', '.join(parts)}. {decision_picture.solve_time(runs.entries[0])}"
+    engine = words.ENGINES[runs.entries[0][0].engine]
+    facts = [f"{', '.join(parts)} ({engine}).", decision_picture.solve_time(runs.entries[0])]
+    return " ".join(filter(None, facts))
 
 
 @st.cache_data(max_entries=256, ttl=60, show_spinner=False)

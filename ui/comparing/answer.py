@@ -11,13 +11,14 @@ from typing import Final
 import pandas as pd
 import streamlit as st
 
+from trainyard.preflight import leave_out
 from trainyard.results import ways_out
 from trainyard.results.headline import Headline
 from trainyard.results.outcomes import ComparisonReport, Shown
 from trainyard.results.ways_out import WayOut
 from trainyard.runs.queue import Submission
 from trainyard.traces import start
-from ui import figure, state, stored_results, words
+from ui import figure, server, state, stored_results, words
 from ui.planning import capacity_form
 from views import charts
 from views.compared import ComparedRuns
@@ -28,10 +29,14 @@ _ICONS: Final = {
     "raise_load": ":material/trending_up:",
     "fewer_nodes": ":material/remove:",
     "enough_gpus": ":material/dns:",
+    "fit_cluster": ":material/fit_screen:",
+    "leave_out": ":material/filter_alt:",
+    "name_speeds": ":material/speed:",
     "compare_anyway": ":material/visibility:",
     "repeats": ":material/casino:",
     "add_references": ":material/add:",
     "change_baseline": ":material/swap_horiz:",
+    "check_past": ":material/history:",
 }
 _MOST_DETAILS: Final = 5000
 """Characters."""
@@ -99,6 +104,12 @@ def _take(compared: ComparedRuns, way: WayOut) -> None:
     if way.name == "enough_gpus":
         capacity_form.take_overloaded(made)
         st.switch_page("pages/plan.py", query_params=state.address() | {"tab": "capacity"})
+    if way == ways_out.CHECK_PAST:
+        st.switch_page("pages/plan.py", query_params=state.address() | {"tab": "past"})
+    if way == ways_out.NAME_SPEEDS:
+        st.switch_page("pages/trace.py", query_params=state.address())
+    if way == ways_out.LEAVE_OUT:
+        session.replace(leave_out.without_unschedulable(session.study, server.store()))
     session.run()
     st.rerun()
 

@@ -11,6 +11,7 @@ import streamlit as st
 
 from trainyard.results.outcomes import ComparisonReport, Shown
 from ui import empty_states, server, state, stored_results, url_params, words
+from ui.planning import past
 from views import metric_table
 from views.compared import ComparedRuns, compare_runs
 
@@ -88,3 +89,9 @@ def trust(report: ComparisonReport) -> None:
             "Absolute error of the wait (first start − submission) against the recorded one, by"
             " GPUs asked for."
         )
+    st.page_link(
+        "pages/plan.py",
+        label="Check a policy against the past",
+        icon=":material/history:",
+        query_params=state.address() | {url_params.TAB: past.NAME},
+    )

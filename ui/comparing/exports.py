@@ -14,10 +14,14 @@ from typing import Final
 import pandas as pd
 import streamlit as st
 
+from sim.errors import ParameterError
+from sim.params import Spec
+from trainyard.export.targets import TARGETS, in_force, nearest, of_runs, patch
 from trainyard.results import exports, outcomes
 from trainyard.results.outcomes import Shown
 from trainyard.store import Store
-from ui import figure, server, stored_results, words
+from trainyard.study import catalog
+from ui import figure, server, state, stored_results, words
 from views import metric_table
 from views.compared import ComparedRuns, compare_runs
 from views.report.page import offline_html
@@ -33,7 +37,7 @@ _TABLES: Final = "trainyard-tables.zip"
 _ICON: Final = ":material/download:"
 
 
-def draw(compared: ComparedRuns) -> None:
+def draw(compared: ComparedRuns, high: str) -> None:
     """Draw the files that can be taken away, each with what is in it and about how large it is."""
     runs = compared.runs
     if any(not server.store().has(runs.keys[at][0]) for at in runs.places):
@@ -64,6 +68,7 @@ def draw(compared: ComparedRuns) -> None:
                 on_click="ignore",
                 icon=_ICON,
             )
+        _take_home(compared, high)
     files = {"metrics.csv": f"{len(runs.places)} policies, one row each"}
     for name, what in _ROWS_ARE.items():
         count = f"{_count(runs, name):,} rows: {what}"
@@ -74,6 +79,57 @@ def draw(compared: ComparedRuns) -> None:
     st.dataframe(table, hide_index=True, width="content")
     st.caption(words.plain(_ABOUT))
     figure.choose_format()
+
+
+def _take_home(compared: ComparedRuns, high: str) -> None:
+    """Offer the highlighted policy as a patch of the configuration in force, or the nearest setting
+    that could be one.
+    """
+    runs, specs = compared.runs, compared.runs.study.allocators
+    old = in_force(runs.study)
+    if old is None or not runs.complete(old):
+        return
+    at = runs.titles.index(high) if high else old
+    title = runs.titles[old]
+    if at == old:
+        st.caption(
+            words.plain(
+                f"Take it home: highlight what is to replace {title}, for a patch of its"
+                " configuration."
+            )
+        )
+        return
+    try:
+        patch(specs[old], specs[at])
+    except ParameterError as error:
+        st.caption(words.plain(f"Nothing to take home: {error}"))
+        _nearest(specs[old], specs[at])
+        return
+    st.download_button(
+        "Take it home (patch)",
+        partial(of_runs, runs, old, at, compared.details.trace, server.store()),
+        f"{specs[old].name}-patch.{TARGETS[specs[old].name].suffix}",
+        "text/plain",
+        key="export_patch",
+        on_click="ignore",
+        icon=":material/home:",
+        help=f"What turns {title} into {high}, and what that rests on.",
+    )
+
+
+def _nearest(old: Spec, new: Spec) -> None:
+    """Offer to simulate what is nearest to a policy that a scheduler does not have."""
+    if new.name == old.name:
+        return
+    instead = nearest(old, new)[1]
+    session = state.session()
+    study = session.study
+    if instead is None or catalog.canonical("allocator", instead) in study.allocators:
+        return
+    if st.button("Simulate the nearest setting", key="export_nearest", icon=":material/add:"):
+        session.replace(study.choosing((*study.allocators, instead), study.baseline))
+        session.run()
+        st.rerun()
 
 
 def _count(runs: Shown, name: str) -> int:

@@ -4,6 +4,7 @@ of the highlighted policy, of the goal or of the window redraws nothing else of 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,9 +21,10 @@ from trainyard.results.headline import GOALS, Headline
 from trainyard.results.outcomes import Shown
 from trainyard.study.metrics_shown import Metric
 from ui import figure, job_drawer, state, stored_results, url_params, words
-from ui.comparing import answer, exports, figures, job_table, window
+from ui.comparing import answer, exports, figures, job_table, tenants, window
 from ui.comparing.comparison import GOAL, HIGH, subject, trust
 from ui.ledger import component
+from ui.what_if import slider
 from views import charts, jobs, ledger, over_time
 from views.charts import lines, visible
 from views.compared import ComparedRuns
@@ -70,6 +72,7 @@ class Choice:
 
 def draw(compared: ComparedRuns) -> None:
     """Draw the page of compared runs; while others run, it is drawn every second."""
+    slider.begin()
     live = bool(state.session().live)
     st.fragment(_screen, run_every=EVERY_S if live else None)(compared)
 
@@ -106,33 +109,84 @@ def _empty(session: state.Session, runs: Shown) -> None:
             component.draw(ledger.Ledger(metrics, rows, "whole run"), "ledger")
 
 
-def _screen(compared: ComparedRuns) -> None:
+def _screen(stored: ComparedRuns) -> None:
+    _compared(stored)
+    slider.settle()
+
+
+def _compared(stored: ComparedRuns) -> None:
+    chosen = _chosen(stored)
+    shown = slider.current(stored, window.current(stored.report.end_s), chosen.group)
+    if shown is None or shown.compared is None:
+        compared, group, draft = stored, _group(stored, chosen), False
+    else:
+        compared, group, draft = shown.compared, shown.group, True
+        chosen = replace(chosen, high=subject(compared.report))
     report = compared.report
     overloaded = report.first_headline.verdict == "overload"
     insisted = answer.insisted(report)
     with st.container(key="compare", gap=8):
-        chosen = _chosen(compared)
-        group = _group(compared, chosen)
-        _top(compared, chosen, group)
-        if overloaded and not insisted:
+        _top(compared, chosen, group, draft=draft)
+        if shown is not None and shown.error:
+            st.error(words.plain(shown.error), icon=":material/error:")
+        # While the slider moves, everything stays in its place.
+        if overloaded and not insisted and not draft:
             answer.below(compared, whole=True, listed=False)
             return
-        seen = _seen(compared, window.current(report.end_s))
+        seen = compared if draft else _seen(compared, window.current(report.end_s))
         table, whole = _table(compared, group), group is None
         cells = ledger.by_place(table)
         if not overloaded:
             about = chosen.high or compared.baseline or report.labels[0]
             _draw_tiles(_tiles(compared, cells, about, chosen.goal, whole=whole))
+        elif draft:
+            _draw_tiles(_empty_tiles())
         try:
             of_jobs = _of_group(seen, group)
-            _charts(seen, of_jobs, chosen)
+            _charts(seen, of_jobs, chosen, kept=not draft)
         except TrainyardError as error:
             st.error(words.plain(str(error)), icon=":material/error:")
             return
         _ledger(of_jobs, chosen, table, overloaded=overloaded)
         answer.below(compared, whole=whole)
-    if not overloaded:
+    if draft:
+        with st.container(key="tabs_before"):
+            _tabs(_seen(stored, window.current(stored.report.end_s)), subject(stored.report))
+    elif not overloaded:
         _tabs(seen, chosen.high)
+
+
+def draw_slider(stored: ComparedRuns | None) -> None:
+    """Draw the slider of Plan and what it changes: sentence, charts and ledger of the policies that
+    follow at once; `stored` = the results of the scenario, if there are some.
+    """
+    slider.begin()
+    live = bool(state.session().live)
+    st.fragment(_slider, run_every=EVERY_S if live else None)(stored)
+
+
+def _slider(stored: ComparedRuns | None) -> None:
+    _followed(stored)
+    slider.settle()
+
+
+def _followed(stored: ComparedRuns | None) -> None:
+    end_s = math.inf if stored is None else stored.report.end_s
+    shown = slider.current(stored, window.current(end_s), None)
+    compared = stored if shown is None else shown.compared
+    with st.container(key="compare", gap=8):
+        with st.container(width=420, key="choose"):
+            slider.draw()
+        if shown is not None and shown.error:
+            st.error(words.plain(shown.error), icon=":material/error:")
+        if compared is None:
+            return
+        report, high = compared.report, subject(compared.report)
+        answer.sentence(compared, report.headline_of(high), high, report.facts)
+        seen = compared.seen(window.current(report.end_s))
+        chosen = Choice(next(iter(report.headlines)), high, None)
+        _charts(seen, seen, chosen, kept=shown is None)
+        _ledger(seen, chosen, report.table, overloaded=False)
 
 
 def _chosen(compared: ComparedRuns) -> Choice:
@@ -162,22 +216,29 @@ def groupings(compared: ComparedRuns) -> dict[str, tuple[Grouping, int]]:
     }
 
 
-def _top(compared: ComparedRuns, chosen: Choice, group: GroupComparison | None) -> None:
-    """Draw the sentence that answers, and what it is asked about."""
+def _top(
+    compared: ComparedRuns, chosen: Choice, group: GroupComparison | None, *, draft: bool
+) -> None:
+    """Draw the sentence that answers, and what it is asked about; a `draft` is of a slider that
+    moves.
+    """
     report = compared.report
     with st.container(horizontal=True, key="answer", vertical_alignment="top", gap=16):
         with st.container(gap=0, key="sentence"):
             headline, facts = _headline(compared, chosen, group)
-            if answer.unfinished(compared.runs):
+            unfinished = answer.unfinished(compared.runs) and not draft
+            if unfinished:
                 answer.progress(compared.runs)
             else:
                 answer.sentence(compared, headline, chosen.high, facts)
             if chosen.gone:
                 st.caption(words.plain(f"“{chosen.gone}” is not one of these policies."))
-        if report.first_headline.verdict != "overload":
+        with st.container(gap=None, width="content", key="choose"):
             with st.container(horizontal=True, gap=8, width="content", key="choices"):
-                _selects(compared, chosen)
-    if not answer.unfinished(compared.runs):
+                if report.first_headline.verdict != "overload" or draft:
+                    _selects(compared, chosen)
+            slider.draw()
+    if not unfinished and not draft:
         answer.ways(compared, headline)
 
 
@@ -284,18 +345,21 @@ def _only(
     return groups.only(_compared.runs, _way.codes == at, _compared.details.trace)
 
 
-def _charts(seen: ComparedRuns, of_jobs: ComparedRuns, chosen: Choice) -> None:
-    """Draw the course of all jobs, and the completion times of those that were chosen."""
+def _charts(seen: ComparedRuns, of_jobs: ComparedRuns, chosen: Choice, *, kept: bool) -> None:
+    """Draw the course of all jobs, and the completion times of those that were chosen; figures are
+    `kept` for all sessions unless they are of a moment.
+    """
     group = chosen.group and (chosen.group[0].title, chosen.group[1])
-    high, kept, marks = chosen.high, seen.key, job_drawer.marks()
+    high, mark, marks = chosen.high, seen.key, job_drawer.marks()
+    make = figure.kept if kept else figure.made
     with st.container(key="charts"):
         left, right = st.columns([2.16, 1], gap="small")
     views = [
         (
             left,
             _TIME,
-            figure.kept(
-                (_TIME, kept, high, marks, bool(group)),
+            make(
+                (_TIME, mark, high, marks, bool(group)),
                 lambda: over_time.queue(
                     seen, high, alone=False, marks=marks, note="all jobs" if group else ""
                 ),
@@ -304,9 +368,7 @@ def _charts(seen: ComparedRuns, of_jobs: ComparedRuns, chosen: Choice) -> None:
         (
             right,
             _CURVE,
-            figure.kept(
-                (_CURVE, kept, high, group), lambda: jobs.jct_cdf(of_jobs, high, alone=False)
-            ),
+            make((_CURVE, mark, high, group), lambda: jobs.jct_cdf(of_jobs, high, alone=False)),
         ),
     ]
     for place, key, view in views:
@@ -448,11 +510,13 @@ def _tabs(compared: ComparedRuns, high: str) -> None:
         "jobs": ("Jobs", lambda: job_table.draw(compared, high)),
         "time": ("Where time goes", lambda: figures.of_time(compared, high)),
     }
+    if compared.cluster.gpus:
+        known["tenants"] = ("Tenants", lambda: tenants.draw(compared, high))
     if several_types(compared.runs):
         known["types"] = ("GPU types", lambda: figures.of_types(compared))
         known["cost"] = ("Cost", lambda: figures.of_costs(compared))
     known["accuracy"] = ("Accuracy", lambda: _accuracy(compared))
-    known["export"] = ("Export", lambda: exports.draw(compared))
+    known["export"] = ("Export", lambda: exports.draw(compared, high))
     asked = url_params.asked(url_params.TAB)
     url_params.tabs(
         {name: (title, _guarded_part(make)) for name, (title, make) in known.items()},
@@ -474,8 +538,8 @@ def _guarded_part(make: Callable[[], None]) -> Callable[[], None]:
 
 
 def _accuracy(compared: ComparedRuns) -> None:
-    """Draw how near the runs are to the recording, what policies knew of run times, and what is
-    assumed.
+    """Draw how near the runs are to the recording, what policies knew of run times, what computed
+    them, and what is assumed.
     """
     trust(compared.report)
     if compared.report.certainty:
@@ -484,7 +548,18 @@ def _accuracy(compared: ComparedRuns) -> None:
     if points:
         title = st.selectbox("Run-time estimates under", list(points), key="estimates", width=320)
         figure.draw(jobs.predictions(compared, title), "predictions", finding=True)
+    st.caption(words.plain(_engines(compared.runs)))
     if compared.report.assumptions:
         st.markdown("**Assumptions about scaling**")
         for sentence in compared.report.assumptions:
             st.markdown(f"- {words.plain(sentence)}")
+
+
+def _engines(runs: Shown) -> str:
+    """Return which engine made the first run of each policy, engine by engine."""
+    titles: dict[str, list[str]] = {}
+    for at in runs.places:
+        engine = words.ENGINES[runs.entries[at][0].engine]
+        titles.setdefault(engine, []).append(runs.titles[at])
+    parts = [f"by the {engine}: {', '.join(of)}" for engine, of in titles.items()]
+    return f"Computed {'; '.join(parts)}."

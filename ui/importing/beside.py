@@ -62,7 +62,8 @@ def look_alike(session: state.Session, trace: Trace) -> None:
                 "application/json",
                 on_click="ignore",
                 icon=":material/download:",
-                help="For `trainyard generate --like FILE`: the jobs again, without the trace.",
+                help="Dropped on the Trace page, or with `trainyard generate --like FILE`: the jobs"
+                " again, without the trace.",
             )
 
 

@@ -4,6 +4,8 @@ trace.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import streamlit as st
 
 from sim.cluster import Cluster
@@ -16,26 +18,33 @@ from ui import server, state, words
 from ui.choosing import gpu_types
 
 
-def take_file(session: state.Session, name: str, data: bytes, jobs: str = "") -> None:
-    """Make the machines that a file describes those of the scenario, and draw the page anew;
-    nothing if it describes none. `jobs` = the file of the same drop that the jobs are from.
+def take_files(session: state.Session, files: Mapping[str, bytes], jobs: str = "") -> None:
+    """Make the machines that files describe those of the scenario, and draw the page anew; nothing
+    if they describe none. `jobs` = the file of the same drop that the jobs are from.
+
+    Raises
+    ------
+    TrainyardError
+        If it is not clear which of several files is meant.
     """
     try:
         epoch = load_source(session.study.base.trace, server.store()).trace.epoch
     except TrainyardError:
         epoch = ""  # the trace is gone; machines need none
-    found = machines.recognised(name, data, epoch)
+    found = machines.together(files, epoch)
     if found is None:
         return
-    cluster, notes, unknown = found
+    name = " and ".join(files)
+    cluster, notes, unknown, asked = found
     size = f"{words.plural(len(cluster.nodes), 'node')} with {words.plural(cluster.gpus, 'GPU')}"
     read = (
         f"The jobs are from {jobs}, the cluster from {name}: {size}."
         if jobs
-        else f"{name} describes machines, not jobs: {size}. They are the cluster now; the jobs"
-        " stay."
+        else f"{name} {'describe' if len(files) > 1 else 'describes'} machines, not jobs: {size}."
+        " They are the cluster now; the jobs stay."
     )
-    gpu_types.take(cluster, unknown, " ".join([read, *notes]))
+    source = session.study.base.trace.source if jobs else ""
+    gpu_types.take(cluster, unknown, " ".join([read, *notes]), asked, source)
 
 
 def draw(session: state.Session, source: Source) -> None:
@@ -63,7 +72,7 @@ def draw(session: state.Session, source: Source) -> None:
                 None,
             )
             if earlier is not None:
-                _offer(session, earlier, f"Back to {earlier.name}", "cluster_before")
+                _offer(session, earlier, f"Back to “{earlier.name}”", "cluster_before")
             st.page_link("pages/cluster.py", label="Change it", icon=":material/edit:")
             return
         own = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any, Final
 
 import streamlit as st
@@ -12,6 +13,7 @@ from views import charts
 
 _MOST_IN_VIEW: Final = 5
 """Answers that are shown at once; more are a list."""
+_LEAST: Final = 1e-6
 Asked = Mapping[str, Any]
 """As `trainyard.traces.sources.asked` writes a question."""
 
@@ -58,7 +60,7 @@ def _open(
         + (
             "Until answered, it is read as marked; a wrong guess makes every result wrong."
             if readable
-            else "It cannot be read before they are answered."
+            else "It cannot be read without an answer."
         )
     )
     if answer is not None:
@@ -66,7 +68,7 @@ def _open(
         return
     for one in unanswered:
         meant = one["options"].get(one["default"], one["default"])
-        st.markdown(f"{words.plain(one['text'])} Read as: {words.plain(meant)}.")
+        st.markdown(f"{_asked(one)} Read as: {words.plain(meant)}.")
     st.caption("Load the file again to answer.")
 
 
@@ -78,14 +80,28 @@ def _form(
     label: str,
 ) -> None:
     with st.form(f"questions/{key}", border=False):
-        made = {one["id"]: _choice(one, key) for one in shown}
+        fields = st.grid(min_column_width=320)
+        made = {}
+        for one in shown:
+            with fields.cell() if one.get("free") else nullcontext():
+                made[one["id"]] = _choice(one, key)
         if st.form_submit_button(label, icon=":material/check:"):
             known = {one["id"]: one["answer"] for one in asked if one["answer"]}
             answer(known | {name: value for name, value in made.items() if value})
             st.rerun()
 
 
+def _asked(one: Asked) -> str:
+    """Return the sentence of a question, which may follow the name of a file elsewhere."""
+    return words.plain(f"{one['text'][:1].upper()}{one['text'][1:]}")
+
+
 def _choice(one: Asked, key: str) -> str:
+    label, name = _asked(one), f"question/{key}/{one['id']}"
+    if one.get("free"):
+        known = float(one["answer"]) if one["answer"] else None
+        given = st.number_input(label, _LEAST, None, known, format="%g", key=name)
+        return "" if given is None else repr(float(given))
     options = list(one["options"])
     now = one["answer"] or one["default"]
     at = options.index(now) if now in options else None
@@ -94,7 +110,6 @@ def _choice(one: Asked, key: str) -> str:
         # A choice shows text as it is, not Markdown.
         return charts.visible(one["options"][name])
 
-    label, name = words.plain(one["text"]), f"question/{key}/{one['id']}"
     if len(options) > _MOST_IN_VIEW:
         return st.selectbox(label, options, at, format_func=told, key=name, width=420) or ""
     return st.radio(label, options, at, format_func=told, key=name) or ""

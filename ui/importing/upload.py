@@ -4,94 +4,57 @@ used; choices for reading and the mapping of columns.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, Final
 
-import pandas as pd
 import streamlit as st
 
 from sim.errors import TrainyardError
 from trainyard.clusters import drops
+from trainyard.clusters import machines as described
 from trainyard.runs.disconnects import tidy
-from trainyard.study import catalog
 from trainyard.study.scenario import TraceSpec
-from trainyard.traces import intake, start
-from trainyard.traces.intake import TraceIntake
-from trainyard.traces.sources import load_trace
-from ui import browser_identity, figure, received, server, state, words
-from ui.importing import fitted_cluster, questions
-from views import charts
+from trainyard.traces import intake, likeness, merging, start
+from ui import browser_identity, received, server, state, words
+from ui.importing import fitted_cluster, own_recipe, questions, reading
 
-ZONES: Final = (
-    "",
-    "UTC",
-    "Europe/Berlin",
-    "Europe/London",
-    "US/Pacific",
-    "US/Eastern",
-    "Asia/Shanghai",
-    "Asia/Tokyo",
-    "Asia/Kolkata",
-    "Australia/Sydney",
-)
-RULES: Final = {
-    "cpu_jobs": {"drop": "leave out", "keep": "keep"},
-    "unfinished": {"drop": "leave out", "cut": "cut at the end of the trace"},
-}
-_UNITS: Final = {
-    "s": "seconds",
-    "ms": "milliseconds",
-    "min": "minutes",
-    "h": "hours",
-    "d": "days",
-}
-_SINCE: Final = {"submit": "submission", "eligible": "when it became eligible"}
-_COMMON: Final = (
-    "job_id",
-    "user",
-    "start_time_s",
-    "end_time_s",
-    "status",
-    "gpu_type",
-    "partition",
-    "vc",
-    "time_limit_s",
-)
 _SACCT: Final = """sacct -P -a -X -S 2026-03-01 -E 2026-04-01 \\
   --format=JobID,User,Account,Partition,State,Submit,Eligible,Start,End,ElapsedRaw,TimelimitRaw,AllocTRES,ReqTRES > month.txt"""  # noqa: E501
-_WIDTHS: Final = (1, 1, 5, 1)
 _OPEN: Final = "open_drop"
-_DONE: Final = {"dropped": "left out", "altered": "altered"}
+_TURN: Final = "drops"
+_TAKEN: Final = "taken_files"
+_MERGE: Final = (
+    "Their jobs on one clock: at their instants where all files say them, else all from second 0."
+    " Ids that come again get the number of their file."
+)
 
 
 def receive() -> None:
     """Draw the drop field, and take over files as soon as they arrive; those that arrive together
     are one drop.
     """
-    session = state.session()
-    with st.container(width=420):
+    known, turn = st.session_state.get(_TAKEN, frozenset()), st.session_state.get(_TURN, 0)
+    held = st.session_state.get(f"trace_file/{turn}") or []
+    if held and all(file.file_id in known for file in held):
+        # An empty field again: files of earlier drops would look as if they were in use.
+        turn = st.session_state[_TURN] = turn + 1
+    key = f"trace_file/{turn}"
+    with st.container(width=420, key="trace_file"):
         files = st.file_uploader(
             "Drop a trace here",
             # Of any name: Philly's log has no ending, and content tells what a file is.
             None,
             accept_multiple_files=True,
-            key="trace_file",
+            key=key,
             max_upload_size=intake.UPLOAD_MB,
             help=_limits(),
         )
-    # Files that were taken over are gone from what the field returns, not from its state.
-    if not st.session_state.get("trace_file"):
-        # They were taken out of the field.
-        st.session_state.pop(_OPEN, None)
-        if session.upload is not None and session.upload.fault:
-            session.upload = None
-        elif session.upload is not None:
-            session.upload.unused = ()
-    known = st.session_state.get("taken_file", frozenset())
     if new := [file for file in files if file.file_id not in known]:
-        st.session_state["taken_file"] = known | {file.file_id for file in new}
-        _receive(session, new)
+        # Before they are read: a second drop meanwhile begins this run anew, with its files alone.
+        st.session_state[_TAKEN] = known | {file.file_id for file in new}
+        _receive(state.session(), new, key)
+        st.rerun()
 
 
 def about(session: state.Session) -> None:
@@ -112,11 +75,12 @@ def about(session: state.Session) -> None:
         _privacy(session)
 
 
-def _receive(session: state.Session, new: list[Any]) -> None:
+def _receive(session: state.Session, new: list[Any], key: str) -> None:
     st.session_state.pop(_OPEN, None)
+    _dismiss(session, with_choices=False)
     files: dict[str, bytes] = {}
     for file in new:
-        data = received.taken(file, "trace_file")
+        data = received.taken(file, key)
         name = file.name if file.name not in files else f"{file.name} ({len(files) + 1})"
         # A hasty second drop of the same file is the same file.
         if files.get(file.name) != data:
@@ -124,35 +88,64 @@ def _receive(session: state.Session, new: list[Any]) -> None:
         del data
     size = sum(map(len, files.values()))
     try:
+        files = drops.unfolded(files)
         if len(files) == 1:
             _receive_one(session, *files.popitem())
         else:
             _receive_several(session, files)
     except TrainyardError as error:
-        session.upload = state.Upload(", ".join(files), None, size, str(error))
+        _refuse(session, state.Upload(", ".join(files), None, size, str(error)))
     finally:
         # A new cluster ends this run of the page.
         files.clear()
         tidy(size)
 
 
+def _in_use(session: state.Session) -> state.Upload | None:
+    """Return the file at hand of which the jobs are; None = there is none."""
+    upload = session.upload
+    return upload.before if upload is not None and upload.fault else upload
+
+
+def _refuse(session: state.Session, upload: state.Upload) -> None:
+    """Say why a drop cannot be used; the file in use stays at hand, with its questions and
+    choices.
+    """
+    session.upload, sentences = _in_use(session), (*upload.unused, upload.fault)
+    if session.upload is None:
+        session.upload = upload
+    else:
+        session.upload.refused, session.upload.unused = sentences, ()
+
+
+def _dismiss(session: state.Session, *, with_choices: bool = True) -> None:
+    """Forget what was refused; with `with_choices` also a file that could be read differently."""
+    upload = session.upload
+    if upload is not None and upload.fault and (with_choices or upload.kept is None):
+        session.upload = upload.before
+    elif upload is not None:
+        upload.refused = upload.unused = ()
+
+
 def _receive_one(session: state.Session, name: str, data: bytes) -> None:
+    if (made := likeness.opened(data)) is not None:
+        session.upload, session.taken = None, {}
+        session.news = f"{name} holds the figures of a look-alike: these are its jobs."
+        session.replace(start.with_trace(session.study, made, server.store()))
+        return
     if len(data) <= drops.LARGEST:
-        fitted_cluster.take_file(session, name, data)
+        fitted_cluster.take_files(session, {name: data})
     _take(session, name, data)
 
 
 def _receive_several(session: state.Session, files: Mapping[str, bytes]) -> None:
     """Take over the trace among several files with its machines, or ask which trace is meant."""
     found = drops.sort_out(files)
-    unused = found.refused
-    if len(found.machines) > 1:
-        unused += (
-            f"{', '.join(found.machines)}: each of these describes machines, so none of them is"
-            " used. Drop the one that is meant.",
-        )
-    only = found.machines[0] if len(found.machines) == 1 else ""
-    machines = (only, files[only]) if only else None
+    unused, machines = found.refused, {name: files[name] for name in found.machines}
+    try:
+        described.together(machines)
+    except TrainyardError as error:
+        unused, machines = (*unused, str(error)), {}
     if len(found.traces) == 1:
         _take(session, *drops.packed(found.traces[0], files), unused, machines)
     elif found.traces:
@@ -162,9 +155,9 @@ def _receive_several(session: state.Session, files: Mapping[str, bytes]) -> None
     else:
         if unused:
             told = ", ".join(files)
-            session.upload = state.Upload(told, None, 0, unused[0], unused=unused[1:])
-        if machines is not None:
-            fitted_cluster.take_file(session, *machines)
+            _refuse(session, state.Upload(told, None, 0, unused[-1], unused=unused[:-1]))
+        if machines:
+            fitted_cluster.take_files(session, machines)
 
 
 def _take(
@@ -172,20 +165,24 @@ def _take(
     name: str,
     data: bytes,
     unused: tuple[str, ...] = (),
-    machines: tuple[str, bytes] | None = None,
+    machines: Mapping[str, bytes] = MappingProxyType({}),
 ) -> None:
     """Make a file the one of this session, and its jobs the trace if they can be read."""
-    st.session_state.pop("looked", None)
+    unread = f"{name} has not been read."
+    upload = state.Upload(name, None, len(data), unread, unused=unused, machines=machines)
     try:
-        kept = received.OnDisk(data)
+        upload.kept = received.OnDisk(data)
     except TrainyardError as error:
-        session.upload = state.Upload(name, None, len(data), str(error), unused=unused)
+        upload.fault = str(error)
+        _refuse(session, upload)
         return
-    session.upload = upload = state.Upload(name, kept, len(data), unused=unused, machines=machines)
-    read({}, data)
-    if upload.fault and not upload.asked and look() is None:
+    session.upload, upload.before = upload, _in_use(session)
+    found = reading.look(data)
+    reading.by_recipe(own_recipe.known(found.fingerprint) if found is not None else None, data)
+    if upload.fault and not upload.asked and found is None:
         # No choice of how to read it would help.
         upload.kept = None
+        _refuse(session, upload)
 
 
 def _which() -> None:
@@ -201,13 +198,44 @@ def _which() -> None:
             format_func=words.plain,
             key="which_trace",
         )
-        use = st.button("Use this trace", key="use_which", disabled=chosen is None)
+        with st.container(horizontal=True):
+            use = st.button("Use this trace", key="use_which", disabled=chosen is None)
+            merge = st.button("Make one trace of all", key="merge_all", help=_MERGE)
+            if st.button("Leave them", key="leave_which", type="tertiary"):
+                del st.session_state[_OPEN]
+                st.rerun()
         if use and chosen is not None:
             del st.session_state[_OPEN]
             _take(state.session(), chosen, kept[chosen].read(), unused, machines)
             st.rerun()
+        if merge:
+            _merge(kept, unused, machines)
     for sentence in unused:
         st.warning(words.plain(sentence), icon=":material/warning:")
+
+
+def _merge(
+    kept: Mapping[str, received.OnDisk],
+    unused: tuple[str, ...],
+    machines: Mapping[str, bytes],
+) -> None:
+    """Make the jobs of several traces those of the scenario."""
+    session, name = state.session(), " + ".join(kept)
+    try:
+        with st.spinner(f"Reading {words.plain(name)} …"):
+            files = {one: file.read() for one, file in kept.items()}
+            spec = merging.keep_merged(files, server.store(), (browser_identity.owner(),))
+            study = start.with_trace(session.study, spec, server.store())
+    except TrainyardError as error:
+        st.error(words.plain(str(error)), icon=":material/error:")
+        return
+    del st.session_state[_OPEN]
+    session.upload = state.Upload(name, None, sum(map(len, files.values())), unused=unused)
+    session.taken = {}
+    session.edit(study)
+    if machines:
+        fitted_cluster.take_files(session, machines, jobs=name)
+    st.rerun()
 
 
 def _privacy(session: state.Session) -> None:
@@ -254,293 +282,37 @@ def _forget(session: state.Session, name: str, digest: str) -> None:
 def fault() -> None:
     """Say why files of the last drop could not be read, and draw what may help."""
     _which()
-    upload = state.session().upload
-    if upload is None or _OPEN in st.session_state:
-        return
-    tell = st.error if upload.fault else st.warning
-    icon = ":material/error:" if upload.fault else ":material/warning:"
-    for sentence in upload.unused:
-        tell(words.plain(sentence), icon=icon)
-    if not upload.fault:
-        return
-    with st.container(key="upload_fault"):
-        st.error(words.plain(upload.fault), icon=":material/error:")
-        st.caption("The trace that was loaded before is still in use.")
-        if upload.asked:
-            questions.draw(upload.asked, _answered, upload.name)
-        if upload.kept is not None:
-            _mapping(
-                "Which column means what",
-                expanded=bool(found.missing) if (found := look()) is not None else False,
-            )
-            _choices("Read it differently: format, time zone, units, CPU jobs")
-
-
-def _at_hand() -> bool:
-    """Tell whether this session still has the file that is in use, so that it can be read
-    differently.
-    """
-    upload = state.session().upload
-    return upload is not None and not upload.fault
-
-
-def look(data: bytes = b"") -> Any:
-    """Return the beginning of the file of this session as `trainyard.traces.intake.look` does;
-    remembered until another file comes.
-
-    None if it cannot be opened.
-    """
-    upload, mark = state.session().upload, st.session_state.get("taken_file")
-    if upload is None:
-        return None
-    if "looked" not in st.session_state or st.session_state["looked"][0] != mark:
-        try:
-            found = intake.look(data or _bytes(upload), upload.name)
-        except TrainyardError:
-            found = None  # reading says why
-        st.session_state["looked"] = (mark, found)
-    return st.session_state["looked"][1]
-
-
-def _bytes(upload: state.Upload) -> bytes:
-    return upload.kept.read() if upload.kept is not None else b""
-
-
-def read(choices: dict[str, Any], data: bytes = b"") -> None:
-    """Read the file of this session with the given choices; on success it becomes the trace of the
-    scenario. `data` = its bytes, if they are at hand.
-    """
     session = state.session()
     upload = session.upload
-    if upload is None:
+    if upload is None or _OPEN in st.session_state:
         return
-    reading = {
-        key: value for key, value in choices.items() if key != "fmt" and value not in (None, "")
-    }
-    data = data or _bytes(upload)
-    found = look(data)
-    columns = intake.written(found) if found is not None else ()
-    try:
-        with st.spinner(f"Reading {words.plain(upload.name)} …"):
-            taken = intake.take(
-                data,
-                upload.name,
-                server.store(),
-                fmt=str(choices.get("fmt", "")),
-                choices=reading,
-                columns=columns,
-            )
-            server.store().index.own(
-                browser_identity.owner(), taken.spec.source.removeprefix("store:")
-            )
-            study = start.with_trace(session.study, taken.spec, server.store())
-    except TrainyardError as error:
-        upload.fault, upload.choices, upload.asked = str(error), choices, intake.asked_by(error)
+    refused = (*upload.unused, upload.fault) if upload.fault else upload.refused
+    for sentence in upload.unused if not upload.fault else ():
+        st.warning(words.plain(sentence), icon=":material/warning:")
+    if not refused:
         return
-    upload.fault, upload.choices, upload.asked = "", choices, ()
-    session.taken = {taken.spec.source: taken}
-    session.edit(study)
-    if upload.machines is not None:
-        machines, upload.machines = upload.machines, None
-        fitted_cluster.take_file(session, *machines, jobs=upload.name)
-
-
-def _answered(answers: dict[str, str]) -> None:
-    """Read the file of this session again with answers to what it leaves open."""
-    upload = state.session().upload
-    if upload is not None:
-        read({**upload.choices, "answers": answers})
-
-
-def _rule(chosen: intake.Rule) -> None:
-    """Draw what is done with one class of rows, beside how many there are; another choice reads the
-    file again.
-    """
-    upload = state.session().upload
-    if upload is None or upload.fault:
-        st.markdown(f"{chosen.title}: {chosen.sentence}")
-        return
-    options = RULES[chosen.name]
-    made = _pick(
-        f"{chosen.title}: {chosen.sentence}",
-        options,
-        chosen.chosen,
-        key=state.widget(chosen.name, state.session().study.base.trace.source),
-    )
-    if made != chosen.chosen:
-        read({**upload.choices, chosen.name: made})
-        st.rerun()
-
-
-def _choices(label: str) -> None:
-    """Draw the form for reading the file of this session differently."""
-    upload = state.session().upload
-    if upload is None:
-        return
-    with st.popover(label, key=f"reading/{label[:4]}"), st.form("reading", border=False):
-        made = _choice_widgets(upload)
-        if st.form_submit_button("Read again", icon=":material/refresh:"):
-            read({**upload.choices, **made})
-            st.rerun()
-
-
-def _mapping(label: str, *, expanded: bool = False) -> None:
-    """Draw the editor that says which column of a table means what."""
-    upload, found = state.session().upload, look()
-    if (
-        upload is None
-        or found is None
-        or not found.columns
-        or (found.fmt not in intake.MAPPED and not upload.fault)
-    ):
-        return
-    shown = intake.examples(found)
-
-    def option(name: str) -> str:
-        # A list shows text as it is, not Markdown.
-        if not name:
-            return "not in the file"
-        return charts.visible(
-            f"{found.written[name]}: {shown[name]}" if shown.get(name) else found.written[name]
-        )
-
-    box = st.expander(label, expanded=True) if expanded else st.popover(label, key="map_columns")
-    with box, st.form("mapping", border=False):
-        st.caption("Beside each column stand its first values. One column cannot mean two things.")
-        known = dict(upload.choices.get("mapping") or found.mapping)
-        first = list(dict.fromkeys([*intake.NEEDED_COLUMNS, *known, *_COMMON]))
-        made = _columns(first, known, ["", *found.columns], option)
-        st.markdown("**Models, scaling, workers and servers, deadlines**")
-        made |= _columns(
-            [native for native in intake.NATIVE_COLUMNS if native not in first],
-            known,
-            ["", *found.columns],
-            option,
-        )
-        if st.form_submit_button("Read with these columns", icon=":material/table_convert:"):
-            try:
-                read({**upload.choices, "mapping": intake.mapping_from(made)})
-            except TrainyardError as error:
-                upload.fault = str(error)
-            if not upload.fault:
+    with st.container(key="upload_fault"):
+        for sentence in refused:
+            st.error(words.plain(sentence), icon=":material/error:")
+        with st.container(horizontal=True, vertical_alignment="center"):
+            st.caption("The trace that was loaded before is still in use.")
+            if st.button("Dismiss", key="dismiss_file", type="tertiary"):
+                _dismiss(session)
                 st.rerun()
-            # The form is higher than most windows: what is said above it would not be seen.
-            st.error(words.plain(upload.fault), icon=":material/error:")
-
-
-def _columns(
-    natives: list[str], known: Mapping[str, str], options: list[str], option: Callable[[str], str]
-) -> dict[str, str]:
-    """Draw a choice of a column of the file for each fact of a job."""
-    made: dict[str, str] = {}
-    grid = st.grid(min_column_width=240)
-    for native in natives:
-        at = options.index(known[native]) if known.get(native) in options else 0
-        word = intake.words_of(native)
-        needed = ", required" if native in intake.NEEDED_COLUMNS else ""
-        if native == "duration_s":
-            needed = ", or start and end"
-        label = f"{word}{needed}" if word == native else f"{word} ({native}){needed}"
-        with grid.cell():
-            made[native] = str(
-                st.selectbox(
-                    label, options, at, key=f"map/{_file_name()}/{native}", format_func=option
-                )
+        if upload.asked:
+            questions.draw(upload.asked, reading.answered, upload.name)
+        if upload.fault and upload.kept is not None:
+            expanded = (
+                not upload.asked and (found := reading.look()) is not None and bool(found.missing)
             )
-    return made
-
-
-def _file_name() -> str:
-    upload = state.session().upload
-    return upload.name if upload is not None else ""
-
-
-def _choice_widgets(upload: state.Upload) -> dict[str, Any]:
-    was = upload.choices
-    formats = {"": "recognise by content"} | {
-        choice.name: choice.title for choice in catalog.formats()
-    }
-    grid = st.grid(min_column_width=230)
-    made: dict[str, Any] = {}
-    with grid.cell():
-        made["fmt"] = _pick("Format", formats, was.get("fmt", ""))
-    with grid.cell():
-        zone = st.selectbox(
-            "Time zone of times without offset",
-            ZONES,
-            _index(ZONES, was.get("zone") or ""),
-            format_func=_zone_name,
-            accept_new_options=True,
-        )
-        made["zone"] = zone or None
-    taken = state.session().taken.get(state.session().study.base.trace.source)
-    known = "" if upload.fault or taken is None else str(taken.account["format"])
-    # Other formats say themselves in which units they are, and none but Slurm knows when a job
-    # became eligible.
-    if known in intake.MAPPED:
-        with grid.cell():
-            made["time_unit"] = _pick(
-                "Unit of numeric times", {"": "as the file says"} | _UNITS, was.get("time_unit", "")
-            )
-        with grid.cell():
-            made["duration_unit"] = _pick(
-                "Unit of durations",
-                {"": "as the file says"} | _durations(upload),
-                was.get("duration_unit", ""),
-            )
-    if known in ("", "sacct", "slurm-db"):
-        with grid.cell():
-            made["since"] = _pick("A job enters at (Slurm)", _SINCE, was.get("since", "submit"))
-    if upload.fault:
-        for name, title in (
-            ("cpu_jobs", "Jobs without GPUs"),
-            ("unfinished", "Jobs still running at the end"),
-        ):
-            with grid.cell():
-                made[name] = _pick(title, RULES[name], was.get(name, "drop"))
-    return made
-
-
-def _durations(upload: state.Upload) -> dict[str, str]:
-    """Return the units of durations, each with what the median would be: the wrong one looks
-    absurd.
-    """
-    found, unit = look(), str(upload.choices.get("duration_unit") or "s")
-    if upload.fault:
-        median_s = (
-            intake.median_s(found, upload.choices.get("mapping"), unit)
-            if found is not None
-            else math.nan
-        )
-    else:
-        median_s = float(
-            load_trace(TraceSpec(state.session().study.base.trace.source), server.store())
-            .frame["duration_s"]
-            .median()
-        )
-    if not math.isfinite(median_s):
-        return _UNITS
-    return {
-        name: f"{_UNITS[name]}: median {words.time(value)}"
-        for name, value in intake.in_units(median_s, unit).items()
-    }
-
-
-def _pick(label: str, names: dict[str, str], value: Any, key: str | None = None) -> str:
-    options = list(names)
-    return str(
-        st.selectbox(
-            label, options, _index(options, value), key=key, format_func=lambda name: names[name]
-        )
-    )
-
-
-def _index(options: Any, value: Any) -> int:
-    return list(options).index(value) if value in options else 0
-
-
-def _zone_name(name: str) -> str:
-    return name or "as the format says, else UTC"
+            if expanded:
+                reading.mapping(reading.COLUMNS, expanded=True)
+            own_recipe.said(upload, None, reading.by_recipe)
+            with st.container(horizontal=True):
+                if not expanded:
+                    reading.mapping(reading.COLUMNS)
+                reading.choices("Read it differently: format, dates, units, CPU jobs")
+                own_recipe.draw(upload, None, reading.by_recipe)
 
 
 def _limits() -> str:
@@ -549,102 +321,3 @@ def _limits() -> str:
         " SWF, Microsoft ITP, or any table whose columns you name. Several files at once may be"
         " the tables of one trace, or jobs with a list of their machines."
     )
-
-
-def ask(facts: Mapping[str, Any], taken: TraceIntake | None) -> None:
-    """Draw what the file in use leaves open; arguments as of `account`."""
-    facts = facts if taken is None else taken.account
-    questions.draw(
-        facts.get("questions", ()),
-        _answered if taken is not None and _at_hand() else None,
-        str(facts.get("file", "")),
-    )
-
-
-def account(facts: Mapping[str, Any], taken: TraceIntake | None) -> None:
-    """Draw the account of the trace in use, with ways to change it while its file is at hand.
-
-    Parameters
-    ----------
-    account : mapping
-        See `trainyard.traces.sources.account_of` and `trainyard.traces.intake.take`; empty if
-        nothing is known.
-    taken : TraceIntake or None
-        The single rows, if this session has read the file; after a reload only the counts are left.
-    """
-    if not facts or facts.get("format") in ("sample", "made"):
-        return
-    if taken is not None:
-        # The store keeps the account of the first reading that led to these jobs.
-        facts = taken.account
-    at_hand = taken is not None and _at_hand()
-    with st.container(border=True, key="account"):
-        with st.container(horizontal=True, vertical_alignment="center"):
-            title = words.plain(facts.get("title", facts["format"]))
-            st.markdown(
-                f"**{words.plain(facts.get('file', 'the file'))}** · {title} ·"
-                f" {facts['used']:,} used + {facts['dropped']:,} left out ="
-                f" {facts['read']:,} read"
-            )
-            if at_hand:
-                _choices("Format, time zone, units")
-                _mapping("Columns")
-        if facts["guesses"]:
-            st.caption("Assumed: " + " ".join(words.plain(one) for one in facts["guesses"]))
-        if columns := intake.columns_read(facts):
-            st.caption(f"Columns: {words.plain(columns)}")
-        for sentence in facts["warnings"]:
-            st.warning(words.plain(sentence), icon=":material/warning:")
-        _table(facts, taken)
-        choices = st.grid(min_column_width=300)
-        for rule in intake.rules(facts):
-            with choices.cell():
-                _rule(rule)
-
-
-def _table(facts: Mapping[str, Any], taken: TraceIntake | None) -> None:
-    """Draw one row per reason: how many rows, what became of them, why, and the first of them."""
-    issues = taken.issues if taken is not None else None
-    _account_row("Rows", "What", "Why", head=True)
-    _account_row(f"{facts['used']:,}", "used", "")
-    for at, one in enumerate(facts["reasons"]):
-        with _account_row(f"{one['rows']:,}", _DONE[one["action"]], str(one["reason"])):
-            if issues is not None:
-                _show(issues, one, at)
-    if taken is not None and facts["reasons"]:
-        st.download_button(
-            "All rows left out or altered (CSV)",
-            taken.issues_csv,
-            "trainyard-rows.csv",
-            "text/csv",
-            on_click="ignore",
-            icon=":material/download:",
-            type="tertiary",
-            help=(
-                "Cells that begin with = + - or @ get an apostrophe in front, so that no"
-                " spreadsheet takes them for a formula."
-            ),
-        )
-    elif facts["reasons"]:
-        st.caption("Load the file again to see the single rows.")
-
-
-def _account_row(rows: str, what: str, why: str, *, head: bool = False) -> Any:
-    """Draw three cells of a row, and return its last one."""
-    cells = st.columns(_WIDTHS, vertical_alignment="center", gap="small")
-    for cell, told in zip(cells, (rows, what, why), strict=False):
-        text = words.plain(told)
-        cell.markdown(f"**{text}**" if head and text else text)
-    return cells[-1]
-
-
-def _show(issues: pd.DataFrame, one: Mapping[str, Any], at: int) -> None:
-    mine = issues[(issues["action"] == one["action"]) & (issues["reason"] == one["reason"])]
-    if not len(mine):
-        return
-    with st.popover("Show", type="tertiary", key=f"account/{at}"):
-        st.dataframe(
-            figure.readable(mine.head(intake.SHOWN_ROWS)), hide_index=True, height="content"
-        )
-        if len(mine) > intake.SHOWN_ROWS:
-            st.caption(f"The first {intake.SHOWN_ROWS} of {words.plural(len(mine), 'row')}.")

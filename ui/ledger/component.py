@@ -18,10 +18,13 @@ _HERE: Final = Path(__file__).parent
 _HTML: Final = """<div class="ty-ledger" tabindex="0" role="grid" aria-label="Policies">
 <table role="presentation"><thead role="rowgroup"></thead><tbody role="rowgroup"></tbody></table>
 <div aria-live="polite"></div></div>"""
+STYLE: Final = _HERE / "ledger.css"
+"""What `ui.layout` puts into every page: what a component brings with it is sent again whenever it
+is drawn.
+"""
 _MOUNT: Final = st.components.v2.component(
     "trainyard_ledger",
     html=_HTML,
-    css=(_HERE / "ledger.css").read_text(encoding="utf-8"),
     js=(_HERE / "ledger.js").read_text(encoding="utf-8"),
     isolate_styles=False,
 )

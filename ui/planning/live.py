@@ -1,5 +1,5 @@
-"""What starts a search or a sweep, says first what it takes, shows how far it is, and lets it be
-cancelled; its results are drawn as they come.
+"""What starts a search, a sweep or a check, says first what it takes, shows how far it is, and lets
+it be cancelled; its results are drawn as they come.
 """
 
 from __future__ import annotations
@@ -16,9 +16,11 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from sim.errors import TrainyardError
+from trainyard.backtests.run import BacktestRun
 from trainyard.library import library
 from trainyard.runs.estimate import LONG_S
 from trainyard.runs.shared import SharedBatches
+from trainyard.study.check import Check
 from trainyard.study.search import Question
 from trainyard.study.sweep import Sweep
 from trainyard.sweeps import sentences
@@ -26,8 +28,8 @@ from trainyard.sweeps.plan import PlanRun
 from trainyard.sweeps.sweep_run import SweepRun
 from ui import browser_identity, progress, server, state, words
 
-Run = PlanRun | SweepRun
-Recipe = Question | Sweep
+Run = PlanRun | SweepRun | BacktestRun
+Recipe = Question | Sweep | Check
 MOST_LOOKED_UP: Final = 1000
 """Runs of a sweep that are looked up while a page is drawn: each takes half a millisecond."""
 
@@ -51,7 +53,7 @@ class Panel:
 
     Parameters
     ----------
-    recipe : Question or Sweep
+    recipe : Question, Sweep or Check
         What is asked.
     verb : str
         What its button says.
@@ -95,7 +97,7 @@ def known(recipe: Recipe) -> Run:
     TrainyardError
         If a trace cannot be loaded, or the store cannot be read.
     """
-    few = isinstance(recipe, Question) or recipe.runs <= MOST_LOOKED_UP
+    few = not isinstance(recipe, Sweep) or recipe.runs <= MOST_LOOKED_UP
     return runs().known(library.identity(recipe), partial(_make, recipe), look_up=few)
 
 
@@ -111,11 +113,13 @@ def begin(recipe: Recipe, watcher: str, browser: str) -> None:
 
 def _make(recipe: Recipe) -> Run:
     store, queue = server.store(), server.queue()
-    run: Run = (
-        PlanRun(recipe, store, queue)
-        if isinstance(recipe, Question)
-        else SweepRun(recipe, store, queue)
-    )
+    run: Run
+    if isinstance(recipe, Question):
+        run = PlanRun(recipe, store, queue)
+    elif isinstance(recipe, Sweep):
+        run = SweepRun(recipe, store, queue)
+    else:
+        run = BacktestRun(recipe, store, queue)
     run.shelve = lambda keys: _shelve(run.owners, recipe, keys)
     return run
 

@@ -50,6 +50,7 @@ from views.charts.over_time import (
     state_row,
     waiting_row,
 )
+from views.charts.past import TwoLines, past_use, past_waits
 from views.charts.replay import PublishedClaim, published_vs_simulated, ratio_curve, speedup_figure
 from views.charts.sweeps import (
     Amount,
@@ -61,6 +62,7 @@ from views.charts.sweeps import (
     sweep_curve,
     sweep_map,
 )
+from views.charts.tenants import TeamCourse, tenants
 from views.charts.theme import (
     darkened,
     image_config,
@@ -81,7 +83,9 @@ __all__ = [
     "Nodes",
     "PublishedClaim",
     "Target",
+    "TeamCourse",
     "TimeAxis",
+    "TwoLines",
     "Waiting",
     "allocation",
     "arrivals",
@@ -111,6 +115,8 @@ __all__ = [
     "note_lines",
     "overlay",
     "parted",
+    "past_use",
+    "past_waits",
     "policy_colours",
     "policy_style",
     "predictions",
@@ -126,6 +132,7 @@ __all__ = [
     "state_row",
     "sweep_curve",
     "sweep_map",
+    "tenants",
     "thinned",
     "type_cost",
     "type_shares",

@@ -84,7 +84,7 @@ def sizes(table: pd.DataFrame, title: str = "GPUs asked for, share of") -> go.Fi
     """Draw the share of jobs and of GPU-hours by GPUs asked, from `gpus` (labels), `jobs`,
     `gpu_hours`.
     """
-    traces = []
+    traces, labels = [], table["gpus"].str.replace("-", "–").tolist()
     for name, column, colour, pattern in (
         ("jobs", "jobs", _JOBS, ""),
         ("GPU-hours", "gpu_hours", _HOURS, "/"),
@@ -93,7 +93,7 @@ def sizes(table: pd.DataFrame, title: str = "GPUs asked for, share of") -> go.Fi
         traces.append(
             {
                 "type": "bar",
-                "x": table["gpus"].str.replace("-", "–").to_numpy(),
+                "x": labels,
                 "y": values / max(values.sum(), 1e-12) * 100,
                 "name": name,
                 "marker": {
@@ -118,7 +118,8 @@ def sizes(table: pd.DataFrame, title: str = "GPUs asked for, share of") -> go.Fi
         xaxis={
             "type": "category",
             "tickangle": 0,
-            "tickvals": list(range(0, len(table), -(-len(table) // _CLASSES))),
+            # Of numbers Plotly takes some for names of classes, some for their places.
+            "tickvals": labels[:: -(-len(table) // _CLASSES)],
         },
         yaxis={"ticksuffix": " %", "nticks": 3},
         hovermode="x unified",

@@ -22,6 +22,7 @@ LEGEND_PX: Final = 56
 """What a figure that stands alone, without a ledger, has above it for the names of the lines."""
 HIGH_PX, BASE_PX, FAINT_PX = 2.6, 2.0, 1.2
 FAINT: Final = 0.55
+EARLIER: Final = 0.25
 """Opacity of all lines but the baseline and the highlighted one."""
 AREA: Final = 0.14
 """Opacity of the area between these two."""
@@ -43,6 +44,8 @@ class Look:
         Whether no ledger stands below: then the figure has a legend and values on hover.
     dashes : mapping of str
         Title of a policy -> dash of its line, where two lines have one colour; else solid.
+    earlier : frozenset of str
+        Policies whose lines are of other settings than the rest.
     """
 
     colours: Mapping[str, str]
@@ -50,6 +53,7 @@ class Look:
     high: str = ""
     alone: bool = False
     dashes: Mapping[str, str] = field(default_factory=dict)
+    earlier: frozenset[str] = frozenset()
 
     @property
     def order(self) -> list[str]:
@@ -65,7 +69,7 @@ class Look:
             "mode": "lines",
             "name": literal(title),
             "legendgroup": title,
-            "opacity": FAINT if strong is None else 1.0,
+            "opacity": EARLIER if title in self.earlier else FAINT if strong is None else 1.0,
             "line": {
                 "color": self.colours[title],
                 "width": strong or FAINT_PX,

@@ -26,7 +26,7 @@ from trainyard.study import catalog
 from trainyard.study.scenario import Scenario, TraceSpec
 from trainyard.text import plural
 from trainyard.traces.samples import SAMPLES
-from trainyard.traces.sources import load_source
+from trainyard.traces.sources import load_source, tally
 from trainyard.traces.thinning import HIDDEN_NAME
 from views import ledger
 from views.charts import visible
@@ -301,10 +301,7 @@ def _account(runs: Shown, store: Store) -> str:
                 )
             ),
         )
-    counts = (
-        f"{found['used']:,} used + {found['dropped']:,} left out = {found['read']:,} read;"
-        f" {found['altered']:,} altered"
-    )
+    counts = f"{tally(found)}; {found['altered']:,} altered"
     rows = [
         [text(item["action"]), text(item["reason"]), readable.count(item["rows"])]
         for item in found["reasons"]

@@ -5,37 +5,49 @@ job; this package reads a file by it.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from fnmatch import fnmatchcase as fnmatch
 from functools import cache
 from importlib import resources
 from typing import Final
+from zoneinfo import available_timezones
 
 import numpy as np
 import pandas as pd
 
+from sim.apart import ApartError, apart
 from sim.errors import TraceError
-from sim.readers.apart import ApartError, apart
 from sim.readers.cells import UNIX
 from sim.readers.clean import unfinished
+from sim.readers.delimited import check_length
 from sim.readers.format import SECONDS, Draft, Format, ReadOptions
-from sim.readers.items import paths_of
+from sim.readers.items import items, paths_of
 from sim.readers.mapping import LENGTHS
 from sim.readers.questions import OpenQuestionError, Question
 from sim.readers.recipes import engine
-from sim.readers.recipes.recipe import Recipe, parse
-from sim.readers.recipes.sources import ItemSource, TableSource, assigned, joined_rows
+from sim.readers.recipes.parsing import parse
+from sim.readers.recipes.recipe import Ask, Recipe
+from sim.readers.recipes.sources import (
+    ItemSource,
+    TableSource,
+    assigned,
+    builtin_rows,
+    has_header,
+    joined_rows,
+)
 from sim.readers.report import Report
 from sim.readers.sniff import Sample
 from sim.readers.source import Content
 from sim.trace import INSTANTS
 
 __all__ = [
-    "HEADLESS",
     "JSON_FORMATS",
     "Recipe",
     "formats",
     "gathered",
+    "headless",
     "load",
     "parse",
     "recognised",
@@ -45,9 +57,17 @@ __all__ = [
 
 FORMAT: Final = "format"
 """The question by which format a file is read that fits several equally."""
+KIND: Final = "kind"
+"""The question which objects of a list are the jobs."""
 MINE: Final = "mine/"
 """Begins the names of formats that users made."""
 RUNNING: Final = "still running when the trace ends"
+MOST_ASKED: Final = 20
+"""Values of which one question asks in turn."""
+_NAME: Final = 60
+"""Letters of such a value that a question shows."""
+SINCE: Final = "since"
+"""The choice of the user from when a job counts: ``answer('since')``."""
 
 
 @cache
@@ -83,22 +103,37 @@ def shipped_text(name: str) -> str:
 JSON_FORMATS: Final = frozenset(
     recipe.name for recipe in shipped() if recipe.items is not None and not recipe.refuse
 )
-HEADLESS: Final = frozenset(recipe.name for recipe in shipped() if recipe.tables)
-"""Formats whose tables have no header."""
 
 
 def matches(recipe: Recipe, sample: Sample) -> bool:
     """Tell whether the beginning of a file has all that a recipe asks for."""
     if recipe.items is not None:
-        return sample.kind == "json" and recipe.paths <= paths_of(sample.head, recipe.items)
-    return (
-        sample.kind == "text"
-        and bool(sample.delimiter)
-        and not recipe.without & sample.keys
-        and all(sample.keys & set(names) for names in recipe.required)
-        and (not recipe.exact or len(sample.keys) == len(recipe.required))
-        and (not recipe.fields or len(sample.cells) in recipe.fields)
-        and re.fullmatch(recipe.first_cell, sample.cells[0]) is not None
+        # Of a first item that is longer than the beginning all keys count that are to be seen.
+        found = paths_of(sample.head, recipe.items) or sample.keys
+        return sample.kind == "json" and all(found & {*names.split("|")} for names in recipe.paths)
+    if sample.kind != "text":
+        return False
+    if recipe.required or not recipe.lines:
+        told = (
+            has_header(recipe, sample)
+            and (not recipe.fields or len(sample.cells) in recipe.fields)
+            and re.fullmatch(recipe.first_cell, sample.cells[0]) is not None
+        )
+        if told:
+            return True
+    if not recipe.lines:
+        return False
+    try:
+        return bool(recipe.lines.layout(sample.head))
+    except TraceError:  # to be said when the file is read
+        return True
+
+
+def headless(name: str, sample: Sample) -> bool:
+    """Tell whether a file of this format has no header."""
+    recipe = next((one for one in shipped() if one.name == name), None)
+    return recipe is not None and bool(
+        recipe.tables or (recipe.lines and not (recipe.required and has_header(recipe, sample)))
     )
 
 
@@ -122,20 +157,64 @@ def which(content: Content, options: ReadOptions, known: Sequence[Recipe] = ()) 
     Raises
     ------
     OpenQuestionError
-        If several fit equally, and the answer ``format`` does not say which; the question tells the
-        first job as each of them reads it.
+        If several fit equally, and neither the answer ``format`` nor the name of the file says
+        which; the question tells the first job as each of them reads it.
     """
     equal = {recipe.name: recipe for recipe in rivals(content.sample, known)}
     if len(equal) < 2:
-        return next(iter(equal.values()), None)
+        only = next(iter(equal.values()), None)
+        return _of_kinds(only, content, options) if only is not None else None
     if (answer := options.answers.get(FORMAT)) in equal:
         return equal[answer]
+    named = [one for one in equal.values() if one.file and fnmatch(_file_of(content), one.file)]
+    if len(named) == 1:
+        return named[0]
     told = " ".join(
         f"By {one.title} {_first_job(one, content, options)}." for one in equal.values()
     )
     text = f"The file fits {len(equal)} formats equally. {told} Which is it?"
     titles = {name: one.title for name, one in equal.items()}
     raise OpenQuestionError(content.name, (Question(FORMAT, text, titles),))
+
+
+def _file_of(content: Content) -> str:
+    """Return the name of a file in small letters, without folders and the archive it was in."""
+    return content.name.rpartition(": ")[2].replace("\\", "/").rpartition("/")[2].lower()
+
+
+def _of_kinds(recipe: Recipe, content: Content, options: ReadOptions) -> Recipe:
+    """Return the recipe by which a list of objects is read that may be of several kinds.
+
+    Raises
+    ------
+    OpenQuestionError
+        If objects of several kinds could be the jobs, and the answer ``kind`` does not say which.
+    """
+    if recipe.items is None or not any(path.startswith("kind=") for path in recipe.paths):
+        return recipe
+    counts: Counter[str] = Counter()
+    first: dict[str, str] = {}
+    for text, value in items(content.text, recipe.items, content.name):
+        kind = str((value or {}).get("kind", ""))
+        counts[kind] += 1
+        first.setdefault(kind, text)
+    found = {}
+    for kind, text in first.items() if len(first) > 1 else ():
+        paths = paths_of(f"[{text}]", "")
+        fitting = [one for one in shipped() if one.items == recipe.items and one.paths <= paths]
+        if fitting:
+            found[kind] = max(fitting, key=lambda one: one.weight)
+    if len(found) < 2:
+        return recipe
+    if (answer := options.answers.get(KIND)) in found:
+        return found[answer]
+    told = " and ".join(f"{counts[kind]:,} of kind {kind}" for kind in found)
+    question = Question(
+        KIND,
+        f"The list holds {told}. Which of them are the jobs?",
+        {kind: one.title.partition(" (")[0] for kind, one in found.items()},
+    )
+    raise OpenQuestionError(content.name, (question,))
 
 
 def _first_job(recipe: Recipe, content: Content, options: ReadOptions) -> str:
@@ -186,7 +265,9 @@ def refuse(content: Content) -> None:
 
 def formats() -> tuple[Format, ...]:
     """Return a format for every recipe by which files can be read."""
-    return tuple(_format(recipe) for recipe in shipped() if not recipe.refuse)
+    readable = (recipe for recipe in shipped() if not recipe.refuse)
+    # Logs, which most people have, are named first.
+    return tuple(map(_format, sorted(readable, key=lambda recipe: recipe.lines is None)))
 
 
 def of_user(text: str) -> Format:
@@ -211,7 +292,7 @@ def of_user(text: str) -> Format:
                 " Simplify its expressions, or cut a window out of the file."
             ) from error
 
-    return Format(name, recipe.title, lambda sample: matches(recipe, sample), load_apart)
+    return Format(name, recipe.title, load_apart)
 
 
 def load_text(text: str, content: Content, options: ReadOptions) -> Draft:
@@ -245,7 +326,6 @@ def _format(recipe: Recipe) -> Format:
     return Format(
         recipe.name,
         recipe.title,
-        lambda sample: recognised(sample) is recipe,
         lambda content, options: load(recipe, content, options),
         recipe.sources(),
     )
@@ -259,16 +339,23 @@ def load(recipe: Recipe, content: Content, options: ReadOptions) -> Draft:
     TraceError
         If it is no file of this format, or the recipe fails.
     """
-    zone = options.zone or recipe.zone
     content, tables, unused = _arranged(recipe, content)
     kind = TableSource if recipe.items is None else ItemSource
     source = kind(recipe, content, options)
+    header = source.header
+    told_zone = options.zone or _zone_of(recipe, header)
+    zone = told_zone or recipe.zone
     beside = Report(0)
     others = joined_rows(recipe, tables, options, beside)
+    answers = _answers(recipe, options)
     try:
-        found = engine.run(
-            recipe, source.rows(), source.present, zone, others, _answers(recipe, options)
-        )
+        told = {engine.ANSWER: answers, engine.HEADER: header}
+        rows = source.rows()
+        if recipe.builtin:
+            table = rows.read_all()
+            others |= builtin_rows(recipe, table, source.present)
+            rows = table.to_reader()
+        found = engine.run(recipe, rows, source.present, zone, others, told)
     except engine.RecipeError as error:
         raise TraceError(f"{content.name}: {error}") from error
     report = source.finish()
@@ -276,37 +363,136 @@ def load(recipe: Recipe, content: Content, options: ReadOptions) -> Draft:
     report.warnings += beside.warnings
     if unused:
         report.guess(f"Not needed for {recipe.title}: {', '.join(unused)}.")
-    jobs = found[list(recipe.columns)].copy()
-    if "status" in jobs:
-        words = jobs["status"].fillna("").str.upper()
-        outcomes = {word: recipe.status.get(word, word.lower()) for word in words.unique()}
-        jobs["status"] = words.map(outcomes)
-    _in_units(jobs, source.raw, options)
+    jobs = _native(recipe, found, content.name)
+    jobs = _in_units(jobs, source.raw, options)
     times = jobs.get("submit_time_s", pd.Series(dtype="float64"))
-    calendar = bool(times.notna().any()) and UNIX[0] <= float(times.median()) <= UNIX[1]
-    if source.naive:
+    usual = bool(times.notna().any()) and UNIX[0] <= float(times.median()) <= UNIX[1]
+    naive = source.naive
+    if naive is None:
+        naive = _written_without_offset(found, content.name)
+    if naive:
         report.guess(f"Times have no offset; they are read as {zone}.")
+    _tell(recipe, found, header, report)
+    for choice in recipe.choices:
+        if recipe.merge is None or choice.id != recipe.merge.choice:
+            report.offer(choice, options.answers)
+    _ask(recipe, found, report, content.name, options)
+    for at, rule in enumerate(recipe.alter):
+        detail = found.get(f"{engine.DETAIL}{at}", "")
+        report.alter(jobs, found[f"{engine.ALTERED}{at}"], rule.text, detail)
+    jobs = _leave_out(recipe, jobs, found, report, options)
+    _check_gpus(recipe, jobs, content.name, options)
+    several = len(jobs)
+    jobs = _merged(jobs, found, recipe, report, options)
+    return Draft(
+        jobs,
+        report,
+        usual or recipe.unix_times,
+        "UTC" if naive is False or (naive is None and not told_zone) else zone,
+        ids_repeat=recipe.ids_repeat,
+        raw=source.raw,
+        attempts=recipe.attempts or len(jobs) < several,
+    )
+
+
+def _native(recipe: Recipe, found: pd.DataFrame, name: str) -> pd.DataFrame:
+    """Return the native columns, with the outcomes in our words."""
+    jobs = found[list(recipe.columns)]
+    if recipe.items is not None:
+        for column in map(str, jobs.select_dtypes("str").columns):
+            check_length(jobs[column], column, name)
+    if "status" not in jobs:
+        return jobs
+    words = jobs["status"].fillna("").str.upper()
+    outcomes = {word: recipe.status.get(word, word.lower()) for word in words.unique()}
+    return jobs.assign(status=words.map(outcomes))
+
+
+def _tell(recipe: Recipe, found: pd.DataFrame, header: Mapping[str, str], report: Report) -> None:
     for at, rule in enumerate(recipe.say):
         count = int(found[f"{engine.SAID}{at}"].sum())
         if count:
             told = rule.text.replace("{n}", f"{count:,}")
+            for key, value in header.items():
+                told = told.replace(f"{{{key}}}", value)
             (report.warnings if rule.warn else report.guesses).append(told)
-    _ask(recipe, found, report, content.name, options)
-    jobs = _leave_out(recipe, jobs, found[engine.LEFT_OUT], report, options)
-    return Draft(
-        jobs,
-        report,
-        calendar,
-        zone if source.naive else "UTC",
-        raw=source.raw,
-        attempts=recipe.attempts,
-    )
+
+
+def _check_gpus(recipe: Recipe, jobs: pd.DataFrame, name: str, options: ReadOptions) -> None:
+    if recipe.without_gpus and options.cpu_jobs == "drop" and not (jobs["num_gpus"] > 0).any():
+        raise TraceError(f"{name}: no job of this file names a GPU; {recipe.without_gpus}")
+
+
+def _zone_of(recipe: Recipe, header: Mapping[str, str]) -> str:
+    zone = header.get(recipe.lines.zone, "") if recipe.lines else ""
+    return zone if zone in available_timezones() else ""
+
+
+def _written_without_offset(found: pd.DataFrame, name: str) -> bool | None:
+    """Tell whether written times of JSON have no offset; None = there are none.
+
+    Raises
+    ------
+    TraceError
+        If some have one and others do not.
+    """
+    told = [found[column].dropna() for column in found if str(column).startswith(engine.NAIVE)]
+    kinds = {bool(value) for column in told for value in column.unique()}
+    if len(kinds) > 1:
+        raise TraceError(
+            f"{name}: some times carry an offset and others do not. Give every time an offset, or"
+            " none and choose a zone."
+        )
+    return next(iter(kinds), None)
+
+
+def _merged(
+    jobs: pd.DataFrame,
+    found: pd.DataFrame,
+    recipe: Recipe,
+    report: Report,
+    options: ReadOptions,
+) -> pd.DataFrame:
+    """Make one job of all records that belong to it, at the place of the first, where chosen."""
+    merge = recipe.merge
+    if merge is None or (
+        any(ask.question.id == merge.choice for ask in recipe.asks)
+        and _answers(recipe, options)[merge.choice] != "merge"
+    ):
+        return jobs
+    ordered = jobs.sort_values(merge.order, kind="stable")
+    by = ordered[merge.by] if merge.by in ordered else found[engine.MERGED].reindex(ordered.index)
+    known = by.fillna("") != ""
+    again = by.duplicated() & known
+    if not again.any():
+        return jobs
+    for choice in (one for one in recipe.choices if one.id == merge.choice):
+        told = replace(choice, text=choice.text.replace("{n}", f"{int(again.sum()):,}"))
+        if report.offer(told, options.answers) != "merge":
+            if choice.id not in options.answers:
+                report.warnings.append(told.text)
+            return jobs
+    key = by.where(known, ordered.index.astype("str"))
+    by_job = ordered.groupby(key.to_numpy(), sort=False)
+    kept = ordered[~again].copy()
+    first = key[~again].to_numpy()
+    for native, how in merge.take.items():
+        kept[native] = getattr(by_job[native], how)().reindex(first).to_numpy()
+    if "duration_s" not in merge.take:
+        several = (by_job.size().reindex(first) > 1).to_numpy()
+        held = kept["end_time_s"] - kept["start_time_s"]
+        kept["duration_s"] = held.where(several, kept["duration_s"])
+    report.merge(jobs, again.reindex(jobs.index), "another record of the same job: merged into it")
+    return kept.sort_index()
 
 
 def _answers(recipe: Recipe, options: ReadOptions) -> dict[str, str]:
     """Return what is taken for the answers to all questions of a recipe."""
-    asked = (ask.question for ask in recipe.asks)
-    return {one.id: options.answers.get(one.id, one.default) for one in asked}
+    asked = (*(ask.question for ask in recipe.asks), *recipe.choices)
+    told = {one.id: options.answers.get(one.id, one.default) for one in asked}
+    each = tuple(f"{ask.question.id}." for ask in recipe.asks if ask.each)
+    told |= {key: value for key, value in options.answers.items() if each and key.startswith(each)}
+    return {SINCE: options.since} | told
 
 
 def _ask(
@@ -314,13 +500,36 @@ def _ask(
 ) -> None:
     lacking = []
     for at, ask in enumerate(recipe.asks):
-        count = int(found[f"{engine.ASKED}{at}"].sum())
-        if count:
-            told = replace(ask.question, text=ask.question.text.replace("{n}", f"{count:,}"))
-            if not report.ask(told, options.answers):
-                lacking.append(told)
+        concerned = found[found[f"{engine.ASKED}{at}"]]
+        asked = _questions(ask, concerned, f"{engine.EACH}{at}", name)
+        lacking += [told for told in asked if not report.ask(told, options.answers)]
     if lacking:
         raise OpenQuestionError(name, tuple(lacking))
+
+
+def _questions(ask: Ask, rows: pd.DataFrame, each: str, name: str) -> list[Question]:
+    """Return what is asked because of some rows: a question, or one for each value in them.
+
+    Raises
+    ------
+    TraceError
+        If that would be too many.
+    """
+    counts = {"": len(rows)} if not ask.each else dict(rows[each].value_counts())
+    if len(counts) > MOST_ASKED:
+        raise TraceError(
+            f"{name}: {len(counts):,} numbers are missing, of {', '.join(list(counts)[:3])} and so"
+            f" on; only {MOST_ASKED} are asked for. Add a column that says them of every job."
+        )
+    return [
+        replace(
+            ask.question,
+            id=f"{ask.question.id}.{value}" if ask.each else ask.question.id,
+            text=ask.question.text.replace("{n}", f"{count:,}").replace("{value}", value[:_NAME]),
+        )
+        for value, count in counts.items()
+        if count
+    ]
 
 
 def _arranged(recipe: Recipe, content: Content) -> tuple[Content, dict[str, Content], list[str]]:
@@ -343,26 +552,38 @@ def _arranged(recipe: Recipe, content: Content) -> tuple[Content, dict[str, Cont
     return content, tables, unused
 
 
-def _in_units(jobs: pd.DataFrame, raw: Mapping[str, pd.Series], options: ReadOptions) -> None:
+def _in_units(
+    jobs: pd.DataFrame, raw: Mapping[str, pd.Series], options: ReadOptions
+) -> pd.DataFrame:
     """Bring numbers to seconds where the user says that the file counts in something else."""
     units = dict.fromkeys(INSTANTS, options.time_unit)
     units |= dict.fromkeys(LENGTHS, options.duration_unit)
     for name, unit in units.items():
         if unit and name in jobs and name in raw:
             plain_numbers = pd.to_numeric(raw[name], errors="coerce").notna()
-            jobs[name] *= np.where(plain_numbers.reindex(jobs.index), SECONDS[unit], 1.0)
+            factor = np.where(plain_numbers.reindex(jobs.index), SECONDS[unit], 1.0)
+            jobs = jobs.assign(**{name: jobs[name] * factor})
+    return jobs
 
 
 def _leave_out(
-    recipe: Recipe, jobs: pd.DataFrame, rules: pd.Series, report: Report, options: ReadOptions
+    recipe: Recipe,
+    jobs: pd.DataFrame,
+    found: pd.DataFrame,
+    report: Report,
+    options: ReadOptions,
 ) -> pd.DataFrame:
     times = [name for name in ("start_time_s", "end_time_s") if name in jobs]
     last = float(jobs[times].max().max()) if times else np.nan
     for at, rule in enumerate(recipe.leave_out):
-        held = (rules == at).reindex(jobs.index)
+        held = (found[engine.LEFT_OUT] == at).reindex(jobs.index)
         if rule.text == RUNNING:
-            so_far = last - jobs.get("start_time_s", pd.Series(np.nan, index=jobs.index))
+            since = found[engine.SINCE] if rule.since else jobs.get("start_time_s", np.nan)
+            told = found[engine.SO_FAR] if rule.so_far else pd.Series(np.nan, index=found.index)
+            so_far = told.where(told > 0, last - since).reindex(jobs.index)
             jobs = unfinished(jobs, held, so_far, report, options)
+            if "end_time_s" in jobs:  # of jobs cut there
+                jobs = jobs.assign(end_time_s=jobs["end_time_s"].where(~held.reindex(jobs.index)))
         else:
             jobs = report.drop(jobs, held, rule.text, jobs.get("status", ""))
     return jobs

@@ -6,7 +6,8 @@ The seal of the connection is one wall; that only known functions are called (`G
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from importlib import resources
@@ -17,7 +18,7 @@ import pandas as pd
 import pyarrow as pa
 
 from sim.errors import TrainyardError
-from sim.readers.cells import MISSING
+from sim.readers.cells import LONGEST_MISSING, MISSING, OFFSET
 from sim.readers.recipes.expressions import Guard
 from sim.readers.recipes.recipe import Join, Recipe
 from sim.trace import NUMBERS
@@ -34,11 +35,23 @@ SEAL: Final[Mapping[str, str]] = {
     "python_enable_replacements": "false",
     "memory_limit": "1GB",
     "threads": "1",
+    # It makes a join of every list of words: planning that takes longer than most files, and
+    # running it a quarter longer than comparing does.
+    "disabled_optimizers": "in_clause",
 }
 LEFT_OUT: Final = "left out"
 SAID: Final = "said "
 ASKED: Final = "asked "
+EACH: Final = "each "
+ALTERED: Final = "altered "
+DETAIL: Final = "detail "
+SO_FAR: Final = "so far"
+SINCE: Final = "since"
+NAIVE: Final = "naive "
+MERGED: Final = "merged by"
 ANSWER: Final = "answer"
+HEADER: Final = "header"
+GIVEN: Final = "given"
 ROW: Final = "row"
 JSON: Final = "j"
 _JOBS: Final = "jobs_read"
@@ -62,7 +75,9 @@ def macro_names() -> frozenset[str]:
 
 @contextmanager
 def sealed(
-    zone: str, answers: Mapping[str, str] = MappingProxyType({})
+    zone: str,
+    told: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
+    given: Collection[str] = (),
 ) -> Iterator[DuckDBPyConnection]:
     """Open a database in memory that reaches nothing outside.
 
@@ -70,8 +85,10 @@ def sealed(
     ----------
     zone : str
         IANA name, of times without an offset.
-    answers : mapping of str to str
-        What the function ``answer`` returns.
+    told : mapping of str to mapping of str to str
+        What the functions `ANSWER` and `HEADER` return.
+    given : collection of str
+        Columns that the file has, for which the function ``given`` returns true.
     """
     # Imported on first use: most runs read no trace by a recipe.
     import duckdb  # noqa: PLC0415
@@ -79,15 +96,21 @@ def sealed(
     with duckdb.connect(":memory:", config={**SEAL}) as database:
         database.execute("SET TimeZone = 'UTC'")
         database.execute(f"CREATE MACRO zone() AS {_quoted(zone)}")
-        told = " ".join(
-            f"WHEN {_quoted(key)} THEN {_quoted(answer)}" for key, answer in answers.items()
-        )
-        database.execute(f"CREATE MACRO {ANSWER}(k) AS CASE k {told or 'WHEN NULL THEN NULL'} END")
+        for name in (ANSWER, HEADER):
+            cases = " ".join(
+                f"WHEN {_quoted(key)} THEN {_quoted(value)}"
+                for key, value in told.get(name, {}).items()
+            )
+            cases = cases or "WHEN NULL THEN NULL"
+            database.execute(f"CREATE MACRO {name}(k) AS CASE k {cases} END")
+        listed = ", ".join(_quoted(column) for column in given)
+        database.execute(f"CREATE MACRO {GIVEN}(k) AS coalesce(k IN ({listed or 'NULL'}), false)")
         for made in _macros():
             database.execute(made)
         database.execute("SET lock_configuration = true")
-        timer = threading.Timer(TIME_LIMIT_S, database.interrupt)
-        timer.start()
+        done = threading.Event()
+        watch = threading.Thread(target=_interrupt_late, args=(database, done), daemon=True)
+        watch.start()
         try:
             yield database
         except duckdb.InterruptException as error:
@@ -100,7 +123,20 @@ def sealed(
             fault = " ".join(str(error).split())[:160]
             raise RecipeError(f"an expression of the recipe fails ({fault})") from error
         finally:
-            timer.cancel()
+            done.set()
+            watch.join()
+
+
+def _interrupt_late(database: DuckDBPyConnection, done: threading.Event) -> None:
+    """Stop what has taken too much time; on a busy machine only the time of the processor counts,
+    so that a large file is not refused for what others do.
+    """
+    began, left_s = time.process_time(), TIME_LIMIT_S
+    while not done.wait(max(left_s, 0.01)):
+        left_s = TIME_LIMIT_S - (time.process_time() - began)
+        if left_s <= 0:
+            database.interrupt()
+            return
 
 
 def run(
@@ -109,7 +145,7 @@ def run(
     present: Mapping[str, str],
     zone: str,
     others: Mapping[str, pa.Table] = MappingProxyType({}),
-    answers: Mapping[str, str] = MappingProxyType({}),
+    told: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
 ) -> pd.DataFrame:
     """Evaluate a recipe.
 
@@ -126,32 +162,54 @@ def run(
     others : mapping of str to Table
         Name of a further source -> its rows of texts, under the names of the recipe; those that
         were not given are empty.
-    answers : mapping of str to str
-        To the questions of the recipe.
+    told : mapping of str to mapping of str to str
+        Answers to the questions of the recipe (`ANSWER`), and what the comments of a log say
+        (`HEADER`).
 
     Returns
     -------
     DataFrame
         Native columns; `LEFT_OUT` holds the place of the rule that leaves a row out, -1 = none;
-        `SAID` and a number, whether that sentence holds; `ASKED` and a number, whether the row asks
-        that question. The index holds the numbers of rows.
+        `SAID`, `ASKED` or `ALTERED` and a number, whether that rule holds, `DETAIL` and a number
+        what is told of it, and `EACH` and a number the value that is asked about; `SO_FAR` and
+        `SINCE` those of jobs that still run; `MERGED` what records of one job have in common, where
+        no native column says it; `NAIVE` and a number, whether that written time of an item of JSON
+        has no offset. The index holds the numbers of rows.
 
     Raises
     ------
     TrainyardError
         If an expression is not allowed, fails, or takes too much time or memory.
     """
-    with sealed(zone, answers) as database:
+    with sealed(zone, told, present) as database:
         query = compiled(recipe, database, present)
         database.register(_JOBS, rows)
-        for table in recipe.tables[1:]:
+        for table in (*recipe.tables[1:], *recipe.builtin):
             nothing = pa.table({name: pa.array([], pa.string()) for name in table.columns})
             database.register(_joined(table.name), others.get(table.name, nothing))
         found = database.sql(query).to_arrow_table()
         database.unregister(_JOBS)
-    frame: pd.DataFrame = found.to_pandas().set_index(ROW).sort_index()
+    # Without a join the rows come in their order, and a copy is spared.
+    frame: pd.DataFrame = found.to_pandas(split_blocks=True, self_destruct=True).set_index(ROW)
     frame.index.name = None
-    return frame
+    return frame if frame.index.is_monotonic_increasing else frame.sort_index()
+
+
+def kinds(
+    recipe: Recipe, rows: pa.RecordBatchReader, present: Mapping[str, str], join: Join
+) -> pd.DataFrame:
+    """Return the different rows of what a join compares, as texts; arguments as of `run`."""
+    with sealed("UTC", {}, present) as database:
+        guard = Guard(lambda text: _tree(database, text), macro_names())
+        known = {ROW, *recipe.known}
+        used = [guard.check(text, f"{recipe.name}, join {join.table}", known) for text in join.on]
+        cells = [f"{_cell(one, present)} AS {_name(one)}" for one in sorted({ROW}.union(*used))]
+        on = [f"{text} AS {_name(str(at))}" for at, text in enumerate(join.on)]
+        database.register(_JOBS, rows)
+        query = f"SELECT DISTINCT {', '.join(on)} FROM (SELECT {', '.join(cells)} FROM {_JOBS})"
+        found: pd.DataFrame = database.sql(query).to_arrow_table().to_pandas()
+        database.unregister(_JOBS)
+    return found.sort_values([*found.columns], ignore_index=True)
 
 
 def check(recipe: Recipe) -> None:
@@ -175,7 +233,7 @@ def compiled(recipe: Recipe, database: DuckDBPyConnection, present: Mapping[str,
     TraceError
         If one of them is not allowed.
     """
-    guard = Guard(lambda text: _tree(database, text), {*macro_names(), ANSWER})
+    guard = Guard(lambda text: _tree(database, text), {*macro_names(), ANSWER, HEADER, GIVEN})
     known = {ROW, *([JSON] if recipe.items is not None else recipe.known)}
     used: set[str] = set()
 
@@ -201,14 +259,29 @@ def compiled(recipe: Recipe, database: DuckDBPyConnection, present: Mapping[str,
         for at, rule in enumerate(recipe.leave_out)
     )
     chosen.append(f"CASE {cases or 'WHEN false THEN 0'} ELSE -1 END AS {_name(LEFT_OUT)}")
+    told = [(SAID, "say", [rule.when for rule in recipe.say])]
+    told += [(ASKED, "ask", [ask.when for ask in recipe.asks])]
+    told += [(ALTERED, "alter", [rule.when for rule in recipe.alter])]
     chosen += [
-        f"coalesce({checked(rule.when, 'say')}, false) AS {_name(f'{SAID}{at}')}"
-        for at, rule in enumerate(recipe.say)
+        f"coalesce({checked(when, key)}, false) AS {_name(f'{begins}{at}')}"
+        for begins, key, rules in told
+        for at, when in enumerate(rules)
     ]
     chosen += [
-        f"coalesce({checked(ask.when, 'ask')}, false) AS {_name(f'{ASKED}{at}')}"
-        for at, ask in enumerate(recipe.asks)
+        f"{_cast('', checked(rule.detail, 'alter'))} AS {_name(f'{DETAIL}{at}')}"
+        for at, rule in enumerate(recipe.alter)
+        if rule.detail
     ]
+    chosen += [
+        f"try_cast({checked(text, name)} AS {kind}) AS {_name(name)}"
+        for text, name, kind in _beside(recipe)
+    ]
+    if recipe.items is not None:
+        chosen += [
+            f"NOT regexp_matches({checked(text, 'time')}, {_quoted(OFFSET)}) AS"
+            f" {_name(f'{NAIVE}{at}')}"
+            for at, text in enumerate(recipe.written_times())
+        ]
     taken = {name for join in recipe.joins for name in join.take}
     columns = sorted(used - recipe.let.keys() - taken - {ROW})
     cells = [f"{_cell(one, present)} AS {_name(one)}" for one in columns]
@@ -222,13 +295,26 @@ def compiled(recipe: Recipe, database: DuckDBPyConnection, present: Mapping[str,
     return f"SELECT {', '.join([ROW, *chosen])} FROM ({query})"
 
 
+def _beside(recipe: Recipe) -> list[tuple[str, str, str]]:
+    """Return expression, name and type of what is needed of each row beside its native columns."""
+    found = [(rule.so_far, SO_FAR, "DOUBLE") for rule in recipe.leave_out if rule.so_far]
+    found += [(rule.since, SINCE, "DOUBLE") for rule in recipe.leave_out if rule.since]
+    found += [
+        (ask.each, f"{EACH}{at}", "VARCHAR") for at, ask in enumerate(recipe.asks) if ask.each
+    ]
+    if recipe.merge and recipe.merge.by not in recipe.columns:
+        found.append((recipe.merge.by, MERGED, "VARCHAR"))
+    return found
+
+
 def _join(
     recipe: Recipe, join: Join, guard: Guard, checked: Callable[[str, str], str]
 ) -> tuple[str, list[str], list[str]]:
     """Return the query of another table, one row for each of its keys; the keys here; the names
     that come from there.
     """
-    table = next(table for table in recipe.tables if table.name == join.table)
+    others = (*recipe.tables, *recipe.builtin)
+    table = next(table for table in others if table.name == join.table)
     used: set[str] = set()
 
     def there(text: str, key: str, *, aggregates: bool = False) -> str:
@@ -262,9 +348,16 @@ def _cell(column: str, present: Mapping[str, str]) -> str:
         return f"CASE WHEN json_valid({JSON}) THEN {JSON} END"
     if column not in present:
         return "NULL::VARCHAR"
-    cell = f"trim({_name(present[column])})"
+    cell = _name(present[column])
     nothing = ", ".join(_quoted(word) for word in sorted({*MISSING, "-"}))
-    return f"CASE WHEN lower({cell}) NOT IN ({nothing}) THEN {cell} END"
+    # Copies in small letters and without blanks take most of the time, and few cells need them;
+    # blanks of other scripts are in texts of more bytes than letters.
+    blanks = f"prefix({cell}, ' ') OR suffix({cell}, ' ') OR strlen({cell}) <> length({cell})"
+    return (
+        f"CASE WHEN {blanks} THEN CASE WHEN lower(trim({cell})) NOT IN ({nothing}) THEN"
+        f" trim({cell}) END WHEN strlen({cell}) > {LONGEST_MISSING} OR lower({cell}) NOT IN"
+        f" ({nothing}) THEN {cell} END"
+    )
 
 
 def _cast(native: str, text: str) -> str:

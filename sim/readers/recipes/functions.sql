@@ -1,16 +1,16 @@
 -- What an expression of a recipe may call besides functions of DuckDB: all are scalar, and none
 -- returns more text than it was given.
-CREATE MACRO wall(t) AS epoch(timezone(zone(), t)) - CASE WHEN timezone(zone(), to_timestamp(epoch(timezone(zone(), t)) - 3600)) = t THEN 3600 ELSE 0 END;
+CREATE MACRO wall(t) AS CASE WHEN zone() = 'UTC' THEN epoch(t) ELSE epoch(timezone(zone(), t)) - CASE WHEN timezone(zone(), to_timestamp(epoch(timezone(zone(), t)) - 3600)) = t THEN 3600 ELSE 0 END END;
 CREATE MACRO num(x) AS try_cast(x AS DOUBLE);
 CREATE MACRO whole(x) AS coalesce(nullif(regexp_extract(x, '^(\d+)\.0+$', 1), ''), x);
 CREATE MACRO percent(x) AS num(x) / 100;
 CREATE MACRO without(x, pattern) AS regexp_replace(x, pattern, '', 'g');
 CREATE MACRO decimal_comma(x) AS try_cast(translate(x, ',', '.') AS DOUBLE);
 -- A written time becomes Unix seconds; an offset in the text wins over the zone of the recipe.
-CREATE MACRO iso(x) AS CASE WHEN x IS NULL OR lower(x) IN ('now', 'today', 'yesterday', 'tomorrow', 'infinity', '-infinity', 'epoch') THEN NULL WHEN regexp_matches(x, '[T ]\d\d(:?\d\d){0,2}([.,]\d+)?\s*([zZ]|UTC|GMT|[+-]\d\d(:?\d\d)?)$') THEN epoch(try_cast(x AS TIMESTAMPTZ)) ELSE wall(try_cast(x AS TIMESTAMP)) END;
+CREATE MACRO iso(x) AS CASE WHEN x LIKE '____-__-_____:__:__' AND NOT suffix(x, 'Z') AND NOT suffix(x, 'z') THEN wall(try_cast(x AS TIMESTAMP)) WHEN regexp_full_match(x, '\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?') THEN wall(try_cast(x AS TIMESTAMP)) WHEN x IS NULL OR lower(x) IN ('now', 'today', 'yesterday', 'tomorrow', 'infinity', '-infinity', 'epoch') THEN NULL WHEN regexp_matches(x, '[T ]\d\d(:?\d\d){0,2}([.,]\d+)?\s*([zZ]|UTC|GMT|[+-]\d\d(:?\d\d)?)$') THEN epoch(try_cast(x AS TIMESTAMPTZ)) ELSE wall(try_cast(x AS TIMESTAMP)) END;
 CREATE MACRO dated(x, f) AS wall(try_strptime(x, f));
 -- Where clocks were set back: the later reading if the earlier one would come before y.
-CREATE MACRO notbefore(t, y) AS CASE WHEN t < y AND t + 3600 >= y AND timezone(zone(), to_timestamp(t + 3600)) = timezone(zone(), to_timestamp(t)) THEN t + 3600 ELSE t END;
+CREATE MACRO notbefore(t, y) AS CASE WHEN zone() <> 'UTC' AND t < y AND t + 3600 >= y AND timezone(zone(), to_timestamp(t + 3600)) = timezone(zone(), to_timestamp(t)) THEN t + 3600 ELSE t END;
 CREATE MACRO unix(x) AS CASE WHEN num(x) > 0 THEN num(x) END;
 -- [D-]HH:MM:SS, MM:SS, "1 day, 3:04:05", "1h 2m 5s", "2.5h", "500ms" or plain seconds.
 CREATE MACRO length_s(x) AS CASE
@@ -27,15 +27,21 @@ CREATE MACRO length_s(x) AS CASE
     + coalesce(try_cast(regexp_extract(x, '(?i)(\d+(?:\.\d+)?)\s*s', 1) AS DOUBLE), 0)
     + coalesce(try_cast(regexp_extract(x, '(?i)(\d+(?:\.\d+)?)\s*ms', 1) AS DOUBLE), 0) / 1000
   END;
+-- The value of a key in "queue=gpu ctime=1772442000 Resource_List.ngpus=2".
+CREATE MACRO kv(x, k) AS nullif(regexp_extract(x, '(?:^|\s)' || k || '=(\S*)', 1), '');
 CREATE MACRO minutes(x) AS CASE WHEN num(x) < 4294967294 AND num(x) > 0 THEN num(x) * 60 END;
 -- Trackable resources of Slurm: the untyped total, else the sum of the types.
 CREATE MACRO tres(x, k) AS try_cast(regexp_extract(x, '(?:^|,)' || k || '=(\d+(?:\.\d+)?)', 1) AS DOUBLE);
 CREATE MACRO tres_gpus(x) AS coalesce(tres(x, 'gres/gpu'), list_sum(list_transform(regexp_extract_all(x, '(?:^|,)gres/gpu:[^=,]+=(\d+)', 1), lambda v: v::DOUBLE)));
-CREATE MACRO tres_type(x) AS nullif(lower(regexp_extract(x, '(?:^|,)gres/gpu:([^=,]+)=', 1)), '');
+-- The type of most of them.
+CREATE MACRO tres_type(x) AS lower(list_extract(regexp_extract_all(x, '(?:^|,)gres/gpu:([^=,]+)=\d', 1), CASE WHEN len(regexp_extract_all(x, '(?:^|,)gres/gpu:([^=,]+)=\d', 1)) = 1 THEN 1 ELSE list_position(list_transform(regexp_extract_all(x, '(?:^|,)gres/gpu:[^=,]+=(\d+)', 1), lambda v: v::DOUBLE), list_max(list_transform(regexp_extract_all(x, '(?:^|,)gres/gpu:[^=,]+=(\d+)', 1), lambda v: v::DOUBLE))) END));
 CREATE MACRO gres_gpus(x) AS coalesce(list_sum(list_transform(regexp_extract_all(regexp_replace(x, '\([^)]*\)', '', 'g'), '(?:^|,)(?:gres[:/])?gpu(?::[^:,=]+)?[:=](\d+)', 1), lambda v: v::DOUBLE)), CASE WHEN regexp_matches(x, '(^|,)(gres[:/])?gpu(:[A-Za-z][^:,]*)?(,|$)') THEN 1.0 END);
 -- Any spelling of a number of GPUs: 4, gpu:4, gpu:a100:4, gres/gpu:a100=4, 4xA100, A100:4.
 CREATE MACRO gpus(x) AS coalesce(try_cast(x AS DOUBLE), tres_gpus(x), gres_gpus(x), try_cast(nullif(regexp_extract(x, '(?i)^(\d+)\s*[x×*]\s*(?:nvidia[-_ .]|tesla[-_ ]|amd[-_ ])*(?:[abhlptvk]\d{1,4}|rtx|gtx|mi\d{2,3}|gh200|gb200|gaudi|gpu)', 1), '') AS DOUBLE), try_cast(nullif(regexp_extract(x, '(?i)^(?:nvidia[-_ .]|tesla[-_ ]|amd[-_ ])*(?:[abhlptvk]\d{1,4}|rtx|gtx|mi\d{2,3}|gh200|gb200|gaudi)[\w-]*\s*[:=]\s*(\d+)$', 1), '') AS DOUBLE), try_cast(nullif(regexp_extract(x, '(?i)(?:nvidia|amd)\.com/gpu"?\s*[:=]\s*"?(\d+)', 1), '') AS DOUBLE));
 CREATE MACRO mem_gb(x) AS try_cast(regexp_extract(x, '(\d+(?:\.\d+)?)', 1) AS DOUBLE) * CASE upper(regexp_extract(x, '\d([KMGTP])', 1)) WHEN 'K' THEN 1/1048576.0 WHEN 'M' THEN 1/1024.0 WHEN 'T' THEN 1024.0 WHEN 'P' THEN 1048576.0 WHEN 'G' THEN 1.0 ELSE 1/1024.0 END;
+CREATE MACRO tres_mem_gb(x) AS mem_gb(regexp_extract(x, '(?:^|,)mem=(\d+(?:\.\d+)?[KMGTP]?)', 1));
+-- ReqMem of Slurm: 4000Mn per node, 3000Mc (or the top bit) per core, 16G for the job; 0 is not given.
+CREATE MACRO reqmem_gb(x, n, c) AS CASE WHEN regexp_full_match(x, '\d+(\.\d+)?[KMGTP]?[nc]?') THEN nullif((mem_gb(x) * 1024) % 2147483648.0, 0) / 1024 * CASE WHEN x LIKE '%c' OR mem_gb(x) >= 2097152 THEN c WHEN x LIKE '%n' THEN n ELSE 1 END END;
 -- Quantities of Kubernetes: 7910m, 1056270220Ki, 64Gi.
 CREATE MACRO quantity(x) AS coalesce(try_cast(x AS DOUBLE), try_cast(regexp_extract(x, '^([\d.]+)', 1) AS DOUBLE) * CASE regexp_extract(x, '([A-Za-z]+)$', 1) WHEN 'm' THEN 0.001 WHEN 'Ki' THEN 1024 WHEN 'Mi' THEN 1048576 WHEN 'Gi' THEN 1073741824 WHEN 'Ti' THEN 1099511627776 WHEN 'k' THEN 1e3 WHEN 'M' THEN 1e6 WHEN 'G' THEN 1e9 WHEN 'T' THEN 1e12 END);
 -- JSON: the text at a path, all texts, all items; a list of numbers added up.

@@ -3,51 +3,21 @@
 from __future__ import annotations
 
 import re
-import tomllib
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
-from types import MappingProxyType
-from typing import Any, Final
-from zoneinfo import ZoneInfo
+from itertools import islice
+from typing import Final
 
 from sim.errors import TraceError
 from sim.readers.questions import Question
-from sim.trace import COLUMNS
 
-MOST_TEXT: Final = 64_000
-MOST_EXPRESSIONS: Final = 100
-MOST_SOURCES: Final = 20
 ANYTHING: Final = ".*"
-_KEYS: Final = {
-    "": {
-        "name",
-        "title",
-        "zone",
-        "attempts",
-        "items",
-        "optional",
-        "recognise",
-        "source",
-        "join",
-        "let",
-        "columns",
-        "status",
-        "leave_out",
-        "say",
-        "ask",
-        "refuse",
-    },
-    "recognise": {"columns", "exact", "without", "paths", "fields", "first_cell"},
-    "leave_out": {"when", "reason"},
-    "say": {"when", "text", "warn"},
-    "ask": {"id", "when", "text", "options", "default"},
-    "source": {"title", "columns", "optional"},
-    "join": {"table", "on", "on_other", "where", "take"},
-}
-_NAME: Final = re.compile(r"[a-z0-9][a-z0-9_\-/]*")
-_COLUMN: Final = re.compile(r"[a-z_][a-z0-9_.]*")
-_IDENTIFIER: Final = re.compile(r"[a-z_][a-z0-9_]*")
+IDENTIFIER: Final = re.compile(r"[a-z_][a-z0-9_]*")
+_WRITTEN: Final = re.compile(r"\biso\((text\(j, *'[^']*'\))\)")
+EVERY: Final = "*"
+FIRST_ROWS: Final = 1_000
+FIRST_FITTING: Final = 50
 
 
 @dataclass(frozen=True)
@@ -62,11 +32,138 @@ class Rule:
         The sentence, in which ``{n}`` is their number; for rows left out, the reason.
     warn : bool
         Whether what is said may distort a result.
+    detail : str
+        Expression: what is told of each such row, "" = nothing.
+    so_far, since : str
+        Expressions, of jobs that still run: the seconds that they had run, and where those are not
+        known the instant from which they ran until the end of the trace; "" = not known, and from
+        their start.
     """
 
     when: str
     text: str
     warn: bool = False
+    detail: str = ""
+    so_far: str = ""
+    since: str = ""
+
+
+@dataclass(frozen=True)
+class Merge:
+    """Several records that are one job.
+
+    Parameters
+    ----------
+    by, order : str
+        Native columns, the first also a name of ``let``: records that are equal in the first are
+        one job, in order of the second.
+    choice : str
+        Id of a choice or question that must be answered ``merge``; "" = always.
+    take : mapping of str to str
+        Native column -> which counts: the min, max, sum, first or last of the records; of all
+        others the first. If it names no duration, that is the time from start to end.
+    """
+
+    by: str
+    order: str
+    choice: str
+    take: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Lines:
+    """Lines of a log: quotes are letters, and a line with too few fields is left out.
+
+    Parameters
+    ----------
+    split : str
+        What stands between fields: one character, or where `pattern` a regular expression, with
+        which fields beyond those of the layout are left alone.
+    pattern : bool
+        Whether `split` is one.
+    overflow : str
+        The one column in which the separator may occur.
+    comment : str
+        Begins lines that are no rows; ``Key: value`` in them is ``header('Key')`` in expressions.
+    zone : str
+        Key of such a line that names the zone of the log.
+    layouts : tuple of tuple of str
+        Names of the columns in order, of lines without a header: that which has as many as most of
+        the first lines is taken.
+    cells : mapping of str to str
+        Column of a layout -> regular expression that its cells fit; `EVERY` = all other columns.
+    """
+
+    split: str = "|"
+    pattern: bool = False
+    overflow: str = ""
+    comment: str = ""
+    zone: str = ""
+    layouts: tuple[tuple[str, ...], ...] = ()
+    cells: Mapping[str, str] = field(default_factory=dict)
+
+    def layout(self, head: str) -> tuple[str, ...]:
+        """Return the columns of lines without a header, one of them "" where each line ends with a
+        separator; none if the lines have no known layout.
+
+        Raises
+        ------
+        TraceError
+            If lines fit a layout, and most have another number of fields.
+        """
+        rows = self._rows(head)
+        if not rows:
+            return ()
+        width = Counter(map(len, rows)).most_common(1)[0][0]
+        usual = [row for row in rows if len(row) == width]
+        bar = int(all(row[-1] == "" for row in usual))
+        fitting = [columns for columns in self.layouts if self._fit(columns, usual)]
+        for columns in fitting:
+            more = width - len(columns)
+            if more in (0, bar) or (self.pattern and more > 0):
+                return columns if self.pattern else (*columns, *[""] * more)
+        nearest = max((len(layout) for layout in self.layouts if len(layout) <= width), default=0)
+        if any(len(columns) == nearest for columns in fitting):
+            raise TraceError(
+                f"the rows have {width} fields and no header, which is no known layout. Export"
+                " them with a header"
+            )
+        return ()
+
+    def header(self, head: str) -> dict[str, str]:
+        """Return what the comments at the beginning say: key -> value."""
+        found: dict[str, str] = {}
+        if self.comment:
+            told = re.compile(rf"{re.escape(self.comment)}\s*(\w+):\s*(.*?)\s*$")
+            for line in head.splitlines():
+                if said := told.match(line):
+                    found.setdefault(said[1], said[2])
+        return found
+
+    def _rows(self, head: str) -> list[list[str]]:
+        told = (
+            line.strip() if self.pattern else line
+            for line in head.splitlines()
+            if line.strip() and not (self.comment and line.startswith(self.comment))
+        )
+        cut = re.compile(self.split if self.pattern else re.escape(self.split))
+        return [cut.split(line) for line in islice(told, FIRST_ROWS)]
+
+    def _fit(self, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
+        """Tell whether lines have a layout: half of the first ones, which may hold damaged cells,
+        and the very first but for one cell, as it may be a header.
+        """
+        wrong = [self._misfits(columns, row) for row in rows[:FIRST_FITTING]]
+        return wrong[0] <= 1 and wrong.count(0) * 2 >= len(wrong)
+
+    def _misfits(self, columns: Sequence[str], row: Sequence[str]) -> int:
+        if len(row) < len(columns):
+            return len(columns)
+        every = self.cells.get(EVERY, ANYTHING)
+        return sum(
+            re.fullmatch(self.cells.get(column, every), cell) is None
+            for column, cell in zip(columns, row, strict=False)
+        )
 
 
 @dataclass(frozen=True)
@@ -80,15 +177,19 @@ class Ask:
     question : Question
         Its text may hold ``{n}``, the number of those rows; its answer is ``answer('ID')`` in
         expressions.
+    each : str
+        Expression: the question is asked for each of its values, ``{value}`` in the text, and the
+        answers are ``answer('ID.' || value)``; "" = it is one question.
     """
 
     when: str
     question: Question
+    each: str = ""
 
 
 @dataclass(frozen=True)
 class SourceTable:
-    """One of several tables that a format is made of, each without a header.
+    """One of several tables that a format is made of: a file without a header, or of this package.
 
     Parameters
     ----------
@@ -98,12 +199,15 @@ class SourceTable:
         Names of its columns in order.
     optional : bool
         Whether the jobs can be read without it.
+    builtin : str
+        Key in `sim.readers.recipes.builtin.BUILTIN`, "" = it is a file.
     """
 
     name: str
     title: str
     columns: tuple[str, ...]
     optional: bool = False
+    builtin: str = ""
 
 
 @dataclass(frozen=True)
@@ -156,12 +260,16 @@ class Recipe:
         Of a table without header: how many columns it may have.
     first_cell : str
         Regular expression that its first cell fits.
+    file : str
+        Glob of the names that such files have, in small letters; it decides only where several
+        recipes fit equally. "" = any.
     let, columns : mapping
         Name -> expression, and native column -> expression.
     status : mapping
         Word in upper case -> outcome.
-    leave_out, say : tuple of Rule
-        The first that holds leaves a row out.
+    leave_out, alter, say : tuple of Rule
+        Rows of which the first that holds leaves a row out, rows of which something was changed,
+        and rows of which something is said.
     attempts : bool
         Whether durations add up several attempts of a job.
     refuse : str
@@ -169,10 +277,26 @@ class Recipe:
     tables : tuple of SourceTable
         Of a format that is made of several tables: each of them, the first holds one record per
         job.
+    builtin : tuple of SourceTable
+        Tables of this package that are joined.
     joins : tuple of Join
         In the order in which they are made.
     asks : tuple of Ask
         What the file does not say.
+    choices : tuple of Question
+        What the user may choose: ``answer('ID')`` in expressions.
+    lines : Lines or None
+        Of a log: how its lines are cut.
+    needed : mapping of str to str
+        Column without which a file of this format cannot be read -> what to do where it is missing.
+    without_gpus : str
+        What may be the reason where no job names a GPU, and what to do; "" = nothing is said.
+    ids_repeat : bool
+        Whether the source repeats ids: they are made unique.
+    unix_times : bool
+        Whether times are known to be Unix seconds, whatever their size.
+    merge : Merge or None
+        Which records are one job.
     """
 
     name: str
@@ -186,34 +310,62 @@ class Recipe:
     paths: frozenset[str] = frozenset()
     fields: frozenset[int] = frozenset()
     first_cell: str = ANYTHING
+    file: str = ""
     let: Mapping[str, str] = field(default_factory=dict)
     columns: Mapping[str, str] = field(default_factory=dict)
     status: Mapping[str, str] = field(default_factory=dict)
     leave_out: tuple[Rule, ...] = ()
+    alter: tuple[Rule, ...] = ()
     say: tuple[Rule, ...] = ()
     attempts: bool = False
     refuse: str = ""
     tables: tuple[SourceTable, ...] = ()
+    builtin: tuple[SourceTable, ...] = ()
     joins: tuple[Join, ...] = ()
     asks: tuple[Ask, ...] = ()
+    choices: tuple[Question, ...] = ()
+    lines: Lines | None = None
+    needed: Mapping[str, str] = field(default_factory=dict)
+    without_gpus: str = ""
+    ids_repeat: bool = False
+    unix_times: bool = False
+    merge: Merge | None = None
 
     @property
     def weight(self) -> int:
         """How much must fit: of two recipes that recognise a file the heavier one is meant."""
         cells = bool(self.fields) + (self.first_cell != ANYTHING)
-        return len(self.required) + len(self.paths) + cells
+        laid_out = bool(self.lines and self.lines.layouts)
+        return len(self.required) + len(self.paths) + cells + laid_out
 
     @property
     def known(self) -> frozenset[str]:
         """The columns an expression may name."""
         base = self.tables[0].columns if self.tables else ()
-        return self.optional | {names[0] for names in self.required} | set(base)
+        laid_out = {name for layout in self.lines.layouts for name in layout} if self.lines else ()
+        first = {names[0] for names in self.required}
+        return self.optional | first | self.needed.keys() | {*base, *laid_out}
+
+    @property
+    def words(self) -> frozenset[str]:
+        """All names in the expressions."""
+        rules = [*self.leave_out, *self.alter, *self.say]
+        told = [*self.let.values(), *self.columns.values(), *(ask.when for ask in self.asks)]
+        told += [ask.each for ask in self.asks]
+        told += [part for one in rules for part in (one.when, one.detail, one.so_far, one.since)]
+        told += [text for join in self.joins for text in join.on]
+        return frozenset(IDENTIFIER.findall(" ".join(told).lower()))
+
+    def written_times(self) -> list[str]:
+        """Return the expressions that yield the texts of written times in items of JSON."""
+        told = " ".join([*self.let.values(), *self.columns.values()])
+        return sorted({found[1] for found in _WRITTEN.finditer(told)})
 
     def sources(self) -> dict[str, tuple[str, ...]]:
         """Return native column -> the columns of the table that its expression is made of."""
 
         def named(expression: str) -> dict[str, None]:
-            words = _IDENTIFIER.findall(re.sub(r"'[^']*'", "", expression.lower()))
+            words = IDENTIFIER.findall(re.sub(r"'[^']*'", "", expression.lower()))
             found: dict[str, None] = {}
             for word in words:
                 if word in self.let:
@@ -229,230 +381,3 @@ class Recipe:
             )
             for native, text in self.columns.items()
         }
-
-
-def parse(text: str, where: str) -> Recipe:
-    """Read a recipe.
-
-    Parameters
-    ----------
-    text : str
-        TOML.
-    where : str
-        For messages.
-
-    Raises
-    ------
-    TraceError
-        If it is no TOML, has keys that are not known, lacks some, or is too large.
-    """
-    if len(text) > MOST_TEXT:
-        raise TraceError(f"{where}: a recipe may have {MOST_TEXT:,} characters. Shorten it.")
-    try:
-        raw = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise TraceError(f"{where}: the recipe is no TOML ({str(error)[:80]}).") from error
-    _check_keys(raw, "", where)
-    recognise = _table(raw, "recognise", where)
-    _check_keys(recognise, "recognise", where)
-    columns = _expressions(raw, "columns", where)
-    for native in columns:
-        if native not in COLUMNS:
-            near = _near(native, COLUMNS)
-            raise TraceError(f"{where}: columns.{native} is no native column{near}.")
-    tables = _source_tables(raw, where)
-    recipe = Recipe(
-        name=_text(raw, "name", where),
-        title=_text(raw, "title", where),
-        zone=_zone(raw, where),
-        items=raw.get("items") if isinstance(raw.get("items"), str) else None,
-        required=tuple(tuple(one.split("|")) for one in _texts(recognise, "columns", where)),
-        optional=frozenset(_texts(raw, "optional", where)),
-        exact=recognise.get("exact") is True,
-        without=frozenset(_texts(recognise, "without", where)),
-        paths=frozenset(_texts(recognise, "paths", where)),
-        fields=frozenset(_counts(recognise, where) or (len(one.columns) for one in tables)),
-        first_cell=_text({"first_cell": ANYTHING} | dict(recognise), "first_cell", where),
-        let=MappingProxyType(_expressions(raw, "let", where)),
-        columns=MappingProxyType(columns),
-        status=MappingProxyType(
-            {word.upper(): out for word, out in _expressions(raw, "status", where).items()}
-        ),
-        leave_out=_rules(raw, "leave_out", "reason", where),
-        say=_rules(raw, "say", "text", where),
-        attempts=raw.get("attempts") is True,
-        refuse=_text(raw, "refuse", where) if "refuse" in raw else "",
-        tables=tables,
-        joins=_joins(raw, where),
-        asks=_asks(raw, where),
-    )
-    _check_whole(recipe, where)
-    return recipe
-
-
-def _check_whole(recipe: Recipe, where: str) -> None:
-    if not _NAME.fullmatch(recipe.name):
-        raise TraceError(f"{where}: name may hold small letters, digits and dashes only.")
-    if not recipe.weight:
-        raise TraceError(f"{where}: recognise names no columns, paths or fields.")
-    for name in (*recipe.let, *recipe.known):
-        if not (_IDENTIFIER if name in recipe.let else _COLUMN).fullmatch(name):
-            raise TraceError(f"{where}: {name!r} is no plain name; use small letters and _.")
-    _check_joins(recipe, where)
-    count = len(recipe.let) + len(recipe.columns) + len(recipe.leave_out) + len(recipe.say)
-    count += len(recipe.asks)
-    count += sum(1 + len(join.on) + len(join.on_other) + len(join.take) for join in recipe.joins)
-    if count > MOST_EXPRESSIONS:
-        raise TraceError(f"{where}: {count} expressions are more than {MOST_EXPRESSIONS}.")
-    for native in () if recipe.refuse else ("submit_time_s", "num_gpus", "duration_s"):
-        if native not in recipe.columns:
-            raise TraceError(f"{where}: columns.{native} is missing.")
-
-
-def _check_joins(recipe: Recipe, where: str) -> None:
-    for name in (name for table in recipe.tables for name in table.columns):
-        if not _IDENTIFIER.fullmatch(name):
-            raise TraceError(f"{where}: {name!r} is no plain name; use small letters and _.")
-    taken = {*recipe.known, *recipe.let}
-    others = [table.name for table in recipe.tables[1:]]
-    for join in recipe.joins:
-        if join.table not in others:
-            raise TraceError(
-                f"{where}: join names the table {join.table!r}, but the other sources are"
-                f" {', '.join(others) or 'none'}."
-            )
-        if not join.on or len(join.on) != len(join.on_other):
-            raise TraceError(f"{where}: join.on and join.on_other must be equally many.")
-        for name in join.take:
-            if name in taken or not _IDENTIFIER.fullmatch(name):
-                raise TraceError(
-                    f"{where}: join.take.{name} must be a new name of small letters and _."
-                )
-            taken.add(name)
-
-
-def _near(word: str, known: Any) -> str:
-    close = get_close_matches(word, list(known), 1)
-    return f"; did you mean {close[0]}" if close else ""
-
-
-def _check_keys(table: Mapping[str, Any], part: str, where: str) -> None:
-    for key in table:
-        if key not in _KEYS[part]:
-            named = f"{part}.{key}" if part else key
-            raise TraceError(f"{where}: the key {named} is not known{_near(key, _KEYS[part])}.")
-
-
-def _table(raw: Mapping[str, Any], key: str, where: str) -> Mapping[str, Any]:
-    table = raw.get(key, {})
-    if not isinstance(table, dict):
-        raise TraceError(f"{where}: {key} must be a table.")
-    return table
-
-
-def _expressions(raw: Mapping[str, Any], key: str, where: str) -> dict[str, str]:
-    table = _table(raw, key, where)
-    return {name: _text(table, name, f"{where}, {key}") for name in table}
-
-
-def _text(table: Mapping[str, Any], key: str, where: str) -> str:
-    value = table.get(key)
-    if not isinstance(value, str) or not value.strip():
-        raise TraceError(f"{where}: {key} must be a text.")
-    return value
-
-
-def _texts(table: Mapping[str, Any], key: str, where: str) -> list[str]:
-    values = table.get(key, [])
-    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
-        raise TraceError(f"{where}: {key} must be a list of texts.")
-    return values
-
-
-def _counts(table: Mapping[str, Any], where: str) -> list[int]:
-    values = table.get("fields", [])
-    if not isinstance(values, list) or not all(isinstance(value, int) for value in values):
-        raise TraceError(f"{where}: fields must be a list of whole numbers.")
-    return values
-
-
-def _zone(raw: Mapping[str, Any], where: str) -> str:
-    zone = _text({"zone": "UTC"} | dict(raw), "zone", where)
-    try:
-        ZoneInfo(zone)
-    except (KeyError, ValueError, OSError) as error:
-        raise TraceError(f"{where}: the time zone {zone!r} is not known.") from error
-    return zone
-
-
-def _source_tables(raw: Mapping[str, Any], where: str) -> tuple[SourceTable, ...]:
-    listed = _table(raw, "source", where)
-    if len(listed) > MOST_SOURCES:
-        raise TraceError(f"{where}: {len(listed)} sources are more than {MOST_SOURCES}.")
-    made = []
-    for name in listed:
-        table, place = _table(listed, name, where), f"{where}, source.{name}"
-        _check_keys(table, "source", place)
-        columns = tuple(_texts(table, "columns", place))
-        title = _text({"title": name} | dict(table), "title", place)
-        made.append(SourceTable(name, title, columns, table.get("optional") is True))
-    if len({len(table.columns) for table in made}) < len(made):
-        raise TraceError(f"{where}: the sources must differ in their numbers of columns.")
-    return tuple(made)
-
-
-def _joins(raw: Mapping[str, Any], where: str) -> tuple[Join, ...]:
-    listed = raw.get("join", [])
-    if not isinstance(listed, list) or not all(isinstance(join, dict) for join in listed):
-        raise TraceError(f"{where}: write [[join]] above each join.")
-    if len(listed) > MOST_SOURCES:
-        raise TraceError(f"{where}: {len(listed)} joins are more than {MOST_SOURCES}.")
-    made = []
-    for join in listed:
-        _check_keys(join, "join", where)
-        on = tuple(_texts(join, "on", f"{where}, join"))
-        made.append(
-            Join(
-                _text(join, "table", f"{where}, join"),
-                on,
-                tuple(_texts({"on_other": [*on]} | dict(join), "on_other", f"{where}, join")),
-                _text(join, "where", f"{where}, join") if "where" in join else "",
-                MappingProxyType(_expressions(join, "take", f"{where}, join")),
-            )
-        )
-    return tuple(made)
-
-
-def _asks(raw: Mapping[str, Any], where: str) -> tuple[Ask, ...]:
-    listed = raw.get("ask", [])
-    if not isinstance(listed, list) or not all(isinstance(ask, dict) for ask in listed):
-        raise TraceError(f"{where}: write [[ask]] above each question.")
-    made: dict[str, Ask] = {}
-    for ask in listed:
-        _check_keys(ask, "ask", where)
-        key, place = _text(ask, "id", f"{where}, ask"), f"{where}, ask"
-        options = _expressions(ask, "options", place)
-        default = _text(ask, "default", place) if "default" in ask else ""
-        if key in made or not _IDENTIFIER.fullmatch(key):
-            raise TraceError(f"{place}: id {key!r} must be a new name of small letters and _.")
-        if not options or default not in ("", *options):
-            raise TraceError(f"{place} {key}: default must be one of the options.")
-        question = Question(key, _text(ask, "text", place), options, default)
-        made[key] = Ask(_text({"when": "true"} | dict(ask), "when", place), question)
-    return tuple(made.values())
-
-
-def _rules(raw: Mapping[str, Any], key: str, text: str, where: str) -> tuple[Rule, ...]:
-    listed = raw.get(key, [])
-    if not isinstance(listed, list) or not all(isinstance(rule, dict) for rule in listed):
-        raise TraceError(f"{where}: write [[{key}]] above each rule.")
-    for rule in listed:
-        _check_keys(rule, key, where)
-    return tuple(
-        Rule(
-            _text(rule, "when", f"{where}, {key}"),
-            _text(rule, text, f"{where}, {key}"),
-            rule.get("warn") is True,
-        )
-        for rule in listed
-    )

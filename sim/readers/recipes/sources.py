@@ -10,20 +10,48 @@ from typing import Final
 
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from sim.errors import TraceError
-from sim.readers.cells import OFFSET, text
+from sim.readers.cells import MISSING, OFFSET
+from sim.readers.delimited import ROW as NUMBER
+from sim.readers.delimited import Rows, as_frame
 from sim.readers.format import ReadOptions
 from sim.readers.items import items
+from sim.readers.mapping import LENGTHS
+from sim.readers.recipes import engine
+from sim.readers.recipes.builtin import BUILTIN
 from sim.readers.recipes.engine import JSON, ROW
 from sim.readers.recipes.recipe import Recipe, SourceTable
 from sim.readers.report import Report
+from sim.readers.sniff import Sample, distinct, plain
 from sim.readers.source import Content
-from sim.readers.table import check_rows, ignored, read_table
+from sim.readers.table import check_rows, ignored, read_table, table_rows
+from sim.trace import INSTANTS, REQUIRED
 
 BATCH: Final = 1_000
 _SCHEMA: Final = pa.schema([(ROW, pa.int64()), (JSON, pa.string())])
+_SHOWN: Final = frozenset({*REQUIRED, *INSTANTS, *LENGTHS})
+"""Native columns of which the cells are needed once more: to be shown, and to see their unit."""
 _TIMES: Final = re.compile(r"\b(iso|dated)\(\"?([a-z_][a-z0-9_]*)")
+
+
+class _Cells(Mapping[str, pd.Series]):
+    """The cells that native columns came from, made to series when they are asked for."""
+
+    def __init__(self, table: pa.Table, names: Mapping[str, str]) -> None:
+        self._names = names
+        self._table = table.select([NUMBER, *dict.fromkeys(names.values())])
+
+    def __getitem__(self, native: str) -> pd.Series:
+        name = self._names[native]
+        return as_frame(self._table.select([NUMBER, name]))[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
 
 
 class TableSource:
@@ -33,10 +61,12 @@ class TableSource:
     ----------
     present : mapping of str to str
         Column of the recipe -> column of the rows.
-    naive : bool
-        Whether times carry no offset.
+    naive : bool or None
+        Whether written times carry no offset; None = there are none, or that is not known yet.
     raw : mapping of str to Series
         As `sim.readers.format.Draft`.
+    header : mapping of str to str
+        What the comments of a log say.
 
     Raises
     ------
@@ -45,66 +75,117 @@ class TableSource:
     """
 
     def __init__(self, recipe: Recipe, content: Content, options: ReadOptions) -> None:
+        self.header = recipe.lines.header(content.sample.head) if recipe.lines else {}
         spellings = {names[0]: names for names in recipe.required}
-        spellings |= {name: (name,) for name in recipe.optional}
+        named = {*recipe.optional, *recipe.needed, *(recipe.known & recipe.words)}
+        spellings |= {name: (name,) for name in sorted(named - spellings.keys())}
         if recipe.tables:
-            spellings |= {name: (name,) for name in recipe.tables[0].columns}
             content = headed(content, recipe.tables[0])
         wanted = {name for names in spellings.values() for name in names}
-        self._frame, self._report = read_table(content, options, wanted)
-        self._columns = {
-            column: next((name for name in names if name in self._frame), "")
+        rows = _rows(recipe, content, options, wanted)
+        self._table = rows.table()
+        check_rows(rows.read, content.name, options)
+        self._report = rows.report()
+        read = {*rows.names}
+        columns = {
+            column: next((name for name in names if name in read), "")
             for column, names in spellings.items()
         }
-        for names in recipe.required:
-            if not self._columns[names[0]]:
-                found = ", ".join(str(known) for known in self._frame.columns[:20])
-                raise TraceError(
-                    f"{content.name}: column {names[0]} is missing. Columns found: {found}. Choose"
-                    " another format or map the columns."
-                )
-        self._columns = {column: name for column, name in self._columns.items() if name}
-        ignored(self._frame, self._columns, self._report)
+        lacking = [names[0] for names in recipe.required if not columns[names[0]]]
+        for column in [*lacking, *(name for name in recipe.needed if not columns[name])]:
+            what = recipe.needed.get(column, "Choose another format or map the columns.")
+            raise TraceError(
+                f"{content.name}: column {column} is missing. Columns found:"
+                f" {', '.join(rows.header[:20])}. {what}"
+            )
+        self._columns = {column: name for column, name in columns.items() if name}
+        if rows.headed:
+            ignored(rows.header, self._columns, self._report)
+        elif recipe.required:
+            first, last = ", ".join(rows.header[:4]), rows.header[-1]
+            self._report.guess(
+                f"There is no header; the {len(rows.header)} fields are taken in the usual order:"
+                f" {first} ... {last}."
+            )
         self.present = {column: f"cell {at}" for at, column in enumerate(self._columns)}
-        sources = recipe.sources()
-        self.raw = {
-            native: self._frame[next(name for name in names if name in self._frame)]
-            for native, names in sources.items()
-            if any(name in self._frame for name in names)
-        }
+        self.raw = _Cells(
+            self._table,
+            {
+                native: next(name for name in names if name in read)
+                for native, names in recipe.sources().items()
+                if native in _SHOWN and any(name in read for name in names)
+            },
+        )
         self.naive = self._has_no_offsets(recipe, content.name)
 
     def rows(self) -> pa.RecordBatchReader:
         """Return the rows as a stream that can be read once."""
-        table = pa.table(
-            {ROW: pa.array(self._frame.index.to_numpy("int64"))}
-            | {
-                self.present[column]: pa.Array.from_pandas(self._frame[name], type=pa.string())
-                for column, name in self._columns.items()
-            }
-        )
-        return table.to_reader()
+        names = [NUMBER, *self._columns.values()]
+        table, self._table = self._table.select(names), None
+        return table.rename_columns([ROW, *self.present.values()]).to_reader()
 
     def finish(self) -> Report:
         """Return the account of the rows."""
         return self._report
 
-    def _has_no_offsets(self, recipe: Recipe, name: str) -> bool:
+    def _has_no_offsets(self, recipe: Recipe, name: str) -> bool | None:
         told = " ".join([*recipe.let.values(), *recipe.columns.values()])
         times = {column for _, column in _TIMES.findall(told) if column in self._columns}
         naive = aware = ""
         for column in sorted(times):
             written = self._columns[column]
-            cells = text(self._frame[written])
-            carries = cells[cells != ""].str.contains(OFFSET, regex=True)
-            naive = naive or (written if not carries.all() else "")
-            aware = aware or (written if carries.any() else "")
+            cells = pc.utf8_lower(pc.utf8_trim_whitespace(self._table.column(written)))
+            known = cells.filter(pc.invert(pc.is_in(cells, pa.array([*MISSING, "-"]))))
+            carries = pc.match_substring_regex(known, OFFSET, ignore_case=True)
+            naive = naive or ("" if pc.all(carries, min_count=0).as_py() else written)
+            aware = aware or (written if pc.any(carries, min_count=0).as_py() else "")
         if naive and aware:
             raise TraceError(
                 f"{name}: {naive} holds times without an offset, and {aware} some with one. Give"
                 " every time an offset, or none and choose a zone."
             )
-        return bool(naive)
+        return bool(naive) if naive or aware else None
+
+
+def _rows(recipe: Recipe, content: Content, options: ReadOptions, wanted: set[str]) -> Rows:
+    """Return the rows of a table with a header, or of the lines of a log."""
+    lines, sample = recipe.lines, content.sample
+    no_lines = bool(recipe.required) and not (
+        lines and (lines.pattern or lines.split in sample.head)
+    )
+    if lines is None or sample.kind != "text" or no_lines:
+        return table_rows(content, options, wanted)
+    headed = bool(recipe.required) and has_header(recipe, sample)
+    if headed and sample.delimiter != lines.split:
+        return table_rows(content, options, wanted)
+    try:
+        layout = [plain(cell) for cell in sample.cells] if headed else lines.layout(sample.head)
+    except TraceError as error:
+        raise TraceError(f"{content.name}: {error}.") from error
+    if not layout:
+        raise TraceError(f"{content.name}: this is no {recipe.title}. Choose another format.")
+    return Rows(
+        content,
+        lines.split,
+        distinct(layout),
+        wanted,
+        options,
+        headed=headed,
+        records=True,
+        pattern=lines.pattern,
+        overflow=lines.overflow,
+        comment=lines.comment,
+    )
+
+
+def has_header(recipe: Recipe, sample: Sample) -> bool:
+    """Tell whether the first line names all columns that a recipe asks for, and no other."""
+    return (
+        bool(sample.delimiter)
+        and not recipe.without & sample.keys
+        and all(sample.keys & set(names) for names in recipe.required)
+        and (not recipe.exact or len(sample.keys) == len(recipe.required))
+    )
 
 
 def headed(content: Content, table: SourceTable) -> Content:
@@ -181,6 +262,25 @@ def joined_rows(
     return rows
 
 
+def builtin_rows(recipe: Recipe, rows: pa.Table, present: Mapping[str, str]) -> dict[str, pa.Table]:
+    """Return the rows of the tables of this package that are joined, for the jobs in a file."""
+    found = {}
+    for join in recipe.joins:
+        for table in (one for one in recipe.builtin if one.name == join.table):
+            known = BUILTIN[table.builtin]
+            kinds = engine.kinds(recipe, rows.to_reader(), present, join)
+            kinds.columns = pd.Index(known.keys)
+            told = pd.concat([kinds, known.rows(kinds)], axis=1)
+            texts = {
+                str(name): [None if pd.isna(cell) else str(cell) for cell in column]
+                for name, column in told.items()
+            }
+            found[table.name] = pa.table(
+                {name: pa.array(cells, pa.string()) for name, cells in texts.items()}
+            )
+    return found
+
+
 class ItemSource:
     """The items of a JSON file, read one batch after the other; attributes as of `TableSource`.
 
@@ -197,8 +297,9 @@ class ItemSource:
         self._read = 0
         self._fault: TraceError | None = None
         self.present: Mapping[str, str] = {JSON: JSON}
-        self.naive = False
+        self.naive: bool | None = None
         self.raw: Mapping[str, pd.Series] = {}
+        self.header: Mapping[str, str] = {}
 
     def rows(self) -> pa.RecordBatchReader:
         """Return the items as a stream that can be read once."""
@@ -221,7 +322,8 @@ class ItemSource:
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
         # An error raised in here would reach the reader as one of the database.
-        found = (text for text, _ in items(self._content.text, self._key, self._content.name))
+        parts = self._content.parts()
+        found = (text for text, _ in items(parts, self._key, self._content.name))
         try:
             while batch := list(islice(found, BATCH)):
                 first = self._read + 1

@@ -21,11 +21,12 @@ def checked(
     )
     dropped = got.issues[got.issues["action"] == "dropped"]
     assert got.used == len(got.trace)
-    assert got.used + len(dropped) == got.read
-    assert not dropped["row"].duplicated().any()
+    merged = got.issues[got.issues["action"] == "merged"]
+    assert got.used + len(dropped) + len(merged) == got.read
+    assert not pd.concat([dropped, merged])["row"].duplicated().any()
     assert got.issues["reason"].str.len().gt(5).all()
     assert got.issues["row"].between(1, got.read).all()
-    assert set(got.issues["action"]) <= {"dropped", "altered"}
+    assert set(got.issues["action"]) <= {"dropped", "merged", "altered"}
     assert sum(count for _, _, count in got.counts()) == len(got.issues)
     return got
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import random
 import zipfile
 from typing import Any
 
@@ -14,6 +15,7 @@ from pyarrow import feather
 
 from sim.errors import ParameterError, TraceError
 from sim.readers import ReadOptions, peek, read
+from sim.readers import items as json_items
 from sim.readers.items import items
 from tests.sim.readers.account import checked
 
@@ -91,14 +93,14 @@ def test_which_sheet_is_asked() -> None:
     other = [TABLE[0], ["c", "2026-03-02T09:00:00Z", 1, 5]]
     data = workbook(Notes=[["hello"]], Jobs=TABLE, Old=other)
     got = read(data)
-    assert facts(data) == TRUTH
+    assert got.used == len(TRUTH)
     # The sheet does not say in which unit its durations are.
     assert [(one.id, list(one.options), one.default) for one in got.questions][1:] == [
         ("sheet", ["Jobs", "Old"], "Jobs")
     ]
-    answers = {"sheet": "Old", "duration_unit": "s"}
-    assert facts(data, answers={"sheet": "Old"}) == [[0, 1, 5]]
-    assert read(data, options=ReadOptions(answers=answers)).questions == ()
+    other_sheet = read(data, options=ReadOptions(answers={"sheet": "Old", "duration_unit": "s"}))
+    assert (other_sheet.used, other_sheet.questions) == (1, ())
+    assert other_sheet.trace.frame["duration_s"].tolist() == [5]
     with pytest.raises(ParameterError, match="not one of Jobs, Old"):
         facts(data, answers={"sheet": "Notes"})
 
@@ -178,8 +180,35 @@ def test_a_workbook_that_unfolds_to_too_much() -> None:
 
 def test_feather_that_unfolds_to_too_much() -> None:
     made = io.BytesIO()
-    table = pa.table({"gpus": pa.array(["x" * 9_000] * 50_000)})
+    numbers = dict.fromkeys(("submit_time_s", "num_gpus", "duration_s"), [1] * 1_500)
+    table = pa.table({"user": ["x" * 9_000] * 1_500, **numbers})
     feather.write_feather(table, made, compression="zstd")
     assert len(made.getvalue()) < 1_000_000
-    with pytest.raises(TraceError):
+    with pytest.raises(TraceError, match="unfolds to"):
         read(made.getvalue(), options=ReadOptions(max_bytes=10_000_000))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_json_in_parts_is_the_same_as_a_whole(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(json_items, "REACH", 3)
+    rng = random.Random(seed)
+    job = {"a": 'x\\"]}', "b": [1.5, -2e3, True], "c": {"d": None, "e": "\u00e4\U0001f600"}}
+    jobs = [job | {"a": "y" * rng.randrange(9)} for _ in range(4)]
+    lists = json.dumps(
+        {"kind": "x", "more": {"jobs": [1]}, "jobs": jobs, "z": 1}, indent=rng.choice((None, 2))
+    )
+    whole = [(json.dumps(jobs), ""), (lists, "jobs"), ("\n".join(map(json.dumps, jobs)), "")]
+    whole += [(text[: rng.randrange(len(text))], key) for text, key in whole for _ in range(40)]
+    for text, key in whole:
+        cuts = sorted(rng.randrange(len(text) + 1) for _ in range(rng.randrange(8)))
+        parts = [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
+        assert told(parts, key) == told(text, key)
+
+
+def told(text: str | list[str], key: str) -> list[object]:
+    found: list[object] = []
+    try:
+        found += items(text, key, "f")
+    except TraceError as error:
+        found.append(str(error))
+    return found

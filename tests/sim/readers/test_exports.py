@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from sim.errors import ParameterError, TraceError
-from sim.readers import FORMATS, ReadOptions, peek, read, recipes
+from sim.readers import FORMATS, ReadOptions, detect, peek, read, recipes
 from sim.readers.questions import OpenQuestionError
 from sim.readers.sniff import sample_of
 from sim.readers.source import open_source
@@ -355,6 +355,12 @@ TABLES: dict[str, tuple[str, list[Row], dict[str, int]]] = {
         [("p0", 0, 10, 990, 8, "completed")],
         {NEVER: 1, CPU: 1},
     ),
+    "slurm-requests": (
+        "job_id,submit_s,time_limit_min,run_s,tasks,tasks_per_node,gres,mem_per_node_mb\n"
+        "7,0,10,300,8,4,gpu:2,2048\n8,30,5,60,2,,,\n",
+        [("7", 0, float("nan"), 300, 4, "")],
+        {CPU: 1},
+    ),
     "philly-csv": (
         "timestamp,duration,num_gpus,gpu_time,cluster\n2017-10-07 01:11:39,60.0,8,480.0,ee\n",
         [("row-1", 0, float("nan"), 60, 8, "")],
@@ -378,6 +384,14 @@ TABLES: dict[str, tuple[str, list[Row], dict[str, int]]] = {
         {},
     ),
 }
+EVENT = {
+    "kind": "Event",
+    "metadata": {"name": "train-0.17a", "namespace": "ml"},
+    "involvedObject": {"kind": "Pod", "name": "train-0", "namespace": "ml"},
+    "reason": "Scheduled",
+    "firstTimestamp": DAY + "10:00:00Z",
+}
+NEW = {"regarding": EVENT["involvedObject"]}
 CASES = {
     **JSON,
     **{name: (text.encode(), rows, left) for name, (text, rows, left) in TABLES.items()},
@@ -438,6 +452,25 @@ def test_the_start_of_kubernetes_jobs_is_asked() -> None:
     assert row(got, "ml/k")["start_time_s"] == 5
 
 
+def test_pods_of_one_owner_are_a_job_each_or_a_gang() -> None:
+    data = packed(
+        "items",
+        *PODS,
+        pod("f", "Succeeded", begun="09:00:05Z", ended="10:00:00Z")
+        | {"metadata": PODS[0]["metadata"] | {"name": "f", "ownerReferences": []}},
+    )
+    (question,) = checked(data).questions
+    assert (question.id, question.default) == ("gangs", "separate")
+    assert question.text.startswith("4 pods share their owner")
+    got = checked(data, options=ReadOptions(answers={"gangs": "merge"}))
+    assert (got.used, got.merged, got.questions) == (2, 2, ())
+    # a and b, and e without a GPU: from 09:01:00, the last start, to 10:00:10, the last end.
+    job = row(got, "ml/e")
+    told = ["submit_time_s", "start_time_s", "end_time_s", "duration_s", "num_gpus"]
+    assert job[told].tolist() == [0, 60, 3610, 3550, 6]
+    assert row(got, "ml/f")["duration_s"] == 3595
+
+
 def test_of_two_recipes_that_fit_equally_one_is_asked_for() -> None:
     data = CASES["wandb"][0]
     content = open_source(data, "runs.csv", ReadOptions())
@@ -454,12 +487,37 @@ def test_of_two_recipes_that_fit_equally_one_is_asked_for() -> None:
         options = ReadOptions(answers={"format": name})
         assert recipes.which(content, options, [one, minutes]) is chosen
     assert recipes.which(content, ReadOptions()) is one
+    # The name of a file says which where nothing else does, and never more.
+    called = replace(minutes, file="*_minutes.csv")
+    for name in ("My_Minutes.csv", "traces.zip: my_minutes.csv", "in/my_minutes.csv"):
+        assert recipes.which(replace(content, name=name), ReadOptions(), [one, called]) is called
+    with pytest.raises(OpenQuestionError):
+        recipes.which(content, ReadOptions(), [one, called])
+    content = replace(content, name="my_minutes.csv")
+    both = [replace(one, file="*.csv"), called]
+    with pytest.raises(OpenQuestionError):
+        recipes.which(content, ReadOptions(), both)
+    heavier = replace(one, first_cell=".+")
+    assert recipes.which(content, ReadOptions(), [heavier, called]) is heavier
 
 
 def test_every_recipe_has_an_export() -> None:
-    # Traces of several tables have tests of their own.
+    # Traces of several tables, and logs, have tests of their own.
     single = {one.name for one in recipes.shipped() if not (one.refuse or one.tables)}
-    assert single == {*CASES, "runai"}
+    assert single == {
+        *CASES,
+        "runai",
+        "philly-json",
+        "sacct",
+        "slurm-db",
+        "swf",
+        "scontrol",
+        "pbs",
+        "lsf",
+        "gavel",
+        "gavel-list",
+        "sia",
+    }
 
 
 @pytest.mark.parametrize("fmt", CASES)
@@ -468,22 +526,9 @@ def test_exactly_one_recipe_wins(fmt: str) -> None:
     fitting = [recipe for recipe in recipes.shipped() if recipes.matches(recipe, sample)]
     heaviest = max(recipe.weight for recipe in fitting)
     assert [recipe.name for recipe in fitting if recipe.weight == heaviest] == [fmt]
-    assert next(name for name, known in FORMATS.items() if known.matches(sample)) == fmt
-
-
-@pytest.mark.parametrize("fmt", TABLES)
-def test_a_lost_column_never_makes_another_trace(fmt: str) -> None:
-    table = pd.read_csv(pd.io.common.BytesIO(CASES[fmt][0]), dtype=str)
-    whole = checked(CASES[fmt][0]).trace.frame
-    facts = ["submit_time_s", "num_gpus", "duration_s"]
-    for column in table:
-        try:
-            got = read(table.drop(columns=column).to_csv(index=False).encode())
-        except TraceError:
-            continue
-        found = got.trace.frame
-        same = found[facts].reset_index(drop=True).equals(whole[facts].reset_index(drop=True))
-        assert same or got.fmt == "table", column
+    found = detect(open_source(CASES[fmt][0], "x", ReadOptions()))
+    assert found is not None
+    assert found.name == fmt
 
 
 def test_facts_beside_the_figures() -> None:
@@ -516,7 +561,6 @@ def test_facts_beside_the_figures() -> None:
         ("kueue", "evicted and admitted again (1)"),
         ("ray", "Ray states no submission"),
         ("squeue-json", "snapshot of a queue"),
-        ("k8s-pods", "share their owner with an earlier one (4)"),
         ("hydra", "Durations are those on a V100"),
         ("acme", "end minus start is taken there (1)"),
         ("sacct-json", "taken from the submission line (2)"),
@@ -548,7 +592,7 @@ def test_jobs_that_still_run_are_cut_on_request() -> None:
 
 BAD = {
     "cut": (CASES["k8s-pods"][0][:-20], "not complete or not valid"),
-    "empty": (b'{"items": []}', "no known trace"),
+    "empty": (b'{"items": []}', "there is no job in it"),
     "offsets": (
         CASES["acme"][0].replace(b"10:00:10+08:00", b"10:00:10", 1),
         "Give every time an offset",
@@ -558,7 +602,11 @@ BAD = {
         b"id,job_num,gpu_job_num,avg_run_time_gpu,avg_que_time_gpu\n1,2,3,4,5\n",
         "summary of clusters",
     ),
-    "sia": (b"name,time,application,num_replicas,batch_size\na,1,ncf,2,8\n", "state no durations"),
+    "events": (packed("items", EVENT, EVENT), "Export the pods"),
+    "new events": (
+        packed("items", {key: one for key, one in EVENT.items() if key != "involvedObject"} | NEW),
+        "not how many GPUs",
+    ),
     "pai": (b"0" * 24 + b",i,u,Running,1,\n", "it alone names GPUs"),
 }
 
@@ -603,3 +651,13 @@ def test_a_look_at_the_beginning() -> None:
     assert (found.fmt, found.columns[0]) == ("openb", "name")
     assert peek(CASES["ray"][0]).fmt == "ray"
     assert FORMATS["openb"].sources["num_gpus"] == ("num_gpu", "gpu_milli")
+
+
+def test_submissions_to_slurm_keep_recorded_starts_and_what_a_site_adds() -> None:
+    text = (
+        "job_id,submit_s,time_limit_min,run_s,tasks,tasks_per_node,start_time_s,site_priority\n"
+        "7,100,10,300,8,4,160,500\n8,130,5,60,2,,,\n"
+    )
+    jobs = checked(text.encode(), options=ReadOptions(cpu_jobs="keep")).trace.frame
+    assert jobs["start_time_s"].tolist() == pytest.approx([60.0, float("nan")], nan_ok=True)
+    assert jobs["site_priority"].tolist() == pytest.approx([500.0, float("nan")], nan_ok=True)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+from functools import cache
 from math import isnan
 from pathlib import Path
 
@@ -122,7 +123,8 @@ def test_twelve_columns_state_their_durations() -> None:
         134583,
     )
     assert any(
-        guess.startswith("1 job changes its batch size while training") for guess in got.guesses
+        guess.startswith("Some jobs change their batch size while training") and "(1)" in guess
+        for guess in got.guesses
     )
     steady = checked(lines((*cells[:7], "static", *cells[8:])))
     assert not any("batch size while training" in guess for guess in steady.guesses)
@@ -183,7 +185,7 @@ def test_broken_rows_are_dropped_for_a_reason() -> None:
         "no GPU: a CPU job": 1,
         "the GPU count is missing or cannot be read": 1,
         "the submission time is missing or cannot be read": 2,
-        "the row has more fields than the header": 1,
+        "the row has fewer than 10 fields": 1,
         "the duration is 0: taken as 1 s": 1,
         "total_steps is below 1: taken as not given": 1,
         "the GPU count is a fraction: rounded up": 1,
@@ -232,7 +234,7 @@ def test_other_tables_are_not_taken_for_one(body: str) -> None:
 
 
 def test_a_format_that_does_not_fit_is_refused() -> None:
-    with pytest.raises(TraceError, match="column trace is missing"):
+    with pytest.raises(TraceError, match="this is no Gavel"):
         read(b"a,b\n1,2\n", name="x", fmt="gavel")
 
 
@@ -247,7 +249,11 @@ LIST = "trace,job_id,model,batch_size,scale_factor,total_steps,arrival_time_s\n"
 
 def test_the_list_of_the_physical_experiments() -> None:
     one = checked((LIST + "a,0,LM,5,1,1000,0\na,1,A3C,,1,10,5\n").encode())
-    assert (one.fmt, list(one.trace.frame["job_id"]), one.warnings) == ("gavel", ["0", "1"], ())
+    assert (one.fmt, list(one.trace.frame["job_id"]), one.warnings) == (
+        "gavel-list",
+        ["0", "1"],
+        (),
+    )
     assert row(one, "0")["duration_s"] == pytest.approx(1000 / LM_V100[1])
     two = checked((LIST + "a,0,LM,5,1,1000,0\nb,0,LM,5,1,1000,3\n").encode())
     assert (list(two.trace.frame["job_id"]), list(two.trace.frame["vc"])) == (
@@ -255,7 +261,7 @@ def test_the_list_of_the_physical_experiments() -> None:
         ["a", "b"],
     )
     assert two.warnings == (
-        "The file holds 2 traces, read as one: a, b. Each is a virtual cluster (vc) of its own.",
+        "The file holds several traces, read as one: each is a virtual cluster (vc) of its own.",
     )
 
 
@@ -283,12 +289,18 @@ FILES = [
 ]
 
 
+@cache
+def published(name: str) -> Import:
+    return checked(shared(name))
+
+
 @pytest.mark.parametrize(
     ("name", "jobs", "counted"), FILES, ids=[Path(name).stem for name, *_ in FILES]
 )
 def test_published_files(name: str, jobs: int, counted: dict[str, int]) -> None:
-    got = checked(shared(name))
-    assert (got.fmt, got.read, got.used, reasons(got)) == ("gavel", jobs, jobs, counted)
+    got = published(name)
+    fmt = "gavel-list" if name.endswith(".csv") else "gavel"
+    assert (got.fmt, got.read, got.used, reasons(got)) == (fmt, jobs, jobs, counted)
     assert set(got.trace.frame["gpu_type"]) == {"v100"}
     # With a stand-in for odd gang sizes every one of them can be simulated.
     model = Profiled(stand_in="relative").bind(got.trace, Cluster.parse("4x32:v100,4x32:p100"))
@@ -302,7 +314,7 @@ def hours(got: Import) -> float:
 
 def test_published_workloads_have_their_published_size() -> None:
     makespan, fairness = (
-        checked(shared(f"traces/gavel/{name}.trace"))
+        published(f"traces/gavel/{name}.trace")
         for name in ("minimize_makespan", "max_min_fairness")
     )
     assert hours(makespan) == pytest.approx(601, abs=0.5)
@@ -317,9 +329,9 @@ def test_published_workloads_have_their_published_size() -> None:
 
 
 def test_the_list_holds_the_same_jobs_as_the_traces() -> None:
-    listed = checked(shared("data/gavel_physical_traces.csv")).trace.frame
+    listed = published("data/gavel_physical_traces.csv").trace.frame
     for name in ("minimize_makespan", "max_min_fairness", "artifact_evaluation"):
-        own = checked(shared(f"traces/gavel/{name}.trace")).trace.frame
+        own = published(f"traces/gavel/{name}.trace").trace.frame
         same = listed[listed["vc"] == name]
         for column in ("submit_time_s", "num_gpus", "duration_s", "batch_size", "total_steps"):
             assert same[column].to_numpy(float) == pytest.approx(
@@ -329,7 +341,7 @@ def test_the_list_holds_the_same_jobs_as_the_traces() -> None:
 
 def test_durations_follow_from_the_table_for_every_job() -> None:
     path = shared("traces/gavel/max_min_fairness.trace")
-    got, table = checked(path), built_in("simulation")
+    got, table = published("traces/gavel/max_min_fairness.trace"), built_in("simulation")
     with path.open(encoding="utf-8") as file:
         rows = list(csv.reader(file, delimiter="\t"))
     for job, cells in zip(got.trace.frame.itertuples(), rows, strict=True):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
+import pytest
 
 from tests.sim.readers.account import checked
 
@@ -37,6 +38,7 @@ def test_native_csv() -> None:
     assert checked(data).used == ROWS
 
 
+@pytest.mark.slow
 def test_sacct() -> None:
     rng = np.random.default_rng(0)
     submit = np.sort(rng.integers(0, 10**7, ROWS))

@@ -77,6 +77,7 @@ def test_a_parquet_file_of_few_huge_cells_is_refused_cheaply(tmp_path: Path) -> 
     assert peak < 300
 
 
+@pytest.mark.slow
 def test_a_parquet_file_of_repeated_texts_is_refused_cheaply(tmp_path: Path) -> None:
     rows = 40_000
     numbers = {name: np.ones(rows) for name in ("submit_time_s", "num_gpus", "duration_s")}
@@ -91,7 +92,7 @@ def test_a_parquet_file_of_repeated_texts_is_refused_cheaply(tmp_path: Path) -> 
 
 
 def test_a_column_that_is_not_read_costs_nothing() -> None:
-    rows = 20_000
+    rows = 2_000
     numbers = {name: np.ones(rows) for name in ("submit_time_s", "num_gpus", "duration_s")}
     data = parquet(
         {
@@ -124,6 +125,7 @@ def test_kinds_of_parquet_columns() -> None:
     assert frame["model"].str.len().tolist() == [9_999, 1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("column", "times"), [("name", 4.0), ("comment", 2.0)])
 def test_wide_rows_take_a_few_times_their_size(tmp_path: Path, column: str, times: float) -> None:
     rows = 50_000
@@ -159,7 +161,7 @@ def test_slurm_rows_keep_their_numbers_across_pieces() -> None:
     assert (got.read, got.dropped) == (41_000, 2)
     dropped = dict(zip(got.issues["row"], got.issues["reason"], strict=True))
     assert dropped == {
-        40_500: "the row has fewer fields than the others",
+        40_500: "the row has fewer than 7 fields",
         20_500: "the row holds a NUL byte: the file is damaged there",
     }
 
@@ -195,18 +197,17 @@ def test_a_table_of_nothing_but_separators_is_refused() -> None:
         read((header + "\n" + "1\n" * 1_000).encode(), options=ReadOptions(max_bytes=40_000))
 
 
-def test_dense_json_is_refused_before_it_is_unfolded() -> None:
-    text = (
-        b'[{"jobid": 1, "vc": 1, "submitted_time": 1, "attempts": [' + b"[]," * 100_000 + b"[]]}]"
-    )
-    with pytest.raises(
-        TraceError, match=r"the JSON would take 1. MB of memory, more than the limit of 3 MB"
-    ):
+def test_dense_json_is_read_item_by_item() -> None:
+    text = b'[{"jobid": 1, "vc": 1, "submitted_time": 1, "attempts": [' + b"[]," * 30_000 + b"[]]}]"
+    with pytest.raises(TraceError, match="never started: the job has no attempt"):
         read(text, options=ReadOptions(max_bytes=1_000_000))
+    longer = text.replace(b"[]]}]", b"[]," * 310_000 + b"[]]}]")
+    with pytest.raises(TraceError, match="more than 1,000,000; this is no list of jobs"):
+        read(longer)
 
 
 def test_json_cells_have_the_same_limit() -> None:
     text = (FIXTURES / "cluster_job_log.json").read_text()
     first = text.split('"jobid": "')[1].split('"')[0]
-    with pytest.raises(TraceError, match="row 1, column jobid holds 10,001 characters"):
+    with pytest.raises(TraceError, match="row 1, column job_id holds 10,001 characters"):
         read(text.replace(first, "j" * 10_001, 1).encode())

@@ -205,7 +205,8 @@ def test_small_loads_are_stated_with_decimals_that_differ() -> None:
         ("a,0,0.5,7.2\n", "from 0.0010 to 0.0020"),
     ):
         got = checked((head + rows).encode())
-        assert f"raises the work {told} GPU-hours" in " ".join([*got.guesses, *got.warnings])
+        said = [*got.guesses, *(question.text for question in got.questions)]
+        assert f"raises the work {told} GPU-hours" in " ".join(said)
 
 
 def test_fractions_are_rounded_up_and_the_load_is_stated() -> None:
@@ -217,8 +218,8 @@ def test_fractions_are_rounded_up_and_the_load_is_stated() -> None:
         375,
         500,
     )  # 25 + 200 + 150, then 100 + 200 + 200
-    assert len(got.warnings) == 1
-    assert "1.33 times" in got.warnings[0]
+    (question,) = got.questions
+    assert "1.33 times" in question.text
     mild = checked(b"job_id,submit_time_s,num_gpus,duration_s\na,0,7.5,100\n")
     assert (mild.load_before_gpu_s, mild.load_after_gpu_s, mild.warnings) == (750, 800, ())
 
@@ -246,9 +247,11 @@ def test_units() -> None:
     assert list(got.trace.frame["time_limit_s"]) == [7200, 3600]
 
 
-def test_absurd_durations_are_warned_about() -> None:
+def test_absurd_durations_are_asked_about_once() -> None:
     got = checked(b"job_id,submit_time_s,num_gpus,duration_s\na,0,1,86400000\n")
-    assert "1,000 days" in got.warnings[0]
+    assert [one.id for one in got.questions] == ["long"]
+    assert "2.7 years or more. Is the unit right?" in got.questions[0].text
+    assert got.warnings == ()
 
 
 def test_the_median_duration_is_of_jobs_that_are_kept() -> None:

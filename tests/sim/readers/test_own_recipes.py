@@ -12,13 +12,14 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
+from sim import apart
 from sim.errors import ParameterError, TraceError, TrainyardError
-from sim.readers import ReadOptions, apart, read, recipes
+from sim.readers import ReadOptions, read, recipes
 from sim.readers.format import digest_of
 from sim.readers.recipes import engine
 from sim.readers.recipes.expressions import FUNCTIONS
 from sim.readers.recipes.recipe import Recipe
-from tests.sim.readers import work
+from tests.sim import work
 from tests.sim.readers.test_recipes import HOSTILE
 from trainyard.cli.main import main
 from trainyard.study.scenario import TraceSpec
@@ -57,6 +58,12 @@ def by(text: str, data: bytes = DATA) -> pd.DataFrame:
     return read(data, options=ReadOptions(recipe=text)).trace.frame
 
 
+@pytest.fixture
+def in_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Recipes of users run in this process, for tests of what is made of them."""
+    monkeypatch.setattr(recipes, "apart", lambda work, *args: work(*args))
+
+
 def test_a_recipe_of_the_users_own() -> None:
     got = read(DATA, options=ReadOptions(recipe=OURS))
     assert (got.fmt, got.title, got.used) == ("mine/ours", "Ours", 2)
@@ -65,6 +72,7 @@ def test_a_recipe_of_the_users_own() -> None:
     assert "Times have no offset; they are read as UTC." in got.guesses
 
 
+@pytest.mark.usefixtures("in_place")
 def test_it_reads_as_the_same_recipe_would_that_is_shipped() -> None:
     ray = json.dumps(
         [
@@ -88,6 +96,7 @@ def test_it_reads_as_the_same_recipe_would_that_is_shipped() -> None:
     ("options", "words"),
     [
         ({"mapping": {"num_gpus": "cards"}}, "Leave out the mapping"),
+        ({"date_format": "%d.%m.%Y"}, "Leave out the date format"),
         ({"recipe_digest": "0" * 12}, "not the one that was kept with the scenario"),
     ],
 )
@@ -96,6 +105,7 @@ def test_choices_that_contradict_a_recipe(options: dict[str, object], words: str
         ReadOptions(recipe=OURS, **options)  # type: ignore[arg-type]
 
 
+@pytest.mark.usefixtures("in_place")
 def test_a_scenario_keeps_the_recipe(tmp_path: Path) -> None:
     file = tmp_path / "jobs.csv"
     file.write_bytes(DATA)
@@ -114,6 +124,7 @@ def test_a_scenario_keeps_the_recipe(tmp_path: Path) -> None:
         load_source(TraceSpec.from_json(kept))
 
 
+@pytest.mark.usefixtures("in_place")
 def test_a_faulty_recipe_is_found_without_data() -> None:
     assert recipes.check(OURS, "ours.toml").name == "ours"
     for expression, words in (
@@ -232,6 +243,7 @@ def test_generated_recipes_read_nothing_and_write_nothing(seed: int, tmp_path: P
     assert peak_bytes() < 3 * GIGABYTE
 
 
+@pytest.mark.usefixtures("in_place")
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     recipe, data, out = tmp_path / "ours.toml", tmp_path / "jobs.csv", tmp_path / "out.csv"
     recipe.write_text(OURS, encoding="utf-8")
@@ -256,6 +268,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     )
 
 
+@pytest.mark.usefixtures("in_place")
 def test_recipes_of_the_folder_are_known_by_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

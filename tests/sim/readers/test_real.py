@@ -9,7 +9,6 @@ import pytest
 
 from sim.errors import TraceError
 from sim.readers import Import, ReadOptions
-from sim.readers.capacity import cluster_from_trace, cluster_from_vc_config
 from tests.shared import shared
 from tests.sim.readers.account import checked, reasons, row
 
@@ -195,39 +194,3 @@ def test_itp() -> None:
         16,
     )
     assert list(frame["submit_time_s"][:3]) == [0, 105_038, 443_200]
-
-
-def test_clusters_from_published_sizes() -> None:
-    assert cluster_from_vc_config(shared("traces/helios_venus_gpu/vc_config.csv")).gpus == 135 * 8
-    assert (
-        cluster_from_vc_config(shared("traces/philly_cluster_job_log/philly_vc.csv")).gpus
-        == 352 * 8
-    )
-    # The authors give 143 nodes for Earth on 2020-09-01.
-    earth = cluster_from_vc_config(
-        shared("traces/helios_cluster_config/Earth_gpu_number.csv"),
-        epoch="2020-09-01T00:00:00+08:00",
-    )
-    absent = {
-        node
-        for change in earth.changes
-        if change.at_s == 0 and not change.present
-        for node in change.nodes
-    }
-    assert len(earth.nodes) - len(absent) == 143
-
-
-def test_cluster_from_philly_holds_its_own_history() -> None:
-    trace = real("philly_cluster_job_log/cluster_job_log_rebuilt.json").trace
-    cluster = cluster_from_trace(trace)
-    assert cluster.partitions == (
-        "0e4a51",
-        "103959",
-        "2869ce",
-        "51b7ef",
-        "7f04ca",
-        "e13805",
-        "ee9e8c",
-    )
-    biggest = trace.frame.groupby("vc", observed=True)["num_gpus"].max()
-    assert all(group.count * group.gpus >= biggest[group.name] for group in cluster.groups)

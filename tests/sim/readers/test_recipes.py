@@ -81,11 +81,15 @@ HOSTILE = [
     "a[1:2]" + "[1:2]" * 700,
     "(" * 1500 + "a" + ")" * 1500,
 ]
+ASK = "[[ask]]\nid = 'much'\ntext = 'How much?'\n"
 ANSWERS: list[tuple[str, Any]] = [
     ("whole('12.0')", "12"),
     ("whole('a-7')", "a-7"),
     ("num('x')", None),
     ("percent('250')", 2.5),
+    ("kv('a=1 Resource_List.ngpus=4', 'Resource_List.ngpus')", "4"),
+    ("kv('a=1 aa=2', 'a')", "1"),
+    ("kv('b=1', 'a')", None),
     ("without('1,234', ',')", "1234"),
     ("decimal_comma('2,5')", 2.5),
     ("iso('2026-03-02T09:00:00Z')", 1772442000),
@@ -111,6 +115,32 @@ ANSWERS: list[tuple[str, Any]] = [
     ("tres_gpus('gres/gpu:a100=4,gres/gpu=4')", 4),
     ("tres_gpus('gres/gpu:a100=4,gres/gpu:t4=2')", 6),
     ("tres_type('cpu=1,gres/gpu:A100_3g.20gb=1')", "a100_3g.20gb"),
+    ("tres_gpus('billing=1,cpu=1,mem=1000M,node=1')", None),
+    ("tres_gpus('gres/gpumem=40G')", None),
+    ("tres_gpus('gres/gpu:a100=4,gres/gpu=4,mem=125G')", 4),
+    (f"tres_gpus('gres/gpu:a100={'9' * 400},gres/gpu:t4=2')", float("inf")),
+    ("tres_type('gres/gpu:h100-80=1,gres/gpu:a100=3')", "a100"),
+    ("tres_type('billing=10,gres/gpu=4')", None),
+    ("tres_mem_gb('mem=31000M')", 31000 / 1024),
+    ("tres_mem_gb('cpu=1,mem=62.50G')", 62.5),
+    ("tres_mem_gb('mem=1T,node=1')", 1024),
+    ("tres_mem_gb('mem=2048')", 2),
+    ("tres_mem_gb('mem=1048576K')", 1),
+    ("reqmem_gb('4000Mn', 2, 8)", 8000 / 1024),
+    ("reqmem_gb('4000Mc', 2, 8)", 32000 / 1024),
+    ("reqmem_gb('2147486648Mn', 2, 24)", 3000 * 24 / 1024),
+    ("reqmem_gb('16G', 2, 8)", 16),
+    ("reqmem_gb('0n', 2, 8)", None),
+    ("length_s('00:01.500')", 1.5),
+    ("length_s('10-13:27:06')", 912426),
+    ("length_s('Partition_Limit')", None),
+    ("gres_gpus('gpu:P100:2(IDX:0-1)')", 2),
+    ("gres_gpus('hbm:0,gpu:4,bandwidth:4G')", 4),
+    ("gres_gpus('gpu:0(IDX:N/A)')", 0),
+    ("gres_gpus('hbm:0,gpu:P100:2(IDX:1,3)')", 2),
+    ("gres_gpus('gpu:a100')", 1),
+    ("gres_gpus('hbm:0')", None),
+    (f"gres_gpus('gpu:{'9' * 400}')", float("inf")),
     ("gres_gpus('gpu:v100:4(S:0-1),nvme:1')", 4),
     ("gres_gpus('gres:gpu:8')", 8),
     ("gres_gpus('gpu')", 1),
@@ -251,7 +281,7 @@ def test_generated_expressions_touch_nothing(tmp_path: Path) -> None:
     ran = 0
     with engine.sealed("UTC") as database:
         database.register("jobs_read", pa.table({"row": [1, 2], "cell 0": ["x", "y"]}))
-        for _ in range(1_000):
+        for _ in range(300):
             recipe = Recipe("mine", "Mine", required=(("a",),), columns={"job_id": grow(3)})
             try:
                 database.sql(engine.compiled(recipe, database, {"a": "cell 0"})).fetchall()
@@ -302,6 +332,9 @@ def test_every_function_of_ours_is_tested() -> None:
         (lambda text: text + "[leave_out]\nreason = 'x'\n", r"write \[\[leave_out\]\]"),
         (lambda text: text + "#" * 70_000, "64,000 characters"),
         (lambda text: text.replace('"took"]', '"Took"]'), "no plain name"),
+        (lambda text: text + ASK + "free = 'text'\n", "free must be "),
+        (lambda text: text + ASK + "free = 'number'\ndefault = '5'\n", "free must be "),
+        (lambda text: text + ASK + "options = {a = 'b'}\neach = 'id'\n", "free questions only"),
     ],
 )
 def test_a_faulty_recipe_is_one_sentence(change: Callable[[str], str], sentence: str) -> None:
@@ -320,3 +353,21 @@ def test_all_shipped_recipes_are_sound_and_their_texts_are_ascii() -> None:
                 assert "SELECT" in engine.compiled(recipe, database, {})
     names = [recipe.name for recipe in recipes.shipped()]
     assert len(set(names)) == len(names)
+
+
+def test_cells_lose_blanks_around_them_and_words_for_nothing() -> None:
+    with engine.sealed("UTC") as database:
+        cells = [
+            " a ",
+            "\u00a0b\u3000",
+            "c",
+            " None ",
+            "\u3000n/a",
+            "-",
+            "",
+            "a longer cell than all",
+        ]
+        database.register("cells", pa.table({"x": cells}))
+        found = database.sql(f"SELECT {engine._cell('x', {'x': 'x'})} FROM cells").fetchall()
+        database.unregister("cells")
+    assert [one for (one,) in found] == ["a", "b", "c", None, None, None, None, cells[-1]]

@@ -5,8 +5,8 @@ import math
 import pandas as pd
 import pytest
 
-from sim.readers import ReadOptions, peek
-from sim.readers import slurm_fields as slurm
+from sim.errors import TraceError
+from sim.readers import ReadOptions, peek, read
 from tests.sim.readers.account import FIXTURES, checked, reasons, row
 
 SACCT = FIXTURES / "sacct.txt"
@@ -136,6 +136,17 @@ def test_sacct_zone() -> None:
     )
 
 
+def test_layouts_without_qos_and_with_trailing_bars() -> None:
+    lines = (FIXTURES / "sacct_26.log").read_text(encoding="utf-8").splitlines()
+    bars = "\n".join(f"{line}|" for line in lines)
+    assert checked(bars.encode()).trace.digest == checked(FIXTURES / "sacct_26.log").trace.digest
+    older = "\n".join("|".join([*line.split("|")[:4], *line.split("|")[5:]]) for line in lines)
+    got = checked(older.encode())
+    assert (got.fmt, got.used) == ("sacct", 2)
+    assert "qos" not in got.trace.frame
+    assert row(got, "163485")["name"] == "first|with bar"
+
+
 def test_peek_at_records_without_header() -> None:
     seen = peek(FIXTURES / "sacct_26.log")
     assert (seen.fmt, seen.columns) == ("sacct", ())
@@ -177,90 +188,150 @@ def test_database_cut_and_eligible() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("tres", "gpus", "kind"),
-    [
-        ("", None, ""),
-        ("billing=1,cpu=1,mem=1000M,node=1", None, ""),
-        ("billing=10,cpu=10,gres/gpu=4,mem=374000M,node=2", 4, ""),
-        ("gres/gpu:a100=4,gres/gpu=4", 4, "a100"),
-        ("gres/gpu:volta=2,mem=125G,node=1", 2, "volta"),
-        ("gres/gpu:h100-80=1,gres/gpu:a100=3", 4, "a100"),
-        ("gres/gpumem=40G", None, ""),
-    ],
-)
-def test_tres(tres: str, gpus: float | None, kind: str) -> None:
-    found = slurm.tres_gpus(tres)
-    assert math.isnan(found) if gpus is None else found == gpus
-    assert slurm.tres_gpu_type(tres) == kind
+FIXED = """\
+JobID           JobName              Submit               Start                 End      State  ReqTRES            AllocTRES
+------------ ---------- ------------------- ------------------- ------------------- ---------- -------- --------------------
+12                train 2025-01-06T09:00:00 2025-01-06T09:10:00 2025-01-06T09:40:00  COMPLETED             cpu=4,gres/gpu=2
+12.batch          batch 2025-01-06T09:10:00 2025-01-06T09:10:00 2025-01-06T09:40:00  COMPLETED             cpu=4,gres/gpu=2
+13           a very lo+ 2025-01-06T09:05:00 2025-01-06T09:20:00 2025-01-06T09:50:00 CANCELLED+          billing=16,gres/gpu+
+"""  # noqa: E501
 
 
-@pytest.mark.parametrize(
-    ("gres", "gpus"),
-    [
-        ("gpu:V100:2", 2),
-        ("gpu:P100:2(IDX:0-1)", 2),
-        ("hbm:0,gpu:4,bandwidth:4G", 4),
-        ("gpu:0(IDX:N/A)", 0),
-        ("hbm:0,gpu:P100:2(IDX:1,3)", 2),
-        ("gpu", 1),
-        ("gpu:a100", 1),
-        ("hbm:0", None),
-    ],
-)
-def test_gres(gres: str, gpus: float | None) -> None:
-    found = slurm.gres_gpus(gres)
-    assert math.isnan(found) if gpus is None else found == gpus
+def test_columns_of_fixed_width() -> None:
+    got = checked(FIXED.encode())
+    assert (got.fmt, got.read, got.used) == ("sacct", 3, 1)
+    assert tuple(row(got, "12")[["num_gpus", "duration_s", "name"]]) == (2, 1800, "train")
+    # What is cut off says nothing of GPUs: it must not become a job without one.
+    assert reasons(got) == {
+        "a step of a job, not a job": 1,
+        "the resources are cut off: print them whole with sacct -P": 1,
+    }
+    assert "Columns are cut at the line of dashes below the header." in got.guesses
+    assert any("cut off" in warning and "alloctres (1)" in warning for warning in got.warnings)
 
 
-@pytest.mark.parametrize(
-    ("clock", "seconds"),
-    [
-        ("00:00:24", 24),
-        ("3-00:00:00", 259200),
-        ("10-13:27:06", 912426),
-        ("05:07", 307),
-        ("00:01.500", 1.5),
-        ("UNLIMITED", None),
-        ("Partition_Limit", None),
-        ("", None),
-    ],
-)
-def test_lengths(clock: str, seconds: float | None) -> None:
-    found = slurm.length_s(clock)
-    assert math.isnan(found) if seconds is None else found == seconds
+def test_requeues_can_be_one_job() -> None:
+    apart = checked(SACCT)
+    assert (apart.used, apart.merged) == (5, 0)
+    assert [offer.id for offer in apart.offers] == ["requeues"]
+    assert [offer.text for offer in apart.offers] == list(apart.warnings)
+    assert apart.warnings[0].startswith("1 records are of jobs that were queued again")
+    got = checked(SACCT, options=ReadOptions(answers={"requeues": "merge"}))
+    assert (got.read, got.used, got.dropped, got.merged) == (11, 4, 6, 1)
+    job = row(got, "81270")
+    first = row(got, "81234")["submit_time_s"]
+    assert tuple(job[["duration_s", "num_gpus", "status"]]) == (2400, 2, "completed")
+    hour = 3600
+    began = (14 - 9) * hour - 12 * 60 - 44 + first
+    assert tuple(job[["submit_time_s", "start_time_s"]]) == (began, began)
+    assert job["end_time_s"] == began + 50 * 60
+    assert reasons(got)["another record of the same job: merged into it"] == 1
 
 
-@pytest.mark.parametrize(
-    ("tres", "gb"),
-    [
-        ("mem=31000M", 31000 / 1024),
-        ("cpu=1,mem=62.50G", 62.5),
-        ("mem=1T,node=1", 1024),
-        ("mem=2048", 2),
-        ("mem=1048576K", 1),
-    ],
-)
-def test_memory(tres: str, gb: float) -> None:
-    assert slurm.tres_mem_gb(tres) == pytest.approx(gb)
-
-
-def test_states() -> None:
-    words = pd.Series(
-        ["CANCELLED by 380693", "CANCELLED+", "OUT_OF_MEMORY", "COMPLETED", "", "Odd"]
+def test_shards_of_gpus_are_asked_about() -> None:
+    text = "JobID|Submit|Start|End|AllocTRES\n" + "".join(
+        f"{at}|2025-01-06T09:00:00|2025-01-06T09:00:00|2025-01-06T09:10:00|cpu=1,{tres}\n"
+        for at, tres in enumerate(("gres/gpu=2", "gres/shard=4", "gres/gpu=1,gres/shard=8"))
     )
-    assert list(slurm.state(words)) == [
-        "cancelled",
-        "cancelled",
-        "out_of_memory",
-        "completed",
-        "",
-        "odd",
-    ]
+    got = checked(text.encode())
+    assert [question.id for question in got.questions] == ["shards"]
+    assert list(got.trace.frame["num_gpus"]) == [2, 1]
+    answered = checked(text.encode(), options=ReadOptions(answers={"shards": "4"}))
+    assert list(answered.trace.frame["num_gpus"]) == [2, 1, 1]
+    assert answered.questions == ()
 
 
-def test_counts_of_hundreds_of_digits_are_infinite_and_no_error() -> None:
-    many = "9" * 400
-    assert slurm.gres_gpus(f"gpu:{many}") == float("inf")
-    assert slurm.tres_gpus(f"gres/gpu:a100={many},gres/gpu:t4=2") == float("inf")
-    assert slurm.tres_gpu_type(f"gres/gpu:t4=2,gres/gpu:a100={many}") == "a100"
+SHOWN = (FIXTURES / "scontrol.txt").read_text()
+
+
+@pytest.mark.parametrize("line", ["\n", " "], ids=["blocks", "lines (-o)"])
+def test_records_of_the_controller(line: str) -> None:
+    got = checked(SHOWN.replace("\n   ", f"{line}   ").encode())
+    assert (got.fmt, got.read, got.used) == ("scontrol", 4, 2)
+    assert reasons(got) == {"the job never started": 1, "still running when the trace ends": 1}
+    job = row(got, "81")
+    times = ["submit_time_s", "start_time_s", "end_time_s", "duration_s", "time_limit_s"]
+    assert job[times].tolist() == [0, 600, 4200, 3600, 86_400]
+    assert tuple(job[["num_gpus", "gpu_type", "cpus", "mem_gb"]]) == (8, "a100", 16, 64)
+    asked = ["user", "account", "qos", "constraint", "name", "node_list"]
+    assert job[asked].tolist() == ["ann", "vision", "normal", "a100&nvlink", "train", "n[1-2]"]
+    assert job[["nodes", "nice", "requeue", "requeues"]].tolist() == [2, 5, 1, 2]
+    part = row(got, "82")
+    assert tuple(part[["num_gpus", "array", "status"]]) == (4, "80", "failed")
+    assert "Records of Key=value are read as rows of a table." in got.guesses
+    assert any("snapshot of a queue" in one and "(2)" in one for one in got.warnings)
+    later = checked(SHOWN.encode(), options=ReadOptions(since="eligible"))
+    # 82 was eligible at 09:01:00, 81 at 09:05:00.
+    assert row(later, "81")["submit_time_s"] == 240
+
+
+PBS = (FIXTURES / "pbs_accounting.txt").read_text()
+
+
+def test_accounting_of_pbs() -> None:
+    got = checked(PBS.encode())
+    assert (got.fmt, got.read, got.used) == ("pbs", 6, 2)
+    assert reasons(got) == {
+        "another event than the end of a job": 3,
+        "no GPU: a CPU job": 1,
+    }
+    job = row(got, "7")
+    assert job[["submit_time_s", "start_time_s", "duration_s"]].tolist() == [0, 600, 3600]
+    assert tuple(job[["num_gpus", "cpus", "mem_gb", "nodes", "requeues"]]) == (8, 16, 64, 2, 1)
+    asked = ["user", "name", "partition", "status", "node_list"]
+    assert job[asked].tolist() == ["ann", "a;b", "gpu", "completed", "n1/0*8+n2/0*8"]
+    assert job["time_limit_s"] == 86_400
+    torque = row(got, "8[3]")
+    assert tuple(torque[["num_gpus", "array", "status"]]) == (9, "8", "cancelled")
+    assert got.trace.epoch == "2026-03-02T09:00:00+00:00"
+    later = checked(PBS.encode(), options=ReadOptions(since="eligible"))
+    assert row(later, "7")["submit_time_s"] == 50
+
+
+LSF = (FIXTURES / "lsb_acct.txt").read_text()
+
+
+def test_accounting_of_lsf() -> None:
+    got = checked(LSF.encode(), options=ReadOptions(answers={"per_host": "host"}))
+    assert (got.fmt, got.read, got.used, got.questions) == ("lsf", 8, 5, ())
+    assert reasons(got) == {
+        "another event than the end of a job": 1,
+        "no GPU: a CPU job": 1,
+        "the job never started": 1,
+    }
+    plain, both = row(got, "386"), row(got, "387")
+    assert (plain["num_gpus"], plain["duration_s"], plain["start_time_s"]) == (2, 60, 10)
+    assert (plain["status"], plain["user"], plain["account"]) == ("completed", "ann", "ml")
+    # "16*h1" "16*h2": two hosts with four GPUs each; nine stand in the script alone.
+    assert (both["num_gpus"], both["nodes"], both["cpus"]) == (8, 2, 32)
+    assert (both["status"], both["name"]) == ("cancelled", "train big")
+    task = row(got, "388[3]")
+    assert (task["num_gpus"], task["nodes"], task["array"], task["status"]) == (
+        *(4, 2, "388"),
+        "timeout",
+    )
+    assert row(got, "389")["num_gpus"] == 1
+    assert (row(got, "392")["partition"], row(got, "392")["status"]) == ("a,b;c", "failed")
+
+
+def test_whether_lsf_counts_gpus_of_each_host_is_asked_where_it_matters() -> None:
+    (asked,) = checked(LSF.encode()).questions
+    assert (asked.id, asked.default) == ("per_host", "host")
+    got = checked(LSF.encode(), options=ReadOptions(answers={"per_host": "job"}))
+    assert row(got, "387")["num_gpus"] == 4
+    one = "".join(line for line in LSF.splitlines(keepends=True) if " 387 " not in line)
+    assert checked(one.encode()).questions == ()
+
+
+def test_eligible_jobs_of_lsf() -> None:
+    got = checked(LSF.encode(), options=ReadOptions(since="eligible", answers={"per_host": "job"}))
+    # Not to be started before its begin time, 40 s after the first submission.
+    assert row(got, "392")["submit_time_s"] == 40
+
+
+def test_a_record_of_lsf_may_be_as_long_as_a_line() -> None:
+    long = LSF.replace('"sleep 3"', f'"{"x" * 30_000}"', 1)
+    assert checked(long.encode(), options=ReadOptions(answers={"per_host": "job"})).used == 5
+    without = LSF.splitlines()[4]
+    with pytest.raises(TraceError, match="LSF writes them into the resource requirement"):
+        read(without.encode())

@@ -7,16 +7,21 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 
+import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from sim.errors import TraceError
+from sim.errors import ParameterError, TraceError
 from sim.readers import Import, ReadOptions, read
 from sim.readers.mapping import guess_mapping
 from sim.readers.questions import OpenQuestionError
+from sim.readers.values import column_of
 
 BEGIN = datetime(2026, 3, 2, 9, tzinfo=UTC)
 RUNS = (61, 600, 3725, 7384, 90_061, 183_845)
@@ -245,6 +250,10 @@ def test_every_spelling_is_the_same_jobs(spelling: str) -> None:
     content, answers = SPELLINGS[spelling]
     first = answered(content, {})
     assert {one.id for one in first.questions} == set(answers)
+    # No column is two facts, but that the nodes of a job are a factor of its GPUs, too.
+    sources = [part for one in first.columns.values() for part in one.split("*")]
+    sources = [part for part in sources if part != "nodes"]
+    assert len(sources) == len(set(sources))
     got = answered(content, answers)
     frame = got.trace.frame
     assert got.used == len(TRUTH)
@@ -369,12 +378,12 @@ def test_figures_of_queueing_are_no_queue() -> None:
     assert guess_mapping(pd.DataFrame({"queue": ["long", "short"]})) == {"vc": "queue"}
 
 
-def test_no_column_is_two_facts() -> None:
-    for content, _ in SPELLINGS.values():
-        got = answered(content, {})
-        sources = [part for one in got.columns.values() for part in one.split("*")]
-        sources = [part for part in sources if part != "nodes"]
-        assert len(sources) == len(set(sources))
+def test_times_and_parts_of_gpus_are_no_number_of_gpus() -> None:
+    assert guess_mapping(["gpu_milli", "GPUs (h)", "gpu_s"]) == {}
+    assert guess_mapping(["duration_ms", "gpus"]) == {
+        "duration_s": "duration_ms",
+        "num_gpus": "gpus",
+    }
 
 
 # The same jobs however the file is written --------------------------------------------------------
@@ -418,6 +427,26 @@ def test_a_needed_column_of_another_name_is_never_another_trace(column: str) -> 
         assert got.trace.digest == answered(table(), {}).trace.digest
 
 
+OWN = "id;wann;gpus;dauer_s\n1;2026.03.02-09h59;1;600\n2;2026.03.02-10h11;2;1200\n3;bald;2;60\n"
+
+
+def test_dates_in_a_spelling_of_their_own() -> None:
+    data, chosen = OWN.encode(), {"mapping": {"submit_time_s": "wann"}}
+    with pytest.raises(TraceError, match="the submission time is missing or cannot be read; 3"):
+        read(data, options=ReadOptions(**chosen))
+    got = read(data, options=ReadOptions(**chosen, date_format="%Y.%m.%d-%Hh%M", zone="UTC"))
+    assert (got.used, got.dropped) == (2, 1)
+    assert got.trace.epoch == "2026-03-02T09:59:00+00:00"
+    assert got.trace.numbers("submit_time_s").tolist() == [0, 720]
+    for pattern in ("%Q", "dd.mm.yyyy"):
+        with pytest.raises(ParameterError, match="is no way to write dates; use one such as"):
+            ReadOptions(date_format=pattern)
+    with pytest.raises(TraceError, match="no column holds dates written as %d/%m/%Y"):
+        read(data, options=ReadOptions(date_format="%d/%m/%Y"))
+    with pytest.raises(TraceError, match=r"Trainyard table .* says how its dates are written"):
+        read(data, fmt="native", options=ReadOptions(date_format="%d/%m/%Y"))
+
+
 def test_full_width_figures_and_midnight_as_24() -> None:
     rows = ["id,submitted (UTC),gpus,runtime_s", "1,2026-03-02 24:00:00,２,６０"]
     text = "\n".join([*rows, "2,2026-03-03 00:00:05,1,60"])
@@ -431,3 +460,24 @@ def test_starts_that_stand_for_submissions_and_cannot_be_read() -> None:
     options = ReadOptions(mapping={"submit_time_s": "started", "start_time_s": "started"})
     with pytest.raises(TraceError):
         read(content, name="x.csv", options=options)
+
+
+def test_truth_values_of_a_typed_table_beside_empty_cells() -> None:
+    made = io.BytesIO()
+    table = {
+        "创建时间": [45, 18, 39],
+        "num_gpus": [8, 28, 2],
+        "duration_s": [8, 32, 7],
+        "preemptible": pa.array([None, False, True]),
+    }
+    pq.write_table(pa.table(table), made)
+    found = read(made.getvalue()).trace.frame.set_index("num_gpus")["preemptible"]
+    assert found[[28, 2]].tolist() == [0, 1]
+    assert np.isnan(found[8])
+
+
+def test_to_look_for_dates_in_long_cells_takes_no_time() -> None:
+    began = time.process_time()
+    found = column_of(pd.Series(["script" * 1_500] * 300))
+    assert (found.moments, found.lengths, found.gpus) == (False, False, False)
+    assert time.process_time() - began < 1

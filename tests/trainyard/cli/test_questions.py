@@ -93,3 +93,44 @@ def test_a_column_that_nobody_can_guess_is_asked_even_with_yes(
 def test_run_asks_like_convert(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "--trace", str(file), "--allocator", "fifo"]) == 2
     assert "--answer duration_unit=h" in capsys.readouterr().err
+
+
+def test_what_a_warning_offers_is_said_with_its_argument(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = tmp_path / "twice.csv"
+    rows = "".join(f"j{at},{at // 2 * 60},1,{600 + at // 2}\n" for at in range(60))
+    made.write_text(f"job_id,submit_time_s,num_gpus,duration_s\n{rows}", encoding="utf-8")
+    assert convert(made)[0] == 0
+    told = capsys.readouterr().out
+    assert "    --answer twice=leave_out  leave the repeated rows out\n" in told
+    code, out = convert(made, "--answer", "twice=leave_out")
+    assert (code, len(pd.read_csv(out))) == (0, 30)
+    assert "--answer twice" not in capsys.readouterr().out
+
+
+def test_a_number_is_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = tmp_path / "sia.csv"
+    head = "name,time,application,num_replicas,batch_size\n"
+    made.write_text(f"{head}a,0,ncf,1,8\nb,60,my bert,2,8\n", encoding="utf-8")
+    assert convert(made, "--yes")[0] == 2
+    told = capsys.readouterr().err
+    assert "  --answer seconds.ncf=NUMBER  a number above 0\n" in told
+    assert "--answer 'seconds.my bert=NUMBER'" in told
+    assert "--yes" not in told
+    monkeypatch.setattr("sys.stdin", io.StringIO("0\nmany\n90.5\n60\n"))
+    code, out = convert(made, "--ask")
+    assert code == 0
+    assert pd.read_csv(out)["duration_s"].tolist() == [90.5, 60]
+    assert capsys.readouterr().err.count("a number above 0: ") == 4
+
+
+def test_what_is_asked_about_may_hold_the_sign_of_an_answer(tmp_path: Path) -> None:
+    made = tmp_path / "sia.csv"
+    head = "name,time,application,num_replicas,batch_size\n"
+    made.write_text(f"{head}a,0,lr=0.1,1,8\n", encoding="utf-8")
+    code, out = convert(made, "--answer", "seconds.lr=0.1=30")
+    assert code == 0
+    assert pd.read_csv(out)["duration_s"].tolist() == [30]

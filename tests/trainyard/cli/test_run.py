@@ -78,7 +78,7 @@ def test_json_has_exactly_the_promised_keys(call: Call) -> None:
     assert document["headline"]["verdict"] == "idle"  # twice the GPUs that these jobs need
     assert document["assumptions"] == document["skipped"] == []
     assert [list(one) for one in document["runs"]] == [
-        ["allocator", "label", "params", "key", "seed", "perf", *RUN_KEYS, "remarks"]
+        ["allocator", "label", "params", "key", "seed", "perf", "engine", *RUN_KEYS, "remarks"]
     ] * 2
     first, second = document["runs"]
     assert (first["allocator"], first["label"], first["params"], first["seed"]) == (
@@ -212,6 +212,35 @@ def test_table_for_people(call: Call) -> None:
     assert "half within" in out
 
 
+def test_a_run_of_minutes_is_said_before_it_begins(
+    call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    warns = "these runs usually take about"
+    both = [*RUN[:-1], "fifo", "--allocator", "hadar"]
+    assert warns not in call(*both)[2]
+    # 12 jobs x (0.1 + 5) ms = 61 ms, just over a limit of 60 ms instead of 60 s.
+    monkeypatch.setattr("trainyard.cli.run.LONG_S", 0.06)
+    code, out, err = call(*both)
+    assert (code, warns in out) == (0, False)
+    assert err.startswith("12 jobs: these runs usually take about")
+    assert "of it for hadar." in err
+    assert warns not in call(*RUN)[2]
+
+
+def test_small_matrices_have_one_thread_unless_the_user_says_otherwise() -> None:
+    code = (
+        "import os, sys; import trainyard.cli;"
+        " print(os.environ['OPENBLAS_NUM_THREADS'], 'numpy' in sys.modules)"
+    )
+    for given, found in (({}, "1 False"), ({"OPENBLAS_NUM_THREADS": "4"}, "4 False")):
+        inherited = {k: v for k, v in os.environ.items() if k != "OPENBLAS_NUM_THREADS"}
+        env = inherited | {"PYTHONPATH": str(ROOT)} | given
+        ran = subprocess.run(
+            [sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True
+        )
+        assert ran.stdout.split("\n")[0] == found
+
+
 def test_the_headline_of_a_clear_difference(call: Call, tmp_path: Path) -> None:
     # Every 6,000 s the three jobs of `JOBS`: under SJF c (1,200 s) passes b (3,600 s), 360-1560
     # beside a, then b until 5160. Means of 3180 s and 2220 s.
@@ -268,7 +297,12 @@ def test_the_way_out_of_an_overload_is_an_argument_that_works(call: Call) -> Non
     told = json.loads(call(*week)[1])["headline"]
     assert told["verdict"] == "overload"
     assert "%" not in told["text"]
-    code, out, _ = call(*week, *told["advice"][0]["command"].split())
+    fit, lower = (way["command"].split() for way in told["advice"][:2])
+    assert fit == ["--cluster", "4x8:a100,4x8:v100"]
+    code, out, _ = call(*week, *fit)
+    assert code == 0
+    assert json.loads(out)["headline"]["load"] < 1
+    code, out, _ = call(*week, *lower)
     assert code == 0
     assert json.loads(out)["headline"]["load"] == pytest.approx(0.85, rel=1e-3)
     assert json.loads(out)["headline"]["verdict"] != "overload"
@@ -303,6 +337,20 @@ def test_sample_brings_its_cluster_and_a_file_gets_one_built(call: Call) -> None
     assert code == 0
     assert err.startswith("No --cluster is given, so one was built from the trace")
     assert err.count("\n") == 1
+
+
+def test_the_nodes_of_a_list_of_virtual_clusters_are_told(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "vc.csv").write_text("vc,nodes\na,2\n", encoding="utf-8")
+    run = ("run", "--trace", "sample:tiny", "--allocator", "fifo", "--cluster")
+    _, out, err = call(*run, "vc.csv")
+    assert "on 16 GPUs" in out
+    assert err.endswith("If they are others, say so: --cluster vc.csv:4:a100.\n")
+    code, out, err = call(*run, "vc.csv:4:t4")
+    assert (code, err) == (0, "")
+    assert "on 8 GPUs" in out
+    code, _, err = call(*run, "vc.csv:4:g9")
+    assert code == 2
+    assert "No speed known" in err
 
 
 def test_json_suffix_wins_over_the_colon_of_a_spec(call: Call, tmp_path: Path) -> None:
@@ -738,6 +786,13 @@ def test_convert_of_several_files_takes_the_jobs_among_them(call: Call, tmp_path
     code, _, err = call("convert", "jobs.csv", "other.csv", "--out", "o.csv")
     assert code == 2
     assert "These are traces of their own: jobs.csv; other.csv." in err
+    code, out, _ = call("convert", "jobs.csv", "other.csv", "--merge", "--out", "o.csv")
+    assert code == 0
+    assert out.startswith("o.csv: 8 rows read, 6 used, 2 left out\n")
+    assert "3 ids occurred in an earlier trace too" in out
+    code, _, err = call("convert", "nodes.txt", "--out", "o.csv")
+    assert code == 2
+    assert "nodes.txt describes machines, not jobs: 1 node with 4 GPUs. Name a file of jobs" in err
     code, _, err = call("convert", "nodes.txt", "gone.csv", "--out", "o.csv")
     assert code == 2
     assert "gone.csv: this file cannot be read" in err
@@ -893,7 +948,22 @@ def test_a_gpu_type_without_a_known_speed_is_refused(
     )
     assert code == 2
     assert "No speed known for ‘h100x’. Nearest: H100." in err
+    assert f"--cluster {cluster},h100x=SPEED, where a V100 is 1." in err
     assert not out
+
+
+def test_a_speed_stands_behind_the_cluster(call: Call) -> None:
+    def average_s(cluster: str) -> float:
+        asked = ("run", "--trace", "sample:tiny", "--allocator", "fifo", "--cluster", cluster)
+        code, out, _ = call(*asked, "--json")
+        assert code == 0
+        return float(json.loads(out)["runs"][0]["jct_mean_s"])
+
+    # Enough nodes: nobody waits, so that twice the speed is half the time.
+    assert average_s("9x8:mine,mine=2") == pytest.approx(average_s("9x8:v100") / 2)
+    asked = ("run", "--trace", "sample:tiny", "--allocator", "fifo", "--cluster", "2x8:v100,t4=2")
+    code, _, err = call(*asked)
+    assert (code, err.strip()) == (2, "2x8:v100 has no GPUs of type t4, but v100.")
 
 
 WEEK = (
@@ -1092,3 +1162,45 @@ def test_copies_have_a_price_on_eight_nodes(call: Call) -> None:
     code, out, err = call(*call_of, "--perf", "rigid:consolidate_s=-1")
     assert (code, out) == (2, "")
     assert err == "rigid: consolidate_s = -1 s is outside 0 to 3600.\n"
+
+
+def test_a_summary_without_a_record(call: Call, tmp_path: Path) -> None:
+    path = tmp_path / "jobs.parquet"
+    frame = {"submit_time_s": [0.0, 1.0], "num_gpus": [8, 8], "duration_s": [60.0, 60.0]}
+    pd.DataFrame({"job_id": ["a", "b"]} | frame).to_parquet(path, row_group_size=1)
+    bare = ("run", "--trace", str(path), "--cluster", "1x8:v100", "--allocator", "fifo")
+    code, out, _ = call(*bare, "--summary-only", "--json")
+    assert code == 0
+    [row] = json.loads(out)["runs"]
+    assert (row["completed"], row["queue_mean_s"], row["makespan_s"]) == (2, 29.5, 120)
+    code, out, _ = call(*bare, "--summary-only")
+    assert out.startswith("fifo: 2 of 2 jobs done, average time 90 s")
+    code, _, err = call(*bare, "--summary-only", "--keep")
+    assert (code, err) == (2, "--keep does not go with --summary-only. Leave one of them out.\n")
+    code, _, _ = call(*bare, "--summary-only", "--jobs-out", str(tmp_path / "out"))
+    rows = pd.read_parquet(tmp_path / "out" / "fifo.parquet")
+    assert rows["job_id"].tolist() == ["a", "b"]
+    assert rows["finish_s"].tolist() == [60, 120]
+    assert rows["outcome"].tolist() == ["completed", "completed"]
+    code, _, err = call(*bare[:-1], "recorded", "--summary-only")
+    assert code == 2
+    assert "recorded: the fast engine cannot make this run: " in err
+
+
+def test_results_never_replace_the_trace(call: Call, tmp_path: Path) -> None:
+    for name, more in (("fifo.csv", ()), ("fifo.parquet", ("--summary-only",))):
+        trace = tmp_path / name
+        assert call("convert", "jobs.csv", "--out", name)[0] == 0
+        was = trace.read_bytes()
+        code, _, err = call(
+            *("run", "--trace", name, "--cluster", "1x8:v100", "--allocator", "fifo"),
+            *("--jobs-out", ".", *more),
+        )
+        assert code == 2
+        assert f"{name} is the trace itself" in err
+        assert trace.read_bytes() == was
+
+
+def test_a_short_form_may_be_long(call: Call) -> None:
+    long = ",".join(["2x8:v100"] * 60)
+    assert call("run", "--trace", "sample:tiny", "--cluster", long, "--allocator", "fifo")[0] == 0

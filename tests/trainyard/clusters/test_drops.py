@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import io
+import zipfile
+
 from sim.readers import read
 from tests.sim.readers.test_several_tables import FILES
-from trainyard.clusters.drops import packed, sort_out
+from trainyard.clusters.drops import packed, sort_out, unfolded
 
 JOBS = b"job_id,submit_time_s,num_gpus,duration_s\na,0,1,600\nb,60,2,1200\n"
 NODES = b"gpu-1|all*|gpu:a100:4|64|515000|idle|\n"
@@ -51,3 +54,25 @@ def test_all_files_together_may_unpack_to_so_much_only() -> None:
     found = sort_out({"a.csv": JOBS, "b.csv": JOBS}, len(JOBS) + 1)
     assert found.traces == (("a.csv",),)
     assert found.refused[0].startswith("b.csv")
+
+
+def zipped(files: dict[str, bytes]) -> bytes:
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w") as archive:
+        for name, data in files.items():
+            archive.writestr(name, data)
+    return made.getvalue()
+
+
+def test_an_archive_of_several_kinds_is_several_files() -> None:
+    given = {"all.zip": zipped({"a.csv": JOBS, "x/nodes.txt": NODES, "notes.csv": NOTES})}
+    found = sort_out(unfolded(given))
+    assert found.traces == (("all.zip: a.csv",),)
+    assert found.machines == ("all.zip: nodes.txt",)
+    assert [one.partition(": this")[0] for one in found.refused] == ["all.zip: notes.csv"]
+
+
+def test_an_archive_of_one_trace_stays_one_file() -> None:
+    tables, single = zipped(FILES), zipped({"a.csv": JOBS})
+    given = {"pai.zip": tables, "one.zip": single, "bad.zip": tables[:99], "a.csv": JOBS}
+    assert unfolded(given) == given

@@ -2,15 +2,18 @@ from __future__ import annotations
 
 import csv
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from sim.cluster import NodeGroup
 from sim.errors import ClusterError
 from tests.shared import shared
-from trainyard.clusters.machines import import_cluster, recognised
+from trainyard.clusters.homes import GPUS_PER_NODE, of_nodes
+from trainyard.clusters.machines import import_cluster, recognised, together
 
 SINFO = """\
 gpu-1|batch*|gpu:a100:4(S:0-1),nvme:1|64|515000|idle|avx
@@ -30,7 +33,10 @@ KINDS = {"nodes", "pai-machines", "philly-machines", "slurm-nodes", "vc-nodes"}
 @pytest.mark.parametrize("head", ["", "NODELIST|PARTITION|GRES|CPUS|MEMORY|STATE|AVAIL_FEATURES\n"])
 def test_sinfo_names_a_node_once_for_each_partition(head: str) -> None:
     made = import_cluster("nodes.txt", (head + SINFO).encode())
-    assert made.cluster.groups == tuple(GROUPS.values())
+    nvme = {"A": (("nvme", 1),), "B": (("nvme", 1),), "C": ()}
+    assert made.cluster.groups == tuple(
+        replace(group, gres=nvme[key]) for key, group in GROUPS.items()
+    )
     assert made.notes == ("1 node down, drained or reserved: left out.",)
     assert len(import_cluster("nodes.txt", SINFO.encode(), away=True).cluster.nodes) == 4
     with pytest.raises(ClusterError, match="all of its 1 node are down, drained or reserved"):
@@ -92,6 +98,25 @@ def test_kubernetes_counts_what_can_be_allocated_on_nodes_that_work() -> None:
         read(node("x", {"nvidia.com/gpu": "8 GPUs"}))
 
 
+def test_a_cloud_instance_says_what_no_product_label_says() -> None:
+    eight, kind = {"nvidia.com/gpu": "8"}, {"node.kubernetes.io/instance-type": "p4d.24xlarge"}
+    old = {"beta.kubernetes.io/instance-type": "Standard_NC6s_v3"}
+    made = read(
+        node("a", eight, labels=kind),
+        node("b", eight, "NVIDIA-A100-SXM4-80GB", labels=kind),
+        node("c", {"nvidia.com/gpu": "1"}, labels=old),
+        node("d", {}, labels=kind),
+        node("e", {}, labels={"node.kubernetes.io/instance-type": "m5.large"}),
+    )
+    assert [(one.count, one.gpus, one.gpu_type) for one in made.cluster.groups] == [
+        (1, 8, "a100-40"),
+        (1, 8, "nvidia-a100-sxm4-80gb"),
+        (1, 1, "v100"),
+        (2, 0, ""),
+    ]
+    assert made.notes[0].startswith("1 node on cloud instances with GPUs: none can be allocated")
+
+
 def test_slices_are_types_and_shared_gpus_count_once() -> None:
     sliced = node(
         "m",
@@ -112,6 +137,45 @@ def test_slices_are_types_and_shared_gpus_count_once() -> None:
     made = read(shared_gpus)
     assert [(one.gpus, one.gpu_type) for one in made.cluster.groups] == [(4, "tesla-t4")]
     assert made.notes[0] == "GPUs of 1 node are shared by time slicing: whole ones."
+
+
+def test_nodes_as_yaml_are_those_of_json() -> None:
+    nodes = [
+        node("a-1", {"nvidia.com/gpu": "8"}, "NVIDIA-A100-SXM4-80GB"),
+        node("a-2", {"nvidia.com/gpu": "8"}, "NVIDIA-A100-SXM4-80GB", unschedulable=True),
+        node("cpu", {}),
+    ]
+    expected = read(*nodes)
+    whole = {"apiVersion": "v1", "items": nodes, "kind": "List"}
+    apart = [{"apiVersion": "v1", **one} for one in nodes]
+    for text in (yaml.safe_dump(whole), yaml.safe_dump_all(apart)):
+        made = import_cluster("nodes.yaml", text.encode())
+        assert (made.cluster.groups, made.notes) == (expected.cluster.groups, expected.notes)
+        assert recognised("nodes", text.encode()) is not None
+    path = shared("traces/alibaba_gpu_v2023_openb/openb_node_list_gpu_node.yaml")
+    table = path.with_suffix(".csv")
+    by_yaml, by_table = (
+        import_cluster(one.name, one.read_bytes()).cluster for one in (path, table)
+    )
+    assert (
+        (len(by_yaml.nodes), by_yaml.gpus) == (len(by_table.nodes), by_table.gpus) == (1213, 6212)
+    )
+    assert by_yaml.type_index.keys() == by_table.type_index.keys()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a: &a [1, 2]\nb: *a\n", "line 4: aliases"),
+        ("a: " + "[" * 100_000, "line 3: aliases, and more than 50 lists inside"),
+        ("a: b: c\n", "line 3: this is no YAML"),
+        ("---\nkind: Pod\n", "item 2 is no node but a Pod"),
+        ("---\n- 5\n", "item 2 is no node but something else"),
+    ],
+)
+def test_what_is_wrong_with_yaml_is_one_sentence(text: str, said: str) -> None:
+    with pytest.raises(ClusterError, match=said):
+        import_cluster("nodes.yaml", f"apiVersion: v1\nkind: Node\n{text}".encode())
 
 
 def test_machines_of_the_published_traces() -> None:
@@ -146,6 +210,12 @@ def test_machines_of_the_published_traces() -> None:
         ("sn,cpu_milli,memory_mib,gpu,model", "n0,64000,262144,2,P100", 2),
         ("machineId,number of GPUs, single GPU mem", "m0,2, 12GB", 2),
         ("vc,node num", "a,4", 32),
+        ("vc_name,num", "a,4", 32),
+        ("Queue;Nodes", "a;4", 32),
+        ("partition,num_nodes", "a,4", 32),
+        (",num", "a,4", 32),
+        ("vc,jobs", "a,4", 0),
+        ("job,nodes", "a,4", 0),
         ("name,gpus,gpu_type,when", "a,4,a100,3", 0),
         ("name,submit_time_s,gpus,duration_s", "a,0,4,60", 0),
         ("gpus,nodes", "4,2", 0),
@@ -156,3 +226,71 @@ def test_a_table_is_taken_for_machines_only_if_it_says_nothing_else(
 ) -> None:
     found = recognised("x.csv", f"{head}\n{row}\n".encode())
     assert (found.cluster.gpus if found else 0) == gpus
+
+
+def test_what_the_nodes_of_virtual_clusters_are_is_asked() -> None:
+    made = import_cluster("vc.csv", b"vc,nodes\na,4\nb,1\n")
+    assert [one.id for one in made.asked] == [GPUS_PER_NODE]
+    assert made.asked[0].default == "8"
+    assert made.notes == ("It says nodes, not what they are: each has 8 V100 here.",)
+    other = of_nodes(made.cluster, 4, "t4")
+    assert [(one.count, one.gpus, one.gpu_type, one.partitions) for one in other.groups] == [
+        (4, 4, "t4", ("a",)),
+        (1, 4, "t4", ("b",)),
+    ]
+    assert [one.name for one in other.types] == ["t4"]
+
+
+def test_daily_sizes_are_told_among_files() -> None:
+    made = recognised("Earth.csv", b"date,vcA,vcB,total\n2020-04-01,16,8,24\n2020-04-02,8,8,16\n")
+    assert made is not None
+    assert (made.cluster.gpus, len(made.cluster.changes), made.asked) == (24, 1, ())
+    assert made.notes == ("It says GPUs, not nodes: they are taken as nodes of 8 V100.",)
+
+
+LISTED = (
+    b"machineId,number of GPUs,type\nm0,8,v100\nm1,8,v100\nm2,2,t4\nm3,2,t4\nm4,2,t4\nm5,2,t4\n"
+)
+HOMES = b"vc,nodes\na,3\nb,2\n"
+
+
+@pytest.mark.parametrize("head", [b"vc,nodes", b"vc_name,num", b"virtualCluster,node_num"])
+def test_machines_are_dealt_out_to_virtual_clusters(head: bytes) -> None:
+    made = together({"list.csv": LISTED, "vc.csv": HOMES.replace(b"vc,nodes", head)})
+    assert made is not None
+    # Mixed evenly: t4 v100 t4 t4 v100 t4; three of them to a, two to b, and one is left.
+    found = [(one.name, one.count, one.gpus, one.partitions) for one in made.cluster.groups]
+    assert found == [
+        ("a-m", 1, 8, ("a",)),
+        ("a-m-2", 2, 2, ("a",)),
+        ("b-m", 1, 8, ("b",)),
+        ("b-m-2", 1, 2, ("b",)),
+        ("m-2", 1, 2, ()),
+    ]
+    assert (made.cluster.gpus, made.asked) == (24, ())
+    assert made.notes[-1] == (
+        "No file says whose each node is: the nodes of list.csv are dealt out to the 2 virtual"
+        " clusters of vc.csv, of every kind its share; 1 node left over may be used by all."
+    )
+
+
+def test_the_switches_of_tiresias_are_racks() -> None:
+    head = b"num_switch,num_node_p_switch,num_gpu_p_node,num_cpu_p_node,mem_p_node\n"
+    made = recognised("n32g4.csv", head + b"2,16,4,40,256\n")
+    assert made is not None
+    (group,) = made.cluster.groups
+    assert (group.count, group.gpus, group.rack_size) == (32, 4, 16)
+    assert (group.cpus, group.mem_gb, group.gpu_type) == (40, 256, "gpu")
+    # Speeds are relative: that of the only type does not matter.
+    assert (made.unknown, made.cluster.price_per_hour) == ((), 0)
+    assert "The file names no type of GPUs" in made.notes[-1]
+
+
+def test_machines_that_cannot_be_dealt_out_are_refused() -> None:
+    with pytest.raises(ClusterError, match=r"list.csv has 6 nodes, and .* of vc.csv have 7\."):
+        together({"list.csv": LISTED, "vc.csv": b"vc,nodes\na,7\n"})
+    with pytest.raises(ClusterError, match=r"nodes.txt says itself who may use its nodes"):
+        together({"nodes.txt": SINFO.encode(), "vc.csv": b"vc,nodes\na,1\n"})
+    with pytest.raises(ClusterError, match=r"a\.csv, b\.csv: each of these describes machines"):
+        together({"a.csv": LISTED, "b.csv": LISTED})
+    assert together({"jobs.csv": b"job_id,submit_time_s\n"}) is None

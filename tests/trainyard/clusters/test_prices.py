@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -79,6 +80,13 @@ def test_where_a_figure_comes_from(kind: GpuType, speed: str, price: str) -> Non
         ("NVIDIA-H100-PCIe", "h100-pcie"),
         ("Quadro-RTX-A6000", "a6000"),
         ("nvidia-geforce-rtx-4090", "rtx4090"),
+        ("NVIDIA-A100-80GB-PCIe", "a100-80"),
+        ("nvidia_a100_80gb_pcie", "a100-80"),
+        ("gpu:a100-80", "a100-80"),
+        ("gres/gpu:a100", "a100"),
+        ("l40s_48gb", "l40s"),
+        ("l40s_40gb", ""),
+        ("NVIDIA-A10-24Q", ""),
         ("a10g", ""),
         ("h20", ""),
         ("a100x", ""),
@@ -134,3 +142,12 @@ def test_speeds_that_nobody_measured_are_named() -> None:
     assert [kind.name for kind in prices.guessed(cluster)] == ["l40s", "t4", "g2"]
     own = Cluster((NodeGroup(1, 8, "l40s"),), (GpuType("l40s", 1.9),))
     assert prices.guessed(own) == ()
+
+
+def test_the_reference_page_names_the_source_of_every_guess() -> None:
+    page = Path("docs/reference/gpu-types.md").read_text(encoding="utf-8")
+    for gpu in catalog().values():
+        if gpu.name not in ("t4", "h100") and (gpu.guessed or gpu.speed is None):
+            speed = "not known" if gpu.speed is None else f"{gpu.speed:g}"
+            memory = "" if gpu.memory_gb is None else f"{gpu.memory_gb:g}"
+            assert f"| `{gpu.name}` | {speed} | {memory} | {gpu.source} |" in page

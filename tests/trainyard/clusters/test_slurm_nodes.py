@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import math
+from pathlib import Path
 
 import pytest
 
@@ -49,12 +50,27 @@ NodeName=tres1 CPUTot=32 RealMemory=128000 Gres=(null) State=IDLE CfgTRES=cpu=32
 def test_a_configuration_with_defaults_ranges_and_partitions() -> None:
     made = from_slurm(CONF, "slurm.conf")
     assert made.cluster.groups == (
-        NodeGroup(17, 4, "a100", 64.0, 512.0, partitions=("gpu", "all"), name="gpu"),
         NodeGroup(
-            6, 2, "tesla_v100-sxm2-16gb", 40.0, 187.5, partitions=("all", "legacy"), name="old"
+            *(17, 4, "a100", 64.0, 512.0),
+            partitions=("gpu", "all"),
+            name="gpu",
+            gres=(("nvme", 1),),
+            hosts="gpu[001-016],gpu020",
         ),
-        NodeGroup(1, 0, "", 8.0, 16.0, partitions=("all", "legacy"), name="login"),
+        NodeGroup(
+            *(6, 2, "tesla_v100-sxm2-16gb", 40.0, 187.5),
+            partitions=("all", "legacy"),
+            name="old",
+            hosts="old1n[1-3],old2n[1-3]",
+        ),
+        NodeGroup(1, 0, "", 8.0, 16.0, partitions=("all", "legacy"), name="login", hosts="login1"),
     )
+    assert [node.name for node in made.cluster.nodes][15:19] == [
+        "gpu016",
+        "gpu020",
+        "old1n1",
+        "old1n2",
+    ]
     kinds = {kind.name: kind for kind in made.cluster.types}
     assert kinds["a100"] == KNOWN_TYPES["a100"]
     assert kinds["tesla_v100-sxm2-16gb"].speed == KNOWN_TYPES["v100"].speed
@@ -78,16 +94,22 @@ def test_what_scontrol_shows(one_line: bool) -> None:
     )
     made = from_slurm(text, "nodes.txt")
     assert made.cluster.groups == (
-        NodeGroup(1, 4, "a100", 64.0, 515000 / 1024, partitions=("gpu", "debug"), name="gpu"),
-        NodeGroup(1, 0, "", 32.0, 125.0, name="cpu"),
-        NodeGroup(1, 2, "h100", 32.0, 125.0, name="tres"),
+        NodeGroup(
+            *(1, 4, "a100", 64.0, 515000 / 1024),
+            partitions=("gpu", "debug"),
+            name="gpu",
+            hosts="gpu002",
+        ),
+        NodeGroup(1, 0, "", 32.0, 125.0, name="cpu", hosts="cpu1"),
+        NodeGroup(1, 2, "h100", 32.0, 125.0, name="tres", hosts="tres1"),
     )
     assert made.notes == (
         "1 node down, drained or reserved: left out.",
         "The speed of GPU type h100, 4.2, is guessed: taken as twice an A100.",
     )
     kept = from_slurm(text, "nodes.txt", away=True)
-    assert kept.cluster.groups[0].count == 2
+    assert kept.cluster.groups[0].count == 1  # gpu001 has a feature of its own
+    assert len(kept.cluster.nodes) == len(made.cluster.nodes) + 1
     assert "as if they worked" in kept.notes[0]
 
 
@@ -217,9 +239,26 @@ def test_a_table_of_kinds_of_nodes() -> None:
     assert made.notes == ()
 
 
+def test_a_table_of_cloud_instances() -> None:
+    text = b"instance_type,count,gpus,cores\np4d.24xlarge,2,,\nP3.2xlarge,,,4\nm5.large,3,0,2\n"
+    made = machines.import_cluster("nodes.csv", text)
+    assert made.cluster.groups == (
+        NodeGroup(2, 8, "a100-40", 96.0, 1152.0),
+        NodeGroup(1, 1, "v100", 4.0, 61.0),
+        NodeGroup(3, 0, "", 2.0),
+    )
+    assert machines.recognised("nodes.csv", text) is not None
+    # No published rate, so no speed is made up.
+    assert machines.import_cluster("n.csv", b"vm_size,nodes\ng5.xlarge,1\n").unknown == ("a10g",)
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
+        (
+            b"instance,count\np4.24xlarge,1\n",
+            r"row 1: .* known \(p4d\.24xlarge is\)\. Say how many",
+        ),
         (b"node,gpus,gpu_type\na,x,v100\n", "row 1: gpus = x is not a number that is not negative"),
         (b"node,gpus,gpu_type\na,1,v100\nb,1.5,v100\n", "row 2: gpus = 1.5 is not a whole number"),
         (b"node,gpus,gpu_type\na,-1,v100\n", "row 1: gpus = -1 is not a number"),
@@ -244,3 +283,52 @@ def test_a_superscript_is_no_count() -> None:
     assert (
         machines.import_cluster("slurm.conf", "NodeName=n1 Gres=gpu:²".encode()).cluster.gpus == 1
     )
+
+
+def test_gres_conf_names_the_types_that_slurm_conf_leaves_out(tmp_path: Path) -> None:
+    conf, gres = tmp_path / "slurm.conf", tmp_path / "gres.conf"
+    conf.write_text(
+        "NodeName=n[1-2] CPUs=8 Gres=gpu:4(S:0-1),nvme:1\n"
+        "NodeName=n3 CPUs=8 Gres=gpu:4\n"
+        "NodeName=n4 CPUs=8 Gres=gpu:h100:2\n"
+        "NodeName=n5 CPUs=8 Gres=gpu:4\n"
+        "NodeName=n6 CPUs=8 Gres=gpu:2\n"
+    )
+    gres.write_text(
+        "AutoDetect=off\n"
+        "NodeName=n[1-2] Name=gpu Type=a100 File=/dev/nvidia[0-3] # one type\n"
+        "NodeName=n[3,5] Name=gpu Type=a100 Count=1\n"
+        "NodeName=n[3,5] Name=gpu Type=v100 \\\n  File=/dev/nvidia[1-3]\n"
+        "NodeName=n[4-5] Name=gpu Type=v100 Count=2\n"
+        "NodeName=n6 Name=gpu Type=v100 Count=4\n"
+        "Name=nvme Type=big Count=7\n"
+    )
+    made = from_slurm(conf.read_text(), "slurm.conf", gres=gres.read_text())
+    counts: dict[tuple[str, float, int], int] = {}
+    for node in made.cluster.nodes:
+        key = node.gpu_type, node.cpus, node.gpus
+        counts[key] = counts.get(key, 0) + 1
+    # n1, n2; n3 in two parts of 8 cores; n4 as slurm.conf says; n5, of which gres.conf lists 6 in
+    # two types, stays without one; n6 has the number of slurm.conf.
+    assert counts == {
+        ("a100", 8.0, 4): 2,
+        ("a100", 2.0, 1): 1,
+        ("v100", 6.0, 3): 1,
+        ("h100", 8.0, 2): 1,
+        ("gpu", 8.0, 4): 1,
+        ("v100", 8.0, 2): 1,
+    }
+    assert made.notes[:2] == (
+        "4 nodes with GPU types from gres.conf.",
+        "2 nodes of which gres.conf lists another number of GPUs: that of slurm.conf counts, and a"
+        " type only where it is the only one.",
+    )
+    # Beside a slurm.conf on the disk it is found; a line without nodes is of all.
+    gres.write_text("Name=gpu Type=v100\n")
+    conf.write_text("NodeName=n1 Gres=gpu\n")
+    assert machines.read_cluster(conf).cluster.nodes[0].gpu_type == "v100"
+    text = "NodeName=n1 Gres=gpu:2\n"
+    every = from_slurm(text, "slurm.conf", gres="Name=gpu Type=L40S File=/dev/nvidia[0-1]\n")
+    assert every.cluster.nodes[0].gpu_type == "l40s"
+    with pytest.raises(ClusterError, match=r"gres.conf, line 2: Count=two is not a number"):
+        from_slurm(text, "slurm.conf", gres="\nName=gpu Type=a100 Count=two\n")

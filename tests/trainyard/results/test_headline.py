@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from dataclasses import replace
 from typing import Any
@@ -12,9 +13,11 @@ import pytest
 from sim.cluster import Cluster
 from sim.trace import Trace
 from tests.trainyard.results.test_compare import outcome_of
+from trainyard.results import meaning
 from trainyard.results.compare import Outcome
 from trainyard.results.headline import GOALS, Headline, headline, headlines
 from trainyard.results.meaning import Setting
+from trainyard.results.past import Past
 from trainyard.results.ways_out import COMPARE_ANYWAY
 
 HOUR = 3600.0
@@ -426,7 +429,8 @@ def test_nothing_is_credited_against_a_recording_that_nobody_has_explained() -> 
         " shows that the model"
     )
     assert [(way.name, way.command) for way in untested.advice] == [
-        ("add_references", "--allocator fifo --allocator easy")
+        ("add_references", "--allocator fifo --allocator easy"),
+        ("check_past", "python -m trainyard backtest"),
     ]
     unexplained = said([history, other, fifo], trace=recorded(5.0), references={"FIFO": 2})
     assert unexplained.verdict == "unexplained"
@@ -440,6 +444,32 @@ def test_nothing_is_credited_against_a_recording_that_nobody_has_explained() -> 
     ]
     assert untested.withheld
     assert unexplained.withheld
+
+
+def test_where_a_check_bars_the_recording_the_policy_that_was_checked_is_the_baseline() -> None:
+    history, slurm, other = (
+        hours("history", (20.0,) * 4, replays=True),
+        hours("Slurm", (10.0,) * 4),
+        hours("B", (5.0,) * 4),
+    )
+    past = Past("Slurm", "order", "Orders the waits but not their size.", math.nan, 1)
+    told = said([history, slurm, other], trace=recorded(5.0), past=past, site="Slurm")
+    assert told.verdict == "unexplained"
+    assert told.withheld
+    assert told.text == (
+        "No gain over history can be claimed. Slurm, checked against the past, orders the waits but"
+        " not their size. Simulated against simulated: With B the average job is done in 5 h"
+        " instead of 10 h; no job gets slower."
+    )
+    assert [(way.name, way.value) for way in told.advice if way.name != "hint"] == [
+        ("change_baseline", 1)
+    ]
+    # Alone, what was checked is compared with nothing.
+    alone = said([history, slurm], trace=recorded(5.0), past=past, site="Slurm")
+    assert "Simulated against" not in alone.text
+    # A policy that reproduces the waits makes the recording a yardstick.
+    sound = replace(past, level="most")
+    assert said([history, other, slurm], trace=recorded(5.0), past=sound).verdict == "clear"
 
 
 def test_a_recording_that_is_not_explained_is_said_before_an_idle_cluster() -> None:
@@ -595,3 +625,25 @@ def test_a_recording_whose_jobs_waited_while_gpus_were_free_is_not_compared() ->
     assert found.advice[0].name == "change_baseline"
     # Where FIFO explains the recording, it waits beside free GPUs as FIFO does.
     assert told(2.6).verdict != "unexplained"
+
+
+@pytest.mark.parametrize(
+    ("load", "state", "verdict"),
+    [
+        (1.0, "sound", "clear"),
+        (1.001, "doubtful", "loaded"),
+        (1.2, "doubtful", "loaded"),
+        (1.201, "not meaningful", "overload"),
+        (1.5, "not meaningful", "overload"),
+    ],
+)
+def test_limits_of_the_load(load: float, state: str, verdict: str) -> None:
+    outcomes = [hours("A", (10.0,) * 4), hours("B", (5.0,) * 4)]
+    told = headline(outcomes, setting=Setting(load=load))
+    assert (told.state, told.verdict) == (state, verdict)
+
+
+def test_beyond_the_limit_a_quarter_of_equal_jobs_would_wait_at_the_end() -> None:
+    # What is left undone at a load, whatever the policy: see decision 0019.
+    left = {load: 1 - 1 / load for load in (meaning.OVERLOAD, 1.5)}
+    assert left[meaning.OVERLOAD] < meaning.WAITING < left[1.5]

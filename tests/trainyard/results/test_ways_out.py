@@ -3,12 +3,17 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+import numpy as np
+import pandas as pd
 import pytest
 
 from sim.cluster import Change, Cluster
 from sim.params import Spec
+from sim.trace import Trace
+from trainyard.clusters import doubts, machines
 from trainyard.clusters.machines import offered_load
 from trainyard.results import ways_out
+from trainyard.study import gpu_types
 from trainyard.study.study import Study
 from trainyard.traces import start
 from trainyard.traces.sources import load_trace
@@ -99,3 +104,41 @@ def test_references_are_added_once_and_may_become_the_baseline(study: Study) -> 
     assert [spec.name for spec in made.allocators] == ["recorded", "srtf", "easy", "fifo"]
     assert ways_out.apply(made, ways_out.change_baseline("FIFO", 3), trace).baseline == 3
     assert ways_out.apply(made, ways_out.COMPARE_ANYWAY, trace) is made
+
+
+def test_a_cluster_that_fits_ends_what_it_is_offered_for(study: Study) -> None:
+    small = start.with_cluster(study, Cluster.parse("1x2:v100"))
+    trace = load_trace(small.base.trace)
+    never = machines.unschedulable(trace, small.base.cluster).never
+    found = doubts.found(trace, small.base.cluster, never)
+    assert {doubts.FITS, doubts.CONCURRENCY} <= found.keys()
+    jobs = ways_out.Jobs(trace, small.base.cluster, small.base.trace.source)
+    ways = ways_out.for_doubts(found, jobs)
+    assert [way.name for way in ways] == ["fit_cluster", "leave_out"]
+    made = ways_out.apply(small, ways[0], trace)
+    again = machines.unschedulable(trace, made.base.cluster).never
+    assert doubts.found(trace, made.base.cluster, again) == {}
+    assert offered_load(trace, made.base.cluster) <= 1.0
+    assert ways_out.fit_cluster(jobs._replace(cluster=made.base.cluster)) == ()
+    overloaded = ways_out.for_overload(3.0, 1.0, jobs)
+    assert [way.name for way in overloaded][:2] == ["fit_cluster", "lower_load"]
+
+
+def test_an_unknown_speed_is_mended_by_a_speed() -> None:
+    frame = pd.DataFrame(
+        {
+            "job_id": ["a", "b"],
+            "submit_time_s": [0.0, 5.0],
+            "num_gpus": [1, 1],
+            "duration_s": [60.0, 60.0],
+            "gpu_type": ["x9", "v100"],
+        }
+    )
+    trace, cluster = Trace.of(frame), Cluster.parse("1x8:v100")
+    assert list(doubts.strange(trace, cluster)) == ["x9"]
+    jobs = ways_out.Jobs(trace, cluster)
+    assert ways_out.for_doubts([doubts.UNKNOWN], jobs) == (ways_out.NAME_SPEEDS,)
+    faster = gpu_types.with_figures(cluster, "x9", 4.0, None)
+    assert doubts.found(trace, faster, np.zeros(2, bool)) == {}
+    # What ran for a minute on it takes four on a V100.
+    assert offered_load(trace, faster) == pytest.approx(2.5 * offered_load(trace, cluster))

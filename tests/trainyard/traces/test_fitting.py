@@ -1,15 +1,19 @@
 from __future__ import annotations
 
+import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sim.cluster import Cluster
 from sim.errors import ClusterError, ParameterError
 from sim.trace import Trace
+from tests.shared import shared
 from trainyard.clusters.prices import guessed
 from trainyard.study.scenario import TraceSpec
 from trainyard.traces import start
-from trainyard.traces.fitting import cluster_for, node_size
+from trainyard.traces.fitting import cluster_by_home, cluster_for, node_size, peak_gpus
 from trainyard.traces.sources import Source, load_source
 
 
@@ -34,7 +38,7 @@ def test_without_starts_a_load_and_without_a_type_a_guess() -> None:
     # 800 GPU-seconds / (0.85 x 100 s) = 9.4 GPUs, three nodes of 4.
     cluster, how = cluster_for(jobs())
     assert shapes(cluster) == [("", 3, 4, "unknown")]
-    assert "85 % of the GPU time, as no starts are recorded" in how
+    assert "85 % of the GPU time within 1.7 min, the longest run, as no starts are recorded" in how
     assert how.endswith("3 nodes of 4 GPUs of unknown type, which count as V100.")
     assert [kind.name for kind in guessed(cluster)] == ["unknown"]
     # What is written down says it still.
@@ -94,3 +98,73 @@ def test_jobs_of_a_file_never_run_on_the_cluster_of_a_sample(tmp_path: object) -
     # A window leaves it alone, and a sample brings its own again.
     assert start.with_trace(on_file, TraceSpec(path, load=2.0)).base.cluster == fits
     assert start.with_trace(on_file, study.base.trace).base.cluster == study.base.cluster
+
+
+def counts(trace: Trace, gpus: int = 8, kind: str = "v100") -> dict[str, int]:
+    made = cluster_by_home(trace, gpus, [kind] * len(trace))
+    assert {(group.gpus, group.gpu_type) for group in made.groups} == {(gpus, kind)}
+    assert all(group.partitions == ((group.name,) if group.name else ()) for group in made.groups)
+    return {group.name: group.count for group in made.groups}
+
+
+def test_peak_of_recorded_use_of_each_home() -> None:
+    # a holds 8 GPUs over 0..100 and b 4 over 50..60; c takes 8 at 100, the instant a leaves: the
+    # peak is 12, which needs 2 nodes.
+    trace = jobs(
+        submit_time_s=[0, 0, 0, 0],
+        start_time_s=[0, 50, 100, 0],
+        duration_s=[100, 10, 50, 5],
+        num_gpus=[8, 4, 8, 24],
+        vc=["one", "one", "one", "two"],
+    )
+    assert counts(trace) == {"one": 2, "two": 3}
+    assert counts(trace, 4, "a100") == {"one": 3, "two": 6}
+
+
+def test_offered_load_without_recorded_starts() -> None:
+    # 10 jobs of 8 GPUs for 1000 s over 900 s of submissions; the longest job, 1000 s, is the longer
+    # span: 80,000 / (0.85 x 1000) = 94.1 GPUs, 12 nodes.
+    trace = jobs(submit_time_s=list(range(0, 1000, 100)), duration_s=[1000] * 10, num_gpus=[8] * 10)
+    assert counts(trace) == {"": 12}
+
+
+def test_the_biggest_job_fits() -> None:
+    trace = jobs(submit_time_s=[0, 1_000_000], duration_s=[10, 10], num_gpus=[64, 1])
+    assert counts(trace) == {"": 8}
+
+
+def test_partitions_are_homes_where_there_are_no_virtual_clusters() -> None:
+    trace = jobs(submit_time_s=[0, 1], duration_s=[10, 10], num_gpus=[8, 16], partition=["x", "y"])
+    # Work / (0.85 x 10 s): 9.4 and 18.8 GPUs.
+    assert counts(trace) == {"x": 2, "y": 3}
+    both = jobs(num_gpus=[8, 16], vc=["a", "a"], partition=["x", "y"], duration_s=[10, 10])
+    assert list(counts(both)) == ["a"]
+
+
+def test_too_many_nodes_are_refused_with_what_to_check() -> None:
+    with pytest.raises(ClusterError, match=r"would need 1,323,530 nodes of 8 GPUs\. Check the"):
+        counts(jobs(submit_time_s=[0], duration_s=[1], num_gpus=[9_000_000]))
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 50), st.integers(1, 30), st.integers(1, 9)),
+        min_size=1,
+        max_size=30,
+    )
+)
+def test_peak_equals_a_count_second_by_second(jobs: list[tuple[int, int, int]]) -> None:
+    start, run, gpus = (np.array(column, float) for column in zip(*jobs, strict=True))
+    expected = max(sum(g for s, r, g in jobs if s <= second < s + r) for second in range(80))
+    assert peak_gpus(start, run, gpus) == expected
+
+
+def test_philly_holds_its_own_history() -> None:
+    path = shared("traces/philly_cluster_job_log/cluster_job_log_rebuilt.json")
+    trace = load_source(TraceSpec(str(path))).trace
+    made = cluster_for(trace).cluster
+    assert made.partitions == (
+        *("0e4a51", "103959", "2869ce", "51b7ef", "7f04ca", "e13805", "ee9e8c"),
+    )
+    biggest = trace.frame.groupby("vc", observed=True)["num_gpus"].max()
+    assert all(group.count * group.gpus >= biggest[group.name] for group in made.groups)

@@ -122,10 +122,8 @@ def test_the_account_knows_columns_and_what_became_of_classes_of_rows(store: Sto
         "num_gpus": "many",
         "duration_s": "seconds",
     }
-    columns = intake.look(text, "odd.csv").columns
-    left = intake.take(
-        text, "odd.csv", store, choices={"mapping": mapping}, columns=columns
-    ).account
+    found = intake.look(text, "odd.csv")
+    left = intake.take(text, "odd.csv", store, choices={"mapping": mapping}, found=found).account
     assert left["columns"] == mapping
     assert (
         intake.columns_read(left)
@@ -187,7 +185,7 @@ def test_columns_are_guessed_and_told_as_the_file_writes_them(store: Store) -> N
     found = intake.look(data, "own.csv")
     assert found.missing == ()
     assert intake.written(found) == ("Job", "Submitted", "Took", "Gpus", "Who")
-    account = intake.take(data, "own.csv", store, columns=intake.written(found)).account
+    account = intake.take(data, "own.csv", store, found=found).account
     assert (
         intake.columns_read(account)
         == "job id ← Job · submission ← Submitted · GPUs ← Gpus · duration ← Took · user ← Who"
@@ -197,7 +195,7 @@ def test_columns_are_guessed_and_told_as_the_file_writes_them(store: Store) -> N
 def test_a_known_format_tells_its_columns(store: Store) -> None:
     data = b"JobIDRaw|Submit|Start|End|State|ElapsedRaw|AllocTRES\n1|2026-03-01T00:00:00|2026-03-01T00:00:00|2026-03-01T00:10:00|COMPLETED|600|gres/gpu=1\n"  # noqa: E501
     found = intake.look(data, "month.txt")
-    account = intake.take(data, "month.txt", store, columns=intake.written(found)).account
+    account = intake.take(data, "month.txt", store, found=found).account
     assert "submission ← Submit" in intake.columns_read(account)
 
 
@@ -291,3 +289,15 @@ def test_a_count_of_400_digits_is_no_count(store: Store) -> None:
         + b"\n"
     )
     assert len(load_source(intake.take(rows, "mine.csv", store).spec, store).trace.frame) == 1
+
+
+def test_the_first_jobs_are_told_whatever_is_in_them(store: Store) -> None:
+    data = (
+        b"job_id,submit_time_s,num_gpus,duration_s,start_time_s,end_time_s,user\n"
+        b"a,1772449200,1,60,1e30,,ann\nb,1772449260,2,90,,1772449500,\n"
+    )
+    taken = intake.take(data, "t.csv", store, found=intake.look(data, "t.csv"))
+    assert taken.first["submission"].tolist() == ["2026-03-02 11:00:00", "2026-03-02 11:01:00"]
+    assert taken.first["start"].tolist() == ["1e+30", "–"]
+    assert taken.values["submit_time_s"][0] == "1772449200, 1772449260"
+    assert taken.values["duration_s"] == ("60, 90", "1 min, 1.5 min")

@@ -54,7 +54,12 @@ def kinds(name: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("name", "kind"), [(name, kind) for name in REGISTRY for kind in kinds(name)]
+    ("name", "kind"),
+    [
+        pytest.param(name, kind, marks=[] if kind == "mixed" else [pytest.mark.slow])
+        for name in REGISTRY
+        for kind in kinds(name)
+    ],
 )
 def test_nothing_before_changes_whoever_decides(name: str, kind: str) -> None:
     scenario = crowded(kind)

@@ -223,3 +223,14 @@ def test_names_from_a_trace_are_no_markup() -> None:
     time = charts.load(course, look, TimeAxis(0.0, 9.0), shaded=name)
     assert {line.name for line in time.data if line.name} == {shown}
     assert all(name not in (note.text or "") for note in time.layout.annotations)
+
+
+@pytest.mark.parametrize(("classes", "every"), [(5, 1), (9, 2)])
+def test_classes_of_sizes_are_named_by_their_labels(classes: int, every: int) -> None:
+    labels = ["1", "2", "3-4", "5-8", "9-16", "17-32", "33-64", "65-128", "129-256"][:classes]
+    table = pd.DataFrame({"gpus": labels, "jobs": 1.0, "gpu_hours": 1.0})
+    drawn = charts.sizes(table)
+    # Numbers would be taken for the classes "1" and "2".
+    assert list(drawn.layout.xaxis.tickvals) == [
+        label.replace("-", "–") for label in labels[::every]
+    ]

@@ -1,0 +1,232 @@
+"""The parameters of the policy `slurm`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sim.contract import Allocator, param
+
+
+@dataclass
+class Settings(Allocator):
+    """What can be set besides the files of a site; the names in the help are those of
+    ``slurm.conf``.
+    """
+
+    conf: str = param(
+        "",
+        title="Your slurm.conf",
+        file="slurm.conf",
+        include="Include",
+        help="What the site sets; a parameter below that is not at its default goes before it.",
+    )
+    accounts: str = param(
+        "",
+        title="Your accounts and users",
+        file="sacctmgr.script",
+        help="What sacctmgr dump writes, or a script of sacctmgr commands.",
+    )
+    qos: str = param(
+        "",
+        title="Your qualities of service",
+        file="qos.txt",
+        help="What sacctmgr show qos -P prints.",
+    )
+    reservations: str = param(
+        "",
+        title="Your reservations",
+        file="reservations.txt",
+        help="What scontrol show res -o prints; the trace needs dates.",
+    )
+    usage: str = param(
+        "",
+        title="Usage at the start",
+        file="sshare.txt",
+        help="What sshare -alP prints: who has used how much before the first job.",
+    )
+    weight_age: int = param(
+        1000,
+        title="Weight of age",
+        low=0,
+        high=4_000_000_000,
+        help="PriorityWeightAge: what a job gains by waiting for the full maximum age.",
+    )
+    weight_fairshare: int = param(
+        10_000,
+        title="Weight of fair share",
+        low=0,
+        high=4_000_000_000,
+        help="PriorityWeightFairshare: what a user gains who has used nothing.",
+    )
+    weight_size: int = param(
+        1000,
+        title="Weight of job size",
+        low=0,
+        high=4_000_000_000,
+        help="PriorityWeightJobSize: what a job gains that needs the whole cluster.",
+    )
+    favor_small: bool = param(
+        False,
+        title="Favour small jobs",
+        help="PriorityFavorSmall: small jobs gain by their size instead of large ones.",
+    )
+    max_age_h: float = param(
+        168.0,
+        title="Maximum age",
+        unit="h",
+        low=0.01,
+        high=100_000,
+        help="PriorityMaxAge: after this wait, age adds nothing more.",
+    )
+    half_life_h: float = param(
+        168.0,
+        title="Half-life of usage",
+        unit="h",
+        low=0.0,
+        high=100_000,
+        help="PriorityDecayHalfLife: after this, usage counts half; 0 = never forgotten.",
+    )
+    fairshare: str = param(
+        "auto",
+        title="Fair share",
+        choices=("auto", "tree", "classic"),
+        labels={
+            "auto": "As slurm.conf suggests",
+            "tree": "Fair Tree (from 19.05)",
+            "classic": "Classic",
+        },
+        help="How usage becomes a factor: Fair Tree ranks users, the classic rule halves.",
+    )
+    dampening: float = param(
+        1.0,
+        title="Dampening of fair share",
+        low=0.01,
+        high=1000,
+        help="FairShareDampeningFactor: counts with fairshare = classic only.",
+    )
+    topology: str = param(
+        "flat",
+        title="Topology",
+        choices=("flat", "tree"),
+        labels={"flat": "Runs of nodes", "tree": "Racks as switches"},
+        file="topology.conf",
+        help="How nodes are chosen: few runs of neighbours, few racks, or few switches of a file.",
+    )
+    backfill: bool = param(
+        True,
+        title="Backfill",
+        help="SchedulerType: sched/backfill, or the main pass alone (sched/builtin).",
+    )
+    bf_interval_s: float = param(
+        30.0,
+        title="Backfill interval",
+        unit="s",
+        low=1,
+        high=86_400,
+        help="bf_interval: from the end of a backfill cycle to the next one.",
+    )
+    bf_window_h: float = param(
+        24.0,
+        title="Backfill window",
+        unit="h",
+        low=0.1,
+        high=100_000,
+        help="bf_window: nothing is planned later than this.",
+    )
+    bf_max_job_test: int = param(
+        500,
+        title="Jobs tested per cycle",
+        unit="jobs",
+        low=1,
+        high=1_000_000,
+        help="bf_max_job_test: waiting jobs that a backfill cycle looks at.",
+    )
+    bf_max_job_user: int = param(
+        0,
+        title="Jobs tested per user",
+        unit="jobs",
+        low=0,
+        high=1_000_000,
+        help="bf_max_job_user: of one user in a cycle; 0 = no limit.",
+    )
+    queue_depth: int = param(
+        100,
+        title="Depth of the main pass",
+        unit="jobs",
+        low=1,
+        high=1_000_000,
+        help="default_queue_depth: jobs tried after a submission or an end; once a minute all are.",
+    )
+    plan: str = param(
+        "nodes",
+        title="What plans keep free",
+        choices=("nodes", "cores"),
+        labels={"nodes": "Whole nodes", "cores": "What the job needs"},
+        help="Whole nodes for every planned job, as Slurm does, or only the cores, GPUs and memory"
+        " that it needs, as textbooks do: no site can set that.",
+    )
+    default_limit_h: float = param(
+        24.0,
+        title="Time limit where a job has none",
+        unit="h",
+        low=0.01,
+        high=100_000,
+        help="DefaultTime of the partitions; backfill plans with limits, not with run times.",
+    )
+    size_nodes: str = param(
+        "asked",
+        title="Nodes that count for the size",
+        choices=("asked", "used"),
+        labels={"asked": "Those asked for", "used": "Those needed"},
+        help="In the size of a job: nodes asked for (1 if none), as Slurm does, or those it needs;"
+        " with weight_size.",
+    )
+    limits: str = param(
+        "inform",
+        title="At the time limit",
+        choices=("inform", "kill"),
+        labels={"inform": "Jobs run on", "kill": "Jobs are ended"},
+        help="Whether a job that outlives its limit, OverTimeLimit and KillWait is ended as failed;"
+        " a recorded job that timed out has that length already. default_limit_h counts, too.",
+    )
+    main_phase_s: float = param(
+        -1.0,
+        title="First full pass",
+        unit="s",
+        low=-1,
+        high=86_400,
+        help="Seconds after the first submission; -1 = drawn from the seed, as it is not known.",
+    )
+    bf_phase_s: float = param(
+        -1.0,
+        title="First backfill cycle",
+        unit="s",
+        low=-1,
+        high=86_400,
+        help="Seconds after the first submission; -1 = drawn from the seed.",
+    )
+    calc_phase_s: float = param(
+        -1.0,
+        title="First renewal of priorities",
+        unit="s",
+        low=-1,
+        high=86_400,
+        help="Seconds after the first submission; -1 = drawn from the seed.",
+    )
+    bf_cycle_s: float = param(
+        -1.0,
+        title="Length of a backfill cycle",
+        unit="s",
+        low=-1,
+        high=3600,
+        help="The daemon's own time for a cycle, after which the next interval begins; -1 = 0.2 ms"
+        " for each job tested and each that runs or is planned, at most 1 s.",
+    )
+    bf_instants: tuple[float, ...] = param(
+        (),
+        title="Known backfill cycles",
+        unit="s",
+        low=0,
+        help="When cycles began, in seconds after the first submission, where a log tells; after"
+        " the last of them the interval counts again.",
+    )

@@ -1,0 +1,122 @@
+"""Cost per job of the fast engine, from a loaded trace to the summary, in units U, and memory per
+job; and ten million jobs without a record. Each case runs in a process of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from time import process_time
+
+import numpy as np
+import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from allocators import make
+from benchmarks.unit import unit_s
+from sim.cluster import Cluster
+from sim.conditions import Conditions
+from sim.contract import Spec
+from sim.generate import generate
+from sim.metrics import summary
+from trainyard.runs import engines
+
+CASES = (
+    ("fifo", 1_000_000),
+    ("sjf", 1_000_000),
+    ("easy", 100_000),
+    ("srtf", 100_000),
+    ("las", 100_000),
+)
+BUDGET_U = {"fifo": 4, "sjf": 4, "easy": 8, "srtf": 8, "las": 8}
+MOST_KB = 0.4
+HUGE, HUGE_S, HUGE_GB = 10_000_000, 60, 4
+CLUSTER = "512x8:v100"
+
+
+def measure(policy: str, jobs: int) -> dict[str, float | str]:
+    """Run one case here, five times where it is short, and return its figures, medians of time."""
+    engines.warm()
+    cluster = Cluster.parse(CLUSTER)
+    trace = generate("philly", jobs=jobs, seed=0, cluster=cluster, load=0.9)
+    before = psutil.Process().memory_info().rss
+    units, costs_s, kept = [], [], 0
+    for _ in range(5 if jobs <= 100_000 else 3):
+        units.append(unit_s(repeats=3))
+        began = process_time()
+        result = engines.simulate(trace, cluster, make(Spec(policy)), Conditions(), "fast")
+        kept = max(kept, psutil.Process().memory_info().rss - before)
+        summary(result, trace, cluster)
+        costs_s.append(process_time() - began)
+        del result
+    unit = statistics.median(units)
+    return {
+        "policy": policy,
+        "jobs": jobs,
+        "us_per_job": round(statistics.median(costs_s) / jobs * 1e6, 2),
+        "unit_us": round(unit * 1e6, 3),
+        "U_per_job": round(statistics.median(costs_s) / jobs / unit, 2),
+        "budget_U": BUDGET_U[policy],
+        "kB_per_job": round(kept / jobs / 1e3, 3),
+    }
+
+
+def huge(jobs: int = HUGE) -> dict[str, float | str]:
+    """Run so many jobs from a file on the command line, and return what that took."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "jobs.parquet"
+        _write(path, jobs)
+        command = [sys.executable, "-m", "trainyard", "run", "--trace", str(path)]
+        command += ["--cluster", CLUSTER, "--allocator", "fifo", "--engine", "fast"]
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run([*command, "--summary-only", "--json"], check=True, capture_output=True)
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu_s = used.ru_utime + used.ru_stime - before.ru_utime - before.ru_stime
+    return {
+        "policy": "fifo --summary-only",
+        "jobs": jobs,
+        "cpu_s": round(cpu_s, 1),
+        "peak_gb": round(used.ru_maxrss / 1e6, 2),
+    }
+
+
+def _write(path: Path, jobs: int) -> None:
+    rng = np.random.default_rng(0)
+    gpus = rng.choice([1, 1, 1, 1, 2, 4, 8, 16], jobs)
+    duration_s = np.round(rng.lognormal(6.1, 1.3, jobs)) + 1
+    gap_s = (gpus * duration_s).mean() / Cluster.parse(CLUSTER).gpus / 0.9
+    submit_s = np.round(np.cumsum(rng.exponential(gap_s, jobs)), 3)
+    columns = {"submit_time_s": submit_s, "num_gpus": gpus, "duration_s": duration_s}
+    pq.write_table(pa.table(columns), path, row_group_size=1_000_000)
+
+
+def main(arguments: list[str]) -> list[str]:
+    """Print the table and return what is over its budget; ``--quick`` leaves out ten million
+    jobs.
+    """
+    over = []
+    for policy, jobs in CASES:
+        command = [sys.executable, "-m", "benchmarks.fast", policy, str(jobs)]
+        done = subprocess.run(command, check=True, capture_output=True, text=True)
+        row = json.loads(done.stdout)
+        print(json.dumps(row), flush=True)
+        if row["U_per_job"] > row["budget_U"]:
+            over.append(f"fast {policy}: {row['U_per_job']} U per job of {jobs:,}")
+        if row["kB_per_job"] > MOST_KB and jobs >= 1_000_000:
+            over.append(f"fast {policy}: {row['kB_per_job']} kB per job")
+    if "--quick" not in arguments:
+        whole = huge()
+        print(json.dumps(whole), flush=True)
+        if float(whole["cpu_s"]) > HUGE_S or float(whole["peak_gb"]) > HUGE_GB:
+            over.append(f"fast: {whole['cpu_s']} s and {whole['peak_gb']} GB for {HUGE:,} jobs")
+    return over
+
+
+if __name__ == "__main__":
+    print(json.dumps(measure(sys.argv[1], int(sys.argv[2]))))

@@ -1,0 +1,107 @@
+"""Work in a process of its own that may take so much memory and time and no more: for files and
+expressions that claim anything.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any, BinaryIO, Final, TypeVar
+
+from sim.errors import TrainyardError
+
+if sys.platform != "win32":
+    import resource
+
+T = TypeVar("T")
+MEMORY_BYTES: Final = 3_000_000_000
+TIME_S: Final = 60.0
+_CHILD: Final = "import sys; sys.path.insert(0, sys.argv[1]); from sim.apart import serve; serve()"
+# Idle threads of linear algebra reserve addresses, of which there are few here.
+_ONE_THREAD: Final = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+
+
+class ApartError(TrainyardError):
+    """The work takes more time or memory than it may, or its process ended."""
+
+
+def apart(work: Callable[..., T], *args: Any) -> T:
+    """Call a function of a module in a new process.
+
+    It may take `MEMORY_BYTES` of addresses, where the system has such a limit (not on Windows), and
+    `TIME_S`; it can write no file.
+
+    Parameters
+    ----------
+    work : callable
+        Found by its module and name.
+    args
+        What it is called with; what can be pickled.
+
+    Raises
+    ------
+    ApartError
+        If it takes more than it may.
+    TrainyardError
+        Those of the function.
+    """
+    given = pickle.dumps((work.__module__, work.__qualname__, args, MEMORY_BYTES))
+    root = str(Path(__file__).resolve().parents[1])
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", _CHILD, root],
+            input=given,
+            capture_output=True,
+            check=False,
+            timeout=TIME_S,
+            env={**os.environ, **_ONE_THREAD},
+        )
+    except subprocess.TimeoutExpired as error:
+        raise ApartError(f"it takes more than {TIME_S:g} s") from error
+    try:
+        found, wrong = pickle.loads(done.stdout)
+    except (pickle.UnpicklingError, EOFError) as fault:
+        raise ApartError(
+            f"its process ended (exit code {done.returncode}), most often because it took more than"
+            f" {MEMORY_BYTES / 1e9:g} GB"
+        ) from fault
+    if isinstance(wrong, MemoryError):
+        raise ApartError(f"it takes more than {MEMORY_BYTES / 1e9:g} GB") from wrong
+    if wrong is not None:
+        raise wrong
+    made: T = found
+    return made
+
+
+def serve() -> None:
+    """Do the work that standard input holds, and write what came of it to standard output."""
+    # What others print must not get in between.
+    answer = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    module, name, args, memory = pickle.load(sys.stdin.buffer)
+    work = getattr(import_module(module), name)
+    _limit(memory)
+    _answer(answer, work, args)
+
+
+def _answer(answer: BinaryIO, work: Callable[..., Any], args: tuple[Any, ...]) -> None:
+    try:
+        told = pickle.dumps((work(*args), None))
+    except (TrainyardError, MemoryError) as error:
+        told = pickle.dumps((None, error))
+    answer.write(told)
+    answer.close()
+
+
+def _limit(memory: int) -> None:
+    if sys.platform == "win32":  # it has no such limits
+        return
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+    _, most = resource.getrlimit(resource.RLIMIT_AS)
+    if most == resource.RLIM_INFINITY or most > memory:
+        resource.setrlimit(resource.RLIMIT_AS, (memory, memory))

@@ -1,0 +1,313 @@
+"""The arrays that the loops are given: what is known of a run, and what they will fill in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import inf
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.cluster import Cluster
+from sim.conditions import Conditions
+from sim.contract import Demand, Floats, NodePool
+from sim.demand import Demands
+from sim.engine.fast import loops, order, reservation, room
+from sim.perf.model import PerfModel
+from sim.rules import QueueRule
+from sim.trace import Trace
+
+_PLACEMENTS: Final = ("pack", "fewest", "consolidate", "first_fit", "spread", "anywhere")
+
+
+class Lane(NamedTuple):
+    """One run that the loops can make.
+
+    Parameters
+    ----------
+    trace, cluster, conditions : Trace, Cluster, Conditions
+        The subject.
+    rule : QueueRule
+        What the policy states.
+    model : PerfModel
+        The truth.
+    speed : array of shape (types,)
+        Work per second on each type.
+    pools : tuple of NodePool
+        One for each type.
+    demands : Demands
+        What jobs ask for.
+    estimates : array of shape (jobs,), or None
+        Estimated work; None = the policy does not read it.
+    """
+
+    trace: Trace
+    cluster: Cluster
+    conditions: Conditions
+    rule: QueueRule
+    model: PerfModel
+    speed: Floats
+    pools: tuple[NodePool, ...]
+    demands: Demands
+    estimates: Floats | None
+
+
+class Tables:
+    """What is known of jobs, demands and pools beforehand."""
+
+    def __init__(self, lane: Lane) -> None:
+        trace, cluster, demands = lane.trace, lane.cluster, lane.demands
+        self.submit_s = np.ascontiguousarray(trace.frame["submit_time_s"].to_numpy())
+        self.work = np.ascontiguousarray(lane.model.work())
+        kind = demands.codes.astype(np.int32)
+        self.impossible = np.array(
+            [not _groups(cluster, lane.pools, demand, "fastest") for demand in demands.unique]
+        )[demands.codes]
+        kind[self.impossible] = -1
+        groups = [
+            _groups(cluster, lane.pools, demand, lane.rule.types) for demand in demands.unique
+        ]
+        self.rates = np.array(
+            [lane.speed[pool.type_at] if pool.type_at >= 0 else 1.0 for pool in lane.pools]
+        )
+        by_rank = _order(lane, groups, self.rates)
+        rank = np.empty_like(by_rank)
+        rank[by_rank] = np.arange(len(by_rank), dtype=np.int32)
+        self.jobs = loops.Jobs(
+            self.submit_s,
+            self.work,
+            kind,
+            rank,
+            by_rank,
+            np.array([demand.replicas for demand in demands.unique]),
+            np.cumsum([0, *map(len, groups)]),
+            np.array([pool for each in groups for pool in each], np.int64),
+            np.array(
+                [
+                    _alone(cluster, lane.pools[pool], demand.replicas)
+                    for demand, each in zip(demands.unique, groups, strict=True)
+                    for pool in each
+                ],
+                np.int64,
+            ),
+            self.rates * lane.conditions.overheads.efficiency,
+            float(lane.conditions.overheads.start_s),
+            _PLACEMENTS.index(lane.rule.placement),
+            lane.rule.backfill == "first_fit",
+            lane.rule.backfill == "locked",
+        )
+
+
+def _groups(cluster: Cluster, pools: Sequence[NodePool], demand: Demand, types: str) -> list[int]:
+    """Return the pools that can hold a gang, as `allocators.placement.Ways` has them."""
+    kinds = cluster.types
+    keys: dict[str, Callable[[int], float]] = {
+        "fastest": lambda at: -kinds[at].speed,
+        "slowest_that_fits": lambda at: kinds[at].speed,
+        "cheapest": lambda at: kinds[at].price_per_gpu_hour,
+    }
+    order = sorted(demand.pools, key=lambda at: (keys[types](pools[at].type_at), pools[at].type_at))
+    return [
+        at
+        for at in order
+        if sum(cluster.nodes[node].gpus for node in pools[at].nodes) >= demand.replicas
+    ]
+
+
+def _alone(cluster: Cluster, pool: NodePool, gpus: int) -> int:
+    """Return the fewest nodes of an empty pool that hold a gang."""
+    held = np.cumsum(sorted((cluster.nodes[node].gpus for node in pool.nodes), reverse=True))
+    return int(np.searchsorted(held, gpus)) + 1
+
+
+def _order(lane: Lane, groups: list[list[int]], rates: Floats) -> NDArray[np.int32]:
+    """Return the jobs by their key."""
+    trace, rule = lane.trace, lane.rule
+    columns: list[Floats] = []
+    for name in rule.key:
+        if name == "arrival_s":
+            columns.append(trace.frame["submit_time_s"].to_numpy())
+        elif name == "priority":
+            columns.append(-trace.numbers("priority", 0.0))
+        else:
+            assert lane.estimates is not None, "a rule by run times reads no estimates"
+            preferred = np.array([rates[each[0]] if each else np.nan for each in groups])
+            time_s = lane.estimates / preferred[lane.demands.codes]
+            gpus = np.maximum(trace.numbers("num_gpus"), 1.0)
+            columns.append(time_s * gpus if name == "gpu_time_s" else time_s)
+    if not columns:
+        return np.arange(len(trace), dtype=np.int32)
+    return np.lexsort(columns[::-1]).astype(np.int32)
+
+
+def new_room(lane: Lane) -> room.Room:
+    """Return the GPUs of all pools, all free."""
+    nodes, base, levels = lane.cluster.nodes, [], []
+    slot = word = count = 0
+    words, counts = [], []
+    for pool in lane.pools:
+        width, most = (len(pool.nodes) + 31) // 32, pool.gpus_per_node
+        base += [slot, len(pool.nodes), most, word, count]
+        gpus = np.array([nodes[node].gpus for node in pool.nodes])
+        places = np.arange(len(gpus))
+        sets = np.zeros((most + 1, width), np.int64)
+        np.bitwise_or.at(sets, (gpus, places // 32), 1 << (places % 32))
+        words.append(sets.ravel())
+        counts.append(np.bincount(gpus, minlength=most + 1))
+        levels.append(gpus)
+        slot, word, count = slot + len(gpus), word + sets.size, count + most + 1
+    bit = np.zeros(37, np.int64)
+    for at in range(32):
+        bit[(1 << at) % 37] = at
+    spots = most_spots(lane.demands, lane.pools) * _times(lane) + slot
+    return room.Room(
+        np.concatenate(words),
+        np.concatenate(counts).astype(np.int64),
+        np.array([gpus.sum() for gpus in levels], np.int64),
+        np.concatenate(levels).astype(np.int64),
+        np.array(base, np.int64),
+        bit,
+        # Room for the worst case: memory that is never written is never taken.
+        np.empty(spots, np.int32),
+        np.empty(spots, np.int32),
+        np.zeros(slot, np.int64),
+        np.zeros(1, np.int64),
+    )
+
+
+def _times(lane: Lane) -> int:
+    """Return how often a job may start, as far as arrays are concerned; where that is not enough,
+    the run is left to the general simulator. Memory that is never written is never taken.
+    """
+    return 1 if lane.rule.preemption == "none" else 64
+
+
+def new_run(lane: Lane) -> loops.Run:
+    """Return a run that has not begun, with room for its record."""
+    jobs = len(lane.trace)
+    stints, decisions = jobs * _times(lane), 2 * jobs * _times(lane) + 1
+    most = min(jobs, sum(node.gpus for node in lane.cluster.nodes)) + 1
+    several = lane.rule.backfill == "first_fit"
+    lanes = np.bincount(lane.demands.codes) if several else np.array([jobs])
+    return loops.Run(  # type: ignore[call-arg]
+        np.array([0] * 7 + [jobs], np.int64),
+        np.empty(most, np.int32),
+        *(np.empty(stints, np.int32) for _ in range(4)),
+        np.empty(stints),
+        np.empty(stints),
+        np.empty(stints, np.int32),
+        np.zeros(stints, np.int8),
+        # At every instant a job arrives or ends, or several do.
+        np.empty(decisions),
+        np.empty(3 * decisions, np.int32),
+        np.empty(jobs, np.int32),
+        np.cumsum([0, *lanes[:-1]]),
+        np.zeros(len(lanes), np.int64),
+        np.zeros(len(lanes), np.int64),
+    )
+
+
+def new_queue(lane: Lane, tables: Tables) -> reservation.Queue:
+    """Return an empty queue of which the first job is promised a start."""
+    jobs, kinds = len(lane.trace), len(lane.demands.unique)
+    running = min(jobs, sum(node.gpus for node in lane.cluster.nodes)) + 1
+    limit_s = np.full(jobs, inf)
+    if lane.rule.by_limit:
+        given = lane.trace.numbers("time_limit_s", inf)
+        limit_s = np.where(given > 0, given, inf)
+    at = np.zeros(13, np.int64)
+    at[[reservation.HEAD, reservation.BLOCKED, reservation.PROMISED]] = -1
+    assert lane.estimates is not None, "a reservation without estimates"
+    return reservation.Queue(
+        at,
+        np.zeros(1),
+        lane.rule.depth,
+        lane.rule.spare,
+        tables.rates,
+        lane.estimates.copy(),
+        limit_s,
+        np.empty(jobs, np.int32),
+        np.cumsum([0, *np.bincount(lane.demands.codes)[:-1]]),
+        np.zeros(kinds, np.int64),
+        np.empty(jobs, np.int32),
+        np.empty(running),
+        np.empty(running, np.int32),
+        np.empty(jobs),
+        np.empty(jobs, np.int32),
+        np.zeros(kinds, np.int64),
+        np.zeros(kinds, np.int64),
+        np.zeros(kinds, np.int64),
+        np.zeros(kinds, np.int64),
+        np.zeros(len(tables.jobs.pool), np.int64),
+        np.zeros(jobs, np.int32),
+    )
+
+
+def new_order(lane: Lane, tables: Tables) -> order.Order:
+    """Return an order without jobs."""
+    jobs, kinds = len(lane.trace), len(lane.demands.unique)
+    running = min(jobs, sum(node.gpus for node in lane.cluster.nodes)) + 1
+    at = np.zeros(8, np.int64)
+    at[order.FRONT] = running
+    return order.Order(
+        at,
+        np.full(1, inf),
+        lane.rule.preemption == "attained",
+        _new_times(lane, tables),
+        _new_service(lane, running),
+        lane.rule.backfill == "none",
+        tables.work.copy(),
+        np.zeros(order.KEY * jobs),
+        np.zeros(jobs),
+        np.zeros(jobs),
+        np.zeros(jobs),
+        np.empty(3 * running, np.int32),
+        np.full(jobs, -1, np.int32),
+        np.zeros(jobs, np.int32),
+        np.zeros(jobs, np.int32),
+        np.full(jobs, -1, np.int32),
+        np.empty(64 * running, np.int32),
+        np.empty(running, np.int32),
+        np.empty(jobs, np.int32),
+        np.cumsum([0, *np.bincount(lane.demands.codes)[:-1]]),
+        np.zeros(kinds, np.int64),
+        np.zeros(kinds, np.int64),
+    )
+
+
+def _new_times(lane: Lane, tables: Tables) -> order.Times:
+    speed = float(tables.rates[0])
+    total = np.zeros(0) if lane.estimates is None else lane.estimates.copy()
+    return order.Times(max(round(speed, 9), 1e-9), speed, total)
+
+
+def _new_service(lane: Lane, running: int) -> order.Service:
+    rule, queues = lane.rule, len(lane.rule.limits)
+    jobs = len(lane.trace) if rule.preemption == "attained" else 0
+    limits = [
+        limit / (demand.replicas if rule.per_gpu else 1)
+        for demand in lane.demands.unique
+        for limit in rule.limits
+    ]
+    return order.Service(
+        queues,
+        running,
+        rule.key == ("arrival_s",),
+        np.array(limits, np.float64),
+        np.zeros(jobs),
+        np.zeros(jobs),
+        np.zeros(jobs, np.int32),
+        np.zeros(queues + 1, np.int64),
+        np.empty(queues * jobs),
+        np.full(queues * jobs, -1, np.int32),
+        np.zeros(queues, np.int64),
+        np.empty(queues * running, np.int32),
+    )
+
+
+def most_spots(demands: Demands, pools: Sequence[NodePool]) -> int:
+    """Return on how many nodes all jobs together are at most, if each starts once."""
+    most = max(len(pool.nodes) for pool in pools)
+    each = np.array([min(demand.replicas, most) for demand in demands.unique])
+    return int((np.bincount(demands.codes) * each).sum())

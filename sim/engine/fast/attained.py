@@ -1,0 +1,204 @@
+"""Queues by attained service: `allocators.queue.las.Attained` over arrays.
+
+Heights and keys are those of that class, with decision and place at it as one number,
+three times the one plus the other. See `sim.engine.fast.room` for how this is compiled.
+"""
+
+from __future__ import annotations
+
+from math import inf
+
+from sim.clock import STEP_S
+from sim.engine.fast.loops import DECISIONS, Jobs, Run, nearest
+from sim.engine.fast.order import (
+    COUNT,
+    FULL,
+    KEY,
+    LATE,
+    USED,
+    Order,
+    Service,
+    index,
+    set_key,
+    unindex,
+)
+
+_BEFORE, _AMONG, _BEHIND = range(3)
+_TAIL = 1.0
+
+
+def key_by_service(order: Order, job: int) -> None:
+    """Give a newcomer its key."""
+    for at in range(KEY):
+        set_key(order, job, at, 0.0)
+    if order.service.by_submission:
+        set_key(order, job, 1, float(job))
+    else:
+        order.at[COUNT] += 1
+        set_key(order, job, 1, _TAIL)
+        set_key(order, job, 2, float(order.at[COUNT]))
+
+
+def key_by_service_again(order: Order, jobs: Jobs, run: Run, job: int, now_s: float) -> None:
+    """Give a job that is stopped its key, which is the old one if it was to begin just now."""
+    own = order.service
+    drop_crossings(own, job, len(order.left))
+    stint, queue = order.stint[job], own.queue[job]
+    if stint < 0:
+        return
+    kind = jobs.kind[job]
+    need = jobs.need[kind]
+    own.executed_s[job] = (own.served_gpu_s[job] + need * (now_s - run.began_s[stint])) / need
+    if queue < own.queues and nearest(own.limit_s[own.queues * kind + queue]) <= nearest(
+        own.executed_s[job]
+    ):
+        # It is in its next queue by rounding, before its crossing has come.
+        order.at[FULL] = 1
+    set_key(order, job, 0, float(queue))
+    if own.by_submission:
+        return
+    decision, since = run.at[DECISIONS] + 1, int(order.since[job])
+    if since // 3 == decision and since % 3 != _AMONG:
+        set_key(order, job, 1, _TAIL)
+        set_key(order, job, 2, order.count[job])
+        set_key(order, job, 3, float(decision))
+    else:
+        set_key(order, job, 1, -float(decision))
+        set_key(order, job, 2, order.since[job])
+        set_key(order, job, 3, order.count[job])
+
+
+def rise_by_service(order: Order, jobs: Jobs, run: Run, job: int, now_s: float) -> None:
+    """Give a job that starts its height; one that was stopped just now takes its old place."""
+    own, queue = order.service, order.key[KEY * job]
+    order.height[job] = queue
+    if own.by_submission:
+        order.since[job] = job
+    elif order.stint[job] < 0:
+        order.at[COUNT] += 1
+        order.since[job] = 3 * (run.at[DECISIONS] + 1) + _AMONG
+        order.count[job] = order.at[COUNT]
+    limits = own.queues * jobs.kind[job]
+    for at in range(int(queue), own.queues):
+        left_s = own.limit_s[limits + at] - own.executed_s[job]
+        expect_crossing(own, at, job, len(order.left), nearest(now_s + max(left_s, STEP_S)))
+
+
+def limit_by_service(order: Order, run: Run, job: int) -> tuple[float, float, float]:
+    """Return the height above which running jobs stand behind a waiting one."""
+    at, decision = KEY * job, run.at[DECISIONS] + 1
+    queue = order.key[at]
+    if order.service.by_submission:
+        return queue, float(job), inf
+    if order.key[at + 1] == _TAIL and order.key[at + 3] == decision:
+        return queue, 3.0 * decision + _BEHIND, order.key[at + 2]
+    return queue, 3.0 * decision + _AMONG, inf
+
+
+def demote(order: Order, run: Run, now_s: float) -> None:
+    """Move running jobs whose crossing has come to the tail of their next queue."""
+    own, jobs = order.service, len(order.left)
+    # a job that has ended at or after its crossing counts as moved
+    order.at[USED] |= order.at[LATE]
+    order.at[LATE] = 0
+    for queue in range(own.queues):
+        while own.crossings[queue]:
+            job = own.crossing[queue * own.most]
+            at_s = own.cross_s[queue * jobs + job]
+            if at_s > now_s:
+                break
+            drop_crossing(own, queue, job, jobs)
+            own.queue[job] = queue + 1
+            order.at[USED] = 1
+            unindex(order, job)
+            order.height[job] = queue + 1
+            if not own.by_submission:
+                order.at[COUNT] += 1
+                place = _BEHIND if at_s == now_s else _BEFORE
+                order.since[job] = 3 * (run.at[DECISIONS] + 1) + place
+                order.count[job] = order.at[COUNT]
+            index(order, job)
+
+
+def end_service(order: Order, job: int, now_s: float) -> None:
+    """Expect nothing more of a job that has ended."""
+    own, jobs = order.service, len(order.left)
+    queue = own.queue[job]
+    if queue < own.queues and own.cross_s[queue * jobs + job] <= now_s:
+        order.at[LATE] = 1
+    drop_crossings(own, job, jobs)
+
+
+def next_crossing_s(order: Order) -> float:
+    """Return when a running job leaves a queue for the next while others wait in either."""
+    own, next_s = order.service, inf
+    for queue in range(own.queues):
+        if own.crossings[queue] and (own.waiting[queue] or own.waiting[queue + 1]):
+            job = own.crossing[queue * own.most]
+            next_s = min(next_s, own.cross_s[queue * len(order.left) + job])
+    return next_s
+
+
+# -- heaps of crossings
+
+
+def crosses_first(own: Service, row: int, one: int, other: int) -> bool:
+    """Tell whether a job reaches a limit before another one."""
+    one_s, other_s = own.cross_s[row + one], own.cross_s[row + other]
+    return bool(one_s < other_s or (one_s == other_s and one < other))
+
+
+def expect_crossing(own: Service, queue: int, job: int, jobs: int, at_s: float) -> None:
+    """Note when a job will reach a limit."""
+    row, size = queue * jobs, own.crossings[queue]
+    own.cross_s[row + job] = at_s
+    own.crossings[queue] = size + 1
+    lift(own, queue, job, jobs, size)
+
+
+def lift(own: Service, queue: int, job: int, jobs: int, at: int) -> None:
+    """Put a job into a heap, at a place there or above it."""
+    row, base = queue * jobs, queue * own.most
+    while at > 0:
+        above = (at - 1) >> 1
+        other = own.crossing[base + above]
+        if not crosses_first(own, row, job, other):
+            break
+        own.crossing[base + at] = other
+        own.cross_at[row + other] = at
+        at = above
+    own.crossing[base + at] = job
+    own.cross_at[row + job] = at
+
+
+def drop_crossing(own: Service, queue: int, job: int, jobs: int) -> None:
+    """Take a job out of a heap, if it is there."""
+    row, base = queue * jobs, queue * own.most
+    at = own.cross_at[row + job]
+    if at < 0:
+        return
+    own.cross_at[row + job] = -1
+    size = own.crossings[queue] - 1
+    own.crossings[queue] = size
+    last = own.crossing[base + size]
+    if last == job:
+        return
+    below = 2 * at + 1
+    while below < size:
+        if below + 1 < size and crosses_first(
+            own, row, own.crossing[base + below + 1], own.crossing[base + below]
+        ):
+            below += 1
+        other = own.crossing[base + below]
+        if crosses_first(own, row, last, other):
+            break
+        own.crossing[base + at] = other
+        own.cross_at[row + other] = at
+        at, below = below, 2 * below + 1
+    lift(own, queue, last, jobs, at)
+
+
+def drop_crossings(own: Service, job: int, jobs: int) -> None:
+    """Take a job out of all heaps."""
+    for queue in range(own.queues):
+        drop_crossing(own, queue, job, jobs)

@@ -1,0 +1,348 @@
+"""Runs a rule of a queue over arrays where conditions are plain, with the very record that
+`sim.engine.simulator` would leave.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from math import inf
+from time import perf_counter, process_time
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from sim.clock import instants
+from sim.cluster import Cluster
+from sim.conditions import Conditions
+from sim.contract import Allocator, Demand, Floats, Ints, NodePool, rule_of
+from sim.demand import Demands, pools_of
+from sim.engine.fast import compiled, loops, order, reservation, room
+from sim.engine.fast.arrays import (
+    Lane,
+    Tables,
+    most_spots,
+    new_order,
+    new_queue,
+    new_room,
+    new_run,
+)
+from sim.engine.faults import Faults
+from sim.engine.record import FINISHED, UNSCHEDULABLE, Record, job_frame
+from sim.engine.stage import peak_rss_mb
+from sim.errors import TrainyardError
+from sim.overheads import Overheads
+from sim.perf.estimators import SizeEstimator
+from sim.perf.model import PerfModel, Steady
+from sim.result import ENDINGS, Progress, RunResult, Timing
+from sim.trace import Trace
+
+_STEPS: Final = 1 << 16
+"""Instants between two reports of progress."""
+_PLAIN_STEPS: Final = 1 << 10
+LARGE: Final = 10_000
+"""Jobs from which on it pays to load the compiled loops."""
+_MOST_SPOTS: Final = 1 << 29
+_DENSE: Final = 100_000
+"""Submissions within as many microseconds that look like a clock that stands still."""
+
+
+class NotPlainError(TrainyardError):
+    """A run that only the general simulator can make; says why."""
+
+
+def prepared(trace: Trace, cluster: Cluster, allocator: Allocator, conditions: Conditions) -> Lane:
+    """Return what the loops need for a run.
+
+    Raises
+    ------
+    NotPlainError
+        If the policy states no rule, or conditions are not plain.
+    TrainyardError
+        If the performance model or the estimator does not fit the trace.
+    """
+    rule = rule_of(allocator)
+    if rule is None:
+        raise NotPlainError("with these parameters the policy states no rule that it could follow")
+    _refuse(_conditions(trace, cluster, conditions))
+    model = conditions.perf.bind(trace, cluster)
+    speed = model.steady() if isinstance(model, Steady) else None
+    if speed is None or not (speed > 0).all():
+        raise NotPlainError("jobs do not all run at the one speed of a GPU type")
+    pools = pools_of(cluster)
+    demands = Demands(trace, cluster, pools)
+    _refuse(_machines(cluster, pools, demands))
+    if rule.preemption != "none":
+        _refuse(_stops(trace, pools, conditions.overheads))
+    if rule.preemption == "remaining":
+        _refuse(_paces(pools, speed))
+    estimates = None
+    if "remaining_work" in allocator.needs.reads:
+        estimates = _estimates(trace, conditions, model)
+    return Lane(trace, cluster, conditions, rule, model, speed, pools, demands, estimates)
+
+
+def _refuse(reasons: Iterator[tuple[str, bool]]) -> None:
+    for why, holds in reasons:
+        if holds:
+            raise NotPlainError(why)
+
+
+def _estimates(trace: Trace, conditions: Conditions, model: PerfModel) -> Floats:
+    estimator = conditions.estimator.bind(model, trace, conditions.overheads, conditions.seed)
+    if type(estimator) is not SizeEstimator:
+        raise NotPlainError("the estimator learns while the run goes on")
+    estimates = estimator.first_estimates()
+    if not (estimates > 0).all():
+        raise NotPlainError("an estimate is 0")
+    return estimates
+
+
+def _machines(
+    cluster: Cluster, pools: Sequence[NodePool], demands: Demands
+) -> Iterator[tuple[str, bool]]:
+    kinds = [pool.type_at for pool in pools if pool.type_at >= 0]
+    yield "nodes of one GPU type differ in their partitions", len(set(kinds)) < len(kinds)
+    limited = any(_limited(cluster, pools, demand) for demand in demands.unique)
+    yield "cores or memory are limited", limited
+    yield "gangs are too large", most_spots(demands, pools) > _MOST_SPOTS
+
+
+def _paces(pools: Sequence[NodePool], speed: Floats) -> Iterator[tuple[str, bool]]:
+    # Else finishes are rounded, and which of two equal needs is less depends on the instant.
+    paces = [round(float(speed[pool.type_at]), 9) for pool in pools if pool.type_at >= 0]
+    exact = all(pace > 0 and (1.0 / pace).is_integer() for pace in paces)
+    yield "needs at this speed of the GPU type are no whole microseconds", not exact
+
+
+def _stops(
+    trace: Trace, pools: Sequence[NodePool], overheads: Overheads
+) -> Iterator[tuple[str, bool]]:
+    yield "jobs are stopped, and nodes differ in their type", len(pools) > 1
+    costs = overheads.start_s or overheads.restart_s or overheads.overlap_s
+    yield "jobs are stopped, and a start or a restart takes time", bool(costs)
+    keeps = overheads.on_preempt == "checkpoint" and bool(trace.numbers("preemptible", 1.0).all())
+    yield "some jobs lose work when they are stopped, or must not be stopped", not keeps
+
+
+def _conditions(
+    trace: Trace, cluster: Cluster, conditions: Conditions
+) -> Iterator[tuple[str, bool]]:
+    overheads = conditions.overheads
+    yield "nodes come and go", bool(cluster.changes)
+    yield "nodes or jobs fail", conditions.faults != Faults()
+    yield "decisions take time", type(overheads) is not Overheads or overheads.latency(1) > 0
+    yield "the run ends at a horizon", conditions.horizon_s < inf or conditions.stop != "drained"
+    gpus = trace.frame["num_gpus"].to_numpy()
+    yield "some jobs ask for no GPU", not gpus.all()
+    submit_s = trace.frame["submit_time_s"].to_numpy()
+    close = len(submit_s) > _DENSE and bool(
+        (submit_s[_DENSE:] - submit_s[:-_DENSE] < _DENSE * 1e-6).any()
+    )
+    yield "too many jobs are submitted within a second", close and len(np.unique(submit_s)) > _DENSE
+
+
+def _limited(cluster: Cluster, pools: Sequence[NodePool], demand: Demand) -> bool:
+    nodes = cluster.nodes
+    return bool(demand.cpus or demand.mem_gb) and any(
+        nodes[node].cpus < inf or nodes[node].mem_gb < inf
+        for at in demand.pools
+        for node in pools[at].nodes
+    )
+
+
+class Followed(NamedTuple):
+    """A run as the loop leaves it.
+
+    Parameters
+    ----------
+    tables, state, space
+        What the loop was given, and has filled in.
+    passed : bool
+        Whether a job has passed or stopped another one.
+    engine : str
+        See `sim.result.Timing`.
+    """
+
+    tables: Tables
+    state: loops.Run
+    space: room.Room
+    passed: bool
+    engine: str
+
+    @property
+    def decisions(self) -> int:
+        """Number of decisions."""
+        return int(self.state.at[loops.DECISIONS])
+
+    @property
+    def stints(self) -> tuple[Ints, Floats, Floats]:
+        """What ran without interruption, in the order of the ends: the job, and when that began and
+        ended, in seconds.
+        """
+        closed = self.state.closed[: self.state.at[loops.CLOSED]]
+        state = self.state
+        return state.stint_job[closed], state.began_s[closed], state.until_s[closed]
+
+    @property
+    def finished(self) -> NDArray[np.bool_]:
+        """Which of these ended because the job was done."""
+        found: NDArray[np.bool_] = (
+            self.state.ended[self.state.closed[: self.state.at[loops.CLOSED]]] == FINISHED
+        )
+        return found
+
+
+def follow(lane: Lane, progress: Callable[[Progress], None] | None = None) -> Followed:
+    """Let the loop follow the rule.
+
+    Parameters
+    ----------
+    lane : Lane
+        From `prepared`.
+    progress : callable or None
+        Called now and then.
+
+    Raises
+    ------
+    NotPlainError
+        If it comes to a point that only the general simulator knows how to treat.
+    """
+    tables = Tables(lane)
+    state, space = new_run(lane), new_room(lane)
+    given: tuple[Any, ...] = (state, tables.jobs, space)
+    name = "run_queue"
+    if lane.rule.preemption != "none":
+        name, given = "run_preemption", (*given, new_order(lane, tables))
+    elif lane.rule.backfill == "reservation":
+        name, given = "run_reservation", (*given, new_queue(lane, tables))
+    function, is_compiled = compiled.loop(name, load=len(lane.trace) >= LARGE)
+    if not is_compiled:
+        given = tuple(map(_viewed, given))
+    steps = _STEPS if is_compiled else _PLAIN_STEPS
+    status = loops.GOES_ON
+    while status == loops.GOES_ON:
+        status = function(*given, steps)
+        if progress is not None:
+            now_s = float(state.decided_s[max(state.at[loops.DECISIONS] - 1, 0)])
+            done = int(state.at[loops.SETTLED])
+            progress(Progress(done, len(lane.trace), now_s, lane.trace.span_s))
+    if status != loops.OVER:
+        raise NotPlainError("a job would still run when the clock ends, or could never start")
+    return Followed(tables, state, space, _passed(given), "fast" if is_compiled else "plain")
+
+
+def _passed(given: tuple[Any, ...]) -> bool:
+    if len(given) < 4:
+        return False
+    own = given[3]
+    return bool(own.at[order.USED if hasattr(own, "service") else reservation.PASSED])
+
+
+def run(lane: Lane, progress: Callable[[Progress], None] | None = None) -> RunResult:
+    """Make the run; parameters and errors as for `follow`."""
+    wall, cpu = perf_counter(), process_time()
+    found = follow(lane, progress)
+    result = _record(lane, found)
+    if lane.rule.unused and found.decisions and not found.passed:
+        result = replace(result, remarks=(lane.rule.unused,))
+    timing = Timing(
+        process_time() - cpu, perf_counter() - wall, np.nan, np.nan, peak_rss_mb(), found.engine
+    )
+    return replace(result, timing=timing)
+
+
+def _viewed(arrays: Any) -> Any:
+    """Return the same with memoryviews in place of arrays: without a compiler they are faster."""
+    return type(arrays)(*map(_view, arrays))
+
+
+def _view(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return _viewed(value)
+    return memoryview(value) if isinstance(value, np.ndarray) else value  # type: ignore[arg-type]
+
+
+def _record(lane: Lane, found: Followed) -> RunResult:
+    trace, tables, state, space = lane.trace, found.tables, found.state, found.space
+    closed = state.closed[: state.at[loops.CLOSED]]
+    job, began_s, until_s = found.stints
+    gpus = trace.frame["num_gpus"].to_numpy()
+    paused_s = np.zeros(len(closed))
+    if tables.jobs.start_s:
+        resume_s = instants(began_s + tables.jobs.start_s)
+        paused_s = np.minimum(np.maximum(resume_s, began_s), until_s) - began_s
+    frames = Record().frames()
+    frames["segments"] = segments = pd.DataFrame(
+        {
+            "job": job,
+            "t0": began_s,
+            "t1": until_s,
+            "gpus": gpus[job].astype(np.int32),
+            "rate": tables.jobs.rate[state.stint_pool[closed]],
+            "paused_s": paused_s,
+            "batch": np.full(len(closed), -1, np.int32),
+            "ended": pd.Categorical.from_codes(state.ended[closed], categories=pd.Index(ENDINGS)),
+        },
+        copy=False,
+    )
+    frames["placements"] = _placements(lane, state, space, closed)
+    decisions = found.decisions
+    numbers = state.decided[: 3 * decisions].reshape(-1, 3)
+    frames["decisions"] = pd.DataFrame(
+        {"t": state.decided_s[:decisions].copy()}
+        | {
+            name: np.ascontiguousarray(numbers[:, at])
+            for at, name in enumerate(("changed", "waiting", "running"))
+        },
+        copy=False,
+    )
+    stopped = ~found.finished
+    state_of: dict[str, NDArray[Any]] = {
+        "outcome": np.where(tables.impossible, UNSCHEDULABLE, 0).astype(np.int32),
+        "served_gpu_s": np.bincount(job, gpus[job] * (until_s - began_s), len(trace)).astype(
+            np.float64
+        ),
+        "preemptions": np.bincount(job[stopped], minlength=len(trace)).astype(np.int32),
+        "lost_work": np.zeros(len(trace)),
+    }
+    nothing = np.zeros(len(trace), np.int32)
+    estimates = np.full(len(trace), np.nan) if lane.estimates is None else lane.estimates
+    sizes = tables.work, estimates, lane.model.fastest()
+    jobs = job_frame(
+        lambda name: state_of[name] if name in state_of else nothing.copy(),
+        segments,
+        tables.submit_s,
+        gpus,
+        sizes,
+    )
+    end_s = max(float(tables.submit_s[-1]), float(until_s[-1]) if len(closed) else 0.0)
+    return RunResult(jobs, **frames, end_s=end_s)  # type: ignore[arg-type]
+
+
+def _placements(
+    lane: Lane, state: loops.Run, space: room.Room, closed: NDArray[np.int32]
+) -> pd.DataFrame:
+    first, spots = state.stint_first[closed], state.stint_spots[closed]
+    segment = np.repeat(np.arange(len(closed), dtype=np.int32), spots)
+    # The spots of each stint stand together, from its first one on.
+    at = np.arange(len(segment)) - np.repeat(np.cumsum(spots) - spots, spots) + first[segment]
+    node_of = np.array([node for pool in lane.pools for node in pool.nodes], np.int32)
+    unique: Ints = lane.demands.codes[state.stint_job[closed]][segment]
+    each = [(demand.cpus, demand.mem_gb) for demand in lane.demands.unique]
+    cpus, mem_gb = np.array(each, np.float64).reshape(-1, 2).T
+    return pd.DataFrame(
+        {
+            "segment": segment,
+            "gang": np.zeros(len(segment), np.int16),
+            "role": np.zeros(len(segment), np.int8),
+            "node": node_of[space.spot_slot[at]],
+            "count": space.spot_gpus[at],
+            "gpus": np.ones(len(segment), np.int16),
+            "cpus": cpus[unique],
+            "mem_gb": mem_gb[unique],
+        },
+        copy=False,
+    )

@@ -1,0 +1,337 @@
+"""KAI's shares against its own table, and its cycle worked out by hand."""
+
+from __future__ import annotations
+
+import random
+from math import inf
+from typing import Any
+
+import pandas as pd
+import pytest
+import yaml
+
+from allocators import make
+from allocators.kai.queues import Queue, Quota, read_queues, write_queues
+from allocators.kai.usage import Held
+from allocators.quotas import Ask, fair_shares
+from sim.cluster import Cluster
+from sim.contract import ParameterError, Spec
+from sim.engine.simulator import Conditions, Simulator
+from sim.overheads import Overheads
+from sim.result import RunResult
+from sim.trace import Trace
+from tests.shared import shared
+
+# -- shares
+# --------------------------------------------------------------------------------------------------
+
+
+def test_shares_are_those_of_the_published_table() -> None:
+    cases = yaml.safe_load(shared("data/schedulers/golden/kai_fair_share.yaml").read_text())
+    assert len(cases) == 12
+    for case in cases:
+        asks = [Ask(*values) for values in case["queues"].values()]
+        shares = fair_shares(case["total"], asks)
+        assert dict(zip(case["queues"], shares, strict=True)) == case["share"], case["name"]
+        assert max(0, case["total"] - sum(shares)) == case["left"], case["name"]
+
+
+def test_shares_sum_to_what_is_there_or_asked_for() -> None:
+    seed = random.randrange(10**6)
+    rng = random.Random(seed)
+    for _ in range(500):
+        asks = [
+            Ask(
+                rng.choice([0, 1, 2, 3.5]),
+                rng.choice([1, 2, 0.3]),
+                rng.choice([0, 1, 2.5, 7, 20]),
+                rng.choice([inf, inf, 4, 1.5]),
+                rng.randrange(2),
+            )
+            for _ in range(rng.randrange(1, 7))
+        ]
+        total = rng.choice([20, 24, 31.5])
+        shares = fair_shares(total, asks)
+        case = (seed, total, asks, shares)
+        if sum([ask.deserved for ask in asks]) <= total:
+            assert sum(shares) == pytest.approx(min(total, sum(ask.wanted for ask in asks))), case
+        for ask, share in zip(asks, shares, strict=True):
+            assert min(ask.deserved, ask.wanted) - 1e-9 <= share <= ask.wanted + 1e-9, case
+
+
+def test_past_usage_takes_from_a_part() -> None:
+    even = [Ask(0, 1, 10), Ask(0, 1, 10)]
+    assert fair_shares(10, even, k=1) == [5, 5]
+    # Weights 0.5 + (0.5 - 0.5) = 0.5 against 0.5 + (0.5 - 0) = 1.
+    assert fair_shares(9, [even[0]._replace(usage=0.5), even[1]], k=1) == [3, 6]
+    # 0.5 + 2 x (0.5 - 1) is below 0: nothing.
+    assert fair_shares(9, [even[0]._replace(usage=1.0), even[1]], k=2) == [0, 9]
+
+
+def test_what_is_held_counts_less_with_age_and_not_before_the_window() -> None:
+    plain = Held(0, window_s=100, half_life_s=inf)
+    plain.level = 4
+    assert plain.at(50) == 200
+    plain.level = 0
+    assert plain.at(100) == 200
+    assert plain.at(130) == pytest.approx(80)  # 20 s of it are left
+    assert plain.at(160) == 0
+    halved = Held(0, window_s=1e9, half_life_s=10)
+    halved.level = 1
+    whole = halved.at(20)
+    halved.level = 0
+    assert halved.at(30) == pytest.approx(whole / 2)
+
+
+# -- what sites write
+# --------------------------------------------------------------------------------------------------
+
+QUEUES = """
+apiVersion: scheduling.run.ai/v2
+kind: Queue
+metadata: {name: "no", labels: {team: x}}
+spec:
+  parentQueue: all
+  priority: 200
+  reclaimMinRuntime: 1h30m
+  resources:
+    gpu: {quota: 4, limit: -1, overQuotaWeight: 2}
+    cpu: {quota: "1k", limit: 2000}
+  mystery: 1
+---
+apiVersion: v1
+kind: List
+items:
+- apiVersion: scheduling.run.ai/v2
+  kind: Queue
+  metadata: {name: all}
+  spec:
+    resources: {gpu: {quota: -1}}
+"""
+
+
+def test_queues_are_read_and_written() -> None:
+    queues, unread = read_queues(QUEUES)
+    assert queues == (
+        Queue("all", quotas=(Quota(inf, 1, inf), Quota(), Quota())),
+        Queue("no", "all", (Quota(4, 2, inf), Quota(1000, 1, 2000), Quota()), 200, 5400.0),
+    )
+    assert unread == ("document 1 (Queue no): spec.mystery",)
+    again, nothing = read_queues(write_queues(queues))
+    assert again == queues
+    assert nothing == ()
+
+
+def queue(name: str, parent: str = "", **spec: Any) -> dict[str, Any]:
+    about = {"parentQueue": parent} if parent else {}
+    return {
+        "apiVersion": "scheduling.run.ai/v2",
+        "kind": "Queue",
+        "metadata": {"name": name},
+        "spec": {**about, **spec},
+    }
+
+
+def gpus(quota: float, weight: float = 1, limit: float = -1) -> dict[str, Any]:
+    return {"gpu": {"quota": quota, "overQuotaWeight": weight, "limit": limit}}
+
+
+@pytest.mark.parametrize(
+    ("objects", "message"),
+    [
+        ([queue("a", "b"), queue("b", "a")], "a under b under a"),
+        ([queue("a", "x")], "parent x is not defined"),
+        ([queue("a"), queue("a")], "document 2 .Queue a.: a queue of this name came before"),
+        ([queue("a", resources=gpus(-2))], "document 1 .Queue a.: spec.resources.gpu.quota is bel"),
+        ([queue("a", reclaimMinRuntime="soon")], "spec.reclaimMinRuntime is 'soon'"),
+        ([{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}}], "There is no Queue"),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_place(objects: list[Any], message: str) -> None:
+    with pytest.raises(ParameterError, match=f"kai: queues: .*{message}"):
+        make(Spec.of("kai", queues=yaml.safe_dump_all(objects)))
+
+
+# -- schedules by hand
+# --------------------------------------------------------------------------------------------------
+
+
+def run(
+    rows: list[tuple[float, int, float, str, float]],
+    cluster: str,
+    *objects: dict[str, Any],
+    overheads: Overheads | None = None,
+    **params: Any,
+) -> tuple[RunResult, tuple[str, ...]]:
+    """Rows are submission, GPUs, run time, queue, priority; in order of submission."""
+    frame = pd.DataFrame(
+        rows, columns=["submit_time_s", "num_gpus", "duration_s", "vc", "priority"]
+    )
+    frame.insert(0, "job_id", [f"j{at:03}" for at in range(len(frame))])
+    spec = Spec.of("kai", queues=yaml.safe_dump_all(objects) if objects else "", **params)
+    conditions = Conditions(overheads=overheads) if overheads else Conditions()
+    result = Simulator(Trace.of(frame), Cluster.parse(cluster), make(spec), conditions).run()
+    return result, result.remarks
+
+
+def stints(result: RunResult) -> list[tuple[int, float, float]]:
+    frame = result.segments.sort_values(["job", "t0"])
+    return list(zip(frame["job"], frame["t0"], frame["t1"], strict=True))
+
+
+A, B = queue("a", resources=gpus(4)), queue("b", resources=gpus(4))
+
+
+def test_what_was_lent_is_taken_back() -> None:
+    # Queue a has all 8 GPUs; at 10 s b asks for its quota. The newest job of a is stopped, and
+    # resumes when the other one ends.
+    rows = [(0, 4, 100, "a", 0), (0, 4, 100, "a", 0), (10, 4, 100, "b", 0)]
+    result, remarks = run(rows, "1x8:v100", A, B)
+    assert stints(result) == [(0, 0, 100), (1, 0, 10), (1, 100, 190), (2, 10, 110)]
+    assert remarks == ("kai stopped 1 job for another queue.",)
+
+
+def test_a_job_is_protected_for_its_first_minutes() -> None:
+    rows = [(0, 4, 100, "a", 0), (0, 4, 100, "a", 0), (10, 4, 100, "b", 0)]
+    protected = queue("a", resources=gpus(4), reclaimMinRuntime="1m")
+    result, _ = run(rows, "1x8:v100", protected, B)
+    assert stints(result) == [(0, 0, 100), (1, 0, 60), (1, 100, 140), (2, 60, 160)]
+
+
+def test_jobs_of_high_priority_stay_in_the_quota_and_are_never_stopped() -> None:
+    # Both jobs of a are of the kind that is never stopped; the second one is beyond the quota.
+    rows = [(0, 4, 100, "a", 100), (0, 4, 100, "a", 100), (10, 4, 50, "b", 0)]
+    result, _ = run(rows, "1x8:v100", A, B)
+    assert stints(result) == [(0, 0, 100), (1, 100, 200), (2, 10, 60)]
+
+
+def test_what_could_never_start_is_refused() -> None:
+    # Beyond the limit; never stopped and beyond the quota; never stopped and without a queue, which
+    # is a quota of 0. Of what may be stopped only the limit counts.
+    rows = [
+        (0, 7, 10, "a", 0),
+        (0, 5, 10, "a", 100),
+        (0, 1, 10, "c", 100),
+        (0, 6, 10, "a", 0),
+        (0, 4, 10, "a", 100),
+    ]
+    result, remarks = run(rows, "1x8:v100", queue("a", resources=gpus(4, limit=6)), B)
+    outcomes = result.jobs["outcome"].tolist()
+    assert outcomes == ["refused", "refused", "refused", "completed", "completed"]
+    assert any(told.startswith("3 jobs refused: beyond the limit") for told in remarks)
+
+
+def test_no_queue_goes_beyond_its_limit_nor_that_of_its_parent() -> None:
+    top = queue("top", resources=gpus(4, limit=6))
+    a, b = queue("a", "top", resources=gpus(2)), queue("b", "top", resources=gpus(2, limit=2))
+    rows = [(0, 2, 100, name, 0.0) for name in "bbaaa"]
+    result, _ = run(rows, "1x16:v100", top, a, b)
+    # b: one at a time. a and b together 6 of 16 GPUs.
+    assert stints(result) == [
+        (0, 0, 100),
+        (1, 100, 200),
+        (2, 0, 100),
+        (3, 0, 100),
+        (4, 100, 200),
+    ]
+
+
+def test_a_higher_priority_stops_a_lower_one_of_its_queue() -> None:
+    rows = [(0, 8, 100, "a", 1), (20, 8, 30, "a", 2)]
+    one = queue("a", resources=gpus(8))
+    result, remarks = run(rows, "1x8:v100", one)
+    assert stints(result) == [(0, 0, 20), (0, 50, 130), (1, 20, 50)]
+    assert remarks == ()
+    late = queue("a", resources=gpus(8), preemptMinRuntime="30s")
+    result, _ = run(rows, "1x8:v100", late)
+    assert stints(result) == [(0, 0, 30), (0, 60, 130), (1, 30, 60)]
+
+
+def test_running_jobs_are_moved_together() -> None:
+    # j0 and j1 fill a node, j2 and j3 another; j1 and j3 end at 10 s and leave half of each. The
+    # gang of 4 that must be on one node waits, until one of the others is moved.
+    rows = [(0, 2, 100, "a", 0), (0, 2, 10, "a", 0), (0, 2, 100, "a", 0), (0, 2, 10, "a", 0)]
+    rows.append((20, 4, 10, "a", 0))
+    one = queue("a", resources=gpus(8))
+    params = {"placement": "consolidate"}
+    result, _ = run(rows, "2x4:v100", one, **params)
+    assert stints(result)[-1] == (4, 20, 30)
+    assert list(result.jobs["preemptions"]) == [0, 0, 1, 0, 0]
+    result, _ = run(rows, "2x4:v100", one, consolidate=False, **params)
+    assert stints(result)[-1] == (4, 100, 110)
+
+
+def test_priority_of_queues_comes_before_weight() -> None:
+    # Neither has a quota: all 8 GPUs go to the queue of higher priority, job after job.
+    low = queue("a", resources=gpus(0, 100))
+    high = queue("b", priority=200, resources=gpus(0, 1))
+    rows = [(0, 8, 10, "a", 0), (0, 8, 10, "b", 0), (0, 8, 10, "b", 0)]
+    result, _ = run(rows, "1x8:v100", low, high)
+    assert stints(result) == [(0, 20, 30), (1, 0, 10), (2, 10, 20)]
+
+
+def test_jobs_without_a_queue_are_in_one_without_quota() -> None:
+    rows = [(0, 4, 100, "x", 0), (0, 4, 100, "x", 0), (10, 4, 100, "a", 0)]
+    result, remarks = run(rows, "1x8:v100", A, B)
+    assert remarks[0] == (
+        "No queue is there for x of column vc: their jobs are in without-queue, whose quota is 0."
+    )
+    # What nobody else asks for is theirs, until somebody does.
+    assert stints(result) == [(0, 0, 100), (1, 0, 10), (1, 100, 190), (2, 10, 110)]
+
+
+def test_without_queues_the_tenants_have_equal_parts() -> None:
+    rows = [(0, 2, 100, "x", 0), (0, 2, 100, "y", 0), (10, 2, 10, "x", 0)]
+    result, remarks = run(rows, "1x5:v100")
+    assert remarks == (
+        "kai was given no queues: 2 with a quota of 2 GPUs each are assumed, one for each virtual"
+        " cluster of the trace.",
+    )
+    assert stints(result) == [(0, 0, 100), (1, 0, 100), (2, 100, 110)]
+
+
+def test_quotas_above_the_cluster_are_said() -> None:
+    rows = [(0, 2, 100, "a", 0)]
+    _, remarks = run(rows, "1x4:v100", A, B)
+    assert remarks == ("The quotas of gpu add up to 8, the cluster has 4.",)
+
+
+def test_past_usage_moves_the_shares() -> None:
+    # Without a memory a and b alternate from 100 s on; with one, b catches up first.
+    rows = [(0, 4, 100, "a", 0)] * 3 + [(50, 4, 100, "b", 0)] * 3
+    a, b = queue("a", resources=gpus(0)), queue("b", resources=gpus(0))
+    plain, _ = run(rows, "1x4:v100", a, b, consolidate=False)
+    aware, _ = run(rows, "1x4:v100", a, b, usage=True, usage_window_h=1.0)
+    assert list(plain.jobs["finish_s"]) != list(aware.jobs["finish_s"])
+    assert aware.jobs["finish_s"][3] <= plain.jobs["finish_s"][3]
+
+
+def test_no_limit_is_ever_exceeded() -> None:
+    seed = random.randrange(10**6)
+    rng = random.Random(seed)
+    rows = sorted(
+        (
+            float(rng.randrange(0, 3000, 10)),
+            rng.choice([1, 1, 2, 4]),
+            rng.randrange(10, 900),
+            name,
+            p,
+        )
+        for name, p in ((rng.choice("abc"), rng.choice([50.0, 75.0, 100.0])) for _ in range(80))
+    )
+    queues = [
+        queue("top", resources=gpus(6, limit=9)),
+        queue("a", "top", resources=gpus(2, limit=5)),
+        queue("b", "top", resources=gpus(4)),
+        queue("c", resources=gpus(6, 3, limit=8)),
+    ]
+    result, _ = run(rows, "3x4:v100", *queues)  # type: ignore[arg-type]
+    assert (result.jobs["outcome"] == "completed").sum() > 60, seed
+    vc = [row[3] for row in rows]
+    frame = result.segments.assign(queue=[vc[job] for job in result.segments["job"]])
+    for t in sorted(frame["t0"].unique()):
+        now = frame[(frame["t0"] <= t) & (frame["t1"] > t)].groupby("queue")["gpus"].sum()
+        held = {name: int(now.get(name, 0)) for name in "abc"}
+        assert held["a"] <= 5, (seed, t)
+        assert held["a"] + held["b"] <= 9, (seed, t)
+        assert held["c"] <= 8, (seed, t)

@@ -1,0 +1,181 @@
+"""Associations and qualities of service as commands of sacctmgr."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from math import inf
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from allocators.slurm.accounts import Associations, Limits, read_associations
+from allocators.slurm.commands import commands, script
+
+SEEDS = st.integers(0, 2**32 - 1)
+OPTIONS = (
+    ("GrpTRES", "cpu=64,gres/gpu=8", "mem=200G", "node=3"),
+    ("GrpTRESMins", "cpu=6000"),
+    ("MaxTRES", "cpu=12,gres/gpu:a100=2"),
+    ("GrpJobs", "9"),
+    ("MaxJobs", "3", "7"),
+    ("MaxSubmitJobs", "30"),
+    ("GrpWall", "1-0"),
+    ("MaxWall", "90", "2-12:00:30"),
+    ("GraceTime", "00:05:00"),
+)
+OF_QOS = (
+    *OPTIONS,
+    ("Priority", "10", "0"),
+    ("UsageFactor", "0.5", "2"),
+    ("LimitFactor", "1.5"),
+    ("Flags", "NoReserve,DenyOnLimit", "OverPartQOS"),
+    ("Preempt", "low", "low,normal"),
+    ("PreemptMode", "requeue", "cluster"),
+    ("PreemptExemptTime", "00:10:00"),
+    ("MaxTRESPerUser", "gres/gpu=4"),
+    ("MaxJobsPA", "5"),
+)
+OF_OTHERS = (
+    *OPTIONS,
+    ("Fairshare", "1", "20", "parent"),
+    ("Priority", "5"),
+    ("DefaultQOS", "low"),
+)
+
+
+def drawn(rng: random.Random) -> str:
+    """A script with accounts in a tree, users in some of them and in partitions, and qualities."""
+
+    def some(options: tuple[tuple[str, ...], ...]) -> str:
+        chosen = rng.sample(options, rng.randint(0, 4))
+        return "".join(f" {key}={rng.choice(values)}" for key, *values in chosen)
+
+    lines = [f"add qos {name}{some(OF_QOS)}" for name in ("low", "high") if rng.random() < 0.7]
+    accounts = rng.sample(["phys", "chem", "bio"], rng.randint(1, 3))
+    for at, name in enumerate(accounts):
+        parent = f" parent={rng.choice(accounts[:at])}" if at and rng.random() < 0.5 else ""
+        lines.append(f"add account {name}{parent}{some(OF_OTHERS)}")
+    for user in ("ann", "bob"):
+        held = rng.sample(accounts, rng.randint(0, len(accounts)))
+        for account in held:
+            if rng.random() < 0.8:
+                lines.append(f"add user {user} account={account}{some(OF_OTHERS)}")
+            if rng.random() < 0.4:
+                lines.append(f"add user {user} account={account} partition=gpu{some(OPTIONS)}")
+        if held and rng.random() < 0.5:
+            lines.append(f"modify user {user} set DefaultAccount={rng.choice(held)}")
+    return "\n".join(lines) + "\n"
+
+
+def bare(people: Associations) -> Associations:
+    """What is told, without where; limits that allow everything are none."""
+    return replace(
+        people,
+        entries=tuple(sorted(people.entries, key=lambda one: (one.account, one.user))),
+        limits={key: own for key, own in people.limits.items() if own != Limits()},
+        findings=(),
+        where={},
+    )
+
+
+@given(SEEDS)
+@settings(max_examples=60, deadline=None)
+def test_what_is_written_reads_the_same(seed: int) -> None:
+    people = read_associations(drawn(random.Random(seed)))
+    again = read_associations(script(people))
+    assert bare(again) == bare(people)
+    assert commands(people, again) == []
+
+
+@given(SEEDS)
+@settings(max_examples=60, deadline=None)
+def test_commands_make_one_state_another(seed: int) -> None:
+    rng = random.Random(seed)
+    text, wanted = drawn(rng), read_associations(drawn(rng))
+    run = "".join(f"{one.text}\n" for one in commands(read_associations(text), wanted))
+    # Run after the site's own file, whatever stands in it.
+    assert bare(read_associations(text + run)) == bare(wanted)
+
+
+def test_a_resource_that_is_not_named_keeps_its_limit() -> None:
+    text = "add qos a GrpTRES=cpu=8,mem=1G\nmodify qos a set GrpTRES=cpu=-1,node=2\n"
+    assert read_associations(text).qualities["a"].limits == Limits(
+        grp_tres={"mem": 1024.0, "node": 2.0}
+    )
+
+
+def test_what_is_deleted_is_gone() -> None:
+    text = (
+        "add qos a\nadd account phys\nadd account chem\nadd user ann account=phys MaxJobs=1\n"
+        "add user ann account=chem partition=gpu\nadd user ann account=chem\n"
+    )
+    people = read_associations(
+        f"{text}delete qos a\ndelete user name=ann account=phys\n"
+        "delete user name=ann account=chem partition=gpu\ndelete account phys\n"
+    )
+    assert [(one.account, one.user) for one in people.entries] == [("chem", ""), ("chem", "ann")]
+    assert people.qualities == people.in_partition == {}
+    assert people.limits.keys() == {("chem", ""), ("chem", "ann")}
+
+
+def test_an_account_moves_and_settings_are_taken_back() -> None:
+    people = read_associations(
+        "add account phys\nadd account chem DefaultQOS=a Priority=3 MaxWall=10\n"
+        "modify account chem set parent=phys DefaultQOS=-1 Priority=-1 MaxWall=-1\n"
+    )
+    assert people.entries[1].parent == "phys"
+    assert (people.default_qos, people.priorities) == ({}, {})
+    assert people.limits["chem", ""].max_wall_s == inf
+
+
+def test_settings_that_are_not_simulated_are_kept_as_written() -> None:
+    old = read_associations("", "Name|Priority|GraceTime\nnormal|0|00:05:00\n")
+    new = read_associations("", "Name|Priority|GraceTime\nnormal|0|00:10:00\n")
+    [one] = commands(old, new)
+    assert one == ("modify qos normal set gracetime=00:10:00", "gracetime=00:05:00")
+
+
+def told(before: str, after: str) -> list[str]:
+    return [one.text for one in commands(read_associations(before), read_associations(after))]
+
+
+def test_a_user_of_one_partition_is_not_let_into_all() -> None:
+    account = "add account name=a\n"
+    one = "add user name=x account=a partition=p MaxJobs=1\n"
+    assert told(account, account + one) == [
+        "add user name=x account=a partition=p DefaultAccount=a MaxJobs=1"
+    ]
+
+
+def test_what_is_no_limit_is_changed_once() -> None:
+    user = "add account name=a\nadd user name=x account=a Fairshare={}\n"
+    one = "add user name=x account=a partition=p MaxJobs=1\n"
+    assert told(user.format(1) + one, user.format(3) + one) == [
+        "modify user x where account=a set Fairshare=3"
+    ]
+
+
+def test_types_of_a_resource_in_a_dump() -> None:
+    dump = "Cluster - 'c'\nParent - 'root'\nAccount - 'phys':Description='d':GrpTRES={}:MaxJobs=3\n"
+    before, after = (
+        dump.format(text) for text in ("gres/gpu:a100=4,cpu=8", "gres/gpu:a100=8,cpu=8")
+    )
+    limits = read_associations(before).limits["phys", ""]
+    assert (limits.grp_tres, limits.max_jobs) == ({"gres/gpu:a100": 4, "cpu": 8}, 3)
+    assert told(before, after) == ["modify account phys set GrpTRES=gres/gpu:a100=8"]
+
+
+def test_a_priority_is_taken_back() -> None:
+    made = read_associations("add qos hi Priority=5\nmodify qos hi set priority=-1\n")
+    assert made.qualities["hi"].priority == 0
+
+
+def test_lists_grow_and_shrink() -> None:
+    text = "add qos high Preempt=low,mid Flags=NoReserve\n"
+    text += (
+        "modify qos high set Preempt+=tiny Flags+=DenyOnLimit\nmodify qos high set Preempt-=low\n"
+    )
+    made = read_associations(text).qualities["high"]
+    assert made.preempts == {"mid", "tiny"}
+    assert made.flags == {"noreserve", "denyonlimit"}

@@ -1,0 +1,144 @@
+"""The slider of Compare and Plan: results follow it while it moves, and it becomes a scenario when
+it rests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from tests.browser.measuring import low_contrast, misplaced
+from tests.browser.test_compare import LEDGER, drawn, opened, stored, study_of_five
+from tests.browser.waiting import idle
+from trainyard.store import Store
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+Visit = Callable[..., Page]
+SLIDER = ".ty-what-if input"
+TEXT = ".ty-what-if output"
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("app") / "store"
+    stored(Store(place), study_of_five())
+    return place
+
+
+def field(page: Page, title: str, at: int = 3) -> Locator:
+    """A cell of the ledger: 1 and 2 are the longest queue, 3 is the mean time."""
+    return page.locator(f"{LEDGER} tbody tr[title='{title}']").locator("th, td").nth(at)
+
+
+def cell(page: Page, title: str, at: int = 3) -> str:
+    return field(page, title, at).inner_text()
+
+
+def hold(page: Page, *values: int, most: int = 8) -> None:
+    """Press the pointer on the slider and lead it over some values."""
+    box = page.locator(SLIDER).bounding_box()
+    assert box is not None
+    y = box["y"] + box["height"] / 2
+    first = True
+    for value in values:
+        page.mouse.move(box["x"] + 8 + (box["width"] - 16) * value / most, y, steps=3)
+        if first:
+            page.mouse.down()
+        first = False
+
+
+def changed(page: Page, title: str, before: str) -> None:
+    expect(field(page, title)).not_to_have_text(before)
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1440, "light"), (800, "dark")])
+def test_results_follow_and_the_others_stay_faint(
+    app: str, visit: Visit, width: int, scheme: str
+) -> None:
+    page = opened(visit, app, width=width, color_scheme=scheme)
+    before = {title: cell(page, title) for title in ("FIFO", "EASY backfilling", "Gavel")}
+    address = page.url
+    hold(page, 4, 5, 6)
+    expect(page.locator(TEXT)).to_have_text("6")
+    changed(page, "FIFO", before["FIFO"])
+    expect(page.locator(".ty-facts").first).to_contain_text("80 GPUs")
+    assert cell(page, "EASY backfilling") != before["EASY backfilling"]
+    # What cannot follow keeps its last result, and is told from the others.
+    assert cell(page, "Gavel").startswith(before["Gavel"].split()[0])
+    expect(page.locator(f"{LEDGER} tr.earlier")).to_have_count(3)
+    assert page.url == address
+    idle(page)
+    assert misplaced(page) == []
+    if width == 1440:
+        assert [one for one in low_contrast(page) if "line" not in one] == []
+    six = cell(page, "FIFO")
+    hold(page, 2, 7, 3, 6)
+    expect(page.locator(TEXT)).to_have_text("6")
+    idle(page)
+    page.mouse.up()
+    expect(page.locator(".st-key-chip_cluster")).to_contain_text("80 GPUs")
+    # The bar is drawn first, the ledger after it.
+    expect(field(page, "FIFO")).to_have_text(six)
+    expect(page.locator(f"{LEDGER} tr.earlier")).to_have_count(0)
+    drawn(page)
+    assert cell(page, "FIFO") == six
+    page.reload()
+    drawn(page)
+    assert cell(page, "FIFO") == six
+    expect(page.locator(TEXT)).to_have_text("6")
+
+
+def test_keys_a_double_click_undo_and_back(app: str, visit: Visit) -> None:
+    page = opened(visit, app)
+    four = cell(page, "FIFO")
+    slider = page.locator(SLIDER)
+    slider.focus()
+    page.keyboard.press("ArrowRight")
+    changed(page, "FIFO", four)
+    expect(page.locator(".st-key-chip_cluster")).to_contain_text("72 GPUs")
+    idle(page)
+    assert slider.evaluate("one => one === document.activeElement")
+    expect(page.locator(f"{LEDGER} tr.earlier")).to_have_count(0)
+    five = cell(page, "FIFO")
+    # The other settings are there for keys and for the pointer.
+    page.keyboard.press("ArrowDown")
+    expect(slider).to_have_attribute("aria-label", "V100 nodes")
+    page.keyboard.press("ArrowDown")
+    expect(slider).to_have_attribute("aria-label", "Load")
+    page.keyboard.press("ArrowUp")
+    page.keyboard.press("ArrowUp")
+    expect(page.locator(TEXT)).to_have_text("5")
+    box = slider.bounding_box()
+    assert box is not None
+    page.mouse.dblclick(box["x"] + 8 + (box["width"] - 16) * 5 / 8, box["y"] + box["height"] / 2)
+    idle(page)
+    assert cell(page, "FIFO") == five
+    page.locator(".st-key-status button").first.click()
+    page.get_by_role("button", name="Undo").click()
+    expect(page.locator(".st-key-chip_cluster")).to_contain_text("64 GPUs")
+    expect(page.locator(TEXT)).to_have_text("4")
+    page.keyboard.press("Escape")
+    page.get_by_role("link", name="Explore").click()
+    page.wait_for_url("**/explore**")
+    page.go_back()
+    drawn(page)
+    expect(page.locator(TEXT)).to_have_text("4")
+
+
+def test_plan_answers_without_a_run(app: str, visit: Visit) -> None:
+    page = visit(f"{app}/plan?s={study_of_five().pack()}&tab=what_if")
+    expect(page.locator(f"{LEDGER} tbody tr")).to_have_count(5)
+    expect(page.locator(f"{LEDGER} tr.high, {LEDGER} tr.base").first).to_be_visible()
+    idle(page)
+    before = cell(page, "FIFO")
+    hold(page, 4, 6, 7)
+    changed(page, "FIFO", before)
+    expect(page.locator(".ty-facts").first).to_contain_text("88 GPUs")
+    page.mouse.up()
+    expect(page.locator(".st-key-chip_cluster")).to_contain_text("88 GPUs")
+    idle(page)
+    assert "tab=what_if" in page.url
+    assert misplaced(page) == []

@@ -1,0 +1,177 @@
+"""The fast engine leaves the very record of the general simulator: random traces, clusters and
+rules under both.
+
+Set TRAINYARD_RANDOM for other examples, TRAINYARD_SCENARIOS for so many of them;
+`python scripts/test.py --nightly` compares 10,000.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from allocators import REGISTRY, make
+from allocators.placement import PLACEMENTS, TYPES
+from sim.cluster import Cluster, GpuType, NodeGroup
+from sim.conditions import Conditions
+from sim.contract import Spec, parameters, rule_of
+from sim.engine.fast import compiled, lane
+from sim.engine.simulator import Simulator
+from sim.overheads import Overheads
+from sim.perf.estimators import Biased, Exact, Noisy, Unknown
+from sim.perf.rigid import Rigid
+from sim.result import RunResult
+from sim.trace import Trace
+from tests.strategies import trace_of
+from trainyard.runs import engines
+
+MANY = int(os.environ.get("TRAINYARD_SCENARIOS", "60"))
+KINDS = (GpuType("old", 0.5, 1.0), GpuType("new", 2.0, 3.0), GpuType("odd", 4 / 3, 0.5))
+LIMITS = ((10.0,), (1.0, 30.0), (20 / 3, 15.0, 60.0), (3250.0, 7200.0))
+RULES = [name for name in REGISTRY if rule_of(make(Spec(name))) is not None]
+
+times_s = st.one_of(
+    st.integers(0, 40).map(float), st.sampled_from((1 / 3, 2 / 3, 7.1)), st.floats(0, 60)
+)
+sizes_s = st.one_of(
+    st.integers(1, 30).map(float), st.sampled_from((1e-7, 0.1, 1 / 3)), st.floats(0.001, 90)
+)
+
+
+@st.composite
+def traces(draw: st.DrawFn) -> Trace:
+    row = st.fixed_dictionaries(
+        {
+            "submit_time_s": times_s,
+            "num_gpus": st.one_of(st.integers(1, 4), st.integers(1, 14)),
+            "duration_s": sizes_s,
+            "gpu_type": st.sampled_from((None, "old", "new")),
+            "gpu_types_allowed": st.sampled_from((None, None, None, "old", "new|odd", "gone")),
+            "priority": st.sampled_from((float("nan"), 0.0, 1.0, 2.0)),
+            "time_limit_s": st.sampled_from((float("nan"), 5.0, 60.0)),
+            "cpus": st.sampled_from((float("nan"), 2.5)),
+            "preemptible": st.sampled_from((float("nan"), 1.0)),
+        }
+    )
+    return trace_of(draw(st.lists(row, min_size=1, max_size=draw(st.sampled_from((8, 25, 60))))))
+
+
+@st.composite
+def clusters(draw: st.DrawFn, spec: Spec) -> Cluster:
+    rule = rule_of(make(spec))
+    kinds = draw(st.lists(st.sampled_from(KINDS), min_size=1, max_size=3, unique=True))
+    if rule is not None and rule.preemption != "none":
+        kinds = [KINDS[0]] if rule.preemption == "remaining" else kinds[:1]
+    group = st.builds(
+        NodeGroup,
+        st.sampled_from((1, 2, 3, 5, 40)),
+        st.sampled_from((1, 2, 4, 8)),
+        st.sampled_from([kind.name for kind in kinds]),
+    )
+    return Cluster(tuple(draw(st.lists(group, min_size=1, max_size=4))), KINDS)
+
+
+@st.composite
+def all_specs(draw: st.DrawFn, names: Sequence[str]) -> Spec:
+    name = draw(st.sampled_from(names))
+    values = {"placement": draw(st.sampled_from(PLACEMENTS)), "types": draw(st.sampled_from(TYPES))}
+    for info in parameters(REGISTRY[name]):
+        if info.choices and info.name not in values and draw(st.booleans()):
+            values[info.name] = draw(st.sampled_from(info.choices))
+    known = {info.name for info in parameters(REGISTRY[name])}
+    if "depth" in known:
+        values["depth"] = draw(st.sampled_from((0, 1, 3, 500)))
+    if "thresholds" in known:
+        values["thresholds"] = draw(st.sampled_from(LIMITS))
+    return Spec.of(name, **values)
+
+
+def specs(names: Sequence[str] = RULES) -> st.SearchStrategy[Spec]:
+    """Return policies with parameters for which they state a rule."""
+    return all_specs(names).filter(lambda spec: rule_of(make(spec)) is not None)
+
+
+def conditions(spec: Spec) -> st.SearchStrategy[Conditions]:
+    """Return conditions under which a rule may be followed: for one that stops jobs, at no cost."""
+    rule = rule_of(make(spec))
+    overheads = st.builds(
+        Overheads,
+        start_s=st.sampled_from((0.0, 0.0, 1.5)),
+        checkpoint_every_s=st.sampled_from((3.0, 1800.0)),
+        checkpoint_s=st.sampled_from((0.0, 0.5)),
+    )
+    return st.builds(
+        Conditions,
+        perf=st.sampled_from((Rigid(), Rigid("old"))),
+        estimator=st.sampled_from((Exact(), Noisy(0.8), Biased(0.2), Biased(3.0), Unknown(5.0))),
+        overheads=overheads if rule and rule.preemption == "none" else st.just(Overheads()),
+        seed=st.integers(0, 3),
+    )
+
+
+def both(
+    trace: Trace, cluster: Cluster, spec: Spec, given_: Conditions
+) -> tuple[RunResult | None, RunResult]:
+    """Return the record of both engines; None = the fast one does not make the run."""
+    try:
+        fast = lane.run(lane.prepared(trace, cluster, make(spec), given_))
+    except lane.NotPlainError:
+        fast = None
+    return fast, Simulator(trace, cluster, make(spec), given_).run()
+
+
+def check(fast: RunResult | None, kernel: RunResult) -> None:
+    if fast is None:
+        return
+    for name in ("decisions", "segments", "placements", "jobs"):
+        ours, theirs = getattr(fast, name), getattr(kernel, name)
+        assert ours.equals(theirs), name
+    assert fast.digest() == kernel.digest()
+    assert fast.remarks == kernel.remarks
+    assert fast.jobs["believed_s"].equals(kernel.jobs["believed_s"])
+
+
+@pytest.mark.parametrize("name", RULES)
+@settings(max_examples=MANY // 4)
+@given(data=st.data())
+def test_both_engines_leave_the_same_record(name: str, data: st.DataObject) -> None:
+    spec = data.draw(specs([name]))
+    check(*both(data.draw(traces()), data.draw(clusters(spec)), spec, data.draw(conditions(spec))))
+
+
+@pytest.fixture
+def with_compiler(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    pytest.importorskip("numba")
+    monkeypatch.delenv(compiled.PLAIN)
+    compiled.forget()
+    yield
+    compiled.forget()
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("with_compiler")
+def test_compiled_loops_leave_the_same_record() -> None:
+    assert engines.warm() == ""
+    tried: Counter[str] = Counter()
+
+    @settings(max_examples=MANY)
+    @given(traces(), specs(), st.data())
+    def compare(trace: Trace, spec: Spec, data: st.DataObject) -> None:
+        cluster, given_ = data.draw(clusters(spec)), data.draw(conditions(spec))
+        fast, kernel = both(trace, cluster, spec, given_)
+        assert fast is None or fast.timing.engine == "fast"
+        check(fast, kernel)
+        tried[f"{spec.name}, {'identical' if fast else 'left to the general simulator'}"] += 1
+
+    compare()
+    identical = sum(count for what, count in tried.items() if what.endswith("identical"))
+    lines = [f"{count:,} x {what}" for what, count in sorted(tried.items())]
+    lines += [f"{identical:,} of {tried.total():,} scenarios ran on both engines, identically"]
+    sys.stdout.write("\n".join(["", *lines, ""]))
+    assert identical > tried.total() / 2

@@ -1,0 +1,239 @@
+"""Which engine makes a run, what it does without a compiler, and runs without a record."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+
+from allocators import make
+from sim import metrics
+from sim.cluster import Cluster
+from sim.conditions import Conditions
+from sim.contract import Spec
+from sim.engine.fast import compiled, lane
+from sim.engine.faults import Faults
+from sim.errors import ParameterError, TraceError
+from sim.trace import Trace
+from tests.properties.runs import busy_trace
+from trainyard.runs import engines
+from trainyard.runs.totals import JOB_COLUMNS, totals, write_jobs
+from trainyard.traces.bare import read_bare
+
+CLUSTER = Cluster.parse("4x8:v100")
+TRACE = busy_trace(200, 1)
+FAILING = Conditions(faults=Faults(mtbf_h=30, mttr_h=3))
+
+
+def run(name: str, conditions: Conditions | None = None, engine: str = "") -> str:
+    made = engines.simulate(
+        TRACE, CLUSTER, make(Spec.parse(name)), conditions or Conditions(), engine
+    )
+    return made.timing.engine
+
+
+def test_the_fast_engine_is_used_where_it_can_be() -> None:
+    assert run("fifo") == "plain"
+    assert run("fifo", engine="fast") == "plain"
+    assert run("fifo", engine="kernel") == "kernel"
+    assert run("fifo", FAILING) == "kernel"
+    assert run("fifo:wait_for_type=60") == "kernel"
+    assert run("recorded") == "kernel"
+
+
+@pytest.mark.parametrize(
+    ("name", "conditions", "why"),
+    [
+        ("fifo", FAILING, "nodes or jobs fail"),
+        ("recorded", Conditions(), "states no rule"),
+        ("sjf:mix=true", Conditions(), "states no rule"),
+        ("fifo", Conditions(horizon_s=100.0), "ends at a horizon"),
+    ],
+)
+def test_the_fast_engine_says_what_it_cannot_run(
+    name: str, conditions: Conditions, why: str
+) -> None:
+    with pytest.raises(ParameterError, match=why):
+        run(name, conditions, "fast")
+
+
+def test_an_unknown_engine_is_refused() -> None:
+    with pytest.raises(ParameterError, match="There is no engine"):
+        run("fifo", engine="slow")
+
+
+def test_the_engine_is_a_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(engines.SETTING, "kernel")
+    assert run("fifo", engine="") == "kernel"
+    assert run("fifo", engine="fast") == "plain"
+    monkeypatch.setenv(engines.SETTING, "slow")
+    with pytest.raises(ParameterError, match="There is no engine 'slow'"):
+        run("fifo", engine="")
+
+
+def test_jobs_beyond_the_clock_are_left_to_the_general_simulator() -> None:
+    frame = TRACE.frame.assign(duration_s=2e9)
+    found = engines.simulate(Trace.of(frame), CLUSTER, make(Spec("fifo")), Conditions())
+    assert found.timing.engine == "kernel"
+    assert "when the clock ends" in found.reason
+
+
+@pytest.fixture
+def anew(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
+    """A process that does not know yet whether it can compile."""
+    monkeypatch.delenv(compiled.PLAIN)
+    compiled.forget()
+    yield monkeypatch
+    compiled.forget()
+
+
+def test_without_a_compiler_it_runs_as_plain_python(anew: pytest.MonkeyPatch) -> None:
+    known = importlib.util.find_spec
+    anew.setattr(importlib.util, "find_spec", lambda name: None if name == "numba" else known(name))
+    assert engines.warm() == (
+        "The fast engine runs as plain Python, several times slower, because numba is not"
+        " installed. The results are the same."
+    )
+    assert run("fifo") == "plain"
+
+
+def test_where_nothing_can_be_written_it_runs_as_plain_python(
+    anew: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pytest.importorskip("numba")
+    file = tmp_path / "no folder"
+    file.touch()
+    anew.setattr(compiled, "_bases", lambda: iter([file]))
+    assert "no folder for its machine code can be written" in engines.warm()
+    assert run("fifo") == "plain"
+
+
+def test_what_was_never_compiled_is_not_compiled_by_a_run(
+    anew: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    pytest.importorskip("numba")
+    anew.setattr(compiled, "_bases", lambda: iter([tmp_path]))
+    anew.setattr(lane, "LARGE", 0)
+    anew.setattr(engines._State, "has_said", False)
+    assert [run("fifo"), run("fifo")] == ["plain", "plain"]
+    [remark] = caplog.messages
+    assert "it has not been compiled here yet" in remark
+    assert not any(tmp_path.rglob("*.nb*"))
+
+
+def test_a_worker_has_it_compiled_by_another_process_once(
+    anew: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pytest.importorskip("numba")
+    anew.setattr(compiled, "_bases", lambda: iter([tmp_path]))
+    began: list[list[str]] = []
+    anew.setattr(engines._State, "compiles", None)
+    anew.setattr(subprocess, "Popen", lambda command, **_: began.append(command))
+    assert "another process is compiling it" in engines.load()
+    assert "another process is compiling it" in engines.load()
+    assert began == [[sys.executable, "-m", "trainyard.runs.engines"]]
+    [begun] = tmp_path.rglob("begun")
+    os.utime(begun, (0, 0))  # by a process that was killed long ago
+    engines.load()
+    assert len(began) == 2
+
+
+def test_another_version_of_the_compiler_finds_nothing_compiled(
+    anew: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pytest.importorskip("numba")
+    anew.setattr(compiled, "_bases", lambda: iter([tmp_path]))
+    anew.setattr(lane, "LARGE", 0)
+    own = compiled._folder()
+    assert own is not None
+    (own / compiled._READY).touch()
+    assert compiled.is_warm()
+    compiled.forget()
+    known = compiled.version
+    anew.setattr(compiled, "version", lambda name: "0.1" if name == "numba" else known(name))
+    assert compiled._folder() not in (None, own)
+    assert run("fifo") == "plain"
+
+
+def test_a_compiler_that_does_not_work_leaves_plain_python(
+    anew: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pytest.importorskip("numba")
+    anew.setattr(compiled, "_bases", lambda: iter([tmp_path]))
+    anew.setattr(compiled, "_UNCOUNTED", {"unknown_to_this_version": True})
+    assert "numba could not compile it" in engines.warm()
+    assert run("fifo") == "plain"
+
+
+@pytest.mark.parametrize("name", ["fifo", "easy", "srtf", "las:thresholds=600"])
+def test_totals_are_those_of_the_summary(name: str) -> None:
+    trace = Trace.of(TRACE.frame.drop(columns="cpus"))
+    found = totals(trace, CLUSTER, make(Spec.parse(name)), Conditions())
+    result = engines.simulate(trace, CLUSTER, make(Spec.parse(name)), Conditions(), "kernel")
+    summary = metrics.summary(result, trace, CLUSTER)
+    same = found.keys() - {"engine", "cpu_s", "peak_rss_mb"}
+    assert 0 < found["cpu_s"] < 60
+    assert {"jct_p99_s", "queue_mean_s", "utilisation", "makespan_s"} <= same
+    assert {key: found[key] for key in same} == pytest.approx({key: summary[key] for key in same})
+
+
+def test_bare_columns_are_those_of_the_trace(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.parquet"
+    frame = TRACE.frame.drop(columns="cpus").assign(
+        submit_time_s=lambda jobs: jobs["submit_time_s"] + 100.0
+    )
+    frame.to_parquet(path, row_group_size=30)
+    found = read_bare(path)
+    for column in ("submit_time_s", "num_gpus", "duration_s", "priority"):
+        pd.testing.assert_series_equal(found.frame[column], Trace.of(frame).frame[column])
+
+
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        ({"submit_time_s": [5.0, 1.0]}, "not in order of submission"),
+        ({"duration_s": [5.0, 0.0]}, "run time outside 0 to"),
+        ({"duration_s": [5.0, None]}, "column duration_s has empty cells"),
+        ({"num_gpus": [1, -1]}, "fewer than 0 GPUs"),
+        ({"cpus": [1.0, 2.0]}, "column cpus would play a part"),
+    ],
+)
+def test_bare_columns_are_not_mended(
+    tmp_path: Path, changed: dict[str, list[float]], why: str
+) -> None:
+    path = tmp_path / "jobs.parquet"
+    plain = {"submit_time_s": [0.0, 1.0], "num_gpus": [1, 1], "duration_s": [5.0, 5.0]}
+    pd.DataFrame(plain | changed).to_parquet(path)
+    with pytest.raises(TraceError, match=why):
+        read_bare(path)
+
+
+def test_a_text_is_no_parquet_file(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.parquet"
+    path.write_text("job_id,num_gpus\n")
+    with pytest.raises(TraceError, match="no Parquet file"):
+        read_bare(path)
+
+
+@pytest.mark.parametrize("name", ["easy", "srtf"])
+def test_rows_of_jobs_are_those_of_the_record(name: str, tmp_path: Path) -> None:
+    source, path = tmp_path / "jobs.parquet", tmp_path / "out.parquet"
+    TRACE.frame.drop(columns="cpus").to_parquet(source, row_group_size=30)
+    trace = read_bare(source)
+    write = partial(write_jobs, source, trace, path)
+    totals(trace, CLUSTER, make(Spec(name)), Conditions(), write)
+    found = pd.read_parquet(path)
+    jobs = engines.simulate(trace, CLUSTER, make(Spec(name)), Conditions(), "kernel").jobs
+    jobs = jobs.assign(job_id=TRACE.frame["job_id"], outcome=jobs["outcome"].astype(str))
+    pd.testing.assert_frame_equal(
+        found, jobs[list(JOB_COLUMNS)], check_dtype=False, check_names=False
+    )
+    assert pq.ParquetFile(path).num_row_groups == -(-len(trace) // 30)

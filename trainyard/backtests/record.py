@@ -1,0 +1,275 @@
+"""The recorded waits of a trace, which part of them is fitted and which judged, and whether the
+record is good enough for that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from sim.cluster import Cluster
+from sim.metrics import SIZE_CLASSES, size_class
+from sim.metrics.steps import accumulate
+from sim.metrics.usage import absences
+from sim.trace import Trace
+from trainyard.text import duration, plural
+
+Floats = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+DAY_S: Final = 86_400.0
+FEWEST_JOBS: Final = 200
+FEWEST_DAYS: Final = 3.0
+MOST_WITHOUT: Final = 0.2
+"""Share of the jobs without a recorded start, above which the record is no yardstick."""
+OVER: Final = 1.05
+OVER_TIME: Final = 0.01
+"""Use above capacity by this factor for this share of the time means that the cluster is not the
+recorded one.
+"""
+FEWEST_JUDGED: Final = 30
+JUDGED_S: Final = 7 * DAY_S
+_LOADED: Final = 10
+"""Jobs there when the record opens, from which on they are taken as they were."""
+
+
+@dataclass(frozen=True, eq=False)
+class Record:
+    """What happened, one row per job of the trace.
+
+    Parameters
+    ----------
+    submit_s, start_s, end_s : array, seconds
+        As recorded; NaN = no start.
+    size : array
+        GPUs, or cores where less than half of the jobs ask for GPUs.
+    unit : {"GPUs", "cores"}
+        Of `size`.
+    partition : sequence of str
+        Of each job; "" = not said.
+    size_name : sequence of str
+        Class of each job's size.
+    """
+
+    submit_s: Floats
+    start_s: Floats
+    end_s: Floats
+    size: Floats
+    unit: str
+    partition: NDArray[np.object_]
+    size_name: NDArray[np.object_]
+
+    @classmethod
+    def of(cls, trace: Trace) -> Record:
+        """Take it from a trace with recorded starts."""
+        start_s = trace.numbers("start_time_s")
+        gpus, cores = trace.numbers("num_gpus"), trace.numbers("cpus", 0.0)
+        by_gpu = bool(np.mean(gpus > 0) >= 0.5) or not (cores > 0).any()
+        size = gpus if by_gpu else cores
+        frame = trace.frame
+        names = (
+            frame["partition"].astype(object).fillna("").to_numpy()
+            if "partition" in frame
+            else np.full(len(frame), "", object)
+        )
+        classes = np.asarray(size_class(np.ceil(size).astype(np.int64))).astype(object)
+        return cls(
+            trace.numbers("submit_time_s"),
+            start_s,
+            start_s + trace.numbers("duration_s"),
+            np.asarray(size, np.float64),
+            "GPUs" if by_gpu else "cores",
+            names,
+            classes,
+        )
+
+    @property
+    def started(self) -> Mask:
+        """Which jobs have a recorded start."""
+        return np.isfinite(self.start_s)
+
+    @property
+    def wait_s(self) -> Floats:
+        """Recorded start less submission."""
+        return np.asarray(self.start_s - self.submit_s)
+
+    @property
+    def span_s(self) -> float:
+        """From the first to the last submission of jobs with a recorded start; 0 = none has one."""
+        at_s = self.submit_s[self.started]
+        return float(at_s.max() - at_s.min()) if len(at_s) else 0.0
+
+    @property
+    def opens_s(self) -> float:
+        """When the record opens: with the first end in it, because an export of a window holds
+        what ended later. 0 = nearly nothing was there by then.
+        """
+        if not self.started.any():
+            return 0.0
+        first_s = float(np.nanmin(self.end_s))
+        there = self.started & (self.submit_s <= first_s) & (self.end_s > first_s)
+        return first_s if int(there.sum()) >= _LOADED else 0.0
+
+
+@dataclass(frozen=True)
+class Split:
+    """Which part of a record is fitted and which judged, by submission.
+
+    Parameters
+    ----------
+    warm_s : float, seconds
+        Jobs submitted before are simulated, but not measured.
+    judge_s : float, seconds
+        From here on jobs are judged; those between are fitted.
+    end_s : float, seconds
+        The last submission of a job with a recorded start.
+    """
+
+    warm_s: float
+    judge_s: float
+    end_s: float
+
+    def judged(self, record: Record) -> Mask:
+        """Return the jobs that are judged."""
+        since_s = max(self.judge_s, self.warm_s)
+        return np.asarray(record.started & (record.submit_s >= since_s))
+
+    def fitted(self, record: Record) -> Mask:
+        """Return the jobs that are fitted."""
+        at_s = record.submit_s
+        return np.asarray(record.started & (at_s >= self.warm_s) & (at_s < self.judge_s))
+
+    def before(self, record: Record) -> Mask:
+        """Return all jobs of the record before the judged part, the warm-up among them."""
+        return np.asarray(record.started & (record.submit_s < self.judge_s))
+
+
+def split(
+    record: Record, half_life_s: float, warm_s: float | None = None, judge_s: float | None = None
+) -> Split:
+    """Divide a record by time: waits are correlated, so jobs at random would tell the judged part
+    to the fit.
+
+    Parameters
+    ----------
+    record : Record
+        What happened.
+    half_life_s : float, seconds
+        Of the usage that the policy remembers; 0 = of none.
+    warm_s : float or None, seconds
+        Length of the warm-up; None = the longest of a day, a half-life, and the 95th percentile of
+        the recorded waits.
+    judge_s : float or None, seconds
+        Length of the judged part; None = seven days, or half of the record if that is less.
+    """
+    at_s = record.submit_s[record.started]
+    first_s, last_s = float(at_s.min()), float(at_s.max())
+    if warm_s is None:
+        p95_s = float(np.percentile(record.wait_s[record.started], 95))
+        warm_s = max(DAY_S, half_life_s, p95_s)
+    if judge_s is None:
+        judge_s = min(JUDGED_S, record.span_s / 2)
+    return Split(first_s + warm_s, max(last_s - judge_s, first_s), last_s)
+
+
+def faults(trace: Trace, cluster: Cluster) -> tuple[str, ...]:
+    """Return why a record is no yardstick, each with what would be needed; empty = it is one.
+
+    Parameters
+    ----------
+    trace, cluster : Trace, Cluster
+        The jobs as they were run, and the machines as described.
+    """
+    if not trace.has("start_time_s"):
+        return (
+            "The trace holds no recorded start times. Needed: an export with the start of each job,"
+            " for example of sacct.",
+        )
+    record = Record.of(trace)
+    started = int(record.started.sum())
+    found = []
+    if started < FEWEST_JOBS:
+        found.append(
+            f"Only {plural(started, 'job')} {'has' if started == 1 else 'have'} a recorded start."
+            f" Needed: at least {FEWEST_JOBS}."
+        )
+    if record.span_s < FEWEST_DAYS * DAY_S:
+        found.append(
+            f"The record spans {duration(record.span_s)}. Needed: at least {FEWEST_DAYS:g} days, so"
+            " that days can be judged that were not fitted."
+        )
+    early = int((record.wait_s[record.started] < 0).sum())
+    if early:
+        found.append(
+            f"{plural(early, 'job')} started before {'its' if early == 1 else 'their'} submission."
+            " Needed: times of one clock, in one zone."
+        )
+    without = 1 - started / len(trace)
+    if without > MOST_WITHOUT:
+        found.append(
+            f"{100 * without:.0f} % of the jobs have no recorded start. Needed: at most"
+            f" {100 * MOST_WITHOUT:.0f} %, because what those held is not known."
+        )
+    if beyond := _beyond(record, trace, cluster):
+        found.append(beyond)
+    return tuple(found)
+
+
+def use(record: Record, start_s: Floats, end_s: Floats, chosen: Mask) -> tuple[Floats, Floats]:
+    """Return how much is in use at a time: instants, and the value from each on."""
+    known = chosen & np.isfinite(start_s) & np.isfinite(end_s)
+    size = record.size[known]
+    at_s = np.concatenate((start_s[known], end_s[known]))
+    t_s, (level,) = accumulate(at_s, [np.concatenate((size, -size))])
+    return t_s, level
+
+
+def capacity(cluster: Cluster, unit: str) -> float:
+    """Return the GPUs or cores of a cluster; inf = its cores are not modelled."""
+    return float(sum(node.gpus if unit == "GPUs" else node.cpus for node in cluster.nodes))
+
+
+def _beyond(record: Record, trace: Trace, cluster: Cluster) -> str:
+    """Return what is said where more was in use than there was; "" = it was not."""
+    for unit, sizes in (("GPUs", trace.numbers("num_gpus")), ("cores", trace.numbers("cpus", 0.0))):
+        total = capacity(cluster, unit)
+        known = record.started & (sizes > 0)
+        if not np.isfinite(total) or not known.any():
+            continue
+        of_node = np.array([n.gpus if unit == "GPUs" else n.cpus for n in cluster.nodes], float)
+        node, gone_s, back_s = absences(cluster, float(np.nanmax(record.end_s)))
+        size, away = sizes[known], of_node[node]
+        at_s = np.concatenate((record.start_s[known], record.end_s[known], gone_s, back_s))
+        changes = [
+            np.concatenate((size, -size, np.zeros(2 * len(away)))),
+            np.concatenate((np.zeros(2 * len(size)), away, -away)),
+        ]
+        t_s, (used, absent) = accumulate(at_s, changes)
+        lengths = np.diff(t_s)
+        over = float(lengths[(used > OVER * (total - absent))[:-1]].sum())
+        if lengths.sum() > 0 and over > OVER_TIME * lengths.sum():
+            most = float(used.max())
+            return (
+                f"The record uses more than the cluster has: up to {most:,.0f} {unit} of"
+                f" {total:,.0f}, for {100 * over / lengths.sum():.0f} % of the time. Needed: the"
+                " cluster as it was."
+            )
+    return ""
+
+
+def by_group(record: Record, chosen: Mask) -> list[tuple[str, str, Mask]]:
+    """Return the groups of jobs that figures are also of: by what, its name, and which jobs; groups
+    of everything are left out.
+    """
+    found = []
+    for kind, names in (("Partition", record.partition), ("Size", record.size_name)):
+        there = pd.unique(names[chosen])
+        rank = {name: at for at, name in enumerate(SIZE_CLASSES)}
+        for name in sorted(map(str, there), key=lambda one: (rank.get(one, 0), one)):
+            members = np.asarray(chosen & (names == name))
+            if name and len(there) > 1:
+                found.append((kind, name, members))
+    return found

@@ -1,0 +1,280 @@
+"""The ``backtest`` command: how far a simulated policy reproduces the waits that were recorded."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+from functools import partial
+from typing import Any, Final
+
+from sim.params import Spec
+from trainyard.backtests.figures import Measures
+from trainyard.backtests.fit import MOST_RUNS
+from trainyard.backtests.report import BacktestReport
+from trainyard.backtests.run import BacktestRun
+from trainyard.cli.given import UsageError, study_of
+from trainyard.cli.sweep import StoppedError, columns, finish
+from trainyard.library import library
+from trainyard.library.library import HERE
+from trainyard.runs.executors import DEFAULT, checked
+from trainyard.store import Store
+from trainyard.study.check import Check
+from trainyard.study.document import number, whole
+from trainyard.text import MISSING, duration, factor, plural, share, time
+from trainyard.traces.sources import changed
+
+_HOUR_S: Final = 3600.0
+_DAY_S: Final = 86_400.0
+_HEAD: Final = (
+    "",
+    "jobs",
+    "bias",
+    "median error",
+    "90 % within",
+    "within 10 min",
+    "rank",
+    "distance",
+    "explained",
+)
+_GROUPS: Final = ("group", "jobs", "recorded wait", "bias", "median error", "within 10 min")
+
+
+def add_backtest(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of ``python -m trainyard backtest``, but for those on how a file is
+    read.
+    """
+    parser.set_defaults(
+        command=command_backtest, perf=None, checkpoints=None, horizon_s=None, seed=None
+    )
+    parser.add_argument(
+        "--trace", metavar="FILE|sample:NAME", help="the jobs, with their recorded starts"
+    )
+    parser.add_argument(
+        "--cluster", metavar="SPEC|FILE", help="the machines as they were, see: run --help"
+    )
+    parser.add_argument(
+        "--allocator",
+        metavar="NAME[:key=value,...]",
+        action="append",
+        help="the policy that was in force",
+    )
+    parser.add_argument("--scenario", metavar="FILE.json", help="what a page saved")
+    parser.add_argument(
+        "--set", metavar="path=value", action="append", help="change one value; repeat for more"
+    )
+    parser.add_argument(
+        "--repeats", metavar="N", default="5", help="runs with other seeds (default 5)"
+    )
+    parser.add_argument(
+        "--warm-up",
+        metavar="HOURS",
+        help=(
+            "what is simulated first and not measured (default: the longest of a day, the"
+            " half-life of usage, and 95 %% of the recorded waits)"
+        ),
+    )
+    parser.add_argument(
+        "--judge",
+        metavar="DAYS",
+        help="the last part of the record, which is judged (default 7, or half of the record)",
+    )
+    parser.add_argument(
+        "--anyway",
+        action="store_true",
+        help="check a record that is no yardstick; nothing is compared with it",
+    )
+    parser.add_argument(
+        "--use",
+        metavar="ID",
+        action="append",
+        help="apply what the record shows, by the id that the check prints; repeat for more",
+    )
+    parser.add_argument(
+        "--fit",
+        action="store_true",
+        help=f"fit open settings to the part before the judged one, in at most {MOST_RUNS} runs",
+    )
+    parser.add_argument(
+        "--executor",
+        metavar="WHERE",
+        default=DEFAULT,
+        help="inline, processes, processes:N or dask://host:port (default processes)",
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="print one JSON document instead of tables"
+    )
+
+
+def command_backtest(args: argparse.Namespace) -> None:
+    """Execute ``python -m trainyard backtest``.
+
+    Raises
+    ------
+    TrainyardError
+        If the input cannot be used, the policy cannot run, or the check was interrupted.
+    """
+    study, source = study_of(args)
+    if len(study.allocators) != 1:
+        raise UsageError("One policy is checked at a time: give --allocator once.")
+    check = Check(
+        study.base,
+        repeats=whole("--repeats", args.repeats),
+        warm_s=None if args.warm_up is None else _HOUR_S * number("--warm-up", args.warm_up),
+        judge_s=None if args.judge is None else _DAY_S * number("--judge", args.judge),
+        anyway=args.anyway,
+        use=tuple(args.use or ()),
+        fit=args.fit,
+    )
+    store = Store()
+    run = BacktestRun(check, store, checked(args.executor))
+    known = run.recall()
+    made = library.shelve(store, HERE, check, run.keys)
+    run.shelve = partial(library.shelve, store, HERE, check)
+    if not known:
+        finish(run, "backtest", run.most)
+    if run.state == "failed":
+        raise StoppedError(run.error)
+    if run.report is None:
+        raise KeyboardInterrupt("Interrupted; runs that are done are kept: the same command again.")
+    if args.json:
+        document = {"id": made, **backtest_document(run)}
+        text = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
+    else:
+        trace = changed(source.trace, check.scenario.trace)
+        head = f"{trace.name}: {plural(len(trace), 'job')} (id {made[:12]})."
+        text = "\n".join([head, "", *backtest_lines(run)])
+    sys.stdout.write(text + "\n")
+
+
+def backtest_document(run: BacktestRun) -> dict[str, Any]:
+    """Return what a check has found so far, for JSON."""
+    return {"check": run.check.to_json(), **(run.report.to_json() if run.report else {})}
+
+
+def backtest_lines(run: BacktestRun) -> list[str]:
+    """Return what a check has found so far, for people."""
+    if run.report is None:
+        return [f"{run.title}: {plural(run.done, 'run')} of at most {run.most} are kept."]
+    return lines(run.report)
+
+
+def lines(report: BacktestReport) -> list[str]:
+    """Return a report for people."""
+    told = [f"{report.policy}: {report.headline}", *(f"  {one}" for one in report.faults[1:])]
+    if report.judged is None or report.split is None:
+        return told
+    rows = [("Judged part", report.judged.mean)]
+    if report.fitted is not None:
+        rows.append(("Earlier part", report.fitted.mean))
+    if report.floor is not None:
+        rows.append(("Floor: between two repeats", report.floor))
+    rows += list((report.rivals or {}).items())
+    table = [_HEAD, *(_cells(name, one) for name, one in rows)]
+    low, high = report.judged.low, report.judged.high
+    over = ""
+    if report.repeats > 1:
+        over = (
+            f" Over {report.repeats} repeats the median error is {duration(low.error_s)} to"
+            f" {duration(high.error_s)}."
+        )
+    parts = (
+        [
+            (
+                f"{row['kind']} {row['name']}",
+                f"{row['jobs']:,}",
+                time(row["recorded_s"]),
+                _signed(row["bias_s"]),
+                time(row["error_s"]),
+                share(row["within"]),
+            )
+            for row in report.groups.to_dict("records")
+        ]
+        if report.groups is not None
+        else []
+    )
+    return [
+        *told,
+        "",
+        *columns(table),
+        "",
+        f"Judged are the jobs submitted in the last"
+        f" {duration(report.split.end_s - max(report.split.judge_s, report.split.warm_s))}, after a"
+        f" warm-up of {duration(report.split.warm_s)}.{over}",
+        *(
+            [f"Jobs of the first {duration(report.opens_s)} run as recorded."]
+            * (report.opens_s > 0)
+        ),
+        *(["", *columns([_GROUPS, *parts])] if parts else []),
+        *report.remarks,
+        *_shown(report),
+        *_fit(report),
+    ]
+
+
+def _shown(report: BacktestReport) -> list[str]:
+    """Return what the record shows, with what it rests on."""
+    if not report.proposals:
+        return []
+    told = ["", "What the record shows (--use ID applies it):"]
+    for row in report.proposals:
+        one = row.proposal
+        if row.used:
+            effect = "applied"
+        elif not one.applicable:
+            effect = "cannot be simulated"
+        elif not math.isfinite(row.effect):
+            effect = "effect not known"
+        else:
+            effect = f"explained {100 * row.effect:+.1f} points".replace("-", "−")
+        told += [f"  {one.id} ({effect}): {one.what}", f"    {one.evidence}"]
+    return told
+
+
+def _fit(report: BacktestReport) -> list[str]:
+    """Return what a fit has tried, and what it came to."""
+    if report.fit is None:
+        return []
+    rows = [
+        (
+            one.knob or "as given",
+            one.option,
+            time(one.objective_s),
+            time(one.spread_s),
+            "kept" if one.kept else "",
+        )
+        for one in report.fit.steps
+    ]
+    told = ["", *columns([("setting", "tried", "error + bias", "spread", ""), *rows]), ""]
+    if report.fit.chosen and report.fit.carries:
+        policy = report.fit.scenario.allocator.name
+        values = str(Spec.of(policy, **report.fit.values))
+        told += [f"Parameters: {values}"] if report.fit.values else []
+    verdict = report.fit.past
+    judged = f" {verdict.sentence}" if verdict is not None and report.fit.chosen else ""
+    return [*told, f"{report.fit.sentence}{judged}"]
+
+
+def _cells(name: str, one: Measures) -> tuple[str, ...]:
+    return (
+        name,
+        f"{one.jobs:,.0f}",
+        f"{_signed(one.bias_s)} ({_percent(one.bias)})",
+        time(one.error_s),
+        time(one.p90_s),
+        share(one.within),
+        factor(one.rank),
+        factor(one.distance),
+        share(one.explained),
+    )
+
+
+def _signed(seconds: float) -> str:
+    if not math.isfinite(seconds):
+        return MISSING
+    return f"{'−' if seconds < 0 else '+'}{duration(abs(seconds))}"
+
+
+def _percent(value: float) -> str:
+    return f"{100 * value:+.0f} %".replace("-", "−") if math.isfinite(value) else MISSING

@@ -1,0 +1,243 @@
+"""The ``tenants`` command: what each team was entitled to, held, borrowed and lent, and when it
+starved.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final
+
+import pandas as pd
+
+from allocators.quotas import Quota, read_quotas, write_quotas
+from allocators.tenants import COLUMNS
+from sim.trace import Trace
+from trainyard.cli.given import UsageError, read_text, study_of
+from trainyard.cli.run import Bar
+from trainyard.cli.sweep import columns
+from trainyard.results.tenants import (
+    TenantReport,
+    column_of,
+    proposal,
+    teams_of,
+    tenant_report,
+)
+from trainyard.runs.run import run
+from trainyard.store import plain
+from trainyard.study.document import number
+from trainyard.study.study import Study
+from trainyard.sweeps.team_quotas import plan_quotas
+from trainyard.text import MISSING, duration, plural
+from trainyard.traces.sources import changed
+
+_HEAD: Final = (
+    "team",
+    "quota",
+    "jobs",
+    "deserved GPU-h",
+    "used",
+    "borrowed",
+    "lent",
+    "starved",
+    "GPU-h",
+    "by borrowers",
+    "until back, p95",
+    "stopped",
+    "evicted for it",
+    "lost GPU-h",
+    "share error",
+    "wait p50",
+    "wait p95",
+)
+
+
+def add_tenants(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of ``python -m trainyard tenants``, but for those on how a file is
+    read.
+    """
+    parser.set_defaults(
+        command=command_tenants, perf=None, checkpoints=None, horizon_s=None, repeats=None
+    )
+    parser.add_argument("--trace", metavar="FILE|sample:NAME|made:NAME", help="the jobs")
+    parser.add_argument("--cluster", metavar="SPEC|FILE", help="the machines, see: run --help")
+    parser.add_argument(
+        "--allocator",
+        metavar="NAME[:key=value,...]",
+        action="append",
+        help="a policy; repeat for more",
+    )
+    parser.add_argument("--scenario", metavar="FILE.json", help="what a page saved")
+    parser.add_argument(
+        "--set", metavar="path=value", action="append", help="change one value; repeat for more"
+    )
+    parser.add_argument("--seed", metavar="N", help="of random numbers (default 0)")
+    parser.add_argument(
+        "--quotas",
+        metavar="ROWS|FILE",
+        help=(
+            "what teams are entitled to, e.g. 'a: 8 max 12; b: 4', or a file with such rows"
+            " (default: those of a policy, else each team's part of the GPU-hours)"
+        ),
+    )
+    parser.add_argument(
+        "--tenant",
+        metavar="COLUMN",
+        choices=COLUMNS,
+        help=f"column that names teams: {', '.join(COLUMNS)} (default: the first with several)",
+    )
+    parser.add_argument(
+        "--propose",
+        action="store_true",
+        help="print quotas by each team's part of the GPU-hours, as quota:table takes them",
+    )
+    parser.add_argument(
+        "--wait-target",
+        metavar="SECONDS",
+        help=(
+            "find the smallest quota of each team at which 95 %% of its jobs start within this,"
+            " under the one policy that is given"
+        ),
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="print one JSON document instead of tables"
+    )
+
+
+def command_tenants(args: argparse.Namespace) -> None:
+    """Execute ``python -m trainyard tenants``.
+
+    Raises
+    ------
+    TrainyardError
+        If the input cannot be used, the trace names no teams, or a policy cannot run.
+    """
+    if args.propose and not args.allocator and not args.scenario:
+        args.allocator = ["fifo"]  # none is run
+    study, source = study_of(args)
+    trace = changed(source.trace, study.base.trace)
+    cluster = study.base.cluster
+    if args.propose:
+        column = column_of(trace, args.tenant or "auto")
+        sys.stdout.write(write_quotas(proposal(trace, cluster, column)) + "\n")
+        return
+    if args.wait_target is not None:
+        sys.stdout.write(_needed(args, study, trace) + "\n")
+        return
+    teams = teams_of(trace, cluster, study.allocators, _quotas(args.quotas), args.tenant or "")
+    found: dict[str, TenantReport] = {}
+    for at, title in enumerate(study.titles):
+        with Bar(title, sys.stderr) as bar:
+            result = run(study.repeated(at)[0], trace=trace, progress=bar)
+        found[title] = tenant_report(result, teams, cluster)
+    if args.json:
+        document = {
+            "column": teams.column,
+            "quotas": write_quotas(teams.quotas),
+            "assumed": teams.assumed,
+            "policies": {
+                title: {"jain": plain(one.jain), "teams": _plain(one.table)}
+                for title, one in found.items()
+            },
+        }
+        text = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
+    else:
+        text = "\n".join(
+            [f"Teams by {teams.column}. {teams.assumed}"]
+            + [line for title, one in found.items() for line in _lines(title, one)]
+        )
+    sys.stdout.write(text + "\n")
+
+
+def _needed(args: argparse.Namespace, study: Study, trace: Trace) -> str:
+    if len(study.allocators) != 1:
+        raise UsageError("Quotas are planned under one policy: give --allocator once.")
+
+    def told(team: str, runs: int) -> None:
+        sys.stderr.write(f"Run {runs + 1}: {team or 'all teams together'}\n")
+
+    limit_s = number("--wait-target", args.wait_target)
+    plan = plan_quotas(study.repeated(0)[0], trace, limit_s, args.tenant or "auto", told)
+    if args.json:
+        document = {
+            "limit_s": plan.limit_s,
+            "gpus": plan.gpus,
+            "runs": plan.runs,
+            "quotas": plan.table,
+            "sentence": plan.sentence,
+            "teams": [
+                {key: plain(value) for key, value in asdict(need).items()} for need in plan.needs
+            ],
+        }
+        return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
+    rows = [("team", "jobs", "quota needed", "wait p95 with it", "all teams together")]
+    rows += [
+        (
+            need.team,
+            f"{need.jobs:,}",
+            f"over {plan.gpus}" if need.quota is None else str(need.quota),
+            _time(need.wait_s),
+            _time(need.together_s),
+        )
+        for need in plan.needs
+    ]
+    return "\n".join(
+        [
+            f"So that 95 % of each team's jobs start within {duration(plan.limit_s)}"
+            f" ({plural(plan.runs, 'run')}):",
+            *columns(rows),
+            plan.sentence,
+        ]
+    )
+
+
+def _quotas(given: str | None) -> tuple[Quota, ...]:
+    if given is None:
+        return ()
+    path = Path(given)
+    is_file = ":" not in given or path.is_file()
+    quotas = read_quotas(read_text(path, "a table of quotas") if is_file else given)
+    if not quotas:
+        raise UsageError("--quotas has no rows. Write NAME: GPUS, divided by semicolons.")
+    return quotas
+
+
+def _plain(table: pd.DataFrame) -> list[dict[str, Any]]:
+    return [
+        {str(key): plain(value) for key, value in row.items()} for row in table.to_dict("records")
+    ]
+
+
+def _lines(title: str, report: TenantReport) -> list[str]:
+    rows = [_HEAD, *map(_cells, report.table.to_dict("records"))]
+    jain = MISSING if math.isnan(report.jain) else f"{report.jain:.3f}"
+    return ["", f"{title}: Jain's index of used / deserved {jain}", *columns(rows)]
+
+
+def _cells(row: dict[Any, Any]) -> tuple[str, ...]:
+    return (
+        row["team"],
+        f"{row['quota']:g}",
+        f"{row['jobs']:,}",
+        *(f"{row[key]:,.1f}" for key in ("deserved_h", "used_h", "borrowed_h", "lent_h")),
+        _time(row["starved_s"]),
+        f"{row['starved_h']:,.1f}",
+        f"{row['by_borrowers_h']:,.1f}",
+        _time(row["reclaim_p95_s"]),
+        f"{row['stopped']:,}",
+        f"{row['evicted']:,}",
+        f"{row['evicted_lost_h']:,.1f}",
+        MISSING if math.isnan(row["share_error"]) else f"{row['share_error']:.2f}",
+        _time(row["wait_p50_s"]),
+        _time(row["wait_p95_s"]),
+    )
+
+
+def _time(value: float) -> str:
+    if math.isinf(value):
+        return "never"
+    return MISSING if math.isnan(value) else duration(value)

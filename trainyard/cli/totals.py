@@ -1,0 +1,112 @@
+"""``run --summary-only``: the numbers of runs on a trace of which the record would not fit into
+memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from sim.engine.fast.lane import Followed, NotPlainError
+from sim.engine.simulator import Conditions
+from sim.errors import ParameterError
+from sim.params import Spec
+from sim.trace import Trace
+from trainyard.cli.given import ALL, UsageError, beside_the_trace, cluster_of, folder_of
+from trainyard.runs.engines import warm
+from trainyard.runs.totals import totals, write_jobs
+from trainyard.store import plain
+from trainyard.study import catalog
+from trainyard.study.study import labels
+from trainyard.text import duration
+from trainyard.traces.bare import read_bare
+
+_TAKEN: Final = frozenset(
+    {
+        "command",
+        "trace",
+        "cluster",
+        "allocator",
+        "engine",
+        "summary_only",
+        "json",
+        "max_mb",
+        "jobs_out",
+    }
+)
+
+
+def command_totals(args: argparse.Namespace) -> None:
+    """Execute ``python -m trainyard run --summary-only``.
+
+    Raises
+    ------
+    TrainyardError
+        If something is missing or does not go with it, or a run cannot be made so.
+    """
+    others = [name for name, value in vars(args).items() if name not in _TAKEN and value]
+    if others or args.engine == "kernel":
+        name = others[0].replace("_", "-") if others else "engine kernel"
+        raise UsageError(f"--{name} does not go with --summary-only. Leave one of them out.")
+    if not (args.trace and args.cluster and args.allocator) or ALL in args.allocator:
+        raise UsageError(
+            "--summary-only wants --trace FILE.parquet, --cluster and the names of policies with"
+            " --allocator."
+        )
+    folder = folder_of(args.jobs_out) if args.jobs_out else None
+    source = Path(args.trace)
+    trace, cluster = read_bare(source), cluster_of(args.cluster)
+    rows, specs = [], [catalog.canonical("allocator", Spec.parse(one)) for one in args.allocator]
+    why_not = warm()
+    if why_not:
+        sys.stderr.write(f"{why_not}\n")
+    for label, spec in zip(labels(specs), specs, strict=True):
+        allocator = catalog.instance("allocator", spec)
+        try:
+            keep = partial(_write, source, trace, folder / f"{label}.parquet") if folder else None
+            numbers = totals(trace, cluster, allocator, Conditions(), keep)
+        except NotPlainError as error:
+            raise ParameterError(
+                f"{label}: the fast engine cannot make this run: {error}. Run it without"
+                " --summary-only."
+            ) from error
+        rows.append(plain({"label": label, **numbers}))
+        if not args.json:
+            sys.stdout.write(_line(rows[-1]))
+    if args.json:
+        sys.stdout.write(json.dumps({"runs": rows}, indent=2, allow_nan=False) + "\n")
+
+
+def _write(source: Path, trace: Trace, path: Path, found: Followed) -> None:
+    part = beside_the_trace(path, str(source)).with_suffix(".part")
+    try:
+        write_jobs(source, trace, part, found)
+        part.replace(path)
+    except OSError as error:
+        raise UsageError(
+            f"{path}: the jobs cannot be written ({error.strerror or error}). Choose another"
+            " folder."
+        ) from error
+
+
+def _line(row: dict[str, float]) -> str:
+    times = ", ".join(
+        f"{title} {duration(row[name])}"
+        for title, name in (
+            ("average time", "jct_mean_s"),
+            ("half within", "jct_p50_s"),
+            ("95 % within", "jct_p95_s"),
+            ("average wait", "queue_mean_s"),
+            ("makespan", "makespan_s"),
+        )
+        if row[name] is not None
+    )
+    busy = "" if row["utilisation"] is None else f", GPUs busy {100 * row['utilisation']:.1f} %"
+    return (
+        f"{row['label']}: {row['completed']:,} of {row['jobs']:,} jobs done, {times}{busy};"
+        f" {row['cpu_s']:.1f} s of CPU, {row['peak_rss_mb'] / 1e3:.1f} GB.\n"
+    )

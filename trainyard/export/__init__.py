@@ -1,0 +1,1 @@
+"""What takes a what-if home: patches for the schedulers that sites run."""

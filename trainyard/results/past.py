@@ -1,0 +1,222 @@
+"""What a check against the past has found of a policy: the verdict in words, and whether gains over
+the recorded schedule may be told because of it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Final, Literal, NamedTuple
+
+from trainyard.runs.run import key_of
+from trainyard.store import Store
+from trainyard.study import catalog
+from trainyard.study.check import checked
+from trainyard.study.scenario import Scenario
+from trainyard.study.study import Study
+from trainyard.text import duration
+
+Level = Literal["reproduces", "most", "order", "nothing"]
+LEVELS: Final[tuple[Level, ...]] = ("reproduces", "most", "order", "nothing")
+"""How well a policy explains a record, the best first."""
+_NEAR_FLOOR: Final = 1.3
+_WHOLE_S: Final = 1.0
+"""Records are written in whole seconds."""
+_BIAS: Final = 0.10
+_MOST: Final = 0.5
+_MOST_BIAS: Final = 0.25
+_SOME: Final = 0.2
+_ORDERED: Final = 0.5
+
+
+@dataclass(frozen=True)
+class Past:
+    """How far a simulated policy reproduces the recorded waits.
+
+    Parameters
+    ----------
+    policy : str
+        Title of the policy.
+    level : {"reproduces", "most", "order", "nothing"}
+        Which of the four sentences holds.
+    sentence : str
+        The verdict in words.
+    believe_s : float, seconds
+        95th percentile of the error of medians over six hours: differences between policies below
+        this say nothing; NaN = not known.
+    at : int
+        Place of the policy in the study that is looked at; -1 = in none.
+    """
+
+    policy: str
+    level: Level
+    sentence: str
+    believe_s: float = math.nan
+    at: int = field(default=-1, compare=False)
+
+    @property
+    def comparable(self) -> bool:
+        """Whether gains over the recorded schedule may be told."""
+        return self.level in LEVELS[:2]
+
+    @property
+    def told(self) -> str:
+        """The verdict as a sentence that names the policy."""
+        return (
+            f"{self.policy}, checked against the past, {self.sentence[:1].lower()}"
+            f"{self.sentence[1:]}"
+        )
+
+
+class Closeness(NamedTuple):
+    """Figures of the judged part of a record.
+
+    Parameters
+    ----------
+    error_s, floor_s : float, seconds
+        Median absolute error of a job's wait against the record, and between two repeats of the
+        simulation.
+    bias : float
+        Mean simulated less mean recorded wait, relative to the recorded one.
+    explained : float
+        Share of the waits' deviation from their earlier median that is explained, 0 to 1.
+    rank : float
+        Rank correlation of simulated and recorded waits; NaN = one of them is constant.
+    believe_s : float, seconds
+        See `Past`.
+    """
+
+    error_s: float
+    floor_s: float
+    bias: float
+    explained: float
+    rank: float
+    believe_s: float
+
+
+def judged(policy: str, found: Closeness, missing: str) -> Past:
+    """Return the verdict on a policy.
+
+    Parameters
+    ----------
+    policy : str
+        Its title.
+    found : Closeness
+        How near it came.
+    missing : str
+        What is probably missing where nothing is explained, in words.
+
+    Notes
+    -----
+    "Reproduces": the error is within 1.3 times the floor and the bias within 10 %. "Most": 50 % of
+    the deviation are explained and the bias is within 25 %. "Order": 20 % are, or the rank
+    correlation is 0.5.
+    """
+    error_s, floor_s, bias, explained, rank, believe_s = found
+    near = error_s <= max(_NEAR_FLOOR * floor_s, _WHOLE_S)
+    above = duration(believe_s) if math.isfinite(believe_s) else "a few hours"
+    if near and abs(bias) <= _BIAS:
+        return Past(
+            policy,
+            "reproduces",
+            "Reproduces the recorded waits as well as chance allows. Differences between policies"
+            f" above {above} can be believed.",
+            believe_s,
+        )
+    if explained >= _MOST and abs(bias) <= _MOST_BIAS:
+        return Past(
+            policy,
+            "most",
+            f"Reproduces most of the waits; believe differences above {above} (95th percentile of"
+            " the error of 6-hour medians).",
+            believe_s,
+        )
+    if explained >= _SOME or rank >= _ORDERED:
+        return Past(
+            policy,
+            "order",
+            "Orders the waits but not their size: compare simulated policies with each other, not"
+            " with the record.",
+            believe_s,
+        )
+    return Past(
+        policy,
+        "nothing",
+        f"Does not explain the recorded waits. Something is missing: {missing}.",
+        believe_s,
+    )
+
+
+def keep(past: Past, scenario: Scenario, store: Store) -> None:
+    """Keep a verdict, so that comparisons on the same jobs and machines know of it.
+
+    Parameters
+    ----------
+    past : Past
+        The verdict.
+    scenario : Scenario
+        What `trainyard.study.check.checked` returned.
+    store : Store
+        Where.
+
+    Raises
+    ------
+    TrainyardError
+        If the store cannot be written, or the trace is gone.
+    """
+    store.put_numbers(_key(scenario, store), asdict(past), scenario.to_json())
+
+
+def known(study: Study, store: Store) -> Past | None:
+    """Return the best verdict on a simulated policy of a study; None = none of them was checked, or
+    none is compared with a record.
+
+    Raises
+    ------
+    TrainyardError
+        If the trace is gone.
+    """
+    replays = [
+        "recorded_start" in catalog.allocator(policy).needs.reads for policy in study.allocators
+    ]
+    if not any(replays):
+        return None
+    places = {
+        _key(checked(study.base, policy), store): at
+        for at, policy in enumerate(study.allocators)
+        if not replays[at]
+    }
+    found = [
+        replace(_read(summary), at=places[key])
+        for key, summary in store.numbers(list(places)).items()
+    ]
+    return min(found, key=lambda one: (LEVELS.index(one.level), one.at), default=None)
+
+
+def of_policy(study: Study, at: int, store: Store) -> Past | None:
+    """Return the verdict on the policy at a place of a study; None = it was not checked.
+
+    Raises
+    ------
+    TrainyardError
+        If the trace is gone.
+    """
+    key = _key(checked(study.base, study.allocators[at]), store)
+    return next((_read(summary) for summary in store.numbers([key]).values()), None)
+
+
+def _key(scenario: Scenario, store: Store) -> str:
+    made = f"check against the past, {key_of(scenario, store)}"
+    return hashlib.blake2b(made.encode(), digest_size=16).hexdigest()
+
+
+def _read(summary: Mapping[str, Any]) -> Past:
+    believe_s = summary["believe_s"]
+    return Past(
+        summary["policy"],
+        summary["level"],
+        summary["sentence"],
+        math.nan if believe_s is None else believe_s,
+    )

@@ -1,0 +1,144 @@
+"""Which engine makes a run: the fast one where it can, else the general simulator; the results are
+the same.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import allocators
+from sim.cluster import Cluster
+from sim.contract import Allocator, rule_of
+from sim.engine.fast import compiled, lane
+from sim.engine.simulator import Conditions, Progress, Simulator
+from sim.errors import ParameterError
+from sim.params import Spec
+from sim.result import RunResult
+from sim.trace import Trace
+from trainyard.traces.samples import load_sample
+
+AUTO: Final = "auto"
+ENGINES: Final = (AUTO, "kernel", "fast")
+"""What `simulate` may be asked for: the fast engine where it can make the run, always the general
+simulator, or always the fast engine.
+"""
+SETTING: Final = "TRAINYARD_ENGINE"
+"""Environment variable: the engine of runs that ask for none, in the app and its workers too."""
+_SMALLEST: Final = "tiny"
+_LOG: Final = logging.getLogger(__name__)
+
+
+class _State:
+    """Of this process: whether it has said why the fast engine runs uncompiled, and the process
+    that it has started to compile it.
+    """
+
+    has_said = False
+    compiles: subprocess.Popen[bytes] | None = None
+
+
+def simulate(
+    trace: Trace,
+    cluster: Cluster,
+    allocator: Allocator,
+    conditions: Conditions,
+    engine: str = "",
+    progress: Callable[[Progress], None] | None = None,
+) -> RunResult:
+    """Make a run.
+
+    Parameters
+    ----------
+    trace, cluster, allocator, conditions
+        See `sim.engine.simulator.Simulator`.
+    engine : str
+        One of `ENGINES`; "" = what TRAINYARD_ENGINE names, else `AUTO`.
+    progress : callable or None
+        Called now and then from inside the run.
+
+    Raises
+    ------
+    ParameterError
+        If there is no such engine, or it cannot make this run.
+    TrainyardError
+        As `Simulator`.
+    """
+    engine = engine or os.environ.get(SETTING) or AUTO
+    if engine not in ENGINES:
+        raise ParameterError(f"There is no engine '{engine}'. Choose one of {', '.join(ENGINES)}.")
+    if engine != "kernel":
+        try:
+            result = lane.run(lane.prepared(trace, cluster, allocator, conditions), progress)
+        except lane.NotPlainError as error:
+            if engine == "fast":
+                raise ParameterError(
+                    f"The fast engine cannot make this run: {error}. Let the engine be auto or"
+                    " kernel."
+                ) from error
+        else:
+            if result.timing.engine == "plain" and len(trace) >= lane.LARGE:
+                _say(compiled.why_plain())
+            return result
+    return Simulator(trace, cluster, allocator, conditions, progress=progress).run()
+
+
+def warm() -> str:
+    """Compile the fast engine, if that has not been done on this machine, and load it.
+
+    Returns
+    -------
+    str
+        Why it runs uncompiled here; "" = it is compiled.
+    """
+    why_not = compiled.warm(_exercise)
+    _State.has_said |= bool(why_not)
+    return why_not
+
+
+def load() -> str:
+    """Load the fast engine if it has been compiled on this machine, else have another process
+    compile it: until then it runs uncompiled, and nobody waits.
+
+    Returns
+    -------
+    str
+        As for `warm`.
+    """
+    if compiled.is_warm():
+        return warm()
+    if compiled.claim():
+        # Nothing is asked of that process: what it leaves on disk is found by later runs.
+        _State.compiles = subprocess.Popen(
+            [sys.executable, "-m", __name__],
+            cwd=Path(__file__).parents[2],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+    return compiled.why_plain()
+
+
+def _say(why_not: str) -> None:
+    """Remark once in a process why a long run is not compiled."""
+    if why_not and not _State.has_said:
+        _LOG.warning("%s", why_not)
+    _State.has_said = True
+
+
+def _exercise() -> None:
+    trace, cluster = load_sample(_SMALLEST)
+    for name in allocators.REGISTRY:
+        allocator = allocators.make(Spec(name))
+        if rule_of(allocator) is not None:
+            lane.run(lane.prepared(trace, cluster, allocator, Conditions()))
+
+
+if __name__ == "__main__":
+    why_not = warm()
+    if why_not:
+        raise SystemExit(why_not)

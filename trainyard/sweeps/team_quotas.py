@@ -1,0 +1,191 @@
+"""Which quota each team needs so that its jobs wait no longer than a target."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from math import nan
+from typing import Final
+
+import numpy as np
+
+from allocators import hard_quotas
+from sim.errors import ParameterError
+from sim.params import Spec
+from sim.trace import Trace
+from trainyard.results.tenants import Quota, column_of, texts_of, write_quotas
+from trainyard.runs.run import run
+from trainyard.study import catalog
+from trainyard.study.capacity import CountSearch
+from trainyard.study.scenario import Scenario
+
+WAIT_AT: Final = 0.95
+"""Share of a team's jobs that must start within the target."""
+
+
+@dataclass(frozen=True)
+class TeamNeed:
+    """What a team needs.
+
+    Parameters
+    ----------
+    team : str
+        Its name.
+    jobs : int
+        Its jobs with GPUs.
+    quota : int or None
+        The smallest quota that holds; None = not even the whole cluster does.
+    wait_s : float, seconds
+        Within this, 95 % of its jobs start with that quota, or with the whole cluster, when the
+        team always gets its quota.
+    together_s : float, seconds
+        The same in one run of all teams with these quotas; NaN = none was made.
+    """
+
+    team: str
+    jobs: int
+    quota: int | None
+    wait_s: float
+    together_s: float = nan
+
+
+@dataclass(frozen=True)
+class QuotaPlan:
+    """The answer.
+
+    Parameters
+    ----------
+    needs : tuple of TeamNeed
+        By team.
+    limit_s : float, seconds
+        The target.
+    gpus : int
+        Of the cluster.
+    runs : int
+        Runs that it took.
+    """
+
+    needs: tuple[TeamNeed, ...]
+    limit_s: float
+    gpus: int
+    runs: int
+
+    @property
+    def table(self) -> str:
+        """The quotas as the policy quota takes them."""
+        rows = [Quota(need.team, float(need.quota or self.gpus)) for need in self.needs]
+        return write_quotas(rows)
+
+    @property
+    def sentence(self) -> str:
+        """The answer in words."""
+        whole = sum([need.quota or self.gpus for need in self.needs])
+        never = [need.team for need in self.needs if need.quota is None]
+        if never:
+            return (
+                f"Not even the whole cluster, {self.gpus} GPUs, is enough for {', '.join(never)}."
+                " Allow longer waits, or plan more nodes."
+            )
+        if whole > self.gpus:
+            return (
+                f"The quotas add up to {whole} GPUs and the cluster has {self.gpus}: plan more"
+                " nodes, allow longer waits, or lend unused quotas."
+            )
+        late = [need.team for need in self.needs if need.together_s > self.limit_s]
+        if late:
+            return (
+                f"The quotas fit, {whole} of {self.gpus} GPUs, but together {', '.join(late)} waits"
+                " longer: free GPUs lie apart on nodes."
+            )
+        return f"The quotas fit, {whole} of {self.gpus} GPUs, and hold in one run of all teams."
+
+
+def can_plan(policy: Spec) -> bool:
+    """Tell whether quotas change what a policy does: not where it replays the record."""
+    return "recorded_start" not in catalog.allocator(policy).needs.reads
+
+
+def plan_quotas(
+    scenario: Scenario,
+    trace: Trace,
+    limit_s: float,
+    column: str = "auto",
+    told: Callable[[str, int], None] = lambda team, runs: None,
+) -> QuotaPlan:
+    """Find the smallest hard quota of each team at which 95 % of its jobs start within a target.
+
+    Parameters
+    ----------
+    scenario : Scenario
+        Machines and policy; the policy starts the jobs within the quotas.
+    trace : Trace
+        The jobs.
+    limit_s : float, seconds
+        The target.
+    column : str
+        Of the trace that names teams; "auto" = the first with several names.
+    told : callable
+        Called with a team and the number of runs so far before each run.
+
+    Raises
+    ------
+    TrainyardError
+        If the trace names no teams, the policy replays the record or changes the size of jobs, or
+        a run fails.
+
+    Notes
+    -----
+    Each team is searched by bisection with its own jobs only, from its largest job to the whole
+    cluster: as if it always got its quota at once. One run of all teams with the answers then shows
+    whether they hold together. Bisection takes for granted that more GPUs never make waits longer.
+    """
+    if limit_s < 0:
+        raise ParameterError("The target is below 0 s. Give a wait of 0 s or more.")
+    if not can_plan(scenario.allocator):
+        raise ParameterError(
+            f"{scenario.allocator.name} replays the record, in which jobs start when they did"
+            " whatever the quotas are. Choose a policy that is simulated."
+        )
+    column = column_of(trace, column)
+    names = texts_of(trace, column).to_numpy()
+    gpus, total = trace.numbers("num_gpus"), scenario.cluster.gpus
+    needs, runs = [], 0
+    for team in sorted({str(name) for name in names if name}):
+        own = (names == team) & (gpus > 0)
+        own &= gpus <= total
+        if not own.any():
+            continue
+        part = Trace.of(trace.frame[own].reset_index(drop=True), **trace.about)
+        search = CountSearch(int(gpus[own].max()), total, check=False)
+        waits: dict[int, float] = {}
+        while search.wanted:
+            size = search.wanted[0]
+            told(team, runs)
+            waits[size[0]] = _wait_s(scenario, part, [Quota(team, float(size[0]))], column)[team]
+            runs += 1
+            search.tell(size, holds=waits[size[0]] <= limit_s)
+        quota = search.answer[0] if search.answer is not None else None
+        needs.append(TeamNeed(team, int(own.sum()), quota, waits[quota or total]))
+    if not needs:
+        raise ParameterError("No job of a named team asks for GPUs that this cluster has.")
+    if all(need.quota for need in needs) and sum(need.quota or 0 for need in needs) <= total:
+        told("", runs)
+        rows = [Quota(need.team, float(need.quota or 0)) for need in needs]
+        found = _wait_s(scenario, trace, rows, column)
+        needs = [replace(need, together_s=found[need.team]) for need in needs]
+        runs += 1
+    return QuotaPlan(tuple(needs), limit_s, total, runs)
+
+
+def _wait_s(scenario: Scenario, trace: Trace, rows: list[Quota], column: str) -> dict[str, float]:
+    """Return within what time 95 % of each team's jobs start; inf = some never do."""
+    spec = hard_quotas(scenario.allocator, write_quotas(rows), column)
+    jobs = run(replace(scenario, allocator=spec), trace=trace).jobs
+    wait_s = (jobs["first_start_s"] - jobs["submit_s"]).fillna(np.inf).to_numpy(np.float64)
+    names = texts_of(trace, column).to_numpy()
+    possible = (jobs["outcome"] != "impossible").to_numpy() & (jobs["gpus"] > 0).to_numpy()
+    found = {}
+    for row in rows:
+        own = np.sort(wait_s[(names == row.name) & possible])
+        found[row.name] = float(own[int(np.ceil(WAIT_AT * len(own))) - 1]) if len(own) else 0.0
+    return found

@@ -1,0 +1,1 @@
+"""The slider that redraws results while it moves."""
