@@ -60,7 +60,7 @@ SHARES: Final[Mapping[str, int]] = {
 """How often each kind of file is tried."""
 _SHOWN: Final = 20
 _MOST_BYTES: Final = 8_000_000_000
-_PATIENCE_S: Final = 120
+_PATIENCE_S: Final = 600
 """After this the process is ended."""
 
 

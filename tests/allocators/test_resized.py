@@ -19,7 +19,7 @@ from sim.engine.simulator import Simulator
 from sim.perf.model import Rate
 from sim.result import RunResult
 from tests.allocators.test_backlog import Plain
-from tests.allocators.test_srtf import pair_of
+from tests.allocators.test_srtf import foreseen, pair_of
 from tests.allocators.walk import Compared, Situation, clusters, gantt, situations, trace_of
 from tests.sim.scripted import CARD, Bends, Conditions
 
@@ -138,6 +138,7 @@ def every_third(view: View, call: int) -> JobId | None:
 @given(situation=situations(simple=True))
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_priorities_hold_among_resized_jobs(situation: Situation) -> None:
+    situation = foreseen(situation)
     meddles = Meddles(Compared(*pair_of(situation)), every_third)
     # Where a change of size loses all work, running jobs come to need more, and ties stand
     # otherwise.

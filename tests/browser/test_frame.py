@@ -146,5 +146,5 @@ def test_a_lost_connection_is_a_line_and_all_stays_readable(store: Path, visit: 
         line = page.get_by_text("The connection to the server is lost.")
         expect(line).to_be_hidden()
     expect(line).to_be_visible()
-    expect(page.locator("h1")).to_be_visible()
+    expect(page.locator("h1").first).to_be_visible()
     expect(page.get_by_test_id("stDialog")).to_have_count(0)

@@ -133,7 +133,7 @@ def test_back_leads_to_the_page_before(app: str, visit: Visit) -> None:
     }
     for name, title in titles.items():
         page.get_by_role("link", name=name, exact=True).click()
-        expect(page.locator("h1")).to_have_text(title)
+        expect(page.locator("h1").first).to_have_text(title)
         expect(page).to_have_url(re.compile(rf"/{name.lower()}\?s="))
     page.locator(".st-key-bar").get_by_role("button", name="Run", exact=True).click()
     expect(page.get_by_text("Up to date")).to_be_visible()
@@ -143,7 +143,7 @@ def test_back_leads_to_the_page_before(app: str, visit: Visit) -> None:
         "What would another scheduler have done?",
     ):
         page.go_back()
-        expect(page.locator("h1")).to_have_text(title)
+        expect(page.locator("h1").first).to_have_text(title)
 
 
 def test_cancel_works_at_once(app: str, visit: Visit) -> None:

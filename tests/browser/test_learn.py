@@ -72,7 +72,7 @@ def test_reload_and_back_find_the_run_again_and_cancel_ends_it(app: str, visit: 
     page.reload()
     expect(bar).to_be_visible()
     page.get_by_role("link", name="Trace", exact=True).click()
-    expect(page.locator("h1")).to_contain_text("1,200 jobs")
+    expect(page.locator("h1").first).to_contain_text("1,200 jobs")
     expect(bar).to_have_count(0)
     page.go_back()
     expect(bar).to_be_visible()

@@ -68,7 +68,7 @@ def test_change_one_thing_another_page_and_back(app: str, visit: Visit) -> None:
     )
     expect(page).to_have_url(re.compile("said=1.*option=2|option=2.*said=1"))
     page.get_by_role("link", name="Trace", exact=True).click()
-    expect(page.locator("h1")).to_contain_text("1,200 jobs")
+    expect(page.locator("h1").first).to_contain_text("1,200 jobs")
     page.go_back()
     expect(page.locator("strong", has_text="Within a factor of about 10:")).to_be_visible()
     page.get_by_role("tab", name="Glossary").click()

@@ -34,7 +34,7 @@ def twice(page: Page) -> None:
     page.keyboard.type("2")
     page.get_by_role("button", name="Make them").focus()
     page.keyboard.press("Enter")
-    expect(page.locator("h1")).to_have_text(
+    expect(page.locator("h1").first).to_have_text(
         re.compile(r"^Made: like a trace, load 2, seed 0: 2,400 jobs")
     )
     expect(page.get_by_text("At the load of the trace: ")).to_be_visible()
@@ -69,7 +69,7 @@ def test_two_traces_beside_each_other_fit(app: str, visit: Visit, width: int, sc
     # Reloading keeps the jobs, because the address holds their figures.
     address = page.url
     page.goto(address)
-    expect(page.locator("h1")).to_have_text(re.compile("^Made: like a trace, load 2"))
+    expect(page.locator("h1").first).to_have_text(re.compile("^Made: like a trace, load 2"))
 
 
 def test_names_of_a_dropped_file_are_text(app: str, visit: Visit) -> None:
@@ -79,7 +79,7 @@ def test_names_of_a_dropped_file_are_text(app: str, visit: Visit) -> None:
     page = visit(f"{app}/trace")
     idle(page)
     page.locator("input[type=file]").first.set_input_files(file)
-    expect(page.locator("h1")).to_contain_text("<b>bold $x$.csv: 60 jobs")
+    expect(page.locator("h1").first).to_contain_text("<b>bold $x$.csv: 60 jobs")
     box = page.get_by_role("combobox", name=re.compile("Compare with another trace"))
     box.click()
     page.get_by_role("option", name="Twelve jobs by hand").click()
@@ -112,10 +112,10 @@ def test_jobs_and_machines_in_one_drop(app: str, visit: Visit) -> None:
         page.get_by_text("The jobs are from other.csv, the cluster from nodes.txt")
     ).to_be_visible()
     expect(page.get_by_text("paper.csv: ")).to_be_visible()
-    expect(page.locator("h1")).to_contain_text("other.csv: 2 jobs")
+    expect(page.locator("h1").first).to_contain_text("other.csv: 2 jobs")
     # What is added later is a drop of its own.
     field.set_input_files(files[:1])
-    expect(page.locator("h1")).to_contain_text("jobs.csv: 2 jobs")
+    expect(page.locator("h1").first).to_contain_text("jobs.csv: 2 jobs")
 
 
 LIST = "id,submitted,gpus,duration\n" + "\n".join(

@@ -102,6 +102,17 @@ def test_equal_runs_of_two_sweeps_are_made_once_and_cancelling_one_keeps_the_oth
     assert sorted(seed for _, seed, _ in ran(pool.store.root)) == list(range(6))
 
 
+@pytest.mark.slow
+def test_what_another_sweep_made_meanwhile_is_not_run_again(pool: WorkerPool) -> None:
+    ann, bob = sweep("same", pool, range(3)), sweep("same", pool, range(3))
+    assert not bob.recall()
+    for one in (ann, bob):
+        one.start()
+        assert one.wait(30)
+    assert (bob.state, bob.done) == ("done", 3)
+    assert sorted(seed for _, seed, _ in ran(pool.store.root)) == list(range(3))
+
+
 def hungry(document: object, root: object, progress: object) -> str:
     """A run that holds 600 MB for a while."""
     held = bytearray(600_000_000)

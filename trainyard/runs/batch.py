@@ -306,6 +306,14 @@ class ScenarioBatch(RunBatch[tuple[str, Scenario]]):
             check_reached(self.store)
         super()._drive(queue)
 
+    def _submit(self, run: tuple[str, Scenario], queue: RunQueue) -> None:
+        # Another batch may have made it since this one looked.
+        known = stored(self.store, run[:1], whole=self._whole)
+        if known:
+            self._note(run[0], known[run[0]])
+        else:
+            super()._submit(run, queue)
+
     def _task(self, run: tuple[str, Scenario], queue: RunQueue) -> Task:
         key, scenario = run
         if queue.executor.remote and not self._whole:
