@@ -175,7 +175,8 @@ class Plan(NamedTuple):
         on at once. What it still holds of its nodes, such as memory, is the policy's to keep free.
     ended : frozenset of int
         Running jobs that are ended for good before they are done, e.g. at a time limit: their
-        outcome is "failed". Their nodes are free for the rest of the plan.
+        outcome is "failed". Their nodes are free for the rest of the plan. One that `changes`
+        stops, too, gave way to others: it counts as preempted.
     """
 
     changes: Mapping[JobId, Grant | None] = _NO_CHANGES

@@ -71,8 +71,8 @@ class RunResult:
         estimated, or replaced a stand-in; NaN = nobody asked), lost_work.
     segments : DataFrame, one row per job and period of constant grant and rate
         job, t0, t1, gpus, rate (work per second after the pause), paused_s, batch (-1 = none),
-        ended (category of `ENDINGS`; "evicted" also where a plan ended the job for good, see
-        `Plan.ended`: then `failures` has no row of it).
+        ended (category of `ENDINGS`; "evicted" also where a plan ended the job at a limit of its
+        own, see `Plan.ended`: then `failures` has no row of it).
     placements : DataFrame, the only source for where and on which type
         segment (row of `segments`), gang, role (0 worker, 1 server), node, count, gpus, cpus,
         mem_gb (per replica).

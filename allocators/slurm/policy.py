@@ -281,10 +281,10 @@ class Slurm(Settings):
         for one, mode, _ in controller.displaced:
             view.room.give(view.grants[one.id])
             self._surplus.note(one, view.demand(one.id), -1)
+            changes[one.id] = None
             if mode == CANCEL:
                 gone.append(one.id)
                 continue
-            changes[one.id] = None
             if mode == SUSPEND:
                 self._surplus.note_suspended(one)
                 continue

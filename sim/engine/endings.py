@@ -40,8 +40,8 @@ STANDSTILL: Final = (
     " their work, or decide less often"
 )
 ROOMLESS: Final = (
-    "{} of the jobs can never start: nodes fail and are repaired again and again, but there is"
-    " never room for any that the allocator would start"
+    "{} of the jobs can never start: nothing runs, and however often the allocator is asked, there"
+    " is never room for any that it would start"
 )
 _RARE: Final = 256
 """Decisions in a row without effect while nothing runs, after which a standstill is put down to a

@@ -442,7 +442,7 @@ class Simulator:
 
     def _apply(self, plan: Plan, *, reserved: bool = False) -> None:
         self._refuse(plan.refuse)
-        self._end_early(plan.ended)
+        self._end_early(plan)
         changes, seamless, now_s, job = plan.changes, plan.seamless, self._agenda.now_s, -1
         waiting, running, expected = self._waiting, self._running, self._expected
         leave, enter = self._execution.leave, self._execution.enter
@@ -455,6 +455,7 @@ class Simulator:
                         expected.drop(job)
                 elif grant is None:
                     self._fail(job, "it is to be stopped but does not run")
+            self._end_stopped(plan)
             for job, grant in changes.items():
                 if grant is None:
                     continue
@@ -475,13 +476,30 @@ class Simulator:
             has_run = self._columns.evictions[job] or self._columns.preemptions[job]
             self._settle(job, FAILED if has_run else REJECTED)
 
-    def _end_early(self, jobs: frozenset[JobId]) -> None:
+    def _end_early(self, plan: Plan) -> None:
+        if not plan.ended:
+            return
+        jobs = plan.ended.difference(plan.changes)
         for job in sorted(jobs):
             if job not in self._running:
                 self._fail(job, "it is ended but does not run")
             self._execution.end_early(job, self._agenda.now_s)
             del self._running[job]
             self._expected.drop(job)
+        self._leave_failed(jobs)
+
+    def _end_stopped(self, plan: Plan) -> None:
+        if not plan.ended:
+            return
+        jobs = plan.ended.intersection(plan.changes)
+        for job in sorted(jobs):
+            if job not in self._waiting:
+                self._fail(job, "it is ended and given other GPUs at once")
+            del self._waiting[job]
+        self._leave_failed(jobs)
+
+    def _leave_failed(self, jobs: frozenset[JobId]) -> None:
+        for job in sorted(jobs):
             self._finished.append(job)
             self._settle(job, FAILED)
         if jobs and self._cadence.on_finish:

@@ -23,9 +23,10 @@ from sim.contract import Spec
 from sim.engine.faults import Faults
 from sim.engine.simulator import Simulator
 from sim.overheads import Overheads
-from tests.allocators.test_slurm_site import FOUR, conf, jobs
+from tests.allocators.test_slurm_site import conf, jobs
 from tests.properties.invariants import check
 
+WHOLE = Cluster((NodeGroup(4, 0, "", 4.0, 4.0, hosts="n[1-4]"),))
 LOW, HIGH = 0, 1
 PARTS = [Partition(15, 1), Partition(15, 2)]
 
@@ -198,9 +199,8 @@ def run(mode: str, part: str) -> Any:
     text = conf("PreemptType=preempt/partition_prio", f"PreemptMode={mode}", short="PriorityTier=2")
     text = text.replace("PartitionName=all ", f"PartitionName=all {part} ")
     trace = jobs({"duration_s": 500.0, "tasks": 16}, {"submit_time_s": 50.0, "partition": "short"})
-    cluster = Cluster((NodeGroup(4, 0, "", 4.0, 4.0, hosts="n[1-4]"),))
     policy = make(Spec.of("slurm", conf=text, main_phase_s=0.0, bf_phase_s=0.0))
-    return Simulator(trace, cluster, policy).run().jobs
+    return Simulator(trace, WHOLE, policy).run().jobs
 
 
 def test_a_run_with_grace() -> None:
@@ -208,6 +208,7 @@ def test_a_run_with_grace() -> None:
     assert 50 <= at_once["first_start_s"][1] <= 53
     assert 170 <= later["first_start_s"][1] <= 173
     assert later["held_s"][0] == pytest.approx(at_once["held_s"][0] + 120, abs=3)
+    assert list(at_once["preemptions"]) == [1, 0]
     assert list(later["outcome"]) == ["failed", "completed"]
     requeued = run("REQUEUE", "GraceTime=120")
     assert list(requeued["outcome"]) == ["completed", "completed"]
@@ -393,6 +394,7 @@ def test_random_runs_end_and_nobody_holds_what_is_not_there(seed: int) -> None:
     )
     more = {"plan": draw.choice(["nodes", "cores"]), "limits": draw.choice(["inform", "kill"])}
     policy = make(Spec.of("slurm", conf=text, accounts=ACCOUNTS, **more))
-    result = Simulator(trace, FOUR, policy, conditions).run()
-    check(result, trace, FOUR, conditions)
+    result = Simulator(trace, WHOLE, policy, conditions).run()
+    check(result, trace, WHOLE, conditions)
     assert result.reason == "drained"
+    assert (result.jobs["outcome"] == "impossible").mean() < 0.25

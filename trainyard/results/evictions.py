@@ -31,7 +31,7 @@ def stops_of(result: RunResult) -> pd.DataFrame:
     -----
     Lost work is recorded per job. It is divided over the times that the job was stopped in
     proportion to the work that it had done since it started: exact where a job was stopped once, or
-    where nothing is kept.
+    where nothing is kept. A job that a plan stopped for good lost all that it had done.
     """
     segments = result.segments.sort_values(["job", "t0"], kind="stable")
     job, ended = segments["job"].to_numpy(np.int64), segments["ended"].astype(str).to_numpy()
@@ -57,6 +57,8 @@ def stops_of(result: RunResult) -> pd.DataFrame:
     lost = result.jobs["lost_work"].to_numpy(np.float64)[table["job"].to_numpy(np.int64)]
     done = table.groupby("job")["work"].transform("sum").to_numpy(np.float64)
     share = np.divide(lost, done, out=np.zeros_like(done), where=done > 0)
+    failed = (result.jobs["outcome"] == "failed").to_numpy()[table["job"].to_numpy(np.int64)]
+    share[failed & table.groupby("job")["by_plan"].transform("last").to_numpy(bool)] = 1.0
     found: pd.DataFrame = table.assign(lost_gpu_s=table["gpu_s"] * np.clip(share, 0.0, 1.0))
     return found[["job", "t_s", "by_plan", "lost_gpu_s"]]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import isnan
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -12,12 +13,13 @@ from allocators import make
 from allocators.quotas import Quota
 from sim.cluster import Cluster
 from sim.conditions import Conditions
-from sim.contract import Spec
+from sim.contract import Plan, Spec
 from sim.engine.simulator import Simulator
 from sim.errors import ParameterError
 from sim.metrics.usage import UsageArrays
 from sim.overheads import Overheads
 from sim.trace import Trace
+from tests.sim.scripted import Script, on
 from trainyard.results.evictions import stops_of
 from trainyard.results.tenants import column_of, proposal, teams_of, tenant_report
 
@@ -91,6 +93,24 @@ def test_what_a_reclaim_cost_others() -> None:
     own = [(0, 8, 3600, "a"), (600, 8, 300, "a"), (700, 1, 5000, "b")]
     table = with_losses(own, "srtf")
     assert (table["stopped"].sum(), table["evicted"].sum()) == (1, 0)
+
+
+@pytest.mark.parametrize("gives_way", [True, False])
+def test_a_job_that_gives_way_for_good_loses_all_and_one_at_its_limit_gives_way_to_nobody(
+    gives_way: bool,
+) -> None:
+    plan = Plan({1: on(0, 8)} | ({0: None} if gives_way else {}), ended=frozenset({0}))
+    # It is asked again in the same instant, as a job has left.
+    script: Any = Script(
+        {0: Plan({0: on(0, 8)}), 900: lambda view: plan if 0 in view.grants else Plan()}
+    )
+    trace = trace_of([(0, 8, 3600, "a"), (900, 8, 60, "b")])
+    result = Simulator(trace, CLUSTER, script).run()
+    assert list(result.jobs["outcome"]) == ["failed", "completed"]
+    teams = teams_of(trace, CLUSTER, [], (Quota("a", 4), Quota("b", 4)))
+    table = tenant_report(result, teams, CLUSTER).table.set_index("team")
+    assert table["evicted"].to_dict() == {"a": 0, "b": int(gives_way)}
+    assert table["evicted_lost_h"].to_dict() == {"a": 0, "b": 2 * gives_way}
 
 
 def test_beyond_its_quota_a_job_is_stopped_for_whoever_gets_its_gpus() -> None:
