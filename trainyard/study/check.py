@@ -44,7 +44,7 @@ class Check(Document):
     use : tuple of str
         Ids of `trainyard.backtests.proposal.Proposal` that are applied.
     fit : bool
-        Whether open settings are fitted to the part before the judged one.
+        Whether open settings are fitted to the part before the judged one; wants two repeats.
 
     Raises
     ------
@@ -70,6 +70,11 @@ class Check(Document):
             )
         if not 1 <= self.repeats <= MOST_REPEATS:
             raise ParameterError(f"repeats = {self.repeats} is not between 1 and {MOST_REPEATS}.")
+        if self.fit and self.repeats == 1:
+            raise ParameterError(
+                "One repeat cannot tell a better setting from chance. Fit with 2 repeats or more;"
+                " 5 tell more."
+            )
         for name, value in (("warm-up", self.warm_s), ("judged part", self.judge_s)):
             if value is not None and not 0 <= value < math.inf:
                 raise ParameterError(f"The {name} of {value:g} s is not a length of time.")

@@ -223,6 +223,8 @@ def test_a_question_is_written_and_read(as_fifo: pd.DataFrame, store: Store) -> 
         replace(one, repeats=0)
     with pytest.raises(ty.TrainyardError, match="not a length of time"):
         replace(one, warm_s=-1.0)
+    with pytest.raises(ty.TrainyardError, match="Fit with 2 repeats or more"):
+        replace(one, repeats=1, fit=True)
 
 
 def test_the_command(
