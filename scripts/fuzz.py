@@ -35,6 +35,7 @@ from sim.cluster import Cluster
 from sim.errors import MOST_LETTERS, TrainyardError
 from sim.perf import PerfSpec
 from sim.readers import FORMATS
+from sim.readers.questions import OpenQuestionError
 from sim.trace import Trace
 from trainyard.clusters import machines, prices
 from trainyard.library import archive
@@ -131,7 +132,21 @@ class Pages:
                 "answers": {"gpus_each": "4", "wait": "included", "job_start": "taken_up"},
             }
         fmt = rng.choice(list(FORMATS)) if rng.random() < 0.05 else ""
-        taken = intake.take(data, "file", shelf, fmt=fmt, choices=choices, found=found)  # type: ignore[arg-type]
+        while True:
+            try:
+                taken = intake.take(data, "file", shelf, fmt=fmt, choices=choices, found=found)  # type: ignore[arg-type]
+                break
+            except OpenQuestionError as error:
+                checked(error)
+                before = choices.get("answers", {})
+                answers = {
+                    one.id: rng.choice([*one.options, "700", "0.5"])
+                    for one in error.questions
+                    if one.id not in before
+                }
+                if not answers:
+                    return
+                choices["answers"] = before | answers
         intake.rules(taken.account)
         intake.columns_read(taken.account)
         self._jobs(shelf.trace)
