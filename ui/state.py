@@ -5,6 +5,7 @@ holds both studies, so a reload loses nothing.
 from __future__ import annotations
 
 import math
+import time
 import uuid
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -45,6 +46,8 @@ the first submission.
 """
 CALENDAR: Final = "cal"
 """Parameter of the address: there while instants are written as dates."""
+MOMENT_S: Final = 0.6
+"""How long a click on Run may take before something is drawn."""
 _SESSION: Final = "session"
 _MOST_STEPS: Final = 50
 """Changes that can be taken back."""
@@ -288,8 +291,18 @@ class Session:
         self.notice = " ".join(filter(None, (self.notice, _shelved(study))))
         for job in reversed(before):
             job.cancel()
+        self._wait()
         self.settle()
         self.settled = self.over
+
+    def _wait(self) -> None:
+        """Wait for runs that are over in a moment: a page that is drawn while they go on takes the
+        cores that they need, and is drawn again.
+        """
+        ends_s = time.monotonic() + MOMENT_S
+        if sum(job.seconds for job in self.live) <= MOMENT_S:
+            for job in self.live:
+                job.wait(max(ends_s - time.monotonic(), 0.0))
 
     def let_go(self) -> None:
         """Forget what is large, because the session has gone: the file, and the single rows that

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
@@ -53,6 +54,7 @@ class FakeJob:
     starts_in_s: float = 0.0
     details: dict[str, object] = field(default_factory=dict)
     watcher: str = ""
+    seconds = math.inf  # nobody waits for it
 
     @property
     def settled(self) -> bool:

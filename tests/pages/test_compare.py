@@ -12,7 +12,7 @@ from streamlit.testing.v1 import AppTest
 from sim.cluster import Cluster
 from sim.engine.simulator import Progress
 from sim.params import Spec
-from tests.pages.conftest import FakePool, Open, finish, sound, study_of, texts
+from tests.pages.conftest import FakeJob, FakePool, Open, finish, sound, study_of, texts
 from trainyard.api import Comparison
 from trainyard.results import outcomes
 from trainyard.study.scenario import Scenario, TraceSpec
@@ -410,6 +410,28 @@ def test_rows_appear_as_policies_finish(visit: Open, tiny: Study, pool: FakePool
     notes = [row["note"] for row in rows(app).values()]
     assert notes == ["", "50 %", "in the queue", "0 %"]
     assert tuple(rows(app)) == outcomes.titles(tiny.allocators)
+
+
+@pytest.mark.parametrize("seconds", [0.1, 1.0])
+def test_short_runs_are_drawn_with_their_results_and_long_ones_at_once(
+    visit: Open, tiny: Study, pool: FakePool, monkeypatch: pytest.MonkeyPatch, seconds: float
+) -> None:
+    waited: list[FakeJob] = []
+
+    def wait(job: FakeJob, timeout_s: float) -> bool:
+        waited.append(job)
+        assert 0 < timeout_s <= state.MOMENT_S
+        finish(pool, tiny, [tiny.allocators.index(job.scenario.allocator)])
+        job.state = "done"
+        return True
+
+    monkeypatch.setattr(FakeJob, "seconds", seconds / 4)
+    monkeypatch.setattr(FakeJob, "wait", wait, raising=False)
+    monkeypatch.setattr(state, "MOMENT_S", 30.0 if seconds < 0.5 else 0.6)
+    app = visit("compare", tiny)
+    app.button(key="run_here").click().run()
+    assert (waited == pool.jobs) is (seconds < 0.5)
+    assert bool(rows(app)["FIFO"]["note"]) is (seconds > 0.5)
 
 
 def test_a_policy_that_stopped_is_one_row_and_the_others_stay(

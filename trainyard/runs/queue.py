@@ -147,6 +147,11 @@ class Submission:
         return self._queue.starts_in_s(self._run)
 
     @property
+    def seconds(self) -> float:
+        """Estimate of the seconds that it takes once it has started."""
+        return self._run.task.seconds
+
+    @property
     def took_s(self) -> float:
         """Seconds that it took; 0 before it has ended."""
         return self._run.took_s
