@@ -6,13 +6,13 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from sim.contract import Demand, Grant, JobId, View, inf
 
 Key = tuple[float, ...]
 """Priority of a waiting job; smaller goes first, ties go to the lower job id."""
-Height = tuple[float, ...]
+Height = tuple[Any, ...]
 """Place of a running job in its group; of two jobs the higher is the worse."""
 
 NOBODY: Height = (inf,)

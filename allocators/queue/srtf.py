@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from math import nextafter
+from typing import Any
 
 from allocators.placement import (
     RUN_TIME,
@@ -104,7 +106,9 @@ class Remaining:
         if abs(height[1]) == now_s:
             if job not in view.grants:
                 return key  # it was to begin at this very decision
-            place = key[1:]
+            # Of those found running at this decision, each has its place among the others.
+            found = key[1:] == (now_s, inf)
+            place = (now_s, *_place(pace, height, now_s)) if found else key[1:]
         elif job in view.grants or self._left(view, job) <= instant(height[0] - now_s) * pace:
             place = (now_s, *_place(pace, height, now_s))
         else:
@@ -124,7 +128,9 @@ class Remaining:
         now_s = view.now_s
         self._count += 1
         # That of a waiting job, as `_tie` says, without a call once per start.
-        since, count = (-now_s, self._count) if key[1] < now_s else _tie(key, now_s, self._count)
+        since, count = (
+            (-now_s, self._count) if key[1] < now_s else _tie(pace, key, now_s, self._count)
+        )
         # A job that starts must stand where it stood while it waited, or two jobs would stop each
         # other for ever: the restart is part of the need and falls at the same pace, although on a
         # faster GPU it takes no less time.
@@ -142,11 +148,8 @@ class Remaining:
 
     def limit(self, group: float, key: Key, now_s: float) -> Height:
         """Return the finish beyond which a job needs more than the waiting one."""
-        finish_s = instant(now_s + key[0] / group)
-        if key[1] == now_s and key[2] == 0 and key[3] != group:  # both ran until now
-            return (finish_s, -now_s, inf) if key[3] < group else (finish_s, now_s, -inf)
-        since, count = _tie(key, now_s, inf)
-        return finish_s, since, count
+        since, count = _tie(group, key, now_s, inf)
+        return instant(now_s + key[0] / group), since, count
 
     def rank(self, group: float, height: Height, now_s: float) -> tuple[float, ...]:
         """Return what is needed."""
@@ -207,16 +210,19 @@ def _rounded(pace: float) -> float:
 _LOST = -1.0
 
 
-def _tie(key: Key, now_s: float, count: float) -> tuple[float, ...]:
-    """Return the place of a waiting job among running jobs of the same remaining time."""
+def _tie(pace: float, key: Key, now_s: float, count: float) -> tuple[Any, ...]:
+    """Return the place of a waiting job among running jobs of one pace that need as much."""
     if key[1] < now_s or key[2] == _LOST:
         return -now_s, count  # before those that ran while it waited, or had needed more
-    if len(key) > 3:
-        return key[4:]  # stopped at this very decision
-    return now_s, count  # a newcomer
+    if len(key) == 3:
+        return now_s, count  # a newcomer
+    if key[2] == 0 and key[3] != pace:
+        # It ran until now at another pace: next to those, and by that pace among its like.
+        return nextafter(-now_s if key[3] < pace else now_s, 0.0), key[3:]
+    return key[4:]  # stopped at this very decision
 
 
-def _place(pace: float, height: Height, now_s: float) -> tuple[float, ...]:
+def _place(pace: float, height: Height, now_s: float) -> tuple[Any, ...]:
     """Return what compares a job with others that ran until now and need as much.
 
     That is: whether it ran before (0) or has only just been started (-1 if it had waited, 1 if
@@ -225,7 +231,10 @@ def _place(pace: float, height: Height, now_s: float) -> tuple[float, ...]:
     _, started, count = height
     if started == now_s:
         return 1.0, 0.0, started, count
-    return (-1.0, 0.0, started, count) if started == -now_s else (0.0, pace, started, count)
+    if started == -now_s:
+        return -1.0, 0.0, started, count
+    # As `_tie` puts a job that has changed its pace just now.
+    return (0.0, *count) if abs(started) == nextafter(now_s, 0.0) else (0.0, pace, started, count)
 
 
 class Smallest:

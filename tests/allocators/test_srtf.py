@@ -109,8 +109,24 @@ def foreseen(situation: Situation) -> Situation:
 
 
 SIZES = st.sampled_from(["time", "gpu_time", "gpus"])
+PLAIN = {"backfill": "first_fit", "placement": "consolidate", "types": "fastest", "mix": False}
+CHANGES_PACE = Situation(
+    trace_of([*[(0, 1, 1)] * 3, (0, 1, 53), *[(1, 1, 1)] * 3, (3, 2, 47), (11, 4, 28), (13, 8, 1)]),
+    clusters("1x2:a,2x4:b,1x4:c"),
+    Conditions(),
+    PLAIN | {"placement": "pack"},
+)
+"""At 13 s two jobs need as much, and one of them moves to the type of the other."""
+FOUND_RUNNING = Situation(
+    trace_of([(0, 3, 1), (0, 1, 3), *[(0, 1, 2)] * 3, (0, 1, 3), (0, 1, 1), (0, 3, 1), (2, 1, 1)]),
+    clusters("2x4:a"),
+    Conditions(),
+    PLAIN | {"migrate": "upgrade"},
+)
+"""Of two running jobs that need as much, the second one stays unless the first may take its GPU."""
 
 
+@example(CHANGES_PACE, "time", "upgrade")
 @given(situations(), SIZES, MIGRATE)
 @settings(max_examples=250, deadline=None)
 def test_does_what_the_walk_does(situation: Situation, size: str, migrate: str) -> None:
@@ -424,6 +440,7 @@ def test_decisions_that_take_time_lose_no_job(situation: Situation, latency_s: f
     assert set(result.jobs["outcome"]) <= {"completed", "impossible"}
 
 
+@example(FOUND_RUNNING, 1)
 @given(situations(migrate=True), st.integers(1, 30))
 @settings(max_examples=60, deadline=None)
 def test_takes_over_a_cluster_in_operation(situation: Situation, at_s: int) -> None:
