@@ -5,14 +5,27 @@ writes and takes them.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any, Final
 
 from allocators.slurm.config import UNLIMITED, Line, lines, seconds
 from allocators.slurm.fairshare import ROOT, Association
-from allocators.slurm.keys import MISSED, Finding, words
+from allocators.slurm.keys import (
+    COUNTS,
+    HOLDERS,
+    IDLE_OF_ACCOUNTS,
+    LISTS,
+    MISSED,
+    MISSED_OF_ACCOUNTS,
+    NO_LIMIT,
+    NUMBERS_OF_QOS,
+    ONE_TRES,
+    TRES,
+    WALLS,
+    Finding,
+)
 from sim.contract import ParameterError
 
 _PAIR: Final = re.compile(r"([\w.]+)\s*(\+?=|-=)\s*(\"[^\"]*\"|'[^']*'|\S+)")
@@ -133,6 +146,17 @@ class Associations:
     findings: tuple[Finding, ...] = ()
     where: Mapping[tuple[str, str], int] = field(default_factory=dict)
 
+    @property
+    def bare(self) -> Associations:
+        """What it says, without where; two states that hold the same are equal."""
+        return replace(
+            self,
+            entries=tuple(sorted(self.entries, key=lambda one: (one.account, one.user))),
+            limits={key: own for key, own in self.limits.items() if own != NO_LIMITS},
+            findings=(),
+            where={},
+        )
+
 
 NOBODY: Final = Associations((), {})
 
@@ -174,7 +198,7 @@ def read_associations(text: str, qos_text: str = "") -> Associations:
         reading.default_qos,
         reading.priorities,
         reading.default_account,
-        tuple(reading.findings),
+        tuple(reading.found()),
         reading.where,
     )
 
@@ -191,6 +215,7 @@ class _Reading:
         self.priorities: dict[tuple[str, str], float] = {}
         self.default_account: dict[str, str] = {}
         self.findings: list[Finding] = []
+        self._missed: dict[tuple[str, str], dict[int, None]] = {}
         self.where: dict[tuple[str, str], int] = {}
         self._parent = ROOT
 
@@ -208,6 +233,18 @@ class _Reading:
         elif kind == "user":
             self._add(self._parent, name, self._parent, pairs, number)
 
+    def found(self) -> Iterator[Finding]:
+        """Return what changes results and is not simulated, each setting once."""
+        yield from self.findings
+        for (key, value), numbers in self._missed.items():
+            if key == "qos" and self.qualities.keys() <= _named(value):
+                continue  # nobody is kept from any
+            unknown = "is not a setting that is known here, so it has no effect"
+            why = MISSED_OF_ACCOUNTS.get(key, unknown)
+            first, more = next(iter(numbers)), len(numbers) - 1
+            also = f" (and {more} more of such lines)" if more else ""
+            yield Finding("sacctmgr", first, key, value, MISSED, f"{why}{also}")
+
     def command(self, words: list[str], line: Line) -> None:
         """Take a command."""
         words = words[1:] if words[0].lower() == "sacctmgr" else words
@@ -215,22 +252,10 @@ class _Reading:
         verb, what = words[0].lower(), words[1].lower() if len(words) > 1 else ""
         found = _PAIR.findall(line.text)
         # Of lists "+=" adds and "-=" takes away; the sign stays with the key.
-        pairs = {
-            key.lower() + (sign[:-1] if key.lower() in _LISTS else ""): value.strip("\"'")
-            for key, sign, value in found
-        }
-        plain = [
-            word for word in words[2:] if "=" not in word and word.lower() not in {"set", "where"}
-        ]
-        names = [
-            name
-            for name in (pairs.pop("name", "") or pairs.pop("names", "") or ",".join(plain)).split(
-                ","
-            )
-            if name
-        ]
-        if verb not in {"add", "create", "modify", "delete", "remove"}:
+        pairs = {_key(key.lower(), sign): value.strip("\"'") for key, sign, value in found}
+        if verb not in {"add", "create", "modify", "delete", "remove"} or what not in HOLDERS:
             return
+        names = self._names(verb, words[1:], pairs, line.number)
         if what == "qos":
             for name in names:
                 if verb in {"delete", "remove"}:
@@ -248,6 +273,33 @@ class _Reading:
                 accounts = default.split(",") if default else [one[0] for one in held] or [ROOT]
                 for account in accounts:
                     self._command_on(verb, (account, name), account, pairs, line.number)
+
+    def _names(
+        self, verb: str, words: list[str], pairs: dict[str, str], number: int
+    ) -> Sequence[str]:
+        """Return whom a command is about."""
+        plain = [
+            word for word in words[1:] if "=" not in word and word.lower() not in {"set", "where"}
+        ]
+        written = pairs.pop("name", "") or pairs.pop("names", "") or ",".join(plain)
+        if names := [name for name in written.split(",") if name]:
+            return names
+        if verb != "modify":
+            raise ParameterError(
+                f"sacctmgr, line {number}: the command does not say which {words[0]} it is about."
+                " Name one."
+            )
+        # As with -i: all of them, of the account or parent that is named.
+        if words[0].lower() == "qos":
+            return list(self.qualities)
+        of_users = words[0].lower().startswith("user")
+        above = pairs.get("account" if of_users else "parent", "")
+        held = [
+            entry.user or entry.account
+            for entry in self.entries.values()
+            if bool(entry.user) is of_users and (not above or entry.parent in above.split(","))
+        ]
+        return list(dict.fromkeys(held))
 
     def table(self, text: str) -> None:
         """Take what ``sacctmgr show qos -P`` prints."""
@@ -291,7 +343,7 @@ class _Reading:
             for one in self.in_partition:
                 if one[:2] == key:
                     own = self.in_partition[one]
-                    self.in_partition[one] = _limits(own, pairs, number)
+                    self.in_partition[one] = _limits(own, pairs, number)  # noted above
 
     def _delete(self, key: tuple[str, str], partition: str) -> None:
         for one in [one for one in self.in_partition if one[:2] == key]:
@@ -302,6 +354,11 @@ class _Reading:
         for held in (self.entries, self.limits, self.default_qos, self.priorities):
             held.pop(key, None)
         account, user = key
+        if not user:
+            # Our reading: all that is below an account goes with it.
+            below = [key for key, entry in self.entries.items() if entry.parent == account]
+            for held_by in below:
+                self._delete(held_by, "")
         if user and self.default_account.get(user) == account:
             del self.default_account[user]
 
@@ -335,11 +392,19 @@ class _Reading:
             one = (*key, part)
             if one in self.in_partition or not known:
                 was = self.in_partition.get(one, NO_LIMITS)
-                self.in_partition[one] = _limits(was, pairs, number)
+                self.in_partition[one] = self._limits(was, pairs, number)
+
+    def _limits(self, was: Limits, pairs: Mapping[str, str], number: int) -> Limits:
+        """Return limits with changes; what is not simulated is noted with its line."""
+        made = _limits(was, pairs, number)
+        for key in made.unread.keys() & pairs.keys():
+            if key not in IDLE_OF_ACCOUNTS:
+                self._missed.setdefault((key, pairs[key]), {})[number] = None
+        return made
 
     def _settings(self, key: tuple[str, str], pairs: Mapping[str, str], number: int) -> None:
         self.where[key] = number
-        self.limits[key] = _limits(self.limits.get(key, NO_LIMITS), pairs, number)
+        self.limits[key] = self._limits(self.limits.get(key, NO_LIMITS), pairs, number)
         if "defaultqos" in pairs:
             self.default_qos[key] = pairs["defaultqos"].lower()
             if self.default_qos[key] in UNLIMITED:
@@ -353,11 +418,11 @@ class _Reading:
         name = name.lower()
         self.where["", name] = number
         was = self.qualities.get(name, Qos(name))
-        changed: dict[str, Any] = {"limits": _limits(was.limits, pairs, number)}
-        for key, one in _NUMBERS_OF_QOS.items():
+        changed: dict[str, Any] = {"limits": self._limits(was.limits, pairs, number)}
+        for key, one in NUMBERS_OF_QOS.items():
             if key in pairs:
                 changed[one] = _number(key, pairs[key], number)
-        for key, one in _LISTS.items():
+        for key, one in LISTS.items():
             for sign in ("", "+", "-"):
                 if key + sign in pairs:
                     old = changed.get(one, getattr(was, one))
@@ -369,97 +434,18 @@ class _Reading:
             changed["preempt_mode"] = "" if mode == "CLUSTER" else mode
         if "preemptexempttime" in pairs:
             exempt = pairs["preemptexempttime"].strip()
-            changed["exempt_s"] = -1.0 if exempt == "-1" else seconds(exempt)
+            known = exempt != "-1"
+            changed["exempt_s"] = _time("PreemptExemptTime", exempt, number) if known else -1.0
         if "gracetime" in pairs:
             # sacctmgr takes seconds, -1 for none, and prints them as 00:02:00.
             text = pairs["gracetime"].strip()
-            given = seconds(text) if ":" in text else _number("GraceTime", text, number)
+            read = _time if ":" in text else _number
+            given = read("GraceTime", text, number)
             changed["grace_s"] = given if given < inf else 0.0
         if "priority" in changed:
             given = changed["priority"]
             changed["priority"] = int(given) if given < inf else 0
         self.qualities[name] = replace(was, **changed)
-
-
-_NUMBERS_OF_QOS: Final = {
-    "priority": "priority",
-    "usagefactor": "usage_factor",
-    "limitfactor": "limit_factor",
-    "minpriothreshold": "min_priority",
-    "minprioritythreshold": "min_priority",
-    "usagethres": "usage_threshold",
-    "usagethreshold": "usage_threshold",
-}
-_TRES: Final = {
-    "grptres": "grp_tres",
-    "grptresmins": "grp_tres_mins",
-    "grptresrunmins": "grp_tres_run_mins",
-    "maxtres": "max_tres",
-    "maxtresperjob": "max_tres",
-    "maxtrespj": "max_tres",
-    "maxtrespernode": "max_tres_per_node",
-    "maxtrespn": "max_tres_per_node",
-    "mintres": "min_tres",
-    "mintresperjob": "min_tres",
-    "maxtresmins": "max_tres_mins",
-    "maxtresminsperjob": "max_tres_mins",
-    "maxtrespu": "max_tres_pu",
-    "maxtresperuser": "max_tres_pu",
-    "maxtrespa": "max_tres_pa",
-    "maxtresperaccount": "max_tres_pa",
-}
-_ONE_TRES: Final = {
-    "grpcpus": ("grp_tres", "cpu"),
-    "grpnodes": ("grp_tres", "node"),
-    "grpmem": ("grp_tres", "mem"),
-    "grpcpumins": ("grp_tres_mins", "cpu"),
-    "grpcpurunmins": ("grp_tres_run_mins", "cpu"),
-    "maxcpus": ("max_tres", "cpu"),
-    "maxcpusperjob": ("max_tres", "cpu"),
-    "maxnodes": ("max_tres", "node"),
-    "maxnodesperjob": ("max_tres", "node"),
-    "mincpus": ("min_tres", "cpu"),
-    "mincpusperjob": ("min_tres", "cpu"),
-    "maxcpumins": ("max_tres_mins", "cpu"),
-    "maxcpuminsperjob": ("max_tres_mins", "cpu"),
-    "maxcpusperuser": ("max_tres_pu", "cpu"),
-    "maxcpuspu": ("max_tres_pu", "cpu"),
-    "maxnodesperuser": ("max_tres_pu", "node"),
-    "maxnodespu": ("max_tres_pu", "node"),
-}
-_COUNTS: Final = {
-    "grpjobs": "grp_jobs",
-    "grpsubmit": "grp_submit",
-    "grpsubmitjobs": "grp_submit",
-    "maxjobs": "max_jobs",
-    "maxjobspu": "max_jobs_pu",
-    "maxjobsperuser": "max_jobs_pu",
-    "maxjobspa": "max_jobs_pa",
-    "maxjobsperaccount": "max_jobs_pa",
-    "maxsubmit": "max_submit",
-    "maxsubmitjobs": "max_submit",
-    "maxsubmitpu": "max_submit_pu",
-    "maxsubmitjobspu": "max_submit_pu",
-    "maxsubmitjobsperuser": "max_submit_pu",
-    "maxsubmitpa": "max_submit_pa",
-    "maxsubmitjobspa": "max_submit_pa",
-    "maxsubmitjobsperaccount": "max_submit_pa",
-}
-_WALLS: Final = {
-    "grpwall": "grp_wall_s",
-    "maxwall": "max_wall_s",
-    "maxwalldurationperjob": "max_wall_s",
-    "maxwallpj": "max_wall_s",
-}
-
-
-_LISTS: Final = {"flags": "flags", "preempt": "preempts"}
-"""Settings of a quality of service that are lists -> their attributes."""
-_NO_LIMIT: Final = _NUMBERS_OF_QOS.keys() | words("""
-    account accounts adminlevel cluster clusters defaultaccount defaultqos description fairshare
-    flags organization parent partition preempt preemptexempttime preemptmode shares
-""")
-"""Settings that are read as something else, or are words about people."""
 
 
 def _limits(was: Limits, pairs: Mapping[str, str], number: int) -> Limits:
@@ -471,16 +457,16 @@ def _limits(was: Limits, pairs: Mapping[str, str], number: int) -> Limits:
         changed[name] = {tres: most for tres, most in whole.items() if most < inf}
 
     for key, text in pairs.items():
-        if key in _TRES:
-            add(_TRES[key], tres_of(text, number))
-        elif key in _ONE_TRES:
-            name, what = _ONE_TRES[key]
+        if key in TRES:
+            add(TRES[key], tres_of(text, number))
+        elif key in ONE_TRES:
+            name, what = ONE_TRES[key]
             add(name, {what: _number(key, text, number)})
-        elif key in _COUNTS:
-            changed[_COUNTS[key]] = _number(key, text, number)
-        elif key in _WALLS:
-            changed[_WALLS[key]] = seconds(text)
-        elif key.rstrip("+-") not in _NO_LIMIT:
+        elif key in COUNTS:
+            changed[COUNTS[key]] = _number(key, text, number)
+        elif key in WALLS:
+            changed[WALLS[key]] = _time(key, text, number)
+        elif key.rstrip("+-") not in NO_LIMIT:
             left = {**changed.get("unread", was.unread), key: text}
             changed["unread"] = {one: value for one, value in left.items() if value != "-1"}
     return replace(was, **changed) if changed else was
@@ -502,6 +488,21 @@ def tres_of(text: str, number: int = 0) -> dict[str, float]:
             name, amount[:-1] if scale is not None else amount, number
         ) * (scale or 1.0)
     return found
+
+
+def _key(key: str, sign: str) -> str:
+    return f"{key}{sign[:-1]}" if key in LISTS else {"accounts": "account"}.get(key, key)
+
+
+def _named(value: str) -> frozenset[str]:
+    return frozenset(value.lower().split(","))
+
+
+def _time(key: str, text: str, number: int) -> float:
+    try:
+        return seconds(text)
+    except ParameterError as error:
+        raise ParameterError(f"sacctmgr, line {number}: {key}: {error}") from error
 
 
 def _number(key: str, text: str, number: int) -> float:

@@ -218,6 +218,8 @@ def _of_quality(quality: Qos) -> Terms:
             terms[option, ""] = ",".join(sorted(names))
     if quality.preempt_mode:
         terms["PreemptMode", ""] = quality.preempt_mode.lower()
+    if quality.grace_s:
+        terms["GraceTime", ""] = _number(quality.grace_s)
     if quality.exempt_s >= 0:
         terms["PreemptExemptTime", ""] = _time(quality.exempt_s)
     return terms | dict(_of_limits(quality.limits))

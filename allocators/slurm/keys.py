@@ -179,6 +179,112 @@ _MISSED: Final[Mapping[str, str]] = {
 }
 
 
+# -- settings of sacctmgr
+# --------------------------------------------------------------------------------------------------
+
+NUMBERS_OF_QOS: Final = {
+    "priority": "priority",
+    "usagefactor": "usage_factor",
+    "limitfactor": "limit_factor",
+    "minpriothreshold": "min_priority",
+    "minprioritythreshold": "min_priority",
+    "usagethres": "usage_threshold",
+    "usagethreshold": "usage_threshold",
+}
+TRES: Final = {
+    "grptres": "grp_tres",
+    "grptresmins": "grp_tres_mins",
+    "grptresrunmins": "grp_tres_run_mins",
+    "maxtres": "max_tres",
+    "maxtresperjob": "max_tres",
+    "maxtrespj": "max_tres",
+    "maxtrespernode": "max_tres_per_node",
+    "maxtrespn": "max_tres_per_node",
+    "mintres": "min_tres",
+    "mintresperjob": "min_tres",
+    "maxtresmins": "max_tres_mins",
+    "maxtresminsperjob": "max_tres_mins",
+    "maxtrespu": "max_tres_pu",
+    "maxtresperuser": "max_tres_pu",
+    "maxtrespa": "max_tres_pa",
+    "maxtresperaccount": "max_tres_pa",
+}
+ONE_TRES: Final = {
+    "grpcpus": ("grp_tres", "cpu"),
+    "grpnodes": ("grp_tres", "node"),
+    "grpmem": ("grp_tres", "mem"),
+    "grpcpumins": ("grp_tres_mins", "cpu"),
+    "grpcpurunmins": ("grp_tres_run_mins", "cpu"),
+    "maxcpus": ("max_tres", "cpu"),
+    "maxcpusperjob": ("max_tres", "cpu"),
+    "maxnodes": ("max_tres", "node"),
+    "maxnodesperjob": ("max_tres", "node"),
+    "mincpus": ("min_tres", "cpu"),
+    "mincpusperjob": ("min_tres", "cpu"),
+    "maxcpumins": ("max_tres_mins", "cpu"),
+    "maxcpuminsperjob": ("max_tres_mins", "cpu"),
+    "maxcpusperuser": ("max_tres_pu", "cpu"),
+    "maxcpuspu": ("max_tres_pu", "cpu"),
+    "maxnodesperuser": ("max_tres_pu", "node"),
+    "maxnodespu": ("max_tres_pu", "node"),
+}
+COUNTS: Final = {
+    "grpjobs": "grp_jobs",
+    "grpsubmit": "grp_submit",
+    "grpsubmitjobs": "grp_submit",
+    "maxjobs": "max_jobs",
+    "maxjobspu": "max_jobs_pu",
+    "maxjobsperuser": "max_jobs_pu",
+    "maxjobspa": "max_jobs_pa",
+    "maxjobsperaccount": "max_jobs_pa",
+    "maxsubmit": "max_submit",
+    "maxsubmitjobs": "max_submit",
+    "maxsubmitpu": "max_submit_pu",
+    "maxsubmitjobspu": "max_submit_pu",
+    "maxsubmitjobsperuser": "max_submit_pu",
+    "maxsubmitpa": "max_submit_pa",
+    "maxsubmitjobspa": "max_submit_pa",
+    "maxsubmitjobsperaccount": "max_submit_pa",
+}
+WALLS: Final = {
+    "grpwall": "grp_wall_s",
+    "maxwall": "max_wall_s",
+    "maxwalldurationperjob": "max_wall_s",
+    "maxwallpj": "max_wall_s",
+}
+
+
+LISTS: Final = {"flags": "flags", "preempt": "preempts"}
+"""Settings of a quality of service that are lists -> their attributes."""
+NO_LIMIT: Final = NUMBERS_OF_QOS.keys() | words("""
+    account accounts adminlevel cluster clusters defaultaccount defaultqos description fairshare
+    flags gracetime organization parent partition preempt preemptexempttime preemptmode shares
+""")
+"""Settings that are read as something else, or are words about people."""
+IDLE_OF_ACCOUNTS: Final = words("""
+    coordinator coordinators defaultwckey descr email id newname rawusage wckey wckeys
+""")
+"""Settings that are kept as written and change no result."""
+_WAITS: Final = "is not simulated: all waiting jobs gain by their age"
+_RUN_MINS: Final = "is not simulated: only GrpTRESRunMins is"
+MISSED_OF_ACCOUNTS: Final[Mapping[str, str]] = {
+    "qos": "is not simulated: jobs may ask for any quality of service",
+    "qoslevel": "is not simulated: jobs may ask for any quality of service",
+    "grpjobsaccrue": _WAITS,
+    "maxjobsaccrue": _WAITS,
+    "maxjobsaccruepa": _WAITS,
+    "maxjobsaccrueperaccount": _WAITS,
+    "maxjobsaccruepu": _WAITS,
+    "maxjobsaccrueperuser": _WAITS,
+    "maxtresrunmins": _RUN_MINS,
+    "maxtresrunminspa": _RUN_MINS,
+    "maxtresrunminsperaccount": _RUN_MINS,
+    "maxtresrunminspu": _RUN_MINS,
+    "maxtresrunminsperuser": _RUN_MINS,
+}
+HOLDERS: Final = {"qos", "account", "accounts", "user", "users"}
+
+
 def _partly(key: str, value: str) -> str:
     """Return what of a key that is used is not simulated; "" = nothing."""
     if key == "preemptmode" and {"suspend", "gang"} & set(value.split(",")) == {"suspend"}:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 from math import inf
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allocators.slurm.accounts import Associations, Limits, read_associations
+from allocators.slurm.accounts import Limits, read_associations
 from allocators.slurm.commands import commands, script
+from sim.contract import ParameterError
 
 SEEDS = st.integers(0, 2**32 - 1)
 OPTIONS = (
@@ -68,23 +69,12 @@ def drawn(rng: random.Random) -> str:
     return "\n".join(lines) + "\n"
 
 
-def bare(people: Associations) -> Associations:
-    """What is told, without where; limits that allow everything are none."""
-    return replace(
-        people,
-        entries=tuple(sorted(people.entries, key=lambda one: (one.account, one.user))),
-        limits={key: own for key, own in people.limits.items() if own != Limits()},
-        findings=(),
-        where={},
-    )
-
-
 @given(SEEDS)
 @settings(max_examples=60, deadline=None)
 def test_what_is_written_reads_the_same(seed: int) -> None:
     people = read_associations(drawn(random.Random(seed)))
     again = read_associations(script(people))
-    assert bare(again) == bare(people)
+    assert again.bare == people.bare
     assert commands(people, again) == []
 
 
@@ -95,7 +85,7 @@ def test_commands_make_one_state_another(seed: int) -> None:
     text, wanted = drawn(rng), read_associations(drawn(rng))
     run = "".join(f"{one.text}\n" for one in commands(read_associations(text), wanted))
     # Run after the site's own file, whatever stands in it.
-    assert bare(read_associations(text + run)) == bare(wanted)
+    assert read_associations(text + run).bare == wanted.bare
 
 
 def test_a_resource_that_is_not_named_keeps_its_limit() -> None:
@@ -130,10 +120,85 @@ def test_an_account_moves_and_settings_are_taken_back() -> None:
 
 
 def test_settings_that_are_not_simulated_are_kept_as_written() -> None:
-    old = read_associations("", "Name|Priority|GraceTime\nnormal|0|00:05:00\n")
-    new = read_associations("", "Name|Priority|GraceTime\nnormal|0|00:10:00\n")
+    old = read_associations("", "Name|Priority|MaxJobsAccruePU\nnormal|0|5\n")
+    new = read_associations("", "Name|Priority|MaxJobsAccruePU\nnormal|0|10\n")
     [one] = commands(old, new)
-    assert one == ("modify qos normal set gracetime=00:10:00", "gracetime=00:05:00")
+    assert one == ("modify qos normal set maxjobsaccruepu=10", "maxjobsaccruepu=5")
+    assert [finding.sentence() for finding in old.findings] == [
+        "sacctmgr, line 2: maxjobsaccruepu=5 is not simulated: all waiting jobs gain by their age."
+    ]
+
+
+def test_a_time_written_otherwise_is_no_change() -> None:
+    one, other = (
+        read_associations(f"add qos a GraceTime={grace} MaxWall={wall}\n")
+        for grace, wall in (("60", "90"), ("00:01:00", "1:30:00"))
+    )
+    assert commands(one, other) == []
+    assert one.bare == other.bare
+
+
+def test_what_is_not_simulated_is_said_once_with_its_first_line() -> None:
+    people = read_associations(
+        "Cluster - 'c':Fairshare=1:QOS='normal'\nParent - 'root'\nUser - 'root':AdminLevel='A'\n"
+        "QOS - 'high':Priority=9\n"
+        "Account - 'phys':Description='of all':Organization='x':Fairshar=3:QOS='normal'\n"
+        "Account - 'chem':QOS='normal,high':MaxTRESRunMinsPU=cpu=5\nParent - 'phys'\n"
+        "User - 'ann':QOS='normal':Coordinator='chem'\n"
+    )
+    assert [one.sentence() for one in people.findings] == [
+        "sacctmgr, line 5: fairshar=3 is not a setting that is known here, so it has no effect.",
+        "sacctmgr, line 5: qos=normal is not simulated: jobs may ask for any quality of service"
+        " (and 1 more of such lines).",
+        "sacctmgr, line 6: maxtresrunminspu=cpu=5 is not simulated: only GrpTRESRunMins is.",
+    ]
+
+
+USERS = "add account a\nadd account b\nadd user x,y account=a\nadd user y,z account=b\n"
+
+
+def test_users_may_be_named_by_their_account() -> None:
+    people = read_associations(f"{USERS}modify user where account=a set Fairshare=7\n")
+    assert {one[:2] for one in people.limits if one[1]} == {
+        ("a", "x"), ("a", "y"), ("b", "y"), ("b", "z")
+    }  # fmt: skip
+    assert [(one.account, one.user) for one in people.entries if one.shares == 7] == [
+        ("a", "x"),
+        ("a", "y"),
+    ]
+    people = read_associations(f"{USERS}modify account where parent=root set MaxJobs=2\n")
+    assert people.limits["a", ""] == people.limits["b", ""] == Limits(max_jobs=2)
+    people = read_associations(
+        f"add qos q\n{USERS}modify user set MaxJobs=2\nmodify qos set Priority=3"
+    )
+    assert [limits.max_jobs for (_, user), limits in people.limits.items() if user] == [2] * 4
+    assert people.qos == {"q": 3}
+
+
+@pytest.mark.parametrize(
+    "command", ["delete account where parent=a", "add user account=a", "delete user"]
+)
+def test_a_command_about_nobody_is_refused(command: str) -> None:
+    with pytest.raises(ParameterError, match=r"sacctmgr, line 5: the command does not say which"):
+        read_associations(f"{USERS}{command}\n")
+
+
+def test_an_account_is_deleted_with_all_below_it() -> None:
+    text = f"{USERS}add account c parent=a MaxJobs=3\nadd user v account=c partition=p MaxJobs=1\n"
+    people = read_associations(f"{text}delete account a\n")
+    assert [(one.account, one.user) for one in people.entries] == [
+        ("b", ""),
+        ("b", "y"),
+        ("b", "z"),
+    ]
+    assert people.in_partition == {}
+    assert people.limits.keys() == {("b", ""), ("b", "y"), ("b", "z")}
+
+
+@pytest.mark.parametrize("setting", ["MaxWall=abc", "PreemptExemptTime=abc", "GraceTime=1:xx"])
+def test_a_time_that_cannot_be_read_is_said_with_its_line(setting: str) -> None:
+    with pytest.raises(ParameterError, match=r"sacctmgr, line 2: \w+: '.*' is no time; write it"):
+        read_associations(f"add account a\nadd qos b {setting}\n")
 
 
 def told(before: str, after: str) -> list[str]:
