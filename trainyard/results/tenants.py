@@ -174,7 +174,10 @@ def teams_of(
     proposed = not quotas
     if proposed:
         quotas = proposal(trace, cluster, column)
-        said = f"No policy here has quotas: each {word}'s part of the GPU-hours is taken as such."
+        said = (
+            f"No policy here has quotas in GPUs: each {word}'s part of the GPU-hours is taken as"
+            " such."
+        )
     quotas = tuple(
         replace(row, deserved=min(row.deserved, float(cluster.gpus)))
         for row in with_catch_all(quotas)
