@@ -32,7 +32,12 @@ from tests.strategies import trace_of
 from trainyard.runs import engines
 
 MANY = int(os.environ.get("TRAINYARD_SCENARIOS", "60"))
-KINDS = (GpuType("old", 0.5, 1.0), GpuType("new", 2.0, 3.0), GpuType("odd", 4 / 3, 0.5))
+KINDS = (
+    GpuType("old", 0.5, 1.0),
+    GpuType("new", 2.0, 3.0),
+    GpuType("odd", 4 / 3, 0.5),
+    GpuType("slow", 0.75, 0.5),
+)
 LIMITS = ((10.0,), (1.0, 30.0), (20 / 3, 15.0, 60.0), (3250.0, 7200.0))
 RULES = [name for name in REGISTRY if rule_of(make(Spec(name))) is not None]
 
@@ -67,7 +72,7 @@ def clusters(draw: st.DrawFn, spec: Spec) -> Cluster:
     rule = rule_of(make(spec))
     kinds = draw(st.lists(st.sampled_from(KINDS), min_size=1, max_size=3, unique=True))
     if rule is not None and rule.preemption != "none":
-        kinds = [KINDS[0]] if rule.preemption == "remaining" else kinds[:1]
+        kinds = kinds[:1]
     group = st.builds(
         NodeGroup,
         st.sampled_from((1, 2, 3, 5, 40)),

@@ -18,6 +18,8 @@ from sim.perf.model import PerfModel
 from sim.rules import QueueRule
 from sim.trace import Trace
 
+_CLOSE_S: Final = 4e-6
+"""See `order.Times`: two finishes are rounded, and so are the two needs that they follow from."""
 _PLACEMENTS: Final = ("pack", "fewest", "consolidate", "first_fit", "spread", "anywhere")
 
 
@@ -279,7 +281,10 @@ def new_order(lane: Lane, tables: Tables) -> order.Order:
 def _new_times(lane: Lane, tables: Tables) -> order.Times:
     speed = float(tables.rates[0])
     total = np.zeros(0) if lane.estimates is None else lane.estimates.copy()
-    return order.Times(max(round(speed, 9), 1e-9), speed, total)
+    pace = max(round(speed, 9), 1e-9)
+    # Of a pace that divides whole microseconds no finish is rounded, and equal needs are equal.
+    close_s = 0.0 if (1.0 / pace).is_integer() else _CLOSE_S / min(pace, 1.0)
+    return order.Times(pace, speed, close_s, total)
 
 
 def _new_service(lane: Lane, running: int) -> order.Service:

@@ -76,8 +76,6 @@ def prepared(trace: Trace, cluster: Cluster, allocator: Allocator, conditions: C
     _refuse(_machines(cluster, pools, demands))
     if rule.preemption != "none":
         _refuse(_stops(trace, pools, conditions.overheads))
-    if rule.preemption == "remaining":
-        _refuse(_paces(pools, speed))
     estimates = None
     if "remaining_work" in allocator.needs.reads:
         estimates = _estimates(trace, conditions, model)
@@ -108,13 +106,6 @@ def _machines(
     limited = any(_limited(cluster, pools, demand) for demand in demands.unique)
     yield "cores or memory are limited", limited
     yield "gangs are too large", most_spots(demands, pools) > _MOST_SPOTS
-
-
-def _paces(pools: Sequence[NodePool], speed: Floats) -> Iterator[tuple[str, bool]]:
-    # Else finishes are rounded, and which of two equal needs is less depends on the instant.
-    paces = [round(float(speed[pool.type_at]), 9) for pool in pools if pool.type_at >= 0]
-    exact = all(pace > 0 and (1.0 / pace).is_integer() for pace in paces)
-    yield "needs at this speed of the GPU type are no whole microseconds", not exact
 
 
 def _stops(
@@ -230,7 +221,10 @@ def follow(lane: Lane, progress: Callable[[Progress], None] | None = None) -> Fo
             done = int(state.at[loops.SETTLED])
             progress(Progress(done, len(lane.trace), now_s, lane.trace.span_s))
     if status != loops.OVER:
-        raise NotPlainError("a job would still run when the clock ends, or could never start")
+        raise NotPlainError(
+            "a job would still run when the clock ends, or could never start, or numbers are too"
+            " close to call"
+        )
     return Followed(tables, state, space, _passed(given), "fast" if is_compiled else "plain")
 
 

@@ -29,12 +29,16 @@ class Times(NamedTuple):
         How fast the need of a running job falls.
     speed : float
         Work per second as estimated.
+    close_s : float
+        Two estimated finishes that are nearer than this are too close to call: rounded at another
+        instant they might stand the other way round.
     total : array of float64, shape (jobs,)
         Estimated work; doubled when a job outlives it.
     """
 
     pace: float
     speed: float
+    close_s: float
     total: Any
 
 

@@ -43,6 +43,7 @@ from sim.engine.fast.order import (
     FRONT,
     FULL,
     INDEX,
+    KEY,
     STOPPED,
     USED,
     Order,
@@ -54,6 +55,7 @@ from sim.engine.fast.order import (
 )
 from sim.engine.fast.remaining import (
     ask_anew,
+    is_halfway,
     key_by_time,
     key_by_time_again,
     limit_by_time,
@@ -137,9 +139,12 @@ def find_worse(order: Order, jobs: Jobs, run: Run, job: int, missing: int, now_s
     what they hold.
     """
     height, since, count = limit_of(order, run, job, now_s)
+    halfway = not order.by_service and order.times.close_s > 0 and is_halfway(order, job)
     held, found = 0, 0
     while found < order.at[INDEX] and held < missing:
         other = order.worst[order.at[FRONT] + found]
+        if halfway and abs(order.height[other] - height) < order.times.close_s:
+            order.at[FULL] = 1
         if order.height[other] < height:
             break
         if order.height[other] == height and (
@@ -206,6 +211,8 @@ def start_tentatively(
             unchange(order, other)
         order.spots[other] = 0
         key_again(order, jobs, run, other, now_s)
+        if not order.by_service and order.key[KEY * other] < order.key[KEY * job]:
+            order.at[FULL] = 1  # rounded, it would go before the one that it was stopped for
         wait_for_turn(order, jobs, other)
 
 

@@ -24,6 +24,8 @@ from sim.engine.fast.order import (
 _LOST = -1.0
 _PATIENCE_S = 1 / 64
 _PAUSE_S = 1.0
+_MOST_STEPS = 1e12  # beyond, the rest of a division is no longer exact
+_HALFWAY = 0.1
 
 
 def estimated_left(order: Order, jobs: Jobs, run: Run, job: int, now_s: float) -> float:
@@ -97,6 +99,14 @@ def limit_by_time(order: Order, job: int, now_s: float) -> tuple[float, float, f
     """Return the height above which running jobs stand behind a waiting one."""
     finish_s = nearest(now_s + order.key[KEY * job] / order.times.pace)
     return finish_s, tie_since(order, job, now_s), tie_count(order, job, now_s, inf)
+
+
+def is_halfway(order: Order, job: int) -> bool:
+    """Tell whether the estimated time of a waiting job lies halfway between two instants, so that
+    it is rounded up at one time and down at another.
+    """
+    steps = order.key[KEY * job] / order.times.pace / STEP_S
+    return bool(steps > _MOST_STEPS or abs(steps % 1.0 - 0.5) < _HALFWAY)
 
 
 def ask_anew(run: Run, jobs: Jobs, order: Order, now_s: float) -> None:
