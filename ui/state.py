@@ -303,6 +303,7 @@ class Session:
         if sum(job.seconds for job in self.live) <= MOMENT_S:
             for job in self.live:
                 job.wait(max(ends_s - time.monotonic(), 0.0))
+            stored_results.begin()
 
     def let_go(self) -> None:
         """Forget what is large, because the session has gone: the file, and the single rows that

@@ -432,6 +432,14 @@ def test_short_runs_are_drawn_with_their_results_and_long_ones_at_once(
     app.button(key="run_here").click().run()
     assert (waited == pool.jobs) is (seconds < 0.5)
     assert bool(rows(app)["FIFO"]["note"]) is (seconds > 0.5)
+    if seconds < 0.5:
+        # Also where other results are shown.
+        tiny = replace(tiny, base=replace(tiny.base, seed=tiny.base.seed + 1))
+        app.session_state[state._SESSION].edit(tiny)
+        app.run()
+        app.button(key="run").click().run()
+        sound(app)
+        assert app.session_state[state._SESSION].shown == tiny
 
 
 def test_a_policy_that_stopped_is_one_row_and_the_others_stay(
