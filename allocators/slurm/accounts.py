@@ -237,7 +237,10 @@ class _Reading:
         """Return what changes results and is not simulated, each setting once."""
         yield from self.findings
         for (key, value), numbers in self._missed.items():
-            if key == "qos" and self.qualities.keys() <= _named(value):
+            # Where none is listed, there is the usual one at least.
+            if key == "qos" and (
+                _named(value) >= self.qualities.keys() if self.qualities else value == "normal"
+            ):
                 continue  # nobody is kept from any
             unknown = "is not a setting that is known here, so it has no effect"
             why = MISSED_OF_ACCOUNTS.get(key, unknown)
@@ -284,20 +287,28 @@ class _Reading:
         written = pairs.pop("name", "") or pairs.pop("names", "") or ",".join(plain)
         if names := [name for name in written.split(",") if name]:
             return names
+        where = _conditions(words[1:])
         if verb != "modify":
             raise ParameterError(
                 f"sacctmgr, line {number}: the command does not say which {words[0]} it is about."
                 " Name one."
             )
         # As with -i: all of them, of the account or parent that is named.
-        if words[0].lower() == "qos":
+        kind = words[0].lower()
+        what = kind if kind == "qos" else kind.removesuffix("s")
+        by = {"user": "account", "account": "parent"}.get(what, "")
+        if unknown := [one for one in where if one not in {by, "cluster", "partition"}]:
+            raise ParameterError(
+                f"sacctmgr, line {number}: {unknown[0]}={where[unknown[0]]} is not a condition"
+                f" that is known here. Name each {what} instead."
+            )
+        if what == "qos":
             return list(self.qualities)
-        of_users = words[0].lower().startswith("user")
-        above = pairs.get("account" if of_users else "parent", "")
         held = [
             entry.user or entry.account
             for entry in self.entries.values()
-            if bool(entry.user) is of_users and (not above or entry.parent in above.split(","))
+            if bool(entry.user) is (what == "user")
+            and (by not in where or entry.parent in where[by].split(","))
         ]
         return list(dict.fromkeys(held))
 
@@ -397,8 +408,8 @@ class _Reading:
     def _limits(self, was: Limits, pairs: Mapping[str, str], number: int) -> Limits:
         """Return limits with changes; what is not simulated is noted with its line."""
         made = _limits(was, pairs, number)
-        for key in made.unread.keys() & pairs.keys():
-            if key not in IDLE_OF_ACCOUNTS:
+        for key in pairs:
+            if key in made.unread and key not in IDLE_OF_ACCOUNTS:
                 self._missed.setdefault((key, pairs[key]), {})[number] = None
         return made
 
@@ -492,6 +503,18 @@ def tres_of(text: str, number: int = 0) -> dict[str, float]:
 
 def _key(key: str, sign: str) -> str:
     return f"{key}{sign[:-1]}" if key in LISTS else {"accounts": "account"}.get(key, key)
+
+
+def _conditions(words: Sequence[str]) -> dict[str, str]:
+    """Return what a command says before the word set, or after where."""
+    found, is_set = {}, False
+    for word in words:
+        key, sign, value = word.partition("=")
+        if sign and not is_set:
+            found[_key(key.lower(), "=")] = value.strip("\"'")
+        elif word.lower() in {"set", "where"}:
+            is_set = word.lower() == "set"
+    return found
 
 
 def _named(value: str) -> frozenset[str]:

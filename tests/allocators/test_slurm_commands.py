@@ -169,18 +169,42 @@ def test_users_may_be_named_by_their_account() -> None:
     people = read_associations(f"{USERS}modify account where parent=root set MaxJobs=2\n")
     assert people.limits["a", ""] == people.limits["b", ""] == Limits(max_jobs=2)
     people = read_associations(
-        f"add qos q\n{USERS}modify user set MaxJobs=2\nmodify qos set Priority=3"
+        f"add qos q\n{USERS}sacctmgr -i modify user set MaxJobs=2\nmodify -i qos set Priority=3"
     )
     assert [limits.max_jobs for (_, user), limits in people.limits.items() if user] == [2] * 4
     assert people.qos == {"q": 3}
 
 
 @pytest.mark.parametrize(
-    "command", ["delete account where parent=a", "add user account=a", "delete user"]
+    "command",
+    [
+        "delete account where parent=a",
+        "add user account=a",
+        "delete user",
+    ],
 )
 def test_a_command_about_nobody_is_refused(command: str) -> None:
     with pytest.raises(ParameterError, match=r"sacctmgr, line 5: the command does not say which"):
         read_associations(f"{USERS}{command}\n")
+
+
+def test_a_condition_that_is_misspelt_is_not_one_for_all() -> None:
+    with pytest.raises(ParameterError, match="line 5: acount=a is not a condition that is known"):
+        read_associations(f"{USERS}sacctmgr -i modify user where acount=a set MaxJobs=2\n")
+
+
+def test_where_names_the_old_parent_and_set_the_new_one() -> None:
+    text = f"{USERS}add account c parent=a\nmodify account where parent=a set parent=b\n"
+    above = {one.account: one.parent for one in read_associations(text).entries if not one.user}
+    assert above == {"a": "root", "b": "root", "c": "b"}
+
+
+def test_qualities_of_a_user_are_said_where_none_is_listed() -> None:
+    text = "add account a QOS=normal\nadd user x account=a qos=Long,normal\n"
+    assert [one.sentence() for one in read_associations(text).findings] == [
+        "sacctmgr, line 2: qos=Long,normal is not simulated: jobs may ask for any quality of"
+        " service."
+    ]
 
 
 def test_an_account_is_deleted_with_all_below_it() -> None:
