@@ -86,7 +86,7 @@ def test_a_file_that_is_too_large_does_not_hide_what_is_wrong_with_another(
     )
     expect(page.get_by_text("File must be 200.0MB or smaller")).to_be_visible()
     expect(fault).to_be_visible()
-    told = page.get_by_test_id("stFileUploader").evaluate(
+    told = page.get_by_test_id("stFileUploader").first.evaluate(
         "field => getComputedStyle(field, '::after').content"
     )
     assert told.startswith('"A file with a red mark is not taken')
