@@ -441,9 +441,8 @@ class Simulator:
             self._make_due()
 
     def _apply(self, plan: Plan, *, reserved: bool = False) -> None:
-        self._refuse(plan.refuse)
-        self._end_early(plan)
-        changes, seamless, now_s, job = plan.changes, plan.seamless, self._agenda.now_s, -1
+        changes = self._settle_early(plan, reserved=reserved)
+        seamless, now_s, job = plan.seamless, self._agenda.now_s, -1
         waiting, running, expected = self._waiting, self._running, self._expected
         leave, enter = self._execution.leave, self._execution.enter
         try:
@@ -455,7 +454,6 @@ class Simulator:
                         expected.drop(job)
                 elif grant is None:
                     self._fail(job, "it is to be stopped but does not run")
-            self._end_stopped(plan)
             for job, grant in changes.items():
                 if grant is None:
                     continue
@@ -468,6 +466,17 @@ class Simulator:
             self._fail(job, str(error))
         self._ledger.give_back()
 
+    def _settle_early(self, plan: Plan, *, reserved: bool) -> Mapping[JobId, Grant | None]:
+        """Settle the jobs that are refused or ended; return the changes of the others."""
+        if not plan.refuse and not plan.ended:
+            return plan.changes
+        self._refuse(plan.refuse)
+        for job in sorted(plan.ended):
+            self._end_early(job, plan, reserved=reserved)
+        if plan.ended and self._cadence.on_finish:
+            self._make_due()
+        return {job: grant for job, grant in plan.changes.items() if job not in plan.ended}
+
     def _refuse(self, jobs: Iterable[JobId]) -> None:
         for job in sorted(jobs):
             if job not in self._waiting:
@@ -476,34 +485,23 @@ class Simulator:
             has_run = self._columns.evictions[job] or self._columns.preemptions[job]
             self._settle(job, FAILED if has_run else REJECTED)
 
-    def _end_early(self, plan: Plan) -> None:
-        if not plan.ended:
-            return
-        jobs = plan.ended.difference(plan.changes)
-        for job in sorted(jobs):
-            if job not in self._running:
-                self._fail(job, "it is ended but does not run")
-            self._execution.end_early(job, self._agenda.now_s)
-            del self._running[job]
-            self._expected.drop(job)
-        self._leave_failed(jobs)
-
-    def _end_stopped(self, plan: Plan) -> None:
-        if not plan.ended:
-            return
-        jobs = plan.ended.intersection(plan.changes)
-        for job in sorted(jobs):
-            if job not in self._waiting:
-                self._fail(job, "it is ended and given other GPUs at once")
-            del self._waiting[job]
-        self._leave_failed(jobs)
-
-    def _leave_failed(self, jobs: frozenset[JobId]) -> None:
-        for job in sorted(jobs):
-            self._finished.append(job)
-            self._settle(job, FAILED)
-        if jobs and self._cadence.on_finish:
-            self._make_due()
+    def _end_early(self, job: JobId, plan: Plan, *, reserved: bool) -> None:
+        if job not in self._running:
+            self._fail(job, "it is ended but does not run")
+        if plan.changes.get(job) is not None:
+            self._fail(job, "it is ended and given other GPUs at once")
+        now_s, execution = self._agenda.now_s, self._execution
+        if job in plan.changes:
+            try:
+                execution.leave(job, None, now_s, seamless=False, reserved=reserved)
+            except ContractError as error:
+                self._fail(job, str(error))
+        else:
+            execution.end_early(job, now_s)
+        del self._running[job]
+        self._expected.drop(job)
+        self._finished.append(job)
+        self._settle(job, FAILED)
 
     def _fail(self, job: JobId, what: str) -> NoReturn:
         self._ledger.give_back()  # the snapshot counts what the plan has freed so far
