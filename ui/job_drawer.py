@@ -4,6 +4,8 @@ why. The address names the job.
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final, Literal
@@ -33,6 +35,8 @@ _MARKS: Final = "marks"
 """Parameter of the address: submission and end of the job shown on the timeline, in seconds."""
 _WIDTH_PX: Final = 450
 _EDITION: Final = "job/edition"
+_CLOSED: Final = "job/closed"
+_LATE_S: Final = 2.0
 _PATIENCE_S: Final = 4.0
 """CPU time of a replay that is not made without being asked for."""
 _AT_ONCE_S: Final = 0.4
@@ -45,6 +49,7 @@ def request(job_id: str) -> None:
     of a page, because the page is then drawn anew. A selection that lasts may request it again.
     """
     if url_params.asked(JOB) != job_id:
+        st.session_state.pop(_CLOSED, None)
         url_params.put(JOB, job_id)
         st.rerun()
 
@@ -97,6 +102,10 @@ def draw(compared: ComparedRuns, titles: Sequence[str] = ()) -> None:
     wanted = url_params.asked(JOB) or url_params.asked(_ROW)
     if not wanted:
         return
+    if _is_late(wanted):
+        url_params.put(JOB, "")
+        url_params.put(_ROW, "")
+        return
     trace = compared.details.trace
     job = _row(trace)
     if job is None:
@@ -145,7 +154,17 @@ def edition() -> int:
     return int(st.session_state.get(_EDITION, 0))
 
 
+def _is_late(wanted: str) -> bool:
+    """Tell whether the drawer of this job was closed just now: what the browser sends before it has
+    learnt the new address still names the job.
+    """
+    job, at_s = st.session_state.get(_CLOSED, ("", -math.inf))
+    return bool(job == wanted and time.monotonic() - at_s < _LATE_S)
+
+
 def _closed() -> None:
+    wanted = url_params.asked(JOB) or url_params.asked(_ROW)
+    st.session_state[_CLOSED] = wanted, time.monotonic()
     url_params.put(JOB, "")
     url_params.put(_ROW, "")
     st.session_state[_EDITION] = edition() + 1

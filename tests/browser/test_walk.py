@@ -122,6 +122,7 @@ def _first_waiting(page: Page) -> tuple[str, str]:
     assert re.search("[?&]t0=", link)
     page.keyboard.press("Escape")
     expect(drawer).to_have_count(0)
+    expect(page).not_to_have_url(re.compile("job_id="))
     return title, link
 
 

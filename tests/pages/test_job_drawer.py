@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -121,6 +122,18 @@ def test_the_address_names_the_job_of_the_title_and_older_links_still_open(
     assert title(app).startswith("Job second ")
     assert app.query_params[job_drawer.JOB] == "second"
     assert "job" not in app.query_params
+
+
+def test_what_the_browser_sends_before_it_knows_that_the_drawer_is_closed_opens_nothing(
+    visit: Open, three: Study
+) -> None:
+    app = visit("compare", three)
+    app.session_state[job_drawer._CLOSED] = "second", time.monotonic()
+    assert not title(opened(app, "second"))
+    assert job_drawer.JOB not in app.query_params
+    assert title(opened(app, "first")).startswith("Job first ")
+    app.session_state[job_drawer._CLOSED] = "second", time.monotonic() - 60.0
+    assert title(opened(app, "second")).startswith("Job second ")
 
 
 def test_a_job_that_did_not_wait_and_ran_longer_says_why(
