@@ -197,21 +197,43 @@ def ordered(quotas: Iterable[Quota]) -> tuple[Quota, ...]:
         If a parent is no row, or a row is its own ancestor.
     """
     rows = {quota.name: quota for quota in quotas}
+    order = parents_first(
+        {name: row.parent for name, row in rows.items()},
+        "The quota of {} is under {}, which has no row. Add one, or leave out 'under'.",
+        "Quotas",
+    )
+    return tuple(rows[name] for name in order)
+
+
+def parents_first(parent_of: Mapping[str, str], missing: str, what: str) -> list[str]:
+    """Return names of a tree, parents before their children, others as they were.
+
+    Parameters
+    ----------
+    parent_of : mapping of str to str
+        Name -> that of its parent; "" = it has none.
+    missing : str
+        The sentence on a name and its parent that is not there, with two places for them.
+    what : str
+        What the names are of, for the sentence on a ring.
+
+    Raises
+    ------
+    ParameterError
+        If a parent is not there, or a name is its own ancestor.
+    """
     depth: dict[str, int] = {}
-    for name in rows:
+    for name in parent_of:
         path = [name]
-        while parent := rows[path[-1]].parent:
-            if parent not in rows:
-                raise ParameterError(
-                    f"The quota of {path[-1]} is under {parent}, which has no row. Add one, or"
-                    " leave out 'under'."
-                )
+        while parent := parent_of[path[-1]]:
+            if parent not in parent_of:
+                raise ParameterError(missing.format(path[-1], parent))
             if parent in path:
                 ring = " under ".join([*path[path.index(parent) :], parent])
-                raise ParameterError(f"Quotas are under one another in a ring: {ring}.")
+                raise ParameterError(f"{what} are under one another in a ring: {ring}.")
             path.append(parent)
         depth[name] = len(path)
-    return tuple(sorted(rows.values(), key=lambda row: depth[row.name]))
+    return sorted(depth, key=depth.__getitem__)
 
 
 def _row(line: str) -> Quota:

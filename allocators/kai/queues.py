@@ -10,6 +10,7 @@ from math import inf
 from typing import Any, Final, NamedTuple
 
 from allocators.manifests import Fields, Manifest, as_text, manifests, written
+from allocators.quotas import parents_first
 from sim.contract import ParameterError
 
 RESOURCES: Final = ("gpu", "cpu", "memory")
@@ -97,7 +98,12 @@ def read_queues(text: str) -> tuple[tuple[Queue, ...], tuple[str, ...]]:
             "There is no Queue in this YAML. Give the output of 'kubectl get"
             f" queues.{GROUP} -o yaml'."
         )
-    return _parents_first(queues), tuple(unread)
+    order = parents_first(
+        {name: queue.parent for name, queue in queues.items()},
+        "Queue {}: its parent {} is not defined. Define it or remove parentQueue.",
+        "Queues",
+    )
+    return tuple(queues[name] for name in order), tuple(unread)
 
 
 def write_queues(queues: Iterable[Queue]) -> str:
@@ -162,24 +168,6 @@ def _duration_s(fields: Fields, key: str) -> float | None:
     if _DURATION.fullmatch(text) is None:
         raise fields.wrong(key, f"is {text[:40]!r}; it must be a duration such as 90s or 1h30m")
     return sum([float(number) * _UNIT_S[unit] for number, unit in _PIECE.findall(text)])
-
-
-def _parents_first(queues: dict[str, Queue]) -> tuple[Queue, ...]:
-    depth: dict[str, int] = {}
-    for name in queues:
-        path = [name]
-        while parent := queues[path[-1]].parent:
-            if parent not in queues:
-                raise ParameterError(
-                    f"Queue {path[-1]}: its parent {parent} is not defined. Define it or remove"
-                    " parentQueue."
-                )
-            if parent in path:
-                ring = " under ".join([*path[path.index(parent) :], parent])
-                raise ParameterError(f"Queues are under one another in a ring: {ring}.")
-            path.append(parent)
-        depth[name] = len(path)
-    return tuple(sorted(queues.values(), key=lambda queue: depth[queue.name]))
 
 
 def _object(queue: Queue) -> dict[str, Any]:
