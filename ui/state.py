@@ -300,8 +300,9 @@ class Session:
         cores that they need, and is drawn again.
         """
         ends_s = time.monotonic() + MOMENT_S
-        if sum(job.seconds for job in self.live) <= MOMENT_S:
-            for job in self.live:
+        live = self.live
+        if max([job.starts_in_s + job.seconds for job in live], default=math.inf) <= MOMENT_S:
+            for job in live:
                 job.wait(max(ends_s - time.monotonic(), 0.0))
             stored_results.begin()
 

@@ -425,7 +425,7 @@ def test_short_runs_are_drawn_with_their_results_and_long_ones_at_once(
         job.state = "done"
         return True
 
-    monkeypatch.setattr(FakeJob, "seconds", seconds / 4)
+    monkeypatch.setattr(FakeJob, "seconds", seconds)
     monkeypatch.setattr(FakeJob, "wait", wait, raising=False)
     monkeypatch.setattr(state, "MOMENT_S", 30.0 if seconds < 0.5 else 0.6)
     app = visit("compare", tiny)
