@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -89,14 +90,28 @@ def test_sweeps_take_turns_and_a_tiny_comparison_begins_at_once(pool: WorkerPool
 
 @pytest.mark.slow
 def test_equal_runs_of_two_sweeps_are_made_once_and_cancelling_one_keeps_the_other(
-    pool: WorkerPool,
+    pool: WorkerPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    keep, delays_s = Store.put_numbers, itertools.cycle((0.0, 0.5, 0.2))
+
+    def kept_late(self: Store, *args: Any) -> None:
+        time.sleep(next(delays_s))
+        keep(self, *args)
+
+    monkeypatch.setattr(Store, "put_numbers", kept_late)
     ann, bob = sweep("same", pool, range(6)), sweep("same", pool, range(6))
+    bob.watchers = frozenset({"bob"})
+
+    def cancelled_while_both_wait_for_one_run() -> bool:
+        with pool.lock:
+            both = pool.watchers(STUDY.base.trace.source) == {"same", "bob"}
+            if ann.done and bob.done and both and pool.running + pool.waiting == 1:
+                ann.cancel()
+        return ann.state == "cancelled"
+
     ann.start()
     bob.start()
-    until(lambda: ann.done and bob.done)
-    ann.cancel()
-    assert ann.wait(1)
+    until(cancelled_while_both_wait_for_one_run)
     assert bob.wait(30)
     assert (ann.state, bob.state, bob.done) == ("cancelled", "done", 6)
     assert sorted(seed for _, seed, _ in ran(pool.store.root)) == list(range(6))

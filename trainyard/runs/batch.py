@@ -122,6 +122,12 @@ class RunBatch(ABC, Generic[R]):
             If the run cannot be made.
         """
 
+    def _made_meanwhile(self, run: R) -> Any:
+        """Return what is kept of a run that another batch has made since this one looked; None =
+        nothing.
+        """
+        return None
+
     @abstractmethod
     def _take(self, run: R, result: Any, fault: BaseException | None) -> None:
         """Take in what a run gave; what this raises ends the batch."""
@@ -205,6 +211,8 @@ class RunBatch(ABC, Generic[R]):
                 self._hear()
         finally:
             self._cancel_all()
+            for submission in self._submitted:
+                submission.taken()
             self._submitted.clear()
 
     def _cancel_all(self) -> None:
@@ -219,8 +227,15 @@ class RunBatch(ABC, Generic[R]):
         except TrainyardError as error:
             # Its jobs cannot be loaded: such a run fails, and the others go on.
             self._take(run, None, error)
-        else:
-            self._submitted[queue.put(task, self)] = run
+            return
+        # While others cannot take their results in, a run of theirs is either still in the queue
+        # or kept.
+        with queue.lock:
+            made = self._made_meanwhile(run)
+            if made is None:
+                self._submitted[queue.put(task, self)] = run
+        if made is not None:
+            self._take(run, made, None)
 
     def _hear(self) -> None:
         """Wait for the next run to end, and take in what it gave."""
@@ -231,7 +246,10 @@ class RunBatch(ABC, Generic[R]):
         if submission is not None:
             run = self._submitted.pop(submission)
             self._seconds.append(submission.took_s)
-            self._take(run, submission.result, submission.fault)
+            try:
+                self._take(run, submission.result, submission.fault)
+            finally:
+                submission.taken()
 
     @property
     def _each_s(self) -> float:
@@ -306,13 +324,8 @@ class ScenarioBatch(RunBatch[tuple[str, Scenario]]):
             check_reached(self.store)
         super()._drive(queue)
 
-    def _submit(self, run: tuple[str, Scenario], queue: RunQueue) -> None:
-        # Another batch may have made it since this one looked.
-        known = stored(self.store, run[:1], whole=self._whole)
-        if known:
-            self._note(run[0], known[run[0]])
-        else:
-            super()._submit(run, queue)
+    def _made_meanwhile(self, run: tuple[str, Scenario]) -> Numbers | None:
+        return stored(self.store, run[:1], whole=self._whole).get(run[0])
 
     def _task(self, run: tuple[str, Scenario], queue: RunQueue) -> Task:
         key, scenario = run

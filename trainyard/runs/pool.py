@@ -80,7 +80,7 @@ class WorkerPool(RunQueue):
             If the trace cannot be found, or the queue is full, or the session's share of it.
         """
         key = key_of(scenario, self.store)
-        with self._lock:
+        with self.lock:
             if self._equal(key) is None and not again and self.store.has(key):
                 run = QueuedRun(Task(key, scenario, self._work, (), 0.0), 0)
                 self._settle(run, "done")
@@ -101,14 +101,14 @@ class WorkerPool(RunQueue):
             If the trace cannot be found.
         """
         key = key_of(scenario, self.store)
-        with self._lock:
+        with self.lock:
             return self._equal(key) is not None
 
     def watchers(self, source: str) -> set[str]:
         """Return the sessions that wait for runs of a trace; `source` is that of its
         `TraceSpec`.
         """
-        with self._lock:
+        with self.lock:
             runs = [run for run in self._runs() if run.task.scenario.trace.source == source]
             return {name for run in runs for name in run.watchers}
 
@@ -116,7 +116,7 @@ class WorkerPool(RunQueue):
         """Let a session no longer wait for any of its comparisons; with a source, for those of this
         trace only.
         """
-        with self._lock:
+        with self.lock:
             submissions = [one for run in self._runs() for one in run.submissions]
         for one in submissions:
             if one.whose == watcher and source in ("", one.scenario.trace.source):

@@ -194,6 +194,12 @@ class Submission:
         """Wait no longer; the run ends when nobody else waits for it."""
         self._queue.detach(self)
 
+    def taken(self) -> None:
+        """Say that the result is kept elsewhere by now, or not wanted: groups must say so of all
+        that has ended. Until then equal tasks share it.
+        """
+        self._queue.forget(self)
+
     def wait(self, timeout_s: float | None = None) -> bool:
         """Block until it is settled; tell whether it is."""
         self._run.finished.wait(timeout_s)
@@ -210,15 +216,21 @@ class RunQueue:
     ----------
     executor : Executor
         Where they happen; closed with the queue.
+
+    Attributes
+    ----------
+    lock : RLock
+        While it is held, nothing is put or forgotten.
     """
 
     def __init__(self, executor: Executor) -> None:
         self.executor = executor
         self._slots = executor.workers + executor.ahead
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
         self._tickets = itertools.count(1)
         self._waiting: list[QueuedRun] = []
         self._active: list[QueuedRun] = []
+        self._untaken: dict[Submission, QueuedRun] = {}
         self._served: dict[str, float] = {}
         self._closed = False
 
@@ -243,14 +255,15 @@ class RunQueue:
         return len(self._waiting)
 
     def put(self, task: Task, whose: str | RunGroup) -> Submission:
-        """Submit a task; it joins the run of an equal one that waits or goes on.
+        """Submit a task; it joins the run of an equal one that waits, goes on, or has ended with a
+        result that its groups have not taken yet.
 
         Raises
         ------
         ExecutorError
             If the queue is closed.
         """
-        with self._lock:
+        with self.lock:
             if self._closed:
                 raise ExecutorError("The server is shutting down. Run again when it is back.")
             run = self._equal(task.key)
@@ -263,24 +276,27 @@ class RunQueue:
         submission = Submission(self, run, whose)
         self._welcome(submission.watchers)
         run.submissions.append(submission)
+        if run.state == "done":
+            self._hand_over(submission)
         self._dispatch()
         return submission
 
     def _equal(self, key: str) -> QueuedRun | None:
-        return next((run for run in self._runs() if run.task.key == key), None)
+        runs = itertools.chain(self._runs(), self._untaken.values())
+        return next((run for run in runs if run.task.key == key), None)
 
     def _runs(self) -> Iterator[QueuedRun]:
         return itertools.chain(self._active, self._waiting)
 
     def place(self, run: QueuedRun) -> int:
         """Return the place of a run in the queue, 1 = next, 0 = not waiting."""
-        with self._lock:
+        with self.lock:
             order = self._order()
             return order.index(run) + 1 if run in order else 0
 
     def starts_in_s(self, run: QueuedRun) -> float:
         """Return the estimated seconds until a run starts, 0 = it does not wait."""
-        with self._lock:
+        with self.lock:
             order, now_s = self._order(), time.monotonic()
             if run not in order:
                 return 0.0
@@ -296,7 +312,7 @@ class RunQueue:
         """Let a submission no longer wait for its run; a run that nobody waits for is dropped, or
         ended in its worker if that is possible.
         """
-        with self._lock:
+        with self.lock:
             run = submission._run
             if submission.settled:
                 return
@@ -312,9 +328,14 @@ class RunQueue:
                 submission._detached = False
                 run.submissions.append(submission)
 
+    def forget(self, submission: Submission) -> None:
+        """Note that the group of a submission has taken its result."""
+        with self.lock:
+            self._untaken.pop(submission, None)
+
     def close(self) -> None:
         """End all runs as cancelled, and the executor."""
-        with self._lock:
+        with self.lock:
             self._closed = True
             for run in self._runs():
                 run.fault = CancelledError()
@@ -398,7 +419,7 @@ class RunQueue:
             fault = future.exception()
         except CancelledError as error:
             fault = error
-        with self._lock:
+        with self.lock:
             if run in self._active:
                 self._active.remove(run)
                 run.took_s = time.monotonic() - run.began_s
@@ -428,5 +449,10 @@ class RunQueue:
         run.state = state
         run.finished.set()
         for submission in run.submissions:
-            if not isinstance(submission.whose, str):
-                submission.whose.settled(submission)
+            self._hand_over(submission)
+
+    def _hand_over(self, submission: Submission) -> None:
+        if not isinstance(submission.whose, str):
+            if submission.state == "done":
+                self._untaken[submission] = submission._run
+            submission.whose.settled(submission)
