@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from allocators.timeshare.problem import Floats, Ints, Problem
+from allocators.timeshare.problem import Floats, Hint, Ints, Problem
 
 _FEW: Final = 24  # jobs up to which finding those that are alike takes more time than it saves
 
@@ -166,6 +166,10 @@ class FrontierMarket:
         x[every, mix.frontier.at[mix.start]] = 1.0 - mix.along
         x[every, mix.frontier.at[mix.end]] = mix.along
         return x[:, :-1]
+
+    def usable(self, hint: Hint | None) -> list[Floats]:
+        """Return the prices of an earlier answer that fit the types."""
+        return [prices for prices in hint or () if len(prices) == len(self.types)]
 
     def whole(self, x: Floats) -> Floats:
         """Return shares of the market as shares of the problem."""

@@ -269,7 +269,7 @@ def max_sum_throughput(problem: Problem) -> Shares:
         return Shares(np.zeros(problem.rates.shape), 0.0)
     nothing = np.zeros((len(market.jobs), len(market.types)))
     found = fill(
-        market, np.zeros(len(market.jobs)), market.fastest, nothing, _usable(problem, market)
+        market, np.zeros(len(market.jobs)), market.fastest, nothing, market.usable(problem.hint)
     )
     x = tidy(problem, market.whole(found.x))
     return Shares(x, float(progress(problem, x).sum()), hint=found.prices)
@@ -359,7 +359,7 @@ def _raised(
     """Return shares of the highest level, or one to be content with instead: of all that reach it
     the centre, as upstream's interior-point solvers do.
     """
-    found = highest(market, goal, start, _usable(problem, market))
+    found = highest(market, goal, start, market.usable(problem.hint))
     level = content(found.level)
     x = found.x * (level / found.level)
     if not is_full(market, x):  # otherwise there is no choice
@@ -375,10 +375,6 @@ def _raised(
             note=f"The search for the best shares was given up within {gap:.2g} of the optimum."
         )
     )
-
-
-def _usable(problem: Problem, market: FrontierMarket) -> list[Floats]:
-    return [prices for prices in problem.hint or () if len(prices) == len(market.types)]
 
 
 def _bisected(shortest_s: float) -> float:

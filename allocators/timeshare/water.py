@@ -75,7 +75,8 @@ def water_filling(problem: Problem, entities: Entities | None = None) -> Shares:
         np.zeros(jobs),
         np.zeros(jobs, dtype=bool),
     )
-    prices: list[Floats] = []
+    prices = market.usable(problem.hint)
+    hint: list[Floats] = []
     prices_of_growth: list[Floats] = []
     first = np.nan
     while not saturated.all():
@@ -94,12 +95,13 @@ def water_filling(problem: Problem, entities: Entities | None = None) -> Shares:
         if found.bound - found.level > _CLOSE * most:
             found = _solved(water, np.zeros(x.shape), floor, growth) or found
         first = found.level if np.isnan(first) else first
+        hint = hint or found.prices
         x, prices, made = found.x, found.prices, need(found.level)[0] * water.scale
         full = ~_can_grow(water, x, made, grows, prices_of_growth, prices[0] if prices else None)
         if not full.any():
             break
         saturated |= full
-    return Shares(tidy(problem, market.whole(x)), first)
+    return Shares(tidy(problem, market.whole(x)), first, hint=hint)
 
 
 def _weights(water: _Water, saturated: Marks) -> Floats:

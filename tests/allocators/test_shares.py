@@ -233,6 +233,19 @@ def test_answers_are_possible_and_repeat(name: str, problem: Problem) -> None:
     np.testing.assert_array_equal(OBJECTIVES[name](problem).x, found.x)
 
 
+def test_a_hint_changes_no_throughput_of_water_filling() -> None:
+    for seed in range(40):
+        problem = drawn(seed, 4 + seed)
+        first, other = water_filling(problem), water_filling(drawn(seed + 1, 20))
+        for hint in (first.hint, other.hint):
+            again = water_filling(problem._replace(hint=hint))
+            assert again.value == pytest.approx(first.value, rel=1e-8)
+            assert_possible(problem, again.x)
+            np.testing.assert_allclose(
+                progress(problem, again.x), progress(problem, first.x), rtol=1e-6
+            )
+
+
 @pytest.mark.parametrize("objective", FAIR)
 def test_a_hint_changes_the_time_only(objective) -> None:
     problem = drawn(5, 30)
