@@ -44,11 +44,19 @@ _MOST_AT_ONCE: Final = 5000
 """Jobs."""
 
 
-def request(job_id: str) -> None:
+def request(job_id: str, clicked: int | None = None) -> None:
     """Open the drawer with a job, as the trace names it: the last call of a callback, or of a part
     of a page, because the page is then drawn anew. A selection that lasts may request it again.
+
+    Parameters
+    ----------
+    job_id : str
+        The job.
+    clicked : int, optional
+        The `edition` of what was clicked. What the browser sends before it has learnt that the
+        drawer is closed still has the old one with its selection, and opens nothing.
     """
-    if url_params.asked(JOB) != job_id:
+    if url_params.asked(JOB) != job_id and clicked in {None, edition()}:
         st.session_state.pop(_CLOSED, None)
         url_params.put(JOB, job_id)
         st.rerun()
@@ -70,22 +78,23 @@ def rows(
     height : int or "content"
         In pixels.
     """
-    key = f"job_rows/{name}/{edition()}"
+    clicked = edition()
+    key = f"job_rows/{name}/{clicked}"
     st.dataframe(
         shown,
         hide_index=True,
         height=height,
         key=key,
-        on_select=partial(_picked, key, ids),
+        on_select=partial(_picked, key, clicked, ids),
         selection_mode="single-row",
     )
 
 
-def _picked(key: str, ids: Sequence[str]) -> None:
+def _picked(key: str, clicked: int, ids: Sequence[str]) -> None:
     event: Any = st.session_state.get(key)
     for row in event["selection"]["rows"] if event else []:
         if row < len(ids):
-            request(ids[row])
+            request(ids[row], clicked)
 
 
 def draw(compared: ComparedRuns, titles: Sequence[str] = ()) -> None:
@@ -157,9 +166,13 @@ def edition() -> int:
 def _is_late(wanted: str) -> bool:
     """Tell whether the drawer of this job was closed just now: what the browser sends before it has
     learnt the new address still names the job.
+
+    Drawing may take longer than that, so what counts is when it began; and what interrupts the
+    drawing after the closing was sent before the browser had seen its end.
     """
     job, at_s = st.session_state.get(_CLOSED, ("", -math.inf))
-    return bool(job == wanted and time.monotonic() - at_s < _LATE_S)
+    session = state.session()
+    return bool(job == wanted and (session.drawn_s < at_s or session.drawing_s - at_s < _LATE_S))
 
 
 def _closed() -> None:

@@ -82,6 +82,7 @@ def main() -> None:
     except TrainyardError as error:
         _closed(str(error))
         return
+    session.drawing_s = time.monotonic()
     named = session.study.base.name
     chosen = _navigation(f"{named} · Trainyard" if named else "Trainyard")
     session.settled = session.over

@@ -131,8 +131,9 @@ class Session:
         The page that was drawn last, and whether the one before it was another.
     settled : int
         Policies that were over when the page was last drawn.
-    drawn_s : float, seconds
-        When that was, on the monotonic clock.
+    drawing_s, drawn_s : float, seconds
+        When the page began to be drawn, and when it was last drawn to its end, on the monotonic
+        clock.
     past : deque of Study
         What the forms showed before the last changes, the newest last.
     fresh : set of str
@@ -161,6 +162,7 @@ class Session:
     page: str = ""
     arrived: bool = False
     settled: int = 0
+    drawing_s: float = 0.0
     drawn_s: float = 0.0
     past: deque[Study] = field(default_factory=lambda: deque(maxlen=_MOST_STEPS))
     fresh: set[str] = field(default_factory=set)

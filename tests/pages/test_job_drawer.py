@@ -17,7 +17,7 @@ from trainyard.results import outcomes
 from trainyard.study.scenario import TraceSpec
 from trainyard.study.study import Study
 from trainyard.traces.sources import load_source
-from ui import job_drawer
+from ui import job_drawer, state
 
 
 def opened(app: AppTest, job: str, **more: str) -> AppTest:
@@ -132,7 +132,11 @@ def test_what_the_browser_sends_before_it_knows_that_the_drawer_is_closed_opens_
     assert not title(opened(app, "second"))
     assert job_drawer.JOB not in app.query_params
     assert title(opened(app, "first")).startswith("Job first ")
-    app.session_state[job_drawer._CLOSED] = "second", time.monotonic() - 60.0
+    minute_ago_s = time.monotonic() - 60.0
+    app.session_state[job_drawer._CLOSED] = "second", minute_ago_s
+    session = app.session_state[state._SESSION]
+    session.drawn_s = minute_ago_s - 1.0  # its closing was never drawn to the end
+    assert not title(opened(app, "second"))
     assert title(opened(app, "second")).startswith("Job second ")
 
 
@@ -257,3 +261,22 @@ def test_a_long_replay_is_offered_not_made(
     ask.click().run()
     sound(app)
     assert why(app)["FIFO"].startswith("It was the first by submission")
+
+
+@pytest.mark.parametrize(("clicked", "wanted"), [(0, ""), (1, "second")])
+def test_a_selection_that_the_browser_still_has_after_the_closing_opens_nothing(
+    clicked: int, wanted: str
+) -> None:
+    app = AppTest.from_string(
+        f"""
+        import streamlit as st
+        from ui import job_drawer, url_params
+
+        if not job_drawer.edition():
+            job_drawer._closed()
+            job_drawer.request("second", {clicked})
+        st.text(url_params.asked(job_drawer.JOB))
+        """
+    ).run()
+    sound(app)
+    assert app.text[0].value == wanted

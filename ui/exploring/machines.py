@@ -261,8 +261,9 @@ def node(explored: ExploredRuns) -> None:
         title = _policy(explored)
     found = _bars(explored.keys[title], node, explored.window, explored.books[title])
     # A click is kept under the key of a figure, so every picture has its own.
-    name = f"node/{title}/{node}/{job_drawer.edition()}"
-    clicked = partial(_bar_clicked, name, found.frame["id"].tolist())
+    edition = job_drawer.edition()
+    name = f"node/{title}/{node}/{edition}"
+    clicked = partial(_bar_clicked, name, edition, found.frame["id"].tolist())
     key = ("node", title, explored.keys[title], node, explored.window)
     made = figure.kept(key, lambda: node_jobs(explored, title, node, found))
     figure.draw(made, name, on_select=clicked, selection_mode="points")
@@ -284,11 +285,11 @@ def _policy(explored: ExploredRuns) -> str:
     )
 
 
-def _bar_clicked(name: str, jobs: list[str]) -> None:
+def _bar_clicked(name: str, edition: int, jobs: list[str]) -> None:
     event: Any = st.session_state.get(name)
     for point in event["selection"]["points"] if event else []:
         if 0 <= (at := int(point.get("point_index", -1))) < len(jobs):
-            job_drawer.request(jobs[at])
+            job_drawer.request(jobs[at], edition)
 
 
 @st.cache_resource(max_entries=64, show_spinner=False)
