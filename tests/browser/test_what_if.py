@@ -4,6 +4,7 @@ it rests.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from pathlib import Path
 
@@ -142,3 +143,17 @@ def test_plan_answers_without_a_run(app: str, visit: Visit) -> None:
     idle(page)
     assert "tab=what_if" in page.url
     assert misplaced(page) == []
+
+
+def test_leading_it_to_and_fro_never_loses_the_page(app: str, visit: Visit) -> None:
+    draw, page = random.Random(0), opened(visit, app)  # what is random is when the answers come
+    for _ in range(20):
+        hold(page, *draw.choices(range(9), k=draw.randrange(1, 6)))
+        # Most rounds interrupt what is being drawn.
+        if draw.random() < 0.3:
+            idle(page)
+        if draw.random() < 0.2:
+            page.mouse.up()
+    page.mouse.up()
+    drawn(page)
+    expect(page.locator(SLIDER)).to_be_visible()
