@@ -36,7 +36,9 @@ _MARKS: Final = "marks"
 _WIDTH_PX: Final = 450
 _EDITION: Final = "job/edition"
 _CLOSED: Final = "job/closed"
+"""The job whose drawer was closed last, and when on the monotonic clock."""
 _LATE_S: Final = 2.0
+"""How long after a closing the browser may not know the new address."""
 _PATIENCE_S: Final = 4.0
 """CPU time of a replay that is not made without being asked for."""
 _AT_ONCE_S: Final = 0.4

@@ -124,7 +124,7 @@ class RunBatch(ABC, Generic[R]):
 
     def _made_meanwhile(self, run: R) -> Any:
         """Return what is kept of a run that another batch has made since this one looked; None =
-        nothing.
+        nothing. The queue is held meanwhile, so it must be quick.
         """
         return None
 
