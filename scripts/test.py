@@ -1,66 +1,55 @@
-"""Run the tests: the fast tier, `--all` for the full one, `--nightly` for 10,000 random scenarios
-on both engines, or `[arguments of pytest]`.
+"""Run the tests: the gate, or with `--all` the browser suite, servers and launchers as well.
 
-The full tier draws other random examples for every commit; a failure is printed with what repeats
-it, and is kept as a test.
+The gate is ruff, mypy and every test that is not marked `slow`. Other arguments go to pytest
+unchanged: `python3 scripts/test.py tests/sim -k ledger`. Nothing here is random; random examples
+are drawn by `scripts/explore.py`.
 """
 
 from __future__ import annotations
 
 import os
-import secrets
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from _venv import DEV, ROOT, prepare
+from check import print_verdict, run_steps
 
-# A file stays in one process and in its order, so that its servers and workers are made once;
-# files go in the order of the folders, the long ones first.
-SIDE_BY_SIDE = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
-FAST = (*SIDE_BY_SIDE, "-m", "not slow")
-FAST_BUT_RANDOM = (*SIDE_BY_SIDE, "-m", "not slow and not hypothesis")
-NIGHTLY = ("-s", "-k", "compiled_loops", "tests/properties/test_engines.py")
-SCENARIOS = "10000"
-SLOW = (*SIDE_BY_SIDE, "-m", "slow or hypothesis", "--hypothesis-profile=random")
+# A file stays in one process and in its order, so that its servers and workers start once.
+PARALLEL = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
+GATE = (*PARALLEL, "-m", "not slow")
+ALL = PARALLEL
+CLOSING = "Took {minutes:.1f} minutes and {cpu_s:,.0f} CPU seconds."
 
 
-def test_commands(python: Path, arguments: Sequence[str]) -> list[list[str]]:
-    """Return the command lines, to be run until one fails.
-
-    What the user adds goes to pytest as it is, in one process.
-    """
-    if list(arguments) == ["--all"]:
-        chosen: list[Sequence[str]] = [FAST_BUT_RANDOM, (*SLOW, f"--hypothesis-seed={seed()}")]
-    elif list(arguments) == ["--nightly"]:
-        os.environ.setdefault("TRAINYARD_SCENARIOS", SCENARIOS)
-        chosen = [(*NIGHTLY, "--hypothesis-profile=random", f"--hypothesis-seed={seed()}")]
-    else:
-        chosen = [arguments or FAST]
-    return [[str(python), "-m", "pytest", *one] for one in chosen]
+def run_with_checks(python: Path, arguments: Sequence[str]) -> int:
+    """Run pytest with `arguments` and the static checks beside it; return the exit code."""
+    began_s = time.monotonic()
+    with ThreadPoolExecutor(max_workers=1) as executor:
+        checks = executor.submit(run_steps, python)
+        failed = run_pytest(python, arguments)
+        failed = print_verdict(checks.result()) or failed
+    used = os.times()
+    cpu_s = used.children_user + used.children_system
+    print(CLOSING.format(minutes=(time.monotonic() - began_s) / 60, cpu_s=cpu_s))
+    return failed
 
 
-def seed() -> int:
-    """Return the seed of the random examples: another for each commit, so that new cases are tried
-    and a failure can be repeated; without git another for each run.
-    """
-    try:
-        done = subprocess.run(
-            ["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True
-        )
-    except (OSError, subprocess.CalledProcessError):
-        return secrets.randbits(32)
-    return int(done.stdout[:8], 16)
+def run_pytest(python: Path, arguments: Sequence[str]) -> int:
+    """Run pytest in the checkout's environment and return its exit code."""
+    command = [str(python), "-m", "pytest", *arguments]
+    return subprocess.run(command, cwd=ROOT, check=False).returncode
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Prepare the environment and run pytest in it."""
-    for command in test_commands(prepare(DEV), arguments):
-        failed = subprocess.run(command, cwd=ROOT, check=False).returncode
-        if failed:
-            return failed
-    return 0
+    """Prepare the environment, run what the arguments ask for, and return the exit code."""
+    python = prepare(DEV)
+    if not arguments or list(arguments) == ["--all"]:
+        return run_with_checks(python, ALL if arguments else GATE)
+    return run_pytest(python, arguments)
 
 
 if __name__ == "__main__":

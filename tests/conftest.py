@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sys
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 # Some fifty processes of the app start: what the first of them compiles is for all, also where the
@@ -30,3 +31,28 @@ settings.register_profile(
     "random", settings.get_profile("trainyard"), derandomize=False, print_blob=True
 )
 settings.load_profile("random" if os.environ.get("TRAINYARD_RANDOM") else "trainyard")
+
+# Tests that depend on a browser or a server of another project may fail once; what passes only on
+# the second try is listed as flaky at the end of the run.
+RETRIED = ("browser", "dask", "postgres")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Retry the tests that drive a browser, Dask or PostgreSQL once."""
+    for item in items:
+        if any(item.get_closest_marker(name) for name in RETRIED):
+            item.add_marker(pytest.mark.flaky(reruns=1))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """List the tests that passed only on the second try."""
+    retried = {report.nodeid for report in terminalreporter.stats.get("rerun", ())}
+    failed = {
+        report.nodeid
+        for outcome in ("failed", "error")
+        for report in terminalreporter.stats.get(outcome, ())
+    }
+    if retried - failed:
+        terminalreporter.section("flaky")
+        for nodeid in sorted(retried - failed):
+            terminalreporter.write_line(nodeid)

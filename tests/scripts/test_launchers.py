@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import socket
 import subprocess
@@ -12,6 +11,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -29,29 +29,48 @@ sys.exit(start.main(sys.argv[1:]))
 """
 
 
-def test_test_passes_its_arguments_to_pytest(launcher: Load) -> None:
-    [command] = launcher("test").test_commands(Path("python"), ["-k", "mine"])
-    assert command == ["python", "-m", "pytest", "-k", "mine"]
+def stub_run(commands: list[list[str]], codes: list[int]) -> Callable[..., Any]:
+    """Return a stand-in for subprocess.run that notes commands and returns `codes` in order."""
+    left = iter(codes)
+
+    def run(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+        commands.append(command)
+        return subprocess.CompletedProcess(command, next(left), "")
+
+    return run
 
 
-def test_test_without_arguments_runs_everything_on_two_processes(launcher: Load) -> None:
-    [fast] = launcher("test").test_commands(Path("python"), [])
-    side_by_side = ["-n", "2", "--dist", "loadfile", "--no-loadscope-reorder"]
-    assert fast[3:] == [*side_by_side, "-m", "not slow"]
-    rest, slow = launcher("test").test_commands(Path("python"), ["--all"])
-    assert rest == [*fast[:-1], "not slow and not hypothesis"]
-    assert slow[:-2] == [*fast[:-1], "slow or hypothesis"]
-    assert slow[-2] == "--hypothesis-profile=random"
-    assert re.fullmatch(r"--hypothesis-seed=\d+", slow[-1])
+def test_arguments_go_to_pytest_unchanged(launcher: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    test, commands = launcher("test"), list[list[str]]()
+    monkeypatch.setattr(test, "prepare", lambda _: Path("python"))
+    monkeypatch.setattr(test, "run_steps", lambda _: pytest.fail("no static checks here"))
+    monkeypatch.setattr(test.subprocess, "run", stub_run(commands, [5]))
+    assert test.main(["-k", "mine"]) == 5
+    assert commands == [["python", "-m", "pytest", "-k", "mine"]]
 
 
-def test_the_nightly_run_compares_both_engines(
-    launcher: Load, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("arguments", "chosen"), [([], ["-m", "not slow"]), (["--all"], [])], ids=["gate", "all"]
+)
+@pytest.mark.parametrize(
+    ("tests", "style", "expected"), [(0, 0, 0), (1, 0, 1), (0, 1, 1), (2, 1, 1)]
+)
+def test_tests_and_static_checks_both_decide(
+    launcher: Load,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    chosen: list[str],
+    tests: int,
+    style: int,
+    expected: int,
 ) -> None:
-    monkeypatch.delenv("TRAINYARD_SCENARIOS", raising=False)
-    [command] = launcher("test").test_commands(Path("python"), ["--nightly"])
-    assert command[-3] == "tests/properties/test_engines.py"
-    assert os.environ.pop("TRAINYARD_SCENARIOS") == "10000"
+    test, commands = launcher("test"), list[list[str]]()
+    monkeypatch.setattr(test, "prepare", lambda _: Path("python"))
+    monkeypatch.setattr(test, "run_steps", lambda _: [("style", "unused import")] * style)
+    monkeypatch.setattr(test.subprocess, "run", stub_run(commands, [tests]))
+    assert test.main(arguments) == expected
+    [command] = commands
+    assert command[3:] == ["-n", "2", "--dist", "loadfile", "--no-loadscope-reorder", *chosen]
 
 
 def test_bench_passes_its_arguments_on(launcher: Load, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,21 +87,18 @@ def test_bench_passes_its_arguments_on(launcher: Load, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize(
-    ("codes", "expected"), [([0] * 6, 0), ([0, 1, 0, 0, 0, 0], 1), ([1] * 6, 1)]
+    ("codes", "expected"),
+    [([0] * 4, []), ([0, 1, 0, 0], ["format"]), ([1, 0, 1, 0], ["style", "types"])],
 )
-def test_check_runs_every_step_and_fails_if_one_did(
-    launcher: Load, monkeypatch: pytest.MonkeyPatch, codes: list[int], expected: int
+def test_check_runs_every_step_and_names_those_that_failed(
+    launcher: Load, monkeypatch: pytest.MonkeyPatch, codes: list[int], expected: list[str]
 ) -> None:
-    check = launcher("check")
-    left = list(codes)
-    monkeypatch.setattr(check, "prepare", lambda _: Path("python"))
-    monkeypatch.setattr(
-        check.subprocess,
-        "run",
-        lambda command, **_: subprocess.CompletedProcess(command, left.pop(0)),
-    )
-    assert check.main() == expected
-    assert left == []
+    check, commands = launcher("check"), list[list[str]]()
+    monkeypatch.setattr(check.subprocess, "run", stub_run(commands, codes))
+    failures = check.run_steps(Path("python"))
+    assert len(commands) == len(codes)
+    assert [name for name, _ in failures] == expected
+    assert check.print_verdict(failures) == bool(expected)
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from trainyard.store.index import Index, LibraryError
 from trainyard.study.sweep import Axis, Sweep
 from trainyard.sweeps.sweep_run import SweepRun
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.postgres]
 
 
 def _tool(name: str) -> str | None:

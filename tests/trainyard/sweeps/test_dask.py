@@ -30,7 +30,7 @@ from trainyard.sweeps.sweep_run import SweepRun
 Client = pytest.importorskip(
     "distributed", reason="Dask is an extra (requirements-scale.txt)"
 ).Client
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.dask]
 
 ROOT = Path(__file__).resolve().parents[3]
 FORBIDDEN = """
