@@ -4,7 +4,6 @@ allocator.
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import numpy as np
@@ -22,14 +21,11 @@ from sim.perf.scaling import PowerLaw
 from sim.result import RunResult
 from sim.trace import Trace
 
-JOBS = int(os.environ.get("TRAINYARD_BURSTY_JOBS", "0"))
-"""Jobs of each trace; 0 = as many as an allocator gets through in a few seconds. 20,000 for all of
-them takes hours.
-"""
 QUICK = dict.fromkeys(
     ("fifo", "easy", "sjf", "srtf", "las", "recorded", "partition", "switch", "asrpt"), 20_000
 )
 SLOW = 1000
+"""Jobs of each trace: as many as a policy gets through in a few seconds."""
 
 
 def bursty(jobs: int, seed: int) -> pd.DataFrame:
@@ -73,6 +69,6 @@ def ran(spec: str, jobs: int, seed: int = 0) -> RunResult:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", REGISTRY)
 def test_a_bursty_trace_of_milliseconds_ends(name: str) -> None:
-    result = ran(name, JOBS or QUICK.get(name, SLOW))
+    result = ran(name, QUICK.get(name, SLOW))
     assert result.reason == "drained"
     assert set(result.jobs["outcome"]) <= {"completed", "refused"}

@@ -1,20 +1,13 @@
 """Every run ends: events at, and just before, everything that a run waits for, under every
-allocator and all its parameters.
+policy and all its parameters.
 
-Seeds are random, in the full tier they follow from its --hypothesis-seed. Set TRAINYARD_SCENARIOS
-for more of them; a failing one is printed as TRAINYARD_SEED, under which the test repeats it, and
-belongs among the examples that are kept.
+`check_scenario` makes a scenario from a seed; exploration calls it with seeds of its own. A seed
+that fails belongs to FAILED_ONCE.
 """
 
 from __future__ import annotations
 
-import os
 import random
-import secrets
-import signal
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from math import inf, isfinite
 from typing import Any
@@ -40,14 +33,8 @@ from sim.result import RunResult
 from sim.trace import Trace
 from tests.properties.invariants import check
 
-MANY = int(os.environ.get("TRAINYARD_SCENARIOS", "30"))
-FULL, FULL_S = 2000, 60
-"""Scenarios of the full tier, and seconds of CPU after which no further one begins."""
-ONLY = os.environ.get("TRAINYARD_SEED", "")
-LIMIT_S = 120
-"""Seconds of CPU after which a scenario counts as endless: most take a tenth of one, the longest
-some seconds, and a busy machine takes several times as long.
-"""
+MOST_DECISIONS = 100_000
+"""A run that asks its policy more often counts as endless; most ask some hundred times."""
 ROUNDS = 300
 """Ticks and rounds of a run at most: spans are cut to it, as 1e9 s in rounds of 10 s is only long.
 """
@@ -57,29 +44,8 @@ MOST = {"periods": 3}
 """Integer programs over many slots take minutes to be proved; they end."""
 SOLVERS = ("mip_elastic", "dp_elastic")
 """Some hundredths of a second per decision."""
-NEEDS_SIGNALS = pytest.mark.skipif(
-    not hasattr(signal, "SIGVTALRM"), reason="the limit on time needs signals"
-)
-KEPT: tuple[int, ...] = (2048648487, 1815253929, 1082993957, 1168327806)
-"""Seeds under which something went wrong once."""
-
-
-class NoEndError(Exception):
-    """A run has not ended within its time."""
-
-
-@contextmanager
-def limit(seconds: int) -> Iterator[None]:
-    def stop(*_: Any) -> None:
-        raise NoEndError(f"no end after {seconds} s")
-
-    before = signal.signal(signal.SIGVTALRM, stop)
-    signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-        signal.signal(signal.SIGVTALRM, before)
+ONE_PER_POLICY = range(len(REGISTRY))
+FAILED_ONCE = (2048648487, 1815253929, 1082993957, 1168327806)
 
 
 # -- what is drawn ------------------------------------------------------------------------------
@@ -244,7 +210,7 @@ def conditions(
 
 
 class Watched:
-    """An allocator whose wake-ups are noted, for the second run to put events before them."""
+    """A policy that ends with its run, and whose wake-ups are noted for the second run."""
 
     def __init__(self, inner: Allocator) -> None:
         self.inner, self.cadence, self.needs, self.card = (
@@ -254,8 +220,11 @@ class Watched:
             inner.card,
         )
         self.woken: list[float] = []
+        self.decisions = 0
 
     def allocate(self, view: View) -> Plan:
+        self.decisions += 1
+        assert self.decisions <= MOST_DECISIONS, f"no end by {view.now_s} s"
         plan = self.inner.allocate(view)
         if view.now_s < plan.wake_at_s < inf:
             self.woken.append(plan.wake_at_s)
@@ -311,11 +280,19 @@ def shortest_s(allocator: Allocator, chosen: Spec) -> float:
     return min(periods)
 
 
-def one(seed: int) -> None:
-    """Draw, run, put events before what was waited for, and run again."""
+def check_scenario(seed: int) -> None:
+    """Run a scenario drawn from a seed, put events before what it waited for, and run it again."""
     draw = random.Random(seed)
     name = list(REGISTRY)[seed % len(REGISTRY)]
     chosen, allocator = built(draw, name)
+    try:
+        check_runs(draw, name, chosen, allocator)
+    except Exception as error:
+        error.add_note(f"check_scenario({seed}): {chosen}")
+        raise
+
+
+def check_runs(draw: random.Random, name: str, chosen: Spec, allocator: Allocator) -> None:
     span_s = 10 ** draw.uniform(-3, 9)
     span_s = min(span_s, ROUNDS * shortest_s(allocator, chosen))
     under, perf = conditions(draw, name, allocator, span_s)
@@ -336,44 +313,15 @@ def one(seed: int) -> None:
     first = Simulator(trace, cluster, watched, under).run()
     check(first, trace, cluster, under)
     trace = Trace.of(with_events(draw, frame, deadlines(first, watched.woken, allocator)))
-    check(Simulator(trace, cluster, make(chosen), under).run(), trace, cluster, under)
+    check(Simulator(trace, cluster, Watched(make(chosen)), under).run(), trace, cluster, under)
 
 
-def told(seed: int) -> None:
-    try:
-        with limit(LIMIT_S):
-            one(seed)
-    except BaseException as error:
-        chosen = built(random.Random(seed), list(REGISTRY)[seed % len(REGISTRY)])[0]
-        error.add_note(f"TRAINYARD_SEED={seed}: {chosen}")
-        raise
+@pytest.mark.parametrize("seed", [*ONE_PER_POLICY, *FAILED_ONCE])
+def test_a_run_ends_whatever_happens_just_before_its_deadlines(seed: int) -> None:
+    check_scenario(seed)
 
 
-@pytest.mark.parametrize("seed", KEPT)
-def test_what_went_wrong_once_does_not_again(seed: int) -> None:
-    told(seed)
-
-
-def first_seed(config: pytest.Config) -> int:
-    given = config.getoption("--hypothesis-seed", None)
-    return secrets.randbelow(2**31) if given in (None, "random") else int(given) % 2**31
-
-
-@NEEDS_SIGNALS
-def test_every_run_ends_whatever_happens_just_before_its_deadlines(
-    pytestconfig: pytest.Config,
-) -> None:
-    first = first_seed(pytestconfig)
-    for seed in [int(ONLY)] if ONLY else range(first, first + MANY):
-        told(seed)
-
-
-@NEEDS_SIGNALS
-@pytest.mark.slow
-def test_many_more_runs_end_under_every_allocator(pytestconfig: pytest.Config) -> None:
-    first, begun = first_seed(pytestconfig) + MANY, time.process_time()
-    for done in range(FULL):
-        if time.process_time() - begun > FULL_S:
-            break
-        told(first + done)
-    assert done > 2 * len(REGISTRY), "too slow: each allocator should have had several scenarios"
+def test_a_run_without_end_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(f"{__name__}.MOST_DECISIONS", 5)
+    with pytest.raises(AssertionError, match=r"no end by .* s"):
+        check_scenario(0)
