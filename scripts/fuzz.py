@@ -59,6 +59,7 @@ SHARES: Final[Mapping[str, int]] = {
     "profile": 1,
 }
 """How often each kind of file is tried."""
+TESTS: Final = "tests/scripts/test_fuzz.py"
 _SHOWN: Final = 20
 _MOST_BYTES: Final = 8_000_000_000
 _PATIENCE_S: Final = 600
@@ -347,6 +348,7 @@ def tried(
                 key = f"{kind}: {wrong}".replace("\n", " ").partition(": '")[0]
                 if key not in lines:
                     print(f"input {at}, {kind}: {wrong}", flush=True)
+                    print(f'Paste into FAILED_ONCE of {TESTS}: ("{kind}", "{seed}/{at}"),')
                 lines[key] = None
             if (at + 1) % 10_000 == 0:
                 print(

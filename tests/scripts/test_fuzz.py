@@ -5,7 +5,6 @@ sentence.
 from __future__ import annotations
 
 import random
-import re
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -15,26 +14,36 @@ from types import ModuleType
 import pytest
 
 from sim.errors import TrainyardError
+from trainyard.store import Store
 
 ROOT = Path(__file__).resolve().parents[2]
-SECONDS = 55.0
+INPUTS = 200
+ONE_PER_KIND = [
+    (kind, f"1/{kind}") for kind in ("trace", "cluster", "tables", "scenario", "link", "profile")
+]
+FAILED_ONCE: list[tuple[str, str]] = []
+"""Kind and seed of inputs that showed a fault, as printed by scripts/fuzz.py."""
 
 
 @pytest.mark.slow
-def test_other_inputs_every_time(capsys: pytest.CaptureFixture[str]) -> None:
-    done = subprocess.run(
-        [sys.executable, "scripts/fuzz.py", "--inputs", "20000", "--cpu-s", str(SECONDS)],
+def test_damaged_files_of_one_seed_show_no_fault() -> None:
+    result = subprocess.run(
+        [sys.executable, "scripts/fuzz.py", "--seed", "1", "--inputs", str(INPUTS)],
         cwd=ROOT,
         capture_output=True,
         text=True,
         check=False,
     )
-    with capsys.disabled():
-        sys.stdout.write(f"\n{done.stdout.strip()}\n")
-    assert done.returncode == 0, done.stdout + done.stderr
-    reached = re.search(r"([\d,]+) inputs, 0 kinds of faults", done.stdout)
-    assert reached is not None, done.stdout
-    assert int(reached[1].replace(",", "")) > 500
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert f"{INPUTS} inputs, 0 kinds of faults" in result.stdout
+
+
+@pytest.mark.parametrize(("kind", "seed"), [*ONE_PER_KIND, *FAILED_ONCE])
+def test_a_damaged_file_shows_no_fault(
+    launcher: Callable[[str], ModuleType], tmp_path: Path, kind: str, seed: str
+) -> None:
+    fuzz = launcher("fuzz")
+    assert fuzz.fault(fuzz.Pages(Store(tmp_path)), kind, random.Random(seed)) == ""
 
 
 def test_every_input_follows_from_its_seed(launcher: Callable[[str], ModuleType]) -> None:
