@@ -239,7 +239,7 @@ def checked(error: TrainyardError) -> None:
         raise ValueError(f"no sentence: {told[:200]!r}") from error
 
 
-def fault(pages: Pages, kind: str, rng: random.Random) -> str:
+def fault(pages: Pages, kind: str, rng: random.Random, limit_s: float = MOST_S) -> str:
     """Try one input; return where and how it went wrong, or ""."""
     began_s, before_mb = time.process_time(), _peak_mb()
     try:
@@ -257,7 +257,7 @@ def fault(pages: Pages, kind: str, rng: random.Random) -> str:
         where = f"{Path(ours[-1].filename).name}:{ours[-1].lineno}" if ours else "fuzz"
         return f"{type(error).__name__} at {where}: {str(error)[:160]!r}"
     took_s, grown_mb = time.process_time() - began_s, _peak_mb() - before_mb
-    if took_s > MOST_S:
+    if took_s > limit_s:
         return f"took {took_s:.1f} s of CPU time"
     return f"took {grown_mb:,.0f} MB" if grown_mb > MOST_MB else ""
 
@@ -289,6 +289,9 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--cpu-s", type=float, default=float("inf"), help="stop after so many seconds of CPU time"
     )
+    parser.add_argument(
+        "--limit-s", type=float, default=MOST_S, help="CPU seconds after which an input is a fault"
+    )
     args = parser.parse_args(arguments)
     print(f"seed {args.seed}", flush=True)
     found: Counter[str] = Counter()
@@ -300,7 +303,7 @@ def main(arguments: Sequence[str]) -> int:
             child = get_context("spawn").Process(
                 target=tried,
                 args=(args.seed, at, args.first + args.inputs, (ends_s, most_s - spent_s), mark),
-                kwargs={"only": args.kind or ""},
+                kwargs={"only": args.kind or "", "limit_s": args.limit_s},
             )
             child.start()
             child.join()
@@ -321,7 +324,14 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def tried(
-    seed: int, first: int, end: int, limits: tuple[float, float], mark: Path, only: str = ""
+    seed: int,
+    first: int,
+    end: int,
+    limits: tuple[float, float],
+    mark: Path,
+    *,
+    only: str = "",
+    limit_s: float = MOST_S,
 ) -> None:
     """Try inputs in a process that one of them may end; `mark` says how far it came, and what it
     found.
@@ -343,7 +353,7 @@ def tried(
             rng = random.Random(f"{seed}/{at}")
             kind = only or rng.choice(kinds)
             signal.alarm(_PATIENCE_S)
-            wrong = fault(pages, kind, rng)
+            wrong = fault(pages, kind, rng, limit_s)
             if wrong:
                 key = f"{kind}: {wrong}".replace("\n", " ").partition(": '")[0]
                 if key not in lines:
