@@ -302,8 +302,14 @@ def main(arguments: Sequence[str]) -> int:
         while at < args.first + args.inputs and time.monotonic() < ends_s and spent_s < most_s:
             child = get_context("spawn").Process(
                 target=tried,
-                args=(args.seed, at, args.first + args.inputs, (ends_s, most_s - spent_s), mark),
-                kwargs={"only": args.kind or "", "limit_s": args.limit_s},
+                args=(
+                    args.seed,
+                    at,
+                    args.first + args.inputs,
+                    (ends_s, most_s - spent_s, args.limit_s),
+                    mark,
+                ),
+                kwargs={"only": args.kind or ""},
             )
             child.start()
             child.join()
@@ -327,11 +333,9 @@ def tried(
     seed: int,
     first: int,
     end: int,
-    limits: tuple[float, float],
+    limits: tuple[float, float, float],
     mark: Path,
-    *,
     only: str = "",
-    limit_s: float = MOST_S,
 ) -> None:
     """Try inputs in a process that one of them may end; `mark` says how far it came, and what it
     found.
@@ -353,7 +357,7 @@ def tried(
             rng = random.Random(f"{seed}/{at}")
             kind = only or rng.choice(kinds)
             signal.alarm(_PATIENCE_S)
-            wrong = fault(pages, kind, rng, limit_s)
+            wrong = fault(pages, kind, rng, limits[2])
             if wrong:
                 key = f"{kind}: {wrong}".replace("\n", " ").partition(": '")[0]
                 if key not in lines:
