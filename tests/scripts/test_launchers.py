@@ -8,12 +8,13 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
+
+from tests.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 Load = Callable[[str], ModuleType]
@@ -58,11 +59,12 @@ def test_bench_passes_its_arguments_on(launcher: Load, monkeypatch: pytest.Monke
     bench = launcher("bench")
     seen: list[list[str]] = []
     monkeypatch.setattr(bench, "prepare", lambda _: Path("python"))
-    monkeypatch.setattr(
-        bench.subprocess,
-        "run",
-        lambda command, **_: seen.append(command) or subprocess.CompletedProcess(command, 3),
-    )
+
+    def run(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+        seen.append(command)
+        return subprocess.CompletedProcess(command, 3)
+
+    monkeypatch.setattr(bench, "subprocess", SimpleNamespace(run=run))
     assert bench.main(["--quick"]) == 3
     assert seen == [["python", "-m", "benchmarks", "--quick"]]
 
@@ -76,11 +78,11 @@ def test_check_runs_every_step_and_fails_if_one_did(
     check = launcher("check")
     left = list(codes)
     monkeypatch.setattr(check, "prepare", lambda _: Path("python"))
-    monkeypatch.setattr(
-        check.subprocess,
-        "run",
-        lambda command, **_: subprocess.CompletedProcess(command, left.pop(0)),
-    )
+
+    def run(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+        return subprocess.CompletedProcess(command, left.pop(0))
+
+    monkeypatch.setattr(check, "subprocess", SimpleNamespace(run=run))
     assert check.main() == expected
     assert left == []
 
@@ -146,13 +148,10 @@ def test_app_starts_says_where_it_is_and_stops(
             stderr=subprocess.STDOUT,
         )
     try:
-        deadline = time.monotonic() + 60.0
-        while (
-            "Ctrl-C stops it" not in log.read_text()
-            and process.poll() is None
-            and time.monotonic() < deadline
-        ):
-            time.sleep(0.1)
+        wait_until(
+            lambda: "Ctrl-C stops it" in log.read_text() or process.poll() is not None,
+            "the launcher says where the app is",
+        )
         assert f"Trainyard is at http://{start.HOST}:{port}" in log.read_text()
         assert start.is_healthy(port)
         process.send_signal(stop)
