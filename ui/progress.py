@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+from time import monotonic
 from typing import Final
 
 from sim.engine.simulator import Progress
@@ -71,7 +71,7 @@ def clock(report: Progress) -> str:
 
 
 def _left_s(session: state.Session, job: Submission) -> float | None:
-    now = (time.monotonic(), job.share)
+    now = (monotonic(), job.share)
     return estimate.seconds_left(session.began.setdefault(job.key, now), now)
 
 

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 import pytest
-from hypothesis import given, seed, settings
+from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
 from allocators import REGISTRY, make
@@ -152,7 +152,13 @@ def check_engines(random_seed: int) -> Counter[str]:
     taken: Counter[str] = Counter()
 
     @seed(random_seed)
-    @settings(max_examples=EXAMPLES, derandomize=False, database=None, print_blob=True)
+    @settings(
+        max_examples=EXAMPLES,
+        derandomize=False,
+        database=None,
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow],
+    )
     @given(traces(), specs(), st.data())
     def compare(trace: Trace, spec: Spec, data: st.DataObject) -> None:
         fast, kernel = both(trace, data.draw(clusters(spec)), spec, data.draw(conditions(spec)))

@@ -7,13 +7,13 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
-from typing import Any
+from types import ModuleType, SimpleNamespace
 
 import pytest
+
+from tests.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 Load = Callable[[str], ModuleType]
@@ -29,22 +29,22 @@ sys.exit(start.main(sys.argv[1:]))
 """
 
 
-def stub_run(commands: list[list[str]], codes: list[int]) -> Callable[..., Any]:
-    """Return a stand-in for subprocess.run that notes commands and returns `codes` in order."""
+def stub_subprocess(commands: list[list[str]], codes: list[int]) -> SimpleNamespace:
+    """Return a stand-in for the module that notes commands and returns `codes` in order."""
     left = iter(codes)
 
     def run(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
         commands.append(command)
         return subprocess.CompletedProcess(command, next(left), "")
 
-    return run
+    return SimpleNamespace(run=run, PIPE=subprocess.PIPE, STDOUT=subprocess.STDOUT)
 
 
 def test_arguments_go_to_pytest_unchanged(launcher: Load, monkeypatch: pytest.MonkeyPatch) -> None:
     test, commands = launcher("test"), list[list[str]]()
     monkeypatch.setattr(test, "prepare", lambda _: Path("python"))
     monkeypatch.setattr(test, "run_steps", lambda _: pytest.fail("no static checks here"))
-    monkeypatch.setattr(test.subprocess, "run", stub_run(commands, [5]))
+    monkeypatch.setattr(test, "subprocess", stub_subprocess(commands, [5]))
     assert test.main(["-k", "mine"]) == 5
     assert commands == [["python", "-m", "pytest", "-k", "mine"]]
 
@@ -67,7 +67,7 @@ def test_tests_and_static_checks_both_decide(
     test, commands = launcher("test"), list[list[str]]()
     monkeypatch.setattr(test, "prepare", lambda _: Path("python"))
     monkeypatch.setattr(test, "run_steps", lambda _: [("style", "unused import")] * style)
-    monkeypatch.setattr(test.subprocess, "run", stub_run(commands, [tests]))
+    monkeypatch.setattr(test, "subprocess", stub_subprocess(commands, [tests]))
     assert test.main(arguments) == expected
     [command] = commands
     assert command[3:] == ["-n", "2", "--dist", "loadfile", "--no-loadscope-reorder", *chosen]
@@ -77,11 +77,12 @@ def test_bench_passes_its_arguments_on(launcher: Load, monkeypatch: pytest.Monke
     bench = launcher("bench")
     seen: list[list[str]] = []
     monkeypatch.setattr(bench, "prepare", lambda _: Path("python"))
-    monkeypatch.setattr(
-        bench.subprocess,
-        "run",
-        lambda command, **_: seen.append(command) or subprocess.CompletedProcess(command, 3),
-    )
+
+    def run(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+        seen.append(command)
+        return subprocess.CompletedProcess(command, 3)
+
+    monkeypatch.setattr(bench, "subprocess", SimpleNamespace(run=run))
     assert bench.main(["--quick"]) == 3
     assert seen == [["python", "-m", "benchmarks", "--quick"]]
 
@@ -94,7 +95,7 @@ def test_check_runs_every_step_and_names_those_that_failed(
     launcher: Load, monkeypatch: pytest.MonkeyPatch, codes: list[int], expected: list[str]
 ) -> None:
     check, commands = launcher("check"), list[list[str]]()
-    monkeypatch.setattr(check.subprocess, "run", stub_run(commands, codes))
+    monkeypatch.setattr(check, "subprocess", stub_subprocess(commands, codes))
     failures = check.run_steps(Path("python"))
     assert len(commands) == len(codes)
     assert [name for name, _ in failures] == expected
@@ -162,13 +163,10 @@ def test_app_starts_says_where_it_is_and_stops(
             stderr=subprocess.STDOUT,
         )
     try:
-        deadline = time.monotonic() + 60.0
-        while (
-            "Ctrl-C stops it" not in log.read_text()
-            and process.poll() is None
-            and time.monotonic() < deadline
-        ):
-            time.sleep(0.1)
+        wait_until(
+            lambda: "Ctrl-C stops it" in log.read_text() or process.poll() is not None,
+            "the launcher says where the app is",
+        )
         assert f"Trainyard is at http://{start.HOST}:{port}" in log.read_text()
         assert start.is_healthy(port)
         process.send_signal(stop)

@@ -34,7 +34,7 @@ class Pip:
         self.installs: list[list[str]] = []
         self.made = 0
         self.env = env
-        monkeypatch.setattr(env.subprocess, "run", self.run)
+        monkeypatch.setattr(env, "subprocess", SimpleNamespace(run=self.run))
         monkeypatch.setattr(env, "_create", self.create)
 
     def run(self, command: list[str], **_: object) -> SimpleNamespace:
@@ -67,7 +67,7 @@ def test_old_python_is_refused_in_one_sentence(env: ModuleType, version: tuple[i
 def test_old_python_ends_the_launcher_before_anything_is_made(
     env: ModuleType, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(env.sys, "version_info", (3, 10, 4))
+    monkeypatch.setattr(env, "sys", SimpleNamespace(version_info=(3, 10, 4)))
     with pytest.raises(SystemExit, match=r"needs Python 3\.11"):
         env.prepare("requirements.txt", root, root / ".venv")
     assert not (root / ".venv").exists()

@@ -9,13 +9,14 @@ import socket
 import subprocess
 import sys
 import textwrap
-import time
 import urllib.request
 import zipfile
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+
+from tests.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 PARTS = ("allocators", "sample_traces", "sim", "trainyard", "ui", "views")
@@ -118,14 +119,13 @@ def test_the_app_starts_from_the_wheel_outside_the_checkout(
     command = [sys.executable, "-m", "trainyard", "app", "--headless", "--port", port]
     server = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL)
     try:
-        until = time.monotonic() + 60
-        while not healthy(port):
-            assert server.poll() is None
-            assert time.monotonic() < until
-            time.sleep(0.1)
+        wait_until(
+            lambda: healthy(port) or server.poll() is not None, "the server answers, or ends"
+        )
+        assert server.poll() is None
     finally:
         server.terminate()
-    assert server.wait(20) == 0
+    assert server.wait(60) == 0
     assert not healthy(port)
     script = tmp_path / "served.py"
     script.write_text(f"if __name__ == '__main__':\n{textwrap.indent(SERVED, '    ')}")

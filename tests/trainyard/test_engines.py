@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pandas as pd
 import pyarrow.parquet as pq
@@ -136,7 +137,10 @@ def test_a_worker_has_it_compiled_by_another_process_once(
     anew.setattr(compiled, "_bases", lambda: iter([tmp_path]))
     began: list[list[str]] = []
     anew.setattr(engines._State, "compiles", None)
-    anew.setattr(subprocess, "Popen", lambda command, **_: began.append(command))
+    started = SimpleNamespace(
+        Popen=lambda command, **_: began.append(command), DEVNULL=subprocess.DEVNULL
+    )
+    anew.setattr(engines, "subprocess", started)
     assert "another process is compiling it" in engines.load()
     assert "another process is compiling it" in engines.load()
     assert began == [[sys.executable, "-m", "trainyard.runs.engines"]]

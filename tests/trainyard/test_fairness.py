@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-import os
-import time
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +13,8 @@ import pytest
 from sim.engine.simulator import Progress
 from sim.errors import ParameterError
 from tests.trainyard.sweeps.cases import STUDY
-from tests.trainyard.works import act, ran
+from tests.trainyard.works import act, hold, log_begin, ran, release
+from tests.waiting import wait_until
 from trainyard.runs import batch
 from trainyard.runs.executors import MEMORY_LIMIT, TIME_LIMIT, Processes, RunLimits
 from trainyard.runs.pool import WorkerPool
@@ -25,29 +24,26 @@ from trainyard.study.study import Study
 from trainyard.study.sweep import Axis, Sweep
 from trainyard.sweeps.sweep_run import SweepRun
 
-RUN_S = 0.3
 
-
-def slow(
+def begin_and_hold(
     document: Mapping[str, object],
     address: str,
     baggage: Baggage,
     progress: Callable[[Progress], None] | None = None,
 ) -> Numbers:
-    """A run of a sweep, in a worker process, that notes when it began."""
+    """A run of a sweep, in a worker process, that ends when the test releases it."""
     del baggage, progress
-    root = Path(address.partition("|")[0])
-    root.mkdir(parents=True, exist_ok=True)
-    with (root / "log.txt").open("a", encoding="utf-8") as log:
-        log.write(f"{document['name']}|{document['seed']}|{os.getpid()}\n")
-    time.sleep(RUN_S)
+    root = address.partition("|")[0]
+    log_begin(document, root)
+    hold(root, int(str(document["seed"])))
     return Numbers({"jct_mean_s": 1.0}, ())
 
 
 @pytest.fixture
 def pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[WorkerPool]:
-    monkeypatch.setattr(batch, "run_numbers", slow)
-    # A sweep takes its first runs to be long ones.
+    monkeypatch.setattr(batch, "run_numbers", begin_and_hold)
+    # Long runs: those of sweeps have no use of the worker that is kept for short ones.
+    monkeypatch.setattr(batch.RunBatch, "_each_s", 100.0)
     made = WorkerPool(Store(tmp_path), Processes(1, spare=1), work=act)
     yield made
     made.close()
@@ -60,79 +56,89 @@ def sweep(name: str, pool: WorkerPool, seeds: range) -> SweepRun:
     return run
 
 
-def until(condition: Callable[[], object]) -> None:
-    end = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
+def begun(pool: WorkerPool) -> list[tuple[str, int]]:
+    return [(name, seed) for name, seed, _ in ran(pool.store.root)]
+
+
+def wait_for_load(pool: WorkerPool, running: int, waiting: int) -> None:
+    wait_until(
+        lambda: (pool.running, pool.waiting) == (running, waiting),
+        f"{running} runs have a worker and {waiting} wait",
+    )
 
 
 @pytest.mark.slow
 def test_sweeps_take_turns_and_a_tiny_comparison_begins_at_once(pool: WorkerPool) -> None:
-    ann, bob = sweep("ann", pool, range(12)), sweep("bob", pool, range(100, 112))
+    ann, bob = sweep("ann", pool, range(3)), sweep("bob", pool, range(100, 103))
     ann.start()
-    until(lambda: ann.done == 2)
+    wait_for_load(pool, 1, 0)
     bob.start()
-    until(lambda: bob.place or bob.done)
-    until(lambda: ann.done + bob.done >= 4)
-    began_s = time.monotonic()
+    turns = [("ann", 0), ("bob", 100), ("ann", 1), ("bob", 101), ("ann", 2), ("bob", 102)]
+    wait_for_load(pool, 1, 1)
     tiny = pool.submit(replace(STUDY.base, name="ok"), watcher="carl")
-    assert tiny.wait(10)
-    assert time.monotonic() - began_s < 2
-    assert not ann.wait(0)
-    assert ann.wait(30)
-    assert bob.wait(30)
-    assert (ann.error, bob.error, ann.done, bob.done) == ("", "", 12, 12)
-    begun = [name for name, _, _ in ran(pool.store.root) if name in ("ann", "bob")]
-    both = begun[begun.index("bob") : len(begun) - begun[::-1].index("ann")]
-    assert max(len(list(group)) for _, group in itertools.groupby(both)) <= 2
+    assert tiny.wait(60)
+    assert begun(pool) == [turns[0], ("ok", 0)]
+    for turn, (_, seed) in enumerate(turns):
+        # Both sweeps have a run here until the last one of each.
+        wait_for_load(pool, 1, int(turn < 5))
+        release(pool.store.root, seed)
+        wait_until(lambda turn=turn: ann.done + bob.done == turn + 1, "the run is kept")
+    assert ann.wait(60)
+    assert bob.wait(60)
+    assert (ann.error, bob.error, ann.done, bob.done) == ("", "", 3, 3)
+    assert [one for one in begun(pool) if one[0] != "ok"] == turns
 
 
 @pytest.mark.slow
 def test_equal_runs_of_two_sweeps_are_made_once_and_cancelling_one_keeps_the_other(
     pool: WorkerPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    keep, delays_s = Store.put_numbers, itertools.cycle((0.0, 0.5, 0.2))
+    keep, is_first, others_are_ahead = Store.put_numbers, threading.Lock(), threading.Event()
 
-    def kept_late(self: Store, *args: Any) -> None:
-        time.sleep(next(delays_s))
+    def keep_first_late(self: Store, *args: Any) -> None:
+        if is_first.acquire(blocking=False):
+            assert others_are_ahead.wait(60)
         keep(self, *args)
 
-    monkeypatch.setattr(Store, "put_numbers", kept_late)
+    monkeypatch.setattr(Store, "put_numbers", keep_first_late)
     ann, bob = sweep("same", pool, range(6)), sweep("same", pool, range(6))
     bob.watchers = frozenset({"bob"})
-
-    def cancelled_while_both_wait_for_one_run() -> bool:
-        with pool.lock:
-            both = pool.watchers(STUDY.base.trace.source) == {"same", "bob"}
-            if ann.done and bob.done and both and pool.running + pool.waiting == 1:
-                ann.cancel()
-        return ann.state == "cancelled"
-
+    release(pool.store.root, 0, 1, 2)
     ann.start()
     bob.start()
-    until(cancelled_while_both_wait_for_one_run)
-    assert bob.wait(30)
-    assert (ann.state, bob.state, bob.done) == ("cancelled", "done", 6)
-    assert sorted(seed for _, seed, _ in ran(pool.store.root)) == list(range(6))
+    wait_until(lambda: {ann.done, bob.done} == {1, 3}, "one sweep is two runs ahead")
+    others_are_ahead.set()
+    wait_until(
+        lambda: (
+            ann.done == bob.done == 3 and pool.watchers(STUDY.base.trace.source) == {"same", "bob"}
+        ),
+        "both sweeps wait for the fourth run",
+    )
+    ann.cancel()
+    wait_until(lambda: ann.state == "cancelled", "the sweep is cancelled")
+    release(pool.store.root, 3, 4, 5)
+    assert bob.wait(60)
+    assert (bob.state, bob.done) == ("done", 6)
+    assert sorted(seed for _, seed in begun(pool)) == list(range(6))
 
 
 @pytest.mark.slow
 def test_what_another_sweep_made_meanwhile_is_not_run_again(pool: WorkerPool) -> None:
     ann, bob = sweep("same", pool, range(3)), sweep("same", pool, range(3))
     assert not bob.recall()
+    release(pool.store.root, 0, 1, 2)
     for one in (ann, bob):
         one.start()
-        assert one.wait(30)
+        assert one.wait(60)
     assert (bob.state, bob.done) == ("done", 3)
-    assert sorted(seed for _, seed, _ in ran(pool.store.root)) == list(range(3))
+    assert sorted(seed for _, seed in begun(pool)) == list(range(3))
 
 
 def hungry(document: object, root: object, progress: object) -> str:
-    """A run that holds 600 MB for a while."""
+    """A run that holds 600 MB and does not end."""
     held = bytearray(600_000_000)
     held[::4096] = b"x" * len(held[::4096])
-    time.sleep(30)
+    threading.Event().wait(600)
     return ""
 
 
@@ -141,7 +147,7 @@ def test_a_run_is_stopped_at_its_memory_limit(tmp_path: Path) -> None:
     pool = WorkerPool(Store(tmp_path), Processes(1, limits=RunLimits(memory_gb=0.6)), work=hungry)
     try:
         submission = pool.submit(STUDY.base)
-        assert submission.wait(20)
+        assert submission.wait(60)
         assert submission.error.startswith("The run was stopped at its memory limit. Choose")
     finally:
         pool.close()

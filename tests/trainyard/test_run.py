@@ -4,11 +4,10 @@ import json
 import logging
 import multiprocessing
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import pytest
 
@@ -182,25 +181,31 @@ def test_provenance_names_the_versions() -> None:
     json.dumps(versions())
 
 
-def test_worker_board_belongs_to_the_ticket(
-    monkeypatch: pytest.MonkeyPatch, scenario: Scenario, tmp_path: Path
-) -> None:
+def test_worker_board_belongs_to_the_ticket(monkeypatch: pytest.MonkeyPatch) -> None:
     board = [0.0] * (3 * worker.FIELDS)
     monkeypatch.setattr(worker._Here, "board", None)
     worker.start(board)
-    clock = iter(np.arange(10.0, 20.0, 0.1))
-    monkeypatch.setattr("trainyard.runs.worker.time.monotonic", lambda: next(clock))
 
-    def work(_: object, __: str, progress: object) -> str:
-        for done in range(5):
-            progress(Progress(done, 10, 3.0, 9.0))  # type: ignore[operator]
+    def work(progress: Callable[[Progress], None]) -> str:
+        progress(Progress(4, 10, 3.0, 9.0))
         return "key"
 
-    assert worker.execute(1, 42, work, scenario.to_json(), str(tmp_path)) == "key"
+    assert worker.execute(1, 42, work) == "key"
     assert worker.read_board(board, 1, 42) == Progress(4, 10, 3.0, 9.0)
     assert worker.read_board(board, 1, 41) is None
     assert worker.read_board(board, 0, 42) is None
     assert worker.ready() > 0
+
+
+def test_progress_is_written_at_most_five_times_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    board = [0.0] * worker.FIELDS
+    monkeypatch.setattr(worker._Here, "board", board)
+    report = worker._Reporter(0, 42, iter((10.0, 10.125, 10.25, 10.375, 10.5)).__next__)
+    written = []
+    for done in range(5):
+        report(Progress(done, 10, 3.0, 9.0))
+        written.append(int(board[1]))
+    assert written == [0, 0, 2, 2, 4]
 
 
 def test_worker_starts_cold_without_its_sample(

@@ -6,6 +6,7 @@ import time
 from concurrent.futures import ProcessPoolExecutor
 from io import BytesIO
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -16,7 +17,7 @@ import pytest
 from sim.errors import TraceError
 from sim.result import CAUSES, ENDINGS, OUTCOMES, RunResult, Timing
 from sim.trace import OF_SCHEDULERS, WORDS_OF_SCHEDULERS, Trace
-from trainyard.store import FRAMES, Store, StoreError, default_root, plain
+from trainyard.store import FRAMES, Store, StoreError, default_root, files, plain
 from trainyard.store import index as indices
 from trainyard.store.entry import parquet
 
@@ -265,7 +266,7 @@ def test_default_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None
     monkeypatch.delenv("TRAINYARD_STORE")
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     for platform, part in (("linux", "data"), ("darwin", "Application Support"), ("win32", "")):
-        monkeypatch.setattr("sys.platform", platform)
+        monkeypatch.setattr(files, "sys", SimpleNamespace(platform=platform))
         monkeypatch.setenv("LOCALAPPDATA", str(tmp_path))
         assert part in str(default_root())
         assert default_root().name == "trainyard"
@@ -334,7 +335,7 @@ def test_recipes_are_those_of_one_browser(store: Store, monkeypatch: pytest.Monk
     assert index.recipe("ann", "a" * 12) == "second"
     monkeypatch.setattr(indices, "MOST_RECIPES", 2)
     for at in range(3):
-        monkeypatch.setattr(indices.time, "time", lambda at=at: 2e9 + at)
+        monkeypatch.setattr(indices, "time", SimpleNamespace(time=lambda at=at: 2e9 + at))
         index.keep_recipe("ann", f"{at}" * 12, "more")
     assert [index.recipe("ann", mark * 12) for mark in "a012"] == ["", "", "more", "more"]
     assert index.recipe("bob", "b" * 12) == "his"

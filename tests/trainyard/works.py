@@ -9,19 +9,22 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from sim.engine.simulator import Progress
 from sim.errors import InfeasiblePlan
 from trainyard.runs.queue import Submission
 from trainyard.study.scenario import Scenario
 
+MOST_LOOKS = 100_000
+"""A run that the test does not release ends after ten minutes or more."""
+
 
 def act(document: Mapping[str, Any], root: str, progress: Callable[[Progress], None]) -> str:
-    what, _, argument = str(document["name"]).partition(" ")
-    Path(root).mkdir(parents=True, exist_ok=True)
-    with (Path(root) / "log.txt").open("a", encoding="utf-8") as log:
-        log.write(f"{document['name']}|{document['seed']}|{os.getpid()}\n")
-    if what == "sleep":
-        _sleep(float(argument), progress)
+    what, seed = str(document["name"]).partition(" ")[0], int(document["seed"])
+    log_begin(document, root)
+    if what == "hold":
+        hold(root, seed, progress)
     elif what == "infeasible":
         raise InfeasiblePlan("Fifo asked for 9 GPUs at 5 s; 8 are free.", {"now_s": 5.0})
     elif what == "fault":
@@ -33,12 +36,27 @@ def act(document: Mapping[str, Any], root: str, progress: Callable[[Progress], N
     return Scenario.from_json(document).key("0" * 32)
 
 
-def _sleep(seconds: float, progress: Callable[[Progress], None]) -> None:
-    end, calls = time.monotonic() + seconds, 0
-    while time.monotonic() < end:
-        calls += 1
-        progress(Progress(calls, 1_000_000, 0.5 * calls, 100.0))
+def log_begin(document: Mapping[str, Any], root: str) -> None:
+    Path(root).mkdir(parents=True, exist_ok=True)
+    with (Path(root) / "log.txt").open("a", encoding="utf-8") as log:
+        log.write(f"{document['name']}|{document['seed']}|{os.getpid()}\n")
+
+
+def hold(root: str, seed: int, progress: Callable[[Progress], None] | None = None) -> None:
+    """Report progress until the test releases the seed."""
+    for done in range(MOST_LOOKS):
+        if (Path(root) / f"released-{seed}").exists():
+            return
+        if progress is not None:
+            progress(Progress(done, 1_000_000, 0.5 * done, 100.0))
         time.sleep(0.005)
+
+
+def release(root: Path, *seeds: int) -> None:
+    """Let the runs of these seeds end that `hold` keeps or will keep."""
+    root.mkdir(parents=True, exist_ok=True)
+    for seed in seeds:
+        (root / f"released-{seed}").touch()
 
 
 def ran(root: Path) -> list[tuple[str, int, int]]:
@@ -50,7 +68,11 @@ def ran(root: Path) -> list[tuple[str, int, int]]:
     ]
 
 
-def wait_all(jobs: list[Submission], timeout_s: float) -> bool:
+def wait_all(jobs: list[Submission], timeout_s: float = 60.0) -> bool:
     """Block until all jobs are settled; tell whether they are."""
     end = time.monotonic() + timeout_s
     return all(job.wait(max(0.0, end - time.monotonic())) for job in jobs)
+
+
+def has_ended(process: psutil.Process) -> bool:
+    return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE

@@ -96,12 +96,12 @@ class _Reporter:
     run with a `StoppedError` once it is asked to on the board.
     """
 
-    def __init__(self, row: int, ticket: int) -> None:
+    def __init__(self, row: int, ticket: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._first, self._ticket = row * FIELDS, float(ticket)
-        self._due_s = 0.0
+        self._clock, self._due_s = clock, 0.0
 
     def __call__(self, progress: Progress) -> None:
-        now = time.monotonic()
+        now = self._clock()
         if _Here.board is None:
             return
         if _Here.board[self._first + _REPORTED] == self._ticket:

@@ -61,8 +61,8 @@ def test_a_trace_goes_with_its_results_and_with_nothing_else(
 
 def test_nobody_elses_run_breaks(pool: WorkerPool, scenario: Scenario) -> None:
     digest, of_it = uploaded(pool, scenario, 5)
-    mine = pool.submit(replace(of_it, name="sleep 60"), watcher="me")
-    other = pool.submit(replace(of_it, name="sleep 60", seed=1), watcher="other")
+    mine = pool.submit(replace(of_it, name="hold"), watcher="me")
+    other = pool.submit(replace(of_it, name="hold", seed=1), watcher="other")
     with pytest.raises(InUseError, match="kept until those runs are over"):
         delete_trace(digest, pool, "me", "mine")
     assert (mine.settled, pool.store.trace_info(digest) is None) == (False, False)
