@@ -168,7 +168,11 @@ class Estimates(Protocol):
         ...
 
     def pause_s(self, job: JobId, old: Grant | None, new: Grant) -> float:
-        """Return the estimated seconds without progress that a change would cost."""
+        """Return the estimated seconds without progress that a change would cost.
+
+        From no grant it is the pause of a start: of the first one if the job never ran, of a
+        restart if it runs or ran before.
+        """
         ...
 
     def resources(self, job: JobId) -> Resources | None:

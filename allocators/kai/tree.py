@@ -7,7 +7,7 @@ from heapq import heappop, heappush
 from math import inf
 from typing import Final
 
-from allocators.kai.queues import Queue
+from allocators.kai.queues import RESOURCES, Queue
 from allocators.kai.usage import Held
 from allocators.quotas import Ask, fair_shares
 from sim.contract import JobId
@@ -228,8 +228,7 @@ class Tree:
             ]
             for node, share in zip(nodes, fair_shares(amount, asks, k), strict=True):
                 node.fair[at] = share
-                deserved = min(node.deserved[at], self.total[at])
-                node.allocatable[at] = min(node.limits[at], max(deserved, share))
+                node.allocatable[at] = min(node.limits[at], max(node.deserved[at], share))
         for node in nodes:
             if node.children:
                 self._divide(node.children, node.fair, k)
@@ -300,13 +299,17 @@ class Tree:
     # -- order -------------------------------------------------------------------------------------
 
     def key(self, node: Node, amounts: Amounts) -> Key:
-        """Return the place of a queue among its siblings, the smaller the earlier, if what it is
-        given next are these amounts.
+        """Return the sort key of a queue among its siblings, if it is given these amounts next.
+
+        Notes
+        -----
+        A queue is above its fair share only if it is so in all of `RESOURCES`. Where the cluster
+        does not limit one of them, no queue is.
         """
         held = node.allocated
         zero, dominant, plain = False, 0.0, 0.0
         for at, amount in enumerate(amounts):
-            share = node.allocatable[at]
+            share = self.total[at] if node.allocatable[at] == inf else node.allocatable[at]
             after = held[at] + amount
             if share > 0:
                 dominant, plain = max(dominant, after / share), max(plain, held[at] / share)
@@ -315,7 +318,8 @@ class Tree:
                 dominant, plain = max(dominant, after / whole), max(plain, held[at] / whole)
                 zero = True
         return (
-            all(a > b + _TOLERANCE for a, b in zip(held, node.fair, strict=True)),
+            len(held) == len(RESOURCES)
+            and all(a > b + _TOLERANCE for a, b in zip(held, node.fair, strict=True)),
             not fits(held, amounts, node.deserved),
             -node.queue.priority,
             zero,

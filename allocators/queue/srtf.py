@@ -63,10 +63,10 @@ class Remaining:
     Times are counted on a GPU of speed 1, whatever type a job holds or would get: two jobs that
     want the same GPUs are then compared as they would run on them, and a job is not stopped for one
     that would need longer in its place. On a cluster of one type this is remaining work over
-    estimated rate. They are rounded to whole microseconds, and a job that has run counts the
-    restart that it would pay. On a GPU of another speed the restart takes as long, so the estimated
-    finish is that much too early or late; counted exactly, two jobs could each go before the other
-    once it runs.
+    estimated rate. They are rounded to whole microseconds, and include the pause of the start or
+    restart that a job would pay. On a GPU of another speed the pause takes as long, so the
+    estimated finish is that much too early or late; counted exactly, two jobs could each go before
+    the other once it runs.
 
     The remaining time of a waiting job is constant, that of a running one falls at a constant pace.
     So running jobs of one pace stay in order of their estimated finish, which is their height on
@@ -85,7 +85,7 @@ class Remaining:
         self._place, self._by_gpus = place, by_gpus
         self._whole: dict[int, tuple[Grant, float]] = {}
         self._scale: dict[JobId, tuple[float, float]] = {}
-        self._restart_s: dict[JobId, float] = {}
+        self._pause_s: dict[JobId, float] = {}
         self._begun: dict[JobId, tuple[float, Height, Key]] = {}
         self._waited: dict[JobId, Key] = {}
         self._count = 0
@@ -95,6 +95,8 @@ class Remaining:
         """Return the estimated remaining time of a job, and its tie-breaker."""
         if job not in self._scale:
             self._scale[job] = self._asked(view, job)
+            if job not in view.grants:
+                self._note_pause(view, job)
         begun, now_s = self._begun.pop(job, None), view.now_s
         if begun is None:
             need, old = self._left(view, job), self._waited.pop(job, None) if self._waited else None
@@ -114,11 +116,7 @@ class Remaining:
         else:
             before = instant(height[0] - self.decided_s) * pace
             place = (now_s, _LOST, before, *_place(pace, height, self.decided_s))
-        demand = view.demand(job)  # another one than before, if the job has been resized
-        whole, _ = self._whole.get(demand.key) or self._requested(view, demand)
-        restart_s = view.estimates.pause_s(job, None, whole)
-        if restart_s or job in self._restart_s:
-            self._restart_s[job] = restart_s
+        self._note_pause(view, job)
         return (self._left(view, job), *place)
 
     def position(self, view: View, job: JobId, grant: Grant, key: Key) -> tuple[float, Height]:
@@ -141,9 +139,7 @@ class Remaining:
     def moved(self, view: View, job: JobId, grant: Grant, slot: Slot) -> tuple[float, Height]:
         """Return pace and finish of a running job on other GPUs, after the pause of the move."""
         place = _place(slot.group.tag, slot.height, view.now_s)
-        pause_s = view.estimates.pause_s(job, slot.grant, grant)
-        if pause_s or job in self._restart_s:
-            self._restart_s[job] = pause_s
+        self._note_pause(view, job, slot.grant, grant)
         return self.position(view, job, grant, (self._left(view, job), view.now_s, *place))
 
     def limit(self, group: float, key: Key, now_s: float) -> Height:
@@ -176,15 +172,26 @@ class Remaining:
             self._begun.pop(job, None)
             if self._waited:
                 self._waited.pop(job, None)
-            if self._restart_s:
-                self._restart_s.pop(job, None)
+            if self._pause_s:
+                self._pause_s.pop(job, None)
 
     def _left(self, view: View, job: JobId) -> float:
         scale, weight = self._scale[job]
         left_s = view.one("remaining_work", job) * scale
-        if self._restart_s:
-            left_s += self._restart_s.get(job, 0.0)
+        if self._pause_s:
+            left_s += self._pause_s.get(job, 0.0)
         return instant(left_s) * weight
+
+    def _note_pause(
+        self, view: View, job: JobId, old: Grant | None = None, new: Grant | None = None
+    ) -> None:
+        """Keep the pause of a job's next change; without `new`, of a start as requested."""
+        if new is None:
+            demand = view.demand(job)  # another one than before, if the job has been resized
+            new, _ = self._whole.get(demand.key) or self._requested(view, demand)
+        pause_s = view.estimates.pause_s(job, old, new)
+        if pause_s or job in self._pause_s:
+            self._pause_s[job] = pause_s
 
     def _asked(self, view: View, job: JobId) -> tuple[float, float]:
         """Return seconds on a GPU of speed 1 per unit of work, and how often they count."""
@@ -288,8 +295,8 @@ class Srtf(Allocator):
     times GPUs (SRSF, ``size = gpu_time``) or by GPUs alone (``size = gpus``); each gets its gang if
     it fits beside those before it, and running jobs stay where they are. Equal jobs stand as at the
     decision before, newcomers last, which is how the simulators of Tiresias and Lucid sort; with
-    ``size = gpus`` they stand by submission. The remaining time of a job that has been stopped
-    includes the restart that it will pay.
+    ``size = gpus`` they stand by submission. The remaining time of a waiting job includes the pause
+    of its start, or of its restart if it ran before.
 
     Our reading of the rest: a job is stopped only for one before it that has no room otherwise, the
     last in order first, and as few as needed; what they leave over is offered to the next in order.
@@ -350,8 +357,8 @@ class Srtf(Allocator):
         goals=("short waits",),
         how=(
             (
-                "All jobs, waiting and running, are sorted by estimated remaining time, restarts"
-                " included."
+                "All jobs, waiting and running, are sorted by estimated remaining time, pauses of"
+                " starts and restarts included."
             ),
             (
                 "From the front, each job gets its GPUs if its whole gang fits beside the jobs"

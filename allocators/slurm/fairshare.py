@@ -15,7 +15,11 @@ ROOT = "root"
 
 @dataclass(frozen=True)
 class Association:
-    """An account, or a user of one (`user` not empty); `shares` = None takes the parent's."""
+    """An account, or a user of one (`user` not empty).
+
+    Without shares (Fairshare=parent) an account dissolves into the one above it, and a user has
+    the standing of the account.
+    """
 
     account: str
     user: str
@@ -30,7 +34,7 @@ class Share:
     Attributes
     ----------
     shares : int or None
-        None = the parent's own standing counts.
+        None = a user with Fairshare=parent.
     usage : float
         Decayed billing units x seconds.
     normal : float
@@ -58,7 +62,8 @@ class FairShare:
     Parameters
     ----------
     associations : sequence of Association
-        Accounts and users; users that are in none get one of their own at their first job.
+        Accounts and users; users that are in none get one of their own at their first job. The user
+        root has one share beside the accounts unless it is named.
     half_life_s : float, seconds
         After which used time counts half; inf = never forgotten.
     dampening : float
@@ -72,6 +77,8 @@ class FairShare:
     -----
     Classic: at each renewal the effective usage is computed from what is stored, then usage decays,
     then the usage of running jobs is added: priorities lag one period behind. Fair Tree has no lag.
+    As in Slurm, users of an account with Fairshare=parent count among those of the account above,
+    with their shares and usage.
     """
 
     def __init__(
@@ -85,17 +92,20 @@ class FairShare:
     ) -> None:
         self._keep = kept_in_a_second(half_life_s)
         self._dampening, self._tree, self._lag = dampening, tree, lag
-        self._root = Share(ROOT, is_user=False, shares=1)
+        self._root = Share(ROOT, is_user=False, shares=1, effective=1.0)
         self._accounts = {ROOT: self._root}
         self._users: dict[tuple[str, str], Share] = {}
-        # The user root has a share of its own beside the accounts.
-        self._attach(Share(ROOT, is_user=True, shares=1), self._root)
+        if (ROOT, ROOT) not in {(entry.account, entry.user) for entry in associations}:
+            self._add_user(ROOT, ROOT, 1)
         waiting = [entry for entry in associations if not entry.user]
         while waiting:
             for entry in [entry for entry in waiting if entry.parent in self._accounts]:
-                made = Share(entry.account, is_user=False, shares=entry.shares)
-                self._attach(made, self._accounts[entry.parent])
-                self._accounts[entry.account] = made
+                account = self._accounts[entry.parent]
+                if entry.shares is not None:
+                    above = account
+                    account = Share(entry.account, is_user=False, shares=entry.shares)
+                    self._attach(account, above)
+                self._accounts[entry.account] = account
                 waiting.remove(entry)
         for entry in associations:
             if entry.user:
@@ -184,48 +194,49 @@ class FairShare:
                 else:
                     part = child.shares / total if total else 0.0
                     child.effective = used + (parent.effective - used) * part
-                if not child.normal:
-                    child.factor = 0.0
-                elif not whole:
-                    child.factor = 1.0
-                else:
-                    child.factor = 2.0 ** -(child.effective / child.normal / self._dampening)
+                child.factor = (
+                    2.0 ** -(child.effective / child.normal / self._dampening)
+                    if child.normal
+                    else 0.0
+                )
                 below(child)
 
         below(self._root)
 
     def _rank(self) -> None:
-        count = len(self._users) + 1
-        left = count
+        """Rank all users by Fair Tree: ties share a rank, and accounts that tie are one."""
+        count = len(self._users)
+        rank = left = count
 
         def level(child: Share, siblings: list[Share]) -> float:
+            if child.shares == 0:
+                return 0.0
+            if child.shares is None or not child.usage:
+                return inf
             shares = sum([one.shares or 0 for one in siblings])
             used = sum([one.usage for one in siblings])
-            if not child.usage:
-                return inf
-            return ((child.shares or 0) / shares if shares else 0.0) / (child.usage / used)
+            return (child.shares / shares) / (child.usage / used)
 
-        def below(groups: list[list[Share]], tied_first: bool) -> None:
-            nonlocal left
+        def below(groups: list[list[Share]], *, is_tied: bool) -> None:
+            nonlocal rank, left
             found = [(level(child, siblings), child) for siblings in groups for child in siblings]
             found.sort(key=lambda item: (-item[0], not item[1].is_user))
-            rank, before, at = left, None, 0
+            at = 0
             while at < len(found):
                 value, child = found[at]
+                is_tied = is_tied if at == 0 else value == found[at - 1][0]
+                end = at + 1
                 if child.is_user:
-                    if not (value == before or (at == 0 and tied_first)):
-                        rank = left
+                    rank = rank if is_tied else left
                     child.factor = rank / count
                     left -= 1
-                    before, at = value, at + 1
-                    continue
-                end = at
-                while end < len(found) and found[end][0] == value:
-                    end += 1
-                below([one.children for _, one in found[at:end]], value == before)
-                before, at = value, end
+                else:
+                    while end < len(found) and found[end][0] == value:
+                        end += 1
+                    below([one.children for _, one in found[at:end]], is_tied=is_tied)
+                at = end
 
-        below([self._root.children], tied_first=False)
+        below([self._root.children], is_tied=False)
 
 
 def kept_in_a_second(half_life_s: float) -> float:

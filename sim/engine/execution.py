@@ -205,6 +205,10 @@ class Execution:
         resume_s = instant(now_s + pause_s) if pause_s else now_s
         return self._run(job, grant, holding, now_s, resume_s)
 
+    def will_restart(self, job: JobId) -> bool:
+        """Return True if the next start of a job is a restart, because it runs or ran before."""
+        return job in self._ledger.grants or self._has_run(job)
+
     def end_overlap(self, job: JobId, now_s: float) -> Next:
         """End an overlap: the old holding goes back, and the pause of the change begins."""
         self._close(job, now_s, CHANGED)

@@ -110,7 +110,9 @@ class Stage:
         view.grants, view.cluster, view.estimates = (
             self.ledger.grants,
             cluster,
-            GatedEstimates(self.estimator, self._resources, needs.reads),
+            GatedEstimates(
+                self.estimator, self._resources, needs.reads, self.execution.will_restart
+            ),
         )
         view.rng = np.random.default_rng([conditions.seed, ALLOCATOR_STREAM])
         view.telemetry = self._telemetry

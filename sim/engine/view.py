@@ -259,10 +259,29 @@ class LiveTable:
 
 
 class GatedEstimates:
-    """Estimates, as far as the allocator declared that it reads them."""
+    """Estimates, as far as the allocator declared that it reads them.
 
-    def __init__(self, estimator: BoundEstimator, resources: Noted, reads: frozenset[str]) -> None:
+    Parameters
+    ----------
+    estimator : BoundEstimator
+        Where sizes, speeds and pauses come from.
+    resources : Noted
+        Where estimates of cores and memory come from.
+    reads : frozenset of str
+        What the allocator declared, see `sim.contract.Needs`.
+    will_restart : callable
+        Returns whether the next start of a job is a restart.
+    """
+
+    def __init__(
+        self,
+        estimator: BoundEstimator,
+        resources: Noted,
+        reads: frozenset[str],
+        will_restart: Callable[[JobId], bool],
+    ) -> None:
         self._estimator, self._resources, self._reads = estimator, resources, reads
+        self._will_restart = will_restart
 
     def rate(self, job: JobId, grant: Grant) -> float:
         """See `sim.contract.Estimates`."""
@@ -279,7 +298,7 @@ class GatedEstimates:
         """See `sim.contract.Estimates`."""
         if "pause" not in self._reads:
             self._check("pause")
-        return self._estimator.pause_s(job, old, new)
+        return self._estimator.pause_s(job, old, new, restarted=self._will_restart(job))
 
     def resources(self, job: JobId) -> Resources | None:
         """See `sim.contract.Estimates`."""

@@ -34,8 +34,20 @@ class BoundEstimator(Protocol):
         """Return estimated work per second, of shape (jobs, shapes)."""
         ...
 
-    def pause_s(self, job: JobId, old: Grant | None, new: Grant) -> float:
-        """Return the estimated pause of a change."""
+    def pause_s(self, job: JobId, old: Grant | None, new: Grant, *, restarted: bool) -> float:
+        """Return the estimated pause of a change.
+
+        Parameters
+        ----------
+        job : int
+            The job.
+        old : Grant or None
+            What it holds; None = a start.
+        new : Grant
+            What it would hold.
+        restarted : bool
+            Whether a start is a restart, because the job runs or ran before.
+        """
         ...
 
     def remaining(self, ids: Ints, done: Floats) -> Floats:
@@ -237,9 +249,9 @@ class SizeEstimator:
         """Return the true rates."""
         return self._model.rates(ids, shapes)
 
-    def pause_s(self, job: JobId, old: Grant | None, new: Grant) -> float:
+    def pause_s(self, job: JobId, old: Grant | None, new: Grant, *, restarted: bool) -> float:
         """Return the true pause of a change."""
-        return self._transitions.transition(job, old, new, restarted=True)[1]
+        return self._transitions.transition(job, old, new, restarted=restarted)[1]
 
     def remaining(self, ids: Ints, done: Floats) -> Floats:
         """Return estimated total minus work done, after doubling the totals that are used up."""

@@ -161,12 +161,17 @@ def run(
     cluster: str,
     *objects: dict[str, Any],
     overheads: Overheads | None = None,
+    columns: dict[str, float] | None = None,
     **params: Any,
 ) -> tuple[RunResult, tuple[str, ...]]:
-    """Rows are submission, GPUs, run time, queue, priority; in order of submission."""
+    """Run jobs under kai and return the result and its remarks.
+
+    Rows are submission, GPUs, run time, queue, priority, in order of submission; `columns` are
+    equal for all jobs.
+    """
     frame = pd.DataFrame(
         rows, columns=["submit_time_s", "num_gpus", "duration_s", "vc", "priority"]
-    )
+    ).assign(**columns or {})
     frame.insert(0, "job_id", [f"j{at:03}" for at in range(len(frame))])
     spec = Spec.of("kai", queues=yaml.safe_dump_all(objects) if objects else "", **params)
     conditions = Conditions(overheads=overheads) if overheads else Conditions()
@@ -268,6 +273,41 @@ def test_priority_of_queues_comes_before_weight() -> None:
     rows = [(0, 8, 10, "a", 0), (0, 8, 10, "b", 0), (0, 8, 10, "b", 0)]
     result, _ = run(rows, "1x8:v100", low, high)
     assert stints(result) == [(0, 20, 30), (1, 0, 10), (2, 10, 20)]
+
+
+def test_a_quota_larger_than_the_cluster_counts_in_full_in_the_order() -> None:
+    # One GPU; with its job a would hold 1 of 1, b 1 of 2. Capped at the cluster both would hold
+    # 1 of 1, and a, named first, would start first.
+    a, b = queue("a", resources=gpus(1, 0)), queue("b", resources=gpus(2, 0))
+    result, _ = run([(0, 1, 10, "a", 0), (0, 1, 10, "b", 0)], "1x1:v100", a, b)
+    assert stints(result) == [(0, 10, 20), (1, 0, 10)]
+
+
+@pytest.mark.parametrize(
+    ("cluster", "limited", "first"),
+    [
+        ("1x4:v100/8c/8g", ("gpu", "cpu", "memory"), 3),
+        ("1x4:v100/8c/8g", ("gpu", "cpu"), 2),
+        ("1x4:v100/8c", ("gpu", "cpu", "memory"), 2),
+        ("1x4:v100", ("gpu", "cpu", "memory"), 2),
+    ],
+)
+def test_a_queue_is_above_its_share_only_in_all_resources(
+    cluster: str, limited: tuple[str, ...], first: int
+) -> None:
+    # At 10 s two GPUs become free. Queue a, of higher priority, has no share of what is limited
+    # and holds half of the cluster. It goes behind b only if it exceeds its share of GPUs, cores
+    # and memory; without a limit its share is all that it asks for.
+    none, rest = (
+        {kind: {"quota": 0, "overQuotaWeight": weight} for kind in limited} for weight in (0, 1)
+    )
+    a, b = (
+        queue("a", priority=200, reclaimMinRuntime="1h", resources=none),
+        queue("b", resources=rest),
+    )
+    rows = [(0, 2, 100, "a", 0), (0, 2, 10, "b", 0), (5, 2, 20, "a", 0), (5, 2, 20, "b", 0)]
+    result, _ = run(rows, cluster, a, b, columns={"cpus": 4, "mem_gb": 4})
+    assert {job: t0 for job, t0, _ in stints(result)} == {0: 0, 1: 0, first: 10, 5 - first: 30}
 
 
 def test_jobs_without_a_queue_are_in_one_without_quota() -> None:

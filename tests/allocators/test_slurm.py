@@ -19,7 +19,7 @@ import pytest
 from allocators import make
 from allocators.slurm.backfill import Timeline
 from allocators.slurm.controller import Controller
-from allocators.slurm.fairshare import Association, FairShare
+from allocators.slurm.fairshare import Association, FairShare, Share
 from allocators.slurm.rules import Partition, Rules, Timers
 from allocators.slurm.select import Nodes, Switch
 from allocators.slurm.state import Job
@@ -172,6 +172,118 @@ def test_fair_tree_ranks_accounts_before_their_users() -> None:
     fair.renew(100.0, [(ann, 100.0, 2.0), (abe, 100.0, 1.0), (bob, 100.0, 1.0)])
     # Level of b: 0.69 / 0.25; of a: 0.3 / 0.75; in a abe has used less. The user root has used
     # nothing and comes first; 4 users with him.
+    assert [bob.factor, abe.factor, ann.factor] == [3 / 4, 2 / 4, 1 / 4]
+
+
+CLASSIC_USERS = """
+B User1 1    20 0.300000 0.387500 0.408479
+C User2 1    25 0.050000 0.275000 0.022097
+C User3 1     0 0.050000 0.150000 0.125000
+E User4 1    25 0.250000 0.250000 0.500000
+F User5 1     0 0.350000 0.145833 0.749154
+G User6 0    30 0.000000 0.300000 0.000000
+"""
+"""testsuite/expect/test24.1 of SchedMD/slurm: account, user, shares and usage; then the share of
+the cluster, the effective usage and the factor that Slurm must print.
+"""
+CLASSIC_USERS_WITH_PARENT = """
+B    User1    1      20 0.200000 0.184524 0.527550
+C    User2    1      25 0.033333 0.130952 0.065672
+C    User3    1       0 0.033333 0.071429 0.226431
+E    User4    1      25 0.166667 0.119048 0.609507
+F    User5    1       0 0.233333 0.069444 0.813594
+G    User6    0      30 0.000000 0.142857 0.000000
+H    UHRA1    parent 20 0.333333 0.523810 0.336475
+H    UHRA2    40     20 0.078431 0.196078 0.176777
+H    UHRA3    50     25 0.098039 0.238095 0.185749
+HTA  UHTAStd1 parent 10 0.333333 0.523810 0.336475
+HTA  UHTAStd2 30     10 0.058824 0.131653 0.211966
+HTA  UHTAStd3 50     25 0.098039 0.238095 0.185749
+"""
+"""The same of testsuite/expect/test24.3, with Fairshare=parent."""
+CLASSIC_ACCOUNTS = "A root 40,B A 30,C A 10,D root 60,E D 25,F D 35,G root 0"
+TREE_USERS = """
+root u1   10      0 1.000000
+root u2   10     10 0.666667
+aAA  uAA1 1      20 0.619048
+aAB  uAB1 1      25 0.523810
+aAB  uAB2 1       0 0.571429
+aBA  uBA1 1      25 0.714286
+aBB  uBB1 1       0 0.761905
+aC   uC1  0      30 0.047619
+aD   uD1  parent 20 0.476190
+aD   uD2  40     20 0.238095
+aD   uD3  50     25 0.333333
+aDA  uDA1 parent 10 0.476190
+aDA  uDA2 30     10 0.380952
+aDA  uDA3 50     25 0.333333
+aE   aE1  10      0 1.000000
+aE   aE2  10      0 1.000000
+aF   uF1  10      0 1.000000
+aF   uF2  20      0 1.000000
+aG   uG1  10     10 0.190476
+aGA  uGA1 20      4 0.190476
+aGA  uGA2 20      6 0.095238
+"""
+"""testsuite/expect/test24.4 of SchedMD/slurm: account, user, shares, usage, and the factor that
+Slurm must print. Accounts aE and aF tie with u1, aGA ties with uG1, and aDA dissolves into aD.
+"""
+TREE_ACCOUNTS = (
+    "aA root 40,aAA aA 30,aAB aA 10,aB root 60,aBA aB 25,aBB aB 35,aC root 0,aD root 50,"
+    "aDA aD parent,aE root 10,aF root 20,aG root 8,aGA aG 10"
+)
+
+
+def shares_of(accounts: str, users: str, *, tree: bool) -> dict[str, tuple[Share, list[float]]]:
+    """Return each user's share after one renewal, and what Slurm prints of it."""
+
+    def number(text: str) -> int | None:
+        return None if text == "parent" else int(text)
+
+    rows = [line.split() for line in users.split("\n") if line]
+    entries = [
+        Association(name, "", parent, number(shares))
+        for name, parent, shares in (account.split() for account in accounts.split(","))
+    ]
+    entries += [Association(account, user, account, number(n)) for account, user, n, *_ in rows]
+    # The trees of Slurm's tests have no user root beside those that are named.
+    fair = FairShare([*entries, Association("root", "root", "root", 0)], inf, 1.0, tree=tree)
+    found = {
+        user: (fair.of(account, user), [float(text) for text in printed])
+        for account, user, _, _, *printed in rows
+    }
+    for account, user, _, used, *_ in rows:
+        fair.book(fair.of(account, user), float(used))
+    fair.renew(0.0, [])
+    return found
+
+
+@pytest.mark.parametrize(
+    ("accounts", "users"),
+    [
+        (CLASSIC_ACCOUNTS, CLASSIC_USERS),
+        (f"{CLASSIC_ACCOUNTS},H root 50,HTA H parent", CLASSIC_USERS_WITH_PARENT),
+    ],
+    ids=["test24.1", "test24.3"],
+)
+def test_classic_factors_are_those_of_slurms_own_tests(accounts: str, users: str) -> None:
+    for user, (share, printed) in shares_of(accounts, users, tree=False).items():
+        figures = [share.normal, share.effective, share.factor]
+        assert figures == pytest.approx(printed, abs=5e-7), user
+
+
+def test_fair_tree_ranks_are_those_of_slurms_own_test() -> None:
+    # The user root, without shares, is one more than the 21 of the test and shares the last rank.
+    found = shares_of(TREE_ACCOUNTS, TREE_USERS, tree=True)
+    assert len(found) == 21
+    ranks = {user: round(share.factor * 22, 9) - 1 for user, (share, _) in found.items()}
+    assert ranks == {user: round(printed[0] * 21) for user, (_, printed) in found.items()}
+
+
+def test_a_user_root_that_is_named_counts_once() -> None:
+    fair = FairShare([*TWO, Association("root", "root", "root", 1)], inf, 1.0, tree=True)
+    ann, abe, bob = fair.of("a", "ann"), fair.of("a", "abe"), fair.of("b", "bob")
+    fair.renew(100.0, [(ann, 100.0, 2.0), (abe, 100.0, 1.0), (bob, 100.0, 1.0)])
     assert [bob.factor, abe.factor, ann.factor] == [3 / 4, 2 / 4, 1 / 4]
 
 

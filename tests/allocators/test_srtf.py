@@ -209,6 +209,25 @@ def test_a_stopped_job_counts_the_restart_that_it_would_pay() -> None:
     assert result.jobs["finish_s"].tolist() == [28.0, 5.0, 15.0]
 
 
+def test_a_job_that_never_ran_counts_the_pause_of_its_first_start() -> None:
+    # Job 0 pauses until 10 and runs until 30; of its 20 s of work 9 are left at 21. Job 1 comes
+    # with 6 s, and 10 for its start: job 0 needs less. Without a start cost job 1 would go first.
+    costs = Conditions(overheads=Overheads(start_s=10.0))
+    result = run([(0, 1, 20), (21, 1, 6)], "1x1:a", costs)
+    assert result.jobs["finish_s"].tolist() == [30.0, 46.0]
+
+
+def test_a_start_that_an_outage_called_off_is_no_restart_later() -> None:
+    # Decisions take 2 s. Job 0 (10 s) is to start at 2, but the node is down from 1 to 5. Job 1
+    # comes at 3 with 13 s. Job 0 never ran, so it needs 10 s without the 6 of a restart: it runs
+    # from 7 to 17, and job 1 from 19 on.
+    costs = Conditions(
+        overheads=Overheads(restart_s=6.0, latency_s=2.0), faults=Faults(outages="0:1:5")
+    )
+    result = run([(0, 1, 10), (3, 1, 13)], "1x1:a", costs)
+    assert result.jobs["finish_s"].tolist() == [17.0, 32.0]
+
+
 # On type c, of speed 2, job 2 stops both at 4; they go on at 6, with 16 s and 17 s left after a
 # restart of 5 s. At 7 job 3 stops job 1, which needs more than job 0, and goes on at 10.
 CLOSE = [(0, 1, 20), (0, 1, 21), (4, 2, 2), (7, 1, 3)]
@@ -486,7 +505,8 @@ def test_a_job_that_is_believed_to_make_no_progress_comes_last() -> None:
         def allocate(self, view: Any) -> Plan:
             believed = view.estimates
             view.estimates = SimpleNamespace(
-                rate=lambda job, grant: 0.0 if job == 1 else believed.rate(job, grant)
+                rate=lambda job, grant: 0.0 if job == 1 else believed.rate(job, grant),
+                pause_s=believed.pause_s,
             )
             plan = allocator.allocate(view)
             view.estimates = believed

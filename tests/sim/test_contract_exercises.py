@@ -569,7 +569,8 @@ def test_all_needs_of_later_policies_are_known() -> None:
                 assert (one, two) == (1, 2)
                 grant = self.place(view, view.demand(job))
                 assert grant is not None
-                assert view.estimates.pause_s(job, None, grant) == 4.0
+                pauses = [view.estimates.pause_s(job, old, grant) for old in (None, grant)]
+                assert pauses == [0.0, 4.0]
                 return Plan.reach(
                     view,
                     {**view.grants, job: replace(grant, tuning=Tuning(2))},

@@ -99,8 +99,9 @@ def test_speeds_and_pauses_are_the_true_ones() -> None:
     estimator = bound(Biased(9.0))
     assert estimator.rate(0, on(0)) == 1.0
     assert estimator.rates(np.array([0]), [Shape((1,)), Shape((2,))]).tolist() == [[1.0, 0.0]]
-    assert estimator.pause_s(0, None, on(0)) == 5
-    assert estimator.pause_s(0, on(1), on(0)) == 5
+    assert estimator.pause_s(0, None, on(0), restarted=False) == 1
+    assert estimator.pause_s(0, None, on(0), restarted=True) == 5
+    assert estimator.pause_s(0, on(1), on(0), restarted=True) == 5
     estimator.observe(0, 5.0)
     assert (sizes(estimator) == 9 * TRACE.numbers("duration_s")).all()
 

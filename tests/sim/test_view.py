@@ -213,14 +213,12 @@ def test_estimators_and_telemetry() -> None:
         4.0,
         lambda view: view.estimates.rates(view.running.ids, [Shape((1,)), Shape((2,), 2)]).tolist(),
     ) == [[1, 0], [0, 1]]
-    assert (
-        looking(
-            4.0,
-            lambda view: view.estimates.pause_s(0, None, on(0)),
-            overheads=Overheads(restart_s=7),
-        )
-        == 7
-    )
+    # Job 2 waits and never ran; job 0 runs, so that its next start is a restart.
+    assert looking(
+        4.0,
+        lambda view: [view.estimates.pause_s(job, None, on(0)) for job in (2, 0)],
+        overheads=Overheads(start_s=3, restart_s=7),
+    ) == [3, 7]
     assert looking(4.0, lambda view: view.telemetry(0)) == (
         {"worker": 4.0},
         {"worker": 0.0},
