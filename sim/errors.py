@@ -74,6 +74,22 @@ class SolverError(TrainyardError):
     """No solver found the optimum of a program that an allocator cannot do without."""
 
 
+class RateError(TrainyardError):
+    """A performance model gives a job a rate that is negative, infinite or not a number.
+
+    Parameters
+    ----------
+    job : int
+        The job's number.
+    rate : float
+        What the model gives.
+    """
+
+    def __init__(self, job: int, rate: float) -> None:
+        super().__init__(f"Job {job} has a rate of {rate:g}.")
+        self.job, self.rate = job, rate
+
+
 class ContractError(TrainyardError):
     """An allocator or a model did something that the contract forbids, apart from infeasible
     plans.

@@ -28,7 +28,7 @@ from trainyard.study.metrics_shown import METRICS
 from trainyard.study.scenario import NEW_COSTS, RIGID, Scenario, TraceSpec
 from trainyard.study.study import Study
 from trainyard.traces import bundle, fitting, likeness
-from trainyard.traces.sources import Source, changed, load_source, load_trace
+from trainyard.traces.sources import Source, changed, load_frame, load_source, load_trace
 from trainyard.what_if import explore, reasons, tables
 from views import registry
 from views.compared import ComparedRuns, compare_runs
@@ -44,14 +44,15 @@ def read_trace(
     Parameters
     ----------
     source : str, Path or DataFrame
-        A file, ``sample:NAME``, ``made:NAME``, or rows in the native schema: `job_id`,
-        `submit_time_s`, `num_gpus` and `duration_s` at least.
+        A file, ``sample:NAME``, ``made:NAME``, or rows, which are read as a Parquet file of them
+        is: dates, `timedelta` durations, any column names.
     fmt : str
         Name of the format; "" = recognised by the content.
     anonymise : bool
         Whether ids, users, names of jobs, accounts, virtual clusters and partitions become numbers.
     **reading
-        Choices of reading, e.g. ``time_unit="ms"`` or ``mapping={"num_gpus": "GPUs"}``.
+        Choices of `sim.readers.ReadOptions`, e.g. ``time_unit="ms"``, ``cpu_jobs="keep"`` or
+        ``mapping={"num_gpus": "GPUs"}``.
 
     Returns
     -------
@@ -61,10 +62,10 @@ def read_trace(
     Raises
     ------
     TrainyardError
-        If it cannot be found or read; the sentence says what to do.
+        If it cannot be found or read, or there is no such choice; the sentence says what to do.
     """
     if isinstance(source, pd.DataFrame):
-        found = Source(Trace.of(source), {})
+        found = load_frame(source, fmt, reading)
     else:
         found = load_source(TraceSpec.of(str(source), fmt=fmt, read=reading))
     if not anonymise:

@@ -16,7 +16,7 @@ from sim.contract import Grant, JobId
 from sim.engine.columns import Columns
 from sim.engine.ledger import Holding, Ledger, parts_of
 from sim.engine.record import CHANGED, EVICTED, FINISHED, PREEMPTED, Record
-from sim.errors import ContractError
+from sim.errors import ContractError, RateError
 from sim.overheads import Overheads
 from sim.perf.model import Using
 
@@ -381,6 +381,8 @@ class Execution:
         left = columns.left[job]
         done = self._work[job] - left
         rate, until_work, until_s, then, role = self._rate_of(job, grant, done, now_s)
+        if not 0.0 <= rate < inf:
+            raise RateError(job, rate)
         columns.rate[job] = rate = rate * self._efficiency
         stint = self._stints.get(job) if self._stints else None
         if until_work < inf or until_s < inf:

@@ -40,7 +40,7 @@ from sim.engine.faults import Outages
 from sim.engine.record import COMPLETED, FAILED, REJECTED, UNSCHEDULABLE
 from sim.engine.stage import Stage
 from sim.engine.view import snapshot
-from sim.errors import ContractError, InfeasiblePlan, ParameterError
+from sim.errors import ContractError, InfeasiblePlan, ParameterError, RateError
 from sim.result import Progress, RunResult
 from sim.trace import Trace
 
@@ -166,6 +166,8 @@ class Simulator:
         ------
         InfeasiblePlan
             If a plan cannot be carried out.
+        ParameterError
+            If the performance model gives a job a rate that is negative or not finite.
         ContractError
             If the allocator or a model breaks the contract.
         SolverError
@@ -183,6 +185,12 @@ class Simulator:
         gc.disable()
         try:
             agenda.run()
+        except RateError as error:
+            raise ParameterError(
+                f"{type(self.conditions.perf).__name__} gives job"
+                f" {self.trace.frame['job_id'].iloc[error.job]} a rate of {error.rate:g}. Correct"
+                " the profile or the parameters of this performance model."
+            ) from error
         except ContractError as error:
             raise ContractError(
                 f"{type(self._allocator).__name__} broke the contract at {agenda.now_s:.3f} s:"

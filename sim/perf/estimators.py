@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.contract import Floats, Grant, Ints, JobId, Shape
+from sim.errors import RateError
 from sim.overheads import Transitions
 from sim.params import param
 from sim.perf.model import PerfModel
@@ -246,8 +247,18 @@ class SizeEstimator:
         return self._model.rate(job, grant, 0.0, 0.0).work_per_s
 
     def rates(self, ids: Ints, shapes: Sequence[Shape]) -> Floats:
-        """Return the true rates."""
-        return self._model.rates(ids, shapes)
+        """Return the true rates.
+
+        Raises
+        ------
+        RateError
+            If one of them is infinite or not a number.
+        """
+        rates = self._model.rates(ids, shapes)
+        if not np.isfinite(rates).all():
+            row, column = np.argwhere(~np.isfinite(rates))[0]
+            raise RateError(int(ids[row]), float(rates[row, column]))
+        return rates
 
     def pause_s(self, job: JobId, old: Grant | None, new: Grant, *, restarted: bool) -> float:
         """Return the true pause of a change."""

@@ -79,12 +79,27 @@ class ProfileTable:
         Plain name of each model -> as written.
     notes : tuple of str
         Sentences on how it was read.
+
+    Raises
+    ------
+    ParameterError
+        If a throughput is negative or infinite.
     """
 
     name: str
     rows: Mapping[Key, Measured]
     models: Mapping[str, str]
     notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse throughputs that are negative or infinite."""
+        for key, row in self.rows.items():
+            wrong = next((rate for rate in row if rate < 0 or rate == math.inf), None)
+            if wrong is not None:
+                raise ParameterError(
+                    f"{self.name}: {_said(self.models[key.model], key)} has a throughput of"
+                    f" {wrong:g}. Correct it, or leave the row out."
+                )
 
     @cached_property
     def types(self) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
 import pandas as pd
@@ -12,7 +12,7 @@ from sim.readers.cells import Instants, booleans, instants, names, numbers, text
 from sim.readers.clocks import check_clocks, check_mapping, clock_of
 from sim.readers.format import SECONDS, Draft, Format, ReadOptions
 from sim.readers.mapping import LENGTHS, YES_NO
-from sim.readers.parquet import column_names, read_parquet
+from sim.readers.parquet import SECONDS_KNOWN, column_names, read_parquet
 from sim.readers.report import Report
 from sim.readers.sniff import Sample, plain
 from sim.readers.source import Content
@@ -49,13 +49,18 @@ def _draft(
     ignored(frame.columns, mapping, report)
     raw = {native: frame[source] for native, source in mapping.items()}
     jobs = pd.DataFrame(index=frame.index)
-    times = _times(raw, report, name, options)
+    typed = {
+        native for native, source in mapping.items() if source in frame.attrs.get(SECONDS_KNOWN, ())
+    }
+    times = _times(raw, typed, report, name, options)
     for native in (column for column in COLUMNS if column in raw):
         if native in times:
             jobs[native] = times[native].seconds
         elif native in NUMBERS:
             figures = booleans(raw[native]) if native in YES_NO else numbers(raw[native])
-            unit_s = SECONDS[options.duration_unit or "s"] if native in LENGTHS else 1.0
+            unit_s = 1.0
+            if native in LENGTHS and native not in typed:
+                unit_s = SECONDS[options.duration_unit or "s"]
             jobs[native] = figures if unit_s == 1.0 else figures * unit_s
             unreadable = figures.isna()
             if native not in REQUIRED and unreadable.any():
@@ -89,15 +94,20 @@ def _cleaned(values: pd.Series, column: str) -> pd.Series:
 
 
 def _times(
-    raw: Mapping[str, pd.Series], report: Report, name: str, options: ReadOptions
+    raw: Mapping[str, pd.Series],
+    typed: Collection[str],
+    report: Report,
+    name: str,
+    options: ReadOptions,
 ) -> dict[str, Instants]:
+    """Return the instants of each column; `typed` ones are in seconds whatever the unit chosen."""
     times: dict[str, Instants] = {}
     submitted = None
     for native in (column for column in INSTANTS if column in raw):
         read = instants(
             raw[native],
             options.zone or "UTC",
-            SECONDS[options.time_unit or "s"],
+            1.0 if native in typed else SECONDS[options.time_unit or "s"],
             f"{name}, column {native}",
             submitted,
         )

@@ -107,6 +107,29 @@ def parquet_head(content: Content, options: ReadOptions, rows: int) -> pd.DataFr
     return pd.DataFrame(shown, columns=pd.Index(keys, dtype="str"), dtype="str")
 
 
+def parquet_bytes(frame: pd.DataFrame) -> bytes:
+    """Return a DataFrame as a Parquet file; named levels of its index become columns."""
+    if any(level is not None for level in frame.index.names):
+        frame = frame.reset_index()
+    arrays = [_arrow(frame.iloc[:, column]) for column in range(frame.shape[1])]
+    target = io.BytesIO()
+    pq.write_table(pa.Table.from_arrays(arrays, names=list(map(str, frame.columns))), target)
+    return target.getvalue()
+
+
+def _arrow(values: pd.Series) -> pa.Array:
+    """Return a column of a DataFrame as Arrow holds it; as text where its cells differ in type."""
+    try:
+        return pa.array(values, from_pandas=True)
+    except (pa.ArrowException, OverflowError):
+        return pa.array(
+            [
+                None if missing else str(cell)
+                for cell, missing in zip(values, values.isna(), strict=True)
+            ]
+        )
+
+
 def column_names(content: Content) -> list[str]:
     """Return the plain names of the flat columns of a file.
 

@@ -241,7 +241,9 @@ class Typing:
 
     def _unit_of_times(self, native: str, found: pd.Series) -> float:
         """Return the length of one unit of figures that are instants, in seconds."""
-        options = self._options
+        options, source = self._options, self._plan.mapping[native]
+        if source in self._frame.attrs.get(SECONDS_KNOWN, ()):
+            return 1.0
         if options.time_unit:
             return SECONDS[options.time_unit]
         median = float(found.median())
@@ -250,7 +252,7 @@ class Typing:
                 if unit != "s":
                     self._report.guess(f"Numeric times are in {unit} since 1970.")
                 return 1 / per
-        unit = name_of(self._plan.mapping[native]).unit
+        unit = name_of(source).unit
         if unit in SECONDS:
             return SECONDS[unit]
         duration = self._plan.mapping.get("duration_s", "")

@@ -4,18 +4,23 @@ rate 1.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from math import inf, nan
 
+import numpy as np
 import pytest
 
 from sim.cluster import Cluster, GpuType, NodeGroup
-from sim.contract import Cadence, Plan
+from sim.contract import Cadence, Floats, Ints, Needs, Plan, View
 from sim.engine.faults import Faults
-from sim.errors import InfeasiblePlan
-from sim.grants import Gang, Grant, Part, Tuning
+from sim.errors import InfeasiblePlan, ParameterError
+from sim.grants import Gang, Grant, Part, Shape, Tuning
 from sim.overheads import Overheads
 from sim.perf.model import Rate
-from tests.sim.scripted import Bends, Greedy, Script, across, gantt, jobs, on, run
+from sim.perf.rigid import Rigid
+from sim.trace import Trace
+from tests.sim.scripted import BendingModel, Bends, Greedy, Script, across, gantt, jobs, on, run
 
 ONE = jobs((0, 1, 10))
 SLOW_FAST = Cluster(
@@ -333,6 +338,38 @@ def test_a_straggler_begins_at_an_instant_even_within_a_pause() -> None:
         "j0 0-3 n0x1 pause 3 changed",
         "j0 3-13 n0x1 pause 2 rate 0.5 finished",
     ]
+
+
+@pytest.mark.parametrize("wrong", [nan, inf, -1.0])
+@pytest.mark.parametrize("from_s", [0.0, 5.0])
+def test_a_rate_that_is_no_speed_is_refused(wrong: float, from_s: float) -> None:
+    # j0 ends at 3 on the only GPU; j1 runs on it from then on.
+    def rate(job: int, grant: Grant, done: float, now_s: float) -> Rate:
+        return Rate(1.0, until_s=5.0) if job == 0 or now_s < from_s else Rate(wrong)
+
+    told = rf"^Bends gives job j1 a rate of {wrong:g}\. Correct the profile or the parameters"
+    with pytest.raises(ParameterError, match=told):
+        run(jobs((0, 1, 3), (1, 1, 9)), "1x1:v100", Greedy(), perf=Bends(rate))
+
+
+@pytest.mark.parametrize("wrong", [nan, inf])
+def test_expected_rates_that_are_no_speed_are_refused(wrong: float) -> None:
+    class Broken(BendingModel):
+        def rates(self, ids: Ints, shapes: Sequence[Shape]) -> Floats:
+            return np.where(ids[:, None] == 1, wrong, np.ones((len(ids), len(shapes))))
+
+    class BrokenSpec(Bends):
+        def bind(self, trace: Trace, cluster: Cluster) -> BendingModel:
+            return Broken(self.rate, Rigid().bind(trace, cluster), trace)
+
+    def ask(view: View) -> Plan:
+        view.estimates.rates(view.waiting.ids, [Shape((1,), 1)])
+        return Plan({})
+
+    spec = BrokenSpec(lambda job, grant, done, now_s: Rate(1.0))
+    script = Script({0: ask}, needs=Needs(reads=frozenset({"rates"})))
+    with pytest.raises(ParameterError, match=f"BrokenSpec gives job j1 a rate of {wrong:g}"):
+        run(jobs((0, 1, 3), (0, 1, 9)), "1x1:v100", script, perf=spec)
 
 
 def test_a_rate_of_zero_holds_until_it_is_asked_again() -> None:

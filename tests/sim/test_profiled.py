@@ -5,7 +5,7 @@ for what was not measured.
 from __future__ import annotations
 
 import pickle
-from math import nan
+from math import inf, nan
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from sim.errors import ContractError, ParameterError
 from sim.grants import Gang, Grant, Part, Shape
 from sim.perf.copies import FREE
 from sim.perf.lookup import missing, used_types
-from sim.perf.measured import built_in, read_profile
+from sim.perf.measured import Key, Measured, ProfileTable, built_in, read_profile
 from sim.perf.profiled import Profiled
 from sim.trace import Trace
 from tests.sim.scripted import across, jobs, on
@@ -493,3 +493,10 @@ def test_any_trace_is_bound_or_refused_in_one_sentence(
         == (any_trace.numbers("num_gpus") == 0)
         | fits[:, [kind.name in used_types(machines) for kind in machines.types]].any(axis=1)
     ).all()
+
+
+@pytest.mark.parametrize("measured", [Measured(inf), Measured(2.0, inf), Measured(-1.0)])
+def test_a_throughput_that_is_no_speed_is_refused(measured: Measured) -> None:
+    row = {Key("lm", 5, 1, "v100"): measured}
+    with pytest.raises(ParameterError, match=r"^mine: LM with batch size 5 on 1 x v100 has a"):
+        ProfileTable("mine", row, {"lm": "LM"})

@@ -9,8 +9,13 @@ import time
 from pathlib import Path
 
 
-def endless(seconds: float) -> None:
+def sleeping(seconds: float) -> None:
     time.sleep(seconds)
+
+
+def spinning() -> None:
+    while True:
+        pass
 
 
 def greedy(size: int) -> int:

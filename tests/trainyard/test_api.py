@@ -125,9 +125,81 @@ def test_a_fitted_cluster_holds_the_widest_job_and_the_load() -> None:
     assert ty.fit_cluster(trace, load=0.5).gpus == 24  # 72 / 8 / 0.5 = 18, in nodes of 8
     # One job of 64 GPUs: 64 / 0.5 = 128 of them for as long as it runs.
     assert ty.fit_cluster(ty.read_trace(frame.assign(num_gpus=64).head(1)), load=0.5).gpus == 128
-    assert ty.fit_cluster(ty.read_trace(frame.assign(num_gpus=0))).gpus == 8
+    assert ty.fit_cluster(ty.read_trace(frame.assign(num_gpus=0), cpu_jobs="keep")).gpus == 8
     with pytest.raises(ty.TrainyardError, match="load = 0 is not above 0"):
         ty.fit_cluster(trace, load=0)
+
+
+# Three jobs, 20 s apart, of 2 GPUs, for 60 s, 120 s and an hour.
+RUNS_S = [60.0, 120.0, 3600.0]
+EVERY_20_S = pd.date_range("2026-03-02 08:00", periods=3, freq="20s")
+
+
+def _frame(**columns: object) -> pd.DataFrame:
+    cells = {"job_id": ["a", "b", "c"], "submit_time_s": [0.0, 20.0, 40.0], "num_gpus": 2}
+    return pd.DataFrame({**cells, "duration_s": RUNS_S, **columns})
+
+
+def _times(frame: pd.DataFrame, **reading: object) -> tuple[list[float], list[float]]:
+    jobs = ty.read_trace(frame, **reading).to_frame()
+    return jobs["submit_time_s"].tolist(), jobs["duration_s"].tolist()
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+@pytest.mark.parametrize("chosen", [{}, {"time_unit": "ms", "duration_unit": "h"}])
+def test_dates_and_spans_of_a_frame_mean_what_their_type_says(
+    unit: str, chosen: dict[str, str]
+) -> None:
+    frame = _frame(
+        submit_time_s=EVERY_20_S.astype(f"datetime64[{unit}]"),
+        duration_s=pd.to_timedelta(RUNS_S, unit="s").astype(f"timedelta64[{unit}]"),
+    )
+    assert _times(frame, **chosen) == ([0, 20, 40], RUNS_S)
+    since = pd.to_timedelta([0, 20, 40], unit="s")
+    assert _times(frame.assign(submit_time_s=since), **chosen) == ([0, 20, 40], RUNS_S)
+    other = frame.rename(columns={"submit_time_s": "submitted", "duration_s": "run time"})
+    assert _times(other, **chosen) == ([0, 20, 40], RUNS_S)
+    assert _times(other.assign(submitted=since), **chosen) == ([0, 20, 40], RUNS_S)
+
+
+def test_a_frame_heeds_mapping_and_units() -> None:
+    frame = _frame().rename(columns={"num_gpus": "cards", "duration_s": "took"})
+    frame = frame.assign(cards=[1, 2, 4], submit_time_s=[0, 20_000, 40_000], took=[1.0, 2.0, 60.0])
+    source = ty.read_trace(
+        frame,
+        mapping={"num_gpus": "cards", "duration_s": "took"},
+        time_unit="ms",
+        duration_unit="min",
+    )
+    jobs = source.to_frame()
+    assert jobs["num_gpus"].tolist() == [1, 2, 4]
+    assert jobs["submit_time_s"].tolist() == [0, 20, 40]
+    assert jobs["duration_s"].tolist() == RUNS_S
+
+
+def test_a_frame_is_read_as_a_file_of_it(tmp_path: Path) -> None:
+    frame = _frame(num_gpus=[2, -1, 1], job_id=["a", 7, None])
+    frame.astype({"job_id": "str"}).to_csv(tmp_path / "jobs.csv", index=False)
+    read, file = ty.read_trace(frame), ty.read_trace(tmp_path / "jobs.csv")
+    assert read.issues.equals(file.issues)
+    assert read.issues["reason"].tolist() == [
+        "the GPU count is negative",
+        "there is no id: named after its row",
+    ]
+    assert read.trace.digest == file.trace.digest
+    named = ty.read_trace(_frame().set_index("job_id"))
+    assert named.trace.digest == ty.read_trace(_frame()).trace.digest
+
+
+def test_a_frame_of_a_trace_is_that_trace() -> None:
+    week = ty.read_trace("sample:week")
+    assert ty.read_trace(week.to_frame(), cpu_jobs="keep").trace.digest == week.trace.digest
+
+
+@pytest.mark.parametrize("source", [_frame(), "sample:tiny"])
+def test_unknown_choices_of_reading_are_refused(source: object) -> None:
+    with pytest.raises(ty.TrainyardError, match="Reading a trace has no choice 'nonsense'"):
+        ty.read_trace(source, nonsense=3)
 
 
 def test_clusters_are_read(tmp_path: Path) -> None:

@@ -286,11 +286,42 @@ def test_addresses_that_cannot_be_used_are_one_sentence(address: str) -> None:
     [
         "postgresql+psycopg://me:secret@127.0.0.1:1/none",
         "postgresql+psycopg://me:half@and:secret@h/none",
+        "postgresql+psycopg://me:some@secret@127.0.0.1:1/none",
+        "postgresql+psycopg://me:secret?x@127.0.0.1:1/none",
+        "postgresql+psycopg://me:%73ecret@127.0.0.1:1/none",
+        "postgresql+psycopg://me@127.0.0.1:1/none?password=secret",
+        "postgresql+psycopg://127.0.0.1:1/none?user=a@b&password=secret",
+        "postgresql+psycopg://me@127.0.0.1:1/none?password=sec%72et&sslmode=disable",
+        "postgresql+psycopg://me@127.0.0.1:1/none?sslpassword=secret&passfile=/secret",
+        "postgresql+psycopg://me@127.0.0.1:1/none?options=-c%20x.y%3Dsecret",
+        "postgresql+psycopg://me@127.0.0.1:1/none?gssencmode=secret",
+        "postgresql+psycopg:///none?host=127.0.0.1&port=1&password=secret",
+        "host=127.0.0.1 port=1 password=secret",
+        "nothing://me:secret@h/none",
+        "me:secret@h/none",
     ],
 )
 def test_passwords_are_not_shown(address: str) -> None:
     with pytest.raises(LibraryError) as caught:
         Index(address)
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("address", ["s3://me:secret@h/x", "s3://h/x?token=secret"])
+def test_passwords_of_places_are_not_shown(
+    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(StoreError, match="need a database") as caught:
+        Store(address)
+    assert "secret" not in str(caught.value)
+
+    def refuse(url: str) -> None:
+        raise OSError(f"no way to {url}")
+
+    fsspec = pytest.importorskip("fsspec.core", reason="fsspec is an extra")
+    monkeypatch.setattr(fsspec, "url_to_fs", refuse)
+    with pytest.raises(StoreError, match="no way to") as caught:
+        Remote(address)
     assert "secret" not in str(caught.value)
 
 
@@ -308,6 +339,49 @@ def test_a_machine_that_does_not_answer_is_not_waited_for_long(
     ):
         Index("postgresql+psycopg://me@127.0.0.1:1/none")
     assert given["connect_args"] == {"connect_timeout": 10}
+
+
+def mode(path: Path) -> int:
+    return path.stat().st_mode & 0o7777
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has other rights")
+@pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])
+def test_a_library_is_closed_to_other_users(tmp_path: Path, umask: int) -> None:
+    root = tmp_path / "new" / "library"
+    root.parent.mkdir()
+    before = os.umask(umask)
+    try:
+        store = Store(root)
+        put(store)
+    finally:
+        os.umask(before)
+    assert mode(root) == 0o700
+    assert {path.name: mode(path) for path in root.glob("library.db*")} == dict.fromkeys(
+        ("library.db", "library.db-wal", "library.db-shm"), 384
+    )
+    # One that an earlier version made is closed when it is opened.
+    for path in (root, *root.glob("library.db*")):
+        path.chmod(0o777 if path == root else 0o666)
+    again = Store(root)
+    assert {mode(path) for path in root.glob("library.db*")} == {0o600}
+    assert mode(root) == 0o700
+    assert again.has(KEY)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has other rights")
+@pytest.mark.parametrize(("rights", "others"), [(0o1777, []), (0o755, ["notes.txt"])])
+def test_a_folder_that_others_use_keeps_its_rights(
+    tmp_path: Path, rights: int, others: list[str]
+) -> None:
+    root = tmp_path / "shared"
+    root.mkdir()
+    for name in others:
+        (root / name).touch()
+    root.chmod(rights)
+    Store(root)
+    assert mode(root) == rights
+    assert mode(root / "library.db") == 0o600
 
 
 @pytest.mark.parametrize("how", ["removed", "replaced"])

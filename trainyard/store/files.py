@@ -5,16 +5,24 @@ there when its manifest is.
 from __future__ import annotations
 
 import os
+import re
 import shutil
+import stat
 import sys
 import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, Protocol
+from urllib.parse import unquote_plus
 
 from sim.errors import TrainyardError
 
+DATABASE: Final = "library.db"
 MANIFEST: Final = "manifest.json"
+_HARMLESS: Final = ("host", "port", "dbname", "user", "sslmode", "mode")
+"""Options of an address whose values a message may show."""
+_LONG_SECRET: Final = 4
+"""Letters; a shorter password is removed from a message only where it is a word."""
 
 
 class StoreError(TrainyardError):
@@ -144,9 +152,12 @@ class Remote:
             self._system, self._root = url_to_fs(self.address)
         except (ImportError, ValueError, OSError) as error:
             raise UnwritableError(
-                f"Results cannot be kept at {self.address} ({error}). Install"
+                f"Results cannot be kept at {self._told(error)}. Install"
                 " requirements-scale.txt, and check the address."
             ) from error
+
+    def _told(self, error: Exception) -> str:
+        return f"{shown_address(self.address)} ({without_secrets(str(error), self.address)})"
 
     @property
     def shared(self) -> bool:
@@ -164,8 +175,7 @@ class Remote:
                 self._system.pipe_file(f"{place}/{name}", files[name])
         except OSError as error:
             raise UnwritableError(
-                f"Results cannot be kept at {self.address} ({error}). Check the address and your"
-                " rights."
+                f"Results cannot be kept at {self._told(error)}. Check the address and your rights."
             ) from error
 
     def read(self, key: str, name: str) -> bytes:
@@ -176,7 +186,7 @@ class Remote:
             raise
         except OSError as error:
             raise StoreError(
-                f"The stored result {key[:12]} cannot be read from {self.address} ({error}). Try"
+                f"The stored result {key[:12]} cannot be read from {self._told(error)}. Try"
                 " again, or run the scenario again."
             ) from error
         return data
@@ -221,15 +231,58 @@ def default_root() -> Path:
 
 
 def made(folder: Path) -> Path:
-    """Return a folder, which is made if it is not there; raises `StoreError` if it cannot be."""
+    """Return the folder of a library, closed to other users; it is made if it is not there.
+
+    A folder that holds other things as well keeps its rights. Raises `StoreError` if the folder
+    cannot be made.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        names = {path.name for path in folder.iterdir()}
+        if not names or DATABASE in names:
+            close_to_others(folder, 0o700)
     except OSError as error:
         raise UnwritableError(
             f"Results cannot be kept in {error.filename} ({error.strerror}). Set TRAINYARD_STORE to"
             " a folder you may write to."
         ) from error
     return folder
+
+
+def close_to_others(path: Path, mode: int) -> None:
+    """Set the rights of a file or folder of this user, whatever the umask; not where all users
+    write, as in ``/tmp``.
+    """
+    found = path.stat()
+    is_ours = not hasattr(os, "geteuid") or found.st_uid == os.geteuid()
+    if is_ours and stat.S_IMODE(found.st_mode) != mode and not found.st_mode & stat.S_ISVTX:
+        path.chmod(mode)
+
+
+def shown_address(address: str) -> str:
+    """Return an address without its password and without its options, for messages."""
+    scheme, mark, rest = address.partition("://")
+    if not mark:
+        return "…" if set("=@:") & set(address) else address
+    user, sign, host = rest.rpartition("@")
+    if "?" in user:  # a password that holds "?", or an option that holds "@"
+        return f"{scheme}://…"
+    name, colon, _ = user.partition(":")
+    return f"{scheme}://{name}{':***' if colon else ''}{sign}{host.partition('?')[0]}"
+
+
+def without_secrets(text: str, address: str) -> str:
+    """Return what a driver says of an address, without passwords and values of options."""
+    rest = address.partition("://")[2] or address
+    pairs = re.findall(r"([^?&=\s]+)=([^&\s]*)", rest)
+    secrets = {value for key, value in pairs if key not in _HARMLESS}
+    _, colon, password = rest.rpartition("@")[0].partition(":")
+    secrets |= {password, *re.split("[@:/?]", password)} if colon else set()
+    secrets |= {unquote_plus(secret) for secret in secrets}
+    for secret in sorted(filter(None, secrets), key=len, reverse=True):
+        edge = "" if len(secret) >= _LONG_SECRET else r"\b"
+        text = re.sub(f"{edge}{re.escape(secret)}{edge}", "***", text)
+    return text
 
 
 def files_at(address: str) -> Files:

@@ -5,9 +5,10 @@ SQLite, or any address that SQLAlchemy understands.
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -17,7 +18,13 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import SQLAlchemyError
 
 from sim.errors import TrainyardError
-from trainyard.store.files import place_of
+from trainyard.store.files import (
+    DATABASE,
+    close_to_others,
+    place_of,
+    shown_address,
+    without_secrets,
+)
 
 _META: Final = sa.MetaData()
 VERSIONS: Final = sa.Table(
@@ -227,7 +234,12 @@ class Index:
     """
 
     def __init__(self, address: str | sa.URL) -> None:
-        self._place, self._file, self._mark = _hidden(address), "", (0, 0)
+        self._address = (
+            address.render_as_string(hide_password=False)
+            if isinstance(address, sa.URL)
+            else address
+        )
+        self._place, self._file, self._mark = shown_address(self._address), "", (0, 0)
         try:
             url = sa.make_url(address)
             # A machine that does not answer would otherwise be waited for, for minutes.
@@ -237,7 +249,7 @@ class Index:
             self._engine = sa.create_engine(url, pool_pre_ping=bool(timeout), connect_args=timeout)
         except (SQLAlchemyError, ImportError, ValueError) as error:
             # A port that is no number may be a part of the password.
-            why = "its port is no number" if isinstance(error, ValueError) else _reason(error)
+            why = "its port is no number" if isinstance(error, ValueError) else self._reason(error)
             raise LibraryError(
                 f"The address {self._place} of the library cannot be used ({why}). Write it as"
                 " kind://user@host:port/name."
@@ -251,6 +263,7 @@ class Index:
         if self._engine.dialect.name == "sqlite":
             sa.event.listen(self._engine, "connect", _as_several_use_it)
             sa.event.listen(self._engine, "begin", _begin)
+            _close_database(Path(str(url.database)))
         self._writing = self._engine.execution_options(writes=True)
         self.is_new = self._migrate()
         self._file = str(url.database) if self._engine.dialect.name == "sqlite" else ""
@@ -308,7 +321,7 @@ class Index:
             )
 
     def _fault(self, error: SQLAlchemyError) -> LibraryError:
-        reason = _reason(error)
+        reason = self._reason(error)
         for signs, told in _FAULTS.items():
             if any(sign in reason.casefold() for sign in signs):
                 return LibraryError(f"The library's database {self._place} {told}")
@@ -316,6 +329,12 @@ class Index:
             f"The library's database {self._place} cannot be used ({reason}). Check that it is"
             " there and its address is right."
         )
+
+    def _reason(self, error: BaseException) -> str:
+        """Return the first line of what the database says, without secrets of its address."""
+        told = str(getattr(error, "orig", None) or error).strip().splitlines()
+        first = told[0].rstrip(".") if told else type(error).__name__
+        return without_secrets(first, self._address)
 
     def put(self, row: IndexRow) -> None:
         """Enter a thing; what is there already stays, but numbers alone give way to a complete
@@ -609,7 +628,17 @@ class Index:
 
 def beside(folder: Path) -> sa.URL:
     """Return the address of the database in a folder, whatever characters its name has."""
-    return sa.URL.create("sqlite", database=str(folder / "library.db"))
+    return sa.URL.create("sqlite", database=str(folder / DATABASE))
+
+
+def _close_database(file: Path) -> None:
+    """Make the file of a database, unless it is there, and close it to other users."""
+    with suppress(OSError):  # SQLite says a moment later why a file cannot be opened
+        os.close(os.open(file, os.O_CREAT | os.O_RDWR, 0o600))
+        for suffix in ("", "-wal", "-shm"):  # SQLite gives new ones the rights of the database
+            part = file.with_name(file.name + suffix)
+            if part.exists():
+                close_to_others(part, 0o600)
 
 
 def _forget(connection: sa.Connection, kind: str, keys: Sequence[str]) -> None:
@@ -663,16 +692,3 @@ def _as_several_use_it(connection: Any, _: Any) -> None:
         "foreign_keys=ON",
     ):
         connection.execute(f"PRAGMA {setting}")
-
-
-def _hidden(address: str | sa.URL) -> str:
-    """Return an address without its password."""
-    try:
-        return sa.make_url(address).render_as_string(hide_password=True)
-    except (SQLAlchemyError, ValueError):
-        return str(address).partition("://")[0]
-
-
-def _reason(error: BaseException) -> str:
-    told = str(getattr(error, "orig", None) or error).strip().splitlines()
-    return told[0].rstrip(".") if told else type(error).__name__

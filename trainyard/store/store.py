@@ -22,7 +22,15 @@ from sim.errors import TraceError
 from sim.result import RunResult
 from sim.trace import Trace
 from trainyard.store.entry import FRAMES, Entry, categories, parquet
-from trainyard.store.files import MANIFEST, StoreError, clear_drafts, default_root, files_at, made
+from trainyard.store.files import (
+    MANIFEST,
+    StoreError,
+    clear_drafts,
+    default_root,
+    files_at,
+    made,
+    shown_address,
+)
 from trainyard.store.index import PROFILE, RUN, TRACE, Index, IndexRow, beside
 from trainyard.study.document import plain
 
@@ -83,8 +91,8 @@ class Store:
         self._database = database or os.environ.get("TRAINYARD_DATABASE", "")
         if not self._database and "://" in place:
             raise StoreError(
-                f"Results at {place} need a database to list them. Set TRAINYARD_DATABASE to its"
-                " address."
+                f"Results at {shown_address(place)} need a database to list them. Set"
+                " TRAINYARD_DATABASE to its address."
             )
         self._files = {kind: files_at(f"{self._place}/{kind}s") for kind in (RUN, TRACE, PROFILE)}
         self.index = Index(self._database or beside(made(self.root)))
@@ -104,8 +112,8 @@ class Store:
 
     @property
     def place(self) -> str:
-        """The folder or URL where its files lie."""
-        return self._place
+        """The folder or URL where its files lie, without a password."""
+        return shown_address(self._place) if "://" in self._place else self._place
 
     @property
     def address(self) -> str:

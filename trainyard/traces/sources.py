@@ -22,6 +22,7 @@ from sim.errors import TraceError
 from sim.generate import workload
 from sim.readers import Import, ReadOptions, read
 from sim.readers.format import size_text
+from sim.readers.parquet import parquet_bytes
 from sim.readers.questions import Question
 from sim.trace import Trace
 from trainyard.store import Store
@@ -356,6 +357,30 @@ def load_files(
     options = ReadOptions(**choices, max_bytes=max(UNPACKED_BYTES, int(max_mb * 1e6)))
     name = " + ".join(file.name for file in files.values())
     imported = read(files, name=name, fmt=fmt or None, options=options)
+    return Source(imported.trace, MappingProxyType(account_of(imported)), imported=imported)
+
+
+def load_frame(
+    frame: pd.DataFrame, fmt: str = "", choices: Mapping[str, Any] = MappingProxyType({})
+) -> Source:
+    """Read the rows of a DataFrame exactly as a Parquet file of them is read.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        Typed or text columns; levels of the index that have a name count as columns.
+    fmt : str
+        Key of `sim.readers.FORMATS`; "" = recognised by content.
+    choices : mapping
+        Of `sim.readers.ReadOptions`.
+
+    Raises
+    ------
+    TrainyardError
+        If the rows cannot be read, or there is no such choice.
+    """
+    spec = TraceSpec.of("frame", fmt=fmt, read=choices)
+    imported = read(parquet_bytes(frame), fmt=fmt or None, options=ReadOptions(**spec.choices()))
     return Source(imported.trace, MappingProxyType(account_of(imported)), imported=imported)
 
 
