@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -108,17 +108,47 @@ class Speeds:
         return found
 
 
-class Forking(NamedTuple):
-    """How far jobs are forked.
+ORDERS: Final = ("submission", "longest", "shortest", "slowdown")
+
+
+def turns(order: str, jobs: FreeJobs, paces: Floats, now_s: float) -> Ints:
+    """Return the place of each job in the order of the first nodes; ties by job id.
 
     Parameters
     ----------
+    order : str
+        One of `ORDERS`. submission: the earliest first, of jobs submitted together the one with the
+        most time left; longest, shortest: by time left on the best type; slowdown: by time since
+        submission / time left, the largest first.
+    jobs, paces, now_s : FreeJobs, array of shape (jobs, types), float in seconds
+        The instant.
+    """
+    left_s = jobs.left / paces.max(axis=1)
+    keys = {
+        "submission": (-left_s, jobs.arrival_s),
+        "longest": (-left_s,),
+        "shortest": (left_s,),
+        "slowdown": ((jobs.arrival_s - now_s) / left_s,),
+    }[order]
+    places = np.empty(len(jobs.ids), np.int64)
+    places[np.lexsort((jobs.ids, *keys))] = np.arange(len(places))
+    return places
+
+
+class Forking(NamedTuple):
+    """The parameters of `HadarE` that say which job gets a node.
+
+    Parameters
+    ----------
+    order : str
+        One of `ORDERS`.
     max_copies : int
         Most copies of a job; 0 = one on every node.
     fill : bool
         Whether a further copy is made even if it does not make its job faster.
     """
 
+    order: str
     max_copies: int
     fill: bool
 
@@ -153,7 +183,7 @@ class Deal:
         self._demands, self._ids = self._speeds.demands, jobs.ids.tolist()
         self._wide = np.array(self._speeds.wide(), bool)
         self._left, self._given = jobs.left, np.zeros(len(jobs.ids))
-        self._alone_s = jobs.left / paces.max(axis=1)
+        self._turns = turns(forking.order, jobs, paces, view.now_s)
         self._most = np.where(self._wide, 1, forking.max_copies or len(view.cluster.nodes))
         self._number = np.zeros(len(jobs.ids), np.int64)
         self._paces = paces
@@ -195,7 +225,7 @@ class Deal:
             return None
         first = can & (self._number == 0)
         if first.any():
-            return int(np.where(first, self._alone_s, -inf).argmax())
+            return int(np.where(first, self._turns, len(self._turns)).argmin())
         return int(
             np.where(can, self._left / np.where(self._given > 0, self._given, 1.0), -inf).argmax()
         )
@@ -360,6 +390,12 @@ class HadarE(Allocator):
        Clusters", arXiv 2503.10918.
     """
 
+    order: str = param(
+        ORDERS[0],
+        title="First node goes to",
+        choices=ORDERS,
+        help="TODO",
+    )
     max_copies: int = param(
         0,
         title="Most copies per job",
@@ -473,7 +509,12 @@ class HadarE(Allocator):
         self, view: View, jobs: FreeJobs, paces: Floats, free: Free
     ) -> tuple[dict[JobId, Grant], Mapping[str, float]]:
         dealt = Deal(
-            view, jobs, paces, free.copy(), self._rounds.sites, Forking(self.max_copies, self.fill)
+            view,
+            jobs,
+            paces,
+            free.copy(),
+            self._rounds.sites,
+            Forking(self.order, self.max_copies, self.fill),
         ).run()
         held = {
             job: _copies(grant)

@@ -18,6 +18,7 @@ Mask = NDArray[np.bool_]
 
 SIZE_CLASSES: Final = ("0", "1", "2-4", "5-8", "9-16", ">16")
 """GPUs asked for."""
+DAY_S: Final = 86_400.0
 _SIZE_EDGES: Final = np.array([0, 1, 4, 8, 16])
 _GROUPS: Final = ("size", "user", "vc", "model", "gpu_type", "partition")
 JCT_PARTS: Final = ("queue_s", "requeue_s", "paused_s", "redone_s", "slower_s", "ideal_s")
@@ -152,6 +153,39 @@ def waits(result: RunResult, jct_s: Floats) -> Floats:
     Never below 0: overlapping grants could make it so.
     """
     return np.asarray(np.maximum(jct_s - result.jobs["held_s"].to_numpy(), 0.0).round(6))
+
+
+def longest_waits(jobs: pd.DataFrame, end_s: float, mask: Mask) -> dict[str, float]:
+    """Return `wait_max_s` and `waits_over_day`, the numbers that show starvation.
+
+    Parameters
+    ----------
+    jobs : DataFrame
+        The `jobs` of a run.
+    end_s : float, seconds
+        When the run ended.
+    mask : bool array
+        Which jobs count.
+
+    Returns
+    -------
+    dict
+        The longest waiting time, NaN without a job that waits, and the number of jobs that waited
+        for more than `DAY_S`.
+
+    Notes
+    -----
+    Waiting time = end of the job - submission - time held. An unfinished job waits until the run
+    ends: a starved job counts. Refused and impossible jobs do not wait.
+    """
+    waiting = mask & np.asarray(jobs["outcome"].isin(["completed", "failed", "unfinished"]))
+    finish_s = jobs["finish_s"].to_numpy(np.float64)
+    open_s = np.where(np.isnan(finish_s), end_s, finish_s) - jobs["submit_s"].to_numpy(np.float64)
+    waits_s = np.maximum(open_s - jobs["held_s"].to_numpy(np.float64), 0.0).round(6)[waiting]
+    return {
+        "wait_max_s": float(waits_s.max()) if len(waits_s) else np.nan,
+        "waits_over_day": int((waits_s > DAY_S).sum()),
+    }
 
 
 def jct_cdf(result: RunResult, measure: Window | None = None, most: int = 400) -> pd.DataFrame:

@@ -7,7 +7,16 @@ from typing import Any, Final
 import numpy as np
 
 from sim.cluster import Cluster
-from sim.metrics.jobs import Mask, Window, completed, failed_by, measured, outcome_counts, waits
+from sim.metrics.jobs import (
+    Mask,
+    Window,
+    completed,
+    failed_by,
+    longest_waits,
+    measured,
+    outcome_counts,
+    waits,
+)
 from sim.metrics.predictions import accuracy
 from sim.metrics.resources import resource_hours, resource_share, resources_held
 from sim.metrics.steps import Floats
@@ -69,6 +78,7 @@ NUMBERS: Final = (
         "decisions",
     ),
     *("decision_ms_mean", "decision_ms_max", "cpu_s", "wall_s", "peak_rss_mb", "end_s"),
+    *("wait_max_s", "waits_over_day"),
 )
 """The keys of `summary` whose values are single numbers."""
 
@@ -106,6 +116,8 @@ def summary(
 
     - jct = finish - submit; queue = first start - submit; wait = jct - time held; makespan = last
       finish - first submission.
+    - wait_max_s, waits_over_day = the longest wait and the number of jobs that waited for more than
+      a day; unfinished and failed jobs count too, see `sim.metrics.jobs.longest_waits`.
     - efficiency = sum of the run times at the size asked for / sum of the times held, over the
       completed jobs: how many times faster than asked they ran, pauses included. 1 for jobs that
       run undisturbed at their own size on the type they were measured on.
@@ -150,6 +162,7 @@ def summary(
         **_timing(result),
         "end_s": float(result.end_s),
         "reason": result.reason,
+        **longest_waits(result.jobs, result.end_s, mask),
     }
 
 

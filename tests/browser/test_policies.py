@@ -138,6 +138,8 @@ def test_one_click_lets_jobs_change_size_and_one_more_restores(
     barred = page.locator(".ty-policies .barred")
     expect(barred).to_have_count(6)
     page.get_by_role("button", name="Let jobs change size").click()
+    expect(barred).to_have_count(3)
+    page.get_by_role("button", name="Add parameter servers").click()
     expect(barred).to_have_count(0)
     row(page, "optimus").locator(".tick").click()
     expect(row(page, "optimus")).to_have_attribute("aria-selected", "true")

@@ -317,19 +317,27 @@ def test_numbers_are_entered_with_slashes_and_checked(visit: Open, tiny: Study) 
     assert dict(study_of(app).allocators[-1].params)[numbers.name] == (100.0, 2000.0)
 
 
-def test_one_click_makes_every_policy_selectable_and_one_more_restores(
+def test_jobs_change_size_under_the_plainest_model_and_servers_are_a_second_step(
     visit: Open, tiny: Study
 ) -> None:
     app = visit("policies", tiny)
     barred = [name for name, row in listed(app).items() if row["barred"]]
-    assert barred
-    assert f"{len(barred)} more need jobs that may change size" in texts(app)
+    # Three policies resize jobs, three more need workers and servers.
+    assert len(barred) == 6
+    assert "3 more need jobs that may change size, 3 need parameter servers;" in texts(app)
     assert all("must change size" in listed(app)[name]["note"] for name in (elastic(),))
     press(app, "sizes")
-    assert catalog.instance("perf", study_of(app).base.perf).scales
+    # The plainest model that lets jobs change size has no servers that nobody described.
+    assert study_of(app).base.perf == Spec("power_law")
+    left = [name for name, row in listed(app).items() if row["barred"]]
+    assert left == ["aiturbo", "optimus", "dlrover"]
+    assert "3 more need parameter servers: a comparison of its own" in texts(app)
+    assert app.button(key="sizes").label == "Add parameter servers"
+    press(app, "sizes")
+    assert study_of(app).base.perf == Spec("parameter_server")
     assert not any(row["barred"] for row in listed(app).values())
     assert chosen(app) == [str(spec) for spec in tiny.allocators]
-    press(app, "sizes")
+    press(app, "keep_sizes")
     assert study_of(app) == tiny
     assert [name for name, row in listed(app).items() if row["barred"]] == barred
 

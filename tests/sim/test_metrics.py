@@ -103,6 +103,38 @@ def test_utilisation_of_five_jobs_worked_out_by_hand() -> None:
     assert found["cost_cluster_usd"] == pytest.approx(9 * 260 / 3600)
 
 
+def test_the_longest_wait_counts_jobs_that_are_still_waiting() -> None:
+    # 250 - (50 + 60) = 140 for the second job, 190 - 120 = 70 for the third; the last one waits
+    # from 50 to the end at 260.
+    found = metrics.summary(five(), trace_of(FIVE), cluster_of())
+    assert (found["wait_max_s"], found["waits_over_day"]) == (210.0, 0)
+    first = metrics.summary(five(), trace_of(FIVE), cluster_of(), Measure(last_job=3))
+    assert first["wait_max_s"] == 140.0
+
+
+def test_waits_over_a_day_are_longer_than_24_hours() -> None:
+    day_s = 86_400.0
+    jobs = [
+        Job(0, 1, day_s, day_s + 10),
+        Job(0, 1, day_s + 1, day_s + 11),
+        Job(0, 1, 2 * day_s, 2 * day_s + 30, outcome="failed"),
+        Job(5, 1, outcome="unfinished"),
+        Job(5, 1, outcome="refused"),
+        Job(5, 1, outcome="impossible"),
+    ]
+    held = [
+        Held(0, day_s, day_s + 10, 1),
+        Held(1, day_s + 1, day_s + 11, 1),
+        Held(2, 2 * day_s, 2 * day_s + 30, 1),
+    ]
+    found = metrics.summary(run_of(jobs, held, 3 * day_s), trace_of(jobs), cluster_of())
+    # Exactly a day is not over a day; refused and impossible jobs do not wait.
+    assert (found["wait_max_s"], found["waits_over_day"]) == (3 * day_s - 5, 3)
+    refused = metrics.summary(run_of(jobs[4:], [], day_s), trace_of(jobs[4:]), cluster_of())
+    assert math.isnan(refused["wait_max_s"])
+    assert refused["waits_over_day"] == 0
+
+
 def test_deadlines_met_are_of_the_jobs_that_have_one() -> None:
     # Finishes: 100, 260, 210; the last two jobs never finish. Met to the second, missed by one,
     # none, hopeless, missed.

@@ -40,6 +40,9 @@ def test_a_comparison_by_hand(study: ty.Comparison) -> None:
     assert study.jobs(title).equals(study.jobs("easy"))
     means = study.table()["jct_mean_s"]["value"].tolist()
     assert means == pytest.approx([(100 + 140 + 140) / 3, (100 + 140 + 10) / 3])
+    # Under FIFO c waits from 20 to 150; under EASY b waits longest, from 10 to 100.
+    assert study.table()["wait_max_s"]["value"].tolist() == [130.0, 90.0]
+    assert study.table()["waits_over_day"]["value"].tolist() == [0.0, 0.0]
 
 
 def test_either_engine_makes_the_comparison(study: ty.Comparison, tmp_path: Path) -> None:

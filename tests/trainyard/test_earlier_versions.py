@@ -21,6 +21,7 @@ import pytest
 from sim.errors import ParameterError
 from sim.params import Spec
 from trainyard.library import archive, library
+from trainyard.results import outcomes
 from trainyard.runs.run import key_of, run, summarise
 from trainyard.store import Store
 from trainyard.study.branch import FromHere
@@ -96,6 +97,25 @@ def test_a_store_opens_with_its_results(tmp_path: Path) -> None:
         assert entry is not None
         assert entry.summary["jct_mean_s"] == kept["jct_mean_s"]
         assert len(entry.jobs()) == 12
+
+
+def test_the_longest_wait_of_a_stored_run_comes_from_its_jobs(tmp_path: Path) -> None:
+    with zipfile.ZipFile(BEFORE / "lab" / "store.zip") as file:
+        file.extractall(tmp_path)
+    store = Store(tmp_path / "store")
+    kept = {one["label"]: one["key"] for one in read("lab", "run.json")["runs"]}
+    entry = store.get(kept["fifo"])
+    assert entry is not None
+    assert "wait_max_s" not in entry.summary
+    jobs = entry.jobs()
+    waits_s = jobs["finish_s"] - jobs["submit_s"] - jobs["held_s"]
+    study = Study.from_json(read("lab", "scenario.json"))
+    shown = outcomes.Shown(study.only((0,)), ("FIFO",), ((kept["fifo"],),), ((entry,),))
+    [summary] = outcomes.outcome(shown, 0).summaries
+    assert summary["wait_max_s"] == pytest.approx(waits_s.max())
+    assert summary["waits_over_day"] == (waits_s > 86_400).sum()
+    numbers = store.numbers([kept["fifo"]])
+    assert "wait_max_s" not in numbers[kept["fifo"]]
 
 
 KINDS: dict[str, type[Document]] = {"study": Study, "sweep": Sweep, "what-if": FromHere}

@@ -75,9 +75,12 @@ RUN_KEYS: Final = (
     "decision_ms_mean",
     "cpu_s",
     "peak_rss_mb",
+    "wait_max_s",
+    "waits_over_day",
 )
 _MAY_BE_SILENT: Final = frozenset(
-    {"deadlines met", "GPUs busy", "CPU used", "memory used", "evicted", "relaunched", "work lost"}
+    {"over a day", "deadlines met", "GPUs busy", "CPU used", "memory used", "evicted"}
+    | {"relaunched", "work lost"}
 )
 _SILENT: Final = frozenset({"-", "0"})
 """Columns that are left out where all their cells say nothing, and what says nothing."""
@@ -455,7 +458,7 @@ def _cells(one: Finished) -> dict[str, str]:
         "half within": "jct_p50_s",
         "95 % within": "jct_p95_s",
         "average wait": "wait_mean_s",
-        "makespan": "makespan_s",
+        "longest wait": "wait_max_s",
     }
     shares = {
         "deadlines met": "deadline_rate",
@@ -469,6 +472,8 @@ def _cells(one: Finished) -> dict[str, str]:
         "done": f"{numbers['completed']:,}",
         "not done": ", ".join(others) or "0",
         **{title: _time(numbers[name]) for title, name in times.items()},
+        "over a day": f"{numbers['waits_over_day']:,}",
+        "makespan": _time(numbers["makespan_s"]),
         **{
             title: "-" if math.isnan(numbers[name]) else f"{100 * numbers[name]:.1f} %"
             for title, name in shares.items()

@@ -101,6 +101,7 @@ def _line(row: dict[str, float]) -> str:
             ("half within", "jct_p50_s"),
             ("95 % within", "jct_p95_s"),
             ("average wait", "queue_mean_s"),
+            ("longest wait", "wait_max_s"),
             ("makespan", "makespan_s"),
         )
         if row[name] is not None

@@ -314,6 +314,7 @@ BRIEF: Final = (
     "makespan_s",
     "utilisation",
     "cost_held_per_job_usd",
+    "wait_max_s",
 )
 """Metrics that are told of a run in a list."""
 

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from sim.metrics import SIZE_CLASSES, size_class
+from sim.metrics import SIZE_CLASSES, longest_waits, size_class
 from sim.result import OUTCOMES
 from sim.trace import Trace
 from trainyard.results import compare, meaning, outcomes
@@ -45,6 +45,8 @@ _METRICS: Final = (
         "queue_mean_s",
         "queue_p95_s",
         "wait_mean_s",
+        "wait_max_s",
+        "waits_over_day",
     ),
     *("completion_rate", "preemptions", "evictions", "relaunches", "slower"),
 )
@@ -361,6 +363,7 @@ def _summary(outcome: Outcome, turn: int, mask: Mask) -> dict[str, Any]:
             f"{kind}_p{at}_s": float(np.percentile(values, at)) if len(values) else np.nan
             for at in (50, 95, 99)
         }
+    found |= longest_waits(jobs, float(outcome.summaries[turn]["end_s"]), mask)
     return found | {
         name: int(jobs[name][mask].sum()) for name in ("preemptions", "evictions", "relaunches")
     }

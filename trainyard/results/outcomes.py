@@ -15,7 +15,7 @@ import pandas as pd
 
 from sim.cluster import Cluster
 from sim.errors import TrainyardError
-from sim.metrics import UsageArrays, measured
+from sim.metrics import UsageArrays, longest_waits, measured
 from sim.result import RunResult
 from sim.trace import Trace
 from trainyard.clusters import prices
@@ -392,15 +392,24 @@ def outcome(shown: Shown, at: int) -> Outcome:
     entries = shown.entries[at]
     replays = "recorded_start" in catalog.allocator(shown.study.allocators[at]).needs.reads
     jobs = tuple(entry.jobs() for entry in entries)
+    masks = tuple(measured_jobs(frame, shown.study) for frame in jobs)
     return Outcome(
         label=shown.titles[at],
-        summaries=tuple(_priced(entry.summary, shown.study.base.cluster) for entry in entries),
+        summaries=tuple(
+            _priced(_with_waits(entry.summary, frame, mask), shown.study.base.cluster)
+            for entry, frame, mask in zip(entries, jobs, masks, strict=True)
+        ),
         jobs=jobs,
         replays=replays,
         overflow=replays and any(entry.summary.get("overflow_gpu_s") for entry in entries),
-        measured=tuple(measured_jobs(frame, shown.study) for frame in jobs),
+        measured=masks,
         costs_usd=lru_cache(maxsize=None)(lambda turn: _costs(entries[turn], shown.study)),
     )
+
+
+def _with_waits(summary: Mapping[str, Any], jobs: pd.DataFrame, mask: Mask) -> Mapping[str, Any]:
+    """Return a summary with the longest waits, which earlier versions did not store."""
+    return {**longest_waits(jobs, float(summary["end_s"]), mask), **summary}
 
 
 def _priced(summary: Mapping[str, Any], cluster: Cluster) -> Mapping[str, Any]:

@@ -20,6 +20,7 @@ from sim.engine.fast import lane
 from sim.engine.fast.lane import Followed
 from sim.engine.simulator import Conditions
 from sim.engine.stage import peak_rss_mb
+from sim.metrics.jobs import DAY_S
 from sim.trace import Trace
 
 _SCHEMA: Final = pa.schema(
@@ -78,6 +79,8 @@ def totals(
     room = cluster.gpus * (close_s - first_s)
     start_s = np.empty(len(trace))
     start_s[job[::-1]] = began_s[::-1]  # the first of each job counts
+    wait_s = (finish_s - submit_s[done]) - np.bincount(job, until_s - began_s, len(trace))[done]
+    wait_s = np.maximum(wait_s, 0.0).round(6)
     return {
         "jobs": len(trace),
         "completed": len(done),
@@ -90,6 +93,8 @@ def totals(
         "utilisation": float((gpus * held_s).sum() / room) if room else np.nan,
         "decisions": found.decisions,
         "end_s": end_s,
+        "wait_max_s": float(wait_s.max()) if len(done) else np.nan,
+        "waits_over_day": int((wait_s > DAY_S).sum()),
         "engine": found.engine,
         "cpu_s": process_time() - before_s,
         "peak_rss_mb": peak_rss_mb(),

@@ -70,6 +70,20 @@ METRICS: Final[tuple[Metric, ...]] = (
         "lower",
         "All stops included: JCT minus the time of holding GPUs.",
     ),
+    Metric(
+        "wait_max_s",
+        "Longest wait",
+        "s",
+        "lower",
+        "Longest wait of a single job, all stops included; an unfinished job waits to the end.",
+    ),
+    Metric(
+        "waits_over_day",
+        "Waited over a day",
+        "",
+        "lower",
+        "Jobs that waited for more than 24 h, all stops included; unfinished jobs count.",
+    ),
     Metric("makespan_s", "Makespan", "s", "lower", "From the first submission to the last finish."),
     Metric(
         "completion_rate",

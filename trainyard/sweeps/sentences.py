@@ -35,6 +35,8 @@ _CONDITIONS: Final = {
     "queue_p95_s": "95 % of jobs wait at most",
     "queue_mean_s": "the average wait before start is at most",
     "wait_mean_s": "the average wait is at most",
+    "wait_max_s": "no job waits longer than",
+    "waits_over_day": "jobs that wait over a day are at most",
     "jct_mean_s": "the average job is done within",
     "jct_p50_s": "half of the jobs are done within",
     "jct_p95_s": "95 % of jobs are done within",

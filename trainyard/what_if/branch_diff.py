@@ -36,6 +36,8 @@ _TITLES: Final = {
 }
 _TOTALS: Final = (
     "completion_rate",
+    "wait_max_s",
+    "waits_over_day",
     "makespan_s",
     "utilisation",
     "preemptions",

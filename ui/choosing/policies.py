@@ -5,7 +5,7 @@ and the list of all: a component that is one tab stop.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -133,67 +133,100 @@ def _head(
         with st.container(gap="xxsmall", key="policies_count"):
             count = len(study.allocators)
             st.title(f"{count} of {len(rows.rows)} policies compared", anchor=False)
-            lacking = _gained(study, known, trace)
+            more = _next_model(study, known, trace)
             results = GOALS[policy_results.judged_by()]
-            st.caption(words.plain(f"{_about_sizes(study, lacking)} Results: {results}."))
+            st.caption(words.plain(f"{_about_sizes(study, more)} Results: {results}."))
         if trace is not None:
-            _sizes(study, lacking, trace)
+            _sizes(study, more)
         run_settings.estimates()
         _baseline(study)
+
+
+@dataclass(frozen=True)
+class _NextModel:
+    """The performance model that lets more policies run.
+
+    Parameters
+    ----------
+    perf : Spec
+        The plainest one that does.
+    gained, left : int
+        Policies that can run under it in addition, and those that still cannot.
+    """
+
+    perf: Spec
+    gained: int
+    left: int
+
+    @property
+    def has_servers(self) -> bool:
+        """Whether its jobs have parameter servers."""
+        return bool(catalog.instance("perf", self.perf).staffed)
 
 
 def _can_scale(perf: Spec) -> bool:
     return bool(catalog.instance("perf", perf).scales)
 
 
-def _about_sizes(study: Study, lacking: int) -> str:
+def _about_sizes(study: Study, more: _NextModel | None) -> str:
+    """Return the caption on job sizes: what this scenario allows, and what more policies need."""
     model = f"“{catalog.model_title(study.base.perf)}”"
-    if lacking and not _can_scale(study.base.perf):
+    if more and more.has_servers:
         return (
-            f"{lacking} more need jobs that may change size; in this scenario every job keeps its"
-            " size."
+            f"{more.gained} more need parameter servers: a comparison of its own, under"
+            f" “{catalog.model_title(more.perf)}”."
         )
-    if lacking:
-        return f"{lacking} more need another rule than {model} of how jobs scale."
+    if more and _can_scale(study.base.perf):
+        return f"{more.gained} more need another rule than {model} of how jobs scale."
+    if more:
+        servers = f", {more.left} need parameter servers" if more.left else ""
+        return (
+            f"{more.gained} more need jobs that may change size{servers}; in this scenario every"
+            " job keeps its size."
+        )
     if _can_scale(study.base.perf):
         return f"Jobs may change size, under {model} of How jobs scale on the Trace page."
     return "Every job keeps its size."
 
 
-def _gained(study: Study, known: Mapping[str, CatalogEntry], trace: Trace | None) -> int:
-    """Return how many more policies can run once jobs may change size."""
+def _next_model(
+    study: Study, known: Mapping[str, CatalogEntry], trace: Trace | None
+) -> _NextModel | None:
+    """Return the plainest performance model that lets more policies run; None = there is none."""
     barred = [choice.name for choice in known.values() if choice.reason]
     if trace is None or not barred:
-        return 0
-    perf = _for_all(trace, study)
-    able = _known(f"{trace.digest} {perf}", trace, perf)
-    return sum(not able[name].reason for name in barred)
-
-
-def _for_all(trace: Trace, study: Study) -> Spec:
-    return _plainest(f"{trace.digest} {study.base.cluster.digest}", trace, study)
+        return None
+    for perf in _models(f"{trace.digest} {study.base.cluster.digest}", trace, study):
+        able = _known(f"{trace.digest} {perf}", trace, perf)
+        gained = sum(not able[name].reason for name in barred)
+        if gained:
+            return _NextModel(perf, gained, len(barred) - gained)
+    return None
 
 
 @st.cache_data(max_entries=32, show_spinner=False)
-def _plainest(mark: str, _trace: Trace, _study: Study) -> Spec:
+def _models(mark: str, _trace: Trace, _study: Study) -> tuple[Spec, ...]:
+    """Return the models of ``--perf auto`` for all policies: without servers, then with them."""
     del mark
-    policies = [Spec(choice.name) for choice in catalog.allocator_choices()]
-    return plainest.for_all(policies, _trace, _study.base.cluster)
+    policies = tuple(Spec(choice.name) for choice in catalog.allocator_choices())
+    every = Study(replace(_study.base, allocator=policies[0]), policies)
+    return tuple(part.perf for part in plainest.arranged(every, _trace))
 
 
-def _sizes(study: Study, lacking: int, trace: Trace) -> None:
-    """Draw the button that lets jobs change size, or takes that back."""
-    scales = _can_scale(study.base.perf)
-    if lacking:
-        label = "Make all selectable" if scales else "Let jobs change size"
-        perf, icon = _for_all(trace, study), ":material/open_in_full:"
-    elif scales:
-        label, icon = "Keep job sizes", ":material/close_fullscreen:"
-        perf = st.session_state.get(_BEFORE, plainest.candidates()[0])
-    else:
-        return
-    # A callback, so that the button already says what the next click does.
-    st.button(label, key="sizes", icon=icon, on_click=_with_perf, args=(perf, study.base.perf))
+def _sizes(study: Study, more: _NextModel | None) -> None:
+    """Draw the buttons that let jobs change size or have servers, and take that back."""
+    now = study.base.perf
+    # Callbacks, so that a button already says what the next click does.
+    if more:
+        label = "Add parameter servers" if more.has_servers else "Let jobs change size"
+        icon = ":material/dns:" if more.has_servers else ":material/open_in_full:"
+        st.button(label, key="sizes", icon=icon, on_click=_with_perf, args=(more.perf, now))
+    if _can_scale(now):
+        before = st.session_state.get(_BEFORE, plainest.candidates()[0])
+        icon = ":material/close_fullscreen:"
+        st.button(
+            "Keep job sizes", key="keep_sizes", icon=icon, on_click=_with_perf, args=(before, now)
+        )
 
 
 def _with_perf(perf: Spec, before: Spec) -> None:

@@ -125,6 +125,8 @@ def test_a_file_by_hand(call: Call, tmp_path: Path) -> None:
     assert code == 0
     assert one["jct_mean_s"] == pytest.approx((600 + 3900 + 5040) / 3)
     assert one["makespan_s"] == 5400.0
+    # a waits for 0 s, b for 300 s, c for 4200 - 360 = 3840 s.
+    assert (one["wait_max_s"], one["waits_over_day"]) == (3840.0, 0)
     table = pd.read_csv(tmp_path / "out" / "fifo.csv")
     assert list(table.columns) == [
         "job_id",
@@ -1173,6 +1175,7 @@ def test_a_summary_without_a_record(call: Call, tmp_path: Path) -> None:
     assert code == 0
     [row] = json.loads(out)["runs"]
     assert (row["completed"], row["queue_mean_s"], row["makespan_s"]) == (2, 29.5, 120)
+    assert (row["wait_max_s"], row["waits_over_day"]) == (59, 0)
     code, out, _ = call(*bare, "--summary-only")
     assert out.startswith("fifo: 2 of 2 jobs done, average time 90 s")
     code, _, err = call(*bare, "--summary-only", "--keep")

@@ -64,7 +64,10 @@ def test_another_policy_by_hand(store: Store) -> None:
     assert table.columns.tolist() == ["Of", "Metric", WAS, HERE, "Change"]
     wait = ["3 not finished then", "Average wait", "72 s", "58 s", "−19\u202f%"]
     assert table.iloc[2].tolist() == wait
-    assert table[table["Of"] == "Whole run"]["Metric"].tolist()[:1] == ["Makespan"]
+    whole = table[table["Of"] == "Whole run"].set_index("Metric")
+    assert whole.index[:3].tolist() == ["Longest wait", "Waited over a day", "Makespan"]
+    assert whole.loc["Longest wait", [WAS, HERE]].tolist() == ["2 min", "1.8 min"]
+    assert whole.loc["Waited over a day", [WAS, HERE]].tolist() == ["0", "0"]
     assert (
         found.sentence
         == "From day 1, 00:00 on with SJF: the 3 jobs that were not finished wait 19\u202f% less;"
