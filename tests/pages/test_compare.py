@@ -21,9 +21,9 @@ from trainyard.text import BY_UNIT
 from trainyard.traces import start
 from trainyard.traces.sources import load_source
 from ui import state
-from ui.comparing import window
+from ui.comparing import screen, window
 from views.ledger import ALL as METRICS
-from views.ledger import short
+from views.ledger import Cell, short
 
 
 def spec(chart: Any) -> str:
@@ -357,10 +357,28 @@ def test_results_show_answer_tiles_charts_and_ledger(
     assert [tile["goal"] for tile in tiles if tile["chosen"]] == ["jct_mean_s"]
     assert tiles[0]["value"] == "37 min"
     assert tiles[0]["base"] == "FIFO 58 min"
+    # Of the 12 jobs two thirds are faster.
+    split = next(tile for tile in tiles if "parts" in tile)
+    assert split["parts"] == [0.6667, 0.1667, 0.1667]
+    assert split["lines"] == [["8 faster", "better"], ["2 slower", "worse"]]
     assert tuple(rows(app)) == titles
     assert {row["kind"] for row in rows(app).values()} == {"base", "high", ""}
     assert rows(app)["SRTF"]["cells"][0][0] == "37 min"
     assert "Up to date" in texts(app)
+
+
+@pytest.mark.parametrize(
+    ("change", "verdict", "line"),
+    [
+        ("−47 %", "better", "▾ 47 % better"),
+        ("+2.5 %", "worse", "▴ 2.5 % worse"),
+        ("+3 pt", "better", "▴ 3 points better"),
+        ("−3 pt", "", "▾ 3 points"),
+        ("≈", "", "about the same"),
+    ],
+)
+def test_an_arrow_points_where_the_figure_went(change: str, verdict: str, line: str) -> None:
+    assert screen._change(Cell("", change, verdict)) == (line, verdict)
 
 
 def test_a_policy_has_one_colour_in_ledger_and_charts(

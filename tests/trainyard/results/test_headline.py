@@ -333,6 +333,15 @@ def test_an_interval_that_includes_no_effect_decides_nothing() -> None:
     assert "cuts" not in near.text
 
 
+@pytest.mark.parametrize("last", [9.0, 11.0])
+def test_bounds_are_told_only_where_the_difference_has_both_signs(last: float) -> None:
+    # Three of four repeats are equal, so a resample of equal ones is likely: one bound is 0.
+    base = hours("A", *[(10.0,) * 4] * 4)
+    told = said([base, hours("C", *[(one,) * 4 for one in (10.0, 10.0, 10.0, last)])])
+    assert told.verdict == "undecided"
+    assert "between" not in told.text
+
+
 def test_the_order_of_two_that_both_gain_may_turn_too() -> None:
     base = hours("A", *[(10.0,) * 4] * 5)
     b, c = ((5.0, 5.0, 5.0, 6.0, 6.0), (6.0, 6.0, 6.0, 5.0, 5.0))
