@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import Final
 
 from tests.trainyard.results import situations as comparisons
+from tests.trainyard.sweeps import situations as searches
 
 HERE: Final = Path(__file__).parent
 PAGES: Final[Mapping[str, Mapping[str, Callable[[], Iterable[str]]]]] = {
     "compare": {name: partial(comparisons.sentences, name) for name in comparisons.SITUATIONS},
+    "plan": {name: partial(searches.sentences, name) for name in searches.SITUATIONS},
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache
@@ -22,7 +23,13 @@ from trainyard.results.past import Past
 HOUR: Final = 3600.0
 NAN: Final = float("nan")
 EACH: Final = (10.0,) * 4
+_AMOUNT: Final = r"[−+]?(?<![A-Za-z\d.])\d+(?:[.,]\d+)*(?: (?:%|(?:h|min|s|days|times)\b))?"
 FIFO_EXPLAINS: Final[dict[str, Any]] = {"references": {"FIFO": 1}}
+
+
+def amounts(text: str) -> str:
+    """Return all numbers of a text with their units, but not those within a name such as V100."""
+    return ", ".join(re.findall(_AMOUNT, text))
 
 
 def hours(

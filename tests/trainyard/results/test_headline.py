@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import replace
 
 import pytest
@@ -15,6 +14,7 @@ from tests.trainyard.results.situations import (
     SITUATIONS,
     A,
     B,
+    amounts,
     doubtful,
     headline_in,
     headline_of,
@@ -26,11 +26,6 @@ from trainyard.results import meaning
 from trainyard.results.headline import GOALS, headline, headlines
 from trainyard.results.meaning import Setting
 from trainyard.results.ways_out import COMPARE_ANYWAY
-
-
-def amounts(text: str) -> str:
-    """Return all numbers of a text with their units."""
-    return ", ".join(re.findall(r"[−+]?\d+(?:[.,]\d+)*(?: (?:%|(?:h|min|s|days|times)\b))?", text))
 
 
 @pytest.mark.parametrize(
