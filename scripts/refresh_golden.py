@@ -1,5 +1,5 @@
-"""Computes the golden summaries again, prints what changed, and keeps them: python -m
-scripts.refresh_golden.
+"""Computes golden summaries and sentences of pages again, prints what changed, and keeps them:
+python -m scripts.refresh_golden.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from sim.result import RESULTS_VERSION
 from tests.golden import scenarios
 from tests.golden.scenarios import compute, differences, path_of, stored
+from tests.pages import snapshots
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -26,7 +27,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             " it yet"
         ),
     )
+    parser.add_argument(
+        "--sentences", action="store_true", help="refresh the sentences of the pages only"
+    )
     options = parser.parse_args(arguments)
+    if options.sentences:
+        return _refresh_sentences()
     refused = 0
     for scenario in scenarios.SCENARIOS:
         kept, runs = stored(scenario), compute(scenario)
@@ -47,6 +53,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
             " in sim/result.py and run this again."
         )
     return int(bool(refused))
+
+
+def _refresh_sentences() -> int:
+    """Print how the sentences of each page differ from its file, and write the file."""
+    for page in snapshots.PAGES:
+        if changed := snapshots.difference(page):
+            print(changed)
+        snapshots.path_of(page).write_text(snapshots.compute(page), "utf-8")
+    return 0
 
 
 if __name__ == "__main__":

@@ -177,6 +177,15 @@ def test_a_delay_holds_back_who_did_not_fit() -> None:
     assert starts(run(text, rows, requeue_s=1.0)) == [0, 11.5 + 1.0, 10.5]
 
 
+@pytest.mark.parametrize("full", ["a", "b"])
+def test_a_delay_ends_whatever_the_other_trees_do(full: str) -> None:
+    text = site(queue("a", cohort="", gpus="4"), queue("b", cohort="", gpus="4"))
+    # Quota comes free at 10, the job that did not fit is tried again 1 s later, in the first tree
+    # and in the last.
+    rows: list[Row] = [(full, 0, 4, 10), (full, 1, 4, 10)]
+    assert starts(run(text, rows, requeue_s=1.0)) == [0, 11]
+
+
 # -- preemption
 # --------------------------------------------------------------------------------------------------
 
@@ -295,6 +304,20 @@ def test_another_flavor_may_be_tried_before_borrowing() -> None:
     rule = {"flavorFungibility": {"whenCanBorrow": "TryNextFlavor"}}
     stays = run(two_types(**rule), rows, cluster="2x4:v100,2x4:t4")
     assert ends(stays)[1] > 61
+
+
+def test_a_job_borrows_if_it_does_in_any_group_of_resources() -> None:
+    cores = quotas("cpu", host="8")
+    text = site(
+        flavor("host"),
+        queue("a", resourceGroups=quotas(any="0") + cores),
+        queue("b", resourceGroups=quotas(any="8") + cores),
+    )
+    frame = pd.DataFrame({"job_id": ["first", "second"], "user": ["a", "b"], "cpus": [1.0, 1.0]})
+    trace = Trace.of(frame.assign(submit_time_s=0.0, num_gpus=8, duration_s=10.0))
+    policy = Kueue(config=text, tenant="user")
+    # Queue a borrows 8 GPUs but no cores, b owns all that it asks for: b goes first.
+    assert starts(Simulator(trace, Cluster.parse("2x4:v100"), policy).run()) == [10, 0]
 
 
 # -- fair sharing

@@ -383,6 +383,24 @@ def test_plans_keep_whole_nodes_and_a_short_job_passes() -> None:
     assert controller.tick(303.0)[0].id == 1
 
 
+def test_a_pass_after_an_event_tries_so_many_jobs_of_each_partition() -> None:
+    controller = Controller(
+        Rules(multifactor=False, backfill=False, defer=True, depth_per_part=2.0),
+        [Partition(0b01), Partition(0b10)],
+        machines([4, 4]),
+        FairShare((), inf, 1.0, tree=True),
+        Timers(main_s=60.0),
+    )
+    for number in range(3):
+        controller.submit(0.0, job(number, 1, 600.0, 0b01))
+    controller.submit(0.0, job(3, 1, 600.0, 0b10, partition=1))
+    # Four cores are free for the third job, but only two of its partition are looked at.
+    assert [one.id for one in controller.tick(0.0)] == [0, 1, 3]
+    assert controller.waiting[2].why == "Priority"
+    # The main pass looks at all.
+    assert [one.id for one in controller.tick(60.0)] == [2]
+
+
 # -- what a real controller did
 # --------------------------------------------------------------------------------------------------
 

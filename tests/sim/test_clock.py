@@ -147,6 +147,18 @@ class TestBreaks:
         assert asked[1] >= 10 / 3
         assert result.segments["t1"].tolist() == [3.333333, instant(3.333333 + (10 - 10 / 3) / 2)]
 
+    def test_a_break_is_reached_where_what_is_left_of_the_work_is_rounded_up(self) -> None:
+        # In floats 7 - (7 - 0.1) is less than 0.1.
+        asked: list[float] = []
+
+        def rate(job: int, grant: object, done: float, now_s: float) -> Rate:
+            asked.append(done)
+            return Rate(1.0, until_work=0.1) if done < 0.1 else Rate(2.0)
+
+        result = run(jobs((0, 1, 7)), "1x1:v100", Script({0: {0: on(0)}}), perf=Bends(rate))
+        assert asked == [0.0, pytest.approx(0.1, rel=1e-14)]
+        assert result.segments["t1"].tolist() == [0.1, 3.55]
+
     def test_a_break_by_a_clock_off_the_grid_is_asked_for_once(self) -> None:
         asked: list[float] = []
 

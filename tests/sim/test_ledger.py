@@ -98,6 +98,18 @@ def test_giving_back_in_any_order_restores_every_number(asked: list[Grant], rand
     assert state(room) == before
 
 
+def test_cores_are_counted_to_a_millionth() -> None:
+    room = room_of(Cluster((NodeGroup(1, 0, cpus=2.5, mem_gb=1.5),)))
+    for _ in range(3):
+        room.take(on(0, 1, 0, 0.1, 0.1))
+    # In floats 2.5 - 3 x 0.1 is 2.1999999999999997.
+    assert free_on(room, 0) == (0, 2.2, 1.2)
+    room.take(on(0, 1, 0, 2.2, 1.2))
+    assert free_on(room, 0) == (0, 0.0, 0.0)
+    with pytest.raises(Shortage):
+        room.take(on(0, 1, 0, 0.000001))
+
+
 @pytest.mark.parametrize(
     ("grant", "what"),
     [

@@ -385,6 +385,20 @@ class TestLatency:
         assert gantt(result) == ["j0 2-11 n0x1 finished"]
         assert script.calls[2].delta.evicted == (Eviction(1, "void", "worker", 0.0),)
 
+    def test_a_void_move_of_a_job_that_was_evicted_is_not_told_as_a_start(self) -> None:
+        # Job 0 shall move from 4 to 6; its node goes at 5, so it waits when the plan lands.
+        script = Script({0: {0: on(0)}, 4: {0: on(1)}, 7: {0: on(1)}})
+        result = run(
+            jobs((0, 1, 9)),
+            "2x1:v100",
+            script,
+            Overheads(latency_s=2),
+            Faults(outages="0:5:99"),
+        )
+        told = [(call.now_s, one.cause) for call in script.calls for one in call.delta.evicted]
+        assert told == [(6, "outage")]
+        assert (result.voided, result.jobs["first_start_s"][0]) == (1, 2)
+
     def test_a_break_point_in_flight_makes_nothing_void(self) -> None:
         def rate(job: int, grant: Grant, done: float, now_s: float) -> Rate:
             return Rate(1.0, until_work=4.0) if done < 4 else Rate(2.0)

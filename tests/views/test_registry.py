@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -13,10 +14,11 @@ from sim.errors import ParameterError
 from sim.params import Spec
 from tests.trainyard.results.test_exports import finished
 from trainyard.results import outcomes
+from trainyard.results.loads import Load, Loads
 from trainyard.store import Store
 from trainyard.traces import start
 from views.compared import ComparedRuns, compare_runs
-from views.over_time import queue
+from views.over_time import queue, rounded, shaded
 from views.registry import VIEWS, view, views
 
 
@@ -95,3 +97,54 @@ def test_series_on_other_instants_share_one_table(compared: ComparedRuns) -> Non
     assert rows["Jobs waiting"].tolist() == [2, 2, 0]
     assert rows["GPUs held"].tolist() == [0, 1, 1]
     assert f"Longest queue: {title} {made.loads.runs[title].peak:.0f}." in shown.alt
+
+
+def weighed(
+    compared: ComparedRuns, base: list[float], high: list[float], window: tuple[float, float]
+) -> str:
+    """What is said of the area between two queues in bins of an hour from second 0 on."""
+    edges_s = 3600.0 * np.arange(len(base) + 1)
+    nothing = np.zeros(len(base))
+    pairs = zip((compared.baseline, compared.report.labels[-1]), (base, high), strict=True)
+    runs = {title: Load(np.array(waiting), nothing, 0.0, 0.0) for title, waiting in pairs}
+    made = replace(compared, window=window, computed={window: Loads(edges_s, True, runs)})
+    return shaded(made, compared.report.labels[-1])
+
+
+def test_hours_of_waiting_in_a_window_are_the_area_between_the_queues(
+    compared: ComparedRuns,
+) -> None:
+    # Half of the first hour is seen: 26 jobs less for 1/2 h, then 9 less for 1 h; nothing of the
+    # third hour counts.
+    window, many, few = (1800.0, 7200.0), [30.0, 10.0, 50.0], [4.0, 1.0, 0.0]
+    assert weighed(compared, many, few, window) == "22 hours of waiting avoided in this window"
+    assert weighed(compared, few, many, window) == "22 hours of waiting added in this window"
+    # 0.4 h is too little to be told, 0.6 h is 1.
+    assert weighed(compared, [0.4], [0.0], (0.0, 3600.0)) == ""
+    assert weighed(compared, [0.6], [0.0], (0.0, 3600.0)).startswith("1 hours of waiting avoided")
+    # Two digits: 3,587 h.
+    assert weighed(compared, [3587.0], [0.0], (0.0, 3600.0)).startswith("3,600 hours")
+
+
+def test_hours_of_waiting_of_whole_runs_are_those_of_the_mean_wait(compared: ComparedRuns) -> None:
+    base, high = compared.baseline, compared.report.labels[-1]
+    waits = pd.DataFrame(
+        {"label": [base, high], "metric": "wait_mean_s", "value": [7200.0, 5400.0]}
+    )
+
+    def said(done: int, table: pd.DataFrame) -> str:
+        counts = pd.DataFrame({"label": [base, high], "completed": [300, done]})
+        return shaded(
+            replace(compared, report=replace(compared.report, table=table, counts=counts)), high
+        )
+
+    # Half an hour less for each of the 296 jobs completed under both at least.
+    assert said(296, waits) == "150 hours of waiting avoided"
+    assert said(296, waits.assign(value=[5400.0, 7200.0])) == "150 hours of waiting added"
+    assert said(24, waits) == "12 hours of waiting avoided"
+    assert shaded(compared, base) == ""
+
+
+def test_two_digits_of_a_number_mean_something() -> None:
+    given = (0.7, 9.4, 87.0, 147.0, 3587.0, 12_345.0)
+    assert [rounded(one) for one in given] == ["1", "9", "87", "150", "3,600", "12,000"]

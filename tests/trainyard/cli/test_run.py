@@ -204,13 +204,10 @@ def test_table_for_people(call: Call) -> None:
     assert "1 dropped:" in out
     # Three jobs ask for 34,200 GPU-seconds within six minutes: 12 times what eight GPUs can do.
     assert [line.split()[0] for line in out.splitlines()[-5:-3]] == ["fifo", "sjf"]
-    assert out.splitlines()[-2:] == [
-        "No policy can be judged here: the jobs ask for 12 times what the cluster can do.",
-        (
-            "What to do: Lower the load to 0.85 (--set trace.load=0.07158); Find enough GPUs"
-            " (python -m trainyard plan)"
-        ),
-    ]
+    headline, advice = out.splitlines()[-2:]
+    assert "12 times" in headline
+    assert "(--set trace.load=0.07158)" in advice
+    assert "(python -m trainyard plan)" in advice
     assert "half within" in out
 
 
@@ -267,10 +264,8 @@ def test_the_headline_of_a_clear_difference(call: Call, tmp_path: Path) -> None:
     )
     code, out, err = call(*days)
     assert (code, err) == (0, "")
-    assert (
-        out.splitlines()[-1]
-        == "With sjf the average job is done in 37 min instead of 53 min; 33 % of jobs get slower."
-    )
+    # One of three jobs, b, gets slower.
+    assert re.findall(r"\d+ (?:min|%)", out.splitlines()[-1]) == ["37 min", "53 min", "33 %"]
     told = json.loads(call(*days, "--json")[1])["headline"]
     assert told == {
         "state": "sound",
@@ -326,9 +321,7 @@ def test_nothing_is_credited_against_a_recording_without_a_reference(call: Call)
     code, out, _ = call(*week, *told["advice"][0]["command"].split())
     assert code == 0
     # The recording of the sample comes from a simulated queue, so FIFO explains it.
-    assert json.loads(out)["headline"]["text"].startswith(
-        "With srtf the average job is done in 3.1 h instead of 6.7 h"
-    )
+    assert re.findall(r"[\d.]+ h", json.loads(out)["headline"]["text"])[:2] == ["3.1 h", "6.7 h"]
 
 
 def test_sample_brings_its_cluster_and_a_file_gets_one_built(call: Call) -> None:

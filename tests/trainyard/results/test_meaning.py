@@ -120,21 +120,20 @@ def test_a_mean_wait_below_a_minute_under_every_policy_is_idle() -> None:
     short, long = queue(40, 1.0, 0.5, wait=59 / HOUR), queue(40, 1.0, 0.5, wait=61 / HOUR)
     found = meaning.idle([ran("A", short), ran("B", queue(40, 1.0, 0.5))])
     assert found is not None
-    assert found == ("idle", "There is nothing to schedule: jobs hardly wait under any policy.")
+    assert found.verdict == "idle"
     assert meaning.idle([ran("A", short), ran("B", long)]) is None
     recorded = meaning.idle(
         [ran("A", short), ran("H", queue(40, 1.0, 0.5, wait=2.0), replays=True)]
     )
     assert recorded is not None
-    assert "In the recording they wait 2 h on average" in recorded.sentence
+    assert " 2 h " in recorded.sentence
 
 
 def test_policies_that_make_jobs_faster_can_be_told_apart_though_nobody_waits() -> None:
     # 1 h against 1.04 h: within 5 %; against 1.06 h: not.
-    assert meaning.idle([ran("A", queue(40, 1.0, 1.0)), ran("B", queue(40, 1.0, 1.04))]) == (
-        "idle",
-        "There is nothing to schedule: jobs hardly wait under any policy.",
-    )
+    near = meaning.idle([ran("A", queue(40, 1.0, 1.0)), ran("B", queue(40, 1.0, 1.04))])
+    assert near is not None
+    assert near.verdict == "idle"
     found = meaning.idle([ran("A", queue(40, 1.0, 1.0)), ran("B", queue(40, 1.0, 1.06))])
     assert found is not None
     assert found.verdict == "clear"
@@ -164,14 +163,10 @@ def test_fewer_than_three_repeats_of_something_random() -> None:
     rows = queue(2, 1.0, 1.0)
     assert meaning.one_draw([ran("A", rows)], random=False) is None
     assert meaning.one_draw([ran("A", rows, rows, rows)], random=True) is None
-    assert meaning.one_draw([ran("A", rows)], random=True) == (
-        "one_draw",
-        "One draw: may differ by chance.",
-    )
-    assert meaning.one_draw([ran("A", rows, rows)], random=True) == (
-        "one_draw",
-        "2 draws: may differ by chance.",
-    )
+    for repeats, draws in ((1, "One draw"), (2, "2 draws")):
+        found = meaning.one_draw([ran("A", *[rows] * repeats)], random=True)
+        assert found is not None
+        assert (found.verdict, found.sentence.partition(":")[0]) == ("one_draw", draws)
 
 
 def test_more_than_two_of_a_hundred_jobs_left_undone() -> None:
@@ -195,10 +190,9 @@ def hours(label: str, *means: float) -> Outcome:
 def test_the_order_turns_where_nobody_is_first_in_every_repeat() -> None:
     a, b = hours("A", 1.0, 2.0, 3.0, 4.0, 5.0), hours("B", 2.0, 1.0, 2.0, 5.0, 6.0)
     found = meaning.turns([a, b], "jct_mean_s", "mean JCT")
-    assert found == (
-        "turns",
-        "The order changes with the seed: lowest mean JCT with A in 3 of 5 repeats, with B in 2.",
-    )
+    assert found is not None
+    assert found.verdict == "turns"
+    assert "A in 3 of 5 repeats, with B in 2" in found.sentence
     # C is as good as the best one everywhere, within 1 %.
     c = hours("C", 1.009, 1.009, 2.0, 4.0, 5.04)
     assert meaning.turns([a, b, c], "jct_mean_s", "mean JCT") is None

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from sim.cluster import Cluster
 from sim.contract import Spec
 from sim.errors import ParameterError
+from tests.trainyard.results.situations import amounts
+from tests.trainyard.sweeps.situations import SITUATIONS, answer, on_one_type, question
 from trainyard.runs.estimate import Costs
 from trainyard.store import Store
 from trainyard.study.scenario import TraceSpec
-from trainyard.study.search import Question
 from trainyard.study.settings import with_settings
 from trainyard.study.study import Study
 from trainyard.sweeps import sentences
 from trainyard.sweeps.axes import levers, prepared
-from trainyard.sweeps.plan import Answer, Reading
 from trainyard.traces import start
 
 
@@ -31,31 +29,6 @@ def store(tmp_path: Path) -> Store:
 @pytest.fixture
 def study() -> Study:
     return start.sample_study("tiny")
-
-
-def answer(policy: str, nodes: int | None, usd: float = 10.0, **more: float) -> Answer:
-    size = None if nodes is None else (nodes,)
-    near = Reading((4,), 4800.0, 4800.0, 4800.0, more.get("completed", 1.0), False)
-    return Answer(
-        policy,
-        size,
-        usd,
-        None if nodes else near,
-        more.get("fewer", math.nan),
-        9,
-        "Nothing is assumed.",
-        True,
-    )
-
-
-@pytest.fixture
-def question(study: Study) -> Question:
-    two = replace(
-        study,
-        allocators=(Spec("fifo"), Spec("srtf")),
-        base=replace(study.base, cluster=Cluster.parse("4x8:v100,2x8:a100")),
-    )
-    return Question(two, (0,), (2,), (20,), "queue_p95_s", 3600.0)
 
 
 def test_every_lever_moves_within_what_is_allowed(study: Study, store: Store) -> None:
@@ -127,53 +100,46 @@ def test_another_policy_is_one_that_is_not_there_and_can_run(study: Study, store
     assert found == (Spec("easy"), "EASY backfilling")
 
 
-def test_the_answer_is_told_against_the_baseline(question: Question) -> None:
-    said = sentences.fewest([answer("FIFO", 14, 246.0), answer("SRTF", 9, 158.0)], question)
-    assert said == "SRTF needs 9 V100 nodes; FIFO needs 14. That saves $ 64,200 a month."
-    dearer = [answer("FIFO", 9, 158.0), answer("SRTF", 10, 176.0)]
-    assert sentences.fewest(dearer, question) == "FIFO needs 9 V100 nodes. No policy needs less."
-    unpriced = [answer("FIFO", None), answer("SRTF", 9, 0.0)]
-    assert sentences.fewest(unpriced, question) == "SRTF needs 9 V100 nodes; FIFO needs more."
-    assert not sentences.fewest([answer("FIFO", None), answer("SRTF", None)], question)
+@pytest.mark.parametrize(
+    ("situation", "figures"),
+    [
+        # (246 - 158) x 730 h.
+        ("saves nodes", ["9", "14", "64,200"]),
+        ("saves nothing", ["9"]),
+        ("only one policy meets it", ["9"]),
+        ("search still goes on", ["9", "14", "64,200"]),
+        ("no policy meets it", []),
+        ("other nodes stay", ["2"]),
+        ("all nodes vary", []),
+        ("one type of node", []),
+        ("not met", ["20", "95 %", "80 min", "4"]),
+        ("not met within a budget", ["20", "1,000", "95 %", "80 min", "4"]),
+        ("not met, half of the jobs completed", ["20", "95 %", "80 min", "4", "50.0 %"]),
+        ("not met, no figure", ["20"]),
+        ("nearest miss", ["80 min", "4"]),
+        ("some runs failed", ["2", "1"]),
+        ("runs failed for five reasons", ["1", "1", "1", "2"]),
+    ],
+)
+def test_figures_of_a_search(situation: str, figures: list[str]) -> None:
+    said = SITUATIONS[situation]()
+    assert amounts(said) == ", ".join(figures)
+    assert bool(said) == bool(figures)
 
 
-def test_what_does_not_vary_is_told(question: Question, study: Study) -> None:
-    assert sentences.staying(question) == "2 A100 nodes stay"
-    assert not sentences.staying(replace(question, groups=(0, 1), low=(1, 1), high=(2, 2)))
-    alone = replace(
-        question,
-        study=replace(question.study, base=replace(study.base, cluster=Cluster.parse("4x8:v100"))),
-    )
-    assert not sentences.staying(alone)
-    assert sentences.nodes(alone, (1,)) == "1 node"
-
-
-def test_a_miss_is_told_with_what_was_reached_and_what_would_be_met(question: Question) -> None:
-    assert (
-        sentences.missed(answer("FIFO", None), question)
-        == "Not met up to 20: 95 % started within 80 min at 4 V100 nodes with FIFO."
-    )
-    dear = replace(question, budget_per_h=1000.0)
-    assert sentences.missed(answer("FIFO", None), dear).startswith(
-        "Not met up to 20 within $ 1,000 per hour: "
-    )
-    assert sentences.missed(answer("FIFO", None, completed=0.5), question).endswith(
-        "with FIFO, with 50.0 % of the jobs completed."
-    )
-    assert sentences.missed(replace(answer("FIFO", None), nearest=None), question).endswith(
-        "no size gave a figure."
-    )
-    assert sentences.reached(question, 4801.0) == (4860.0, "81 min")
+def test_a_target_that_is_met_is_at_most_a_tenth_more() -> None:
+    assert sentences.nodes(on_one_type(), (1,)) == "1 node"
+    assert sentences.reached(question(), 4801.0) == (4860.0, "81 min")
     for value in (0.0, 1.0, 59.9, 61.0, 3599.0, 7201.0, 123_456.0):
-        limit, _ = sentences.reached(question, value)
+        limit, _ = sentences.reached(question(), value)
         assert value <= limit <= 1.1 * value + 1.0
-    share, text = sentences.reached(replace(question, metric="completion_rate"), 0.876)
+    share, text = sentences.reached(replace(question(), metric="completion_rate"), 0.876)
     assert (round(share, 6), text) == (0.87, "87.0 %")
 
 
-def test_one_node_fewer_is_a_value_with_its_unit(question: Question) -> None:
-    assert sentences.one_fewer(answer("FIFO", 9, fewer=5400.0), question) == "1.5 h"
-    assert not sentences.one_fewer(answer("FIFO", 9), question)
+def test_one_node_fewer_is_a_value_with_its_unit() -> None:
+    assert sentences.one_fewer(answer("FIFO", 9, fewer=5400.0), question()) == "1.5 h"
+    assert not sentences.one_fewer(answer("FIFO", 9), question())
 
 
 def test_targets_are_typed_as_they_are_written() -> None:
@@ -197,24 +163,16 @@ def test_targets_are_typed_as_they_are_written() -> None:
             sentences.read_limit("queue_p95_s", wrong)
 
 
-def test_twice_the_range_and_two_rows(question: Question) -> None:
-    assert sentences.wider(question).high == (40,)
-    two = replace(question, groups=(0, 1), low=(1, 0), high=(4, 2))
+def test_twice_the_range_and_two_rows() -> None:
+    assert sentences.wider(question()).high == (40,)
+    two = replace(question(), groups=(0, 1), low=(1, 0), high=(4, 2))
     assert sentences.nodes(two, (3, 1)) == "3 V100 and 1 A100 nodes"
-    assert sentences.nodes(question, (1,)) == "1 V100 node"
+    assert sentences.nodes(question(), (1,)) == "1 V100 node"
 
 
-def test_places_and_times(question: Question, store: Store) -> None:
+def test_places_and_times(store: Store) -> None:
     assert [sentences.workers(where) for where in ("inline", "processes:3")] == [1, 3]
-    assert (
-        sentences.place("dask://host:8786") == "on the workers of the Dask scheduler at host:8786"
-    )
     one, ten = (
-        sentences.seconds(question.study, runs, store, Costs(), "inline") for runs in (1, 10)
+        sentences.seconds(question().study, runs, store, Costs(), "inline") for runs in (1, 10)
     )
     assert 1.0 < one < ten < 10.0
-
-
-def test_reasons_are_counted() -> None:
-    assert sentences.reasons(["a", "b", "a"]) == ["2 runs failed: a", "1 run failed: b"]
-    assert sentences.reasons(list("abcde"))[-1] == "Others failed for 2 more reasons."

@@ -1,0 +1,80 @@
+"""Searches for the fewest nodes, by name, and what the page Plan says of each."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from typing import Final
+
+from sim.cluster import Cluster
+from sim.contract import Spec
+from trainyard.study.search import Question
+from trainyard.sweeps import sentences as plan
+from trainyard.sweeps.plan import Answer, Reading
+from trainyard.traces import start
+
+
+def answer(policy: str, nodes: int | None, usd: float = 10.0, **more: float) -> Answer:
+    """Return the answer for a policy: this many nodes, or 80 min at 4 nodes as the nearest miss."""
+    size = None if nodes is None else (nodes,)
+    near = Reading((4,), 4800.0, 4800.0, 4800.0, more.get("completed", 1.0), False)
+    fewer = more.get("fewer", math.nan)
+    return Answer(policy, size, usd, None if nodes else near, fewer, 9, "Nothing.", True)
+
+
+@cache
+def question() -> Question:
+    """Return a search for up to 20 V100 nodes beside 2 A100 nodes; 95 % start within 1 h."""
+    study = start.sample_study("tiny")
+    base = replace(study.base, cluster=Cluster.parse("4x8:v100,2x8:a100"))
+    policies = (Spec("fifo"), Spec("srtf"))
+    two = replace(study, allocators=policies, base=base)
+    return Question(two, (0,), (2,), (20,), "queue_p95_s", 3600.0)
+
+
+def on_one_type() -> Question:
+    """Return the same search on a cluster of V100 nodes only."""
+    study = question().study
+    base = replace(study.base, cluster=Cluster.parse("4x8:v100"))
+    return replace(question(), study=replace(study, base=base))
+
+
+def _fewest(*answers: Answer) -> str:
+    return plan.fewest(answers, question())
+
+
+NOT_MET: Final = answer("FIFO", None)
+SITUATIONS: Final[Mapping[str, Callable[[], str]]] = {
+    "saves nodes": lambda: _fewest(answer("FIFO", 14, 246.0), answer("SRTF", 9, 158.0)),
+    "saves nothing": lambda: _fewest(answer("FIFO", 9, 158.0), answer("SRTF", 10, 176.0)),
+    "only one policy meets it": lambda: _fewest(NOT_MET, answer("SRTF", 9, 0.0)),
+    "search still goes on": lambda: _fewest(
+        replace(answer("FIFO", 14, 246.0), over=False),
+        replace(answer("SRTF", 9, 158.0), over=False),
+    ),
+    "no policy meets it": lambda: _fewest(NOT_MET, replace(NOT_MET, policy="SRTF")),
+    "other nodes stay": lambda: plan.staying(question()),
+    "all nodes vary": lambda: plan.staying(
+        replace(question(), groups=(0, 1), low=(1, 1), high=(2, 2))
+    ),
+    "one type of node": lambda: plan.staying(on_one_type()),
+    "not met": lambda: plan.missed(NOT_MET, question()),
+    "not met within a budget": lambda: plan.missed(
+        NOT_MET, replace(question(), budget_per_h=1000.0)
+    ),
+    "not met, half of the jobs completed": lambda: plan.missed(
+        answer("FIFO", None, completed=0.5), question()
+    ),
+    "not met, no figure": lambda: plan.missed(replace(NOT_MET, nearest=None), question()),
+    "nearest miss": lambda: plan.reached_at(NOT_MET, question()),
+    "some runs failed": lambda: "\n".join(plan.reasons(["a", "b", "a"])),
+    "runs failed for five reasons": lambda: "\n".join(plan.reasons(list("abcde"))),
+    "on a scheduler of Dask": lambda: plan.place("dask://host:8786"),
+}
+
+
+def sentences(situation: str) -> Sequence[str]:
+    """Return the sentences of a situation."""
+    return [SITUATIONS[situation]() or "(nothing)"]
