@@ -141,3 +141,40 @@ def test_every_tab_of_a_page_bears_another_trace(
                     app.run()
                     sound(app)
                 take_trace(app, study)
+
+
+def test_a_zoom_window_belongs_to_a_trace(
+    visit: Open, traces: dict[str, Study], pool: FakePool
+) -> None:
+    tiny, other = traces["sample:tiny"], traces[list(traces)[-1]]
+    for study in (tiny, other):
+        finish(pool, study)
+    app = visit("compare", tiny)
+    mine: state.Session = app.session_state[state._SESSION]
+    mine.window = (600.0, 1800.0)
+    app.run()
+    assert app.query_params["t0"] in ("600", ["600"])
+    for study, known in ((other, False), (tiny, True)):
+        mine.edit(study)
+        mine.shown = study
+        app.run()
+        sound(app)
+        assert mine.window == ((600.0, 1800.0) if known else None)
+        assert ("t0" in app.query_params) == known
+    # Twice the load is the same trace; from another submission on it is another.
+    for part, known in ({"load": 2.0}, True), ({"from_s": 60.0}, False):
+        trace = replace(tiny.base.trace, **part)
+        mine.shown = replace(tiny, base=replace(tiny.base, trace=trace))
+        assert (mine.window is not None) == known
+
+
+def test_a_window_of_the_address_after_the_runs_is_dropped(
+    visit: Open, tiny: Study, pool: FakePool
+) -> None:
+    finish(pool, tiny)
+    app = visit("start", tiny)
+    app.session_state[state._SESSION].window = (1e9, 2e9)
+    app.switch_page("pages/compare.py").run()
+    sound(app)
+    assert app.session_state[state._SESSION].window is None
+    assert "t0" not in app.query_params
