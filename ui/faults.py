@@ -1,19 +1,30 @@
-"""The border at which faults become sentences: around each part of a page, and in each part that is
-drawn by itself.
+"""The border at which faults become sentences: around each part of a page, in each part that is
+drawn by itself, and around the whole page with its callbacks.
 """
 
 from __future__ import annotations
 
+import html
 import logging
+import platform
+import traceback
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final
 
 import streamlit as st
+from streamlit import error_util
+from streamlit.errors import FragmentHandledException
 
 from sim.errors import TrainyardError
 from ui import words
 
 _LOG: Final = logging.getLogger(__name__)
+_ROOT: Final = Path(__file__).resolve().parents[1]
+_BUTTON: Final = (
+    "padding: 4px 12px; border: 1px solid currentColor; border-radius: 6px; background: none;"
+    " color: inherit; font: inherit; text-decoration: none; cursor: pointer"
+)
 
 
 def guarded(body: Callable[[], None]) -> None:
@@ -22,9 +33,42 @@ def guarded(body: Callable[[], None]) -> None:
         body()
     except TrainyardError as error:
         st.error(words.plain(str(error)), icon=":material/error:")
+    except FragmentHandledException:
+        return  # the part that is drawn by itself has drawn the panel
     except Exception as error:  # the border of the process: a user never sees a traceback
         _LOG.exception("A fault on the page")
-        st.error(
-            f"A fault in Trainyard stopped this part of the page ({type(error).__name__}). The log"
-            " of the server says more; please report it."
-        )
+        draw_panel(error)
+
+
+def draw_panel(ex: BaseException) -> None:
+    """Draw what a user sees of a fault: that the trace is kept, Reload, and details to report.
+
+    Notes
+    -----
+    With its own style: where a callback fails, the page has not been run, and its style is gone.
+    """
+    st.html(
+        '<div class="ty-broken" role="alert" style="padding: 16px; border: 1px solid light-dark('
+        '#B23A00, #FF9E64); border-radius: 6px"><strong>Something broke. Your trace is kept.'
+        '</strong><div style="display: flex; gap: 8px; margin: 12px 0">'
+        f'<a href="" target="_self" style="{_BUTTON}">Reload</a>'
+        f'<button type="button" style="{_BUTTON}">Copy details</button></div>'
+        "<details><summary>Details for a report</summary>"
+        f'<pre style="overflow-x: auto">{html.escape(_details(ex))}</pre></details></div>'
+    )
+
+
+def _details(error: BaseException) -> str:
+    """Return type and message of a fault, and where in this project it happened."""
+    where = [
+        f"{Path(frame.filename).relative_to(_ROOT)}:{frame.lineno} {frame.name}"
+        for frame in traceback.extract_tb(error.__traceback__)
+        if Path(frame.filename).is_relative_to(_ROOT) and ".venv" not in Path(frame.filename).parts
+    ]
+    versions = f"Python {platform.python_version()}, Streamlit {st.__version__}"
+    return "\n".join([*where, f"{type(error).__name__}: {error}", versions])
+
+
+# Streamlit calls it for every exception that leaves the script, a fragment or a callback. Its own
+# setting for that, `on_script_error`, needs another way to start the server.
+error_util.show_uncaught_app_exception = draw_panel

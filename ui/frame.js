@@ -8,14 +8,19 @@
   history.pushState = (state, title, url) =>
     new URL(url, location.href).pathname === location.pathname ? history.replaceState(state, title, url) : push(state, title, url);
 
+  // Copy the link of the scenario, or the details of a fault.
   document.addEventListener("click", async (event) => {
-    const button = event.target.closest?.(".ty-link button");
+    const button = event.target.closest?.(".ty-link button, .ty-broken button");
     if (!button) return;
-    const field = button.parentElement.querySelector("input");
-    field.select();
+    const place = button.closest(".ty-link, .ty-broken"), field = place.querySelector("input"), details = place.querySelector("pre");
+    if (field) field.select();
+    else {
+      place.querySelector("details").open = true;
+      getSelection().selectAllChildren(details);
+    }
     // Without a secure connection there is no clipboard to ask for.
-    try { await navigator.clipboard.writeText(field.value); } catch { document.execCommand("copy"); }
-    button.textContent = "Link copied";
+    try { await navigator.clipboard.writeText(field ? field.value : details.textContent); } catch { document.execCommand("copy"); }
+    button.textContent = field ? "Link copied" : "Details copied";
   });
 
   const typing = (element) => element.closest("input, textarea, select, [contenteditable=true]");

@@ -38,6 +38,10 @@ REPORT: Final = "trainyard-report.html"
 _LONGEST: Final = 80
 """Characters of a name."""
 _CALENDAR: Final = "chip/calendar"
+_FIELDS: Final = "chip_fields"
+"""Key of the session state: field -> (value, text) that the browser holds, and how often another
+value replaced it.
+"""
 _MOST_REPEATS: Final = 50
 _MOST_SEED: Final = 2**31 - 1
 _MOST_NODES: Final = 100_000
@@ -237,8 +241,16 @@ def _chip(name: str, label: str) -> Any:
     return st.popover(label, key=f"chip_{name}", type="tertiary")
 
 
-def _shown(name: str, value: Any, make: Callable[[Any], Study]) -> dict[str, Any]:
-    """Return what a field needs that always shows the scenario, wherever that was changed.
+def _field(
+    name: str,
+    value: Any,
+    make: Callable[[Any], Study],
+    label: Callable[[Any], str] = str,
+) -> dict[str, Any]:
+    """Return the key and callback of a field that always shows the scenario.
+
+    The browser keeps the value of a field in a closed menu, and sends it again. So a field whose
+    value was changed elsewhere, by another trace or by Undo, gets a new key.
 
     Parameters
     ----------
@@ -248,17 +260,30 @@ def _shown(name: str, value: Any, make: Callable[[Any], Study]) -> dict[str, Any
         What the scenario has.
     make : callable
         Value of the field -> the scenario with it.
+    label : callable
+        Value of the field -> its text in the browser.
     """
-    key = f"chip/{name}"
+    fields = st.session_state.setdefault(_FIELDS, {})
+    held, edition = fields.get(name, ((value, label(value)), 0))
+    if held != (value, label(value)):
+        edition += 1
+    fields[name] = (value, label(value)), edition
+    key = f"chip/{name}/{edition}"
     st.session_state[key] = value
-    return {"key": key, "on_change": _take, "args": (key, make)}
+
+    def take() -> None:
+        chosen = st.session_state[key]
+        fields[name] = (chosen, label(chosen)), edition
+        _replace_study(partial(make, chosen))
+
+    return {"key": key, "on_change": take}
 
 
-def _take(key: str, make: Callable[[Any], Study]) -> None:
+def _replace_study(make: Callable[[], Study]) -> None:
     # Forms of the page show the same value, so they begin anew.
     session = state.session()
     try:
-        made = make(st.session_state[key])
+        made = make()
     except TrainyardError as error:
         session.notice = str(error)
         return
@@ -287,7 +312,7 @@ def _trace(session: state.Session) -> None:
             min(0.05, study.base.trace.load),
             max(20.0, study.base.trace.load),
             step=0.05,
-            **_shown("load", study.base.trace.load, lambda load: _with_load(study, load)),
+            **_field("load", study.base.trace.load, lambda load: _with_load(study, load)),
         )
         _window(study, intake.days(source.trace), session.epoch(source.trace.epoch))
         if source.trace.epoch:
@@ -308,19 +333,20 @@ def _window(study: Study, days: float, epoch: str) -> None:
     first, last = (day * 86_400.0 for day in intake.window_days(study.base.trace, days))
     whole_s = days * 86_400.0
     step_s = next((one for one in _STEPS_S if whole_s / one <= _MOST_STEPS), _STEPS_S[-1])
+    instant = partial(words.instant, epoch=epoch)
     marks = sorted({*(at * step_s for at in range(math.ceil(whole_s / step_s))), first, last})
     with st.container(horizontal=True):
         st.selectbox(
             "Jobs from",
             [mark for mark in marks if mark < last],
-            format_func=partial(words.instant, epoch=epoch),
-            **_shown("from", first, lambda one: _with_window(study, (one, last), days)),
+            format_func=instant,
+            **_field("from", first, lambda one: _with_window(study, (one, last), days), instant),
         )
         st.selectbox(
             "to",
             [*(mark for mark in marks if first < mark < whole_s), whole_s],
-            format_func=partial(words.instant, epoch=epoch),
-            **_shown("to", last, lambda one: _with_window(study, (first, one), days)),
+            format_func=instant,
+            **_field("to", last, lambda one: _with_window(study, (first, one), days), instant),
         )
 
 
@@ -345,7 +371,7 @@ def _cluster(session: state.Session) -> None:
                 words.plain(f"Nodes of {charts.visible(of, _LONGEST)}"),
                 0,
                 max(_MOST_NODES, group.count),
-                **_shown(f"nodes/{at}", group.count, _with_nodes(session.study, at)),
+                **_field(f"nodes/{at}", group.count, _with_nodes(session.study, at)),
             )
         st.page_link("pages/cluster.py", label="All of the cluster", icon=":material/dns:")
 
@@ -382,18 +408,19 @@ def _policies(session: state.Session) -> None:
             [name for name in names if name in offered],
             selection_mode="multi",
             format_func=lambda name: words.plain(offered[name]),
-            **_shown(
+            **_field(
                 "policies", list(dict.fromkeys(chosen)), lambda wanted: _with_names(study, wanted)
             ),
         )
         st.selectbox(
             "Baseline",
             range(len(titles)),
-            format_func=lambda at: titles[at],
-            **_shown(
+            format_func=titles.__getitem__,
+            **_field(
                 "baseline",
                 study.baseline,
                 lambda at: start.with_policies(study, study.allocators, at),
+                titles.__getitem__,
             ),
         )
         st.page_link("pages/policies.py", label="All policies", icon=":material/rule:")
@@ -429,7 +456,7 @@ def _runs(session: state.Session) -> None:
             1,
             max(most, study.repeats),
             help=_REPEATS,
-            **_shown(
+            **_field(
                 "repeats",
                 study.repeats,
                 lambda repeats: state.with_turns(study, study.base.seed, repeats),
@@ -440,7 +467,7 @@ def _runs(session: state.Session) -> None:
             0,
             _MOST_SEED,
             help=_SEED,
-            **_shown(
+            **_field(
                 "seed", study.base.seed, lambda seed: state.with_turns(study, seed, study.repeats)
             ),
         )

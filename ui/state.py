@@ -120,8 +120,8 @@ class Session:
         The last file dropped on the Trace page.
     taken : dict
         Source of a trace -> every row that this session left out or altered when it read it.
-    window : (float, float) or None, seconds
-        The part of the runs that Compare and Explore look at; None = all of it.
+    zoom : (tuple, (float, float)) or None
+        The jobs whose runs are zoomed, and the `window`.
     calendar : bool
         Whether instants are written as dates where the trace has a calendar.
     notice, news : str
@@ -155,7 +155,7 @@ class Session:
     edition: int = 0
     upload: Upload | None = None
     taken: dict[str, TraceIntake] = field(default_factory=dict)
-    window: tuple[float, float] | None = None
+    zoom: tuple[tuple[Any, ...], tuple[float, float]] | None = None
     calendar: bool = False
     notice: str = ""
     news: str = ""
@@ -214,6 +214,24 @@ class Session:
             self.shown = self.shown.named(name)
             self.notice = browser_identity.rename(self.shown)
         self.study = self.study.named(name)
+
+    @property
+    def window(self) -> tuple[float, float] | None:
+        """The zoom window of Compare and Explore in seconds; None = whole runs.
+
+        A window belongs to a trace: on other jobs, or from another first submission, it is None.
+        """
+        return self.zoom[1] if self.zoom is not None and self.zoom[0] == self._jobs else None
+
+    @window.setter
+    def window(self, window: tuple[float, float] | None) -> None:
+        self.zoom = None if window is None else (self._jobs, window)
+
+    @property
+    def _jobs(self) -> tuple[Any, ...]:
+        """The jobs of the runs shown, whatever their load."""
+        trace = (self.shown or self.study).base.trace
+        return trace.source, trace.fmt, trace.read, trace.from_s, trace.to_s
 
     @property
     def on_sample(self) -> bool:

@@ -148,9 +148,14 @@ def tiny() -> Study:
 
 
 def sound(app: AppTest) -> None:
-    """No exception, and no sentence on a fault of ours."""
+    """No exception, and no panel for a fault of ours."""
     assert not app.exception
-    assert not [error.value for error in app.error if "fault in Trainyard" in error.value]
+    assert not broken(app)
+
+
+def broken(app: AppTest) -> list[str]:
+    """The panels for faults on the page."""
+    return [item.proto.body for item in app.get("html") if 'class="ty-broken"' in item.proto.body]
 
 
 def finish(pool: FakePool, study: Study, places: list[int] | None = None) -> None:
@@ -183,6 +188,11 @@ def texts(app: AppTest) -> str:
     bodies = [item.proto.body for item in app.get("html")]
     bodies += [item.proto.json for item in app.get("bidi_component")]
     return "\n".join([*(str(part.value) for part in parts), *labels, *bodies])
+
+
+def chip(fields: Any, name: str) -> Any:
+    """The field of a chip of the scenario bar, among those of its kind on the page."""
+    return next(one for one in fields if str(one.key).rpartition("/")[0] == f"chip/{name}")
 
 
 def own(app: AppTest) -> list[Any]:

@@ -13,7 +13,7 @@ from streamlit.testing.v1 import AppTest
 
 from sim.engine.simulator import Progress
 from sim.trace import Trace
-from tests.pages.conftest import FakePool, Open, finish, sound, study_of, texts
+from tests.pages.conftest import FakePool, Open, chip, finish, sound, study_of, texts
 from trainyard.results import outcomes
 from trainyard.runs.estimate import Costs
 from trainyard.study.scenario import TraceSpec
@@ -252,7 +252,7 @@ def _empty(visit: Open, study: Study, pool: FakePool) -> AppTest:
 def _stale(visit: Open, study: Study, pool: FakePool) -> AppTest:
     finish(pool, study)
     app = visit("start", study)
-    return app.number_input(key="chip/seed").set_value(5).run()
+    return chip(app.number_input, "seed").set_value(5).run()
 
 
 def _waiting(visit: Open, study: Study, pool: FakePool) -> AppTest:

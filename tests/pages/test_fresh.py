@@ -41,8 +41,8 @@ def shown(name):
     if name != "start":
         app.switch_page(f"pages/{name}.py")
     app.run()
-    faults = [*app.exception, *(error for error in app.error if "fault in Trainyard" in error.value)]
-    print(name, len(app.main.children) > 3, *(fault.value for fault in faults), sep="|", flush=True)
+    faults = [*app.exception, *(item.proto.body for item in app.get("html") if 'class=\"ty-broken\"' in item.proto.body)]
+    print(name, len(app.main.children) > 3, *faults, sep="|", flush=True)
 
 for name in layout.PAGES:
     if os.fork() == 0:

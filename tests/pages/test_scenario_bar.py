@@ -11,7 +11,7 @@ from streamlit.testing.v1 import AppTest
 
 from sim.errors import TrainyardError
 from sim.params import Spec
-from tests.pages.conftest import FakePool, Open, finish, sound, study_of, texts
+from tests.pages.conftest import FakePool, Open, chip, finish, sound, study_of, texts
 from trainyard.study.scenario import TraceSpec
 from trainyard.study.study import Study
 from trainyard.traces import bundle, start
@@ -29,7 +29,7 @@ def labels(app: AppTest) -> list[str]:
 
 def test_repeats_are_part_of_the_scenario(visit: Open, tiny: Study) -> None:
     app = visit("start", tiny)
-    app.number_input(key="chip/repeats").set_value(3).run()
+    chip(app.number_input, "repeats").set_value(3).run()
     sound(app)
     assert study_of(app) == replace(tiny, repeats=3)
 
@@ -37,13 +37,13 @@ def test_repeats_are_part_of_the_scenario(visit: Open, tiny: Study) -> None:
 def test_undo_takes_one_change_back_after_another(visit: Open, tiny: Study) -> None:
     app = visit("start", tiny)
     assert not [button for button in app.button if button.key == "undo"]
-    app.number_input(key="chip/seed").set_value(5).run()
-    app.number_input(key="chip/repeats").set_value(3).run()
+    chip(app.number_input, "seed").set_value(5).run()
+    chip(app.number_input, "repeats").set_value(3).run()
     undo = next(button for button in app.button if button.key == "undo")
     assert undo.proto.help == "Takes back: repeats 1 → 3"
     undo.click().run()
     assert (study_of(app).base.seed, study_of(app).repeats) == (5, 1)
-    assert [app.number_input(key=f"chip/{name}").value for name in ("seed", "repeats")] == [5, 1]
+    assert [chip(app.number_input, name).value for name in ("seed", "repeats")] == [5, 1]
     next(button for button in app.button if button.key == "undo").click().run()
     assert study_of(app) == tiny
     assert not [button for button in app.button if button.key == "undo"]
@@ -60,19 +60,19 @@ def preset(app: AppTest) -> None:
 
 
 def load(app: AppTest) -> None:
-    app.number_input(key="chip/load").set_value(2.0).run()
+    chip(app.number_input, "load").set_value(2.0).run()
 
 
 def window(app: AppTest) -> None:
-    app.selectbox(key="chip/from").select_index(1).run()
+    chip(app.selectbox, "from").select_index(1).run()
 
 
 def nodes(app: AppTest) -> None:
-    app.number_input(key="chip/nodes/0").set_value(2).run()
+    chip(app.number_input, "nodes/0").set_value(2).run()
 
 
 def policy(app: AppTest) -> None:
-    (box,) = [box for box in app.button_group if box.key == "chip/policies"]
+    box = chip(app.button_group, "policies")
     box.set_value([*box.value, "sjf"]).run()
 
 
@@ -114,7 +114,7 @@ def test_run_keeps_what_is_shown_until_a_policy_is_complete(
     finish(pool, tiny)
     app = visit("compare", tiny)
     other = state.with_turns(tiny, 5, 1)
-    app.number_input(key="chip/seed").set_value(5).run()
+    chip(app.number_input, "seed").set_value(5).run()
     app.button(key="run").click().run()
     mine: state.Session = app.session_state[state._SESSION]
     assert (mine.shown, mine.going) == (tiny, other)
@@ -158,7 +158,7 @@ def test_what_is_cancelled_before_a_policy_was_complete_leaves_what_is_shown(
 ) -> None:
     finish(pool, tiny)
     app = visit("compare", tiny)
-    app.number_input(key="chip/seed").set_value(5).run()
+    chip(app.number_input, "seed").set_value(5).run()
     app.button(key="run").click().run()
     app.button(key="cancel").click().run()
     sound(app)
@@ -170,10 +170,10 @@ def test_what_is_cancelled_before_a_policy_was_complete_leaves_what_is_shown(
 def test_the_last_policy_stays_and_variants_too(visit: Open, tiny: Study) -> None:
     twice = replace(tiny, allocators=(*tiny.allocators, Spec.of("easy", order="priority")))
     app = visit("start", twice)
-    (box,) = [box for box in app.button_group if box.key == "chip/policies"]
+    box = chip(app.button_group, "policies")
     box.set_value(["easy"]).run()
     assert [spec.name for spec in study_of(app).allocators] == ["easy", "easy"]
-    (box,) = [box for box in app.button_group if box.key == "chip/policies"]
+    box = chip(app.button_group, "policies")
     box.set_value([]).run()
     assert len(study_of(app).allocators) == 2
 
@@ -181,7 +181,7 @@ def test_the_last_policy_stays_and_variants_too(visit: Open, tiny: Study) -> Non
 def test_a_cluster_without_nodes_is_refused_in_one_sentence(visit: Open, tiny: Study) -> None:
     app = visit("start", tiny)
     for at in range(len(tiny.base.cluster.groups)):
-        app.number_input(key=f"chip/nodes/{at}").set_value(0).run()
+        chip(app.number_input, f"nodes/{at}").set_value(0).run()
     sound(app)
     assert any("no nodes" in error.value for error in app.error)
     assert study_of(app).base.cluster.gpus > 0

@@ -5,7 +5,7 @@ import sqlite3
 from dataclasses import replace
 from pathlib import Path
 
-from tests.pages.conftest import FakePool, Open, finish, sound, study_of, texts
+from tests.pages.conftest import FakePool, Open, chip, finish, sound, study_of, texts
 from trainyard.study.scenario import TraceSpec
 from trainyard.study.study import Study
 from trainyard.traces import start
@@ -117,7 +117,7 @@ def test_seed_changes_the_scenario_and_marks_the_result_as_old(
     finish(pool, tiny)
     app = visit("start", tiny)
     assert "Up to date" in texts(app)
-    app.number_input(key="chip/seed").set_value(5).run()
+    chip(app.number_input, "seed").set_value(5).run()
     assert study_of(app).base.seed == 5
     assert study_of(app, "r") == tiny
     assert "seed 0 → 5" in texts(app)

@@ -11,6 +11,7 @@ import streamlit as st
 
 from trainyard.results.outcomes import ComparisonReport, Shown
 from ui import empty_states, server, state, stored_results, url_params, words
+from ui.comparing import window
 from ui.planning import past
 from views import metric_table
 from views.compared import ComparedRuns, compare_runs
@@ -62,6 +63,8 @@ def opened(
     compared = compare(runs)
     if compared is None:
         empty_states.waiting(session, title)
+    else:
+        window.drop_outside(compared.report.end_s)
     return compared
 
 

@@ -27,6 +27,14 @@ def current(end_s: float) -> Window | None:
     return window[0], min(window[1], max(end_s, 1.0))
 
 
+def drop_outside(end_s: float) -> None:
+    """Drop a window that begins after the runs end, and say so."""
+    if state.session().window is None or current(end_s) is not None:
+        return
+    choose((), end_s)
+    st.caption("The chosen window begins after these runs end: the whole run is shown.")
+
+
 def choose(ends: Sequence[float], end_s: float) -> None:
     """Take over a window as it was dragged, begin and end in seconds; none of both = the whole
     run.
@@ -74,8 +82,6 @@ def draw(key: str, end_s: float, clock: RunClock) -> None:
                 args=((), end_s),
                 type="tertiary",
             )
-    if state.session().window is not None and window is None:
-        st.caption("The chosen window begins after these runs end: the whole run is shown.")
 
 
 def text(window: Window, clock: RunClock) -> str:
