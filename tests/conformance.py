@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, lru_cache
 from math import inf, isfinite
 from typing import Any
 
@@ -262,10 +262,16 @@ def specs(name: str) -> Iterator[Spec]:
             yield Spec.of(name, **{info.name: value})
 
 
+@lru_cache(maxsize=256)
+def result_of(spec: Spec, scenario: str) -> RunResult:
+    """The result of a run; runs are made once, and nobody may change what they gave."""
+    return next(item for item in scenarios() if item.name == scenario).run(make(spec))
+
+
 @cache
 def digest(spec: Spec, scenario: str) -> str:
-    """The result of a run, as a hash; runs are made once."""
-    return next(item for item in scenarios() if item.name == scenario).run(make(spec)).digest()
+    """The result of a run, as a hash."""
+    return result_of(spec, scenario).digest()
 
 
 # -- observers

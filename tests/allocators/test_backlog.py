@@ -71,7 +71,7 @@ class Plain:
 
 @pytest.mark.parametrize("name", ["fifo", "sjf"])
 @given(situation=situations(), wait_s=st.sampled_from([0.0, 2.0, 7.0, 30.0]))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_nobody_who_has_room_is_forgotten(name: str, situation: Situation, wait_s: float) -> None:
     params = situation.params | {"wait_for_type": wait_s}
     place = Placer(
@@ -83,7 +83,7 @@ def test_nobody_who_has_room_is_forgotten(name: str, situation: Situation, wait_
 
 
 @given(situations())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_what_is_remembered_of_denials_changes_no_result(situation: Situation) -> None:
     params = {key: value for key, value in situation.params.items() if key != "backfill"}
 

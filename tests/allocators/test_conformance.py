@@ -28,6 +28,7 @@ from sim.contract import (
     Needs,
     ParameterError,
     Plan,
+    QueueRule,
     Spec,
     View,
     parameters,
@@ -50,13 +51,13 @@ from tests.conformance import (
     check_finished,
     digest,
     jobs,
+    result_of,
     scenarios,
     specs,
 )
 
 NAMES = list(REGISTRY)
 GOALS = {"short waits", "fairness", "deadlines", "heterogeneous", "elastic", "baseline"}
-ALL = [str(spec) for name in NAMES for spec in specs(name)]
 
 
 def sample(name: str) -> Scenario:
@@ -111,13 +112,13 @@ def test_every_choice_has_a_name_in_words(name: str) -> None:
         assert all(label[0].isupper() and "_" not in label for _, label in info.labels)
 
 
-@pytest.mark.parametrize("text", ALL)
-def test_parameters_survive_every_form(text: str) -> None:
-    spec = Spec.parse(text)
-    made = make(spec)
-    assert str(spec_of(spec.name, made)) == text
-    assert Spec.from_json(spec_of(spec.name, made).to_json()) == spec_of(spec.name, made)
-    assert str(spec_of(spec.name, pickle.loads(pickle.dumps(made)))) == text
+@pytest.mark.parametrize("name", NAMES)
+def test_parameters_survive_every_form(name: str) -> None:
+    for text in map(str, specs(name)):
+        made = make(Spec.parse(text))
+        assert str(spec_of(name, made)) == text
+        assert Spec.from_json(spec_of(name, made).to_json()) == spec_of(name, made), text
+        assert str(spec_of(name, pickle.loads(pickle.dumps(made)))) == text
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -152,19 +153,17 @@ def test_nothing_to_do_gives_an_empty_plan(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize(
-    "need", sorted({"remaining_work", "rates", "pause", "telemetry", "recorded_start"})
-)
-def test_it_reads_all_that_it_declares_and_nothing_else(name: str, need: str) -> None:
+def test_it_reads_all_that_it_declares_and_nothing_else(name: str) -> None:
     # The view refuses what is not declared, so the other tests show that nothing else is read; here
     # one need is taken away.
-    allocator = make(Spec(name))
-    needs = allocator.needs
-    if need in needs.reads:
-        with pytest.raises(ContractError, match=need):
-            sample("staffed" if "servers" in needs.requires else "mixed").run(
-                Observed(allocator, dataclasses.replace(needs, reads=needs.reads - {need}))
-            )
+    for need in ("remaining_work", "rates", "pause", "telemetry", "recorded_start"):
+        allocator = make(Spec(name))
+        needs = allocator.needs
+        if need in needs.reads:
+            with pytest.raises(ContractError, match=need):
+                sample("staffed" if "servers" in needs.requires else "mixed").run(
+                    Observed(allocator, dataclasses.replace(needs, reads=needs.reads - {need}))
+                )
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -212,7 +211,7 @@ def test_plans_are_feasible_runs_end_and_fresh_instances_agree_even_through_a_pi
 
 @pytest.mark.parametrize("name", NAMES)
 @given(situation=situations(), data=st.data())
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_random_traces_clusters_and_parameters(
     name: str, situation: Any, data: st.DataObject
 ) -> None:
@@ -336,26 +335,34 @@ def test_names_and_order_of_the_rows_do_not_matter(name: str) -> None:
     shuffled = scenario.trace.frame.sample(frac=1, random_state=7)
     renamed = Trace.of(shuffled.assign(job_id=[f"x{at}" for at in range(len(shuffled))]))
     run = Scenario("renamed", renamed, scenario.cluster).run(make(Spec(name)))
-    before = scenario.run(make(Spec(name)))
-    assert np.array_equal(jct(run), jct(before))
+    assert np.array_equal(jct(run), jct(result_of(Spec(name), "mixed")))
 
 
 def jct(result: RunResult) -> np.ndarray[Any, Any]:
     return np.sort((result.jobs["finish_s"] - result.jobs["submit_s"]).to_numpy())
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        # The fast tier looks at the defaults.
-        pytest.param(text, marks=[] if text in NAMES else [pytest.mark.slow])
-        for text in ALL
-        if not make(Spec.parse(text)).needs.reads & RUN_TIME
-    ],
-)
-def test_what_is_blind_to_run_times_decides_the_same_whatever_they_are(text: str) -> None:
+def blind(name: str) -> list[Spec]:
+    """The default of a policy and each parameter changed alone, where no run time is read."""
+    return [spec for spec in specs(name) if not make(spec).needs.reads & RUN_TIME]
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if Spec(name) in blind(name)])
+def test_what_is_blind_to_run_times_decides_the_same_whatever_they_are(name: str) -> None:
+    check_blind(Spec(name))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in NAMES if blind(name)])
+def test_no_parameter_makes_a_blind_policy_read_run_times(name: str) -> None:
+    for spec in blind(name):
+        check_blind(spec)
+
+
+def check_blind(spec: Spec) -> None:
+    """Change the run times of all jobs that have not ended: all decisions until then stay."""
     scenario, at_s = sample("plain"), 60_000.0
-    before = scenario.run(make(Spec.parse(text)))
+    before = result_of(spec, "plain")
     segments = before.segments
     frame = scenario.trace.frame.copy()
     ended = set(segments.loc[(segments["ended"] == "finished") & (segments["t1"] <= at_s), "job"])
@@ -366,18 +373,18 @@ def test_what_is_blind_to_run_times_decides_the_same_whatever_they_are(text: str
     durations[sorted(begun)] *= 3  # still running at that instant, as they were
     after = Scenario(
         "permuted", Trace.of(frame.assign(duration_s=durations)), scenario.cluster
-    ).run(make(Spec.parse(text)))
+    ).run(make(spec))
     assert untouched
     assert begun
-    for frames in ((before.decisions, after.decisions),):
-        pd.testing.assert_frame_equal(*(item[item["t"] <= at_s] for item in frames))
+    decisions = [item.decisions[item.decisions["t"] <= at_s] for item in (before, after)]
+    pd.testing.assert_frame_equal(*decisions, obj=str(spec))
     starts = [
         item.segments.loc[item.segments["t0"] <= at_s, ["job", "t0", "gpus"]]
         .sort_values(["t0", "job"])
         .to_numpy()
         for item in (before, after)
     ]
-    assert np.array_equal(*starts)
+    assert np.array_equal(*starts), spec
 
 
 # -- differences
@@ -474,14 +481,14 @@ def default_of(name: str, parameter: str) -> Any:
     return next(info.default for info in parameters(REGISTRY[name]) if info.name == parameter)
 
 
-@pytest.mark.parametrize(("one", "other"), list(combinations(NAMES, 2)))
-def test_any_two_differ(one: str, other: str) -> None:
-    assert any(
-        digest(Spec(one), scenario.name) != digest(Spec(other), scenario.name)
-        for scenario in scenarios()
-    ), (
-        f"{one} and {other} give the same result in every scenario of tests/conformance.py. If one"
-        " of them reads a column that is the same for all jobs there, let a scenario vary it."
+def test_any_two_differ() -> None:
+    results = {
+        name: tuple(digest(Spec(name), scenario.name) for scenario in scenarios()) for name in NAMES
+    }
+    same = [pair for pair in combinations(NAMES, 2) if results[pair[0]] == results[pair[1]]]
+    assert same == [], (
+        f"{same} give the same result in every scenario of tests/conformance.py. If one of them"
+        " reads a column that is the same for all jobs there, let a scenario vary it."
     )
 
 
@@ -501,19 +508,27 @@ def test_a_cluster_of_one_node_makes_queues_alike() -> None:
 # --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("text", [text for text in ALL if rule_of(make(Spec.parse(text)))])
-def test_a_rule_is_what_the_policy_does(text: str) -> None:
-    scenario, spec = sample("mixed"), Spec.parse(text)
+@pytest.mark.parametrize(
+    "name", [name for name in NAMES if any(rule_of(make(spec)) for spec in specs(name))]
+)
+def test_a_rule_is_what_the_policy_does(name: str) -> None:
+    for spec in specs(name):
+        if (rule := rule_of(make(spec))) is not None:
+            check_rule(spec, rule)
+
+
+def check_rule(spec: Spec, rule: QueueRule) -> None:
+    """The fast engine, led by the rule, gives the run of the kernel."""
+    scenario = sample("mixed")
     one_pool_each = tuple(
         dataclasses.replace(group, partitions=()) for group in scenario.cluster.groups
     )
     cluster, trace = dataclasses.replace(scenario.cluster, groups=one_pool_each), scenario.trace
-    rule = rule_of(make(spec))
-    if rule is not None and rule.preemption != "none":
+    if rule.preemption != "none":
         cluster = dataclasses.replace(cluster, groups=(NodeGroup(2, 4, "mid"),))
         trace = Trace.of(trace.frame.drop(columns="gpu_types_allowed"))
     made = lane.run(lane.prepared(trace, cluster, make(spec), scenario.conditions))
     asked = Simulator(trace, cluster, make(spec), scenario.conditions).run()
-    assert made.decisions.equals(asked.decisions)
-    assert made.digest() == asked.digest()
-    assert made.remarks == asked.remarks
+    assert made.decisions.equals(asked.decisions), spec
+    assert made.digest() == asked.digest(), spec
+    assert made.remarks == asked.remarks, spec

@@ -119,7 +119,7 @@ def queued(drawn: list[tuple[int, int, int]]) -> list[Job]:
 
 
 @given(JOBS)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_with_exact_estimates_it_is_the_definition(drawn: list[tuple[int, int, int]]) -> None:
     jobs = queued(drawn)
     policy = Watched()
@@ -130,7 +130,7 @@ def test_with_exact_estimates_it_is_the_definition(drawn: list[tuple[int, int, i
 
 
 @given(JOBS, st.lists(st.integers(1, 4), min_size=25, max_size=25))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_no_job_starts_after_its_first_plan(
     drawn: list[tuple[int, int, int]], slack: list[int]
 ) -> None:

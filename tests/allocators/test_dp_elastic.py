@@ -217,7 +217,7 @@ def test_a_table_that_falls_is_left_alone_and_gpus_stay_idle() -> None:
     ),
     st.integers(0, 10),
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_the_sum_is_the_greatest_there_is(speedups: list[list[float]], capacity: int) -> None:
     usable = [values for values in speedups if any(values)]
     chosen, turn = choose((), usable, capacity)
@@ -493,7 +493,7 @@ def workloads(draw: st.DrawFn) -> list[Job]:
     st.sampled_from(["queue", "drop"]),
     st.sampled_from(["", "0:10:30", "0:20:90;1:25:26"]),
 )
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_nothing_is_held_twice_and_all_work_is_done(
     jobs: list[Job], cluster: str, batch: str, mode: str, outages: str
 ) -> None:

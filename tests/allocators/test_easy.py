@@ -373,7 +373,7 @@ OUTLIVED = Situation(
 
 @example(OUTLIVED, 0.0)
 @given(situations(), WAITS_S)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_does_what_the_plain_version_does(situation: Situation, wait_s: float) -> None:
     if not counted(situation):
         return
@@ -399,7 +399,7 @@ class Watched:
 
 
 @given(situations(), WAITS_S)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_no_head_starts_later_than_promised(situation: Situation, wait_s: float) -> None:
     params = {key: value for key, value in situation.params.items() if key != "backfill"}
     watched = Watched(Easy(**params, wait_for_type=wait_s))

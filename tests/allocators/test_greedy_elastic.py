@@ -362,7 +362,7 @@ def test_after_a_switch_it_takes_over_what_is_running() -> None:
     st.sampled_from(("powers", "all")),
     st.booleans(),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_every_plan_is_possible(
     trace: Trace,
     machines: Cluster,
@@ -386,7 +386,7 @@ def test_every_plan_is_possible(
     st.sampled_from(VARIANTS),
     st.sampled_from(("powers", "all")),
 )
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_everybody_finishes_in_turn(
     trace: Trace, machines: Cluster, variant: str, sizes: str
 ) -> None:

@@ -188,7 +188,7 @@ BEFORE_ITS_LIKE = Situation(
 @example(BEFORE_ITS_LIKE, 1.0, "tiresias", "gpu_s", "upgrade")
 @example(NODE_COMES_BACK, 0.0, "tiresias", "gpu_s", "upgrade")
 @given(situations(pauses=True), st.sampled_from([0.0, 0.0, 0.25, 1.0]), ORDERS, MEASURES, MIGRATE)
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_does_what_the_walk_does(
     situation: Situation, promote_factor: float, order: str, measure: str, migrate: str
 ) -> None:
@@ -202,7 +202,7 @@ def test_does_what_the_walk_does(
 
 
 @given(situations(simple=True), ORDERS, MEASURES)
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_runs_what_fits_from_an_empty_cluster(
     situation: Situation, order: str, measure: str
 ) -> None:
@@ -210,7 +210,7 @@ def test_runs_what_fits_from_an_empty_cluster(
 
 
 @given(situations(pauses=True, migrate=True), st.integers(1, 30))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_takes_over_a_cluster_in_operation(situation: Situation, at_s: int) -> None:
     compared = Compared(*pair_of(situation))
     Simulator(
@@ -222,7 +222,7 @@ def test_takes_over_a_cluster_in_operation(situation: Situation, at_s: int) -> N
 
 
 @given(situations(simple=True), st.sampled_from([0.5, 3.0, 7.0]), st.sampled_from([0.0, 0.5, 2.0]))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_decisions_that_take_time_lose_no_job(
     situation: Situation, latency_s: float, promote_factor: float
 ) -> None:

@@ -36,7 +36,7 @@ from allocators.timeshare.shares import (
 from allocators.timeshare.water import Entities, water_filling
 from tests.allocators.shared_time import assert_possible, drawn, problems
 
-EASY = settings(max_examples=200, deadline=None)
+EASY = settings(max_examples=60, deadline=None)
 KEPT = 1 - 2e-4  # of the highest level, by the centre
 
 
@@ -207,7 +207,7 @@ def levels(problem: Problem, entities: Entities | None) -> np.ndarray:
 
 
 @pytest.mark.parametrize("owned", [False, True])
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_water_filling_saturates_the_same_jobs(owned: bool, seed: int) -> None:
     if seed not in STOPS_EARLY:
@@ -283,7 +283,7 @@ def product(market: FrontierMarket, floor: np.ndarray, x: np.ndarray) -> float:
     )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1), problem=problems)
 def test_nothing_near_the_centre_is_farther_from_all_limits(seed: int, problem: Problem) -> None:
     market = FrontierMarket.of(problem)

@@ -366,7 +366,7 @@ def test_first_come_first_served_holds_where_cores_are_short() -> None:
     cores=st.lists(st.sampled_from((0.0, 4.0, 16.0)), min_size=12, max_size=12),
     granularity=st.sampled_from(("gpu", "node")),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_first_come_first_served_in_whole_runs(
     rows: list[tuple[int, int, str]], cores: list[float], granularity: str
 ) -> None:
@@ -561,7 +561,7 @@ def test_an_idle_cluster_is_used_as_the_greedy_policy_does() -> None:
     preempt=st.booleans(),
     lookahead_s=st.sampled_from((60.0, 300.0, 900.0, 7200.0)),
 )
-@settings(max_examples=100)
+@settings(max_examples=40)
 def test_all_solvers_find_the_same_progress(
     situation: tuple[list[Job], int], preempt: bool, lookahead_s: float
 ) -> None:
@@ -569,7 +569,7 @@ def test_all_solvers_find_the_same_progress(
 
 
 @given(situation=instants(), objective=st.sampled_from(OBJECTIVES), phi=st.sampled_from((0.0, 0.5)))
-@settings(max_examples=100)
+@settings(max_examples=40)
 def test_all_solvers_find_the_same_for_every_objective(
     situation: tuple[list[Job], int], objective: str, phi: float
 ) -> None:
@@ -609,7 +609,7 @@ def progress(job: Job, size: int, lookahead_s: float, pause_s: float) -> float:
     changes=st.integers(-1, 2),
     solver=st.sampled_from(("auto", "highs", "cbc")),
 )
-@settings(max_examples=150)
+@settings(max_examples=50)
 def test_the_best_of_all_that_the_options_allow(
     situation: tuple[list[Job], int], preempt: bool, fifo: bool, changes: int, solver: str
 ) -> None:

@@ -91,7 +91,7 @@ def test_tiresias_by_gpu_time_but_for_the_instant_of_the_next_demotion(size: str
         max_size=16,
     )
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_the_lists_of_tiresias_on_random_traces(drawn: list[tuple[int, int, int]]) -> None:
     # Limits that 8 divides: no crossing between microseconds.
     jobs, at_s = [], 0

@@ -20,7 +20,7 @@ from sim.contract import ParameterError, SolverError
 
 EXACT = 0.0
 NAMES = ("highs", "cbc")
-few = settings(max_examples=60)
+few = settings(max_examples=25)
 
 
 @st.composite
@@ -133,7 +133,7 @@ def larger(draw: st.DrawFn) -> SizeProgram:
 
 
 @given(data=st.data(), program=programs(most_jobs=5))
-@settings(max_examples=100)
+@settings(max_examples=40)
 def test_ties_are_broken_level_by_level(data: st.DataObject, program: SizeProgram) -> None:
     whole = st.integers(0, 3).map(float)
     levels = [
@@ -160,7 +160,7 @@ def test_ties_are_broken_level_by_level(data: st.DataObject, program: SizeProgra
 
 @pytest.mark.slow
 @given(larger())
-@settings(max_examples=200)
+@settings(max_examples=60)
 def test_both_agree_with_the_exact_knapsack(program: SizeProgram) -> None:
     exact = knapsack(program.sizes, program.values, program.optional, program.capacity)
     assert exact is not None

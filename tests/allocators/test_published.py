@@ -91,7 +91,7 @@ def drawn(jobs: int, types: int, seed: int) -> Problem:
 
 
 @given(SIZES)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_shares_are_as_good_as_the_best(sizes: tuple[int, int, int]) -> None:
     asked = drawn(*sizes)
     for name, objective in PUBLISHED.items():

@@ -136,7 +136,7 @@ def every_third(view: View, call: int) -> JobId | None:
 
 
 @given(situation=situations(simple=True))
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_priorities_hold_among_resized_jobs(situation: Situation) -> None:
     situation = foreseen(situation)
     meddles = Meddles(Compared(*pair_of(situation)), every_third)
@@ -150,7 +150,7 @@ def test_priorities_hold_among_resized_jobs(situation: Situation) -> None:
 
 @pytest.mark.parametrize("name", ["fifo", "sjf"])
 @given(situation=situations())
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_nobody_who_has_room_is_forgotten_among_resized_jobs(
     name: str, situation: Situation
 ) -> None:

@@ -224,7 +224,7 @@ def test_nothing_left_to_do() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(set(OBJECTIVES) - {"proportional"}))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(problem=problems)
 def test_answers_are_possible_and_repeat(name: str, problem: Problem) -> None:
     found = OBJECTIVES[name](problem)

@@ -300,7 +300,7 @@ def run(
     st.sampled_from(TYPES),
     st.sampled_from((roll, roll_within)),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_no_choice_of_sizes_makes_an_impossible_plan(
     jobs: Trace,
     cluster: Cluster,
@@ -323,7 +323,7 @@ def test_no_choice_of_sizes_makes_an_impossible_plan(
     st.sampled_from(("gpu", "node")),
     st.sampled_from(("powers", "all")),
 )
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_where_gpus_are_all_that_matters_everybody_gets_what_was_chosen(
     jobs: Trace, cluster: Cluster, granularity: str, sizes: str
 ) -> None:

@@ -128,13 +128,13 @@ FOUND_RUNNING = Situation(
 
 @example(CHANGES_PACE, "time", "upgrade")
 @given(situations(), SIZES, MIGRATE)
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_does_what_the_walk_does(situation: Situation, size: str, migrate: str) -> None:
     compare(foreseen(situation), *pair_of(situation, size, migrate=migrate))
 
 
 @given(situations(simple=True), SIZES)
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_runs_what_fits_from_an_empty_cluster(situation: Situation, size: str) -> None:
     compare(foreseen(situation), *pair_of(situation, size), counts=True)
 
@@ -448,7 +448,7 @@ LOSES_WORK_LATE = Situation(
 
 @example(LOSES_WORK_LATE, 3.0)
 @given(situations(simple=True), st.sampled_from([0.5, 3.0, 7.0]))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_decisions_that_take_time_lose_no_job(situation: Situation, latency_s: float) -> None:
     conditions = replace(
         situation.conditions, overheads=replace(situation.conditions.overheads, latency_s=latency_s)
@@ -461,7 +461,7 @@ def test_decisions_that_take_time_lose_no_job(situation: Situation, latency_s: f
 
 @example(FOUND_RUNNING, 1)
 @given(situations(migrate=True), st.integers(1, 30))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_takes_over_a_cluster_in_operation(situation: Situation, at_s: int) -> None:
     compared = Compared(*pair_of(situation))
     Simulator(

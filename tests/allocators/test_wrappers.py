@@ -273,7 +273,7 @@ def test_each_keeps_its_own_wake_up_and_its_notes() -> None:
 )
 @given(st.integers(0, 10_000))
 @example(177)  # the only node of a part is down when its jobs come
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=4, deadline=None)
 def test_overlapping_parts_finish_with_failures_on(inner: str, seed: int) -> None:
     trace = random_trace(seed, 40, ("a", "b", "c", ""))
     cluster = homes((1, 4, ("a",)), (1, 4, ("a", "b")), (2, 2, ()), (1, 4, ("c",)))

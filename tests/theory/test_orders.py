@@ -27,7 +27,7 @@ def total_completion(name: str, jobs: list[tuple[int, int]]) -> float:
     return float(result.jobs["finish_s"].sum()) + len(jobs) * float(arrivals.min())
 
 
-@settings(max_examples=150)
+@settings(max_examples=50)
 @given(small)
 def test_srtf_is_as_good_as_the_best_of_all_preemptive_schedules(
     jobs: list[tuple[int, int]],
@@ -58,7 +58,7 @@ def test_nobody_beats_srtf_on_one_gpu(name: str, seed: int) -> None:
     assert total_completion("srtf", jobs) <= total_completion(name, jobs)
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=5))
 def test_sjf_is_the_best_order_of_jobs_that_are_there(sizes: list[int]) -> None:
     def total(order: tuple[int, ...]) -> int:
