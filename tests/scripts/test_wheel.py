@@ -98,7 +98,7 @@ SERVED = """
 from pathlib import Path
 from streamlit.testing.v1 import AppTest
 import trainyard
-app = AppTest.from_file(str(Path(trainyard.__file__).parent / "app" / "app.py"), default_timeout=60).run()
+app = AppTest.from_file(str(Path(trainyard.__file__).parent / "app" / "app.py"), default_timeout=300).run()
 assert not app.exception, app.exception
 print(len(app.button))
 """  # noqa: E501

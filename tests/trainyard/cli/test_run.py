@@ -7,7 +7,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,6 +19,7 @@ import allocators
 from sim.contract import Cadence, Card, Gang, Grant, Needs, Part, Plan, View
 from sim.engine.simulator import Progress
 from sim.params import Spec
+from tests.waiting import wait_until
 from trainyard.cli.main import main
 from trainyard.cli.run import RUN_KEYS, Bar
 from trainyard.runs.run import key_of, run
@@ -734,8 +734,9 @@ def test_interrupting_is_code_130_without_a_traceback(tmp_path: Path) -> None:
         str(tmp_path / "out"),
         **listening,
     )
-    while child.poll() is None and not list((tmp_path).glob("out/*.csv")):
-        time.sleep(0.05)
+    wait_until(
+        lambda: child.poll() is not None or list(tmp_path.glob("out/*.csv")), "a run is written"
+    )
     child.send_signal(signal.SIGINT)
     with contextlib.suppress(subprocess.TimeoutExpired):
         child.wait(30)

@@ -11,6 +11,7 @@ import pytest
 
 import trainyard.replays.run
 from tests.trainyard.replay_cases import SMALL, small, write
+from tests.waiting import wait_until
 from trainyard.replays.reading import load, names, read_replay
 from trainyard.replays.run import ReplayRun, run_cell
 from trainyard.runs.run import run, summarise
@@ -160,9 +161,7 @@ def test_a_failing_cell_is_named(tmp_path: Path) -> None:
 def test_cancelling_keeps_what_is_there(tmp_path: Path, store: Store) -> None:
     run_ = ReplayRun(small(tmp_path), 60, store=store, where="processes:1")
     run_.start()
-    end_s = time.monotonic() + 60
-    while not run_.done and time.monotonic() < end_s:
-        time.sleep(0.02)
+    wait_until(lambda: run_.done, "the first cell is over")
     run_.cancel()
     assert run_.wait(30)
     assert run_.state == "cancelled"
