@@ -31,7 +31,7 @@ def compared(app: str, visit: Visit, **more: Any) -> Page:
     page = visit(f"{app}/start", **more)
     page.get_by_role("button", name="Run the sample").first.click()
     page.wait_for_url("**/compare**")
-    expect(page.get_by_text("Up to date")).to_be_attached(timeout=60_000)
+    expect(page.get_by_text("Up to date")).to_be_attached()
     idle(page)
     return page
 

@@ -125,7 +125,7 @@ def test_the_app_starts_from_the_wheel_outside_the_checkout(
         assert server.poll() is None
     finally:
         server.terminate()
-    assert server.wait(60) == 0
+    assert server.wait(300) == 0
     assert not healthy(port)
     script = tmp_path / "served.py"
     script.write_text(f"if __name__ == '__main__':\n{textwrap.indent(SERVED, '    ')}")

@@ -255,7 +255,7 @@ def test_a_scheduler_that_dies_ends_the_sweep_with_a_sentence_and_what_is_done_i
     assert machines.scheduler is not None
     assert machines.scheduler is not None
     machines.scheduler.kill()
-    assert run.wait(30)
+    assert run.wait(300)
     assert (run.state, run.error) == (
         "failed",
         "The machines of these runs were lost. What is done is kept: start again to go on.",
