@@ -36,6 +36,7 @@ OTHERS_MB: Final = 0.3
 MOST_POINTS, MOST_ON_A_PAGE, MOST_CELLS, MOST_BARS = 1000, 32_000, 130_000, 1500
 MOST_CPU_MS: Final = 60.0
 MOST_BRUSH_S: Final = 0.7
+MOST_ROW_S, MOST_DRAWER_S = 0.5, 1.0
 MOST_CANCEL_S, MOST_WORKER_S = 1.0, 2.0
 MOST_SLOWER: Final = 3.0
 SESSIONS, MOST_MORE_MB = 40, 250.0
@@ -286,6 +287,33 @@ def _brushes(browser: Browser, address: str, figures: PageFigures) -> None:
             MOST_BRUSH_S,
             "s",
         )
+        rows = [_click_row(page, at) for at in (1, 2, 3)]
+        figures.note("row of the ledger to the headline", min(rows), MOST_ROW_S, "s")
+        drawers = [_open_job(page, at) for at in (0, 1, 2)]
+        figures.note("job to its reason in the drawer", min(drawers), MOST_DRAWER_S, "s")
+
+
+def _click_row(page: Page, at: int) -> float:
+    row = page.locator(".st-key-ledger .ty-ledger tbody tr").nth(at)
+    title = row.get_attribute("title")
+    began = time.perf_counter()
+    row.click()
+    page.locator(f"h1.ty-answer span:text-is('{title}')").wait_for()
+    return time.perf_counter() - began
+
+
+def _open_job(page: Page, at: int) -> float:
+    table = page.get_by_test_id("stDataFrame").first
+    table.scroll_into_view_if_needed()
+    page.wait_for_timeout(1500)
+    began = time.perf_counter()
+    table.click(position={"x": 20, "y": 55 + 35 * at})
+    drawer = page.get_by_role("dialog")
+    expect(drawer.get_by_text(re.compile(r"\w+: \S")).first).to_be_visible()
+    taken = time.perf_counter() - began
+    page.keyboard.press("Escape")
+    expect(drawer).to_have_count(0)
+    return taken
 
 
 def _brush(page: Page, share: float) -> float:

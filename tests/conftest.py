@@ -16,6 +16,12 @@ from hypothesis import HealthCheck, settings
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
+# Neither settings of the user's server nor results in the user's home matter: a test that keeps
+# results brings a folder of its own.
+for name in ("DATABASE", "DEBUG", "ENGINE", "EXECUTOR", "MEMORY_LIMIT", "MOST_GPUS", "TIME_LIMIT"):
+    os.environ.pop(f"TRAINYARD_{name}", None)
+os.environ["TRAINYARD_STORE"] = os.path.join(os.devnull, "store")
+
 # Nothing is compiled but where a test asks for it: that takes some ten seconds of CPU once, and a
 # third of one in each process.
 os.environ.setdefault("TRAINYARD_PLAIN", "1")

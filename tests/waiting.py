@@ -9,7 +9,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def wait_until(predicate: Callable[[], T], what: str, limit_s: float = 60.0) -> T:
+def wait_until(predicate: Callable[[], T], what: str, limit_s: float = 300.0) -> T:
     """Poll until the predicate is true and return its value.
 
     Only a fault reaches the limit, however busy the machine is.

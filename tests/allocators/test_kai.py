@@ -37,8 +37,7 @@ def test_shares_are_those_of_the_published_table() -> None:
 
 
 def test_shares_sum_to_what_is_there_or_asked_for() -> None:
-    seed = random.randrange(10**6)
-    rng = random.Random(seed)
+    rng = random.Random(17)
     for _ in range(500):
         asks = [
             Ask(
@@ -52,7 +51,7 @@ def test_shares_sum_to_what_is_there_or_asked_for() -> None:
         ]
         total = rng.choice([20, 24, 31.5])
         shares = fair_shares(total, asks)
-        case = (seed, total, asks, shares)
+        case = (total, asks, shares)
         if sum([ask.deserved for ask in asks]) <= total:
             assert sum(shares) == pytest.approx(min(total, sum(ask.wanted for ask in asks))), case
         for ask, share in zip(asks, shares, strict=True):
@@ -347,8 +346,7 @@ def test_past_usage_moves_the_shares() -> None:
 
 
 def test_no_limit_is_ever_exceeded() -> None:
-    seed = random.randrange(10**6)
-    rng = random.Random(seed)
+    rng = random.Random(17)
     rows = sorted(
         (
             float(rng.randrange(0, 3000, 10)),
@@ -366,12 +364,12 @@ def test_no_limit_is_ever_exceeded() -> None:
         queue("c", resources=gpus(6, 3, limit=8)),
     ]
     result, _ = run(rows, "3x4:v100", *queues)  # type: ignore[arg-type]
-    assert (result.jobs["outcome"] == "completed").sum() > 60, seed
+    assert (result.jobs["outcome"] == "completed").sum() > 60
     vc = [row[3] for row in rows]
     frame = result.segments.assign(queue=[vc[job] for job in result.segments["job"]])
     for t in sorted(frame["t0"].unique()):
         now = frame[(frame["t0"] <= t) & (frame["t1"] > t)].groupby("queue")["gpus"].sum()
         held = {name: int(now.get(name, 0)) for name in "abc"}
-        assert held["a"] <= 5, (seed, t)
-        assert held["a"] + held["b"] <= 9, (seed, t)
-        assert held["c"] <= 8, (seed, t)
+        assert held["a"] <= 5, t
+        assert held["a"] + held["b"] <= 9, t
+        assert held["c"] <= 8, t

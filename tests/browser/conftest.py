@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 from tests.browser.server import FLAGS, chromium, serving
 from tests.browser.waiting import ready
 
-expect.set_options(timeout=60_000)
+expect.set_options(timeout=120_000)
 
 
 @pytest.fixture(scope="session")
@@ -59,7 +59,7 @@ def visit(browser: Browser) -> Iterator[Callable[..., Page]]:
         page = browser.new_page(
             viewport={"width": width, "height": 1000}, accept_downloads=True, **more
         )
-        page.set_default_timeout(60_000)
+        page.set_default_timeout(120_000)
         page.on("request", lambda request: note(request.url))
         if watch is not None:
             watch(page)

@@ -10,10 +10,11 @@ import shutil
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+
+from tests.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
@@ -41,40 +42,41 @@ def healthy(port: int) -> bool:
         connection.close()
 
 
-@contextmanager
-def serving(store: Path) -> Iterator[str]:
-    """A fresh server on a free port; its address."""
-    port = free_port()
-    command = [
-        sys.executable,
-        "-m",
-        "streamlit",
-        "run",
-        "app.py",
-        "--server.headless",
-        "true",
-        "--server.port",
-        str(port),
-    ]
+def start_server(store: Path, port: int) -> subprocess.Popen[bytes]:
+    options = ["--server.headless", "true", "--server.port", str(port)]
     with (store.parent / f"server-{port}.log").open("wb") as log:
-        server = subprocess.Popen(
-            command,
+        return subprocess.Popen(
+            [sys.executable, "-m", "streamlit", "run", "app.py", *options],
             cwd=ROOT,
             env=os.environ | {"TRAINYARD_STORE": str(store)},
             stdout=log,
             stderr=log,
         )
-        try:
-            deadline = time.monotonic() + 60
-            while not healthy(port):
-                assert server.poll() is None, "the server ended at once"
-                assert time.monotonic() < deadline, "the server does not answer"
-                time.sleep(0.1)
-            yield f"http://127.0.0.1:{port}"
-        finally:
-            server.terminate()
-            try:
-                server.wait(10)
-            except subprocess.TimeoutExpired:
-                server.kill()
-                server.wait()
+
+
+@contextmanager
+def serving(store: Path) -> Iterator[str]:
+    """A fresh server on a free port; its address."""
+    with ExitStack() as started:
+        for _ in range(3):  # another process may take the port before the server does
+            port = free_port()
+            server = start_server(store, port)
+            started.callback(stop_server, server)
+            wait_until(
+                lambda port=port, server=server: healthy(port) or server.poll() is not None,
+                "the server answers, or ends",
+            )
+            if server.poll() is None:
+                break
+        else:
+            raise AssertionError(f"The server ended at once; see {store.parent}/server-*.log.")
+        yield f"http://127.0.0.1:{port}"
+
+
+def stop_server(server: subprocess.Popen[bytes]) -> None:
+    server.terminate()
+    try:
+        server.wait(10)
+    except subprocess.TimeoutExpired:
+        server.kill()
+        server.wait()

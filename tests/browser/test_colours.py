@@ -104,9 +104,9 @@ def test_one_colour_on_all_pages(
     # The same in the dark, with the drawer open.
     kept = parse_qs(urlsplit(page.url).query)["s"][0]
     night = visit(f"{app}/compare?s={kept}&r=1&job=765", color_scheme="dark")
-    expect(night.locator(".ty-life-name")).to_have_count(2, timeout=60_000)
+    expect(night.locator(".ty-life-name")).to_have_count(2)
     # The page is drawn after the reasons in the drawer.
-    expect(night.locator(".ty-ledger")).to_be_visible(timeout=60_000)
+    expect(night.locator(".ty-ledger")).to_be_visible()
     drawn(night)
     dark = colours_of(less, dark=True)
     idle(night)
@@ -117,7 +117,7 @@ def test_one_colour_on_all_pages(
     idle(night)
     same(night, dark, "tile", "table", "chart")
     night.goto(f"{app}/learn?lesson=0&said=0")
-    expect(night.locator(".ty-ledger")).to_be_visible(timeout=60_000)
+    expect(night.locator(".ty-ledger")).to_be_visible()
     idle(night)
     same(night, colours_of(study, dark=True), "ledger")
     file = tmp_path / "report.html"

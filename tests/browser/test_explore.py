@@ -19,14 +19,16 @@ Visit = Callable[..., Page]
 
 
 def click(page: Page, place: Locator) -> None:
-    """Click the middle of something drawn, as a hand does: Plotly wants to see the mouse come."""
+    """Click the middle of something drawn, once Plotly has seen the mouse come."""
     place.scroll_into_view_if_needed()
     box = place.bounding_box()
     assert box is not None
     x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
     page.mouse.move(x - 2, y)
     page.mouse.move(x, y)
-    page.wait_for_timeout(300)
+    page.wait_for_function(
+        "it => it.closest('.js-plotly-plot')._hoverdata?.length", arg=place.element_handle()
+    )
     page.mouse.click(x, y)
 
 

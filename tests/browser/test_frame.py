@@ -93,7 +93,7 @@ def test_run_keeps_what_is_shown_the_focus_and_the_place_of_the_bar(app: str, vi
     page = visit(f"{app}/compare?s={study.pack()}")
     page.get_by_role("button", name="Run this scenario").click()
     bar = page.locator(".st-key-bar")
-    expect(bar.get_by_text("Up to date")).to_be_visible(timeout=60_000)
+    expect(bar.get_by_text("Up to date")).to_be_visible()
     idle(page)
     page.evaluate(_WATCH, list(PARTS))
     bar.locator(".st-key-chip_runs button").click()
@@ -108,7 +108,7 @@ def test_run_keeps_what_is_shown_the_focus_and_the_place_of_the_bar(app: str, vi
     run.focus()
     page.keyboard.press("Enter")
     expect(page.get_by_text("No result yet")).to_have_count(0)
-    expect(bar.get_by_text("Up to date")).to_be_visible(timeout=60_000)
+    expect(bar.get_by_text("Up to date")).to_be_visible()
     idle(page)
     page.wait_for_function("document.activeElement.closest('.st-key-go')")
     # Each part was in one place all the time, and never gone.

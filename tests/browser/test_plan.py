@@ -38,7 +38,7 @@ def test_the_fewest_nodes_for_a_wait_of_an_hour(app: str, store: Path, visit: Vi
     expect(page.get_by_text(re.compile("^At most 21 runs per policy"))).to_be_visible()
     page.get_by_role("button", name="Search", exact=True).click()
     main, answer = page.get_by_test_id("stMain"), page.get_by_role("heading", level=1).first
-    expect(answer).to_have_text(ANSWER, timeout=60_000)
+    expect(answer).to_have_text(ANSWER)
     expect(main.get_by_test_id("stProgress")).to_have_count(0)
     expect(main.locator(".js-plotly-plot")).to_have_count(1)
     idle(page)
@@ -80,7 +80,7 @@ def test_a_rack_is_lost_on_the_fourth_day_and_the_library_brings_it_back(
     page = visit(app)
     page.get_by_role("button", name="Run the sample").click()
     expect(page).to_have_url(re.compile("/compare"))
-    expect(page.locator(".st-key-bar").get_by_text("Up to date")).to_be_visible(timeout=60_000)
+    expect(page.locator(".st-key-bar").get_by_text("Up to date")).to_be_visible()
     page.get_by_role("link", name="Plan", exact=True).click()
     page.get_by_role("tab", name="Change from an instant").click()
     main = page.get_by_test_id("stMain")

@@ -43,14 +43,12 @@ def test_only_the_uploader_deletes(app: str, browser: Browser, store: Path) -> N
         expect(delete).to_be_visible()
         page.keyboard.press("Escape")
         bar.get_by_role("button", name="Run", exact=True).click()
-        expect(bar.get_by_text("Up to date")).to_be_visible(timeout=60_000)
+        expect(bar.get_by_text("Up to date")).to_be_visible()
         link = page.url
 
         visitor = other.new_page()
         visitor.goto(link)
-        expect(visitor.locator(".st-key-bar").get_by_text("Up to date")).to_be_visible(
-            timeout=60_000
-        )
+        expect(visitor.locator(".st-key-bar").get_by_text("Up to date")).to_be_visible()
         expect(visitor.locator(".st-key-bar").get_by_text("mine.csv", exact=True)).to_be_visible()
         visitor.goto(link.replace("/compare", "/trace"))
         visitor.get_by_role("button", name="Formats and privacy").click()

@@ -23,7 +23,7 @@ Visit = Callable[..., Page]
 
 def test_a_fresh_server_shows_the_sample_as_soon_as_it_has_run(app: str, visit: Visit) -> None:
     page = visit(app)
-    expect(page.locator(".st-key-picture .js-plotly-plot")).to_be_visible(timeout=60_000)
+    expect(page.locator(".st-key-picture .js-plotly-plot")).to_be_visible()
     expect(page.locator(".st-key-picture")).to_contain_text("the average job is done in")
 
 

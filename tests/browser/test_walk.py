@@ -67,7 +67,7 @@ def test_five_minutes(store: Path, visit: Visit, browser: Browser, tmp_path: Pat
         page = visit(first)
         main, bar = page.get_by_test_id("stMain"), page.locator(".st-key-bar")
         page.get_by_role("button", name="Run the sample").click()
-        expect(bar.get_by_text("Up to date")).to_be_visible(timeout=60_000)
+        expect(bar.get_by_text("Up to date")).to_be_visible()
         expect(page).to_have_url(re.compile(r"/compare\?(.*&)?s="))
         # Until the last policy is there the headline is about those that are.
         expect(main.locator("h1.ty-answer")).to_have_text(
@@ -146,7 +146,7 @@ def _another_policy(page: Page, headline: str) -> None:
     table = main.locator(".ty-ledger")
     expect(table).to_contain_text("EASY backfilling")
     expect(table).to_contain_text("SJF")
-    expect(bar.get_by_text("Up to date")).to_be_visible(timeout=60_000)
+    expect(bar.get_by_text("Up to date")).to_be_visible()
 
 
 def _offline(browser: Browser, file: Path, headline: str) -> None:
@@ -192,9 +192,7 @@ def test_every_page_is_light_and_the_first_that_a_browser_opens(
             expect(page.get_by_role("link", name=PAGES[name], exact=True)).to_have_attribute(
                 "aria-current", "page"
             )
-            expect(page.locator(".st-key-bar").get_by_text("Up to date")).to_be_visible(
-                timeout=60_000
-            )
+            expect(page.locator(".st-key-bar").get_by_text("Up to date")).to_be_visible()
             idle(page)
             assert 0 < received[0] < MOST_BYTES.get(name, 300_000), name
 
@@ -242,7 +240,7 @@ def test_keys_alone_lead_to_a_result(app: str, visit: Visit) -> None:
     expect(page.get_by_role("button", name="Run the sample")).to_be_enabled()
     _tab_to(page, page.get_by_role("button", name="Run the sample"))
     page.keyboard.press("Enter")
-    expect(page.get_by_text("Up to date")).to_be_visible(timeout=60_000)
+    expect(page.get_by_text("Up to date")).to_be_visible()
     expect(page.locator(".ty-ledger")).to_be_visible()
     # The button that was pressed is gone.
     page.wait_for_function("document.activeElement.closest('.st-key-status')")
@@ -303,6 +301,6 @@ def test_two_browsers_at_once_are_one_run(app: str, store: Path, visit: Visit) -
     for page in pages:
         page.get_by_role("button", name="Run this scenario").click(no_wait_after=True)
     for page in pages:
-        expect(page.get_by_text("Up to date")).to_be_visible(timeout=60_000)
+        expect(page.get_by_text("Up to date")).to_be_visible()
         expect(page.locator(".ty-ledger")).to_be_visible()
     assert stored(store) - before == len(study.allocators)

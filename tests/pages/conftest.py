@@ -135,7 +135,7 @@ def visit(pool: FakePool) -> Open:
     """Open a page, with a study in the address or none; nothing on it may have failed."""
 
     def go(name: str = "start", study: Study | None = None) -> AppTest:
-        app = AppTest.from_file(str(ROOT / "app.py"), default_timeout=30)
+        app = AppTest.from_file(str(ROOT / "app.py"), default_timeout=300)
         if study is not None:
             app.query_params["s"] = study.pack()
         app.run()

@@ -3,7 +3,6 @@ from __future__ import annotations
 import html
 import json
 import re
-import time
 from dataclasses import replace
 from typing import Any
 from urllib.parse import parse_qs
@@ -200,7 +199,7 @@ def test_a_window_of_the_address_outside_the_runs_is_said(seen: AppTest) -> None
 
 def test_what_a_link_asks_for_in_vain_is_said(pool: FakePool, tiny: Study) -> None:
     finish(pool, tiny)
-    app = AppTest.from_file(str(ROOT / "app.py"), default_timeout=30)
+    app = AppTest.from_file(str(ROOT / "app.py"), default_timeout=300)
     for name, value in {
         "s": tiny.pack(),
         "r": "garbage",
@@ -225,7 +224,7 @@ def test_a_window_in_the_address_that_is_none_is_said(
     visit: Open, pool: FakePool, tiny: Study
 ) -> None:
     finish(pool, tiny)
-    app = AppTest.from_file(str(ROOT / "app.py"), default_timeout=30)
+    app = AppTest.from_file(str(ROOT / "app.py"), default_timeout=300)
     for name, value in {"s": tiny.pack(), "t0": "50", "t1": "20"}.items():
         app.query_params[name] = value
     app.run()
@@ -276,7 +275,7 @@ def test_the_crosshair_knows_the_figure(seen: AppTest, tiny: Study) -> None:
 def test_play_steps_until_the_end_and_never_starts_by_itself(
     seen: AppTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(explore_moment, "_DUE_S", 0.01)
+    monkeypatch.setattr(explore_moment, "_DUE_S", 0.0)  # every run of the page is a step
     end_s = crosshair(seen)["span"][1]
     before = at_s(seen)
     seen.run()
@@ -286,7 +285,6 @@ def test_play_steps_until_the_end_and_never_starts_by_itself(
     seen.button(key="play").click().run()
     assert seen.button(key="play").label == "Pause"
     for _ in range(3):
-        time.sleep(0.02)
         seen.run()
         sound(seen)
     assert seen.button(key="play").label == "Play"

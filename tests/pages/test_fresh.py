@@ -37,7 +37,7 @@ server.pool = lambda: quiet
 server.daily = lambda: None
 
 def shown(name):
-    app = AppTest.from_file("app.py", default_timeout=60)
+    app = AppTest.from_file("app.py", default_timeout=300)
     if name != "start":
         app.switch_page(f"pages/{name}.py")
     app.run()

@@ -74,7 +74,7 @@ def made(tmp_path: Path, pool: FakePool, monkeypatch: pytest.MonkeyPatch) -> Ite
 
 def at(address: dict[str, str]) -> AppTest:
     """Open an address of the Learn page, as the first page of a session."""
-    app = AppTest.from_file(str(ROOT / "app.py"), default_timeout=30)
+    app = AppTest.from_file(str(ROOT / "app.py"), default_timeout=300)
     app.query_params.update({**address, "page": "learn"})
     app.run()
     sound(app)

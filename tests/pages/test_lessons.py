@@ -13,7 +13,7 @@ from trainyard.lessons.reading import Setup
 
 def at(**address: str) -> AppTest:
     """Open an address of the Learn page, as the first page of a session."""
-    app = AppTest.from_file(str(ROOT / "app.py"), default_timeout=30)
+    app = AppTest.from_file(str(ROOT / "app.py"), default_timeout=300)
     app.query_params.update({**address, "page": "learn"})
     app.run()
     sound(app)

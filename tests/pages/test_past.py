@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -12,6 +11,7 @@ from streamlit.testing.v1 import AppTest
 from sim.cluster import Cluster
 from sim.params import Spec
 from tests.pages.conftest import FakePool, Open, sound, study_of, texts
+from tests.waiting import wait_until
 from trainyard.library import library
 from trainyard.runs.queue import ENDED
 from trainyard.study.check import Check
@@ -55,10 +55,7 @@ def asked(app: AppTest) -> str:
 
 def finished(app: AppTest, check: Check) -> None:
     """Wait until a check is over, and draw the page again."""
-    until = time.monotonic() + 60
-    while plan_live.known(check).state not in ENDED:
-        assert time.monotonic() < until
-        time.sleep(0.02)
+    wait_until(lambda: plan_live.known(check).state in ENDED, "the check is over")
     app.run()
     sound(app)
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -12,6 +13,7 @@ from streamlit.testing.v1 import AppTest
 from sim.cluster import Cluster
 from sim.contract import Spec
 from tests.pages.conftest import FakePool, Open, own, sound, study_of, texts
+from tests.waiting import wait_until
 from trainyard.library import library
 from trainyard.runs.queue import ENDED
 from trainyard.study.document import unpack_document
@@ -71,10 +73,7 @@ def pressed(app: AppTest, label: str) -> AppTest:
 
 def ended(app: AppTest, recipe: Recipe) -> AppTest:
     """Wait until a run of this recipe is over, and draw the page again."""
-    until = time.monotonic() + 30
-    while plan_live.known(recipe).state not in ENDED:
-        assert time.monotonic() < until
-        time.sleep(0.02)
+    wait_until(lambda: plan_live.known(recipe).state in ENDED, "the run is over")
     app.run()
     sound(app)
     return app
@@ -173,8 +172,8 @@ class Slow(PlanRun):
 
     def run(self) -> None:
         self._state, self.began_s = "running", time.monotonic()
-        self._stop.wait(30)
-        self._state = "cancelled"
+        self._stop.wait(600)
+        self._end("cancelled")
 
 
 def test_while_it_runs_the_form_is_locked_and_cancel_ends_it(
@@ -195,13 +194,14 @@ def test_while_it_runs_the_form_is_locked_and_cancel_ends_it(
 
 
 class Ending(Slow):
-    """Takes a while to stop."""
+    """Stops when the test lets it."""
+
+    may_end = threading.Event()
 
     def run(self) -> None:
         self._state, self.began_s = "running", time.monotonic()
-        self._stop.wait(30)
-        time.sleep(1.5)
-        self._state = "cancelled"
+        self.may_end.wait(600)
+        self._end("cancelled")
 
 
 def test_large_ones_are_drawn_seldom_but_how_they_stop_is_watched(
@@ -214,6 +214,7 @@ def test_large_ones_are_drawn_seldom_but_how_they_stop_is_watched(
             every.append(run_every)
         return real(of, run_every=run_every)
 
+    monkeypatch.setattr(Ending, "may_end", threading.Event())
     monkeypatch.setattr(plan_live, "_make", lambda recipe: Ending(recipe, pool.store))
     monkeypatch.setattr(plan_live, "_LARGE", 1)
     monkeypatch.setattr(st, "fragment", fragment)
@@ -223,6 +224,7 @@ def test_large_ones_are_drawn_seldom_but_how_they_stop_is_watched(
     pressed(app, "Cancel")
     assert "Stopping" in texts(app)
     assert every[-1] == plan_live.EVERY_S
+    Ending.may_end.set()
     ended(app, question)
 
 

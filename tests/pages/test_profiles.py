@@ -217,7 +217,7 @@ def test_an_address_cannot_name_a_file_of_the_server(
     document = measured.to_json()
     document["base"]["perf"] = {"name": "profiled", "params": {"table": str(tmp_path / "mine.csv")}}
     (tmp_path / "mine.csv").write_bytes(MINE)
-    app = AppTest.from_file(str(ROOT / "app.py"), default_timeout=30)
+    app = AppTest.from_file(str(ROOT / "app.py"), default_timeout=300)
     app.query_params["s"] = pack_document(document)
     app.run()
     sound(app)

@@ -98,7 +98,7 @@ SERVED = """
 from pathlib import Path
 from streamlit.testing.v1 import AppTest
 import trainyard
-app = AppTest.from_file(str(Path(trainyard.__file__).parent / "app" / "app.py"), default_timeout=60).run()
+app = AppTest.from_file(str(Path(trainyard.__file__).parent / "app" / "app.py"), default_timeout=300).run()
 assert not app.exception, app.exception
 print(len(app.button))
 """  # noqa: E501
@@ -125,7 +125,7 @@ def test_the_app_starts_from_the_wheel_outside_the_checkout(
         assert server.poll() is None
     finally:
         server.terminate()
-    assert server.wait(60) == 0
+    assert server.wait(300) == 0
     assert not healthy(port)
     script = tmp_path / "served.py"
     script.write_text(f"if __name__ == '__main__':\n{textwrap.indent(SERVED, '    ')}")

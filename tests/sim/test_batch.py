@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from math import ceil, isnan, nan
 from typing import Any
 
@@ -21,6 +20,7 @@ from sim.params import Spec, build, spec_of
 from sim.perf import PERF
 from sim.perf.batch import Batch, BatchModel, speedups
 from sim.perf.profiles import PROFILES, ModelProfile
+from tests.counting import count_calls
 from tests.sim.scripted import across, jobs, on
 
 CLASSES = ("compute", "comm", "balanced", "non-scalable")
@@ -447,14 +447,14 @@ def test_what_is_assumed_is_said() -> None:
     assert Batch().assumptions(jobs((0, 0, 5))) == ()
 
 
-def test_many_shapes_of_one_profile_are_quick() -> None:
+def test_more_jobs_and_shapes_of_one_profile_take_as_many_calls() -> None:
     rows = ((0.0, 4.0, 10.0),) * 400
     truth = Batch().bind(jobs(*rows, model=["compute"] * 400), Cluster.parse("128x8:v100"))
-    shapes = [Shape((k,), tuning=Tuning(batch)) for k in range(1, 11) for batch in range(32, 532)]
-    assert len(shapes) == 5000
-    took = []
-    for _ in range(5):
-        begun = time.perf_counter()
-        truth.rates(np.array([7]), shapes)
-        took.append(time.perf_counter() - begun)
-    assert min(took) < 0.05, took
+    few, many = (
+        [Shape((k,), tuning=Tuning(batch)) for k in range(1, 11) for batch in range(32, most)]
+        for most in (42, 532)
+    )
+    assert (len(few), len(many)) == (100, 5000)
+    truth.rates(np.array([7]), few)
+    once = count_calls(lambda: truth.rates(np.array([7]), few))
+    assert count_calls(lambda: truth.rates(np.arange(400), many)) == once

@@ -76,15 +76,15 @@ def test_sweeps_take_turns_and_a_tiny_comparison_begins_at_once(pool: WorkerPool
     turns = [("ann", 0), ("bob", 100), ("ann", 1), ("bob", 101), ("ann", 2), ("bob", 102)]
     wait_for_load(pool, 1, 1)
     tiny = pool.submit(replace(STUDY.base, name="ok"), watcher="carl")
-    assert tiny.wait(60)
+    assert tiny.wait(300)
     assert begun(pool) == [turns[0], ("ok", 0)]
     for turn, (_, seed) in enumerate(turns):
         # Both sweeps have a run here until the last one of each.
         wait_for_load(pool, 1, int(turn < 5))
         release(pool.store.root, seed)
         wait_until(lambda turn=turn: ann.done + bob.done == turn + 1, "the run is kept")
-    assert ann.wait(60)
-    assert bob.wait(60)
+    assert ann.wait(300)
+    assert bob.wait(300)
     assert (ann.error, bob.error, ann.done, bob.done) == ("", "", 3, 3)
     assert [one for one in begun(pool) if one[0] != "ok"] == turns
 
@@ -97,7 +97,7 @@ def test_equal_runs_of_two_sweeps_are_made_once_and_cancelling_one_keeps_the_oth
 
     def keep_first_late(self: Store, *args: Any) -> None:
         if is_first.acquire(blocking=False):
-            assert others_are_ahead.wait(60)
+            assert others_are_ahead.wait(300)
         keep(self, *args)
 
     monkeypatch.setattr(Store, "put_numbers", keep_first_late)
@@ -117,7 +117,7 @@ def test_equal_runs_of_two_sweeps_are_made_once_and_cancelling_one_keeps_the_oth
     ann.cancel()
     wait_until(lambda: ann.state == "cancelled", "the sweep is cancelled")
     release(pool.store.root, 3, 4, 5)
-    assert bob.wait(60)
+    assert bob.wait(300)
     assert (bob.state, bob.done) == ("done", 6)
     assert sorted(seed for _, seed in begun(pool)) == list(range(6))
 
@@ -129,7 +129,7 @@ def test_what_another_sweep_made_meanwhile_is_not_run_again(pool: WorkerPool) ->
     release(pool.store.root, 0, 1, 2)
     for one in (ann, bob):
         one.start()
-        assert one.wait(60)
+        assert one.wait(300)
     assert (bob.state, bob.done) == ("done", 3)
     assert sorted(seed for _, seed in begun(pool)) == list(range(3))
 
@@ -147,7 +147,7 @@ def test_a_run_is_stopped_at_its_memory_limit(tmp_path: Path) -> None:
     pool = WorkerPool(Store(tmp_path), Processes(1, limits=RunLimits(memory_gb=0.6)), work=hungry)
     try:
         submission = pool.submit(STUDY.base)
-        assert submission.wait(60)
+        assert submission.wait(300)
         assert submission.error.startswith("The run was stopped at its memory limit. Choose")
     finally:
         pool.close()

@@ -17,6 +17,7 @@ from tests.browser.server import free_port
 from tests.trainyard.sweeps.cases import STUDY
 from tests.trainyard.test_library import DOCUMENT, _write, row
 from tests.trainyard.test_store import KEY, put, result_of
+from tests.waiting import wait_until
 from trainyard.store import Store
 from trainyard.store.index import Index, LibraryError
 from trainyard.study.sweep import Axis, Sweep
@@ -61,13 +62,14 @@ def server() -> Iterator[Server]:
     made = subprocess.run(
         [*as_other, "mktemp", "-d"], check=True, capture_output=True, text=True, cwd="/"
     )
-    folder, port = made.stdout.strip(), free_port()
+    folder = made.stdout.strip()
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": "/"}
     subprocess.run(
         [*as_other, initdb, "-D", folder, "-U", "trainyard", "-A", "trust", "-N"],
         check=True,
         **quiet,
     )  # type: ignore[call-overload]
+    port = free_port()
     command = [
         *as_other,
         postgres,
@@ -97,13 +99,15 @@ def _up(address: str) -> str:
     import sqlalchemy as sa  # noqa: PLC0415 - beside its driver
 
     engine = sa.create_engine(address)
-    for _ in range(200):
+
+    def is_up() -> bool:
         try:
             engine.connect().close()
         except sa.exc.OperationalError:
-            subprocess.run(["sleep", "0.1"], check=True)
-        else:
-            break
+            return False
+        return True
+
+    wait_until(is_up, "PostgreSQL answers")
     engine.dispose()
     return address
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import pytest
 
+from tests.waiting import wait_until
 from trainyard.runs import shared
 from trainyard.runs.disconnects import GracePeriod
 from trainyard.runs.shared import SharedBatches
@@ -69,13 +69,6 @@ def grace() -> Iterator[GracePeriod]:
 @pytest.fixture
 def batches(grace: GracePeriod) -> SharedBatches:
     return SharedBatches(grace)
-
-
-def until(condition: Callable[[], object]) -> None:
-    end = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 def test_equal_batches_are_begun_once(batches: SharedBatches, make: Maker) -> None:
@@ -162,17 +155,18 @@ def test_a_session_that_is_gone_leaves_after_a_while(
     batches: SharedBatches, make: Maker, grace: GracePeriod
 ) -> None:
     batches.start(KEY, make, "ann")
-    grace.begin("ann", after_s=0.05)
-    until(lambda: batches.is_stopping(KEY))
+    grace.begin("ann", after_s=0.01)
+    wait_until(lambda: batches.is_stopping(KEY), "the batch is stopped")
 
 
 def test_a_session_that_is_back_soon_keeps_its_batch(
     batches: SharedBatches, make: Maker, grace: GracePeriod
 ) -> None:
     batch = batches.start(KEY, make, "ann")
-    grace.begin("ann", after_s=0.2)
+    grace.begin("ann", after_s=600)
+    (timer,) = grace._timers.values()
     grace.end("ann")
-    time.sleep(0.4)
+    timer.function(*timer.args)
     assert batch.state == "running"
 
 

@@ -68,7 +68,7 @@ def ran(root: Path) -> list[tuple[str, int, int]]:
     ]
 
 
-def wait_all(jobs: list[Submission], timeout_s: float = 60.0) -> bool:
+def wait_all(jobs: list[Submission], timeout_s: float = 300.0) -> bool:
     """Block until all jobs are settled; tell whether they are."""
     end = time.monotonic() + timeout_s
     return all(job.wait(max(0.0, end - time.monotonic())) for job in jobs)

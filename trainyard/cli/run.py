@@ -9,7 +9,7 @@ import json
 import math
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TextIO
@@ -490,8 +490,10 @@ def _time(seconds: float) -> str:
 class Bar:
     """A progress bar on a terminal; silent when the output is piped."""
 
-    def __init__(self, label: str, stream: TextIO) -> None:
-        self._label, self._stream = label, stream
+    def __init__(
+        self, label: str, stream: TextIO, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._label, self._stream, self._clock = label, stream, clock
         self._on = stream.isatty()
         self._due_s = 0.0
 
@@ -500,7 +502,7 @@ class Bar:
 
     def __call__(self, progress: Progress) -> None:
         """Draw, at most five times a second."""
-        now = time.monotonic()
+        now = self._clock()
         if not self._on or now < self._due_s:
             return
         self._due_s = now + 0.2

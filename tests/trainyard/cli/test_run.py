@@ -7,7 +7,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,6 +19,7 @@ import allocators
 from sim.contract import Cadence, Card, Gang, Grant, Needs, Part, Plan, View
 from sim.engine.simulator import Progress
 from sim.params import Spec
+from tests.waiting import wait_until
 from trainyard.cli.main import main
 from trainyard.cli.run import RUN_KEYS, Bar
 from trainyard.runs.run import key_of, run
@@ -702,7 +702,7 @@ def test_two_processes_print_the_same_and_say_nothing_else() -> None:
     documents = []
     for _ in range(2):
         child = process(*arguments)
-        out, err = child.communicate(timeout=60)
+        out, err = child.communicate(timeout=300)
         assert (child.returncode, err) == (0, "")
         documents.append(json.loads(out))
     for document in documents:
@@ -729,11 +729,12 @@ def test_interrupting_is_code_130_without_a_traceback(tmp_path: Path) -> None:
         str(tmp_path / "out"),
         **listening,
     )
-    while child.poll() is None and not list((tmp_path).glob("out/*.csv")):
-        time.sleep(0.05)
+    wait_until(
+        lambda: child.poll() is not None or list(tmp_path.glob("out/*.csv")), "a run is written"
+    )
     child.send_signal(signal.SIGINT)
     with contextlib.suppress(subprocess.TimeoutExpired):
-        child.wait(30)
+        child.wait(300)
     child.kill()
     out, err = child.communicate()
     assert (child.returncode, out, err) == (130, "", "Interrupted.\n")
@@ -745,7 +746,7 @@ def test_a_closed_pipe_is_quiet() -> None:
     child.stdout.close()
     assert child.stderr is not None
     assert child.stderr.read() == ""
-    assert child.wait(30) in (0, 141)
+    assert child.wait(300) in (0, 141)
     child.stderr.close()
 
 
@@ -875,11 +876,12 @@ class Terminal:
 def test_bar_only_on_a_terminal() -> None:
     for tty in (True, False):
         stream = Terminal(tty)
-        with Bar("fifo", stream) as bar:  # type: ignore[arg-type]
-            bar(Progress(30, 120, 7200.0, 9000.0))
-            bar(Progress(31, 120, 7300.0, 9000.0))
+        clock = iter((10.0, 10.125, 10.25))
+        with Bar("fifo", stream, clock.__next__) as bar:  # type: ignore[arg-type]
+            for done in (30, 31, 60):
+                bar(Progress(done, 120, 7200.0, 9000.0))
         assert ("fifo [########......................]  25 %, 2 h simulated" in stream.text) == tty
-        assert stream.text.count("fifo") == tty
+        assert stream.text.count("fifo") == 2 * tty
 
 
 def test_help_is_code_0(capsys: pytest.CaptureFixture[str]) -> None:

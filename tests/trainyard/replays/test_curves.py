@@ -51,7 +51,7 @@ def test_what_a_run_gave_can_be_had_by_cell_and_recalled_without_running(
     assert not fresh.recall()
     assert fresh.state == "waiting"
     fresh.start()
-    assert fresh.wait(60)
+    assert fresh.wait(300)
     again = ReplayRun(replay, 1, store=store)
     assert again.recall()
     assert (again.state, again.done) == ("done", again.of)

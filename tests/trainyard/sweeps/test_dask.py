@@ -9,7 +9,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,6 +20,7 @@ import pytest
 from sim.result import RESULTS_VERSION
 from sim.trace import Trace
 from tests.trainyard.sweeps.cases import STUDY
+from tests.waiting import wait_until
 from trainyard.runs import executors
 from trainyard.store import Store
 from trainyard.study.scenario import TraceSpec
@@ -151,20 +151,18 @@ def machines(room: Machines) -> Machines:
 
 
 def _address(log: Path) -> str:
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline:
-        if found := re.search(r"Scheduler at:\s+(tcp://[\d.:]+)", log.read_text()):
-            return found[1]
-        time.sleep(0.05)
-    raise AssertionError(log.read_text())
+    return wait_until(
+        lambda: re.search(r"Scheduler at:\s+(tcp://[\d.:]+)", log.read_text()),
+        "the scheduler says where it is",
+    )[1]
 
 
 def _wait_for(machines: Machines, workers: int) -> None:
     with Client(f"tcp://{machines.address}", set_as_default=False) as client:
-        deadline = time.monotonic() + 60
-        while len(client.scheduler_info(n_workers=-1)["workers"]) != workers:
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        wait_until(
+            lambda: len(client.scheduler_info(n_workers=-1)["workers"]) == workers,
+            f"{workers} workers are there",
+        )
 
 
 def failure(sweep: Sweep, store: Store, where: str) -> str:
@@ -257,7 +255,7 @@ def test_a_scheduler_that_dies_ends_the_sweep_with_a_sentence_and_what_is_done_i
     assert machines.scheduler is not None
     assert machines.scheduler is not None
     machines.scheduler.kill()
-    assert run.wait(30)
+    assert run.wait(300)
     assert (run.state, run.error) == (
         "failed",
         "The machines of these runs were lost. What is done is kept: start again to go on.",
