@@ -25,6 +25,7 @@ from trainyard.sweeps.sentences import workers
 from trainyard.traces import start
 from trainyard.traces.sources import forget
 
+_HOUR_S: Final = 3600.0
 _DAY_S: Final = 86_400.0
 _HERE: Final = "server"
 """Who waits for what the server runs by itself, and whose shelf that is on."""
@@ -63,19 +64,25 @@ def store() -> Store:
     return pool().store
 
 
-@st.cache_resource(ttl=_DAY_S, show_spinner=False)
-def daily() -> None:
-    """Remove what has been kept for its time, and run the first sample unless its result is kept,
-    so that a first visitor finds it.
-    """
-    study = start.sample_study()
+@st.cache_resource(ttl=_HOUR_S, show_spinner=False)
+def hourly() -> None:
+    """Remove what has been kept for its time."""
     try:
         store().expire()
+    except TrainyardError as error:
+        _LOG.warning("The library is not tidied: %s", error)
+
+
+@st.cache_resource(ttl=_DAY_S, show_spinner=False)
+def daily() -> None:
+    """Run the first sample unless its result is kept, so that a first visitor finds it."""
+    study = start.sample_study()
+    try:
         keys = [pool().submit(scenario, _HERE).key for scenario in study.scenarios()]
         # So that it stays when a visitor takes it off his own.
         library.shelve(store(), _HERE, study, keys)
     except TrainyardError as error:
-        _LOG.warning("The library is not tidied, or the first sample is not prepared: %s", error)
+        _LOG.warning("The first sample is not prepared: %s", error)
 
 
 @dataclass(frozen=True, eq=False)

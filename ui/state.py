@@ -402,6 +402,7 @@ def open_session() -> Session:
     session().settle()
     server.seat(session().watcher, session().let_go)
     server.daily()
+    server.hourly()
     return session()
 
 

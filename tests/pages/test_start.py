@@ -1,16 +1,17 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from dataclasses import replace
 from pathlib import Path
 
 from tests.pages.conftest import FakePool, Open, chip, finish, sound, study_of, texts
+from tests.shared import SetClock
+from trainyard.store import Store
 from trainyard.study.scenario import TraceSpec
 from trainyard.study.study import Study
 from trainyard.traces import start
 from ui import state
-from ui.server import daily
+from ui.server import daily, hourly
 
 
 def test_start_offers_one_primary_button_and_the_first_sample(visit: Open) -> None:
@@ -48,14 +49,10 @@ def test_run_the_sample_submits_every_policy_and_goes_to_compare(
 
 def test_the_server_prepares_the_sample_and_start_says_so(visit: Open, pool: FakePool) -> None:
     assert "The result takes about two seconds." in texts(visit())
-    old = pool.store.put_trace(start.load_trace(start.sample_study("tiny").base.trace))
-    with sqlite3.connect(pool.store.root / "library.db") as library:
-        library.execute("UPDATE things SET created_s = 0 WHERE key = ?", (old,))
     daily()
     daily()
     study = start.sample_study()
     assert [job.scenario for job in pool.jobs] == study.scenarios()
-    assert pool.store.trace_info(old) is None
     finish(pool, study)
     app = visit()
     assert "The result takes about two seconds." not in texts(app)
@@ -66,6 +63,23 @@ def test_the_server_prepares_the_sample_and_start_says_so(visit: Open, pool: Fak
     sound(app)
     assert [job.state for job in pool.jobs] == ["done"] * len(study.allocators)
     assert "Stored result, computed in" in texts(app)
+
+
+def test_the_server_deletes_what_is_old_once_it_is_up_for_an_hour(
+    pool: FakePool, tmp_path: Path
+) -> None:
+    clock = SetClock()
+    pool.store = Store(tmp_path / "old", clock=clock)
+    old = pool.store.put_trace(start.load_trace(start.sample_study("tiny").base.trace))
+    clock.go_on(31.0)
+    pool.store.put_numbers("ab" * 16, {}, {})
+    pool.store = Store(tmp_path / "old", clock=clock)
+    hourly()
+    assert pool.store.trace_info(old) is not None
+    clock.go_on(1 / 24)
+    hourly.clear()
+    hourly()
+    assert pool.store.trace_info(old) is None
 
 
 def test_start_has_a_door_for_each_visitor(visit: Open) -> None:

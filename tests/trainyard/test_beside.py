@@ -1,12 +1,12 @@
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from tests.shared import SetClock
 from trainyard.library import library
 from trainyard.library.library import BRIEF
 from trainyard.runs.run import key_of
@@ -109,14 +109,17 @@ def test_what_tells_a_comparison_from_the_one_before(tmp_path: Path) -> None:
 
 
 def test_taking_the_last_tag_off_leaves_nothing_to_be_kept_for(tmp_path: Path) -> None:
-    store, study = Store(tmp_path), start.sample_study("tiny")
+    clock = SetClock()
+    store, study = Store(tmp_path, clock=clock), start.sample_study("tiny")
     key = key_of(study.scenarios()[0], store)
     store.put_numbers(key, KEPT, study.base.to_json())
     mark = library.shelve(store, "me", study, [key])
     library.label(store, "me", mark, tags=["talk"])
-    assert store.expire(time.time() + 40 * 86_400) == 0
+    clock.go_on(40.0)
+    store.put_numbers("ab" * 16, KEPT, {})
+    assert store.expire() == 0
     library.label(store, "me", mark, tags=[" "])
-    assert store.expire(time.time() + 40 * 86_400) == 1
+    assert store.expire() == 1
     # What is left is the recipe, to be run again.
     (one,) = library.items(store, "me")
     assert (one.tags, one.there, one.recipe()) == ((), 0, study)

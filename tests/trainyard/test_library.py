@@ -12,7 +12,6 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
@@ -25,6 +24,7 @@ import sqlalchemy.engine.default
 
 from sim.errors import TrainyardError
 from sim.trace import Trace
+from tests.shared import SetClock
 from tests.trainyard.test_store import KEY, put, result_of
 from trainyard.store import Store, StoreError
 from trainyard.store import index as indices
@@ -169,23 +169,33 @@ def test_a_result_is_looked_for_once_and_what_is_damaged_is_not_known_whole(
 
 
 def test_runs_of_what_has_a_name_do_not_expire(tmp_path: Path) -> None:
-    store = Store(tmp_path / "store")
+    clock = SetClock()
+    store = Store(tmp_path / "store", clock=clock)
     for at in range(3):
         put(store, f"{at:032x}")
     store.index.shelve("ann", "s1", DOCUMENT, "one", [f"{0:032x}"])
     store.index.shelve("ann", "s2", DOCUMENT, "two", [f"{1:032x}"])
     store.index.label("ann", "s1", name="kept")
-    assert store.expire(time.time() + 31 * 86_400) == 2
+    clock.go_on(31.0)
+    store.index.shelve("ann", "s1", DOCUMENT, "one", [])
+    assert store.expire() == 2
     assert [entry.key for entry in store.entries()] == [f"{0:032x}"]
 
 
 def test_what_killed_processes_left_half_written_goes_in_time(tmp_path: Path) -> None:
-    store = Store(tmp_path)
-    (tmp_path / "drafts" / "ab").mkdir(parents=True)
-    (tmp_path / "drafts" / "ab" / "jobs.parquet").write_bytes(b"half")
+    clock = SetClock()
+    store = Store(tmp_path, clock=clock)
+    draft = tmp_path / "drafts" / "ab"
+    draft.mkdir(parents=True)
+    (draft / "jobs.parquet").write_bytes(b"half")
+    os.utime(draft, (clock.now_s(), clock.now_s()))
+    clock.go_on(1.0)
+    put(store)
     store.expire()
-    assert (tmp_path / "drafts" / "ab").is_dir()
-    store.expire(time.time() + 31 * 86_400)
+    assert draft.is_dir()
+    clock.go_on(30.5)
+    put(store, "ef" * 16)
+    store.expire()
     assert list((tmp_path / "drafts").iterdir()) == []
 
 

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.browser.server import free_port
+from tests.shared import SetClock
 from tests.trainyard.sweeps.cases import STUDY
 from tests.trainyard.test_library import DOCUMENT, _write, row
 from tests.trainyard.test_store import KEY, put, result_of
@@ -113,7 +114,8 @@ def _up(address: str) -> str:
 
 
 def test_everything_in_turn(server: Server, tmp_path: Path) -> None:
-    store = Store(tmp_path / "store", database=server.address)
+    clock = SetClock()
+    store = Store(tmp_path / "store", database=server.address, clock=clock)
     assert store.index.is_new
     put(store)
     entry = Store.at(store.address).get(KEY)
@@ -128,7 +130,9 @@ def test_everything_in_turn(server: Server, tmp_path: Path) -> None:
     assert store.index.label("ann", "s1", name="Mine", tags=["a"])
     (kept,) = store.index.shelf("ann")
     assert (kept.name, kept.tags, kept.runs, kept.there) == ("Mine", ("a",), 2, 2)
-    assert store.expire(4e9) == 0
+    clock.go_on(40.0)
+    store.put_numbers("ab" * 16, {}, {})
+    assert store.expire() == 0
     assert sorted(store.index.unshelve("ann", "s1")) == sorted([KEY, "aa"])
     with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as pool:
         assert list(pool.map(_write, [store.address] * 2, (0, 30))) == [0, 30]

@@ -17,6 +17,7 @@ from sim.errors import ParameterError, TrainyardError
 from sim.params import Spec
 from sim.perf.measured import built_in
 from sim.trace import Trace
+from tests.shared import SetClock
 from trainyard.preflight import coverage
 from trainyard.results.outcomes import gather, report
 from trainyard.runs.run import key_of, run, run_to_store
@@ -182,16 +183,21 @@ def test_a_changed_profile_is_not_taken_for_the_old_one(store: Store) -> None:
     path = next((store.root / "profiles").glob("*/*/profile.csv"))
     path.write_bytes(path.read_bytes().replace(b",10", b",99"))
     profiles._kept.cache_clear()
+    profiles._AT_HAND.clear()  # other tests read the same table from a file
     with pytest.raises(ParameterError, match="changed on the disk"):
         profiles.table_of(source, store)
 
 
-def test_profiles_expire_and_a_new_upload_renews(store: Store) -> None:
+def test_profiles_expire_and_a_new_upload_renews(tmp_path: Path) -> None:
+    clock = SetClock()
+    store = Store(tmp_path, clock=clock)
     source = taken(store).values["table"]
     folder = next((store.root / "profiles").glob("*/*"))
-    made = (folder / "manifest.json").stat().st_mtime
-    assert store.expire(made + 29 * 86_400) == 0
-    assert store.expire(made + 31 * 86_400) == 1
+    clock.go_on(29.0)
+    assert store.expire() == 0
+    clock.go_on(2.0)
+    store.put_numbers("ab" * 16, {}, {})
+    assert store.expire() == 1
     assert not folder.exists()
     assert taken(store).values["table"] == source
     assert folder.exists()

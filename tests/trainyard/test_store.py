@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import logging
 import multiprocessing
-import time
 from concurrent.futures import ProcessPoolExecutor
 from io import BytesIO
 from pathlib import Path
@@ -17,11 +16,13 @@ import pytest
 from sim.errors import TraceError
 from sim.result import CAUSES, ENDINGS, OUTCOMES, RunResult, Timing
 from sim.trace import OF_SCHEDULERS, WORDS_OF_SCHEDULERS, Trace
+from tests.shared import SetClock
 from trainyard.store import FRAMES, Store, StoreError, default_root, files, plain
 from trainyard.store import index as indices
 from trainyard.store.entry import parquet
 
 KEY = "ab" * 16
+OTHER = "ef" * 16
 ABOUT = {"scenario": {"seed": 1}, "versions": {"python": "3"}}
 CHARTS = {"queue": pd.DataFrame({"t_s": [0.0, 1.0], "waiting": [1.0, 0.0]})}
 
@@ -236,14 +237,59 @@ def test_changed_trace_is_not_taken_for_the_old_one(store: Store, trace: Trace, 
         store.get_trace(digest)
 
 
-def test_old_things_expire_and_a_new_upload_renews(store: Store, trace: Trace) -> None:
+def test_old_things_expire_and_a_new_upload_renews(tmp_path: Path, trace: Trace) -> None:
+    clock = SetClock()
+    store = Store(tmp_path, clock=clock)
     put(store)
     digest = store.put_trace(trace)
-    later = time.time() + 31 * 86_400
+    clock.go_on(29.0)
     assert store.expire() == 0
-    assert store.expire(later) == 2
-    assert store.trace_info(digest) is None
+    store.put_trace(trace)
+    clock.go_on(29.0)
+    store.put_numbers(OTHER, {}, {})
+    assert store.expire() == 1  # the run is 58 days old, the upload was renewed 29 days ago
     assert not store.has(KEY)
+    clock.go_on(2.0)
+    store.put_numbers("cd" * 16, {}, {})
+    assert store.expire() == 1
+    assert store.trace_info(digest) is None
+
+
+@pytest.mark.parametrize("wrong_days", [-60.0, 40.0])
+def test_a_wrong_clock_deletes_nothing(tmp_path: Path, wrong_days: float) -> None:
+    clock = SetClock()
+    put(Store(tmp_path, clock=clock))
+    clock.go_on(1.0)
+    # The clock is wrong at the start, something is kept, and the clock is set right.
+    clock.set_wrong(wrong_days)
+    store = Store(tmp_path, clock=clock)
+    assert store.expire() == 0
+    store.put_numbers(OTHER, {"x": 1}, {})
+    assert store.expire() == 0
+    clock.set_wrong(-wrong_days)
+    clock.go_on(1.0)
+    assert store.expire() == 0
+    assert store.numbers([KEY, OTHER]).keys() == {KEY, OTHER}
+
+
+def test_a_clock_that_stays_ahead_deletes_nothing_by_itself(tmp_path: Path) -> None:
+    clock = SetClock()
+    store = Store(tmp_path, clock=clock)
+    put(store)
+    clock.set_wrong(40.0)
+    clock.go_on(1.0)
+    assert store.expire() == 0
+    assert store.has(KEY)
+
+
+def test_what_is_kept_while_the_clock_is_set_back_is_the_newest(tmp_path: Path) -> None:
+    clock = SetClock()
+    store = Store(tmp_path, clock=clock)
+    put(store, OTHER)
+    clock.set_wrong(-60.0)
+    put(store, "cd" * 16)
+    put(store, KEY)
+    assert [entry.key for entry in store.entries()] == [KEY, "cd" * 16, OTHER]
 
 
 def test_keys_cannot_leave_the_folder(store: Store) -> None:

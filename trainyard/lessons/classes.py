@@ -8,7 +8,6 @@ import hashlib
 import logging
 import re
 import shutil
-import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -62,7 +61,7 @@ def arrive(store: Store, group: Classroom, seat: str) -> None:
         (folder / seat).touch()
     except OSError as error:
         _LOG.warning("A class cannot be counted in %s (%s).", folder.parent, error.strerror)
-    _expire(folder.parent, store.keep_days)
+    _expire(folder.parent, store.deletable_before_s())
 
 
 def count(store: Store, group: Classroom) -> int:
@@ -82,8 +81,7 @@ def _folder(store: Store, group: Classroom) -> Path:
     )
 
 
-def _expire(root: Path, keep_days: float) -> None:
-    oldest_s = time.time() - keep_days * 86_400
+def _expire(root: Path, oldest_s: float) -> None:
     with suppress(OSError):
         for folder in root.iterdir():
             if folder.stat().st_mtime < oldest_s:

@@ -165,7 +165,7 @@ class ReplayRun(RunBatch[ReplayCell]):
     def _finish(self) -> None:
         if self._store is not None and self.complete:
             _write(self._file, self._found)
-            _expire(self._file.parent, self._store.keep_days)
+            _expire(self._file.parent, self._store.deletable_before_s())
 
 
 def run_cell(
@@ -264,9 +264,8 @@ def _write(path: Path, found: Mapping[str, CellResult]) -> None:
             draft.unlink(missing_ok=True)
 
 
-def _expire(folder: Path, keep_days: float) -> None:
-    """Remove kept replays that are older than other results may be."""
-    oldest_s = time.time() - keep_days * 86_400
+def _expire(folder: Path, oldest_s: float) -> None:
+    """Remove replays that were kept before an instant."""
     with suppress(OSError):
         for path in folder.iterdir():
             if path.stat().st_mtime < oldest_s:

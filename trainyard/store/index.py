@@ -104,6 +104,8 @@ MIGRATIONS: Final[tuple[Callable[[sa.Connection], None], ...]] = (_first, _secon
 """What brings a database from version n to n + 1, in order; version 0 is an empty one."""
 
 
+_LATER_S: Final = 0.001
+"""Seconds between the times of two things kept while the clock is set back."""
 _BUSY_S: Final = 30.0
 """How long a writer waits for another one."""
 _CONNECT_S: Final = 10
@@ -140,6 +142,18 @@ MOST_RECIPES: Final = 100
 """Of one browser."""
 _MOST_AT_ONCE: Final = 500
 """Values in one statement; SQLite takes no more than some hundreds."""
+
+
+class Clock:
+    """Where a library takes the time from."""
+
+    def now_s(self) -> float:
+        """Return seconds since the epoch; somebody may set this clock back or ahead."""
+        return time.time()
+
+    def steady_s(self) -> float:
+        """Return seconds from any zero, which only go forward."""
+        return time.monotonic()
 
 
 class LibraryError(TrainyardError):
@@ -221,6 +235,8 @@ class Index:
     address : str
         As SQLAlchemy takes it, e.g. ``sqlite:////folder/library.db`` or
         ``postgresql+psycopg://user@host/name``.
+    clock : Clock, optional
+        Where it takes the time from.
 
     Attributes
     ----------
@@ -233,7 +249,8 @@ class Index:
         If it cannot be reached or was made by a later version.
     """
 
-    def __init__(self, address: str | sa.URL) -> None:
+    def __init__(self, address: str | sa.URL, clock: Clock | None = None) -> None:
+        self._clock = clock or Clock()
         self._address = (
             address.render_as_string(hide_password=False)
             if isinstance(address, sa.URL)
@@ -268,6 +285,23 @@ class Index:
         self.is_new = self._migrate()
         self._file = str(url.database) if self._engine.dialect.name == "sqlite" else ""
         self._mark = place_of(self._file)
+        self._stamped_s = self.newest_s()
+
+    def stamp_s(self) -> float:
+        """Return the time of something kept now, in seconds since the epoch: later than all that
+        was kept before, also where the clock was set back.
+        """
+        self._stamped_s = max(self._clock.now_s(), self._stamped_s + _LATER_S)
+        return self._stamped_s
+
+    def newest_s(self) -> float:
+        """Return when something was last kept or used, in seconds since the epoch; 0 = never."""
+        with self._reading() as connection:
+            found = (
+                connection.scalar(sa.select(sa.func.max(column)))
+                for column in (THINGS.c.created_s, SHELF.c.used_s)
+            )
+            return max(float(latest_s or 0.0) for latest_s in found)
 
     @property
     def lost(self) -> bool:
@@ -289,7 +323,9 @@ class Index:
                 )
             for at, step in enumerate(MIGRATIONS[known:], known + 1):
                 step(connection)
-                connection.execute(VERSIONS.insert().values(version=at, since_s=time.time()))
+                connection.execute(
+                    VERSIONS.insert().values(version=at, since_s=self._clock.now_s())
+                )
             return not known
 
     @contextmanager
@@ -362,7 +398,7 @@ class Index:
             connection.execute(
                 THINGS.update()
                 .where(THINGS.c.kind == kind, THINGS.c.key == key)
-                .values(created_s=time.time())
+                .values(created_s=self.stamp_s())
             )
 
     def own(self, owner: str, trace: str) -> None:
@@ -393,7 +429,7 @@ class Index:
         """Keep how files of one kind are read, in place of what was known of them; of a browser's
         recipes the oldest give way.
         """
-        body = {"text": text, "saved_s": time.time()}
+        body = {"text": text, "saved_s": self._clock.now_s()}
         own = RECIPES.c.owner == owner
         newest = (
             sa.select(RECIPES.c.fingerprint)
@@ -529,7 +565,7 @@ class Index:
                 "study": study,
                 "name": name,
                 "tags": "",
-                "used_s": time.time(),
+                "used_s": self.stamp_s(),
             }
             connection.execute(
                 self._insert(SHELF)

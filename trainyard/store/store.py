@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 import re
-import time
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from functools import lru_cache
@@ -31,10 +31,12 @@ from trainyard.store.files import (
     made,
     shown_address,
 )
-from trainyard.store.index import PROFILE, RUN, TRACE, Index, IndexRow, beside
+from trainyard.store.index import PROFILE, RUN, TRACE, Clock, Index, IndexRow, beside
 from trainyard.study.document import plain
 
 KEEP_DAYS: Final = 30.0
+FIRST_S: Final = 3600.0
+"""Seconds after opening a store in which nothing is deleted."""
 _APART: Final = "\n"
 """Between folder and database in an address; neither can hold it."""
 _FRAME: Final = re.compile(r"[a-z0-9_-]{1,60}\.parquet")
@@ -66,6 +68,8 @@ class Store:
     database : str
         Address of the database as SQLAlchemy takes it; "" = ``TRAINYARD_DATABASE``, or a file in
         the folder.
+    clock : Clock, optional
+        Where it takes the time from.
 
     Raises
     ------
@@ -80,8 +84,14 @@ class Store:
     """
 
     def __init__(
-        self, root: Path | str | None = None, keep_days: float = KEEP_DAYS, database: str = ""
+        self,
+        root: Path | str | None = None,
+        keep_days: float = KEEP_DAYS,
+        database: str = "",
+        clock: Clock | None = None,
     ) -> None:
+        self._clock = clock or Clock()
+        self._opened_s = self._clock.steady_s()
         place = str(
             root if root is not None else os.environ.get("TRAINYARD_STORE") or default_root()
         )
@@ -95,7 +105,7 @@ class Store:
                 " TRAINYARD_DATABASE to its address."
             )
         self._files = {kind: files_at(f"{self._place}/{kind}s") for kind in (RUN, TRACE, PROFILE)}
-        self.index = Index(self._database or beside(made(self.root)))
+        self.index = Index(self._database or beside(made(self.root)), self._clock)
         if self.index.is_new:
             self._list_again()
 
@@ -216,8 +226,9 @@ class Store:
             f"chart-{name}": frame for name, frame in charts.items()
         }
         files = {f"{name}.parquet": parquet(frame) for name, frame in frames.items()}
+        created_s = self.index.stamp_s()
         provenance = {
-            "created_s": time.time(),
+            "created_s": created_s,
             "digest": result.digest(),
             "versions": dict(about["versions"]),
             "timing": asdict(result.timing),
@@ -236,7 +247,7 @@ class Store:
             "scenario": about["scenario"],
             "provenance": plain(provenance),
         }
-        self._keep(RUN, key, files, body)
+        self._keep(RUN, key, files, body, created_s)
 
     def put_numbers(
         self, key: str, summary: Mapping[str, Any], scenario: Mapping[str, Any]
@@ -248,13 +259,14 @@ class Store:
         TrainyardError
             If they cannot be written.
         """
+        created_s = self.index.stamp_s()
         body = {
             "sizes": {},
             "summary": plain(summary),
             "scenario": dict(scenario),
-            "provenance": {"created_s": time.time()},
+            "provenance": {"created_s": created_s},
         }
-        self.index.put(IndexRow(RUN, _checked(key), time.time(), False, 0, body))
+        self.index.put(IndexRow(RUN, _checked(key), created_s, False, 0, body))
 
     def scenario(self, key: str) -> Mapping[str, Any] | None:
         """Return the scenario of a run that is kept whole or as numbers, or None."""
@@ -324,7 +336,13 @@ class Store:
             self.index.renew(TRACE, trace.digest)
         else:
             about = trace.about | {"jobs": len(trace), "account": plain(account or {})}
-            self._keep(TRACE, trace.digest, {"jobs.parquet": parquet(trace.frame)}, about)
+            self._keep(
+                TRACE,
+                trace.digest,
+                {"jobs.parquet": parquet(trace.frame)},
+                about,
+                self.index.stamp_s(),
+            )
         for owner in owners:
             self.index.own(owner, trace.digest)
         return trace.digest
@@ -382,7 +400,7 @@ class Store:
         if self._row(PROFILE, digest) is not None:
             self.index.renew(PROFILE, digest)
         else:
-            self._keep(PROFILE, digest, {"profile.csv": data}, plain(about))
+            self._keep(PROFILE, digest, {"profile.csv": data}, plain(about), self.index.stamp_s())
 
     def get_profile(self, digest: str) -> tuple[bytes, Mapping[str, Any]] | None:
         """Return a kept profile with what is known of it, or None."""
@@ -397,11 +415,24 @@ class Store:
             self.index.drop(PROFILE, [digest])
             return None
 
-    def expire(self, now_s: float | None = None) -> int:
+    def deletable_before_s(self) -> float:
+        """Return the instant before which what was kept may be deleted, in seconds since the epoch.
+
+        Ages count from the newest thing in the library, so that a clock that is ahead deletes
+        nothing by itself; nothing may be deleted in the first hour after the store was opened, in
+        which most wrong clocks are set right.
+        """
+        if self._clock.steady_s() - self._opened_s < FIRST_S:
+            return -math.inf
+        return min(self._clock.now_s(), self.index.newest_s()) - self.keep_days * 86_400
+
+    def expire(self) -> int:
         """Remove results, traces and profiles older than `keep_days`; return how many."""
-        limit = (time.time() if now_s is None else now_s) - self.keep_days * 86_400
-        old = self.index.older(limit)
-        clear_drafts(self.root, limit)
+        limit_s = self.deletable_before_s()
+        if limit_s == -math.inf:
+            return 0
+        old = self.index.older(limit_s)
+        clear_drafts(self.root, limit_s)
         for kind in self._files:
             self._remove(kind, [key for of, key in old if of == kind])
         return len(old)
@@ -465,11 +496,16 @@ class Store:
         return self.index.get(kind, _checked(key))
 
     def _keep(
-        self, kind: str, key: str, files: Mapping[str, bytes], about: Mapping[str, Any]
+        self,
+        kind: str,
+        key: str,
+        files: Mapping[str, bytes],
+        about: Mapping[str, Any],
+        created_s: float,
     ) -> None:
         manifest = json.dumps(about, allow_nan=False).encode()
         self._files[kind].write(_checked(key), {**files, MANIFEST: manifest})
-        self.index.put(IndexRow(kind, key, time.time(), True, sum(map(len, files.values())), about))
+        self.index.put(IndexRow(kind, key, created_s, True, sum(map(len, files.values())), about))
 
     def _remove(self, kind: str, keys: Iterable[str]) -> None:
         gone = [_checked(key) for key in keys]
@@ -491,7 +527,7 @@ class Store:
             created_s = (
                 float(about["provenance"]["created_s"])
                 if kind == RUN and about["rows"]
-                else time.time()
+                else self.index.stamp_s()
             )
             self.index.put(
                 IndexRow(

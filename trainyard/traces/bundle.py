@@ -172,8 +172,10 @@ def _jobs(data: bytes, description: bytes, name: str) -> tuple[Trace, dict[str, 
 
 
 def _doubts(given: object) -> list[tuple[str, str]]:
-    pairs = given if isinstance(given, list) else []
-    return [(str(one[0])[:40], str(one[1])[:500]) for one in pairs[:50] if len(one) == 2]
+    """Return the pairs of id and text in what an archive holds; anything else is left out."""
+    items = given if isinstance(given, list) else []
+    pairs = [item for item in items[:50] if isinstance(item, list) and len(item) == 2]
+    return [(str(key)[:40], str(text)[:500]) for key, text in pairs]
 
 
 def _is_instant(text: str) -> bool:

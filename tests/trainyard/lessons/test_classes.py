@@ -3,11 +3,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
+from tests.shared import SetClock
 from tests.waiting import wait_until
 from trainyard.lessons import classes
 from trainyard.lessons.classes import Classroom
@@ -72,10 +72,12 @@ def test_names_leave_no_trace_and_seats_have_an_end(
 
 
 def test_what_is_old_is_forgotten(tmp_path: Path) -> None:
-    store = Store(tmp_path, keep_days=1)
+    clock = SetClock()
+    store = Store(tmp_path, keep_days=1, clock=clock)
     classes.arrive(store, GROUP, SEAT)
     folder = next((tmp_path / "classes").iterdir())
-    old = time.time() - 2 * 86_400
-    os.utime(folder, (old, old))
+    os.utime(folder, (clock.now_s(), clock.now_s()))
+    clock.go_on(2.0)
+    store.put_numbers("ab" * 16, {}, {})
     classes.arrive(store, GROUP._replace(lesson=1), SEAT)
     assert classes.count(store, GROUP) == 0

@@ -10,6 +10,7 @@ import pulp
 import pytest
 
 import trainyard.replays.run
+from tests.shared import SetClock
 from tests.trainyard.replay_cases import SMALL, small, write
 from tests.waiting import wait_until
 from trainyard.replays.reading import load, names, read_replay
@@ -183,10 +184,14 @@ def test_a_folder_that_cannot_be_written_costs_only_the_next_opening(
 
 
 @pytest.mark.slow
-def test_old_replays_are_removed_when_another_is_kept(tmp_path: Path, store: Store) -> None:
+def test_old_replays_are_removed_when_another_is_kept(tmp_path: Path) -> None:
+    clock = SetClock()
+    store = Store(tmp_path / "store", clock=clock)
     finished(ReplayRun(small(tmp_path), 1, curves=False, store=store, where="processes:1"))
     old = next((store.root / "replays").iterdir())
-    os.utime(old, (0, time.time() - (store.keep_days + 1) * 86_400))
+    os.utime(old, (0, clock.now_s()))
+    clock.go_on(store.keep_days + 1)
+    store.put_numbers("ab" * 16, {}, {})
     finished(ReplayRun(small(tmp_path), 2, curves=False, store=store, where="processes:1"))
     assert not old.exists()
     assert len(list((store.root / "replays").iterdir())) == 1

@@ -156,6 +156,9 @@ def test_a_wrong_archive_gets_one_sentence(
         {"account": {**ACCOUNT, "reasons": [{"rows": 1}]}},
         {"epoch": "soon", "name": "x" * 900},
         {"epoch": "9999-12-31"},
+        {"doubts": [5]},
+        {"doubts": [None, True, "ab", {"a": 1, "b": 2}, ["a", "b", "c"]]},
+        {"doubts": {"a": "b"}},
     ],
 )
 def test_what_is_said_beside_the_jobs_is_checked(
