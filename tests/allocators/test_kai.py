@@ -373,3 +373,30 @@ def test_no_limit_is_ever_exceeded() -> None:
         assert held["a"] <= 5, t
         assert held["a"] + held["b"] <= 9, t
         assert held["c"] <= 8, t
+
+
+def test_a_queue_inherits_each_of_the_two_protected_times() -> None:
+    rows = [(0, 8, 100, "a", 1), (20, 8, 30, "a", 2)]
+    below = queue("a", "top", resources=gpus(8))
+    for key, stopped_s in (("preemptMinRuntime", 30), ("reclaimMinRuntime", 20)):
+        top = queue("top", resources=gpus(8), **{key: "30s"})
+        result, _ = run(rows, "1x8:v100", top, below)
+        assert stints(result)[0] == (0, 0, stopped_s)
+
+
+def test_jobs_stopped_for_a_place_stay_stopped_where_the_limit_demands_it() -> None:
+    # The last job needs the place of both in the limit of 6; nodes would have room for one beside.
+    rows = [(0, 4, 100, "a", 1), (0, 2, 100, "a", 1), (10, 6, 20, "a", 2)]
+    result, _ = run(rows, "1x16:v100", queue("a", resources=gpus(6, limit=6)))
+    assert stints(result) == [(0, 0, 10), (0, 30, 120), (1, 0, 10), (1, 30, 120), (2, 10, 30)]
+
+
+def test_a_cycle_comes_when_a_protected_time_ends_and_not_before() -> None:
+    # At 60 s the newest job of a is no longer protected; 1 s after a job is stopped comes a cycle.
+    rows = [(0, 4, 100, "a", 0), (0, 4, 100, "a", 0), (10, 4, 100, "b", 0)]
+    result, _ = run(rows, "1x8:v100", queue("a", resources=gpus(4), reclaimMinRuntime="1m"), B)
+    assert list(result.decisions["t"]) == [0, 10, 60, 61, 100, 140]
+    # A job without protection brings no cycle just after its start.
+    waits = [(0, 8, 100, "a", 0), (0, 8, 10, "a", 0)]
+    result, _ = run(waits, "1x8:v100", queue("a", resources=gpus(8)))
+    assert list(result.decisions["t"]) == [0, 100]

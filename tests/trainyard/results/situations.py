@@ -23,7 +23,7 @@ from trainyard.results.past import Past
 HOUR: Final = 3600.0
 NAN: Final = float("nan")
 EACH: Final = (10.0,) * 4
-_AMOUNT: Final = r"[−+]?(?<![A-Za-z\d.])\d+(?:[.,]\d+)*(?: (?:%|(?:h|min|s|days|times)\b))?"
+_AMOUNT: Final = r"[−+]?(?<![A-Za-z\d.])\d+(?:[.,:]\d+)*(?: (?:%|(?:h|min|s|days|times)\b))?"
 FIFO_EXPLAINS: Final[dict[str, Any]] = {"references": {"FIFO": 1}}
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -10,6 +11,7 @@ from sim.errors import ParameterError
 from trainyard.results.compare import (
     Outcome,
     changes,
+    common_values,
     counts,
     not_common,
     paired,
@@ -68,6 +70,14 @@ def test_pairs_only_jobs_completed_under_both_and_counts_the_others() -> None:
     assert pair.change.value == pytest.approx(50.0005 / 35 - 1)
     assert pair.slower == pair.faster == pytest.approx(1 / 3)
     assert list(pair.before_s) == [10.0, 20.0, 5.0]
+
+
+def test_means_of_common_jobs_are_taken_where_either_policy_completes_more() -> None:
+    few, more = outcome_of("A", (10.0, 20.0, math.nan)), outcome_of("B", (5.0, 10.0, 60.0))
+    assert common_values(few, more, "jct_mean_s") == (15.0, 7.5)
+    assert common_values(more, few, "jct_mean_s") == (7.5, 15.0)
+    assert common_values(more, more, "jct_mean_s") is None
+    assert common_values(few, more, "makespan_s") is None
 
 
 def test_one_run_has_no_interval() -> None:

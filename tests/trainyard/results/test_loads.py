@@ -45,6 +45,10 @@ def test_bins_are_round_and_few(t0: float, t1: float, width: float) -> None:
     assert len(edges) - 1 <= MOST_BINS
 
 
+def test_a_window_without_a_length_is_one_bin_of_a_second() -> None:
+    assert clock_bins(5.0, 5.0).tolist() == [5.0, 6.0]
+
+
 def test_bins_begin_at_the_midnight_of_the_calendar() -> None:
     edges = clock_bins(0.0, 664_128.7, midnight_s=-1200.0)
     assert not ((edges + 1200.0) % 5400.0).any()

@@ -11,6 +11,7 @@ from sim.cluster import Cluster
 from sim.errors import ClusterError, ParameterError
 from sim.metrics import JCT_PARTS, UsageArrays
 from sim.params import Spec
+from tests.trainyard.results.situations import amounts
 from trainyard.results import meaning, outcomes
 from trainyard.runs.run import keep, key_of, run
 from trainyard.store import Store
@@ -202,7 +203,9 @@ def test_a_cluster_too_small_for_the_recording_is_said(study: Study, store: Stor
     finish(small, store, (0, replays))
     said = outcomes.report(outcomes.gather(small, store), store)
     assert said is not None
-    assert said.overflow.startswith("The recording held more GPUs than this cluster has")
+    # Jobs beyond 4 GPUs: 2 GPUs for 1,800 s from 0 s; 8 for 1,200 s and 4 for 1,800 s from 3,600 s;
+    # 8 for 600 s and 4 for 1,200 s from 7,200 s. That is 30,000 GPU-seconds.
+    assert amounts(said.overflow) == "3 times, 8, 8"
     assert said.remarks == {said.labels[1]: outcomes.BEYOND}
     replayed = said.table[said.table["label"] == said.labels[1]]
     assert "better" not in set(replayed["verdict"])

@@ -167,6 +167,12 @@ def test_quotas_are_proposed_by_use() -> None:
     assert sum(row.deserved for row in proposal(trace, Cluster.parse("1x7:v100"), "vc")) == 7
 
 
+def test_what_rounding_leaves_goes_to_the_largest_remainders() -> None:
+    # 5, 3 and 1 of 9 GPU-hours on 8 GPUs: 4.44, 2.67 and 0.89; rounded down 4, 2 and 0.
+    trace = trace_of([(0, 5, 3600, "a"), (0, 3, 3600, "b"), (0, 1, 3600, "c")])
+    assert proposal(trace, CLUSTER, "vc") == (Quota("a", 4), Quota("b", 3), Quota("c", 1))
+
+
 def test_quotas_are_those_of_the_policies() -> None:
     trace = trace_of(ROWS)
     spec = Spec.of("quota", table="a: 6; b: 2")

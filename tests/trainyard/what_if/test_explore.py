@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from allocators import make
 from sim.cluster import Cluster, GpuType, NodeGroup
-from sim.conditions import Conditions
 from sim.contract import Needs
 from sim.engine.faults import Faults
-from sim.engine.simulator import Simulator
 from sim.errors import ParameterError
-from sim.params import Spec
 from sim.trace import Trace
 from tests.sim import scripted
-from tests.sim.metrics_cases import FIVE, Held, Job, cluster_of, failures_of, five, run_of, trace_of
+from tests.sim.metrics_cases import Held, Job, run_of, trace_of
+from tests.trainyard.results.situations import amounts
+from tests.trainyard.what_if.situations import (
+    SITUATIONS,
+    TWO,
+    book_of,
+    by_hand,
+    hit_and_resized,
+    preempted_often,
+    three,
+)
 from trainyard.runs.run import keep, key_of, run
 from trainyard.store import Store
 from trainyard.study.scenario import Scenario
@@ -29,26 +34,6 @@ from trainyard.what_if import explore
 from trainyard.what_if.explore import Book
 
 MINUTE = 60.0
-TWO = Cluster.parse("2x4:v100")
-
-
-def book_of(trace: Trace, cluster: Cluster, spec: str, **more: Any) -> Book:
-    allocator = make(Spec.parse(spec))
-    result = Simulator(trace, cluster, allocator, Conditions(**more)).run()
-    return Book(result, trace, cluster, spec, allocator.needs)
-
-
-def three(**columns: object) -> Trace:
-    """Job a: 4 GPUs for an hour; b, 10 minutes later: 8 GPUs for 30 minutes; c, 20 minutes later: 2
-    GPUs for 3 hours.
-    """
-    frame = {
-        "job_id": ["a", "b", "c"],
-        "submit_time_s": [0.0, 600.0, 1200.0],
-        "num_gpus": [4, 8, 2],
-        "duration_s": [3600.0, 1800.0, 10_800.0],
-    }
-    return Trace.of(pd.DataFrame({**frame, "user": ["ann", "bob", "cy"], **columns}))
 
 
 def told(book: Book, job: int) -> list[str]:
@@ -81,15 +66,7 @@ def test_the_share_of_time_on_each_gpu_type_is_told_of_any_job() -> None:
 
 def test_first_come_first_served_in_words() -> None:
     book = book_of(three(), TWO, "fifo")
-    assert (
-        explore.life(book, 1).sentence
-        == "submitted day 1, 00:10, started 01:00 (waited 50 min), finished 01:30"
-    )
     assert told(book, 1) == ["No 8 free GPUs: 4 GPUs were free."]
-    assert (
-        explore.life(book, 2).sentence
-        == "submitted day 1, 00:20, started 01:30 (waited 70 min), finished 04:30"
-    )
     assert told(book, 2) == [
         (
             "4 GPUs were free and it needs 2, but the policy changed nothing until day 1, 01:00. 1"
@@ -113,7 +90,7 @@ def test_shortest_first_in_words() -> None:
     """
     late = Trace.of(three().frame.assign(duration_s=[3600.0, 7200.0, 1200.0]))
     book = book_of(late, TWO, "sjf")
-    assert explore.life(book, 2).sentence == "submitted day 1, 00:20, started 00:20, finished 00:40"
+    assert explore.life(book, 2).finish_s == 40 * MINUTE
     assert told(book, 1) == [
         "No 8 free GPUs: 2 to 4 GPUs were free. Without the jobs submitted later it would not have"
         " been enough either."
@@ -199,55 +176,17 @@ def test_a_recording_may_hold_more_than_the_cluster() -> None:
 def test_the_end_of_the_run_in_words() -> None:
     book = book_of(three(), TWO, "fifo", horizon_s=3000.0)
     assert told(book, 1) == ["No 8 free GPUs: 4 GPUs were free. Then the run ended."]
-    assert (
-        explore.life(book, 1).sentence
-        == "submitted day 1, 00:10:00, not finished when the run ended, 00:50:00"
-    )
     assert np.isnan(explore.life(book, 1).finish_s)
 
 
-def test_the_calendar_where_it_is_known() -> None:
-    trace = replace(three(), epoch="2017-10-03T23:30:00")
-    assert (
-        explore.life(book_of(trace, TWO, "fifo"), 1).sentence
-        == "submitted Tue 3 Oct, 23:40, started Wed 4 Oct, 00:30 (waited 50 min), finished 01:00"
-    )
-
-
-def test_hits_and_changes_in_words() -> None:
-    rows = [
-        (30.0, 0, 1.0, 0, "oom", "server"),
-        (70.0, 0, 0.0, 1, "interruption", "worker"),
-        (80.0, 0, 0.0, 0, "outage", "worker"),
-    ]
-    pieces = [
-        Held(0, 0, 30, 2, ended="evicted"),
-        Held(0, 40, 50, 2, node=1),
-        Held(0, 50, 80, 1, node=1, ended="evicted"),
-    ]
-    jobs = [Job(0, 2, 0, outcome="failed", evictions=2)]
-    book = Book(
-        run_of(jobs, pieces, 90.0, failures=failures_of(rows)),
-        trace_of(jobs),
-        cluster_of(),
-        "rough",
-    )
-    life = explore.life(book, 0)
-    assert (
-        life.sentence
-        == "submitted day 1, 00:00:00, started 00:00:00, evicted (a parameter server ran out of"
-        " memory) 00:00:30, started 00:00:40 (waited 10 s), resized 2 → 1 GPU 00:00:50, one"
-        " worker restarted (a worker was interrupted) 00:01:10, evicted (a node went down)"
-        " 00:01:20, failed 00:01:20"
-    )
+def test_hits_and_changes_are_events() -> None:
+    life = explore.life(hit_and_resized(), 0)
     assert life.events["told"].iloc[3] == "Day 1, 00:00:40: started on t4-2-1 (waited 10 s)."
     assert life.spells["types"].tolist() == ["v100", "", "t4", "t4"]
 
 
 def test_long_lives_are_shortened() -> None:
-    pieces = [Held(0, 20.0 * at, 20.0 * at + 10, 2, ended="preempted") for at in range(20)]
-    jobs = [Job(0, 2, 0, outcome="unfinished")]
-    life = explore.life(Book(run_of(jobs, pieces, 400.0), trace_of(jobs), cluster_of(), "x"), 0)
+    life = explore.life(preempted_often(), 0)
     assert len(life.events) == 42
     assert ", 32 more changes, " in life.sentence
     assert life.sentence.count(",") < 15
@@ -257,28 +196,35 @@ def test_long_lives_are_shortened() -> None:
 # --------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def by_hand() -> Book:
-    return Book(five(), trace_of(FIVE), cluster_of(), "by hand")
-
-
 @pytest.mark.parametrize(
-    ("at_s", "sentence"),
+    ("situation", "figures"),
     [
-        (5.0, "No job waits; 4 GPUs are free."),
-        (60.0, "2 jobs wait for 6 GPUs; 3 are free in 2 pieces: none fits 4."),
-        (90.0, "3 jobs wait for 7 GPUs; 2 are free on one node: none fits 4. 2 GPUs are down."),
-        (110.0, "2 jobs wait for 3 GPUs; no GPU is free. 2 GPUs are down."),
-        (205.0, "1 job waits for 2 GPUs; 1 is free on one node: none fits 2."),
-        (170.0, "2 jobs wait for 6 GPUs; 5 are free in 2 pieces, the largest of 4."),
+        ("no job waits", "4"),
+        ("jobs wait, none fits the pieces", "2, 6, 3, 2, 4"),
+        ("jobs wait, GPUs are down", "3, 7, 2, 4, 2"),
+        ("jobs wait, no GPU is free", "2, 3, 2"),
+        ("a job waits for a larger piece", "1, 2, 1, 2"),
+        ("jobs wait, the largest would fit", "2, 6, 5, 2, 4"),
+        ("the recording holds more GPUs", "3, 2"),
+        ("no GPUs", "16"),
+        ("job waited", "1, 00:10, 01:00, 50 min, 01:30"),
+        ("job behind it waited", "1, 00:20, 01:30, 70 min, 04:30"),
+        ("job did not wait", "1, 00:00, 00:00, 01:00"),
+        ("job did not finish", "1, 00:10:00, 00:50:00"),
+        ("job on the calendar", "3, 23:40, 4, 00:30, 50 min, 01:00"),
+        (
+            "job was hit and resized",
+            "1, 00:00:00, 00:00:00, 00:00:30, 00:00:40, 10 s, 2, 1, 00:00:50, 00:01:10, 00:01:20,"
+            " 00:01:20",
+        ),
     ],
 )
-def test_an_instant_in_one_sentence(by_hand: Book, at_s: float, sentence: str) -> None:
-    assert explore.moment(by_hand, at_s).sentence == sentence
+def test_figures_of_instants_and_lives(situation: str, figures: str) -> None:
+    assert amounts(SITUATIONS[situation]()) == figures
 
 
-def test_an_instant_as_tables(by_hand: Book) -> None:
-    now = explore.moment(by_hand, 90.0)
+def test_an_instant_as_tables() -> None:
+    now = explore.moment(by_hand(), 90.0)
     assert now.waiting.to_dict("list") == {
         "job": [1, 2, 4],
         "id": ["job1", "job2", "job4"],
@@ -305,22 +251,9 @@ def test_an_instant_as_tables(by_hand: Book) -> None:
     assert (now.held, now.free, now.down, now.largest, now.unit) == (2, 2, 2, 2, "GPU")
 
 
-def test_beyond_the_cluster_and_without_gpus() -> None:
-    jobs = [Job(0, 5, 0, 10)]
-    result = run_of(jobs, [Held(0, 0, 10, 3), Held(0, 0, 10, 2, node=2)], 10.0, overflow=2)
-    assert (
-        explore.moment(Book(result, trace_of(jobs), cluster_of(), "x"), 5.0).sentence
-        == "No job waits; 3 GPUs are free. The recording holds 2 GPUs more than this cluster has."
-    )
-    cores = Book(
-        run_of([Job(0, 0)], [], 10.0), trace_of([Job(0, 0)]), Cluster.parse("2x0:cpu/8c"), "x"
-    )
-    assert explore.moment(cores, 5.0).sentence == "No job waits; 16 cores are free."
-
-
-def test_jobs_to_choose_from(by_hand: Book) -> None:
+def test_jobs_to_choose_from() -> None:
     def ids(**chosen: Any) -> list[str]:
-        return explore.jobs(by_hand, **chosen)[0]["id"].tolist()
+        return explore.jobs(by_hand(), **chosen)[0]["id"].tolist()
 
     assert ids() == ["job4", "job1", "job2", "job0", "job3"]  # 210, 140, 70, 0 s; never waited for
     assert ids(sort="submit") == ["job0", "job1", "job2", "job3", "job4"]
@@ -334,7 +267,7 @@ def test_jobs_to_choose_from(by_hand: Book) -> None:
     assert ids(state="preempted") == ["job1", "job2"]
     assert ids(state="failed") == ["job3"]
     assert ids(state="unfinished") == ["job4"]
-    table, matching = explore.jobs(by_hand, most=2)
+    table, matching = explore.jobs(by_hand(), most=2)
     assert (len(table), matching) == (2, 5)
     assert table.iloc[1].to_dict() == {
         "job": 1,
@@ -350,25 +283,25 @@ def test_jobs_to_choose_from(by_hand: Book) -> None:
         "evictions": 0,
     }
     with pytest.raises(ParameterError, match="'lost'"):
-        explore.jobs(by_hand, state="lost")
+        explore.jobs(by_hand(), state="lost")
 
 
-def test_bars_have_names(by_hand: Book) -> None:
-    found = explore.bars(by_hand, "t4-2-1", (0.0, 260.0))
+def test_bars_have_names() -> None:
+    found = explore.bars(by_hand(), "t4-2-1", (0.0, 260.0))
     assert found.frame[["job", "id", "user", "t0", "t1", "gpus", "lane"]].to_numpy().tolist() == [
         [2, "job2", "bob", 20.0, 80.0, 1, 0],
         [2, "job2", "bob", 150.0, 210.0, 1, 0],
     ]
     with pytest.raises(ParameterError, match="no node 'x'"):
-        explore.bars(by_hand, "x", (0.0, 260.0))
+        explore.bars(by_hand(), "x", (0.0, 260.0))
 
 
-def test_rows_that_are_not_there(by_hand: Book) -> None:
+def test_rows_that_are_not_there() -> None:
     for job in (-1, 5):
         with pytest.raises(ParameterError, match="no job in row"):
-            explore.life(by_hand, job)
+            explore.life(by_hand(), job)
         with pytest.raises(ParameterError, match="no job in row"):
-            explore.why(by_hand, job)
+            explore.why(by_hand(), job)
 
 
 def test_a_stored_run_is_opened(store: Store, scenario: Scenario) -> None:
