@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 import streamlit as st
 
@@ -11,7 +13,7 @@ from trainyard.clusters import machines
 from trainyard.study.scenario import TraceSpec
 from trainyard.traces import intake, likeness, start
 from trainyard.traces.samples import SAMPLES
-from trainyard.traces.sources import Source, load_source, load_trace
+from trainyard.traces.sources import Source, left_out, load_source, load_trace
 from ui import empty_states, figure, server, state, words
 from ui.choosing import scaling
 from ui.importing import account, beside, doubts, fitted_cluster, trace_part, upload
@@ -32,6 +34,9 @@ def body() -> None:
         empty_states.trace_gone(here=True)
         return
     source = load_source(session.study.base.trace, server.store())
+    taken = session.taken.get(session.study.base.trace.source)
+    # The store keeps the account of the first reading that led to these jobs.
+    read = source.account if taken is None else taken.account
     # Filled after the choices, which may change what the headline says.
     head = st.container(horizontal=True, vertical_alignment="center", key="trace_head")
     with head:
@@ -43,8 +48,7 @@ def body() -> None:
         beside.look_alike(session, trace)
     facts = _profile(trace.digest, trace)
     with title:
-        st.title(words.plain(_headline(session, source, trace, facts)), anchor=False)
-    taken = session.taken.get(session.study.base.trace.source)
+        st.title(words.plain(_headline(session, source, trace, facts, read)), anchor=False)
     account.ask(source.account, taken)
     fitted_cluster.draw(session, source)
     doubts.draw(session, trace)
@@ -59,11 +63,18 @@ def body() -> None:
 
 
 def _headline(
-    session: state.Session, source: Source, trace: Trace, facts: intake.TraceProfile
+    session: state.Session,
+    source: Source,
+    trace: Trace,
+    facts: intake.TraceProfile,
+    read: Mapping[str, Any],
 ) -> str:
-    """Return what the jobs are: how many, over which time, and how much they ask for."""
+    """Return how many jobs there are, how many rows were left out, over which time, at what load;
+    `read` is the account of the reader.
+    """
     part = f" of {len(source.trace):,}" if len(trace) < len(source.trace) else ""
-    parts = [words.plural(facts.jobs, "job") + part, words.time(facts.span_s)]
+    jobs = words.plural(facts.jobs, "job") + part
+    parts = [*filter(None, (jobs, left_out(read))), words.time(facts.span_s)]
     load = machines.offered_load(trace, session.study.base.cluster)
     if facts.gpu_hours and math.isfinite(load):
         parts.append(f"load {words.factor(load)}")

@@ -62,7 +62,9 @@ def status(session: state.Session) -> Status:
     if session.live:
         return Status("hourglass_empty", progress.brief(session), False)
     if session.shown is None:
-        return Status(_DIFFERS, "Nothing has been run yet", True)
+        others = session.others_done
+        also = f"Not compared yet, {words.plural(others, 'other run')}"
+        return Status(_DIFFERS, also if others else "Nothing has been run yet", True)
     missing, changes = _missing(session), session.stale
     if not changes:
         if not missing:
@@ -171,7 +173,9 @@ def _details(session: state.Session) -> None:
             f"Changed since the last run: {words.plain('; '.join(session.stale[:_MOST_CHANGES]))}."
         )
     elif session.shown is None:
-        st.caption("No policy of this scenario has been run yet.")
+        others = session.others_done
+        also = f" Plan and Learn have done {words.plural(others, 'run')}." if others else ""
+        st.caption(f"No policy of this scenario has been run yet.{also}")
     else:
         _stored(session, stored_results.gather(session.shown))
     _undo(session)

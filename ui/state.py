@@ -8,7 +8,7 @@ import math
 import time
 import uuid
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -145,6 +145,9 @@ class Session:
         The trace that the Trace page sets beside the one in use.
     stopped_s : dict
         Key -> simulated seconds that a run had reached when it was cancelled.
+    other_runs : dict
+        Name of a plan, lesson or replay begun in this session -> function that returns how many of
+        its runs are done.
     """
 
     study: Study
@@ -169,6 +172,7 @@ class Session:
     began: dict[str, tuple[float, float]] = field(default_factory=dict)
     beside: TraceSpec | None = None
     stopped_s: dict[str, float] = field(default_factory=dict)
+    other_runs: dict[str, Callable[[], int]] = field(default_factory=dict)
 
     def edit(self, study: Study) -> None:
         """Take over what a form of this session made; widgets stay as they are."""
@@ -242,6 +246,15 @@ class Session:
     def live(self) -> list[Submission]:
         """Runs that are not over."""
         return [job for job in self.jobs.values() if not job.settled]
+
+    def count_other(self, name: str, jobs: Sequence[Submission]) -> None:
+        """Count runs of Plan or Learn, beside those of Run."""
+        self.other_runs[name] = lambda: sum(job.state == "done" for job in jobs)
+
+    @property
+    def others_done(self) -> int:
+        """How many runs of plans, lessons and replays this session has seen done."""
+        return sum(done() for done in self.other_runs.values())
 
     @property
     def over(self) -> int:

@@ -26,7 +26,7 @@ OVERLOADED: Final = ("makespan_s", "utilisation")
 CURVE: Final = 400
 """Points of a completion curve that the readout knows."""
 ALIKE: Final = 0.01
-"""A relative change, or a difference of shares, below that is called about the same."""
+"""A relative change below that is called about the same."""
 _SHORT: Final = {"wait_mean_s": "Average wait", "slower": "Jobs slower"}
 """What stands in the head of a column where the title is long."""
 NAME: Final = 200
@@ -327,11 +327,13 @@ def cell(cells: Cells, title: str, metric: Metric, baseline: str) -> Cell:
     change = float(row["change"])
     if not baseline or title == baseline or base is None or math.isnan(change):
         return Cell(shown, value=value)
-    size = value - float(base["value"]) if metric.unit == "1" else change
+    # As both are read: 82 % and 78 % differ by 4 points, however they were rounded.
+    points = round(100 * value) - round(100 * float(base["value"]))
+    alike = points == 0 if metric.unit == "1" else abs(change) < ALIKE
     low, high = float(row["low"]), float(row["high"])
     bounds = f"{text.change(low)} to {text.change(high)}" if math.isfinite(low) else ""
     help = f"95 % of resamples: {bounds}" if bounds else ""
-    if abs(size) < ALIKE or low <= 0 <= high:
+    if alike or low <= 0 <= high:
         return Cell(shown, "≈", help=help or "about the same", value=value)
-    told = f"{100 * size:+.0f} pt".replace("-", "−") if metric.unit == "1" else text.change(change)
+    told = f"{points:+d} pt".replace("-", "−") if metric.unit == "1" else text.change(change)
     return Cell(shown, told, str(row["verdict"]), help, value)

@@ -98,7 +98,10 @@ def shaded(compared: ComparedRuns, high: str) -> str:
     base = compared.baseline
     table = compared.report.table
     means = table[table["metric"] == "wait_mean_s"].set_index("label")["value"]
-    if not base or high in ("", base) or high not in means or not means.notna().all():
+    # An earlier result of other settings is no difference of these runs.
+    if not {base, high} <= {*means.index} - {*compared.earlier} or base == high:
+        return ""
+    if not means.notna().all():
         return ""
     counts = compared.report.counts.set_index("label")["completed"]
     jobs = min(int(counts[base]), int(counts[high])) / compared.runs.study.repeats

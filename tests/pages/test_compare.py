@@ -4,6 +4,7 @@ import html
 import json
 import re
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from sim.engine.simulator import Progress
 from sim.params import Spec
 from tests.pages.conftest import FakeJob, FakePool, Open, finish, sound, study_of, texts
 from trainyard.api import Comparison
-from trainyard.results import outcomes
+from trainyard.results import outcomes, preview
 from trainyard.study.scenario import Scenario, TraceSpec
 from trainyard.study.study import Study
 from trainyard.text import BY_UNIT
@@ -22,6 +23,7 @@ from trainyard.traces import start
 from trainyard.traces.sources import load_source
 from ui import state
 from ui.comparing import screen, window
+from ui.what_if import slider
 from views.ledger import ALL as METRICS
 from views.ledger import Cell, short
 
@@ -708,3 +710,40 @@ def test_a_cluster_without_gpus_shows_cores_and_memory(visit: Open, pool: FakePo
     app.segmented_control(key="behind_resource").set_value("Memory").run()
     sound(app)
     assert "resources" in charts_of(app)
+
+
+class Answered:
+    """A question of the slider, answered in this process."""
+
+    def __init__(self, asked: preview.Asked) -> None:
+        self.result, self.error = preview.answer(asked), ""
+
+    def wait(self, most_s: float) -> bool:
+        return True
+
+    def cancel(self) -> None:
+        """Nothing is left to be ended."""
+
+
+def test_a_slider_that_moves_keeps_the_highlighted_policy(
+    visit: Open, tiny: Study, pool: FakePool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = SimpleNamespace(ask=lambda asked, watcher, base: Answered(asked))
+    monkeypatch.setattr(slider, "_previews", lambda: asked)
+    # FIFO and EASY follow at once, SRTF does not; the answer alone would be about EASY.
+    study = start.with_policies(tiny, (Spec("fifo"), Spec("easy"), Spec("srtf")))
+    finish(pool, study)
+    app = visit("compare", study)
+    # In the stored results SRTF has the largest effect, so the headline is about it.
+    assert "SRTF" in answer(app)
+    for high, said in (("", "SRTF runs when the slider rests."), ("EASY backfilling", "EASY")):
+        if high:
+            app.query_params["high"] = high
+        app.session_state["what_if/moved"] = ("trace.load", 1.1)
+        app.run()
+        sound(app)
+        assert said in answer(app)
+    app.session_state["what_if/moved"] = None
+    app.run()
+    sound(app)
+    assert "EASY" in answer(app)

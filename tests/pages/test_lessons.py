@@ -67,7 +67,11 @@ def test_nothing_is_told_before_an_answer_is_chosen_and_the_run_is_over(pool: Fa
 
 def test_an_answer_that_is_right_is_said_to_be_so_and_cannot_be_changed(pool: FakePool) -> None:
     run_here(pool, 2)
-    app = press(expect(at(lesson="2"), 2, 1), "run_lesson")
+    app = expect(at(lesson="2"), 2, 1)
+    assert "Nothing has been run yet" in texts(app)
+    app = press(app, "run_lesson")
+    runs = sum(len(study.scenarios()) for study in lesson(2).studies(AS_IT_IS))
+    assert f"Not compared yet, {runs} other runs" in texts(app)
     assert "You expected: Some, but fewer than one in five. That is right." in texts(app)
     assert not [one for one in app.radio if str(one.key).startswith("said/")]
     assert "run_lesson" not in keys(app)

@@ -106,6 +106,7 @@ def test_a_search_answers_with_the_fewest_nodes_and_its_link_shows_the_same_at_o
     run = PlanRun(question, pool.store, "nowhere")
     assert run.recall()
     fewest = {answer.policy: answer.size for answer in run.answers()}
+    assert f"Not compared yet, {run.done} other runs" in texts(app)
     said = app.title[0].value
     for size in fewest.values():
         assert size is not None

@@ -43,6 +43,7 @@ def test_an_upload_is_kept_at_once_and_accounted_for(visit: Open, pool: FakePool
     sound(app)
     assert source(app) == f"store:{pool.store.traces()[0].digest}"
     assert "2 used + 2 left out = 4 read" in texts(app)
+    assert app.title[0].value.startswith("mine.csv: 2 jobs, 2 of 4 rows left out, 1 min")
     assert table(app) == [
         ("2", "used", ""),
         ("1", "left out", "no GPU: a CPU job"),

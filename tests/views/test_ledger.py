@@ -56,6 +56,24 @@ def test_shares_differ_by_points() -> None:
     assert (found.text, found.change) == ("80 %", "−2 pt")
 
 
+@pytest.mark.parametrize(
+    ("base", "value", "text", "change"),
+    [
+        (0.8151, 0.7849, "78 %", "−4 pt"),  # 3.0 points, read as 82 % and 78 %
+        (0.8249, 0.7751, "78 %", "−4 pt"),  # 5.0 points, read as 82 % and 78 %
+        (0.8051, 0.8149, "81 %", "≈"),  # 0.98 points, read as 81 % and 81 %
+        (0.8149, 0.8151, "82 %", "+1 pt"),
+    ],
+)
+def test_points_are_the_difference_of_what_is_read(
+    base: float, value: float, text: str, change: str
+) -> None:
+    frame = table(utilisation=value / base - 1)
+    frame["value"] = [base, value]
+    found = cell(frame, "utilisation")
+    assert (found.text, found.change) == (text, change)
+
+
 def test_where_nothing_may_be_told_there_is_the_value_alone() -> None:
     frame = table(jct_mean_s=-0.47).assign(change=NAN)
     assert cell(frame, "jct_mean_s") == Cell("53 s", value=53.0)

@@ -467,7 +467,8 @@ def _row(outcome: Outcome, base: Outcome, metric: Metric) -> dict[str, object]:
         change = _paired_change(base, outcome, metric.name)
     else:
         change = ratio(_numbers(base, metric.name), values)
-    line = _line(outcome.label, metric.name, float(np.mean(values)), change, metric.better)
+    better = metric.better if metric.judged else ""
+    line = _line(outcome.label, metric.name, float(np.mean(values)), change, better)
     dropped = metric.name not in _PER_JOB and outcome.completed < base.completed
     if (line["verdict"] == "better" and (outcome.overflow or dropped)) or (
         line["verdict"] == "worse" and base.overflow

@@ -33,7 +33,7 @@ from trainyard.study import catalog
 from trainyard.study.study import Study, titles
 from trainyard.text import plural
 from trainyard.traces import start
-from trainyard.traces.sources import load_trace
+from trainyard.traces.sources import left_out, load_source, load_trace
 
 __all__ = [
     "MOST_SHOWN",
@@ -349,7 +349,12 @@ def report(shown: Shown, store: Store, *, brief: bool = False) -> ComparisonRepo
         },
         end_s=max(float(entry.summary["end_s"]) for entry in firsts.values()),
         epoch=trace.epoch,
-        facts=_facts(shown.study, len(trace), table, compared=differ and len(outcomes) > 1),
+        facts=_facts(
+            shown.study,
+            (len(trace), left_out(load_source(shown.study.base.trace, store).account)),
+            table,
+            compared=differ and len(outcomes) > 1,
+        ),
     )
 
 
@@ -507,7 +512,9 @@ def _remarks(outcomes: Sequence[Outcome], entries: Mapping[str, Entry]) -> dict[
     return {label: " ".join(sentences) for label, sentences in said.items() if sentences}
 
 
-def _facts(study: Study, jobs: int, table: pd.DataFrame, *, compared: bool) -> str:
+def _facts(study: Study, read: tuple[int, str], table: pd.DataFrame, *, compared: bool) -> str:
+    """Return what was run; `read` is the number of jobs, and the rows of the file left out."""
+    jobs, dropped = read
     runs = "one run of each policy" if study.repeats == 1 else f"{study.repeats} repeats"
     told = ["the same jobs and random draws under every policy"] if compared else []
     told += ["95 % intervals"] if table["low"].notna().any() else []
@@ -517,4 +524,5 @@ def _facts(study: Study, jobs: int, table: pd.DataFrame, *, compared: bool) -> s
         if cluster.gpus
         else f"{plural(len(cluster.nodes), 'node')} without GPUs"
     )
-    return " · ".join([plural(jobs, "job"), machines, runs, *told])
+    rest = f" ({dropped})" if dropped else ""
+    return " · ".join([f"{plural(jobs, 'job')}{rest}", machines, runs, *told])

@@ -28,6 +28,9 @@ class Metric:
     silent : float or None
         The value that says nothing: where every policy has it or none at all, the metric is left
         out. None = it never is.
+    judged : bool
+        Whether a difference is called better or worse. GPUs are less busy where jobs wait, and
+        where a policy needs fewer of them.
     """
 
     name: str
@@ -36,6 +39,7 @@ class Metric:
     better: Goal
     help: str
     silent: float | None = None
+    judged: bool = True
 
 
 METRICS: Final[tuple[Metric, ...]] = (
@@ -108,6 +112,7 @@ METRICS: Final[tuple[Metric, ...]] = (
         "higher",
         "GPU-seconds held over capacity, from the first to the last submission.",
         nan,
+        judged=False,
     ),
     Metric(
         "utilisation_productive",
@@ -116,6 +121,7 @@ METRICS: Final[tuple[Metric, ...]] = (
         "higher",
         "The same without pauses and lost work.",
         nan,
+        judged=False,
     ),
     Metric(
         "cpus_used",

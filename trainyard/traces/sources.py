@@ -27,6 +27,7 @@ from sim.readers.questions import Question
 from sim.trace import Trace
 from trainyard.store import Store
 from trainyard.study.scenario import MADE, TraceSpec
+from trainyard.text import plural
 from trainyard.traces import thinning
 from trainyard.traces.samples import load_sample
 
@@ -119,6 +120,12 @@ def tally(account: Mapping[str, Any]) -> str:
         f"{account['used']:,} used{together} + {account['dropped']:,} left out ="
         f" {account['read']:,} read"
     )
+
+
+def left_out(account: Mapping[str, Any]) -> str:
+    """Return how many rows of a file became no job: ``447 of 500 rows left out``; "" = none."""
+    dropped = int(account.get("dropped", 0))
+    return f"{dropped:,} of {plural(int(account['read']), 'row')} left out" if dropped else ""
 
 
 def asked(question: Question, answer: str) -> dict[str, Any]:

@@ -121,7 +121,7 @@ def _compared(stored: ComparedRuns) -> None:
         compared, group, draft = stored, _group(stored, chosen), False
     else:
         compared, group, draft = shown.compared, shown.group, True
-        chosen = replace(chosen, high=subject(compared.report))
+        chosen = replace(chosen, high=_kept_subject(compared, shown.before))
     report = compared.report
     overloaded = report.first_headline.verdict == "overload"
     insisted = answer.insisted(report)
@@ -138,7 +138,10 @@ def _compared(stored: ComparedRuns) -> None:
         cells = ledger.by_place(table)
         if not overloaded:
             about = chosen.high or compared.baseline or report.labels[0]
-            _draw_tiles(_tiles(compared, cells, about, chosen.goal, whole=whole))
+            if about in compared.earlier:
+                _draw_tiles(_empty_tiles())
+            else:
+                _draw_tiles(_tiles(compared, cells, about, chosen.goal, whole=whole))
         elif draft:
             _draw_tiles(_empty_tiles())
         try:
@@ -181,12 +184,29 @@ def _followed(stored: ComparedRuns | None) -> None:
             st.error(words.plain(shown.error), icon=":material/error:")
         if compared is None:
             return
-        report, high = compared.report, subject(compared.report)
-        answer.sentence(compared, report.headline_of(high), high, report.facts)
+        report, high = compared.report, _kept_subject(compared, shown and shown.before)
+        answer.sentence(compared, _headline_of(compared, high), high, report.facts)
         seen = compared.seen(window.current(report.end_s))
         chosen = Choice(next(iter(report.headlines)), high, None)
         _charts(seen, seen, chosen, kept=shown is None)
         _ledger(seen, chosen, report.table, overloaded=False)
+
+
+def _kept_subject(compared: ComparedRuns, before: ComparedRuns | None) -> str:
+    """Return the highlighted policy while an answer of the slider is drawn: that of the stored
+    results `before`, so that the headline stays with it.
+    """
+    title = subject((before or compared).report)
+    return title if title in compared.runs.titles else subject(compared.report)
+
+
+def _headline_of(compared: ComparedRuns, high: str, goal: str = "") -> Headline:
+    """Return the headline about a policy, or that its result is still to come."""
+    found = compared.report.headline_of(high, goal)
+    if high not in compared.earlier or not found.subject:
+        return found
+    when = "is running" if state.session().live else "runs when the slider rests"
+    return Headline("nothing", f"{high} {when}.", high)
 
 
 def _chosen(compared: ComparedRuns) -> Choice:
@@ -248,8 +268,8 @@ def _headline(
     """Return what is said of the chosen group, and which jobs of what was run these are; where
     nothing can be judged, or the goal is one of whole runs, what is said of all jobs.
     """
-    report, facts = compared.report, compared.report.facts
-    whole = report.headline_of(chosen.high, chosen.goal)
+    facts = compared.report.facts
+    whole = _headline_of(compared, chosen.high, chosen.goal)
     if group is None or chosen.group is None:
         return whole, facts
     found = group.headline_of(chosen.high, chosen.goal)

@@ -206,6 +206,7 @@ def _start(lesson: Lesson, setup: Setup, turn: LessonTurn) -> None:
     except TrainyardError as error:
         turn.cancel()
         state.session().notice = str(error)
+    state.session().count_other(f"{lesson.name}/{setup}", jobs)
 
 
 @st.cache_resource(max_entries=128, show_spinner=False)

@@ -106,7 +106,8 @@ def _run(replay: Replay) -> int:
             disabled=locked,
         ):
             stopped.discard(key)
-            runs().start(key, partial(make, *key), watcher)
+            begun = runs().start(key, partial(make, *key), watcher)
+            state.session().other_runs[str(key)] = lambda: begun.done
             st.rerun()
     # Drawn even when nothing runs: the browser may still ask for it once more.
     st.fragment(_progress, run_every=EVERY_S if locked else None)(key)

@@ -370,6 +370,7 @@ def _submitted(recipe: FromHere) -> list[Submission]:
     pool, session, branch = server.pool(), state.session(), recipe.branch
     jobs = [pool.submit(scenario, session.watcher) for scenario in (branch.was, branch.here)]
     st.session_state[_JOBS] = (recipe.canonical(), jobs)
+    session.count_other(recipe.canonical(), jobs)
     return jobs
 
 

@@ -101,7 +101,7 @@ def known(recipe: Recipe) -> Run:
     return runs().known(library.identity(recipe), partial(_make, recipe), look_up=few)
 
 
-def begin(recipe: Recipe, watcher: str, browser: str) -> None:
+def begin(recipe: Recipe, watcher: str, browser: str) -> Run:
     """Begin a plan or sweep, or watch the equal one that goes on; the library of the browser lists
     it.
     """
@@ -109,6 +109,7 @@ def begin(recipe: Recipe, watcher: str, browser: str) -> None:
     run.owners |= {browser}
     # With what is known already; the rest comes as it is.
     _shelve(frozenset({browser}), recipe, run.keys)
+    return run
 
 
 def _make(recipe: Recipe) -> Run:
@@ -220,7 +221,9 @@ def _begin(panel: Panel, mark: str, run: Run) -> None:
     if clicked:
         _forget()
         _left().discard(mark)
-        begin(panel.recipe, state.session().watcher, browser_identity.owner())
+        session = state.session()
+        begun = begin(panel.recipe, session.watcher, browser_identity.owner())
+        session.other_runs[mark] = lambda: begun.done
         st.rerun()
 
 

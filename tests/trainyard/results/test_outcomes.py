@@ -301,3 +301,17 @@ def test_a_recorded_schedule_that_the_new_jobs_lack_is_left_out() -> None:
     assert loaded.allocators[loaded.baseline] == study.allocators[study.baseline]
     alone = replace(study, allocators=(Spec("recorded"),), baseline=0)
     assert start.with_trace(alone, loaded.base.trace).allocators == alone.allocators
+
+
+def test_the_facts_say_how_many_rows_of_a_file_are_not_among_the_jobs(
+    study: Study, store: Store
+) -> None:
+    # 488 of 500 rows became no job; the twelve others are those of the sample.
+    digest = store.put_trace(load_trace(study.base.trace), {"read": 500, "dropped": 488})
+    study = replace(study, base=replace(study.base, trace=TraceSpec(f"store:{digest}")))
+    scenario = study.repeated(0)[0]
+    trace = load_trace(scenario.trace, store)
+    keep(store, key_of(scenario, store), scenario, run(scenario, trace=trace), trace)
+    said = outcomes.report(outcomes.gather(study, store), store)
+    assert said is not None
+    assert said.facts == "12 jobs (488 of 500 rows left out) · 8 GPUs · one run of each policy"
