@@ -7,12 +7,13 @@ from __future__ import annotations
 import http.client
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -43,7 +44,7 @@ def healthy(port: int) -> bool:
 
 @contextmanager
 def serving(store: Path) -> Iterator[str]:
-    """A fresh server on a free port; its address."""
+    """Yield the address of a server on a free port; at the end all its processes are gone."""
     port = free_port()
     command = [
         sys.executable,
@@ -63,9 +64,10 @@ def serving(store: Path) -> Iterator[str]:
             env=os.environ | {"TRAINYARD_STORE": str(store)},
             stdout=log,
             stderr=log,
+            start_new_session=True,
         )
         try:
-            deadline = time.monotonic() + 60
+            deadline = time.monotonic() + 120
             while not healthy(port):
                 assert server.poll() is None, "the server ended at once"
                 assert time.monotonic() < deadline, "the server does not answer"
@@ -73,8 +75,9 @@ def serving(store: Path) -> Iterator[str]:
             yield f"http://127.0.0.1:{port}"
         finally:
             server.terminate()
-            try:
+            with suppress(subprocess.TimeoutExpired):
                 server.wait(10)
-            except subprocess.TimeoutExpired:
-                server.kill()
-                server.wait()
+            # What is left of its group: a server that does not stop, and workers that outlive it.
+            with suppress(ProcessLookupError):
+                os.killpg(server.pid, signal.SIGKILL)
+            server.wait()
