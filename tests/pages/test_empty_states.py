@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
@@ -55,7 +56,7 @@ def test_running_says_how_far_and_after_three_seconds_how_long(
     visit: Open, tiny: Study, pool: FakePool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = [100.0]
-    monkeypatch.setattr("ui.progress.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("ui.progress.time", SimpleNamespace(monotonic=lambda: clock[0]))
     app = started(visit, tiny)
     pool.jobs[0].progress = Progress(3, 12, 1 * 86_400, 7 * 86_400)
     app.run()
