@@ -14,6 +14,10 @@ from tests.browser.waiting import ready
 expect.set_options(timeout=120_000)
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "journey: one of the eight journeys of the gate")
+
+
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
     path = chromium()

@@ -7,11 +7,12 @@ from __future__ import annotations
 import http.client
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from tests.waiting import wait_until
@@ -51,12 +52,13 @@ def start_server(store: Path, port: int) -> subprocess.Popen[bytes]:
             env=os.environ | {"TRAINYARD_STORE": str(store)},
             stdout=log,
             stderr=log,
+            start_new_session=True,
         )
 
 
 @contextmanager
 def serving(store: Path) -> Iterator[str]:
-    """A fresh server on a free port; its address."""
+    """Yield the address of a server on a free port; at the end all its processes are gone."""
     with ExitStack() as started:
         for _ in range(3):  # another process may take the port before the server does
             port = free_port()
@@ -74,9 +76,10 @@ def serving(store: Path) -> Iterator[str]:
 
 
 def stop_server(server: subprocess.Popen[bytes]) -> None:
+    """Stop a server, and workers that outlive it."""
     server.terminate()
-    try:
+    with suppress(subprocess.TimeoutExpired):
         server.wait(10)
-    except subprocess.TimeoutExpired:
-        server.kill()
-        server.wait()
+    with suppress(ProcessLookupError):
+        os.killpg(server.pid, signal.SIGKILL)
+    server.wait()

@@ -138,9 +138,9 @@ def visit(pool: FakePool) -> Open:
         app = AppTest.from_file(str(ROOT / "app.py"), default_timeout=300)
         if study is not None:
             app.query_params["s"] = study.pack()
-        app.run()
         if name != "start":
-            app.switch_page(f"pages/{name}.py").run()
+            app.switch_page(f"pages/{name}.py")
+        app.run()
         sound(app)
         return app
 

@@ -91,11 +91,11 @@ def trace_of(jobs: list[Job]) -> Trace:
 
 
 @pytest.mark.parametrize("name", RULES)
-def test_three_hundred_runs_on_a_grid_of_milliseconds_equal_whole_number_arithmetic(
+def test_runs_on_a_grid_of_milliseconds_equal_whole_number_arithmetic(
     name: str,
 ) -> None:
     key, stops, passes = RULES[name]
-    for seed in range(100):
+    for seed in range(40):
         jobs, gpus = dense(1000 * list(RULES).index(name) + seed)
         result = Simulator(trace_of(jobs), Cluster.parse(f"1x{gpus}:v100"), make(Spec(name))).run()
         wanted = [end / 1000 for end in exact(jobs, gpus, key, stops=stops, passes=passes)]
