@@ -1,4 +1,4 @@
-"""Cost as a number of calls, which is the same on every machine."""
+"""Cost as a number of steps, which is the same on every machine."""
 
 from __future__ import annotations
 
@@ -8,18 +8,22 @@ from types import FrameType
 from typing import Any
 
 
-def count_calls(work: Callable[[], object]) -> int:
-    """Return how many functions this thread calls, in Python or in C, to do something once."""
-    calls = 0
+def count_steps(work: Callable[[], object]) -> int:
+    """Return how many lines of Python this thread executes to do something once.
 
-    def note(frame: FrameType, event: str, argument: Any) -> None:
-        nonlocal calls
-        calls += event in ("call", "c_call")
+    Every turn of a loop counts; what a library does in C for a whole array is one step.
+    """
+    steps = 0
 
-    before = sys.getprofile()
-    sys.setprofile(note)
+    def note(frame: FrameType, event: str, argument: Any) -> Any:
+        nonlocal steps
+        steps += 1
+        return note
+
+    before = sys.gettrace()
+    sys.settrace(note)
     try:
         work()
     finally:
-        sys.setprofile(before)
-    return calls
+        sys.settrace(before)
+    return steps

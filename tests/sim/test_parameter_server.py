@@ -26,7 +26,7 @@ from sim.perf.model import Rate, Staffed, Using
 from sim.perf.parameter_server import ParameterServer, ParameterServerModel
 from sim.perf.steps import ROWS, ModelRow
 from sim.trace import Trace
-from tests.counting import count_calls
+from tests.counting import count_steps
 from tests.shared import shared
 from tests.sim.scripted import Script, gantt, jobs, run
 
@@ -903,7 +903,7 @@ def test_parameters_survive_text_and_json() -> None:
     ]
 
 
-def test_a_thousand_jobs_at_all_sizes_take_as_many_calls_as_ten() -> None:
+def test_a_thousand_jobs_at_all_sizes_take_as_many_steps_as_ten() -> None:
     rng = np.random.default_rng(3)
     names = sorted(ROWS)
     rows = [(0.0, int(rng.integers(1, 5)), float(rng.integers(10, 1000))) for _ in range(1000)]
@@ -917,7 +917,7 @@ def test_a_thousand_jobs_at_all_sizes_take_as_many_calls_as_ten() -> None:
         Shape((workers, 0), servers=servers) for workers in range(1, 17) for servers in range(1, 11)
     ]
     ten, thousand = (
-        count_calls(lambda count=count: truth.rates(np.arange(count), shapes))
+        count_steps(lambda count=count: truth.rates(np.arange(count), shapes))
         for count in (10, 1000)
     )
     assert thousand == ten

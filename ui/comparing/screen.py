@@ -184,7 +184,7 @@ def _followed(stored: ComparedRuns | None) -> None:
             st.error(words.plain(shown.error), icon=":material/error:")
         if compared is None:
             return
-        report, high = compared.report, _kept_subject(compared, shown and shown.before)
+        report, high = compared.report, _kept_subject(compared, shown.before if shown else None)
         answer.sentence(compared, _headline_of(compared, high), high, report.facts)
         seen = compared.seen(window.current(report.end_s))
         chosen = Choice(next(iter(report.headlines)), high, None)

@@ -17,6 +17,7 @@ JOBS = "job_id,submit_time_s,num_gpus,duration_s,vc\na,0,8,7200,a\nb,5,4,7200,a\
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TRAINYARD_STORE", str(tmp_path / "store"))
     (tmp_path / "jobs.csv").write_text(JOBS)
     back = {"preemption": {"reclaimWithinCohort": "Any"}}
     (tmp_path / "old.yaml").write_text(site(queue("a", gpus="8"), queue("b", gpus="0", **back)))

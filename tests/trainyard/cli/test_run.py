@@ -43,6 +43,7 @@ def call(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Call:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TRAINYARD_STORE", str(tmp_path / "store"))
     (tmp_path / "jobs.csv").write_text(JOBS, encoding="utf-8")
 
     def go(*arguments: str) -> tuple[int, str, str]:
