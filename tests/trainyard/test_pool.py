@@ -175,8 +175,8 @@ def test_submitting_again_right_after_the_last_cancel_runs_it(
     [
         ("infeasible", "Fifo asked for 9 GPUs at 5 s; 8 are free."),
         ("fault", "A fault in Trainyard stopped this run (KeyError: 'gone')"),
-        ("memory", "memory ran out"),
-        ("die", "ended by the system"),
+        ("memory", "Memory ran out in this run."),
+        ("die 2", "The worker process was killed each time this run was tried."),
     ],
 )
 def test_failures_are_sentences_and_do_not_sink_the_others(
@@ -191,6 +191,14 @@ def test_failures_are_sentences_and_do_not_sink_the_others(
     assert "\n" not in job.error
     assert job.details == ({"now_s": 5.0} if name == "infeasible" else {})
     assert other.state == "done"
+
+
+def test_a_run_whose_worker_is_killed_is_tried_again_once(pool: WorkerPool, named: Named) -> None:
+    jobs = [pool.submit(named("die 1", 1)), pool.submit(named("die 9", 2))]
+    assert wait_all(jobs, 60)
+    assert [job.state for job in jobs] == ["done", "failed"]
+    begun = [name for name, *_ in ran(pool.store.root) if name in ("die 1", "die 9")]
+    assert sorted(begun) == ["die 1", "die 1", "die 9", "die 9"]
 
 
 def test_an_idle_worker_that_dies_is_replaced(pool: WorkerPool, named: Named) -> None:
@@ -323,7 +331,7 @@ def test_workers_end_with_their_parent(tmp_path: Path, how: signal.Signals) -> N
 def test_sentences() -> None:
     assert sentence(TraceError("a.")) == "a."
     assert "time limit" in sentence(TimeoutError())
-    assert "ended unexpectedly, twice" in sentence(BrokenProcessPool())
+    assert "worker process was killed" in sentence(BrokenProcessPool())
     assert cores() >= 1
 
 

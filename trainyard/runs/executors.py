@@ -453,15 +453,12 @@ def sentence(fault: BaseException) -> str:
         )
     if isinstance(fault, ProcessExpired) and fault.exitcode == worker.MEMORY_EXIT:
         return "The run was stopped at its memory limit. Choose fewer jobs, or a shorter window."
-    if isinstance(fault, BrokenProcessPool):
+    if isinstance(fault, MemoryError):
+        return "Memory ran out in this run. Choose fewer jobs, or a shorter window."
+    if was_killed(fault):
         return (
-            "The worker processes ended unexpectedly, twice. Look at the log of the server, then"
-            " run again."
-        )
-    if isinstance(fault, (MemoryError, ProcessExpired)) or was_killed(fault):
-        return (
-            "The process of this run was ended by the system, most often because memory ran out."
-            " Choose fewer jobs, or a shorter window."
+            "The worker process was killed each time this run was tried. Look at the log of the"
+            " server and its memory, then run again."
         )
     return (
         f"A fault in Trainyard stopped this run ({type(fault).__name__}: {fault}). The other runs"
@@ -470,5 +467,9 @@ def sentence(fault: BaseException) -> str:
 
 
 def was_killed(fault: BaseException) -> bool:
-    """Tell whether a run took down every machine of Dask that it was tried on."""
-    return type(fault).__name__ == "KilledWorker"
+    """Tell whether the worker process of a run was killed: a local one, or every one of Dask that
+    the run was tried on.
+    """
+    if isinstance(fault, ProcessExpired):
+        return fault.exitcode != worker.MEMORY_EXIT
+    return isinstance(fault, BrokenProcessPool) or type(fault).__name__ == "KilledWorker"

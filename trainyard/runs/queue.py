@@ -10,14 +10,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heapreplace
 from typing import Any, Final, Literal, Protocol
 
 from sim.engine.simulator import Progress
 from sim.errors import TrainyardError
-from trainyard.runs.executors import Executor, ExecutorError, sentence
+from trainyard.runs.executors import Executor, ExecutorError, sentence, was_killed
 from trainyard.study.scenario import Scenario
 
 State = Literal["waiting", "running", "done", "failed", "cancelled"]
@@ -430,7 +429,8 @@ class RunQueue:
             self._dispatch()
 
     def _conclude(self, run: QueuedRun, future: Future[Any], fault: BaseException | None) -> None:
-        if isinstance(fault, BrokenProcessPool) and run.attempts == 1 and run.submissions:
+        killed = fault is not None and not self.executor.remote and was_killed(fault)
+        if killed and run.attempts == 1 and run.submissions:
             run.state, run.future = "waiting", None
             self._waiting.append(run)
         elif isinstance(fault, CancelledError):
