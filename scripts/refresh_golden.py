@@ -1,5 +1,6 @@
-"""Computes golden summaries and sentences of pages again, prints what changed, and keeps them:
-python -m scripts.refresh_golden.
+"""Compute golden summaries and page sentences, print what changed, and store them.
+
+python -m scripts.refresh_golden [--sentences]
 """
 
 from __future__ import annotations
@@ -22,14 +23,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--unreleased",
         action="store_true",
-        help=(
-            "keep changed results under the same version, because nobody has stored results of"
-            " it yet"
-        ),
+        help="store changed results under the same version, which is not released yet",
     )
-    parser.add_argument(
-        "--sentences", action="store_true", help="refresh the sentences of the pages only"
-    )
+    parser.add_argument("--sentences", action="store_true", help="store the page sentences instead")
     options = parser.parse_args(arguments)
     if options.sentences:
         return _refresh_sentences()
@@ -56,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _refresh_sentences() -> int:
-    """Print how the sentences of each page differ from its file, and write the file."""
+    """Print a diff for each page whose sentences changed, and store the sentences."""
     for page in snapshots.PAGES:
         if changed := snapshots.difference(page):
             print(changed)

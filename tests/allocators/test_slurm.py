@@ -383,6 +383,17 @@ def test_plans_keep_whole_nodes_and_a_short_job_passes() -> None:
     assert controller.tick(303.0)[0].id == 1
 
 
+@pytest.mark.parametrize(("tick_s", "next_s"), [(0.0, 60.0), (40.0, 60.0), (60.0, 120.0)])
+def test_the_main_pass_keeps_its_beat_however_late_it_is(tick_s: float, next_s: float) -> None:
+    rules = Rules(multifactor=False, backfill=False, defer=True, delay_s=1e6)
+    fair = FairShare((), inf, 1.0, tree=True)
+    controller = Controller(rules, [Partition(1)], machines([4]), fair, Timers())
+    controller.tick(tick_s)
+    controller.submit(tick_s + 1.0, job(0, 1, 600.0, 1))
+    assert controller.tick(next_s - 1.0) == []
+    assert [one.id for one in controller.tick(next_s)] == [0]
+
+
 def test_a_pass_after_an_event_tries_so_many_jobs_of_each_partition() -> None:
     controller = Controller(
         Rules(multifactor=False, backfill=False, defer=True, depth_per_part=2.0),

@@ -70,6 +70,23 @@ def test_a_plan_of_a_whole_node_shares_it_with_nobody() -> None:
     assert [one.id for one in made.tick(0.0)] == [0, 3]
 
 
+@pytest.mark.parametrize(("window_s", "planned"), [(599.0, None), (600.0, ())])
+def test_a_plan_begins_at_the_end_of_the_window_at_the_latest(
+    window_s: float, planned: tuple[()] | None
+) -> None:
+    nodes = machines(1, 8.0)
+    first = job(0, 6, 600.0, start_s=0.0)
+    first.hold(((0, 6),))
+    nodes.take(first, first.held)
+    planner = CorePlanner(nodes, window_s, 1.0, 0.0, linear=False)
+    planner.begin(0.0)
+    planner.look_ahead([first])
+    assert planner.place(job(1, 4, 60.0), nodes.up, keeps=True) == planned
+    # A job for which no room is kept may start now, and only now.
+    assert planner.place(job(2, 2, 60.0), nodes.up, keeps=False) == ((0, 2),)
+    assert planner.place(job(3, 4, 60.0), nodes.up, keeps=False) is None
+
+
 def test_every_start_is_the_first_at_which_enough_is_free_for_the_whole_limit() -> None:
     draw = random.Random(5)
     planned = 0

@@ -336,6 +336,22 @@ def test_memory_of_a_suspended_job_stays_taken() -> None:
     assert (made.running[1].end_s, nodes.cpus) == (650.0, [0.0])
 
 
+def test_usage_counts_the_time_between_two_suspensions_once() -> None:
+    made = controller(machines(1, 8.0), by_tier(mode="SUSPEND,GANG"))
+    low = job(1, 8, limit_s=1000.0)
+    made.submit(0.0, low)
+    made.tick(0.0)
+    made.submit(40.0, job(2, 8, partition=HIGH))
+    made.tick(40.0)
+    assert (low.suspended_s, low.share.usage) == (40.0, 8 * 40)
+    made.end(80.0, 2)
+    made.tick(80.0)
+    assert (low.booked_s, low.share.usage) == (80.0, 8 * 80)
+    made.submit(100.0, job(3, 8, partition=HIGH))
+    made.tick(100.0)
+    assert (low.suspended_s, low.share.usage) == (100.0, 8 * 100)
+
+
 def test_without_gang_nobody_is_suspended() -> None:
     nodes = machines(1)
     lists = by_tier(mode="SUSPEND")

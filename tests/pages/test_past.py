@@ -148,3 +148,24 @@ def test_without_recorded_starts_or_policies_it_says_so(visit: Open, study: Stud
     )
     app = on_tab(visit, Study(without, (Spec("fifo"),)))
     assert "no recorded start times" in texts(app)
+
+
+@pytest.mark.parametrize(
+    ("written", "lengths"),
+    [
+        ("1_3_0_100000_1__0", (0.0, 1e5)),
+        ("1_3___1__0", (None, None)),
+        ("1_3_-1_2_1__0", None),
+        ("1_3_2_100001_1__0", None),
+        ("1_3_nan_2_1__0", None),
+        ("7_3_1_2_1__0", None),
+        ("1_0_1_2_1__0", None),
+    ],
+)
+def test_an_address_is_read_within_its_limits(
+    written: str, lengths: tuple[float | None, float | None] | None
+) -> None:
+    read, usual = past._read(written, {0: "", 1: ""}), past.Asked(0)
+    assert (read == usual) is (lengths is None)
+    if lengths is not None:
+        assert (read.policy, read.repeats, read.warm_h, read.judge_days) == (1, 3, *lengths)

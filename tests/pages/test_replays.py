@@ -59,3 +59,10 @@ def test_differences_of_shares_are_points() -> None:
         == "+16.2 points"
     )
     assert replays.number(ReplayMeasure("completion_rate", "a", kind="value"), 0.162).endswith("%")
+
+
+def test_a_ratio_near_1_is_told_in_per_cent_too() -> None:
+    ratio = ReplayMeasure("jct_mean_s", "a", "b", "ratio")
+    said = [replay_report._percent(ratio, value) for value in (0.8, 1.25, 1.5, 3.0)]
+    assert said == [" (−20\u202f%)", " (+25\u202f%)", "", ""]
+    assert replay_report._percent(ReplayMeasure("jct_mean_s", "a", "b", "difference"), 0.8) == ""

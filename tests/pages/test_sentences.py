@@ -27,5 +27,5 @@ def test_a_changed_sentence_is_printed_and_kept(
     (tmp_path / "compare.txt").write_text("== idle\nOld.\n", "utf-8")
     assert refresh_golden.main(["--sentences"]) == 0
     assert "-Old.\n+New.\n" in capsys.readouterr().out
-    assert snapshots.stored("compare") == "== idle\nNew.\n"
+    assert snapshots.stored_text("compare") == "== idle\nNew.\n"
     assert snapshots.difference("compare") == ""

@@ -53,6 +53,13 @@ def test_pools_gather_nodes_of_equal_type_and_partitions() -> None:
     )
 
 
+def test_parts_are_counted_in_millionths_and_lose_none_to_floats() -> None:
+    # 8.2 / 2 x 1e6 is a little below 4,100,000 in floats.
+    of = demands(jobs((0, 2, 1), (0, 3, 1), cpus=[8.2, 1], mem_gb=[2, 0.3]), MIXED).of
+    assert (of(0).cpus, of(0).mem_gb) == (4.1, 1.0)
+    assert (of(1).cpus, of(1).mem_gb) == (0.333333, 0.1)
+
+
 def test_a_gpu_job_divides_cores_and_memory_among_its_gpus() -> None:
     of = demands(jobs((0, 4, 1), cpus=[6], mem_gb=[10]), MIXED).of
     assert of(0) == Demand(4, 1, 1.5, 2.5, (0, 1, 3))

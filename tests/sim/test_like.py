@@ -266,3 +266,8 @@ def test_limits_outcomes_and_homes_that_contradict_each_other_are_refused(
 ) -> None:
     with pytest.raises(ParameterError, match=re.escape(message)):
         workload(text)
+
+
+@pytest.mark.parametrize(("load", "total"), [(0.29, 3), (0.31, 3), (0.34, 3), (0.36, 4), (0.1, 2)])
+def test_the_number_of_jobs_is_rounded_and_two_at_least(load: float, total: int) -> None:
+    assert workload(f"like:jobs=10,load={load}").total == total

@@ -14,7 +14,7 @@ from sim.cluster import Cluster
 from sim.contract import Demand
 from sim.metrics.room import RoomNeeds, room, spreads
 from sim.metrics.timeline import Timeline
-from sim.metrics.why import MOST_PIECES, JobCase, Piece, causes, reasons, waits
+from sim.metrics.why import MOST_PIECES, JobCase, Piece, _earlier, causes, reasons, waits
 from sim.result import RunResult
 from tests.properties.runs import mixed_cluster, rough_run
 from tests.sim.metrics_cases import Held, Job, outages_of, run_of
@@ -419,3 +419,14 @@ def test_parts_are_exactly_the_waits() -> None:
         made = reasons(JobCase(line, need, job))
         assert len(made) <= MOST_PIECES
         assert sum(piece.waited_s for piece in made) == pytest.approx(line.waited_s[job])
+
+
+def test_jobs_submitted_earlier_wait_until_they_start_and_while_they_are_preempted() -> None:
+    # The first job runs from 10 to 30 and from 40 to 45 s; the second waits from 5 to 50 s.
+    result = run_of(
+        [Job(0, 8, 10, 45, preemptions=1), Job(5, 4, 50, 70)],
+        [Held(0, 10, 30, 8, ended="preempted"), Held(0, 40, 45, 8), Held(1, 50, 70, 4)],
+        70.0,
+    )
+    times, waiting = _earlier(Timeline(result, TWO), 1, (5.0, 50.0))
+    assert list(zip(times, waiting, strict=True)) == [(5, 1), (10, 0), (30, 1), (40, 0)]

@@ -230,3 +230,15 @@ def test_infinity_in_json() -> None:
 def test_damaged_json_is_one_sentence(data: Any) -> None:
     with pytest.raises(ParameterError, match="is not a name with parameters"):
         Spec.from_json(data)
+
+
+@dataclass
+class Below:
+    dip: float = param(-1.0, low=-2, high=0)
+
+
+def test_a_bound_may_be_0() -> None:
+    assert [build(Below, Spec.of("below", dip=dip)).dip for dip in (-2.0, 0.0)] == [-2.0, 0.0]
+    for dip in (-2.001, 0.001):
+        with pytest.raises(ParameterError, match="is outside -2 to 0"):
+            build(Below, Spec.of("below", dip=dip))

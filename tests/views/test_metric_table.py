@@ -106,3 +106,8 @@ def test_charts_draw_the_first_policies_and_always_the_baseline() -> None:
         "5",
     )
     assert drawn(titles[6:], "") == ("6", "7")
+
+
+def test_an_interval_that_begins_at_no_effect_is_shown() -> None:
+    html = made(row("A", "jct_mean_s", 36_000), row("B", "jct_mean_s", 32_400, -0.1, -0.2, 0.0))
+    assert "± 10 " in text(html)

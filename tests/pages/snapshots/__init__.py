@@ -28,7 +28,7 @@ def path_of(page: str) -> Path:
     return HERE / f"{page}.txt"
 
 
-def stored(page: str) -> str:
+def stored_text(page: str) -> str:
     """Return the stored sentences of a page; empty if there are none."""
     path = path_of(page)
     return path.read_text("utf-8") if path.exists() else ""
@@ -42,5 +42,5 @@ def compute(page: str) -> str:
 
 def difference(page: str) -> str:
     """Return the lines in which the page differs from its file, as a unified diff."""
-    before, after = stored(page).splitlines(), compute(page).splitlines()
+    before, after = stored_text(page).splitlines(), compute(page).splitlines()
     return "\n".join(unified_diff(before, after, f"{page}.txt", "now", lineterm="", n=2))

@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pandas as pd
+import pytest
 
 from views.charts import (
     STATES,
@@ -115,3 +116,12 @@ def test_rows_above_each_other_share_the_lowest_axis() -> None:
     assert layout["paper_bgcolor"] == layout["plot_bgcolor"] == "rgba(0,0,0,0)"
     assert layout["font"]["color"] == TEXT
     assert layout["xaxis"]["tickfont"]["color"] == NEUTRAL
+
+
+def test_only_the_first_row_of_equal_names_has_room_for_them_above() -> None:
+    frame = parts(["fifo"])["states"]["fifo"]
+    rows = [state_row(title, frame, X) for title in ("fifo", "sjf")]
+    # 48 px of names, 170 px, a gap of 40 px, 170 px.
+    layout = linked_rows(rows, X, "").layout
+    assert layout.yaxis.domain == pytest.approx((210 / 428, 380 / 428))
+    assert layout.yaxis2.domain == pytest.approx((0, 170 / 428))

@@ -44,3 +44,9 @@ def test_one_run_has_no_range_and_use_has_its_unit() -> None:
     assert figure.layout.title.text == "Cores in use"
     assert figure.data[1].text[0].endswith(": 1,234 cores")
     assert figure.data[1].x.tolist() == pytest.approx([1800.0])
+
+
+@pytest.mark.parametrize(("judged_s", "lines"), [(0.0, 0), (1.0, 1), (43_199.0, 1), (43_200.0, 0)])
+def test_where_judging_begins_is_marked_within_the_window_only(judged_s: float, lines: int) -> None:
+    figure = charts.past_waits(MEDIANS, ABOUT._replace(judged_s=judged_s), X, 21_600.0)
+    assert len(figure.layout.shapes) == lines

@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 
 from views import charts
+from views.charts import sweeps
 from views.charts.sweeps import unit_of, value_text
 
 STYLE = {"A": ("#123456", "solid"), "B<b>": ("#654321", "dash")}
@@ -175,3 +176,16 @@ def test_units_suit_the_largest_value() -> None:
     ]
     assert unit_of("1", 0.4) == (0.01, "%")
     assert value_text(DELAY, float("nan")) == "no figure"
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "text"),
+    [
+        (1800.0, 7200.0, "1 h (30 min to 2 h)"),
+        (3600.0, 3600.0, "1 h"),
+        (np.nan, np.nan, "1 h"),
+        (1800.0, np.inf, "1 h"),
+    ],
+)
+def test_a_label_has_an_interval_where_its_ends_differ(low: float, high: float, text: str) -> None:
+    assert sweeps._hover_text(DELAY, (3600.0, low, high)) == text
