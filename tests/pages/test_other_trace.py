@@ -60,7 +60,7 @@ def run_with_old_fields(app: AppTest, before: Any, menus: set[str]) -> None:
 
 
 def take_trace(app: AppTest, study: Study) -> None:
-    """Make a trace that of the session, as an upload, a sample or Undo do, with all menus closed."""
+    """Make a trace that of the session, as an upload, a sample or Undo do; all menus are closed."""
     before, menus = app._tree.get_widget_states(), set(in_menus(app._tree))
     mine: state.Session = app.session_state[state._SESSION]
     if mine.page in ("start", "trace"):
