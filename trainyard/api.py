@@ -131,7 +131,8 @@ def fit_cluster(trace: Source | Trace, load: float | None = None) -> Cluster:
         The jobs.
     load : float or None
         GPU time asked for over their span, over GPU time there is, up to 1. None = the machines
-        that come with the jobs, else as many as the recording used at once, else a load of 0.85.
+        that come with the jobs, else as many as the recording used at once, else a guess: the jobs
+        fill them on their busiest day.
 
     Raises
     ------

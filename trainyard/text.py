@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from statistics import median
 from typing import Final
 
 from sim.errors import ParameterError
@@ -206,6 +207,15 @@ _ONE: Final = {60.0: "1 min", 3600.0: "1 h", 86_400.0: "1 day"}
 
 _UNITS: Final = ((90.0, 1.0, "s"), (5400.0, 60.0, "min"), (172_800.0, 3600.0, "h"))
 """Up to how many seconds a unit is used, how long it is, and its name."""
+
+
+def common_unit(seconds: Iterable[float]) -> tuple[float, str]:
+    """Return the unit that suits the median of durations: its length in seconds, and its name."""
+    known = [abs(one) for one in seconds if one and math.isfinite(one)]
+    middle_s = median(known) if known else 0.0
+    return next(
+        ((size, unit) for limit, size, unit in _UNITS if middle_s < limit), (_DAY_S, "days")
+    )
 
 
 def duration(seconds: float) -> str:

@@ -12,6 +12,7 @@ import pandas as pd
 import streamlit as st
 
 from trainyard.results import outcomes
+from trainyard.text import common_unit
 from ui import url_params, words
 from views import charts
 from views.figure_view import FigureView
@@ -19,6 +20,8 @@ from views.figure_view import FigureView
 Made = TypeVar("Made", bound=FigureView | None)
 MOST_ROWS: Final = 500
 """Rows of a table that are sent to the browser."""
+SECONDS: Final = " (s)"
+"""End of the title of a column of durations."""
 FORMATS: Final = ("png", "svg")
 _FORMAT: Final = "image_format"
 _ALT: Final = 2000
@@ -117,9 +120,49 @@ def made(key: tuple[Any, ...], make: Callable[[], Made]) -> Made:
     return view
 
 
-def table(rows: pd.DataFrame, file: str) -> None:
-    """Draw the beginning of a table, and offer the whole of it as CSV."""
-    st.dataframe(readable(rows.head(MOST_ROWS)), hide_index=True)
+def show(rows: pd.DataFrame, **options: Any) -> None:
+    """Draw a table of numbers and texts.
+
+    Parameters
+    ----------
+    rows : DataFrame
+        A number column titled "... (s)" holds seconds: it is shown in the one unit that suits most
+        of its values, named in the title, so that it sorts by length.
+    **options
+        For `st.dataframe`.
+    """
+    shown, formats = in_units(rows)
+    st.dataframe(shown, column_config=formats | options.pop("column_config", {}), **options)
+
+
+def show_fixed(rows: pd.DataFrame) -> None:
+    """Draw a table that nobody can sort, because each row has a unit of its own."""
+    texts = readable(rows).map(lambda one: words.plain(one) if isinstance(one, str) else one)
+    st.table(texts.rename(columns=words.plain), hide_index=True)
+
+
+def in_units(rows: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, Any]]:
+    """Return a table whose columns of seconds have a unit each, and how those are written."""
+    made, formats = {}, {}
+    for title, values in rows.items():
+        name = str(title)
+        if name.endswith(SECONDS) and pd.api.types.is_numeric_dtype(values):
+            size, unit = common_unit(values.tolist())
+            name, values = f"{name.removesuffix(SECONDS)} ({unit})", values / size  # noqa: PLW2901
+            signed = "+" if (values < 0).any() else ""
+            formats[name] = st.column_config.NumberColumn(format=f"%{signed}.1f")
+        made[name] = values
+    return pd.DataFrame(made, index=rows.index), formats
+
+
+def table(rows: pd.DataFrame, file: str, *, sorts: bool = True) -> None:
+    """Draw the beginning of a table, and offer the whole of it as CSV, with times in seconds; one
+    whose rows have units of their own is not to be sorted (`sorts`).
+    """
+    if sorts:
+        show(readable(rows.head(MOST_ROWS)), hide_index=True)
+    else:
+        show_fixed(rows.head(MOST_ROWS))
     if len(rows) > MOST_ROWS:
         st.caption(
             f"{MOST_ROWS} of {words.plural(len(rows), 'row')} are shown; the file holds all."

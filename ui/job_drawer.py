@@ -74,7 +74,7 @@ def rows(
     name : str
         Of the table: part of its key, which frame.js knows by its beginning.
     shown : DataFrame
-        As it is read.
+        As `figure.show` takes it.
     ids : sequence of str
         The job of each row, as the trace names it.
     height : int or "content"
@@ -82,7 +82,7 @@ def rows(
     """
     clicked = edition()
     key = f"job_rows/{name}/{clicked}"
-    st.dataframe(
+    figure.show(
         shown,
         hide_index=True,
         height=height,

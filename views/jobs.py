@@ -120,11 +120,11 @@ def groups(compared: ComparedRuns, by: str, what: str = next(iter(WHATS))) -> Fi
             "Group": table["group"],
             "Policy": table["label"],
             "Jobs": table["jobs"],
-            amount_title: table["value"].map(text.time),
+            f"{amount_title} (s)": table["value"],
             "Change": table["change"].map(text.change),
         }
         if table["low"].notna().any():
-            columns |= {"From": table["low"].map(text.time), "To": table["high"].map(text.time)}
+            columns |= {"From (s)": table["low"], "To (s)": table["high"]}
         return pd.DataFrame(columns)
 
     return FigureView(
@@ -154,11 +154,8 @@ def parts(compared: ComparedRuns) -> FigureView:
             {
                 "Policy": table["policy"],
                 "Jobs completed": table["jobs"],
-                "Average time to finish": table["jct_s"].map(text.time),
-                **{
-                    part.name.capitalize(): table[part.column].map(text.time)
-                    for part in charts.PARTS
-                },
+                "Average time to finish (s)": table["jct_s"],
+                **{f"{part.name.capitalize()} (s)": table[part.column] for part in charts.PARTS},
             }
         ),
         f"Means over completed jobs.{f' {meanings[0].upper()}{meanings[1:]}.' if there else ''}",

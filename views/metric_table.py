@@ -147,13 +147,11 @@ def _framed(head: str, rows: Sequence[str], style: TableStyle, table: pd.DataFra
 def accuracy_table(trust: Trust) -> pd.DataFrame:
     """Return how far simulated waits are from recorded ones, by size of job."""
     sizes = trust.by_size
-    times = ("recorded_s", "median_s", "p95_s")
     columns = {
         "size": "GPUs",
         "jobs": "Jobs",
-        "recorded_s": "Median recorded wait",
-        "median_s": "Median error",
-        "p95_s": "95th percentile of the error",
+        "recorded_s": "Median recorded wait (s)",
+        "median_s": "Median error (s)",
+        "p95_s": "95th percentile of the error (s)",
     }
-    texts = sizes.assign(**{name: sizes[name].map(words.time) for name in times})
-    return texts[list(columns)].rename(columns=columns)
+    return sizes[list(columns)].rename(columns=columns)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import isnan, nan
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pandas as pd
 
 from sim.metrics import reduce_frame
 from trainyard.results.tenants import Teams, TenantReport
-from trainyard.text import MISSING, plural, share, time
+from trainyard.text import plural, share
 from views import charts
 from views.compared import ComparedRuns
 from views.figure_view import FigureView
@@ -98,8 +98,8 @@ def _course(report: TenantReport, team: str, quota: float, axis: charts.TimeAxis
 
 
 def side_by_side(reports: Mapping[str, TenantReport]) -> pd.DataFrame:
-    """Return the table of teams under several policies as texts, team by team; the best of what is
-    judged is marked where policies differ.
+    """Return the table of teams under several policies, team by team, and in which columns a policy
+    is the best for a team, where policies differ.
     """
     every = pd.concat(
         [one.table.assign(policy=title) for title, one in reports.items()], ignore_index=True
@@ -110,21 +110,15 @@ def side_by_side(reports: Mapping[str, TenantReport]) -> pd.DataFrame:
         for key in LESS_IS_BETTER
     }
     teams = list(dict.fromkeys(every["team"]))
-    rows = sorted(every.to_dict("records"), key=lambda row: teams.index(row["team"]))
-    return pd.DataFrame(
-        [
-            {
-                "Team": row["team"],
-                "Policy": row["policy"],
-                **{
-                    name: _text(row, key)
-                    + (" ★" if best.get((row["team"], key)) == row[key] else "")
-                    for name, key in _SHOWN.items()
-                },
-            }
-            for row in rows
-        ]
-    )
+    every = every.sort_values("team", key=lambda names: names.map(teams.index), kind="stable")
+    wins = [
+        ", ".join(_SHOWN[key] for key in LESS_IS_BETTER if best[row["team"], key] == row[key])
+        for row in every.to_dict("records")
+    ]
+    shown = every[[*_SHOWN]].rename(columns={key: COLUMNS[key] for key in _SHOWN if key in COLUMNS})
+    hours = [name for name in shown.columns if name.endswith(("(GPU-h)", "share (GPUs)"))]
+    shown = shown.round(dict.fromkeys(hours, 1)).rename(columns={"policy": "Policy"})
+    return shown.assign(Best=wins).reset_index(drop=True)
 
 
 def jain(reports: Mapping[str, TenantReport]) -> str:
@@ -136,28 +130,22 @@ def jain(reports: Mapping[str, TenantReport]) -> str:
 
 
 _SHOWN: Final = {
-    "Quota": "quota",
-    "Entitled to, GPU-h": "deserved_h",
-    "Used": "used_h",
-    "Borrowed": "borrowed_h",
-    "Lent": "lent_h",
-    "Starved": "starved_s",
-    "Lacking": "starved_h",
-    "By borrowers": "by_borrowers_h",
-    "Until it had its quota, 95 %": "reclaim_p95_s",
-    "Jobs stopped": "stopped",
-    "Evicted for it": "evicted",
-    "Lost by these, GPU-h": "evicted_lost_h",
-    "Off its fair share, GPUs": "share_error",
-    "Wait, median": "wait_p50_s",
-    "Wait, 95 %": "wait_p95_s",
+    "team": "team",
+    "policy": "policy",
+    "quota": "quota",
+    "deserved_h": "entitled to",
+    "used_h": "used",
+    "borrowed_h": "borrowed",
+    "lent_h": "lent",
+    "starved_s": "starved",
+    "starved_h": "lacking",
+    "by_borrowers_h": "by borrowers",
+    "reclaim_p95_s": "until it had its quota",
+    "stopped": "jobs stopped",
+    "evicted": "evicted",
+    "evicted_lost_h": "lost",
+    "share_error": "fair share",
+    "wait_p50_s": "median wait",
+    "wait_p95_s": "wait, 95 %",
 }
-
-
-def _text(row: Mapping[Any, Any], key: str) -> str:
-    value = float(row[key])
-    if isnan(value):
-        return MISSING
-    if key.endswith("_s"):
-        return time(value)
-    return f"{value:,.1f}" if key.endswith("_h") or key == "share_error" else f"{value:,g}"
+"""Columns of the table of several policies -> what each is called in a list."""

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -156,6 +157,17 @@ def sound(app: AppTest) -> None:
     """No exception, and no panel for a fault of ours."""
     assert not app.exception
     assert not broken(app)
+
+
+def told_times(app: AppTest) -> set[str]:
+    """Cells of tables in which a duration stands as text, which sorts by its first digit."""
+    return {
+        cell
+        for table in app.dataframe
+        for _, column in table.value.items()
+        for cell in column[column.map(lambda cell: isinstance(cell, str))]
+        if re.fullmatch(r"[+−-]?[\d.,]+\s(s|min|h|days?)", cell)
+    }
 
 
 def broken(app: AppTest) -> list[str]:

@@ -50,7 +50,7 @@ def test_another_trace_beside_the_one_in_use(visit: Open) -> None:
     sound(app)
     assert "Largest difference: " in texts(app)
     table = next(
-        one.value for one in app.dataframe if "The other: Philly-like, 10,000 jobs" in one.value
+        one.value for one in app.table if "The other: Philly-like, 10,000 jobs" in one.value
     )
     assert table.iloc[0].tolist() == ["Jobs", "1,200", "10,000"]
     labelled(app.selectbox, "Compare with another trace").set_value(None).run()

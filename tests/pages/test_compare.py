@@ -13,7 +13,7 @@ from streamlit.testing.v1 import AppTest
 from sim.cluster import Cluster
 from sim.engine.simulator import Progress
 from sim.params import Spec
-from tests.pages.conftest import FakeJob, FakePool, Open, finish, sound, study_of, texts
+from tests.pages.conftest import FakeJob, FakePool, Open, finish, sound, study_of, texts, told_times
 from trainyard.api import Comparison
 from trainyard.results import outcomes, preview
 from trainyard.study.scenario import Scenario, TraceSpec
@@ -627,7 +627,7 @@ def test_jobs_come_in_the_order_asked_for(visit: Open, tiny: Study, pool: FakePo
     finish(pool, tiny)
     app = visit("compare", tiny)
     first = app.dataframe[0].value
-    assert all(text.startswith("+") for text in first["Difference"])
+    assert (first["Difference (min)"] > 0).all()
     app.segmented_control(key="jobs_order/True").set_value("waited").run()
     sound(app)
     table = app.dataframe[0].value
@@ -711,6 +711,18 @@ def test_a_cluster_without_gpus_shows_cores_and_memory(visit: Open, pool: FakePo
     app.segmented_control(key="behind_resource").set_value("Memory").run()
     sound(app)
     assert "resources" in charts_of(app)
+
+
+def test_durations_in_tables_are_numbers(visit: Open, tiny: Study, pool: FakePool) -> None:
+    finish(pool, tiny)
+    app = visit("compare", tiny)
+    for name in ("Jobs", "Where time goes", "Tenants", "Accuracy"):
+        tab(app, name)
+        assert not told_times(app)
+    tab(app, "Jobs")
+    table = app.dataframe[0].value
+    high, base = (f"JCT, {name} (min)" for name in ("SRTF", "FIFO"))
+    assert (table[high] - table[base]).tolist() == pytest.approx(table["Difference (min)"].tolist())
 
 
 class Answered:

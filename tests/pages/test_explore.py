@@ -7,13 +7,14 @@ from dataclasses import replace
 from typing import Any
 from urllib.parse import parse_qs
 
+import pandas as pd
 import pytest
 from streamlit.testing.v1 import AppTest
 
 from sim.cluster import Cluster
 from sim.params import Spec
 from sim.trace import Trace
-from tests.pages.conftest import ROOT, FakePool, Open, finish, sound, study_of, texts
+from tests.pages.conftest import ROOT, FakePool, Open, finish, sound, study_of, texts, told_times
 from trainyard.results import outcomes
 from trainyard.study.scenario import Scenario, TraceSpec
 from trainyard.study.study import Study
@@ -53,6 +54,17 @@ def opened(app: AppTest, tab: str) -> AppTest:
     """Open a tab below the table of the instant."""
     app.session_state["explore_tabs"] = tab
     return at(app)
+
+
+def test_durations_of_jobs_are_numbers(seen: AppTest) -> None:
+    for tab, titles in (
+        ("Jobs waiting", ("Wait so far (min)", "Runs for (min)")),
+        ("All jobs", ("Wait (min)", "JCT (min)", "Slowdown")),
+    ):
+        opened(seen, tab)
+        assert not told_times(seen)
+        table = next(one.value for one in seen.dataframe if titles[0] in one.value)
+        assert all(pd.api.types.is_numeric_dtype(table[title]) for title in titles)
 
 
 def crosshair(app: AppTest) -> Any:

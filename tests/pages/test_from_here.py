@@ -95,7 +95,7 @@ def test_what_came_of_it(visit: Open, two: Study, pool: FakePool) -> None:
     assert library.items(pool.store, "me")[0].recipe() == FromHere(
         two, 0, turn
     )  # as whatever is opened by a link
-    assert list(app.dataframe[0].value.columns) == [
+    assert list(app.table[0].value.columns) == [
         "Of",
         "Metric",
         "As it was",
@@ -119,7 +119,7 @@ def test_a_job_opens_its_drawer(visit: Open, two: Study, pool: FakePool) -> None
     assert "Waited to start" in texts(app)
     # These are not the runs that Compare and Explore show.
     assert not [one for one in app.button if one.label == "Show on the timeline"]
-    assert any("Difference" in one.value.columns for one in app.dataframe)
+    assert any("Difference (min)" in one.value.columns for one in app.dataframe)
 
 
 def test_other_machines_cannot_be_compared_there(visit: Open, two: Study, pool: FakePool) -> None:

@@ -15,7 +15,7 @@ from streamlit.testing.v1 import AppTest
 
 from pages import plan
 from sim.trace import Trace
-from tests.pages.conftest import FakePool, Open, finish, sound
+from tests.pages.conftest import FakePool, Open, finish, sound, told_times
 from trainyard.study.scenario import TraceSpec
 from trainyard.study.study import Study
 from trainyard.traces import start
@@ -142,6 +142,7 @@ def test_every_tab_of_a_page_bears_another_trace(
                 if key:
                     app.session_state[key] = tab
                 take_trace(app, study)
+                assert not told_times(app)
 
 
 def test_a_zoom_window_belongs_to_a_trace(

@@ -21,7 +21,7 @@ def test_teams_are_compared_with_the_quotas_of_a_policy(
     table = next(one.value for one in app.dataframe if "Team" in one.value)
     assert list(table["Team"]) == ["vision", "vision", "language", "language"]
     assert list(table["Policy"].unique()) == list(study.titles)
-    assert list(table["Quota"]) == ["5", "5", "3", "3"]
+    assert list(table["Quota (GPUs)"]) == [5, 5, 3, 3]
     assert "Jain's index of used ÷ entitled, 1 = all teams have the same part:" in texts(app)
     assert "tenants" in charts_of(app)
     assert app.code[0].value == "vision: 5; language: 3"

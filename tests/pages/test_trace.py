@@ -8,7 +8,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from sim.cluster import Cluster
-from tests.pages.conftest import FakePool, Open, sound, study_of, texts
+from tests.pages.conftest import FakePool, Open, finish, sound, study_of, texts
 from tests.sim.readers.account import FIXTURES
 from tests.sim.readers.test_several_tables import FILES
 from trainyard.study.scenario import TraceSpec
@@ -16,6 +16,7 @@ from trainyard.study.study import Study
 from trainyard.traces import intake, likeness
 from trainyard.traces.samples import load_sample
 from trainyard.traces.sources import load_trace
+from ui import state
 
 GOOD = (
     b"job_id,submit_time_s,num_gpus,duration_s\na,0,1,600\nb,60,0.5,1200\nc,90,4,-20\nd,120,0,60\n"
@@ -69,13 +70,42 @@ def test_an_upload_gets_a_cluster_that_fits_with_one_click_back(visit: Open) -> 
     give(app, "mine.csv", GOOD)
     fits = study_of(app).base.cluster
     assert fits.gpus == 8
-    assert "Cluster: Sized so that the jobs ask for at most 85 % of the GPU time" in texts(app)
+    assert "Cluster: A guess, as no starts are recorded: the jobs fill it on their" in texts(app)
     app.button(key="cluster_before").click().run()
     sound(app)
     assert study_of(app).base.cluster == before
     assert f"Cluster: {before.name}, {before.gpus} GPUs. One that fits these jobs has" in texts(app)
     app.button(key="own_cluster").click().run()
     assert study_of(app).base.cluster == fits
+
+
+def test_where_the_size_is_a_guess_it_is_asked_for(visit: Open, pool: FakePool) -> None:
+    app = give(visit("trace"), "mine.csv", GOOD)
+    assert study_of(app).base.cluster.name == "guessed from mine.csv"
+    (asked,) = [one for one in app.number_input if one.label == "How many GPUs do you have?"]
+    assert asked.value is None
+    # Skipped, the guess stays, and results say that it is one.
+    finish(pool, study_of(app))
+    app.switch_page("pages/compare.py").run()
+    app.session_state[state._SESSION].shown = study_of(app)
+    app.run()
+    assert "The number of GPUs is a guess: no starts are recorded." in texts(app)
+    app.switch_page("pages/trace.py").run()
+    (asked,) = [one for one in app.number_input if one.label == "How many GPUs do you have?"]
+    asked.set_value(20)
+    next(one for one in app.button if one.label == "Use this number").click().run()
+    sound(app)
+    cluster = study_of(app).base.cluster
+    assert [(group.count, group.gpus) for group in cluster.groups] == [(2, 8), (1, 4)]
+    assert not [one for one in app.number_input if one.label == "How many GPUs do you have?"]
+    app.switch_page("pages/compare.py").run()
+    sound(app)
+
+
+def test_a_trace_with_starts_asks_for_no_number_of_gpus(visit: Open) -> None:
+    app = give(visit("trace"), "mine.txt", SACCT)
+    sound(app)
+    assert not [one for one in app.number_input if one.label == "How many GPUs do you have?"]
 
 
 def test_a_file_of_machines_becomes_the_cluster_and_the_jobs_stay(visit: Open) -> None:

@@ -33,6 +33,7 @@ from trainyard.study import catalog
 from trainyard.study.study import Study, titles
 from trainyard.text import plural
 from trainyard.traces import start
+from trainyard.traces.fitting import is_guess
 from trainyard.traces.sources import left_out, load_source, load_trace
 
 __all__ = [
@@ -223,6 +224,11 @@ class ComparisonReport:
         return self.about.get((title, goal), self.headlines[goal])
 
 
+_GUESS: Final = (
+    "The number of GPUs is a guess: no starts are recorded. Enter yours on the Trace page."
+)
+
+
 def keys(study: Study, store: Store) -> tuple[tuple[str, ...], ...]:
     """Return the keys of a study's results: per policy, one per repeat.
 
@@ -290,6 +296,7 @@ def report(shown: Shown, store: Store, *, brief: bool = False) -> ComparisonRepo
     places = shown.places
     if not places:
         return None
+    source = load_source(shown.study.base.trace, store)
     outcomes = [outcome(shown, at) for at in places]
     base = places.index(shown.baseline) if (based := shown.baseline in places) else 0
     table = compare.table(outcomes, base)
@@ -324,12 +331,15 @@ def report(shown: Shown, store: Store, *, brief: bool = False) -> ComparisonRepo
         remarks=_remarks(outcomes, firsts),
         assumptions=profiles.assumptions(shown.study.base.perf, trace, store),
         assumed=" ".join(
-            assumed(
-                shown.study,
-                trace,
-                [one for outcome in outcomes for one in outcome.summaries],
-                store,
-            )
+            [
+                *([_GUESS] if is_guess(source, shown.study.base.cluster) else []),
+                *assumed(
+                    shown.study,
+                    trace,
+                    [one for outcome in outcomes for one in outcome.summaries],
+                    store,
+                ),
+            ]
         ),
         skipped=_skipped(shown, trace),
         not_common=compare.not_common(outcomes, base) if based else "",
@@ -351,7 +361,7 @@ def report(shown: Shown, store: Store, *, brief: bool = False) -> ComparisonRepo
         epoch=trace.epoch,
         facts=_facts(
             shown.study,
-            (len(trace), left_out(load_source(shown.study.base.trace, store).account)),
+            (len(trace), left_out(source.account)),
             table,
             compared=differ and len(outcomes) > 1,
         ),

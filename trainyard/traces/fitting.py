@@ -18,13 +18,15 @@ from sim.cluster import Cluster, GpuType, NodeGroup, known_type
 from sim.errors import ClusterError, ParameterError
 from sim.limits import MOST_NODES
 from sim.trace import Trace
-from trainyard.text import gpu_type, plural, time
+from trainyard.text import gpu_type, plural
 from trainyard.traces.sources import Source
 
 UNKNOWN: Final = "unknown"
 """What GPUs are called where no job says on which it ran."""
-LOAD: Final = 0.85
-"""Share of the GPU time that jobs without recorded starts ask for."""
+GUESSED: Final = "guessed from "
+"""Begin of the name of a cluster whose size nothing tells."""
+_DAY_S: Final = 86_400.0
+_MOST_DAYS: Final = 100_000
 _SIZES: Final = (2, 4, 8, 16)
 """GPUs that a node may have; the size of most jobs on several GPUs is taken."""
 _USUAL: Final = 8
@@ -56,7 +58,7 @@ def cluster_for(source: Source | Trace, load: float | None = None) -> FittedClus
     load : float or None
         GPU time asked for, over GPU time there is, up to 1: one group of nodes of that size. None =
         the machines that come with the jobs; else the most GPUs in use at once by the recorded
-        starts, for each virtual cluster and GPU type; without starts, a load of `LOAD`.
+        starts, for each virtual cluster and GPU type; without starts, a guess: `busy_day_gpus`.
 
     Raises
     ------
@@ -103,9 +105,8 @@ def cluster_by_home(trace: Trace, gpus_per_node: int, types: Sequence[str]) -> C
     Parameters
     ----------
     trace : Trace
-        With recorded starts, every group holds the peak of GPUs in use at once; without, it has the
-        size at which the offered work is `LOAD` of it from the first to the last submission. In
-        both cases the biggest job of the group fits.
+        With recorded starts, every group holds the peak of GPUs in use at once; without, about
+        `busy_day_gpus`, but less than the peak if no job waited. The biggest job of a group fits.
     gpus_per_node : int
         GPUs of every node.
     types : sequence of str
@@ -128,14 +129,14 @@ def cluster_by_home(trace: Trace, gpus_per_node: int, types: Sequence[str]) -> C
         if not mine.any() or (len(kinds) > 1 and not gpus[mine].any()):
             continue
         started = mine & np.isfinite(start_s)
+        biggest = _nodes_for(max(float(gpus[mine].max()), 1.0), gpus_per_node)
         if started.any():
-            needed = peak_gpus(start_s[started], run_s[started], gpus[started])
+            peak = peak_gpus(start_s[started], run_s[started], gpus[started])
+            count = max(_nodes_for(peak, gpus_per_node), biggest)
         else:
-            needed = float((gpus[mine] * run_s[mine]).sum()) / (
-                LOAD * max(trace.span_s, float(run_s[mine].max()))
-            )
-        most = max(needed, float(gpus[mine].max()), 1.0)
-        count = math.ceil(round(most / gpus_per_node, 9))
+            jobs = trace.numbers("submit_time_s")[mine], run_s[mine], gpus[mine]
+            busy = round(min(busy_day_gpus(*jobs) / gpus_per_node, 2.0 * MOST_NODES))
+            count = max(min(busy, _nodes_for(peak_gpus(*jobs), gpus_per_node) - 1), biggest)
         if count > MOST_NODES:
             raise ClusterError(
                 f"{name or 'The trace'} would need {count:,} nodes of {gpus_per_node} GPUs. Check"
@@ -144,7 +145,45 @@ def cluster_by_home(trace: Trace, gpus_per_node: int, types: Sequence[str]) -> C
         called = f"{name}-{kind_name}" if name and len(kinds) > 1 else name
         home_of = (name,) if name else ()
         groups.append(NodeGroup(count, gpus_per_node, kind_name, partitions=home_of, name=called))
-    return Cluster(tuple(groups), name=f"from {trace.name}")
+    recorded = bool(np.isfinite(start_s).any())
+    return Cluster(tuple(groups), name=f"{'from ' if recorded else GUESSED}{trace.name}")
+
+
+def cluster_of(trace: Trace, gpus: int) -> Cluster:
+    """Return a cluster with this many GPUs, of the node size and GPU type of most jobs."""
+    size = min(node_size(trace), gpus)
+    kinds, counts = np.unique(types_of(trace), return_counts=True)
+    usual = str(kinds[int(counts.argmax())])
+    groups = [NodeGroup(gpus // size, size, usual)]
+    groups += [NodeGroup(1, gpus % size, usual)] if gpus % size else []
+    return _described(Cluster(tuple(groups), name=f"{plural(gpus, 'GPU')}"))
+
+
+def is_guess(source: Source | Trace, cluster: Cluster) -> bool:
+    """Tell whether the size of a cluster is the guess that `cluster_for` makes."""
+    return cluster.name.startswith(GUESSED) and cluster_for(source).cluster == cluster
+
+
+def busy_day_gpus(
+    submit_s: NDArray[np.float64], run_s: NDArray[np.float64], gpus: NDArray[np.float64]
+) -> float:
+    """Return the GPUs that jobs keep in use on their busiest day if none waits, at a load of 1 at
+    most over the whole trace.
+
+    A day is no longer than the trace: than its submissions and its longest run.
+    """
+    span_s = max(float(np.ptp(submit_s)), float(run_s.max()), 1.0)
+    at_s = np.concatenate([submit_s, submit_s + run_s])
+    day_s = max(min(_DAY_S, span_s), float(np.ptp(at_s)) / _MOST_DAYS)
+    order = np.argsort(at_s, kind="stable")
+    at_s, held = at_s[order], np.cumsum(np.concatenate([gpus, -gpus])[order])
+    used_s = np.concatenate([[0.0], np.cumsum(held[:-1] * np.diff(at_s))])
+    days = np.arange(at_s[0], at_s[-1] + day_s, day_s)
+    return float(max(np.diff(np.interp(days, at_s, used_s)).max() / day_s, used_s[-1] / span_s))
+
+
+def _nodes_for(gpus: float, gpus_per_node: int) -> int:
+    return math.ceil(round(gpus / gpus_per_node, 9))
 
 
 def homes_of(trace: Trace) -> tuple[NDArray[np.int64], list[str]]:
@@ -190,13 +229,10 @@ def _sized(trace: Trace) -> FittedCluster:
     named = sum(1 for home in homes if home)
     of = "virtual clusters" if trace.has("vc") else "partitions"
     each = f" in each of {named} {of}" if named > 1 else ""
-    longest_s = float(trace.numbers("duration_s").max())
-    within = f" within {time(longest_s)}, the longest run" if longest_s > trace.span_s else ""
     how = (
         f"Sized by the most GPUs in use at once{each}, as recorded"
         if recorded
-        else f"Sized so that the jobs{each} ask for at most {100 * LOAD:g} % of the GPU"
-        f" time{within}, as no starts are recorded"
+        else f"A guess, as no starts are recorded: the jobs{each} fill it on their busiest day"
     )
     return FittedCluster(_described(made), f"{how}. {_nodes(made, size)}")
 

@@ -10,7 +10,7 @@ from typing import Final
 import streamlit as st
 
 from trainyard.results.outcomes import ComparisonReport, Shown
-from ui import empty_states, server, state, stored_results, url_params, words
+from ui import empty_states, figure, server, state, stored_results, url_params, words
 from ui.comparing import window
 from ui.planning import past
 from views import metric_table
@@ -87,7 +87,7 @@ def trust(report: ComparisonReport) -> None:
     with st.expander(words.plain(report.trust.sentence())):
         rows = metric_table.accuracy_table(report.trust)
         jobs = st.column_config.NumberColumn(format="localized")
-        st.dataframe(rows, hide_index=True, height="content", column_config={"Jobs": jobs})
+        figure.show(rows, hide_index=True, height="content", column_config={"Jobs": jobs})
         st.caption(
             "Absolute error of the wait (first start − submission) against the recorded one, by"
             " GPUs asked for."

@@ -96,14 +96,14 @@ def _rows(compared: ComparedRuns, title: str, order: jobs_changed.Order, search:
         "User": rows["user"].astype("str"),
         "GPUs": rows["gpus"],
         "Submitted": rows["submit_s"].map(lambda at: words.instant(at, compared.epoch)),
-        f"Done after, {title}": rows["jct_s"].map(words.time),
+        f"JCT, {title}{figure.SECONDS}": rows["jct_s"],
     }
     if against:
         columns |= {
-            f"Done after, {report.baseline}": rows["base_s"].map(words.time),
-            "Difference": rows["change_s"].map(_signed),
+            f"JCT, {report.baseline}{figure.SECONDS}": rows["base_s"],
+            f"Difference{figure.SECONDS}": rows["change_s"],
         }
-    columns["Waited"] = rows["wait_s"].map(words.time)
+    columns[f"Wait{figure.SECONDS}"] = rows["wait_s"]
     if not rows["user"].astype("str").any():
         del columns["User"]
     shown = figure.readable(pd.DataFrame(columns))
@@ -112,7 +112,3 @@ def _rows(compared: ComparedRuns, title: str, order: jobs_changed.Order, search:
     )
     if count > len(rows):
         st.caption(f"{len(rows)} of {words.plural(count, 'job')}.")
-
-
-def _signed(seconds: float) -> str:
-    return f"{'+' if seconds > 0 else '−'}{words.time(abs(seconds))}"

@@ -53,9 +53,10 @@ def draw(compared: ComparedRuns, high: str) -> None:
     teams = _edited(compared, first)
     labels = compared.report.labels
     reports = {title: _report(compared, title, teams) for title in labels}
-    st.dataframe(tenants.side_by_side(reports), hide_index=True, width="stretch")
-    notes = f"★ best of the policies. {tenants.NOTE} Of whole runs. {tenants.jain(reports)}"
-    st.caption(words.plain(notes))
+    rows = figure.readable(tenants.side_by_side(reports))
+    figure.show(rows, hide_index=True, width="stretch", placeholder="–")
+    best = "Best: where a policy is the best for a team."
+    st.caption(words.plain(f"{best} {tenants.NOTE} Of whole runs. {tenants.jain(reports)}"))
     at = labels.index(high) if high in labels else 0
     title = st.selectbox("Policy", labels, at, key="teams_policy", width=320)
     view = figure.kept(

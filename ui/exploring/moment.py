@@ -40,8 +40,8 @@ _COLUMNS: Final = {
     "id": "Job",
     "user": "User",
     "gpus": "GPUs asked for",
-    "waited_s": "Waited so far",
-    "runs_s": "Runs for",
+    "waited_s": f"Wait so far{figure.SECONDS}",
+    "runs_s": f"Runs for{figure.SECONDS}",
     "rank": "Place by submission",
 }
 _WAITING: Final = "Jobs waiting"
@@ -79,8 +79,8 @@ _JOB_COLUMNS: Final = {
     "user": "User",
     "gpus": "GPUs asked for",
     "submit_s": "Submitted",
-    "wait_s": "Waited",
-    "jct_s": "JCT",
+    "wait_s": f"Wait{figure.SECONDS}",
+    "jct_s": f"JCT{figure.SECONDS}",
     "slowdown": "Slowdown",
     "outcome": "Ended",
     "preemptions": "Preempted",
@@ -360,13 +360,10 @@ def _queued(key: str, at_s: int, _book: Book) -> tuple[int, list[str], pd.DataFr
     columns = {
         name: title for name, title in _COLUMNS.items() if name != "gpus" or _book.cluster.gpus
     }
-    shown = first.assign(
-        waited_s=first["waited_s"].map(words.time), runs_s=first["runs_s"].map(words.time)
-    )
     return (
         len(jobs),
         first["id"].tolist(),
-        figure.readable(shown[list(columns)].rename(columns=columns)),
+        figure.readable(first[list(columns)].rename(columns=columns)),
     )
 
 
@@ -450,10 +447,7 @@ def _typed(book: Book) -> None:
 
 def _readable(book: Book, table: pd.DataFrame) -> pd.DataFrame:
     texts = table.assign(
-        submit_s=table["submit_s"].map(book.clock.at),
-        wait_s=table["wait_s"].map(words.time),
-        jct_s=table["jct_s"].map(words.time),
-        slowdown=table["slowdown"].map(words.factor),
+        submit_s=table["submit_s"].map(book.clock.at), slowdown=table["slowdown"].round(2)
     )
     columns = {
         name: title for name, title in _JOB_COLUMNS.items() if name != "gpus" or book.cluster.gpus

@@ -131,7 +131,7 @@ def draw(session: state.Session, trace: Trace) -> None:
     rows = found.table.rename(
         columns={"what": "", "first": f"{THIS}: {first}", "second": f"{OTHER}: {second}"}
     )
-    st.dataframe(figure.readable(rows), hide_index=True, height="content")
+    figure.show_fixed(rows)
 
 
 @st.cache_data(max_entries=16, show_spinner=False)

@@ -10,9 +10,10 @@ import streamlit as st
 
 from sim.cluster import Cluster
 from sim.errors import TrainyardError
+from sim.limits import MOST_NODES
 from trainyard.clusters import machines
 from trainyard.traces import start
-from trainyard.traces.fitting import cluster_for
+from trainyard.traces.fitting import cluster_for, cluster_of, is_guess
 from trainyard.traces.sources import Source, load_source
 from ui import server, state, words
 from ui.choosing import gpu_types
@@ -60,6 +61,8 @@ def draw(session: state.Session, source: Source) -> None:
         return
     if source.cluster is not None and fitting.cluster == cluster:
         return
+    if is_guess(source, cluster):
+        _ask_gpus(session, source)
     with st.container(horizontal=True, vertical_alignment="center", key="trace_cluster"):
         if fitting.cluster == cluster:
             st.caption(f":material/dns: Cluster: {words.plain(fitting.how)}")
@@ -85,6 +88,27 @@ def draw(session: state.Session, source: Source) -> None:
             f" {words.plural(cluster.gpus, 'GPU')}. {words.plain(own)}."
         )
         _offer(session, fitting.cluster, "Take it", "own_cluster")
+
+
+def _ask_gpus(session: state.Session, source: Source) -> None:
+    """Ask how many GPUs there are, where the size of the cluster is a guess."""
+    with (
+        st.form(f"gpu_count/{session.study.base.trace.source}", border=False),
+        st.container(horizontal=True, vertical_alignment="bottom"),
+    ):
+        gpus = st.number_input(
+            "How many GPUs do you have?",
+            1,
+            MOST_NODES,
+            None,
+            placeholder=f"guess: {session.study.base.cluster.gpus:,}",
+            help="These jobs do not say when they started, so the size is a guess.",
+            width=240,
+        )
+        if st.form_submit_button("Use this number") and gpus is not None:
+            made = cluster_of(source.trace, int(gpus))
+            session.replace(start.with_cluster(session.study, made))
+            st.rerun()
 
 
 def _offer(session: state.Session, cluster: Cluster, label: str, key: str) -> None:

@@ -448,7 +448,7 @@ def _results(recipe: FromHere) -> None:
         lambda: explored.branched(was, here, branch.turn.at_s, found, clock),
     )
     figure.draw(view)
-    figure.table(branch_diff.lines(found), "trainyard-from-here-on")
+    figure.table(branch_diff.lines(found), "trainyard-from-here-on", sorts=False)
     st.caption(words.plain(_notes(branch, found)))
     _elsewhere(branch)
     _each_job(branch)

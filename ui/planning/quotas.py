@@ -14,7 +14,7 @@ from trainyard.sweeps.team_quotas import QuotaPlan, can_plan, plan_quotas
 from trainyard.text import plural
 from trainyard.traces import start
 from trainyard.traces.sources import load_trace
-from ui import server, state, words
+from ui import figure, server, state, words
 
 NAME: Final = "quotas"
 """Of the tab, in the address."""
@@ -78,14 +78,14 @@ def _answer(scenario: Scenario, plan: QuotaPlan) -> None:
     rows = [
         {
             "Team": need.team,
-            "Jobs": f"{need.jobs:,}",
+            "Jobs": need.jobs,
             "Quota needed (GPUs)": f"over {plan.gpus}" if need.quota is None else str(need.quota),
-            "95 % start within": _wait(need.wait_s),
-            "All teams together": _wait(need.together_s),
+            f"95 % start within{figure.SECONDS}": _finite(need.wait_s),
+            f"All teams together{figure.SECONDS}": _finite(need.together_s),
         }
         for need in plan.needs
     ]
-    st.dataframe(pd.DataFrame(rows), hide_index=True, width="stretch")
+    figure.show(pd.DataFrame(rows), hide_index=True, width="stretch", placeholder="never")
     st.caption(
         words.plain(
             f"Hard quotas around {scenario.allocator.name}, by bisection: from each team's largest"
@@ -95,5 +95,5 @@ def _answer(scenario: Scenario, plan: QuotaPlan) -> None:
     st.code(plan.table, language=None, wrap_lines=True)
 
 
-def _wait(seconds: float) -> str:
-    return "never" if math.isinf(seconds) else words.time(seconds)
+def _finite(seconds: float) -> float:
+    return math.nan if math.isinf(seconds) else seconds

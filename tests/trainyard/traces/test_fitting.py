@@ -13,7 +13,15 @@ from tests.shared import shared
 from trainyard.clusters.prices import guessed
 from trainyard.study.scenario import TraceSpec
 from trainyard.traces import start
-from trainyard.traces.fitting import cluster_by_home, cluster_for, node_size, peak_gpus
+from trainyard.traces.fitting import (
+    busy_day_gpus,
+    cluster_by_home,
+    cluster_for,
+    cluster_of,
+    is_guess,
+    node_size,
+    peak_gpus,
+)
 from trainyard.traces.sources import Source, load_source
 
 
@@ -34,15 +42,49 @@ def test_the_recorded_peak_in_nodes_of_the_usual_size() -> None:
     assert made.how == ("Sized by the most GPUs in use at once, as recorded. 2 nodes of 4 T4.")
 
 
-def test_without_starts_a_load_and_without_a_type_a_guess() -> None:
-    # 800 GPU-seconds / (0.85 x 100 s) = 9.4 GPUs, three nodes of 4.
+def test_without_starts_the_size_is_a_guess_on_which_jobs_wait() -> None:
+    # 800 GPU-seconds within 100 s: 8 GPUs, two nodes of 4. There nobody would wait, so one.
     cluster, how = cluster_for(jobs())
-    assert shapes(cluster) == [("", 3, 4, "unknown")]
-    assert "85 % of the GPU time within 1.7 min, the longest run, as no starts are recorded" in how
-    assert how.endswith("3 nodes of 4 GPUs of unknown type, which count as V100.")
+    assert shapes(cluster) == [("", 1, 4, "unknown")]
+    assert how.startswith("A guess, as no starts are recorded: the jobs fill it on their busiest")
+    assert how.endswith("1 node of 4 GPUs of unknown type, which count as V100.")
+    assert cluster.name == "guessed from trace"
     assert [kind.name for kind in guessed(cluster)] == ["unknown"]
     # What is written down says it still.
     assert Cluster.from_json(cluster.to_json()) == cluster
+    assert is_guess(jobs(), cluster)
+    assert not is_guess(jobs(), Cluster.parse("1x4:v100"))
+    assert not is_guess(jobs(start_time_s=[0, 50]), cluster_for(jobs(start_time_s=[0, 50])).cluster)
+
+
+DAY = 86_400.0
+
+
+@pytest.mark.parametrize(
+    ("submit_s", "run_s", "gpus", "expected"),
+    [
+        # One day at 8 GPUs for 12 h and 4 for 6 h: (8 x 12 + 4 x 6) / 24; a quiet day after it.
+        ([0, 43_200, 1.5 * DAY], [43_200, 21_600, 3600], [8, 4, 1], 5.0),
+        # A job over three days is in use on each of them, with 6 h of another on the second.
+        ([0, DAY, 4 * DAY], [3 * DAY, 21_600, 60], [8, 16, 1], 8 + 16 / 4),
+        # All within 100 s: 800 GPU-seconds.
+        ([0, 10], [100, 100], [4, 4], 8.0),
+        # One GPU on each day, but both GPU-days are asked for within one: a load of 1 at most.
+        ([0, DAY], [DAY, DAY], [1, 1], 2.0),
+    ],
+)
+def test_gpus_of_the_busiest_day(
+    submit_s: list[float], run_s: list[float], gpus: list[float], expected: float
+) -> None:
+    found = busy_day_gpus(*(np.array(one, float) for one in (submit_s, run_s, gpus)))
+    assert found == pytest.approx(expected)
+
+
+def test_a_number_of_gpus_becomes_nodes_of_the_usual_size() -> None:
+    trace = jobs(gpu_type=["t4", "t4"])
+    assert shapes(cluster_of(trace, 10)) == [("", 2, 4, "t4"), ("", 1, 2, "t4")]
+    assert shapes(cluster_of(trace, 3)) == [("", 1, 3, "t4")]
+    assert cluster_of(trace, 10).gpus == 10
 
 
 def test_each_virtual_cluster_has_nodes_of_the_types_that_its_jobs_need() -> None:
@@ -121,11 +163,11 @@ def test_peak_of_recorded_use_of_each_home() -> None:
     assert counts(trace, 4, "a100") == {"one": 3, "two": 6}
 
 
-def test_offered_load_without_recorded_starts() -> None:
+def test_a_guess_is_smaller_than_all_jobs_at_once() -> None:
     # 10 jobs of 8 GPUs for 1000 s over 900 s of submissions; the longest job, 1000 s, is the longer
-    # span: 80,000 / (0.85 x 1000) = 94.1 GPUs, 12 nodes.
+    # span: 80,000 / 1000 = 80 GPUs, 10 nodes. There nobody would wait.
     trace = jobs(submit_time_s=list(range(0, 1000, 100)), duration_s=[1000] * 10, num_gpus=[8] * 10)
-    assert counts(trace) == {"": 12}
+    assert counts(trace) == {"": 9}
 
 
 def test_the_biggest_job_fits() -> None:
@@ -135,14 +177,14 @@ def test_the_biggest_job_fits() -> None:
 
 def test_partitions_are_homes_where_there_are_no_virtual_clusters() -> None:
     trace = jobs(submit_time_s=[0, 1], duration_s=[10, 10], num_gpus=[8, 16], partition=["x", "y"])
-    # Work / (0.85 x 10 s): 9.4 and 18.8 GPUs.
-    assert counts(trace) == {"x": 2, "y": 3}
+    # The biggest job of each fits.
+    assert counts(trace) == {"x": 1, "y": 2}
     both = jobs(num_gpus=[8, 16], vc=["a", "a"], partition=["x", "y"], duration_s=[10, 10])
     assert list(counts(both)) == ["a"]
 
 
 def test_too_many_nodes_are_refused_with_what_to_check() -> None:
-    with pytest.raises(ClusterError, match=r"would need 1,323,530 nodes of 8 GPUs\. Check the"):
+    with pytest.raises(ClusterError, match=r"would need 1,125,000 nodes of 8 GPUs\. Check the"):
         counts(jobs(submit_time_s=[0], duration_s=[1], num_gpus=[9_000_000]))
 
 

@@ -1,0 +1,51 @@
+"""Tables of durations: numbers of one unit per column, whatever the page."""
+
+from __future__ import annotations
+
+import math
+
+import pandas as pd
+import pytest
+
+from trainyard.text import common_unit
+from ui import figure
+
+NAN = math.nan
+
+
+@pytest.mark.parametrize(
+    ("seconds", "unit"),
+    [
+        ([9.9 * 3600, 9.8 * 60, 8.4 * 3600], (3600.0, "h")),  # the middle one is 8.4 h
+        ([9.9 * 3600, 9.8 * 60, 88 * 60.0], (60.0, "min")),  # the middle one is 88 min
+        ([0.0, 0.0, 12.0], (1.0, "s")),  # what does not wait does not count
+        ([-3 * 86_400.0, 3 * 86_400.0], (86_400.0, "days")),
+        ([NAN, math.inf, 100.0], (60.0, "min")),
+        ([], (1.0, "s")),
+    ],
+)
+def test_the_unit_of_a_column_suits_the_middle_one(
+    seconds: list[float], unit: tuple[float, str]
+) -> None:
+    assert common_unit(seconds) == unit
+
+
+def test_columns_of_seconds_become_numbers_of_one_unit() -> None:
+    rows = pd.DataFrame(
+        {
+            "Job": ["a", "b", "c"],
+            "Wait (s)": [9.9 * 3600, 9.8 * 60, 8.4 * 3600],
+            "Difference (s)": [-60.0, 120.0, NAN],
+            "Name (s)": ["x", "y", "z"],
+        }
+    )
+    shown, formats = figure.in_units(rows)
+    assert list(shown) == ["Job", "Wait (h)", "Difference (min)", "Name (s)"]
+    assert shown["Wait (h)"].tolist() == pytest.approx([9.9, 9.8 / 60, 8.4])
+    assert shown["Difference (min)"].tolist()[:2] == [-1.0, 2.0]
+    # Sorted as times: 9.8 min before 8.4 h before 9.9 h.
+    assert shown.sort_values("Wait (h)")["Job"].tolist() == ["b", "c", "a"]
+    assert {name: one["type_config"]["format"] for name, one in formats.items()} == {
+        "Wait (h)": "%.1f",
+        "Difference (min)": "%+.1f",
+    }
