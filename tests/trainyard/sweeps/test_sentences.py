@@ -11,7 +11,7 @@ import pytest
 from sim.cluster import Cluster
 from sim.contract import Spec
 from sim.errors import ParameterError
-from trainyard.runs.estimate import Costs
+from trainyard.runs.estimate import Costs, estimate
 from trainyard.store import Store
 from trainyard.study.scenario import TraceSpec
 from trainyard.study.search import Question
@@ -210,7 +210,8 @@ def test_places_and_times(question: Question, store: Store) -> None:
         sentences.place("dask://host:8786") == "on the workers of the Dask scheduler at host:8786"
     )
     one, ten = (
-        sentences.seconds(question.study, runs, store, Costs(), "inline") for runs in (1, 10)
+        sentences.seconds(estimate(question.study, store, Costs(), 1), runs, "inline")
+        for runs in (1, 10)
     )
     assert 1.0 < one < ten < 10.0
 
