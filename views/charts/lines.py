@@ -26,6 +26,8 @@ EARLIER: Final = 0.25
 """Opacity of all lines but the baseline and the highlighted one."""
 AREA: Final = 0.14
 """Opacity of the area between these two."""
+BAND: Final = 0.22
+"""Opacity of the band between the mean and the maximum of a line."""
 _FINER: Final = 3
 """Points that a line has per bin."""
 
@@ -89,6 +91,10 @@ class Look:
             "hoverinfo": "skip",
             "showlegend": False,
         }
+
+    def band(self, title: str) -> Trace:
+        """Return what both edges of the band of a policy have."""
+        return self.area() | {"fillcolor": faded(self.colours[title], BAND)}
 
     def axis(self, **more: Any) -> dict[str, Any]:
         """Return what every axis has."""
