@@ -83,18 +83,18 @@ class Look:
 
     def area(self) -> Trace:
         """Return what the filled area between the two strong lines has."""
+        return self.band(self.high, AREA)
+
+    def band(self, title: str, opacity: float = BAND) -> Trace:
+        """Return what both edges of an area in the color of a policy have."""
         return {
             "type": "scatter",
             "mode": "lines",
             "line": {"width": 0},
-            "fillcolor": faded(self.colours[self.high], AREA),
+            "fillcolor": faded(self.colours[title], opacity),
             "hoverinfo": "skip",
             "showlegend": False,
         }
-
-    def band(self, title: str) -> Trace:
-        """Return what both edges of the band of a policy have."""
-        return self.area() | {"fillcolor": faded(self.colours[title], BAND)}
 
     def axis(self, **more: Any) -> dict[str, Any]:
         """Return what every axis has."""

@@ -78,6 +78,14 @@ def test_the_strong_lines_have_a_band_from_the_mean_to_the_most() -> None:
     assert "bands" not in exact.layout.annotations[-1].text
 
 
+def test_without_a_highlighted_policy_the_baseline_has_a_band() -> None:
+    made = course()
+    look = charts.Look({"fifo": "#5F6875"}, "fifo")
+    one = {"fifo": made.waiting["fifo"]}
+    figure = charts.load(charts.Course(EDGES, False, one, {}, most=one), look, AXIS)
+    assert [line.fillcolor for line in figure.data if line.fill] == ["rgba(95, 104, 117, 0.22)"]
+
+
 def test_pointers_read_whole_numbers() -> None:
     lines = charts.load(course(), charts.Look(LOOK.colours, "fifo", "las", alone=True), AXIS).data
     assert {(line.yaxis, line.hovertemplate) for line in lines} == {
