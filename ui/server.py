@@ -16,7 +16,7 @@ import streamlit as st
 
 from sim.errors import TrainyardError
 from trainyard.library import library
-from trainyard.runs.disconnects import tidy
+from trainyard.runs.disconnects import freeze_imports, tidy
 from trainyard.runs.executors import DEFAULT, Processes, RunLimits, cores
 from trainyard.runs.pool import WorkerPool
 from trainyard.runs.queue import RunQueue
@@ -29,8 +29,8 @@ _HOUR_S: Final = 3600.0
 _DAY_S: Final = 86_400.0
 _HERE: Final = "server"
 """Who waits for what the server runs by itself, and whose shelf that is on."""
-_HERE_NOW: Final[dict[str, Callable[[], None]]] = {}
-"""Session -> what lets go of what it holds."""
+_HERE_NOW: Final[dict[str, Callable[[], int]]] = {}
+"""Session -> what lets go of what it holds, and returns its bytes."""
 _LOCAL: Final = re.compile(rf"{DEFAULT}(:[1-9]\d*)?")
 _LOG: Final = logging.getLogger(__name__)
 
@@ -43,6 +43,7 @@ def pool() -> WorkerPool:
     count = workers(where()) if _LOCAL.fullmatch(where()) else cores()
     made = WorkerPool(Store(), Processes(count, spare=1, limits=RunLimits.from_environment()))
     made.grace.on_expiry(_left)
+    freeze_imports()
     atexit.register(made.close)
     return made
 
@@ -108,14 +109,14 @@ def _left(watcher: str) -> None:
     """Let go of what a session held that has not come back, and with the last one of the jobs that
     are kept in memory; Streamlit itself takes its time.
     """
-    _HERE_NOW.pop(watcher, lambda: None)()
+    size = _HERE_NOW.pop(watcher, lambda: 0)()
     if not _HERE_NOW:
-        forget()
-    tidy()
+        size += forget()
+    tidy(size)
 
 
 @st.cache_resource(show_spinner=False, scope="session", on_release=SessionSeat.leave)
-def seat(watcher: str, _let_go: Callable[[], None]) -> SessionSeat:
+def seat(watcher: str, _let_go: Callable[[], int]) -> SessionSeat:
     """Take a seat; called on every run, so that a session that was gone for a moment keeps its
     runs.
     """

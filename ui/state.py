@@ -339,11 +339,11 @@ class Session:
                 job.wait(max(ends_s - time.monotonic(), 0.0))
             stored_results.begin()
 
-    def let_go(self) -> None:
-        """Forget what is large, because the session has gone: the file, and the single rows that
-        were left out.
-        """
+    def let_go(self) -> int:
+        """Forget the upload and the rows that were left out; return the bytes of the file."""
+        size = 0 if self.upload is None else self.upload.size
         self.upload, self.taken = None, {}
+        return size
 
     def cancel(self) -> None:
         """Stop all runs of this session, those that wait first, so that none of them starts in

@@ -79,8 +79,9 @@ class Row:
         Whether the policy has been changed since the run.
     rest : (str, str)
         What the readout shows while nothing is pointed at.
-    waiting, busy : sequence of float or None
-        What it shows within each bin; None = the run has ended, or there are no GPUs.
+    waiting, most, busy : sequence of float or None
+        What it shows within each bin: mean and maximum of the queue, GPUs busy; None = the run has
+        ended, or there are no GPUs.
     curve : sequence of float
         Within how many seconds 0 to 100 % of the jobs are done, in equal steps.
     """
@@ -94,6 +95,7 @@ class Row:
     hollow: bool = False
     rest: tuple[str, str] = ("", "")
     waiting: Sequence[float | None] = ()
+    most: Sequence[float | None] = ()
     busy: Sequence[float | None] = ()
     curve: Sequence[float] = ()
 
@@ -177,6 +179,7 @@ def _row(row: Row) -> dict[str, Any]:
         "rest": list(row.rest),
         "cells": [[cell.text, cell.change, cell.verdict, cell.help] for cell in row.cells],
         "waiting": list(row.waiting),
+        "most": list(row.most),
         "busy": list(row.busy),
         "curve": list(row.curve),
     }
@@ -267,6 +270,7 @@ def _complete(compared: ComparedRuns, title: str, cells: Sequence[Cell], state: 
         hollow=title in state.hollow,
         rest=(text.count(load.peak), clock.at(load.peak_s)),
         waiting=[_rounded(value) for value in load.waiting.tolist()],
+        most=[_rounded(value) for value in load.most.tolist()],
         busy=[_rounded(value) for value in load.busy.tolist()],
         curve=[_three(value) for value in charts.quantiles(curve, CURVE).tolist()]
         if len(curve)

@@ -62,6 +62,11 @@ def queue(
             {title: found.runs[title].waiting for title in titles},
             {title: found.runs[title].busy for title in titles} if busy else {},
             note,
+            {
+                title: found.runs[title].most
+                for title in (compared.baseline, high)
+                if title in titles
+            },
         ),
         look,
         compared.axis,

@@ -169,7 +169,7 @@ class Conservative(Allocator):
             " clusters, and places that matter"
         ),
         goals=("short waits", "baseline"),
-        job_ms=0.5,
+        job_ms=2,
         how=(
             "A job that arrives gets the earliest start that all plans before it allow.",
             "It starts at that time, or earlier if a job ends before its estimate.",

@@ -15,6 +15,7 @@ from sim.engine.simulator import Progress
 from sim.trace import Trace
 from tests.pages.conftest import FakePool, Open, chip, finish, sound, study_of, texts
 from trainyard.results import outcomes
+from trainyard.runs.engines import SETTING
 from trainyard.runs.estimate import Costs
 from trainyard.study.scenario import TraceSpec
 from trainyard.study.study import Study
@@ -141,6 +142,7 @@ def test_failed_says_when_with_details_and_offers_the_others(
 def test_too_big_is_said_before_the_run_and_something_smaller_is_offered(
     visit: Open, tiny: Study, pool: FakePool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv(SETTING, "kernel")
     assert " runs: about " not in texts(visit("start", tiny))
     days = [at * 86_400.0 for at in range(20)]
     frame = pd.DataFrame(
@@ -152,7 +154,7 @@ def test_too_big_is_said_before_the_run_and_something_smaller_is_offered(
         }
     )
     monkeypatch.setattr(
-        Costs, "per_job_s", lambda self, policy: 10.0 if policy.name != "fifo" else None
+        Costs, "per_job_s", lambda self, policy, engine: 10.0 if policy.name != "fifo" else None
     )
     monkeypatch.setattr("trainyard.runs.estimate.SAMPLE", 10)
     month = replace(
@@ -281,7 +283,7 @@ def _failed(visit: Open, study: Study, pool: FakePool) -> AppTest:
 
 
 class Slow(Costs):
-    def per_job_s(self, policy: str) -> float | None:
+    def per_job_s(self, policy: object, engine: str) -> float | None:
         return 10.0
 
 

@@ -1,44 +1,77 @@
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
+from sim.cluster import Cluster, NodeGroup
+from sim.engine.fast import compiled
 from sim.params import Spec
+from sim.trace import Trace
 from trainyard.runs import estimate
+from trainyard.runs.engines import SETTING
 from trainyard.runs.estimate import Costs, Estimate, smaller
+from trainyard.runs.run import run
 from trainyard.store import Entry, Store
 from trainyard.store.files import Folder
-from trainyard.study.scenario import TraceSpec
+from trainyard.study.scenario import Scenario, TraceSpec
 from trainyard.traces import start
+from trainyard.traces.sources import load_trace
 
 
-def ran(policy: str | Spec, jobs: int, wall_s: float) -> Entry:
-    facts: Any = {"timing": {"wall_s": wall_s}}
+@pytest.fixture
+def kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the general simulator make all runs."""
+    monkeypatch.setenv(SETTING, "kernel")
+
+
+def ran(policy: str | Spec, jobs: int, cpu_s: float, engine: str = "kernel") -> Entry:
+    """Return a result of a busy machine: its run took 25 times its CPU seconds."""
+    facts: Any = {"timing": {"wall_s": 25 * cpu_s, "cpu_s": cpu_s, "engine": engine}}
     scenario = {"allocator": (Spec(policy) if isinstance(policy, str) else policy).to_json()}
     return Entry("k", Folder(Path()), {}, {"jobs": jobs}, scenario, facts)
 
 
 def test_the_largest_run_of_a_policy_says_what_a_job_costs() -> None:
     costs = Costs()
-    assert costs.per_job_s(Spec("fifo")) is None
+    assert costs.per_job_s(Spec("fifo"), "kernel") is None
     costs.note(ran("fifo", 12, 99.0))
-    assert costs.per_job_s(Spec("fifo")) is None
+    assert costs.per_job_s(Spec("fifo"), "kernel") is None
     costs.note(ran("fifo", 10_000, 2.0))
     costs.note(ran("fifo", 1_000, 99.0))
-    assert costs.per_job_s(Spec("fifo")) == 2e-4
+    assert costs.per_job_s(Spec("fifo"), "kernel") == 2e-4
+
+
+def test_cpu_seconds_of_the_worker_count_and_not_the_wait_for_a_busy_machine() -> None:
+    costs = Costs()
+    # The simulation took 0.2 CPU s, the worker 0.24 with reading and writing: 240 us per job.
+    costs.note(ran("easy", 1_000, 0.2), 0.24)
+    assert costs.per_job_s(Spec("easy"), "kernel") == pytest.approx(2.4e-4)
+
+
+def test_each_engine_has_its_own_costs() -> None:
+    costs = Costs()
+    costs.note(ran("fifo", 20_000, 0.1, "fast"))
+    costs.note(ran("fifo", 10_000, 1.0))
+    costs.note(ran("fifo", 9_999, 9.9, "fast"))  # too few for the fast engine
+    assert costs.per_job_s(Spec("fifo"), "fast") == 5e-6
+    assert costs.per_job_s(Spec("fifo"), "kernel") == 1e-4
+    assert costs.per_job_s(Spec("fifo"), "plain") is None
 
 
 def test_a_policy_around_others_costs_what_it_holds() -> None:
     costs = Costs()
     costs.note(ran(Spec.of("rounds", inner=Spec("fifo")), 10_000, 1.0))
     other = Spec.of("fifo", backfill="first_fit")
-    assert costs.per_job_s(Spec.of("rounds", inner=other)) == 1e-4
-    assert costs.per_job_s(Spec.of("rounds", inner=Spec("hadar"))) is None
+    assert costs.per_job_s(Spec.of("rounds", inner=other), "kernel") == 1e-4
+    assert costs.per_job_s(Spec.of("rounds", inner=Spec("hadar")), "kernel") is None
 
 
+@pytest.mark.usefixtures("kernel")
 def test_runs_share_the_processes_and_the_longest_policy_sets_the_least_time(store: Store) -> None:
     study = replace(
         start.sample_study("tiny"), allocators=(Spec("fifo"), Spec("srtf"), Spec("easy")), repeats=2
@@ -60,6 +93,7 @@ def test_runs_share_the_processes_and_the_longest_policy_sets_the_least_time(sto
     assert (unknown.seconds, unknown.known) == (pytest.approx(12 * 1e-4), False)
 
 
+@pytest.mark.usefixtures("kernel")
 def test_a_policy_that_has_not_run_here_takes_what_its_card_says(store: Store) -> None:
     study = replace(
         start.sample_study("tiny"), allocators=(Spec("fifo"), Spec("hadar")), baseline=0
@@ -69,7 +103,70 @@ def test_a_policy_that_has_not_run_here_takes_what_its_card_says(store: Store) -
     assert estimate.estimate(study, store, Costs(), 2).seconds == pytest.approx(12 * 5e-3)
     costs = Costs()
     costs.note(ran("hadar", 1_000, 2.0))
-    assert estimate.job_seconds(Spec("hadar"), costs) == 2e-3
+    assert estimate.estimate(study, store, costs, 1).seconds == pytest.approx(12 * 2.1e-3)
+
+
+def test_the_engine_that_will_run_decides(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """100,000 jobs of FIFO take 100,000 x 10 us = 1 s on the fast engine, and on the general
+    simulator 100,000 x 0.1 ms = 10 s.
+    """
+    rows = pd.DataFrame(
+        {
+            "job_id": [str(at) for at in range(100_000)],
+            "submit_time_s": [60.0 * at for at in range(100_000)],
+            "num_gpus": 1,
+            "duration_s": 30.0,
+        }
+    )
+    large = TraceSpec(f"store:{store.put_trace(Trace.of(rows))}")
+    base = replace(start.sample_study("tiny").base, trace=large, allocator=Spec("fifo"))
+    monkeypatch.setattr(compiled, "is_warm", lambda: True)
+
+    def seconds(**changes: Any) -> float:
+        return estimate.run_seconds(replace(base, **changes), store, Costs())
+
+    assert seconds() == pytest.approx(1.0)
+    # No rule, or conditions that only the general simulator knows.
+    assert seconds(allocator=Spec("conservative")) == pytest.approx(200.0)
+    assert seconds(horizon_s=1e9) == pytest.approx(10.0)
+    trace = load_trace(large, store)
+    assert estimate.usual_seconds(base, trace) == pytest.approx(1.0)
+    assert estimate.usual_seconds(base, trace, "kernel") == pytest.approx(10.0)
+    # Not compiled yet: as slow as the general simulator.
+    monkeypatch.setattr(compiled, "is_warm", lambda: False)
+    assert seconds() == pytest.approx(10.0)
+    study = replace(start.sample_study("tiny"), allocators=(Spec("fifo"),), baseline=0)
+    assert estimate.estimate(study, store, Costs(), 1).known
+
+
+@pytest.mark.parametrize("policy", ["fifo", "easy", "conservative", "kueue"])
+def test_cards_state_what_function_calls_show(policy: str) -> None:
+    """A call of a function takes about 0.25 us in all of them. With 300 jobs in a queue a card must
+    not state less than the calls, nor ten times as much.
+    """
+    rows = pd.DataFrame(
+        {
+            "job_id": [str(at) for at in range(300)],
+            "submit_time_s": [float(at) for at in range(300)],
+            "num_gpus": [1 << at % 4 for at in range(300)],
+            "duration_s": [60.0 + at * 7919 % 7000 for at in range(300)],
+        }
+    )
+    cluster = Cluster((NodeGroup(4, 8, "v100"),))
+    scenario = Scenario(TraceSpec("sample:tiny"), cluster, Spec(policy))
+    calls = 0
+
+    def count(_frame: object, event: str, _value: object) -> None:
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    sys.setprofile(count)
+    try:
+        run(scenario, trace=Trace.of(rows), engine="kernel")
+    finally:
+        sys.setprofile(None)
+    counted_ms = calls / 300 * 0.25e-3
+    assert counted_ms < estimate.usual_s(Spec(policy)) * 1e3 < 10 * counted_ms
 
 
 def test_a_policy_around_others_takes_as_long_as_the_slowest() -> None:

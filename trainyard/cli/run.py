@@ -29,7 +29,7 @@ from trainyard.results.compare import Outcome
 from trainyard.results.headline import Headline, headline
 from trainyard.results.meaning import setting
 from trainyard.results.plainest import AUTO
-from trainyard.runs.estimate import LONG_S, usual_s
+from trainyard.runs.estimate import LONG_S, usual_seconds
 from trainyard.runs.run import run, summarise
 from trainyard.runs.totals import JOB_COLUMNS
 from trainyard.store import Store, plain, profiles
@@ -130,7 +130,8 @@ def command_run(args: argparse.Namespace) -> None:
             sentence for part in parts for sentence in preflight.remarks(part.study, trace)
         )
     )
-    sys.stderr.writelines(f"{sentence}\n" for sentence in [*sentences, *_how_long(parts, trace)])
+    how_long = _how_long(parts, trace, args.engine)
+    sys.stderr.writelines(f"{sentence}\n" for sentence in [*sentences, *how_long])
     _run_all(parts, trace, folder_of(args.jobs_out) if args.jobs_out else None, args.engine)
     skipped = {label: why for part in parts for label, why in part.skipped.items()}
     sys.stderr.writelines(f"Skipped: {label}. {why}\n" for label, why in skipped.items())
@@ -192,10 +193,11 @@ def _parts(args: argparse.Namespace, study: Study, trace: Trace) -> list[StudyPa
     return parts
 
 
-def _how_long(parts: Sequence[StudyPart], trace: Trace) -> list[str]:
+def _how_long(parts: Sequence[StudyPart], trace: Trace, engine: str) -> list[str]:
     """Return how long runs will take that take minutes, and which policy takes most of it."""
     each_s = {
-        label: len(trace) * part.study.repeats * usual_s(spec)
+        label: part.study.repeats
+        * usual_seconds(replace(part.study.base, allocator=spec), trace, engine)
         for part in parts
         for label, spec in zip(part.labels, part.study.allocators, strict=True)
     }

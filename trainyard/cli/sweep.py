@@ -22,7 +22,7 @@ from trainyard.cli.replay import figure
 from trainyard.library import library
 from trainyard.library.library import HERE
 from trainyard.runs.batch import ScenarioBatch, check_reached
-from trainyard.runs.estimate import Costs
+from trainyard.runs.estimate import Costs, estimate
 from trainyard.runs.executors import DASK, DEFAULT, checked
 from trainyard.store import Store, plain, profiles
 from trainyard.study.document import parse_json, whole
@@ -34,7 +34,6 @@ from trainyard.sweeps import tables
 from trainyard.sweeps.sentences import reasons, seconds
 from trainyard.sweeps.sweep_run import SweepRun
 from trainyard.text import duration, plural
-from trainyard.traces.sources import load_trace
 
 MOST_LOOKED_UP: Final = 1000
 """Of a larger sweep the time is estimated before it is known which of its runs are kept: to look
@@ -244,9 +243,9 @@ def ask_first(args: argparse.Namespace, store: Store, study: Study, runs: int) -
     costs = Costs()
     for entry in store.entries():
         costs.note(entry)
-    took_s = seconds(study, runs, store, costs, args.executor)
-    known = all(costs.per_job_s(spec) is not None for spec in study.allocators)
-    jobs = plural(len(load_trace(study.base.trace, store)), "job")
+    found = estimate(study, store, costs, 1)
+    took_s = seconds(found, runs, args.executor)
+    known, jobs = found.known, plural(found.jobs, "job")
     sys.stderr.write(
         f"At most {plural(runs, 'run')} of {jobs}, about"
         f" {duration(took_s)}{'' if known else ' or more'}.\n"

@@ -56,8 +56,8 @@ class Load:
 
     Parameters
     ----------
-    waiting : array
-        Jobs waiting, one value per bin; NaN = the run has ended before.
+    waiting, most : array
+        Mean and largest number of jobs waiting in each bin; NaN = the run has ended before.
     busy : array
         Per cent of the GPUs that the cluster has then; NaN as well where it has none.
     peak, peak_s : float, float (seconds)
@@ -65,6 +65,7 @@ class Load:
     """
 
     waiting: Floats
+    most: Floats
     busy: Floats
     peak: float
     peak_s: float
@@ -189,8 +190,20 @@ def _load(series: Mapping[str, pd.DataFrame], edges: Floats, end_s: float, windo
     some = lived & (capacity > 0)
     busy[some] = 100.0 * np.diff(_integral(held, "total", cut))[some] / capacity[some]
     peak, peak_s = _peak(queue, *window)
-    # Rounding of sums must show neither fewer than no job nor more than all GPUs.
-    return Load(np.maximum(waiting, 0.0), np.clip(busy, 0.0, 100.0), peak, peak_s)
+    most = np.where(lived, _most(queue, edges), np.nan)
+    # Rounding of sums must show neither fewer jobs than none, nor more than the most, nor more than
+    # all GPUs.
+    return Load(np.clip(waiting, 0.0, most), most, np.clip(busy, 0.0, 100.0), peak, peak_s)
+
+
+def _most(queue: pd.DataFrame, edges: Floats) -> Floats:
+    """Return the most jobs waiting at any instant of each bin [a, b)."""
+    t, v = queue["t_s"].to_numpy(np.float64), queue["waiting"].to_numpy(np.float64)
+    # Each edge becomes a step of its own, with the value that holds there.
+    steps = np.union1d(t, edges)
+    held = np.where(steps < t[0], 0.0, v[np.maximum(np.searchsorted(t, steps, "right") - 1, 0)])
+    first = np.searchsorted(steps, edges)
+    return np.maximum.reduceat(held[: first[-1]], first[:-1])
 
 
 def _integral(frame: pd.DataFrame, column: str, at: Floats) -> Floats:

@@ -245,7 +245,8 @@ class RunBatch(ABC, Generic[R]):
             return
         if submission is not None:
             run = self._submitted.pop(submission)
-            self._seconds.append(submission.took_s)
+            if submission.state == "done":
+                self._seconds.append(submission.cpu_s)
             try:
                 self._take(run, submission.result, submission.fault)
             finally:
@@ -253,7 +254,7 @@ class RunBatch(ABC, Generic[R]):
 
     @property
     def _each_s(self) -> float:
-        """Estimate of what one run takes: the mean so far."""
+        """Return the mean CPU seconds of the runs so far; `SHORT_S` before the first."""
         return sum(self._seconds) / len(self._seconds) if self._seconds else SHORT_S
 
     def _end(self, state: State) -> None:

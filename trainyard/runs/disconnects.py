@@ -68,10 +68,16 @@ class GracePeriod:
             callback(watcher)
 
 
-def tidy(size: int = _LARGE) -> None:
-    """Give memory that is free back to the system, after a file of so many bytes was read or its
-    jobs were let go of.
+def freeze_imports() -> None:
+    """Exempt the loaded modules from garbage collection: `tidy` holds the interpreter's lock while
+    it collects, and nobody is served.
     """
+    gc.collect()
+    gc.freeze()
+
+
+def tidy(size: int) -> None:
+    """Give free memory back to the system if a file of so many bytes was read or let go of."""
     if size < _LARGE:
         return
     gc.collect()

@@ -88,6 +88,23 @@ def simulate(
     return Simulator(trace, cluster, allocator, conditions, progress=progress).run()
 
 
+def expected_engine(engine: str = "", *, plain: bool, jobs: int) -> str:
+    """Return the engine that will make a run, as `sim.result.Timing` names it.
+
+    Parameters
+    ----------
+    engine : str
+        As for `simulate`.
+    plain : bool
+        Whether the fast engine accepts the run, see `sim.engine.fast.lane.prepared`.
+    jobs : int
+        Jobs of the trace.
+    """
+    if not plain or (engine or os.environ.get(SETTING)) == "kernel":
+        return "kernel"
+    return "fast" if jobs < lane.LARGE or compiled.is_warm() else "plain"
+
+
 def warm() -> str:
     """Compile the fast engine, if that has not been done on this machine, and load it.
 

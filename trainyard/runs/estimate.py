@@ -5,12 +5,18 @@ or else what their cards say, before anything is started.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Final
 
 import allocators
+from sim.engine.fast import lane
+from sim.errors import TrainyardError
 from sim.params import Spec
+from sim.trace import Trace
+from trainyard.runs.engines import expected_engine
+from trainyard.runs.run import conditions
 from trainyard.store import Entry, Store
-from trainyard.study.branch import BranchPoint
+from trainyard.study import catalog
 from trainyard.study.scenario import Scenario, TraceSpec
 from trainyard.study.study import Study
 from trainyard.traces.sources import load_trace
@@ -26,7 +32,11 @@ WEEK_S: Final = 7 * 86_400.0
 TELLING_S: Final = 3.0
 """A run is watched for so long before it is said when it will end."""
 _FEW: Final = 200
-"""Runs of fewer jobs say nothing of large ones: starting them costs more than their jobs."""
+"""Runs of fewer jobs say nothing of large ones: starting them costs more than their jobs. On the
+fast engine that holds below `lane.LARGE`.
+"""
+_FAST_S: Final = 1e-5
+"""CPU seconds per job on the compiled fast engine, with the writing of the result."""
 
 
 @dataclass(frozen=True)
@@ -42,8 +52,8 @@ class Estimate:
     memory_gb : float, GB
         Of all worker processes at once.
     known : bool
-        Whether all of its policies have been run here; else the card of those that have not was
-        taken.
+        Whether every policy runs on the fast engine, or has run here on its engine; else its card
+        was used.
     """
 
     jobs: int
@@ -59,24 +69,25 @@ class Estimate:
 
 
 class Costs:
-    """Seconds per job of policies, from the largest run of each."""
+    """CPU seconds per job of policies on each engine, from the largest run of each."""
 
     def __init__(self) -> None:
-        self._seen: dict[str, tuple[int, float]] = {}
+        self._seen: dict[tuple[str, str], tuple[int, float]] = {}
 
-    def note(self, entry: Entry) -> None:
-        """Learn from a result."""
+    def note(self, entry: Entry, cpu_s: float | None = None) -> None:
+        """Learn from a result and the CPU seconds of its worker; None = of the simulation alone."""
         jobs = int(entry.summary["jobs"])
-        name = _chain(Spec.from_json(entry.scenario["allocator"]))
-        if jobs >= max(_FEW, self._seen.get(name, (0, 0.0))[0]):
-            self._seen[name] = (jobs, float(entry.provenance["timing"]["wall_s"]) / jobs)
+        key = _chain(Spec.from_json(entry.scenario["allocator"])), entry.engine
+        fewest = lane.LARGE if entry.engine == "fast" else _FEW
+        if jobs >= max(fewest, self._seen.get(key, (0, 0.0))[0]):
+            spent_s = float(entry.provenance["timing"]["cpu_s"]) if cpu_s is None else cpu_s
+            self._seen[key] = jobs, spent_s / jobs
 
-    def per_job_s(self, policy: Spec) -> float | None:
-        """Return the seconds that a policy takes per job, whatever its numbers, or None if it, with
-        those inside it, has not been run here.
+    def per_job_s(self, policy: Spec, engine: str) -> float | None:
+        """Return the CPU seconds per job of a policy, whatever its numbers, on an engine; None if
+        it, with the policies inside it, has not run on that engine here.
         """
-        name = _chain(policy)
-        return self._seen[name][1] if name in self._seen else None
+        return self._seen.get((_chain(policy), engine), (0, None))[1]
 
 
 def _inside(spec: Spec) -> list[Spec]:
@@ -92,32 +103,59 @@ def _chain(spec: Spec) -> str:
     return "/".join([spec.name, *map(_chain, _inside(spec))])
 
 
-def usual_s(spec: Spec) -> float:
-    """Return the seconds per job of a policy, as its card says; of one around others, those of the
-    slowest.
+def usual_s(spec: Spec, engine: str = "kernel") -> float:
+    """Return the usual CPU seconds per job of a policy on an engine: without the fast one as its
+    card says; of one around others, those of the slowest.
     """
+    if engine == "fast":
+        return _FAST_S
     own_s = allocators.make(Spec(spec.name)).card.job_ms / 1e3
     return max([own_s, *map(usual_s, _inside(spec))])
 
 
-def job_seconds(spec: Spec, costs: Costs) -> float:
-    """Return the seconds per job of a policy: as its largest run here took, else as usual."""
-    seen_s = costs.per_job_s(spec)
-    return usual_s(spec) if seen_s is None else seen_s
+def usual_seconds(scenario: Scenario, trace: Trace, engine: str = "") -> float:
+    """Return the usual CPU seconds of a run with these jobs, from cards only; `engine` as for
+    `trainyard.runs.run.run`.
+    """
+    plain = _accepts(scenario, trace, None)
+    return len(trace) * usual_s(
+        scenario.allocator, expected_engine(engine, plain=plain, jobs=len(trace))
+    )
 
 
 def run_seconds(scenario: Scenario, store: Store, costs: Costs) -> float:
-    """Return what a run will take at most, from the jobs of its source, which is not read for it.
+    """Return the CPU seconds of a run on the engine that will make it.
 
     Raises
     ------
     TrainyardError
         If the trace cannot be loaded.
     """
-    kind, _, name = scenario.trace.source.partition(":")
-    kept = store.trace_info(name) if kind == "store" else None
-    jobs = len(load_trace(scenario.trace, store)) if kept is None else kept.jobs
-    return jobs * job_seconds(scenario.allocator, costs)
+    return _run_seconds(scenario, store, costs)[0]
+
+
+def _run_seconds(scenario: Scenario, store: Store, costs: Costs) -> tuple[float, bool]:
+    """Return the CPU seconds of a run, and whether they are known here, not from a card."""
+    jobs = len(load_trace(scenario.trace, store))
+    engine = expected_engine(plain=_is_plain(replace(scenario, seed=0), store), jobs=jobs)
+    seen_s = costs.per_job_s(scenario.allocator, engine)
+    each_s = usual_s(scenario.allocator, engine) if seen_s is None else seen_s
+    return jobs * each_s, seen_s is not None or engine == "fast"
+
+
+@lru_cache(maxsize=512)
+def _is_plain(scenario: Scenario, store: Store) -> bool:
+    return _accepts(scenario, load_trace(scenario.trace, store), store)
+
+
+def _accepts(scenario: Scenario, trace: Trace, store: Store | None) -> bool:
+    """Return True if the fast engine accepts a scenario."""
+    try:
+        allocator = catalog.instance("allocator", scenario.allocator)
+        lane.prepared(trace, scenario.cluster, allocator, conditions(scenario, store))
+    except TrainyardError:
+        return False  # if no engine accepts it, the run says why
+    return True
 
 
 def estimate(study: Study, store: Store, costs: Costs, workers: int) -> Estimate:
@@ -129,20 +167,15 @@ def estimate(study: Study, store: Store, costs: Costs, workers: int) -> Estimate
         If the trace cannot be loaded.
     """
     jobs = len(load_trace(study.base.trace, store))
-    each_s = [job_seconds(spec, costs) for spec in study.allocators]
-    known = all(costs.per_job_s(spec) is not None for spec in study.allocators)
+    found = [
+        _run_seconds(replace(study.base, allocator=spec), store, costs) for spec in study.allocators
+    ]
+    each_s = [seconds for seconds, _ in found]
+    known = all(is_known for _, is_known in found)
     runs = len(each_s) * study.repeats
     busy = min(workers, runs)
-    seconds = jobs * max(sum(each_s) * study.repeats / busy, *each_s)
+    seconds = max(sum(each_s) * study.repeats / busy, *each_s)
     return Estimate(jobs, runs, seconds, busy * (BASE_GB + jobs * JOB_GB), known)
-
-
-def branch_seconds(turn: BranchPoint, took_s: float, jobs: int, costs: Costs) -> float:
-    """Return how long the changed run will take, in seconds: as the first one took, or as many jobs
-    take the policy that takes over, if that is longer.
-    """
-    each_s = 0.0 if turn.policy is None else job_seconds(turn.policy, costs)
-    return max(took_s, jobs * each_s)
 
 
 def smaller(spec: TraceSpec, jobs: int, span_s: float) -> dict[str, TraceSpec]:

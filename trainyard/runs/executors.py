@@ -117,7 +117,8 @@ class Executor(ABC):
         ticket : int
             Its number, under which it reports progress.
         work, args : callable, sequence
-            What is called, in most places with `progress` as well.
+            What is called, in most places with `progress` as well. The future holds a
+            `trainyard.runs.worker.Ran`.
         limit_s : float or None, seconds
             When it is stopped, where that is possible.
 
@@ -154,7 +155,7 @@ class Inline(Executor):
     ) -> Future[Any]:
         """Begin a run."""
         del ticket, limit_s
-        return self._thread.submit(work, *args)
+        return self._thread.submit(worker.measure, work, *args)
 
     def close(self) -> None:
         """Wait for the run that goes on."""
@@ -373,7 +374,7 @@ class Dask(Executor):
     ) -> Future[Any]:
         """Begin a run."""
         del ticket, limit_s
-        at_dask: Future[Any] = self._executor.submit(work, *args)
+        at_dask: Future[Any] = self._executor.submit(worker.measure, work, *args)
         here: Future[Any] = Future()
         # Dask settles futures in the thread of its event loop, which must wait for no lock of ours.
         at_dask.add_done_callback(lambda _: self._relay.submit(_pass_on, at_dask, here))

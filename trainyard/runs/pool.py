@@ -40,7 +40,7 @@ class WorkerPool(RunQueue):
     grace : GracePeriod
         Sessions that have gone: what only they wait for is cancelled after a while.
     costs : Costs
-        What runs have taken on this machine.
+        CPU seconds of runs on this machine.
     most_each : int
         Runs of one session that may wait.
     """
@@ -80,15 +80,16 @@ class WorkerPool(RunQueue):
             If the trace cannot be found, or the queue is full, or the session's share of it.
         """
         key = key_of(scenario, self.store)
+        is_stored = not again and self.store.has(key)
+        seconds = 0.0 if is_stored else run_seconds(scenario, self.store, self.costs)
         with self.lock:
-            if self._equal(key) is None and not again and self.store.has(key):
+            if is_stored and self._equal(key) is None:
                 run = QueuedRun(Task(key, scenario, self._work, (), 0.0), 0)
                 self._settle(run, "done")
                 return self._join(run, watcher)
             if self._equal(key) is None:
                 self._check_room(watcher)
             args = (scenario.to_json(), self.store.address)
-            seconds = run_seconds(scenario, self.store, self.costs)
             work = rerun_to_store if again else self._work
             return self.put(Task(key, scenario, work, args, seconds), watcher)
 
@@ -147,5 +148,5 @@ class WorkerPool(RunQueue):
         if state == "done" and run.result == run.task.key:
             entry = self.store.get(run.task.key)
             if entry is not None:
-                self.costs.note(entry)
+                self.costs.note(entry, run.cpu_s)
         super()._settle(run, state)

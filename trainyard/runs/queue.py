@@ -40,7 +40,7 @@ class Task:
     work, args : callable, sequence
         The function of the worker, and what it is called with.
     seconds : float
-        Estimate of what it takes.
+        Estimate of its CPU seconds: what it takes on a machine that is not busy.
     limit_s : float or None, seconds
         When it is stopped; None = never.
     """
@@ -74,6 +74,7 @@ class QueuedRun:
     ticket: int
     began_s: float = 0.0
     took_s: float = 0.0
+    cpu_s: float = 0.0
     payers: set[str] = field(default_factory=set)
     submissions: list[Submission] = field(default_factory=list)
     state: State = "waiting"
@@ -154,6 +155,11 @@ class Submission:
     def took_s(self) -> float:
         """Seconds that it took; 0 before it has ended."""
         return self._run.took_s
+
+    @property
+    def cpu_s(self) -> float:
+        """CPU seconds of its worker; 0 before it is done."""
+        return self._run.cpu_s
 
     @property
     def progress(self) -> Progress | None:
@@ -442,7 +448,7 @@ class RunQueue:
             run.fault = fault
             self._settle(run, "failed")
         else:
-            run.result = future.result()
+            run.result, run.cpu_s = future.result()
             self._settle(run, "done")
 
     def _settle(self, run: QueuedRun, state: State) -> None:

@@ -10,7 +10,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, MutableSequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import psutil
 import pyarrow.parquet  # noqa: F401 - loaded here, or it would be at the first trace
@@ -39,6 +39,13 @@ _WARM_SAMPLE: Final = "tiny"
 
 class StoppedError(TrainyardError):
     """A run that nobody waits for any more, in a process that is to stay warm."""
+
+
+class Ran(NamedTuple):
+    """What a task returned, and the CPU seconds of its process and solvers."""
+
+    value: Any
+    cpu_s: float
 
 
 class _Here:
@@ -82,13 +89,26 @@ def ready() -> int:
     return os.getpid()
 
 
-def execute(row: int, ticket: int, work: Callable[..., Any], *args: Any) -> Any:
+def execute(row: int, ticket: int, work: Callable[..., Any], *args: Any) -> Ran:
     """Run something that reports on a row of the board, at most five times a second."""
     _Here.busy = True
     try:
-        return work(*args, progress=_Reporter(row, ticket))
+        return measure(work, *args, progress=_Reporter(row, ticket))
     finally:
         _Here.busy = False
+
+
+def measure(work: Callable[..., Any], *args: Any, **options: Any) -> Ran:
+    """Call a function and count the CPU seconds of the call."""
+    began_s = _cpu_s()
+    value = work(*args, **options)
+    return Ran(value, _cpu_s() - began_s)
+
+
+def _cpu_s() -> float:
+    """Return the CPU seconds of this process and of solvers that it has waited for."""
+    used = os.times()
+    return time.process_time() + used.children_user + used.children_system
 
 
 class _Reporter:

@@ -11,7 +11,7 @@ from typing import Final
 
 from sim.errors import ParameterError
 from sim.params import Spec
-from trainyard.runs.estimate import Costs, estimate
+from trainyard.runs.estimate import Estimate
 from trainyard.runs.executors import DASK, DEFAULT, cores
 from trainyard.store import Store
 from trainyard.study import catalog
@@ -137,15 +137,8 @@ def place(where: str) -> str:
     return f"on this server, {workers(where)} at once"
 
 
-def seconds(study: Study, runs: int, store: Store, costs: Costs, where: str) -> float:
-    """Return how long so many runs of a study's policies will take, in seconds.
-
-    Raises
-    ------
-    TrainyardError
-        If the trace cannot be loaded.
-    """
-    one = estimate(study, store, costs, 1)
+def seconds(one: Estimate, runs: int, where: str) -> float:
+    """Return how long so many runs will take, in seconds, from an estimate for one process."""
     return _START_S + (_EACH_S + one.seconds / max(one.runs, 1)) * runs / workers(where)
 
 

@@ -324,15 +324,25 @@ def _stored(digest: str, store: Store) -> Source:
     return Source(_stored_trace(digest, store.address), about.account if about else {})
 
 
-def forget() -> None:
-    """Let go of the uploads that are kept in memory."""
+class _Loaded:
+    """Bytes of the stored traces that this process has read since it last let go of them."""
+
+    size = 0
+
+
+def forget() -> int:
+    """Let go of the stored traces in memory; return the bytes read since the last call."""
     _stored_trace.cache_clear()
     _changed.cache_clear()
+    size, _Loaded.size = _Loaded.size, 0
+    return size
 
 
 @lru_cache(maxsize=4)
 def _stored_trace(digest: str, root: str) -> Trace:
-    return Store.at(root).get_trace(digest)
+    trace = Store.at(root).get_trace(digest)
+    _Loaded.size += int(trace.frame.memory_usage(deep=False).sum())
+    return trace
 
 
 def load_files(

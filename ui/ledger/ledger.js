@@ -101,7 +101,7 @@ function read(s, at, aloud = false) {
   const { data, root } = s, [t0, t1] = data.window;
   if (at < 0 || !data.t.length) return rest(s);
   s.at = at;
-  fill(s, `at ${data.labels[at]}`, data.heads, (row) => [row.waiting[at] ?? "done", row.busy[at] === null ? (row.waiting[at] === null ? "done" : "–") : `${row.busy[at]} %`]);
+  fill(s, `at ${data.labels[at]}`, data.heads, (row) => [queue(row, at), row.busy[at] === null ? (row.waiting[at] === null ? "done" : "–") : `${row.busy[at]} %`]);
   hair(s, data.charts.time, (Math.min(Math.max((data.t[at] + data.t[at + 1]) / 2, t0), t1) - t0) / (t1 - t0), data.labels[at]);
   if (aloud) root.querySelector("[aria-live]").textContent = [s.head.textContent, ...s.lines.map((line, i) => `${line.title} ${s.read[i].map((cell) => cell.textContent).join(", ")}`)].join("; ");
 }
@@ -169,6 +169,13 @@ function ghost(s, chart, { left, width, rows }) {
   s.ghost.append(lines);
   chart.append(s.ghost);
 }
+
+/** Jobs waiting in a bin, in whole numbers: the mean, and the maximum where it is another. */
+const queue = ({ waiting, most }, at) => {
+  if (waiting[at] === null) return "done";
+  const mean = Math.round(waiting[at]);
+  return most[at] > mean ? `${mean}, max ${most[at]}` : `${mean}`;
+};
 
 const length = (s) => {
   const [size, unit] = [[90, 1, "s"], [5400, 60, "min"], [172800, 3600, "h"], [Infinity, 86400, "days"]].find(([most]) => s < most).slice(1);

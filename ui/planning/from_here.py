@@ -15,7 +15,7 @@ from sim.cluster import Cluster
 from sim.errors import ParameterError, TrainyardError
 from sim.params import Spec
 from trainyard.results.outcomes import Shown
-from trainyard.runs.estimate import branch_seconds
+from trainyard.runs.estimate import run_seconds
 from trainyard.runs.queue import Submission
 from trainyard.store import Entry
 from trainyard.study import branch as from_here
@@ -347,8 +347,11 @@ def _run(recipe: FromHere, was: Entry) -> None:
         return
     if not any(not job.settled for job in jobs):
         _ended(jobs)
-        took_s, count = float(was.provenance["timing"]["wall_s"]), int(was.summary["jobs"])
-        seconds = branch_seconds(recipe.turn, took_s, count, server.pool().costs)
+        pool = server.pool()
+        seconds = max(
+            float(was.provenance["timing"]["cpu_s"]),
+            run_seconds(branch.here, pool.store, pool.costs),
+        )
         if st.button(
             f"Run from here on: about {sentences.about(seconds)}",
             key="from_here/run",

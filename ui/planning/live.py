@@ -18,7 +18,7 @@ from streamlit.delta_generator import DeltaGenerator
 from sim.errors import TrainyardError
 from trainyard.backtests.run import BacktestRun
 from trainyard.library import library
-from trainyard.runs.estimate import LONG_S
+from trainyard.runs.estimate import LONG_S, estimate
 from trainyard.runs.shared import SharedBatches
 from trainyard.study.check import Check
 from trainyard.study.search import Question
@@ -180,9 +180,8 @@ def _every_s(panel: Panel, mark: str) -> float:
 
 def _begin(panel: Panel, mark: str, run: Run) -> None:
     pool = server.pool()
-    seconds = sentences.seconds(
-        panel.recipe.study, max(panel.most - run.done, 1), pool.store, pool.costs, server.where()
-    )
+    one = estimate(panel.recipe.study, pool.store, pool.costs, 1)
+    seconds = sentences.seconds(one, max(panel.most - run.done, 1), server.where())
     if st.session_state.get(_CONFIRM) == mark:
         st.warning(
             f"{panel.takes}, {sentences.place(server.where())}: about {sentences.about(seconds)}."

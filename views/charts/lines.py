@@ -26,6 +26,8 @@ EARLIER: Final = 0.25
 """Opacity of all lines but the baseline and the highlighted one."""
 AREA: Final = 0.14
 """Opacity of the area between these two."""
+BAND: Final = 0.22
+"""Opacity of the band between the mean and the maximum of a line."""
 _FINER: Final = 3
 """Points that a line has per bin."""
 
@@ -81,11 +83,15 @@ class Look:
 
     def area(self) -> Trace:
         """Return what the filled area between the two strong lines has."""
+        return self.band(self.high, AREA)
+
+    def band(self, title: str, opacity: float = BAND) -> Trace:
+        """Return what both edges of an area in the color of a policy have."""
         return {
             "type": "scatter",
             "mode": "lines",
             "line": {"width": 0},
-            "fillcolor": faded(self.colours[self.high], AREA),
+            "fillcolor": faded(self.colours[title], opacity),
             "hoverinfo": "skip",
             "showlegend": False,
         }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, Final
 
@@ -47,6 +47,8 @@ _ID_CHARACTERS: Final = 20
 
 _REGULAR: Final = 100
 _AMOUNT: Final = "%{y:,.1~f} GPUs<extra></extra>"
+_UNITS: Final = {"y": "%{y:,.0f} waiting", "y2": "%{y:.0f} % busy"}
+"""Axis of a row -> what a pointer on one of its lines reads."""
 _THERE: Trace = {"width": 1, "color": NEUTRAL, "dash": "dot"}
 
 
@@ -66,6 +68,9 @@ class Course:
         busy = there are no GPUs.
     note : str
         Which jobs are counted; "" = as everywhere beside.
+    most : mapping of array
+        Title of a policy -> the most jobs waiting in each bin; of those that are missing no band
+        is drawn.
     """
 
     edges_s: Floats
@@ -73,6 +78,15 @@ class Course:
     waiting: Mapping[str, Floats]
     busy: Mapping[str, Floats]
     note: str = ""
+    most: Mapping[str, Floats] = field(default_factory=dict)
+
+    @property
+    def band_note(self) -> str:
+        """What lines and bands mean; "" = every change is drawn."""
+        if self.exact:
+            return ""
+        width_s = float(self.edges_s[1] - self.edges_s[0])
+        return f"lines: mean of {duration_text(width_s)}, bands: longest queue"
 
 
 def load(
@@ -107,13 +121,21 @@ def load(
     traces: list[Trace] = []
     if shaded:
         traces += _area(course, look, x)
+    if not course.exact:
+        traces += _bands(course, look, x)
     for values, _, axis in rows:
         for title in look.order:
             own = {"uid": f"{axis}-{list(look.colours).index(title)}", "yaxis": axis}
             named = look.alone and axis == "y"
             traces.append(
-                look.line(title) | _line(course, values[title], x) | own | {"showlegend": named}
+                look.line(title)
+                | _line(course, values[title], x)
+                | own
+                | {"showlegend": named, "hovertemplate": _UNITS[axis]}
             )
+    notes = [course.note, shaded and f"shaded: {shaded}"]
+    if not busy:
+        notes.append(course.band_note)
     layout: dict[str, Any] = {
         "dragmode": "select",
         "selectdirection": "h",
@@ -123,10 +145,7 @@ def load(
             rangemode="tozero", nticks=4, tickformat=",", domain=_domain(queue_px, height)
         ),
         "annotations": [
-            look.title(
-                f"<b>Jobs waiting</b>{_beside(course.note, shaded and f'shaded: {shaded}')}",
-                _domain(queue_px, height)[1],
-            ),
+            look.title(f"<b>Jobs waiting</b>{_beside(*notes)}", _domain(queue_px, height)[1]),
             *_names(course, look, x),
         ],
     }
@@ -137,7 +156,9 @@ def load(
             tickvals=[0, 50, 100],
             ticktext=["0", "50 %", "100 %"],
         )
-        layout["annotations"].append(look.title("<b>GPUs busy</b>", _domain(_BUSY_PX, height)[1]))
+        # Not beside the other title, which is cut on a phone when it is longer.
+        busy_title = f"<b>GPUs busy</b>{_beside(course.band_note)}"
+        layout["annotations"].append(look.title(busy_title, _domain(_BUSY_PX, height)[1]))
     if whole:
         traces += _strip(whole, x)
         layout |= _strip_layout(look, x, whole, height)
@@ -199,17 +220,33 @@ def _area(course: Course, look: Look, x: TimeAxis) -> list[Trace]:
     return [edge, other | {"fill": "tonexty"}]
 
 
+def _bands(course: Course, look: Look, x: TimeAxis) -> list[Trace]:
+    """Return the bands of the strong policies, each from the mean of a bin up to its maximum."""
+    made: list[Trace] = []
+    for title in dict.fromkeys((look.baseline, look.high)):
+        if title in course.most and title in look.colours:
+            # A fill reaches to the trace before it.
+            made += [
+                look.band(title) | _line(course, np.nan_to_num(course.waiting[title]), x),
+                look.band(title)
+                | _line(course, np.nan_to_num(course.most[title]), x)
+                | {"fill": "tonexty"},
+            ]
+    return made
+
+
 def _names(course: Course, look: Look, x: TimeAxis) -> list[Trace]:
     """Return the names of the two strong lines of the queue, each above one of its peaks: where the
     other strong line does not pass, and apart from the other name.
     """
     made: list[Trace] = []
     taken: list[tuple[float, float]] = []
-    top = max((float(np.nanmax(v)) for v in course.waiting.values() if len(v)), default=0.0) or 1.0
+    heights = {**course.waiting, **course.most}
+    top = max((float(np.nanmax(v)) for v in heights.values() if len(v)), default=0.0) or 1.0
     span = x.t1_s - x.t0_s
     middles = (course.edges_s[:-1] + course.edges_s[1:]) / 2
     strong = [title for title in dict.fromkeys((look.baseline, look.high)) if title in look.colours]
-    shares = {title: np.nan_to_num(course.waiting[title]) / top for title in strong}
+    shares = {title: np.nan_to_num(heights[title]) / top for title in strong}
     for title in strong:
         own = shares[title]
         # Names must not be cut at the ends.

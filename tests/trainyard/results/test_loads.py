@@ -3,11 +3,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from sim.metrics import integral, queue_series, utilisation_series
 from trainyard.results import outcomes
-from trainyard.results.loads import MOST_BINS, clock_bins, loads
+from trainyard.results.loads import MOST_BINS, _most, clock_bins, loads
 from trainyard.runs.run import keep, key_of, run
 from trainyard.store import Entry, Store
 from trainyard.traces import start
@@ -54,6 +55,14 @@ def test_bins_begin_at_the_midnight_of_the_calendar() -> None:
     assert not ((edges + 1200.0) % 5400.0).any()
 
 
+def test_the_most_of_a_bin_counts_what_holds_at_its_begin_and_nothing_at_its_end() -> None:
+    """The queue holds 0 until 5 s, 4 until 12 s, 31 until 13 s, then 2: bins of 10 s."""
+    queue = pd.DataFrame({"t_s": [0.0, 5.0, 12.0, 13.0, 40.0], "waiting": [0, 4, 31, 2, 7]})
+    bins = np.array([0.0, 10.0, 20.0, 30.0, 40.0])
+    assert _most(queue, bins).tolist() == [4, 31, 2, 2]
+    assert _most(queue, np.array([-10.0, 0.0, 12.5])).tolist() == [0, 31]
+
+
 def test_means_are_exact_and_end_with_the_run(entries: Mapping[str, Entry]) -> None:
     study = start.sample_study()
     found = loads(entries, study.base.cluster)
@@ -74,6 +83,8 @@ def test_means_are_exact_and_end_with_the_run(entries: Mapping[str, Entry]) -> N
         assert (np.isnan(load.waiting) == ended).all()
         assert load.peak == queue["waiting"].max()
         assert load.peak > np.nanmax(load.waiting)
+        assert load.peak == np.nanmax(load.most)
+        assert (load.waiting[~ended] <= load.most[~ended]).all()
         assert load.peak_s == queue["t_s"][queue["waiting"].idxmax()]
         assert entry.summary["end_s"] == result.end_s
 

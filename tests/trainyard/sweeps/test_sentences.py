@@ -11,7 +11,7 @@ from sim.contract import Spec
 from sim.errors import ParameterError
 from tests.trainyard.results.situations import amounts
 from tests.trainyard.sweeps.situations import SITUATIONS, answer, on_one_type, question
-from trainyard.runs.estimate import Costs
+from trainyard.runs.estimate import Costs, estimate
 from trainyard.store import Store
 from trainyard.study.scenario import TraceSpec
 from trainyard.study.settings import with_settings
@@ -173,6 +173,7 @@ def test_twice_the_range_and_two_rows() -> None:
 def test_places_and_times(store: Store) -> None:
     assert [sentences.workers(where) for where in ("inline", "processes:3")] == [1, 3]
     one, ten = (
-        sentences.seconds(question().study, runs, store, Costs(), "inline") for runs in (1, 10)
+        sentences.seconds(estimate(question().study, store, Costs(), 1), runs, "inline")
+        for runs in (1, 10)
     )
     assert 1.0 < one < ten < 10.0

@@ -13,7 +13,6 @@ from sim.metrics import first_difference_s
 from sim.params import Spec
 from tests import conformance
 from trainyard.results.differences import branch_title
-from trainyard.runs.estimate import Costs, branch_seconds
 from trainyard.study import branch as from_here
 from trainyard.study.branch import BranchPoint, FromHere
 from trainyard.study.scenario import Scenario, TraceSpec
@@ -219,11 +218,3 @@ def test_many_names_are_not_all_told() -> None:
     assert branch_title(
         FromHere(study_on(cluster), 0, BranchPoint(9000.0, lost=every[3:]))
     ).endswith("without n-1, n-2, n-3, n-4 and 5 more")
-
-
-def test_it_takes_as_long_as_the_first_run_or_as_the_new_policy_takes() -> None:
-    costs = Costs()
-    costs._seen["srtf"] = (1000, 0.01)
-    assert branch_seconds(BranchPoint(1.0, lost=("n",)), 3.0, 500, costs) == 3.0
-    assert branch_seconds(BranchPoint(1.0, Spec("srtf")), 3.0, 500, costs) == 5.0
-    assert branch_seconds(BranchPoint(1.0, Spec("sjf")), 3.0, 500, costs) == 3.0

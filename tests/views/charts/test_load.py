@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -53,6 +54,44 @@ def test_the_area_between_the_strong_lines_is_filled_and_has_no_opacity_of_its_o
     assert (edge.opacity, other.opacity) == (None, None)
     assert "shaded: 3,600 hours" in figure.layout.annotations[0].text
     assert not [line for line in charts.load(course(), LOOK, AXIS).data if line.fill]
+
+
+def test_the_strong_lines_have_a_band_from_the_mean_to_the_most() -> None:
+    """Of FIFO at most 1 to 101 jobs wait in bins with means of 0 to 100, of LAS at most 31."""
+    made = course(ends=100)
+    most = {"fifo": made.waiting["fifo"] + 1, "las": np.where(np.arange(160) < 100, 31.0, np.nan)}
+    figure = charts.load(replace(made, most=most), LOOK, AXIS)
+    low, high = figure.data[2:4]
+    assert [(line.fill, line.fillcolor, line.line.width) for line in (low, high)] == [
+        (None, "rgba(194, 74, 0, 0.22)", 0),
+        ("tonexty", "rgba(194, 74, 0, 0.22)", 0),
+    ]
+    assert low.y[:300:3] == pytest.approx(made.waiting["las"][:100], rel=1e-5)
+    assert set(high.y[:298].tolist()) == {31.0}
+    assert not high.y[300:].any()
+    assert max(figure.data[1].y) == pytest.approx(1 + made.waiting["fifo"].max())
+    assert "lines: mean of 1.5 h, bands: longest queue" in figure.layout.annotations[-1].text
+    alone = charts.load(replace(made, busy={}, most=most), LOOK, AXIS)
+    assert "bands: longest queue" in alone.layout.annotations[0].text
+    exact = charts.load(replace(made, exact=True, most=most), LOOK, AXIS)
+    assert not [line for line in exact.data if line.fill]
+    assert "bands" not in exact.layout.annotations[-1].text
+
+
+def test_without_a_highlighted_policy_the_baseline_has_a_band() -> None:
+    made = course()
+    look = charts.Look({"fifo": "#5F6875"}, "fifo")
+    one = {"fifo": made.waiting["fifo"]}
+    figure = charts.load(charts.Course(EDGES, False, one, {}, most=one), look, AXIS)
+    assert [line.fillcolor for line in figure.data if line.fill] == ["rgba(95, 104, 117, 0.22)"]
+
+
+def test_pointers_read_whole_numbers() -> None:
+    lines = charts.load(course(), charts.Look(LOOK.colours, "fifo", "las", alone=True), AXIS).data
+    assert {(line.yaxis, line.hovertemplate) for line in lines} == {
+        ("y", "%{y:,.0f} waiting"),
+        ("y2", "%{y:.0f} % busy"),
+    }
 
 
 def test_lines_go_through_the_middles_and_end_with_their_run() -> None:
