@@ -27,9 +27,9 @@ JOBS = int(os.environ.get("TRAINYARD_BURSTY_JOBS", "0"))
 them takes hours.
 """
 QUICK = dict.fromkeys(
-    ("fifo", "easy", "sjf", "srtf", "las", "recorded", "partition", "switch", "asrpt"), 20_000
+    ("fifo", "easy", "sjf", "srtf", "las", "recorded", "partition", "switch", "asrpt"), 5000
 )
-SLOW = 1000
+SLOW = 500
 
 
 def bursty(jobs: int, seed: int) -> pd.DataFrame:
