@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import atexit
 import json
 import math
 import re
@@ -17,6 +18,7 @@ from streamlit.runtime.pages_manager import PagesManager
 from streamlit.testing.v1 import AppTest, app_test
 
 from sim.engine.simulator import Progress
+from trainyard.results.preview import Previews
 from trainyard.runs.disconnects import GracePeriod
 from trainyard.runs.estimate import Costs
 from trainyard.runs.run import keep, key_of, run
@@ -27,12 +29,21 @@ from trainyard.study.study import Study
 from trainyard.traces import start
 from trainyard.traces.sources import load_trace
 from ui import server
+from ui.what_if import slider
 
 ROOT = Path(__file__).resolve().parents[2]
 SCANNED = cache(manifest_scanner.scan_component_manifests)
 """Every AppTest reads the metadata of all installed packages, which took a third of the time of
 these tests; they do not change meanwhile.
 """
+
+
+@cache
+def previews() -> Previews:
+    """Return the worker process behind the slider, one for all tests."""
+    made = Previews()
+    atexit.register(made.close)
+    return made
 
 
 class Navigated(PagesManager):
@@ -117,6 +128,7 @@ def pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakePool]:
     made = FakePool(Store(tmp_path / "store"))
     monkeypatch.setattr(server, "pool", lambda: made)
     monkeypatch.setattr(server, "daily", lambda: None)
+    monkeypatch.setattr(slider, "_previews", previews)
     monkeypatch.setattr(app_test, "PagesManager", Navigated)
     monkeypatch.setattr(manifest_scanner, "scan_component_manifests", SCANNED)
     st.cache_data.clear()
@@ -186,6 +198,7 @@ def finish(pool: FakePool, study: Study, places: list[int] | None = None) -> Non
                 RESULTS[key] = pool.store.packed(key)
             elif not pool.store.has(key):
                 about = json.loads(RESULTS[key][MANIFEST])
+                about["scenario"] = scenario.to_json()
                 about["provenance"]["created_s"] = time.time()
                 manifest = json.dumps(about).encode()
                 pool.store._files["run"].write(key, RESULTS[key] | {MANIFEST: manifest})

@@ -22,9 +22,9 @@ from sim.result import RunResult
 from sim.trace import Trace
 
 QUICK = dict.fromkeys(
-    ("fifo", "easy", "sjf", "srtf", "las", "recorded", "partition", "switch", "asrpt"), 20_000
+    ("fifo", "easy", "sjf", "srtf", "las", "recorded", "partition", "switch", "asrpt"), 5000
 )
-SLOW = 1000
+SLOW = 500
 """Jobs of each trace: as many as a policy gets through in a few seconds."""
 
 

@@ -185,7 +185,8 @@ def peak_bytes() -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("expression", HOSTILE, ids=[text[:40] for text in HOSTILE])
+# All of them are refused in `test_recipes`; these go the whole way through a process of their own.
+@pytest.mark.parametrize("expression", HOSTILE[::5], ids=[text[:40] for text in HOSTILE[::5]])
 def test_a_hostile_recipe_reads_nothing_and_writes_nothing(
     expression: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -237,7 +238,7 @@ def tried(seed: int, count: int, folder: str) -> tuple[int, list[str]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(3))
 def test_generated_recipes_read_nothing_and_write_nothing(seed: int, tmp_path: Path) -> None:
     # A hundred each, together within the time and memory that one recipe may take.
     (tmp_path / "canary").write_text("nightingale", encoding="utf-8")
