@@ -182,7 +182,7 @@ def test_cost_of_a_decision_is_bounded(name: str) -> None:
     steps = count_steps(simulator.run)
     seldom = "scaling" in observed.needs.requires or not observed.cadence.on_arrival
     assert observed.calls > (5 if seldom else count)
-    assert steps / observed.calls <= (250 if seldom else 60) * count
+    assert steps / observed.calls <= (250 if seldom else 45) * count
 
 
 # -- whole runs

@@ -441,7 +441,7 @@ def test_short_runs_are_drawn_with_their_results_and_long_ones_at_once(
 
     monkeypatch.setattr(FakeJob, "seconds", seconds)
     monkeypatch.setattr(FakeJob, "wait", wait, raising=False)
-    monkeypatch.setattr(state, "MOMENT_S", 30.0 if seconds < 0.5 else 0.6)
+    monkeypatch.setattr(state, "MOMENT_S", 3600.0 if seconds < 0.5 else 0.6)
     app = visit("compare", tiny)
     app.button(key="run_here").click().run()
     assert (waited == pool.jobs) is (seconds < 0.5)
