@@ -49,7 +49,8 @@ OBJECTIVES: Final = (
 )
 _SHUFFLE_STREAM: Final = 5
 _TINY: Final = 1e-6
-PUBLISHED_RECOMPUTE_S: Final = 1920.0
+RECOMPUTE_S: Final = 1920.0
+"""Upstream's default of ``minimum_time_between_allocation_resets``."""
 
 
 @dataclass
@@ -63,7 +64,9 @@ class Gavel(Allocator):
     GPUs_j`` for every type j those that are the best for the `objective`, where job m makes ``sum_j
     T_mj X_mj``; see `allocators.timeshare.shares` for each. T is the estimated throughput of the
     whole gang on one type; with ``aware = no`` all types are alike. They are computed again in the
-    first round after a job came or went, or GPUs did, but not within `recompute_s`.
+    first round after a job came or went, or GPUs did, but not within `recompute_s`. With
+    ``recompute_s = 0`` the time received counts anew at every arrival, and a gang of small share
+    waits for as long as jobs keep arriving.
 
     Rounds, as in the authors' simulator [2]_: type by type, the fastest first (in random order for
     `isolated`, and if not `aware`), jobs are ranked by share of time over time received since the
@@ -72,14 +75,14 @@ class Gavel(Allocator):
     it is on stays where it is. A job that ends inside a round leaves its GPUs idle until the round
     ends, or until nobody runs any more.
 
-    ``faithful = yes`` adds what the published simulator does besides: shares are computed at most
-    every 1920 s, and jobs that arrived since then win GPUs but leave them idle; types come in
-    random order, drawn as upstream draws it for the same seed; as time received counts only what
-    whole units of work took, so that of two jobs that took turns the slower is ahead, and in the
-    first round after an idle time that time too; of several equally good shares those that
-    upstream's solver ends at (`allocators.timeshare.published`); the makespan is found by bisection
-    to within 5 %; and where the trace's own clock begins at 0, shares that were computed then count
-    as never computed. A trace that begins later (``from_zero``) does not have that last one.
+    ``faithful = yes`` adds peculiarities of the published simulator: jobs that arrived since the
+    shares were computed win GPUs but leave them idle; types come in random order, drawn as upstream
+    draws it for the same seed; as time received counts only what whole units of work took, so that
+    of two jobs that took turns the slower is ahead, and in the first round after an idle time that
+    time too; of several equally good shares those that upstream's solver ends at
+    (`allocators.timeshare.published`); the makespan is found by bisection to within 5 %; and where
+    the trace's own clock begins at 0, shares that were computed then count as never computed. A
+    trace that begins later (``from_zero``) does not have that last one.
 
     `gandiva` is that policy without its packing of two jobs on a GPU, which is to come: shares as
     under `isolated`, but the fastest type is always tried first.
@@ -138,14 +141,14 @@ class Gavel(Allocator):
     )
     round_s: float = round_param()
     recompute_s: float = param(
-        0.0,
+        RECOMPUTE_S,
         title="Time between computations of shares",
         unit="s",
         low=0,
         high=1e6,
         help=(
-            "Least time from one computation of the shares to the next; 0 = at every "
-            "change, but with faithful the published 1920 s."
+            "Least time from one computation of the shares to the next; 0 = at every change, but"
+            " with faithful the published 1920 s. At 0 large gangs may wait very long."
         ),
     )
     faithful: bool = param(
@@ -234,7 +237,10 @@ class Gavel(Allocator):
                 "For each job and GPU type a share of time is computed that is optimal for the"
                 " objective."
             ),
-            ("Shares are computed again at the first round after jobs or GPUs have come or gone."),
+            (
+                "Shares are computed again at the first round after jobs or GPUs have come or gone,"
+                " at most every 32 minutes."
+            ),
             (
                 "Time is divided into rounds; in each, type by type, jobs are ranked by their"
                 " share relative to the time received."
@@ -327,6 +333,13 @@ class Gavel(Allocator):
             "share": share,
             "next": clock.ends_s if clock.ends_s < inf else view.now_s,
         }
+        if not roster.counted[at]:
+            values["next"] = max(clock.ends_s, self._computed_s + self._least_apart_s)
+            return Reason(
+                "it arrived after shares were computed, which is done again from {next:instant}"
+                " on; until then it gets what jobs with a share leave over",
+                values,
+            )
         if not share > 0:
             return Reason(
                 "the objective gave it no share of any GPU type until the round at {next:instant}",
@@ -407,14 +420,15 @@ class Gavel(Allocator):
                 view, ids[new], roster.gangs[new], look=self._spec.looks
             )
 
+    @property
+    def _least_apart_s(self) -> float:
+        """Least time between computations of the shares; faithful reads 0 as upstream's default."""
+        return self.recompute_s or (RECOMPUTE_S if self.faithful else 0.0)
+
     def _is_old(self, view: View) -> bool:
-        if not self.faithful:
-            return view.now_s - self._computed_s >= self.recompute_s
         # Upstream takes a clock at 0 for "never computed".
-        uncounted = self._computed_s == 0 and view.from_zero
-        return uncounted or view.now_s - self._computed_s >= (
-            self.recompute_s or PUBLISHED_RECOMPUTE_S
-        )
+        uncounted = self.faithful and self._computed_s == 0 and view.from_zero
+        return uncounted or view.now_s - self._computed_s >= self._least_apart_s
 
     def _is_stale(self) -> bool:
         """Tell whether jobs or GPUs came or went since the shares were computed."""

@@ -119,18 +119,31 @@ def test_a_clock_that_does_not_begin_at_zero_takes_its_first_shares_for_computed
 
 def test_without_the_oddity_newcomers_take_what_is_left_over() -> None:
     # Shares are computed at 0 and not before 1920; both take what is left over before.
-    result = run(trace_of([*LATE, (371, 1, 100)]), Cluster.parse("3x1:v100"), recompute_s=1920.0)
+    result = run(trace_of([*LATE, (371, 1, 100)]), Cluster.parse("3x1:v100"))
     assert starts(result, 1) == [360.0]
     assert starts(result, 2) == [720.0]
 
 
 def test_shares_are_computed_when_jobs_come_and_go() -> None:
-    assert starts(run(trace_of(LATE), Cluster.parse("3x1:v100")), 2) == [720.0]
+    at_once = {"recompute_s": 0.0}
+    assert starts(run(trace_of(LATE), Cluster.parse("3x1:v100"), **at_once), 2) == [720.0]
     # Two jobs on one GPU: shares are computed at 360, when both tie and the first goes on, or in
     # the first round after 1000 s.
     trace = trace_of([(0, 1, 5000), (10, 1, 100)])
-    assert starts(run(trace, ONE), 1) == [720.0]
+    assert starts(run(trace, ONE, **at_once), 1) == [720.0]
     assert starts(run(trace, ONE, recompute_s=1000.0), 1) == [1440.0]
+
+
+def test_a_gang_of_small_share_starves_only_if_shares_are_computed_at_every_change() -> None:
+    # On two GPUs a job of one GPU and 720 s comes every 360 s, at 5 s a gang of two. Shares are
+    # 2/3, 2/3 and 1/3. Computed anew each round, 1/3 always ranks behind: the gang starts at 4680,
+    # when the last of 12 jobs is done. As upstream computes them, at 0 and not before 1920, jobs
+    # that came since share what is left over in order of arrival: the gang is the first of them,
+    # and there are two GPUs at 720, when job 0 is done.
+    jobs = sorted([(5.0, 2, 60.0), *[(360.0 * at, 1, 720.0) for at in range(12)]])
+    two = Cluster.parse("1x2:v100")
+    assert starts(run(trace_of(jobs), two, recompute_s=0.0), 1) == [4680.0]
+    assert starts(run(trace_of(jobs), two), 1) == [720.0]
 
 
 def test_idle_time_counts_as_received_in_the_round_after_it() -> None:
@@ -486,7 +499,7 @@ def test_deadlines_that_can_be_met_are() -> None:
 
 
 def test_allox_lets_the_short_go_first_and_tells_of_gangs() -> None:
-    allocator = Gavel(objective="allox")
+    allocator = Gavel(objective="allox", recompute_s=0.0)
     result = Simulator(trace_of([(0, 1, 5000), (0, 1, 500), (0, 1, 2000)]), ONE, allocator).run()
     assert finishes(result) == [7500.0, 500.0, 2500.0]
     assert allocator.remarks() == (ONE_TYPE,)

@@ -11,7 +11,7 @@ import pytest
 from allocators import REGISTRY, make
 from allocators.reasons import ROOM
 from sim.cluster import Cluster
-from sim.contract import Spec
+from sim.contract import Reason, Spec
 from sim.engine.simulator import Conditions, Simulator
 from sim.overheads import Overheads
 from sim.trace import Trace
@@ -19,7 +19,7 @@ from tests.allocators.walk import trace_of
 from tests.conformance import Scenario, scenarios, specs
 from trainyard.text import RunClock
 from trainyard.what_if.explore import Book
-from trainyard.what_if.reasons import ReasonFormatter, why
+from trainyard.what_if.reasons import ReasonFormatter, WhyWaited, why
 from trainyard.what_if.witness import NOT_ASKED, Statement, Witness
 
 
@@ -45,8 +45,10 @@ def fitting(spec: Spec) -> Scenario:
     return replace(found, trace=Trace.of(frame))
 
 
-def asked(spec: Spec, scenario: Scenario) -> tuple[list[Statement], Book]:
-    allocator, witness = make(spec), Witness()
+def asked(
+    spec: Spec, scenario: Scenario, jobs: set[int] | None = None
+) -> tuple[list[Statement], Book]:
+    allocator, witness = make(spec), Witness(jobs)
     result = Simulator(
         scenario.trace,
         scenario.cluster,
@@ -101,16 +103,28 @@ def test_the_same_holds_with_parameters_changed(name: str) -> None:
 # --------------------------------------------------------------------------------------------------
 
 
-def sentences(spec: str, jobs: list[tuple[float, int, float]], job: int, **more: object) -> str:
-    """What is said of one job on a node of 4 GPUs."""
-    scenario = Scenario(
+Jobs = list[tuple[float, int, float]]
+
+
+def by_hand(jobs: Jobs, **more: object) -> Scenario:
+    """Jobs on a node of 4 GPUs, or on another `cluster`, with more columns."""
+    columns = {name: value for name, value in more.items() if name != "cluster"}
+    return Scenario(
         "by hand",
-        trace_of(jobs, **{name: value for name, value in more.items() if name != "cluster"}),  # type: ignore[arg-type]
+        trace_of(jobs, **columns),  # type: ignore[arg-type]
         Cluster.parse(str(more.get("cluster", "1x4:v100"))),
         Conditions(overheads=Overheads()),
     )
-    said, book = asked(Spec.parse(spec), scenario)
-    return " / ".join(one.sentence for one in why(book, job, said))
+
+
+def rules(spec: str, jobs: Jobs, job: int, **more: object) -> tuple[WhyWaited, ...]:
+    said, book = asked(Spec.parse(spec), by_hand(jobs, **more), {job})
+    return why(book, job, said)
+
+
+def sentences(spec: str, jobs: Jobs, job: int, **more: object) -> str:
+    """Return what is said of one job, without durations."""
+    return " / ".join(one.sentence for one in rules(spec, jobs, job, **more))
 
 
 HEADED = [(0, 3, 4000), (1, 2, 3000), (2, 1, 2000), (3, 1, 5000)]
@@ -124,6 +138,63 @@ def test_fifo_names_the_first_of_the_queue() -> None:
     assert sentences("fifo", HEADED, 3) == (
         "2 jobs were ahead by submission, the first one (job j1) needs 2 GPUs and 1 GPU was free"
     )
+
+
+def test_numbers_that_change_within_a_wait_are_written_from_least_to_greatest() -> None:
+    # Job 2 comes at 1 and needs all 4 GPUs. No GPU is free until job 1 ends at 1000, then 1 GPU
+    # until job 0 ends at 4000.
+    jobs = [(0, 3, 4000), (0, 1, 1000), (1, 4, 100)]
+    assert [(one.told, one.waited_s) for one in rules("fifo", jobs, 2)] == [
+        (
+            "It was the first by submission; 0 to 1 GPU was free, it asks for 4 GPUs (67 min).",
+            3999.0,
+        )
+    ]
+
+
+def test_numbers_of_a_first_wait_do_not_claim_the_time_of_later_ones() -> None:
+    # Job 1 (8000 s) waits for job 0 until 200. At 500 job 2 (3600 s) stops it, at 700 job 3 (5000
+    # s) takes the last GPU. Job 2 ends at 4100, job 3 at 5700.
+    jobs = [(0, 3, 200), (0, 4, 8000), (500, 3, 3600), (700, 1, 5000)]
+    asks = "it asks for 4 GPUs"
+    assert [(one.sentence, round(one.waited_s)) for one in rules("srtf", jobs, 1)] == [
+        (f"1 job with less time left held 3 GPUs; 1 GPU was free, {asks}", 200),
+        ("A shorter job arrived: job j2 (3 GPUs, 1 h left)", 200),
+        (f"1 to 2 jobs with less time left held 1 to 4 GPUs; 0 to 3 GPUs were free, {asks}", 5000),
+    ]
+
+
+def test_another_job_named_is_another_span() -> None:
+    # Job 0 holds 3 GPUs until 2000 and job 1 one until 6000. Job 2 (4 GPUs) heads the queue until
+    # it starts at 6000; then job 3 does. Job 4 waits for both.
+    jobs = [(0, 3, 2000), (0, 1, 6000), (1, 4, 1000), (2, 3, 500), (3, 4, 100)]
+    assert [(one.sentence.split(" needs")[0], one.waited_s) for one in rules("fifo", jobs, 4)] == [
+        ("2 jobs were ahead by submission, the first one (job j2)", 5997.0),
+        ("1 job was ahead by submission, the first one (job j3)", 1000.0),
+        ("It was the first by submission; 1 GPU was free, it asks for 4 GPUs", 500.0),
+    ]
+
+
+def test_events_of_one_kind_are_joined_with_the_time_of_their_waits() -> None:
+    # Job 0 is stopped at 1000 for 600 s and at 5000 for 1200 s; nothing is decided in between.
+    jobs = [(0, 4, 10_800), (1000, 4, 600), (5000, 4, 1200)]
+    assert [one.told for one in rules("srtf", jobs, 0)] == [
+        "2 times a shorter job arrived: job j1 (4 GPUs, 10 min left), job j2 (4 GPUs, 20 min left)"
+        " (30 min in 2 waits)."
+    ]
+
+
+def test_spans_beyond_the_longest_are_summed_up() -> None:
+    # Job 1 waits for 1 h; each 400 s another queue is ahead of it.
+    _, book = asked(Spec("fifo"), by_hand([(0, 4, 3600), (0, 4, 60)]))
+    said = [
+        Statement(1, at * 400.0, 0.0, Reason("queue {queue:text} was ahead", {"queue": name}))
+        for at, name in enumerate("abcdefghi")
+    ]
+    assert [one.told for one in why(book, 1, said)] == [
+        *(f"Queue {name} was ahead (6.7 min)." for name in "abcde"),
+        "4 shorter spans had other reasons (27 min).",
+    ]
 
 
 def test_fifo_with_first_fit_names_the_room() -> None:

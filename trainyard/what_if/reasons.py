@@ -1,12 +1,12 @@
-"""Why a job waited, in the words of the policy: its statements, joined where one rule held again
-and again, each with the time for which it held. And why it ran longer than in another run.
+"""Why a job waited, in the words of the policy: its statements, each with the span of time for
+which it held. And why it ran longer than in another run.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from string import Formatter
 from typing import Any, Final, NamedTuple
@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.contract import Allocator, Reason, later
+from sim.contract import Allocator, Reason, Value, later
 from sim.engine.simulator import Simulator
 from sim.metrics import life
 from sim.metrics.timeline import Timeline
@@ -30,9 +30,9 @@ from trainyard.what_if.explore import Book
 from trainyard.what_if.witness import Statement, Witness
 
 _MOST_NAMED: Final = 5
-_MOST_RULES: Final = 3
+_MOST_SPANS: Final = 5
 _LEAST_SHARE: Final = 0.02
-"""Of all waiting: rules that held for less are left out; and of a time to run."""
+"""Of all waiting: spans shorter than that are summed up; and of a time to run."""
 _LONGER_S: Final = 60.0
 
 
@@ -56,19 +56,28 @@ _WRITTEN: Final[Mapping[str, Callable[[Any], str]]] = {
     "text": str,
 }
 """Kind of a value -> how it is written."""
+_NAMES: Final = frozenset({"job", "text"})
+"""Kinds of which another value is another reason."""
+
+
+class _Extent(NamedTuple):
+    """The least and the greatest value of a reason within a span."""
+
+    least: float
+    greatest: float
 
 
 class WhyWaited(NamedTuple):
-    """One rule for which a job waited.
+    """One reason for which a job waited.
 
     Parameters
     ----------
     sentence : str
         In words; names of jobs are from outside.
     waited_s : float, seconds
-        For how long it held; 0 for what happened at an instant.
+        Length of the span, or of the waits that the sentence joins.
     times : int
-        In how many waits.
+        Waits that it joins: of events, or of what the record alone shows.
     stated : bool
         Whether the policy stated it; else it is what the record of the run shows.
     """
@@ -88,7 +97,7 @@ class WhyWaited(NamedTuple):
 
 
 def why(book: Book, job: int, said: Sequence[Statement]) -> tuple[WhyWaited, ...]:
-    """Return for which rules a job waited, those that held longest, in order of time; what the
+    """Return the longest spans of a job's waits with their reasons, in order of time; what the
     record of the run shows where the policy stated nothing; empty if the job did not wait.
 
     Parameters
@@ -266,12 +275,33 @@ class ReasonFormatter(Formatter):
         if format_spec == "job":
             return str(self._names[int(value)])
         if format_spec == "instant":
+            value = value.greatest if isinstance(value, _Extent) else value
             return self._clock.at(value) if math.isfinite(value) else "no known instant"
-        return _WRITTEN[format_spec](value)
+        write = _WRITTEN[format_spec]
+        if not isinstance(value, _Extent):
+            return write(value)
+        least, greatest = write(value.least), write(value.greatest)
+        if format_spec == "share":
+            least = least.removesuffix(" %")
+        elif format_spec.startswith(("jobs", "gpus")):
+            least = f"{int(value.least):,}"
+        return greatest if least == greatest else f"{least} to {greatest}"
 
-    def rule(self, reason: Reason) -> str:
-        """Return what holds each time."""
-        return self.vformat(reason.rule, (), reason.values)
+    def rule(self, *reasons: Reason) -> str:
+        """Return what holds, with the extent of each value over reasons of one rule."""
+        values: dict[str, Value | _Extent] = {}
+        for name, value in reasons[0].values.items():
+            known = [one.values[name] for one in reasons]
+            numbers = [one for one in known if isinstance(one, float | int)]
+            same = len(set(known)) == 1
+            values[name] = value if same else _Extent(min(numbers), max(numbers))
+        return self.vformat(reasons[0].rule, (), values)
+
+    def names(self, reason: Reason) -> tuple[str, ...]:
+        """Return the rule, and the jobs and texts that it names."""
+        fields = self.parse(reason.rule)
+        named = [str(reason.values[name]) for _, name, kind, _ in fields if name and kind in _NAMES]
+        return reason.rule, *named
 
     def detail(self, reason: Reason) -> str:
         """Return what differs from time to time; "" = nothing."""
@@ -281,7 +311,7 @@ class ReasonFormatter(Formatter):
 def why_waited(
     line: Timeline, job: int, said: Sequence[Statement], words: ReasonFormatter
 ) -> tuple[WhyWaited, ...]:
-    """Return for which rules a job waited, those that held longest, in order of time.
+    """Return the longest spans of a job's waits with their reasons, in order of time.
 
     Parameters
     ----------
@@ -293,19 +323,49 @@ def why_waited(
         What the policy stated of it.
     words : ReasonFormatter
         Writes reasons.
+
+    Notes
+    -----
+    A span lasts as long as the policy states the same rule about the same jobs within one wait;
+    numbers that change are written as "3 to 5". Events, which have a detail, are joined over all
+    waits and always kept: what stopped a job counts however soon another reason followed.
     """
-    found = waits(line, job)
     own = sorted((one for one in said if one.job == job), key=lambda one: one.t_s)
-    groups: dict[str, list[tuple[Statement, float]]] = {}
-    for one, held_s in _held(own, found):
-        groups.setdefault(f"{one.reason.rule}\n{one.reason.detail}", []).append((one, held_s))
-    held = {rule: sum(held_s for _, held_s in group) for rule, group in groups.items()}
-    # What stopped a job is worth saying however soon something else kept it waiting.
-    events = {rule for rule, group in groups.items() if group[0][0].reason.detail}
-    least_s = _LEAST_SHARE * sum(held.values())
-    longest = sorted(held.keys() - events, key=lambda rule: (-held[rule], rule))[:_MOST_RULES]
-    kept = events | {rule for rule in longest if held[rule] >= least_s}
-    return tuple(_joined(group, words) for rule, group in groups.items() if rule in kept)
+    events: dict[str, list[tuple[Statement, float]]] = {}
+    spans: list[_Span] = []
+    total_s = 0.0
+    for one, held_s in _held(own, waits(line, job)):
+        total_s += held_s
+        if one.reason.detail:
+            events.setdefault(f"{one.reason.rule}\n{one.reason.detail}", []).append((one, held_s))
+            continue
+        key = one.since_s, words.names(one.reason)
+        if not spans or spans[-1].key != key:
+            spans.append(_Span(one.t_s, key))
+        spans[-1].reasons.append(one.reason)
+        spans[-1].held_s += held_s
+    longest = sorted(spans, key=lambda span: (-span.held_s, span.t_s))[:_MOST_SPANS]
+    shown = [span for span in longest if span.held_s >= _LEAST_SHARE * total_s]
+    found = [(group[0][0].t_s, _join_events(group, words)) for group in events.values()]
+    found += [
+        (one.t_s, WhyWaited(_capitalize(words.rule(*one.reasons)), one.held_s, 1)) for one in shown
+    ]
+    found.sort(key=lambda pair: pair[0])
+    rest = [span.held_s for span in spans if span not in shown]
+    if rest and sum(rest) >= _LEAST_SHARE * total_s:
+        count = plural(len(rest), "shorter span")
+        found.append((math.inf, WhyWaited(f"{count} had other reasons", sum(rest), 1)))
+    return tuple(one for _, one in found)
+
+
+@dataclass(eq=False)
+class _Span:
+    """A part of one wait for which the policy stated one rule about the same jobs."""
+
+    t_s: float
+    key: tuple[float, tuple[str, ...]]
+    reasons: list[Reason] = field(default_factory=list)
+    held_s: float = 0.0
 
 
 def _held(own: Sequence[Statement], found: Waits) -> list[tuple[Statement, float]]:
@@ -320,15 +380,17 @@ def _held(own: Sequence[Statement], found: Waits) -> list[tuple[Statement, float
     return made
 
 
-def _joined(group: Sequence[tuple[Statement, float]], words: ReasonFormatter) -> WhyWaited:
+def _join_events(group: Sequence[tuple[Statement, float]], words: ReasonFormatter) -> WhyWaited:
+    """Return one sentence for events of one kind, which names the first of them."""
     first = {one.since_s: one for one, _ in reversed(group)}
-    times, shown = len(first), group[0][0].reason
-    held_s, rule = sum(held for _, held in group), words.rule(shown)
-    if not shown.detail:
-        return WhyWaited(f"{rule[:1].upper()}{rule[1:]}", held_s, times)
+    times, rule = len(first), words.rule(group[0][0].reason)
     ordered = [first[since_s] for since_s in sorted(first)]
     details = list(dict.fromkeys(words.detail(one.reason) for one in ordered))
     more = f" and {len(details) - _MOST_NAMED} more" if len(details) > _MOST_NAMED else ""
     named = ", ".join(details[:_MOST_NAMED])
-    begin = f"{times} times {rule}" if times > 1 else f"{rule[:1].upper()}{rule[1:]}"
-    return WhyWaited(f"{begin}: {named}{more}", 0.0, times)
+    begin = f"{times} times {rule}" if times > 1 else _capitalize(rule)
+    return WhyWaited(f"{begin}: {named}{more}", sum(held_s for _, held_s in group), times)
+
+
+def _capitalize(rule: str) -> str:
+    return f"{rule[:1].upper()}{rule[1:]}"

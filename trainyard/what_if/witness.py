@@ -13,6 +13,8 @@ MOST: Final = 50_000
 """Statements that are kept of one run."""
 NOT_ASKED: Final = "the policy made its next decision at {next:instant}, and none before"
 _FIRST_S: Final = 60.0
+_OFTEN: Final = 64
+"""How much more often a policy is asked about one job than about all jobs."""
 _ALL_OF: Final = 8
 """Waits of one job that are all asked about."""
 
@@ -39,8 +41,9 @@ class Statement(NamedTuple):
 @dataclass
 class Witness:
     """Asks an allocator after its decisions why jobs wait: at the beginning of a wait, and again
-    each time the wait has doubled. Of jobs that wait very often, only the first waits are asked
-    about, and after them the 16th, 32nd, 64th, and so on.
+    each time the wait has doubled, or grown by a 64th if only some jobs are asked about. Of jobs
+    that wait very often, only the first waits are asked about, and after them the 16th, 32nd, 64th,
+    and so on.
 
     Parameters
     ----------
@@ -103,4 +106,5 @@ class Witness:
             reason = allocator.explain(decided, job)
             if reason is not None:
                 self.said.append(Statement(job, now_s, since_s, reason))
-            heappush(due, (now_s + max(now_s - since_s, _FIRST_S), job, since_s))
+            often = 1 if self.jobs is None else _OFTEN
+            heappush(due, (now_s + max(now_s - since_s, _FIRST_S) / often, job, since_s))
