@@ -83,7 +83,10 @@ HOMES = {
     "sklearn": ("sim/perf/trained.py",),
     "numba": ("sim/engine/fast/compiled.py",),
     "duckdb": ("sim/readers/recipes/engine.py",),
-    "sqlalchemy": ("trainyard/store/index.py",),
+    "sqlalchemy": (
+        "trainyard/store/index.py",
+        "trainyard/store/schema.py",
+    ),
     "fsspec": ("trainyard/store/files.py",),
     "distributed": ("trainyard/runs/executors.py",),
 }

@@ -14,7 +14,7 @@ from sim.errors import TraceError
 from sim.readers import plausible
 from sim.readers.cells import UNIX, instants
 from sim.readers.format import Draft, Format, ReadOptions
-from sim.readers.report import Import, Report
+from sim.readers.report import PENDING, RUNNING, Import, Report
 from sim.readers.sniff import plain
 from sim.trace import BOUNDS, COLUMNS, INSTANTS, NUMBERS, REQUIRED, Trace, repeated
 
@@ -119,7 +119,18 @@ def finish(draft: Draft, fmt: Format, name: str, options: ReadOptions) -> Import
             },
             index=first.index,
         ),
+        _unended(report, float(jobs["submit_time_s"].min())),
     )
+
+
+def _unended(report: Report, zero_s: float) -> pd.DataFrame:
+    """Return the jobs left out because they had not ended, on the clock of the trace."""
+    if not report.unended:
+        return pd.DataFrame()
+    jobs = pd.concat(report.unended).sort_index()
+    times = {column: jobs[column] - zero_s for column in INSTANTS if column in jobs}
+    columns = [column for column in (*COLUMNS, "state") if column in jobs]
+    return jobs.assign(**times)[columns]
 
 
 def unfinished(
@@ -145,17 +156,17 @@ def unfinished(
         Says which.
     """
     if options.unfinished == "drop":
-        return report.drop(jobs, running, "still running when the trace ends")
+        return report.drop(jobs, running, RUNNING)
     jobs = report.drop(
         jobs,
         running & ~(so_far_s > 0),
-        "still running when the trace ends, and for an unknown time",
+        f"{RUNNING}, and for an unknown time",
     )
     running, so_far_s = running.reindex(jobs.index), so_far_s.reindex(jobs.index)
     report.alter(
         jobs,
         running,
-        "still running when the trace ends: cut there",
+        f"{RUNNING}: cut there",
         so_far_s.map("{:.0f} s".format),
     )
     jobs = jobs.assign(duration_s=jobs["duration_s"].where(~running, so_far_s))
@@ -280,14 +291,12 @@ def _not_ended(jobs: pd.DataFrame, gate: plausible.Gate, options: ReadOptions) -
     """Leave out, or cut, what had not ended: formats that know such jobs have done so before."""
     report = gate.report
     running, pending = plausible.unended(jobs)
-    jobs = report.drop(jobs, pending, "the job had not started when the trace ends", "")
+    jobs = report.drop(jobs, pending, PENDING, "")
     running = running.reindex(jobs.index)
     if running.any():
         jobs = unfinished(jobs, running, jobs["duration_s"], report, options)
     known = sum(
-        len(part)
-        for part in report.parts
-        if part["reason"].iloc[0].startswith(("still running when", "the job had not started"))
+        len(part) for part in report.parts if part["reason"].iloc[0].startswith((RUNNING, PENDING))
     )
     plausible.history(known, gate)
     return jobs

@@ -14,6 +14,9 @@ from sim.errors import ParameterError
 from sim.readers.questions import Question
 from sim.trace import Trace
 
+RUNNING: Final = "still running when the trace ends"
+PENDING: Final = "the job had not started when the trace ends"
+"""Reasons to leave a row out that `Import.unended` holds."""
 ISSUE_COLUMNS: Final = ("row", "job_id", "action", "reason", "detail")
 
 
@@ -36,6 +39,7 @@ class Report:
     offers: list[Question] = field(default_factory=list)
     doubts: list[tuple[str, str]] = field(default_factory=list)
     answered: list[tuple[Question, str]] = field(default_factory=list)
+    unended: list[pd.DataFrame] = field(default_factory=list)
 
     def drop(
         self, jobs: pd.DataFrame, bad: pd.Series, reason: str, detail: pd.Series | str = ""
@@ -44,6 +48,9 @@ class Report:
         if not bad.any():
             return jobs
         self._note("dropped", jobs, bad, reason, detail)
+        if reason.startswith((RUNNING, PENDING)):
+            state = "pending" if reason.startswith(PENDING) else "running"
+            self.unended.append(jobs[bad].assign(state=state))
         return jobs[~bad]
 
     def alter(
@@ -164,6 +171,9 @@ class Import:
         Of the first jobs used, the row of the source as index: native columns as they were
         understood, instants not yet counted from the first submission; and the cells that they came
         from, as far as those are known.
+    unended : DataFrame
+        Jobs that were left out because they had not ended: native columns on the clock of the
+        trace, and `state` ("running" or "pending"), with the row of the source as index.
     """
 
     trace: Trace
@@ -182,6 +192,7 @@ class Import:
     columns: Mapping[str, str] = field(default_factory=dict)
     first: pd.DataFrame = field(default_factory=pd.DataFrame)
     cells: pd.DataFrame = field(default_factory=pd.DataFrame)
+    unended: pd.DataFrame = field(default_factory=pd.DataFrame)
 
     @property
     def dropped(self) -> int:

@@ -199,6 +199,18 @@ def test_a_frame_of_a_trace_is_that_trace() -> None:
     assert ty.read_trace(week.to_frame(), cpu_jobs="keep").trace.digest == week.trace.digest
 
 
+def test_a_comparison_says_how_many_jobs_have_no_run_time(tmp_path: Path) -> None:
+    states = ["completed", "running", "pending"]
+    source = ty.read_trace(_frame(status=states))
+    assert source.unended["state"].tolist() == ["running", "pending"]
+    assert source.unended["job_id"].tolist() == ["b", "c"]
+    made = ty.compare(source, "1x2:v100", ["fifo", "sjf"], store=tmp_path)
+    told = "Left out, because they have no run time yet: 1 pending and 1 running jobs of the file."
+    assert told in made.assumptions
+    ended = ty.compare(_frame(status="completed"), "1x2:v100", ["fifo", "sjf"], store=tmp_path)
+    assert "no run time" not in ended.assumptions
+
+
 @pytest.mark.parametrize("source", [_frame(), "sample:tiny"])
 def test_unknown_choices_of_reading_are_refused(source: object) -> None:
     with pytest.raises(ty.TrainyardError, match="Reading a trace has no choice 'nonsense'"):

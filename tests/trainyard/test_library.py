@@ -14,6 +14,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +29,7 @@ from tests.shared import SetClock
 from tests.trainyard.test_store import KEY, put, result_of
 from trainyard.store import Store, StoreError
 from trainyard.store import index as indices
+from trainyard.store.claimers import new_claimer
 from trainyard.store.files import Folder, Remote
 from trainyard.store.index import RUN, Index, IndexRow, LibraryError, beside
 
@@ -349,6 +351,56 @@ def test_a_machine_that_does_not_answer_is_not_waited_for_long(
     ):
         Index("postgresql+psycopg://me@127.0.0.1:1/none")
     assert given["connect_args"] == {"connect_timeout": 10}
+
+
+def check_claims(first: Index, second: Index, clock: SetClock) -> None:
+    """Two processes claim runs of one library."""
+    mine, other = new_claimer(), new_claimer()
+    assert first.claim(mine, ["aa", "bb"]) == {"aa", "bb"}
+    assert second.claim(other, ["bb", "cc"]) == {"cc"}
+    first.release(mine, ["bb", "cc"])  # the last one is not its own
+    assert second.claim(other, ["aa", "bb"]) == {"bb"}
+    assert first.claim(mine, ["bb", "cc"]) == set()
+    # A claim that is renewed holds on, the others lapse.
+    clock.go_on(40 / 86_400)
+    assert first.claim(mine, ["aa"]) == {"aa"}
+    clock.go_on(40 / 86_400)
+    assert second.claim(other, ["aa"]) == set()
+    assert first.claim(mine, ["bb", "cc"]) == {"bb", "cc"}
+    # So do claims that were made while the clock was ahead.
+    clock.set_wrong(-1.0)
+    assert second.claim(other, ["aa", "bb"]) == {"aa", "bb"}
+
+
+def test_a_run_is_claimed_by_one_process_at_a_time(tmp_path: Path) -> None:
+    clock = SetClock()
+    with (
+        closing(Index(beside(tmp_path), clock)) as one,
+        closing(Index(beside(tmp_path), clock)) as two,
+    ):
+        check_claims(one, two, clock)
+
+
+@pytest.mark.parametrize("how", ["ended", "killed"])
+def test_claims_of_a_dead_process_do_not_hold(index: Index, how: str) -> None:
+    code = "from trainyard.store.claimers import new_claimer; print(new_claimer(), flush=True);"
+    command = [sys.executable, "-c", f"{code} input()"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        other = process.stdout.readline().decode().strip()
+        assert index.claim(other, ["aa"]) == {"aa"}
+        assert index.claim(new_claimer(), ["aa"]) == set()
+        if how == "killed":
+            process.kill()
+        process.stdin.close()
+        process.wait()
+    assert index.claim(new_claimer(), ["aa"]) == {"aa"}
+
+
+def test_claims_of_another_machine_hold(index: Index) -> None:
+    assert index.claim("0123456789ab-1-5-abc", ["aa"]) == {"aa"}
+    assert index.claim(new_claimer(), ["aa"]) == set()
 
 
 def mode(path: Path) -> int:

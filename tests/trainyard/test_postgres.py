@@ -8,6 +8,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,7 +17,7 @@ import pytest
 from tests.browser.server import free_port
 from tests.shared import SetClock
 from tests.trainyard.sweeps.cases import STUDY
-from tests.trainyard.test_library import DOCUMENT, _write, row
+from tests.trainyard.test_library import DOCUMENT, _write, check_claims, row
 from tests.trainyard.test_store import KEY, put, result_of
 from tests.waiting import wait_until
 from trainyard.store import Store
@@ -111,6 +112,12 @@ def _up(address: str) -> str:
     wait_until(is_up, "PostgreSQL answers")
     engine.dispose()
     return address
+
+
+def test_a_run_is_claimed_by_one_process_at_a_time(server: Server) -> None:
+    clock = SetClock()
+    with closing(Index(server.address, clock)) as one, closing(Index(server.address, clock)) as two:
+        check_claims(one, two, clock)
 
 
 def test_everything_in_turn(server: Server, tmp_path: Path) -> None:

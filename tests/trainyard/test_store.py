@@ -370,8 +370,9 @@ def test_doubts_about_a_trace_are_kept_and_change_no_digest(store: Store) -> Non
     assert store.get_trace(store.put_trace(trace)).doubts == (("cut", "Cut."),)
 
 
-def test_recipes_are_those_of_one_browser(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    index = store.index
+def test_recipes_are_those_of_one_browser(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = SetClock()
+    index = Store(tmp_path, clock=clock).index
     index.keep_recipe("ann", "a" * 12, "first")
     index.keep_recipe("ann", "a" * 12, "second")
     index.keep_recipe("bob", "b" * 12, "his")
@@ -381,7 +382,7 @@ def test_recipes_are_those_of_one_browser(store: Store, monkeypatch: pytest.Monk
     assert index.recipe("ann", "a" * 12) == "second"
     monkeypatch.setattr(indices, "MOST_RECIPES", 2)
     for at in range(3):
-        monkeypatch.setattr(indices, "time", SimpleNamespace(time=lambda at=at: 2e9 + at))
+        clock.go_on(1.0)
         index.keep_recipe("ann", f"{at}" * 12, "more")
     assert [index.recipe("ann", mark * 12) for mark in "a012"] == ["", "", "more", "more"]
     assert index.recipe("bob", "b" * 12) == "his"

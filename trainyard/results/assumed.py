@@ -70,7 +70,19 @@ def assumed(
         price = perf.price()
         said.append(f"{price[:1].upper()}{price[1:]}.")
     said.append(guessed_speeds(study.base.cluster, trace))
+    said.append(_without_run_time(study, store))
     return tuple(filter(None, said))
+
+
+def _without_run_time(study: Study, store: Store | None) -> str:
+    """Return how many jobs of an upload ran or waited when its file was written; "" = none."""
+    kind, _, digest = study.base.trace.source.partition(":")
+    about = store.trace_info(digest) if store is not None and kind == "store" else None
+    counts = about.account.get("unended", {}) if about is not None else {}
+    if not counts:
+        return ""
+    states = " and ".join(f"{count:,} {state}" for state, count in sorted(counts.items()))
+    return f"Left out, because they have no run time yet: {states} jobs of the file."
 
 
 def guessed_speeds(cluster: Cluster, trace: Trace) -> str:

@@ -194,16 +194,32 @@ class RunBatch(ABC, Generic[R]):
             return nullcontext(self._where)
         return closing(RunQueue(opened(self._where)))
 
+    def _claim(self, runs: Sequence[R]) -> Sequence[R]:
+        """Return the runs to make here; `_return_claims` gives the others later."""
+        return runs
+
+    def _return_claims(self, room: int) -> Sequence[R]:
+        """Return the runs to make here after all, because no other process makes them any more;
+        take in those that other processes have made.
+        """
+        return ()
+
+    @property
+    def _made_elsewhere(self) -> int:
+        """How many runs other processes make now."""
+        return 0
+
     def _drive(self, queue: RunQueue) -> None:
         try:
             while not self._stop.is_set():
                 room = queue.depth - len(self._submitted)
-                wanted = list(itertools.islice(self._wanted(), room))
-                for run in wanted:
+                returned = self._return_claims(room)
+                wanted = list(itertools.islice(self._wanted(), room - len(returned)))
+                for run in (*returned, *self._claim(wanted)):
                     self._submit(run, queue)
-                if self._submitted:
+                if self._submitted or (self._made_elsewhere and not wanted):
                     self._hear()
-                elif not wanted:
+                elif not wanted and not returned:
                     break
             self._cancel_all()
             # A run in a thread of this process cannot be ended: it is waited for, and kept.
@@ -303,6 +319,9 @@ class ScenarioBatch(RunBatch[tuple[str, Scenario]]):
         self.shelve: Callable[[Sequence[str]], object] = lambda keys: None
         self.owners = frozenset[str]()
         self._shelved = 0
+        self._claimer, self._claims = "", set[str]()
+        self._elsewhere: dict[str, Scenario] = {}
+        self._looked_s = 0.0
 
     @property
     @abstractmethod
@@ -323,7 +342,39 @@ class ScenarioBatch(RunBatch[tuple[str, Scenario]]):
         self._shelve_keys()
         if self._whole and queue.executor.remote:
             check_reached(self.store)
-        super()._drive(queue)
+        self._claimer = queue.name
+        try:
+            super()._drive(queue)
+        finally:
+            self._release(self._claims)
+
+    def _claim(self, runs: Sequence[tuple[str, Scenario]]) -> Sequence[tuple[str, Scenario]]:
+        """Return the runs that no other process makes now."""
+        held = self.store.index.claim(self._claimer, [key for key, _ in runs])
+        self._claims |= held
+        self._elsewhere |= {key: scenario for key, scenario in runs if key not in held}
+        return [run for run in runs if run[0] in held]
+
+    def _return_claims(self, room: int) -> Sequence[tuple[str, Scenario]]:
+        """Look at the claims of this and other processes, once in a while."""
+        if time.monotonic() - self._looked_s < _POLL_S:
+            return ()
+        self._looked_s = time.monotonic()
+        self.store.index.claim(self._claimer, sorted(self._claims))
+        for key, numbers in stored(self.store, self._elsewhere, whole=self._whole).items():
+            self._take((key, self._elsewhere.pop(key)), numbers, None)
+        some = [(key, self._elsewhere.pop(key)) for key in list(self._elsewhere)[:room]]
+        return self._claim(some)
+
+    def _release(self, keys: Iterable[str]) -> None:
+        """Let other processes make runs that are over here, or never began."""
+        given_back = sorted(keys)
+        self._claims -= set(given_back)
+        self.store.index.release(self._claimer, given_back)
+
+    @property
+    def _made_elsewhere(self) -> int:
+        return len(self._elsewhere)
 
     def _made_meanwhile(self, run: tuple[str, Scenario]) -> Numbers | None:
         return stored(self.store, run[:1], whole=self._whole).get(run[0])
@@ -350,11 +401,13 @@ class ScenarioBatch(RunBatch[tuple[str, Scenario]]):
             raise ExecutorError(LOST) from fault
         if fault is not None:
             self._note(key, Lost(sentence(fault), isinstance(fault, ParameterError)))
-            return
-        # What cannot be kept is still shown.
-        self._note(key, result)
-        if not self._whole:
-            self.store.put_numbers(key, result.summary, scenario.to_json())
+        else:
+            # What cannot be kept is still shown.
+            self._note(key, result)
+            if not self._whole:
+                self.store.put_numbers(key, result.summary, scenario.to_json())
+        if key in self._claims:
+            self._release([key])
 
 
 def check_reached(store: Store) -> None:

@@ -472,5 +472,5 @@ def was_killed(fault: BaseException) -> bool:
     the run was tried on.
     """
     if isinstance(fault, ProcessExpired):
-        return fault.exitcode != worker.MEMORY_EXIT
+        return bool(fault.exitcode != worker.MEMORY_EXIT)
     return isinstance(fault, BrokenProcessPool) or type(fault).__name__ == "KilledWorker"

@@ -17,6 +17,7 @@ from typing import Any, Final, Literal, Protocol
 from sim.engine.simulator import Progress
 from sim.errors import TrainyardError
 from trainyard.runs.executors import Executor, ExecutorError, sentence, was_killed
+from trainyard.store.claimers import new_claimer
 from trainyard.study.scenario import Scenario
 
 State = Literal["waiting", "running", "done", "failed", "cancelled"]
@@ -226,10 +227,12 @@ class RunQueue:
     ----------
     lock : RLock
         While it is held, nothing is put or forgotten.
+    name : str
+        Under which it claims runs, see `trainyard.store.claimers`.
     """
 
     def __init__(self, executor: Executor) -> None:
-        self.executor = executor
+        self.executor, self.name = executor, new_claimer()
         self._slots = executor.workers + executor.ahead
         self.lock = threading.RLock()
         self._tickets = itertools.count(1)

@@ -18,6 +18,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import SQLAlchemyError
 
 from sim.errors import TrainyardError
+from trainyard.store.claimers import is_dead
 from trainyard.store.files import (
     DATABASE,
     close_to_others,
@@ -25,85 +26,20 @@ from trainyard.store.files import (
     shown_address,
     without_secrets,
 )
-
-_META: Final = sa.MetaData()
-VERSIONS: Final = sa.Table(
-    "versions",
-    _META,
-    sa.Column("version", sa.Integer, primary_key=True),
-    sa.Column("since_s", sa.Float, nullable=False),
-)
-THINGS: Final = sa.Table(
-    "things",
-    _META,
-    sa.Column("kind", sa.String(16), primary_key=True),
-    sa.Column("key", sa.String(64), primary_key=True),
-    sa.Column("created_s", sa.Float, nullable=False),
-    sa.Column("complete", sa.Boolean, nullable=False),
-    sa.Column("bytes", sa.BigInteger, nullable=False),
-    sa.Column("manifest", sa.Text, nullable=False),
-)
-STUDIES: Final = sa.Table(
-    "studies",
-    _META,
-    sa.Column("id", sa.String(64), primary_key=True),
-    sa.Column("document", sa.Text, nullable=False),
-    sa.Column("title", sa.Text, nullable=False),
-)
-USES: Final = sa.Table(
-    "uses",
-    _META,
-    sa.Column(
-        "study", sa.String(64), sa.ForeignKey("studies.id", ondelete="CASCADE"), primary_key=True
-    ),
-    sa.Column("run", sa.String(64), primary_key=True, index=True),
-)
-SHELF: Final = sa.Table(
-    "shelf",
-    _META,
-    sa.Column("owner", sa.String(64), primary_key=True),
-    sa.Column(
-        "study", sa.String(64), sa.ForeignKey("studies.id", ondelete="CASCADE"), primary_key=True
-    ),
-    sa.Column("name", sa.Text, nullable=False),
-    sa.Column("tags", sa.Text, nullable=False),
-    sa.Column("used_s", sa.Float, nullable=False),
+from trainyard.store.schema import (
+    CLAIMS,
+    MIGRATIONS,
+    OWNERS,
+    RECIPES,
+    SHELF,
+    STUDIES,
+    THINGS,
+    USES,
+    VERSIONS,
 )
 
-OWNERS: Final = sa.Table(
-    "owners",
-    _META,
-    sa.Column("owner", sa.String(64), primary_key=True),
-    sa.Column("trace", sa.String(64), primary_key=True, index=True),
-)
-"""Who may delete a trace: the browsers that uploaded it."""
-RECIPES: Final = sa.Table(
-    "recipes",
-    _META,
-    sa.Column("owner", sa.String(64), primary_key=True),
-    sa.Column("fingerprint", sa.String(16), primary_key=True),
-    sa.Column("text", sa.Text, nullable=False),
-    sa.Column("saved_s", sa.Float, nullable=False),
-)
-"""How a browser's files of one kind are read."""
-
-
-def _first(connection: sa.Connection) -> None:
-    _META.create_all(connection, [THINGS, STUDIES, USES, SHELF])
-
-
-def _second(connection: sa.Connection) -> None:
-    _META.create_all(connection, [OWNERS])
-
-
-def _third(connection: sa.Connection) -> None:
-    _META.create_all(connection, [RECIPES])
-
-
-MIGRATIONS: Final[tuple[Callable[[sa.Connection], None], ...]] = (_first, _second, _third)
-"""What brings a database from version n to n + 1, in order; version 0 is an empty one."""
-
-
+CLAIM_S: Final = 60.0
+"""Seconds for which a claim holds unless it is renewed, so that those of a dead process lapse."""
 _LATER_S: Final = 0.001
 """Seconds between the times of two things kept while the clock is set back."""
 _BUSY_S: Final = 30.0
@@ -391,6 +327,39 @@ class Index:
             statement = statement.on_conflict_do_nothing()
         with self._changing() as connection:
             connection.execute(statement)
+
+    def claim(self, claimer: str, runs: Sequence[str]) -> set[str]:
+        """Claim runs before they are made, or renew the claims; return those that the claimer holds
+        now. The others are made elsewhere.
+        """
+        if not runs:
+            return set()
+        now_s = self._clock.now_s()
+        body = {"claimer": claimer, "until_s": now_s + CLAIM_S}
+        # A claim further ahead was made while the clock was wrong.
+        holds = CLAIMS.c.until_s.between(now_s, now_s + 2 * CLAIM_S)
+        with self._changing() as connection:
+            claimers = connection.scalars(sa.select(CLAIMS.c.claimer).distinct())
+            dead = [one for one in claimers if one != claimer and is_dead(one)]
+            connection.execute(CLAIMS.delete().where(~holds | CLAIMS.c.claimer.in_(dead)))
+            connection.execute(
+                self._insert(CLAIMS).on_conflict_do_update(
+                    index_elements=["run"], set_=body, where=CLAIMS.c.claimer == claimer
+                ),
+                [{"run": run, **body} for run in dict.fromkeys(runs)],
+            )
+            held = sa.select(CLAIMS.c.run).where(
+                CLAIMS.c.run.in_(runs), CLAIMS.c.claimer == claimer
+            )
+            return set(connection.scalars(held))
+
+    def release(self, claimer: str, runs: Sequence[str]) -> None:
+        """Give claims back, as far as the claimer holds them."""
+        if runs:
+            with self._changing() as connection:
+                connection.execute(
+                    CLAIMS.delete().where(CLAIMS.c.run.in_(runs), CLAIMS.c.claimer == claimer)
+                )
 
     def renew(self, kind: str, key: str) -> None:
         """Count the age of a thing from now."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -68,6 +69,11 @@ class Source:
         """Rows of the file that were left out or changed, each with its reason."""
         return pd.DataFrame() if self.imported is None else self.imported.issues
 
+    @property
+    def unended(self) -> pd.DataFrame:
+        """Jobs of the file that were left out because they ran or waited, with their `state`."""
+        return pd.DataFrame() if self.imported is None else self.imported.unended
+
     def summary(self) -> pd.Series:
         """Return what the jobs are like: counts, spans in hours, GPUs."""
         trace = self.trace
@@ -109,7 +115,7 @@ def account_of(imported: Import) -> dict[str, Any]:
             for question in imported.offers
             if question.id not in {one.id for one, _ in imported.answered}
         ],
-    }
+    } | ({"unended": dict(Counter(imported.unended["state"]))} if len(imported.unended) else {})
 
 
 def tally(account: Mapping[str, Any]) -> str:

@@ -37,7 +37,7 @@ from sim.readers.recipes.sources import (
     has_header,
     joined_rows,
 )
-from sim.readers.report import Report
+from sim.readers.report import RUNNING, Report
 from sim.readers.sniff import Sample
 from sim.readers.source import Content
 from sim.trace import INSTANTS
@@ -61,7 +61,6 @@ KIND: Final = "kind"
 """The question which objects of a list are the jobs."""
 MINE: Final = "mine/"
 """Begins the names of formats that users made."""
-RUNNING: Final = "still running when the trace ends"
 MOST_ASKED: Final = 20
 """Values of which one question asks in turn."""
 _NAME: Final = 60

@@ -16,8 +16,9 @@ from sim.readers.sniff import sample_of
 from sim.readers.source import open_source
 from tests.sim.readers.account import checked, reasons, row
 
-NEVER, RUNNING, CPU = (
+NEVER, PENDING, RUNNING, CPU = (
     "the job never started",
+    "the job had not started when the trace ends",
     "still running when the trace ends",
     "no GPU: a CPU job",
 )
@@ -244,7 +245,7 @@ JSON: dict[str, tuple[bytes, list[Row], dict[str, int]]] = {
             ("3", 0, 40, 60, 6, "timeout"),
             ("4", 0, 40, 60, 2, "cancelled"),
         ],
-        {NEVER: 1, RUNNING: 1},
+        {PENDING: 1, RUNNING: 1},
     ),
 }
 TABLES: dict[str, tuple[str, list[Row], dict[str, int]]] = {
@@ -581,6 +582,23 @@ def test_the_calendar_is_kept_where_there_is_one() -> None:
     assert "Times have no offset; they are read as Asia/Shanghai." in shanghai.guesses
     berlin = checked(local, options=ReadOptions(zone="Europe/Berlin"))
     assert berlin.trace.epoch == "2023-07-01T10:00:00+02:00"
+
+
+def test_a_queue_keeps_jobs_that_run_or_wait_with_their_state() -> None:
+    late = queued(7, ["PENDING"], submit_time=number(900), priority=number(42))
+    got = checked(packed("jobs", *QUEUE, late))
+    # The first job that ended was submitted at 1000 s, which is the trace's second 0.
+    kept = got.unended.set_index("job_id")
+    assert kept["state"].to_dict() == {"5": "running", "6": "pending", "7": "pending"}
+    assert kept["status"].to_dict() == {"5": "running", "6": "pending", "7": "pending"}
+    assert kept["submit_time_s"].to_dict() == {"5": 0, "6": 0, "7": -100}
+    assert kept.loc["5", "start_time_s"] == 40
+    assert kept["num_gpus"].tolist() == [1, 1, 0]
+    assert kept["time_limit_s"].tolist() == [300, 300, 300]
+    assert kept.loc["7", "priority"] == 42
+    assert kept["duration_s"].isna().all()
+    assert len(got.trace) == 4
+    assert checked(packed("jobs", *QUEUE[:4])).unended.empty
 
 
 def test_jobs_that_still_run_are_cut_on_request() -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import errno
 import itertools
+import json
 import os
 import shutil
 import signal
@@ -28,6 +29,7 @@ from trainyard.runs.executors import Inline, opened
 from trainyard.runs.run import run, summarise
 from trainyard.runs.task import Baggage, Numbers, run_numbers
 from trainyard.store import Store
+from trainyard.store.claimers import new_claimer
 from trainyard.store.index import LibraryError
 from trainyard.study.study import Study
 from trainyard.study.sweep import Axis, Sweep
@@ -320,6 +322,43 @@ LONG = Sweep(
     Study(replace(STUDY.base, cluster=CLUSTER), (Spec("fifo"), Spec("sjf"), Spec("srtf"))),
     (Axis("seed", tuple(range(40))),),
 )
+
+
+def test_three_writers_of_one_store_make_every_run_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str] = []
+
+    def noted(document: Mapping[str, Any], address: str, baggage: Baggage) -> Numbers:
+        made.append(json.dumps(document, sort_keys=True))
+        return run_numbers(document, address, baggage)
+
+    monkeypatch.setattr(batch, "run_numbers", noted)
+    sweeps = [SweepRun(SWEEP, Store(tmp_path / "store"), "inline") for _ in range(3)]
+    for sweep in sweeps:
+        sweep.start()
+    assert all(sweep.wait(300) for sweep in sweeps)
+    assert [(sweep.state, sweep.error, sweep.done) for sweep in sweeps] == [("done", "", 12)] * 3
+    assert len(made) == len(set(made)) == 12
+    assert all(sweep.table().equals(sweeps[0].table()) for sweep in sweeps)
+
+
+def test_a_run_that_fails_elsewhere_is_made_here(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sweep = SweepRun(Sweep(STUDY, (Axis("seed", (0, 1)),)), store, "inline")
+    sweep._look_up()
+    other = new_claimer()
+    assert store.index.claim(other, sweep.keys) == set(sweep.keys)
+    sweep.start()
+    while not sweep._made_elsewhere:
+        assert not sweep.wait(0.01)
+    # One of the runs is made there; the others are given up.
+    store.put_numbers(sweep.keys[0], {"jct_mean_s": 7.0}, {})
+    store.index.release(other, sweep.keys)
+    assert sweep.wait(300)
+    assert (sweep.state, sweep.error, sweep.done) == ("done", "", 4)
+    assert sweep.table()["jct_mean_s"].tolist().count(7.0) == 1
 
 
 @pytest.mark.slow
