@@ -120,8 +120,8 @@ def shaded(compared: ComparedRuns, high: str) -> str:
         hours, inside = float((less * widths_s).sum()) / 3600, " in this window"
     if abs(hours) < 0.5:
         return ""
-    done = "avoided" if hours > 0 else "added"
-    return f"{rounded(abs(hours))} hours of waiting {done}{inside}"
+    size, done = rounded(abs(hours)), "avoided" if hours > 0 else "added"
+    return f"{size} {'hour' if size == '1' else 'hours'} of waiting {done}{inside}"
 
 
 def rounded(value: float) -> str:

@@ -121,7 +121,7 @@ def test_hours_of_waiting_in_a_window_are_the_area_between_the_queues(
     assert weighed(compared, few, many, window) == "22 hours of waiting added in this window"
     # 0.4 h is too little to be told, 0.6 h is 1.
     assert weighed(compared, [0.4], [0.0], (0.0, 3600.0)) == ""
-    assert weighed(compared, [0.6], [0.0], (0.0, 3600.0)).startswith("1 hours of waiting avoided")
+    assert weighed(compared, [0.6], [0.0], (0.0, 3600.0)).startswith("1 hour of waiting avoided")
     # Two digits: 3,587 h.
     assert weighed(compared, [3587.0], [0.0], (0.0, 3600.0)).startswith("3,600 hours")
 
