@@ -19,6 +19,7 @@ from views.compared import ComparedRuns
 
 _HERE: Final = Path(__file__).parent
 _KEY: Final = "presenting"
+_BEGINS: Final = "presenting/begins"
 _MOUNT: Final = st.components.v2.component(
     "trainyard_presenting",
     html="<span></span>",
@@ -33,9 +34,26 @@ _STEPS: Final = {
 }
 
 
-def offer() -> None:
-    """Draw the entry of a menu that begins it."""
-    if st.button("Present", key="present", icon=":material/present_to_all:", type="tertiary"):
+def offer(menu: str) -> None:
+    """Draw the entry of a menu that begins it, and closes the menu of this key."""
+    st.button(
+        "Present",
+        key="present",
+        icon=":material/present_to_all:",
+        type="tertiary",
+        on_click=_begin,
+        args=(menu,),
+    )
+
+
+def _begin(menu: str) -> None:
+    st.session_state[menu] = False
+    st.session_state[_BEGINS] = True
+
+
+def open_page() -> None:
+    """Go to Compare if the entry of the menu was clicked; the menu is closed by then."""
+    if st.session_state.pop(_BEGINS, False):
         url_params.put(url_params.PRESENT, "1")
         st.switch_page("pages/compare.py", query_params=state.address() | {url_params.PRESENT: "1"})
 

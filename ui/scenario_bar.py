@@ -35,6 +35,7 @@ FILE: Final = "trainyard-scenario.json"
 ARCHIVE: Final = "trainyard-scenario.zip"
 TABLES: Final = "trainyard-tables.zip"
 REPORT: Final = "trainyard-report.html"
+_SHARE: Final = "share"
 _LONGEST: Final = 80
 """Characters of a name."""
 _CALENDAR: Final = "chip/calendar"
@@ -125,13 +126,14 @@ def _share(session: state.Session) -> None:
 
 def _share_menu(session: state.Session) -> None:
     # Drawn anew when it is opened: what a page looks at changes without a run of the whole page.
-    with st.popover("Share", icon=":material/ios_share:", key="share", on_change="rerun") as box:
+    presenting.open_page()
+    with st.popover("Share", icon=":material/ios_share:", key=_SHARE, on_change="rerun") as box:
         if box.open:
             _share_link(session)
             _scenario(session.study)
             _results(session)
             _command(session.study)
-            presenting.offer()
+            presenting.offer(_SHARE)
 
 
 def _share_link(session: state.Session) -> None:

@@ -56,6 +56,17 @@ def test_a_presentation_fills_the_screen_and_is_driven_by_keys(app: str, visit: 
     assert "present" not in page.url
 
 
+@pytest.mark.parametrize("size", [(1280, 720), (1440, 900), (1920, 1080)])
+def test_the_table_is_not_cut(app: str, visit: Visit, size: tuple[int, int]) -> None:
+    page = opened(visit, app, start.sample_study(), "&present=1")
+    page.set_viewport_size({"width": size[0], "height": size[1]})
+    drawn(page)
+    page.wait_for_function(
+        f"""() => {{ const table = document.querySelector('{LEDGER}');
+        return table && table.scrollWidth <= table.clientWidth; }}"""
+    )
+
+
 def test_up_and_down_step_through_saved_comparisons(app: str, visit: Visit, store: Path) -> None:
     sample = start.sample_study()
     # What is opened is put on the shelf of this browser, but for the sample.
@@ -80,6 +91,9 @@ def test_the_entry_of_the_menu_begins_a_presentation(app: str, visit: Visit) -> 
     page.locator(".st-key-share button").first.click()
     page.get_by_role("button", name="Present").click()
     expect(page.get_by_role("button", name="Leave (Esc)")).to_be_visible()
+    # Nothing lies over the presentation, not even the first stop of the keyboard.
+    expect(page.locator("[data-testid=stPopoverBody]")).to_have_count(0)
+    expect(page.locator("[data-testid=stSkipToContent]")).to_be_hidden()
     expect(page).to_have_url(re.compile(r"[?&]present=1"))
     page.get_by_role("button", name="Leave (Esc)").click()
     expect(page.locator(".st-key-bar_place")).to_be_visible()

@@ -48,7 +48,7 @@ _TICKS: Final = {
 _STRIPES: Final = "rgba(255, 255, 255, 0.7)"
 _LABEL_CHARACTERS: Final = 24
 _VISIBLE: Final = 1e-6
-_TEXT_BEGINS: Final = 0.62
+_TEXT_BEGINS: Final = 0.58
 """Share of the axis after which a name and a median do not fit any more."""
 QUANTILES: Final = 201
 """Points of a completion curve."""
@@ -123,8 +123,8 @@ def _quantile_line(jct_s: Floats) -> Trace:
 
 
 def _halves(points: Mapping[str, Floats], look: Look, ends: tuple[float, float]) -> list[Trace]:
-    """Return the name and the median of the two strong lines, on the outer side of each: the later
-    one stands low enough for its text to end within the axis.
+    """Return the name and the median of the two strong lines, on the outer side of each: the text of
+    the later one ends with the axis, and stands low enough to begin behind its line.
     """
     strong = [label for label in dict.fromkeys((look.high, look.baseline)) if label in points]
     middle = QUANTILES // 2
@@ -140,12 +140,12 @@ def _halves(points: Mapping[str, Floats], look: Look, ends: tuple[float, float])
                 "text": f"<b>{literal(label)[:24]}</b><br>half within"
                 f" {duration_text(float(points[label][middle]))}",
                 "showarrow": False,
-                "align": "right" if left else "left",
+                "align": "right",
                 "xref": "x domain",
-                "x": float(places[round(share * (QUANTILES - 1))]),
+                "x": float(places[round(share * (QUANTILES - 1))]) if left else 1.0,
                 "y": 100 * share,
-                "xanchor": "right" if left else "left",
-                "xshift": -10 if left else 14,
+                "xanchor": "right",
+                "xshift": -10 if left else 0,
                 "font": {"size": 13, "color": look.colours[label]},
             }
         )

@@ -37,6 +37,9 @@ def test_jct_curves() -> None:
         "from submission to finish",
         "not completed, so not shown: fifo 12",
     ]
+    # Larger type must not push a text beyond the axis.
+    later = figure.layout.annotations[2]
+    assert (later.x, later.xanchor, later.xshift) == (1.0, "right", 0)
 
 
 def colours(style: charts.theme.Style, labels: Sequence[str] = ()) -> dict[str, str]:
