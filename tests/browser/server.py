@@ -13,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 from tests.waiting import wait_until
@@ -56,6 +57,10 @@ def start_server(store: Path, port: int) -> subprocess.Popen[bytes]:
         )
 
 
+def has_settled(server: subprocess.Popen[bytes], port: int) -> bool:
+    return healthy(port) or server.poll() is not None
+
+
 @contextmanager
 def serving(store: Path) -> Iterator[str]:
     """Yield the address of a server on a free port; at the end all its processes are gone."""
@@ -64,10 +69,7 @@ def serving(store: Path) -> Iterator[str]:
             port = free_port()
             server = start_server(store, port)
             started.callback(stop_server, server)
-            wait_until(
-                lambda port=port, server=server: healthy(port) or server.poll() is not None,
-                "the server answers, or ends",
-            )
+            wait_until(partial(has_settled, server, port), "the server answers, or ends")
             if server.poll() is None:
                 break
         else:
