@@ -24,7 +24,7 @@ from trainyard.study.scenario import Scenario
 from trainyard.traces import start
 
 NAMES = reading.names()
-TEACHING = NAMES[1:]
+TEACHING = [*NAMES[1:]]
 """All but lesson 0, which explains a page on the sample."""
 
 
