@@ -14,7 +14,7 @@ MOST: Final = 50_000
 NOT_ASKED: Final = "the policy made its next decision at {next:instant}, and none before"
 _FIRST_S: Final = 60.0
 _OFTEN: Final = 64
-"""So many times as often one job is asked about when it is asked about alone."""
+"""How much more often a policy is asked about one job than about all jobs."""
 _ALL_OF: Final = 8
 """Waits of one job that are all asked about."""
 
