@@ -410,8 +410,9 @@ class Comparison:
         return self._entry(policy)[1].jobs()
 
     def why(self, policy: str | Spec, job: str) -> tuple[str, ...]:
-        """Return why a job waited under a policy, in the words of its rules: the first repeat is
-        run again as far as the job waits; empty if it did not wait.
+        """Return the longest spans of a job's waits, each with the policy's reason and duration.
+
+        The first repeat is run again as far as the job waits; empty if it did not wait.
 
         Parameters
         ----------

@@ -143,7 +143,8 @@ def test_what_the_browser_sends_before_it_knows_that_the_drawer_is_closed_opens_
 def test_a_job_that_did_not_wait_and_ran_longer_says_why(
     visit: Open, tiny: Study, pool: FakePool
 ) -> None:
-    study = of_jobs(pool, tiny, ("fifo", "gavel"), num_gpus=[2, 2, 2], gpu_type=["v100"] * 3)
+    policies = ("fifo", "gavel:recompute_s=0")
+    study = of_jobs(pool, tiny, policies, num_gpus=[2, 2, 2], gpu_type=["v100"] * 3)
     cluster = type(tiny.base.cluster).parse("1x4:v100,1x4:k80")
     study = replace(study, base=replace(study.base, cluster=cluster))
     finish(pool, study)
