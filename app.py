@@ -8,3 +8,11 @@ if __name__ == "__main__":
     from ui.layout import main
 
     main()
+
+if __name__ == "app":
+    # `streamlit run` finds this and serves it; its pages are runs of this file as `__main__`.
+    import streamlit as st
+
+    from ui.headers import MIDDLEWARE
+
+    app = st.App(__file__, middleware=MIDDLEWARE)

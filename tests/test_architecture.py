@@ -36,7 +36,7 @@ LAYERS = {
         },
     ),
     "views": ({"trainyard", "sim"}, {"numpy", "pandas", "plotly"}),
-    "ui": ({"trainyard", "views", "sim"}, {"streamlit", "pandas"}),
+    "ui": ({"trainyard", "views", "sim"}, {"streamlit", "starlette", "pandas"}),
     "pages": ({"ui", "views", "trainyard", "sim"}, {"streamlit"}),
     "app": ({"ui", "views", "trainyard"}, {"streamlit"}),
 }
@@ -80,6 +80,7 @@ HOMES = {
     "highspy": ("allocators/",),
     "yaml": ("allocators/manifests.py", "trainyard/clusters/kubernetes.py"),
     "streamlit": ("app.py", "pages/", "ui/"),
+    "starlette": ("ui/headers.py",),
     "sklearn": ("sim/perf/trained.py",),
     "numba": ("sim/engine/fast/compiled.py",),
     "duckdb": ("sim/readers/recipes/engine.py",),

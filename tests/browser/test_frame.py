@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -13,6 +15,7 @@ from playwright.sync_api import Page, expect
 from tests.browser.server import serving
 from tests.browser.waiting import idle
 from trainyard.traces import start
+from ui.headers import HEADERS
 from ui.layout import PAGES
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
@@ -34,6 +37,27 @@ _WATCH = """(parts) => {
 
 def address(app: str, name: str) -> str:
     return f"{app}/{name if name != 'start' else ''}"
+
+
+@pytest.mark.parametrize("path", ["", "compare", "_stcore/health", "static/nothing.js"])
+def test_every_answer_has_the_security_headers(app: str, path: str) -> None:
+    try:
+        headers = urlopen(f"{app}/{path}").headers
+    except HTTPError as error:
+        headers = error.headers
+    assert {name: headers.get_all(name) for name in HEADERS} == {
+        name: [value] for name, value in HEADERS.items()
+    }
+
+
+def test_no_page_breaks_the_security_policy(app: str, visit: Visit) -> None:
+    page = visit(app)
+    told: list[str] = []
+    page.on("console", lambda message: told.append(message.text))
+    for name in PAGES:
+        page.goto(address(app, name))
+        idle(page)
+    assert [text for text in told if "Content Security Policy" in text] == []
 
 
 def test_every_page_has_the_bar_and_no_sidebar(app: str, visit: Visit) -> None:

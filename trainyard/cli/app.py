@@ -18,6 +18,7 @@ _FILES: Final = (_PACKAGE / "app" / "app.py", _PACKAGE.parent / "app.py")
 """Where the app lies: as setup.py puts it into the wheel, and in the checkout."""
 _PORT: Final = 8501
 _STOPPED: Final = (0, -signal.SIGTERM, -signal.SIGINT)
+"""How a server ends that somebody else has stopped."""
 
 
 def add_app(parser: argparse.ArgumentParser) -> None:
@@ -53,5 +54,6 @@ def command_app(args: argparse.Namespace) -> None:
             server.wait()
         except KeyboardInterrupt:
             server.terminate()
+            return
     if server.returncode not in _STOPPED:
         raise StoppedError("The server of the app has stopped. Read the lines above for the cause.")

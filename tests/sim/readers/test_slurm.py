@@ -248,7 +248,11 @@ SHOWN = (FIXTURES / "scontrol.txt").read_text()
 def test_records_of_the_controller(line: str) -> None:
     got = checked(SHOWN.replace("\n   ", f"{line}   ").encode())
     assert (got.fmt, got.read, got.used) == ("scontrol", 4, 2)
-    assert reasons(got) == {"the job never started": 1, "still running when the trace ends": 1}
+    assert reasons(got) == {
+        "the job had not started when the trace ends": 1,
+        "still running when the trace ends": 1,
+    }
+    assert sorted(got.unended["state"]) == ["pending", "running"]
     job = row(got, "81")
     times = ["submit_time_s", "start_time_s", "end_time_s", "duration_s", "time_limit_s"]
     assert job[times].tolist() == [0, 600, 4200, 3600, 86_400]
