@@ -20,6 +20,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
 import types
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stderr, redirect_stdout
@@ -200,6 +201,50 @@ def test_every_page_is_reachable_from_the_readme() -> None:
         for path in (ROOT / "docs").rglob("*.md")
         if path not in seen
     } == set()
+
+
+REGISTERED = """
+import sys, types
+from allocators import REGISTRY
+module = types.ModuleType("allocators.queue.smallest")
+sys.modules[module.__name__] = module
+exec(compile({code!r}, "smallest.py", "exec"), module.__dict__)
+REGISTRY["smallest"] = module.Smallest
+"""
+
+
+@pytest.mark.slow
+def test_the_command_of_the_how_to_on_policies_passes(tmp_path: Path) -> None:
+    # The policy of the page is registered before tests are collected. Golden summaries are left
+    # out, because the page makes them first, and so are the tests that read files of the policy.
+    page = list(blocks(ROOT / "docs" / "how-to" / "add-an-allocator.md"))
+    code = "\n".join(block.text for block in page if block.language == "python")
+    (tmp_path / "how_to.py").write_text(REGISTERED.format(code=code), encoding="utf-8")
+    [command] = [line for block in page for line in block.text.splitlines() if " -k " in line]
+    chosen = f"({shlex.split(command)[-1]}) and not golden and not architecture"
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider"),
+            *("-p", "how_to", "-k", chosen),
+            *("tests/allocators/test_conformance.py", "tests/trainyard/test_catalog.py"),
+        ],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
+    assert re.search(r"[1-9]\d* passed", done.stdout), done.stdout[-500:]
+
+
+def test_the_how_to_on_classes_lists_every_lesson() -> None:
+    page = (ROOT / "docs" / "how-to" / "teach-a-class.md").read_text(encoding="utf-8")
+    files = sorted((ROOT / "trainyard" / "lessons").glob("*.toml"))
+    titles = [tomllib.loads(path.read_text(encoding="utf-8"))["title"] for path in files]
+    assert re.findall(r"^\| (\d .*?) \|", page, re.MULTILINE) == [
+        f"{number} {title}" for number, title in enumerate(titles)
+    ]
 
 
 def test_every_file_that_is_named_exists() -> None:

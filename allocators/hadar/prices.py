@@ -8,7 +8,7 @@ import numpy as np
 
 from sim.contract import Floats, Ints
 
-UTILITIES: Final = ("effective_throughput_normalised", "raw", "jct", "makespan", "ftf")
+UTILITIES: Final = ("auto", "effective_throughput_normalised", "raw", "jct", "makespan", "ftf")
 LEAST_RATIO: Final = 1e-12
 """The lowest price is at least this part of the highest, and at most half of it."""
 
@@ -75,7 +75,8 @@ def worth(kind: str, queue: QueueSizes, now_s: float, devices: Ints) -> PayoffFu
     Parameters
     ----------
     kind : str
-        One of `UTILITIES`. With ``a`` for submission, ``f`` for finish, ``w`` for work and ``v``
+        One of `UTILITIES`. auto: effective throughput, normalised, while all jobs were submitted at
+        one instant, else ftf. With ``a`` for submission, ``f`` for finish, ``w`` for work and ``v``
         for the best rate: ``(w / v) / (f - a)``, the share of the best possible speed; ``w / (f -
         a)``, the effective throughput; ``1 / (f - a)``; for the makespan ``(left / v)^2 / (f -
         now)``, the share of the best possible speed from now on times the seconds that it takes, so
@@ -89,6 +90,9 @@ def worth(kind: str, queue: QueueSizes, now_s: float, devices: Ints) -> PayoffFu
         GPUs of each type, for the isolated time: that with one n-th of every type for each of n
         jobs.
     """
+    if kind == "auto":
+        is_batch = not np.ptp(queue.arrival_s)
+        kind = "effective_throughput_normalised" if is_batch else "ftf"
     alone_s, rest_s = queue.work / queue.best, queue.left / queue.best
     if kind == "makespan":
         return PayoffFunction(rest_s**2, np.full(len(rest_s), now_s), rest_s)

@@ -129,7 +129,9 @@ def test_isolated_time_is_that_with_an_nth_of_each_type() -> None:
 def test_utilities_by_hand() -> None:
     # At 10, job 0 came at 0 and could be done by 35; job 1 came at 4 and could be done by 30. Both
     # shall finish at 60.
+    # They came at different instants, so that auto is fairness.
     expected = {
+        "auto": [35 / 40 * 35 / 60, 26 / 80 * 26 / 56],
         "effective_throughput_normalised": [25 / 60, 40 / 56],
         "raw": [100 / 60, 160 / 56],
         "jct": [1 / 60, 1 / 56],
@@ -139,6 +141,28 @@ def test_utilities_by_hand() -> None:
     assert tuple(expected) == UTILITIES
     for kind, values in expected.items():
         assert worth(kind, two_jobs(), 10.0, np.array([2, 2])).at(60.0) == pytest.approx(values)
+
+
+def test_auto_is_the_share_of_best_speed_of_a_batch() -> None:
+    # Both came at 4: 25 s of 60 - 4, 40 s of 56.
+    batch = two_jobs()._replace(arrival_s=np.array([4.0, 4.0]))
+    assert worth("auto", batch, 10.0, np.array([2, 2])).at(60.0) == pytest.approx(
+        [25 / 56, 40 / 56]
+    )
+
+
+@pytest.mark.parametrize(
+    ("utility", "start_s"), [("auto", 100), ("effective_throughput_normalised", 900)]
+)
+def test_a_short_job_of_a_stream_does_not_starve(utility: str, start_s: float) -> None:
+    # One GPU, rounds of 100 s. The share of best speed of the job of 14 s is 14 / 104 at 100 and
+    # falls; jobs of 300 s that just came are worth 1 to 6/7. Fairness: at 100 the short job needs
+    # 104 s of the 28 s that half of the GPU takes, the long one 300 s of 600 s.
+    stream = [(0.0, 1, 300.0), (10.0, 1, 14.0), (250.0, 1, 300.0), (550.0, 1, 300.0)]
+    result = run(
+        Hadar(utility=utility, round_s=100.0, **FREE_MOVES), stream, cluster((1, 1, "fast"))
+    )
+    assert result.jobs["first_start_s"][1] == start_s
 
 
 def test_nodes_are_filled_in_order() -> None:
@@ -212,7 +236,7 @@ def test_the_motivating_example_by_hand() -> None:
     # one of the middle and the slow one are not three. At 30 job 1 is done; job 2 (35 left) moves
     # to the fast ones and is done at 65, job 0 gets the middle ones and stays there, since two fast
     # and one middle are no faster.
-    result = run(Hadar(round_s=10.0), TOY_JOBS, TOY)
+    result = run(Hadar(order="utility_per_gpu", round_s=10.0), TOY_JOBS, TOY)
     assert result.jobs["finish_s"].tolist() == [190, 30, 65]
     assert [held(result, TOY, 2, at_s) for at_s in (0, 30)] == [{"mid": 2}, {"fast": 2}]
     assert held(result, TOY, 0, 100) == {"mid": 3}
@@ -279,8 +303,9 @@ def test_beam(beam: int, finish_s: list[float]) -> None:
     # two states the one with job 2 alone is the better. At 95, half done, job 2 is worth 0.5 per
     # GPU and job 1 66 / 160 = 0.41.
     jobs = [(0.0, 2, 40.0), (1.0, 1, 66.0), (45.0, 2, 100.0)]
+    moves = {"round_s": 50.0, **FREE_MOVES}
     result = run(
-        Hadar(round_s=50.0, beam=beam, **FREE_MOVES),
+        Hadar("effective_throughput_normalised", "utility_per_gpu", beam=beam, **moves),
         jobs,
         cluster((1, 2, "fast")),
         preemptible=[0, 1, 1],
@@ -291,6 +316,7 @@ def test_beam(beam: int, finish_s: list[float]) -> None:
 @pytest.mark.parametrize(
     ("utility", "start_s"),
     [
+        ("auto", 1000),
         ("effective_throughput_normalised", 1000),
         ("raw", 1000),
         ("jct", 0),
@@ -309,6 +335,25 @@ def test_utility(utility: str, start_s: float) -> None:
         cluster((1, 1, "fast")),
     )
     assert result.jobs["first_start_s"][1] == start_s
+
+
+@pytest.mark.parametrize(
+    ("order", "batch_s", "stream_s"),
+    [
+        ("utility", [0, 100], 100),
+        ("utility_per_gpu", [200, 0], 100),
+        ("submission", [0, 100], 1000),
+    ],
+)
+def test_order_by_hand(order: str, batch_s: list[float], stream_s: float) -> None:
+    # Two GPUs, rounds of 100 s. A gang of two for 100 s is worth 1 / 100, a job on one GPU for
+    # 150 s 1 / 150: less, but per GPU more than 1 / 200. The gang then waits for the round at 200.
+    hadar = {"utility": "jct", "order": order, "round_s": 100.0, **FREE_MOVES}
+    result = run(Hadar(**hadar), [(0.0, 2, 100.0), (0.0, 1, 150.0)], cluster((1, 2, "fast")))
+    assert result.jobs["first_start_s"].tolist() == batch_s
+    # One GPU: at 100 the job of 14 s is worth 1 / 64, the one of 1000 s that runs 1 / 1000.
+    result = run(Hadar(**hadar), [(0.0, 1, 1000.0), (50.0, 1, 14.0)], cluster((1, 1, "fast")))
+    assert result.jobs["first_start_s"][1] == stream_s
 
 
 @pytest.mark.parametrize(("utility", "first"), [("effective_throughput_normalised", 0), ("raw", 1)])

@@ -88,6 +88,35 @@ def test_who_has_which_node_is_decided_once_a_round(round_s: float, finish_s: fl
     assert result.jobs["finish_s"][1] == pytest.approx(finish_s, abs=1e-3)
 
 
+@pytest.mark.parametrize(
+    ("order", "stream_s", "pair_s"),
+    [
+        ("submission", 300, 300),
+        ("longest", 900, 200),
+        ("shortest", 100, 100),
+        ("slowdown", 100, 300),
+    ],
+)
+def test_order_decides_who_waits_by_hand(order: str, stream_s: float, pair_s: float) -> None:
+    # One GPU, rounds of 100 s. A job of 14 s comes at 10, jobs of 300 s at 0, 250 and 550. The
+    # longest first: the short job waits for all. The earliest first: until 300, when the first job
+    # is done. At 100 it has the least time left, and has waited 90 / 14 of it.
+    stream = [(0.0, 1, 300.0), (10.0, 1, 14.0), (250.0, 1, 300.0), (550.0, 1, 300.0)]
+    one = cluster((1, 1, "fast"))
+    result = run(HadarE(order=order, round_s=100.0), stream, one)
+    assert result.jobs["first_start_s"][1] == stream_s
+    # 300 s from 0, 150 s from 50. At 100 the first has 200 left and came 100 / 200 of that ago, the
+    # second 50 / 150; at 200 the first has 100 left, the second 150.
+    result = run(HadarE(order=order, round_s=100.0), [(0.0, 1, 300.0), (50.0, 1, 150.0)], one)
+    assert result.jobs["first_start_s"][1] == pair_s
+
+
+def test_jobs_submitted_together_go_longest_first() -> None:
+    jobs = [(0.0, 1, 100.0), (0.0, 1, 300.0), (0.0, 1, 200.0)]
+    result = run(HadarE(round_s=1000.0), jobs, cluster((2, 1, "fast")))
+    assert result.jobs["first_start_s"].tolist() == [1000, 0, 0]
+
+
 def test_every_job_has_a_node_before_any_has_two() -> None:
     result = run(HadarE(), [(0.0, 1, 1000.0), (0.0, 1, 10.0), (0.0, 1, 1.0)], THREE)
     assert [nodes_of(result, job, 0) for job in range(3)] == [[0], [1], [2]]
@@ -109,16 +138,17 @@ def profiled(gpus: list[int], hours: float, model: str = "LM", batch: float = 20
 
 
 @pytest.mark.parametrize(
-    ("fill", "copies", "share"), [(True, 2, 2 * 0.5 * (1 - 36 / 360)), (False, 1, 1.0)]
+    ("fill", "copies", "share"),
+    [({"fill": True}, 2, 2 * 0.5 * (1 - 36 / 360)), ({"fill": False}, 1, 1.0), ({}, 1, 1.0)],
 )
 def test_without_fill_no_copy_is_made_that_makes_nothing_faster(
-    fill: bool, copies: int, share: float
+    fill: dict[str, bool], copies: int, share: float
 ) -> None:
     # Two copies on equal nodes at half the worth of a step, less a tenth of the time for joining:
     # slower than one.
     model = Profiled(efficiency=0.5, consolidate_s=36)
     result = Simulator(
-        profiled([1], 9.0), Cluster.parse("2x1:v100"), HadarE(fill=fill), Conditions(model)
+        profiled([1], 9.0), Cluster.parse("2x1:v100"), HadarE(**fill), Conditions(model)
     ).run()
     assert result.jobs["finish_s"].tolist() == pytest.approx([9 * 3600 / share])
     assert len(nodes_of(result, 0, 0)) == copies
@@ -323,7 +353,7 @@ def test_two_copies_never_share_a_node_and_none_is_too_small(
 ) -> None:
     machines = cluster(*sizes)
     result = run(
-        HadarE(max_copies, fill, round_s=20.0),
+        HadarE(max_copies=max_copies, fill=fill, round_s=20.0),
         [(float(at), gpus, float(length)) for at, gpus, length in jobs],
         machines,
     )
