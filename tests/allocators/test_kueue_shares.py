@@ -110,3 +110,11 @@ def test_a_queue_of_weight_0_that_borrows_comes_after_all_others() -> None:
     node.add([(0, 2)])
     assert isinf(node.share().reported)
     assert node.share().key > (False, 1e9)
+
+
+def test_a_reported_share_is_rounded_up() -> None:
+    tree = tree_of({"cq": {"quota": {"d/gpu": 1}}, "peer": {"quota": {"d/gpu": 2}}})
+    node = tree.queues["cq"]
+    node.add([(0, 2)])
+    # 1 of 3 GPUs is borrowed: 333.3 thousandths.
+    assert node.share().reported == 334

@@ -110,3 +110,10 @@ def test_binding_changes_nothing_of_the_truth() -> None:
     estimator = bound(Exact())
     estimator.remaining_one(0, 50.0)
     assert sizes(bound(Exact()))[0] == 10
+
+
+def test_the_first_estimates_stay_when_a_total_is_doubled() -> None:
+    estimator = bound(Biased(0.5))
+    # Job 3 takes 40 s, estimated are 20 s; after 25 s that is doubled.
+    assert estimator.remaining_one(3, 25.0) == 15
+    assert estimator.first_estimates()[3] == 20

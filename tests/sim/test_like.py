@@ -271,3 +271,10 @@ def test_limits_outcomes_and_homes_that_contradict_each_other_are_refused(
 @pytest.mark.parametrize(("load", "total"), [(0.29, 3), (0.31, 3), (0.34, 3), (0.36, 4), (0.1, 2)])
 def test_the_number_of_jobs_is_rounded_and_two_at_least(load: float, total: int) -> None:
     assert workload(f"like:jobs=10,load={load}").total == total
+
+
+@pytest.mark.parametrize(("users", "streak"), [("ab" * 30, 0.0), ("a" * 30 + "b" * 30, 0.966)])
+def test_jobs_of_a_user_in_a_row(users: str, streak: float) -> None:
+    # By chance half of the jobs follow one of their user; here none does, or 58 of 59 do:
+    # (58/59 - 1/2) / (1/2).
+    assert figures(jobs(user=list(users))).streak == streak
