@@ -132,7 +132,7 @@ class Waiting:
 
     @property
     def is_mean(self) -> bool:
-        """Whether values are means of bins, with the longest queue of each beside them."""
+        """Whether values are means of bins and the longest queue of each bin is known."""
         return any(
             "waiting_high" in series and bool((series["waiting_high"] > series["waiting"]).any())
             for series in self.window.values()
@@ -233,7 +233,8 @@ def machines(
     drawn.update_layout(height=total + _TOP_PX + 8, margin=margin)
     drawn.update_traces(
         selector={"type": "heatmap"},
-        colorbar={"yref": "container", "y": 1.0, "yanchor": "top"},
+        # Not at the very top: a saved picture would cut it.
+        colorbar={"yref": "container", "y": 1 - 8 / (total + _TOP_PX + 8), "yanchor": "top"},
     )
     return drawn
 
