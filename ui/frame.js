@@ -101,6 +101,26 @@
     }
   }, 200);
 
+  // A saved picture has no table below it and none of the fonts of the page: it gets the names of all lines, a
+  // background, and a font that is measured and drawn alike. Plotly copies what it saves while the click is handled.
+  const SAVE = ".modebar-btn[data-title^='Download plot']", LEGEND_PX = 36, family = "Arial, Helvetica, sans-serif";
+  const named = (trace) => trace.legendgroup && (trace.yaxis ?? "y") === "y";
+  document.addEventListener("click", (event) => {
+    const chart = event.target.closest?.(SAVE)?.closest(".js-plotly-plot");
+    if (!chart) return;
+    const { data, layout } = chart, options = chart._context.toImageButtonOptions, lines = data.filter(named);
+    const page = getComputedStyle(document.querySelector("[data-testid=stApp]"));
+    const font = { ...layout.font, family }, title = { ...layout.title, font: { ...layout.title?.font, family } };
+    chart.layout = { ...layout, font, title, paper_bgcolor: page.backgroundColor };
+    if (layout.showlegend === false && lines.length > 1) {
+      chart.data = data.map((trace) => (named(trace) ? { ...trace, showlegend: true } : trace));
+      Object.assign(chart.layout, { showlegend: true, margin: { ...layout.margin, t: (layout.margin?.t ?? 0) + LEGEND_PX } });
+      chart.layout.legend = { orientation: "h", x: 0, y: 1, xanchor: "left", yanchor: "bottom", ...layout.legend };
+      options.height = chart._fullLayout.height + LEGEND_PX;
+    }
+    setTimeout(() => { Object.assign(chart, { data, layout }), delete options.height; });
+  }, true);
+
   // In a narrow window the pages stand in a menu over the page, which Streamlit leaves open when one is chosen.
   document.addEventListener("click", (event) => {
     if (event.target.closest?.("[data-testid=stSidebarNavLink]")) setTimeout(() => document.querySelector("[data-testid=stSidebarCollapseButton] button")?.click());

@@ -421,3 +421,27 @@ def test_without_the_internals_of_plotly_charts_and_table_stay(
         page.locator(f"{LEDGER} tbody tr").nth(1).click()
         page.locator("h1.ty-answer span:text-is('EASY backfilling')").wait_for()
     assert faults == []
+
+
+def test_a_saved_picture_names_every_line_and_cuts_nothing(app: str, visit: Visit) -> None:
+    page = visit(f"{app}/compare?s={start.sample_study().pack()}&r=1")
+    drawn(page)
+    chart = page.locator(TIME)
+    before = chart.evaluate("chart => [chart.layout.showlegend, chart._fullLayout.height]")
+    chart.evaluate('chart => { chart._context.toImageButtonOptions.format = "svg"; }')
+    chart.hover(force=True)
+    with page.expect_download() as waiting:
+        chart.locator(".modebar-btn").first.click(force=True)
+    picture = Path(waiting.value.path()).read_text(encoding="utf-8")
+    titles = start.sample_study().titles
+    legend = re.findall(r'class="legendtext"[^>]*>([^<]*)<', picture)
+    assert sorted(legend) == sorted(titles)
+    # Text is measured in the font in which it is drawn outside of the page.
+    assert "Arial" in picture
+    assert "Source Sans" not in picture
+    assert re.search(rf'<svg [^>]*height="{before[1] + 36}"', picture)
+    # The chart on the page is what it was.
+    page.wait_for_function(
+        f"() => !('height' in document.querySelector('{TIME}')._context.toImageButtonOptions)"
+    )
+    assert chart.evaluate("chart => [chart.layout.showlegend, chart._fullLayout.height]") == before

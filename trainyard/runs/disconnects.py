@@ -69,15 +69,13 @@ class GracePeriod:
 
 
 def freeze_imports() -> None:
-    """Exempt the loaded modules from garbage collection: `tidy` holds the interpreter's lock while
-    it collects, and nobody is served.
-    """
+    """Exempt the loaded modules from garbage collection, which blocks all sessions."""
     gc.collect()
     gc.freeze()
 
 
 def tidy(size: int) -> None:
-    """Give free memory back to the system if a file of so many bytes was read or let go of."""
+    """Return free memory to the system after a file of `size` bytes; small files are ignored."""
     if size < _LARGE:
         return
     gc.collect()

@@ -32,8 +32,8 @@ WEEK_S: Final = 7 * 86_400.0
 TELLING_S: Final = 3.0
 """A run is watched for so long before it is said when it will end."""
 _FEW: Final = 200
-"""Runs of fewer jobs say nothing of large ones: starting them costs more than their jobs. On the
-fast engine that holds below `lane.LARGE`.
+"""Fewest jobs of a run from which costs are learned; `lane.LARGE` on the fast engine. In smaller
+runs starting costs more than the jobs.
 """
 _FAST_S: Final = 1e-5
 """CPU seconds per job on the compiled fast engine, with the writing of the result."""
@@ -104,8 +104,8 @@ def _chain(spec: Spec) -> str:
 
 
 def usual_s(spec: Spec, engine: str = "kernel") -> float:
-    """Return the usual CPU seconds per job of a policy on an engine: without the fast one as its
-    card says; of one around others, those of the slowest.
+    """Return the usual CPU seconds per job of a policy on an engine, from its card; for a policy
+    that holds others, the maximum.
     """
     if engine == "fast":
         return _FAST_S

@@ -138,7 +138,7 @@ def place(where: str) -> str:
 
 
 def seconds(one: Estimate, runs: int, where: str) -> float:
-    """Return how long so many runs will take, in seconds, from an estimate for one process."""
+    """Return the seconds of a number of runs, from an estimate for one process."""
     return _START_S + (_EACH_S + one.seconds / max(one.runs, 1)) * runs / workers(where)
 
 

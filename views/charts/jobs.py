@@ -123,8 +123,8 @@ def _quantile_line(jct_s: Floats) -> Trace:
 
 
 def _halves(points: Mapping[str, Floats], look: Look, ends: tuple[float, float]) -> list[Trace]:
-    """Return the name and the median of the two strong lines, on the outer side of each: the text of
-    the later one ends with the axis, and stands low enough to begin behind its line.
+    """Return the name and the median of the two strong lines, on the outer side of each: the later
+    text ends with the axis, low enough to begin behind its line.
     """
     strong = [label for label in dict.fromkeys((look.high, look.baseline)) if label in points]
     middle = QUANTILES // 2

@@ -12,6 +12,7 @@ import plotly.graph_objects as go
 from numpy.typing import NDArray
 
 from views.charts.axes import TimeAxis, duration_text
+from views.charts.lines import BAND
 from views.charts.theme import (
     DIVERGING,
     INK,
@@ -117,7 +118,8 @@ class Waiting:
     Parameters
     ----------
     window : mapping of DataFrame
-        By policy: the reduced series of the window, `t_s` and `waiting`.
+        By policy: the reduced series of the window, `t_s`, `waiting` and, for means,
+        `waiting_high`.
     whole : DataFrame
         The same of the whole run of the first policy, for the strip below.
     end_s : float, seconds
@@ -127,6 +129,22 @@ class Waiting:
     window: Mapping[str, pd.DataFrame]
     whole: pd.DataFrame
     end_s: float
+
+    @property
+    def is_mean(self) -> bool:
+        """Whether values are means of bins and the longest queue of each bin is known."""
+        return any(
+            "waiting_high" in series and bool((series["waiting_high"] > series["waiting"]).any())
+            for series in self.window.values()
+        )
+
+    @property
+    def title(self) -> str:
+        """Title of the row, with the meaning of lines and bands."""
+        if not self.is_mean:
+            return "Jobs waiting"
+        width_s = max(float(np.diff(series["t_s"])[0]) for series in self.window.values())
+        return f"Jobs waiting (lines: mean of {duration_text(width_s)}, bands: longest queue)"
 
 
 def machines(
@@ -165,7 +183,7 @@ def machines(
         return [1 - (top + height) / total, 1 - top / total]
 
     traces: list[Trace] = []
-    layout: dict[str, Any] = {"annotations": [_note("Jobs waiting", 1 - edges[-4] / total)]}
+    layout: dict[str, Any] = {"annotations": [_note(waiting.title, 1 - edges[-4] / total)]}
     last = len(grids) + 1
     for at, grid in enumerate(grids):
         number = "" if at == 0 else str(at + 1)
@@ -215,7 +233,8 @@ def machines(
     drawn.update_layout(height=total + _TOP_PX + 8, margin=margin)
     drawn.update_traces(
         selector={"type": "heatmap"},
-        colorbar={"yref": "container", "y": 1.0, "yanchor": "top"},
+        # Not at the very top: a saved picture would cut it.
+        colorbar={"yref": "container", "y": 1 - 8 / (total + _TOP_PX + 8), "yanchor": "top"},
     )
     return drawn
 
@@ -237,18 +256,26 @@ def _rows_axis(labels: Sequence[str], rows_px: float) -> dict[str, Any]:
 
 
 def _queue_lines(waiting: Waiting, style: Style, x: TimeAxis, axis: str) -> list[Trace]:
-    return [
-        {
+    """Return one line per policy, and where values are means a band up to the longest queue."""
+    bands: list[Trace] = []
+    lines: list[Trace] = []
+    for label, series in waiting.window.items():
+        colour = style[label][0]
+        line: Trace = {
             "type": "scatter",
             "mode": "lines",
             "name": literal(label),
             "x": x.place(series["t_s"].to_numpy(np.float64)),
             "y": series["waiting"].to_numpy(np.float32),
             "yaxis": axis,
-            "line": {"shape": "hv", "color": style[label][0], "width": LINE_PX},
+            "line": {"shape": "hv", "color": colour, "width": LINE_PX},
         }
-        for label, series in waiting.window.items()
-    ]
+        lines.append(line)
+        if waiting.is_mean:
+            edge = line | {"line": {"shape": "hv", "width": 0}, "fillcolor": faded(colour, BAND)}
+            top = {"y": series["waiting_high"].to_numpy(np.float32), "fill": "tonexty"}
+            bands += [edge, edge | top]
+    return [*bands, *lines]
 
 
 def _strip(waiting: Waiting, x: TimeAxis, axis: str) -> tuple[list[Trace], dict[str, Any]]:

@@ -33,6 +33,21 @@ def machines(grids: list[charts.Grid], labels: list[str], x: charts.TimeAxis, **
     return charts.machines(grids, labels, x, waiting, {"A": ("#123456", "solid")}, **more)
 
 
+def test_the_queue_has_a_band_up_to_what_the_table_of_an_instant_may_show() -> None:
+    """The mean of an hour is 2 jobs while at one instant 27 wait."""
+    mean = FRAME.assign(waiting_high=[0.0, 27, 2])
+    waiting = charts.Waiting({"A": mean}, FRAME, 14_400.0)
+    grids, style = [grid("A", [[0.5] * 4])], {"A": ("#123456", "solid")}
+    figure = charts.machines(grids, ["n1"], AXIS, waiting, style)
+    low, high, line = (trace for trace in figure.data if trace.yaxis == "y2")
+    assert (low.line.width, high.line.width, high.fill) == (0, 0, "tonexty")
+    assert (low.y.tolist(), high.y.tolist(), line.y.tolist()) == ([0, 2, 2], [0, 27, 2], [0, 2, 2])
+    titles = [note.text for note in figure.layout.annotations]
+    assert any("lines: mean of 1 h, bands: longest queue" in title for title in titles)
+    exact = machines(grids, ["n1"], AXIS)
+    assert len([trace for trace in exact.data if trace.yaxis == "y2"]) == 1
+
+
 def of(figure: Any, kind: str) -> list[Any]:
     return [trace for trace in figure.data if trace.type == kind]
 
