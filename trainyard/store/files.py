@@ -176,7 +176,8 @@ class Remote:
                 self._system.pipe_file(f"{place}/{name}", files[name])
         except OSError as error:
             raise UnwritableError(
-                f"Results cannot be kept at {self._fault(error)}. Check the address and your rights."
+                f"Results cannot be kept at {self._fault(error)}. Check the address and your"
+                " rights."
             ) from error
 
     def read(self, key: str, name: str) -> bytes:
