@@ -1,6 +1,4 @@
-"""Work in a process of its own with limits on memory and processor time: for files and expressions
-that nobody has checked.
-"""
+"""Run a function in a separate process with limits on memory and processor time."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ def store() -> Store:
 
 @st.cache_resource(ttl=_HOUR_S, show_spinner=False)
 def hourly() -> None:
-    """Remove what has been kept for its time."""
+    """Delete results and uploads whose retention period is over."""
     try:
         store().expire()
     except TrainyardError as error:

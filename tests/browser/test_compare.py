@@ -439,7 +439,8 @@ def test_a_saved_picture_names_every_line_and_cuts_nothing(app: str, visit: Visi
     # Text is measured in the font in which it is drawn outside of the page.
     assert "Arial" in picture
     assert "Source Sans" not in picture
-    assert re.search(rf'<svg [^>]*height="{before[1] + 36}"', picture)
+    # Twice as sharp as the page.
+    assert re.search(rf'<svg [^>]*height="{2 * (before[1] + 36)}"', picture)
     # The chart on the page is what it was.
     page.wait_for_function(
         f"() => !('height' in document.querySelector('{TIME}')._context.toImageButtonOptions)"

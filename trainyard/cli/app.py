@@ -18,7 +18,7 @@ _FILES: Final = (_PACKAGE / "app" / "app.py", _PACKAGE.parent / "app.py")
 """Where the app lies: as setup.py puts it into the wheel, and in the checkout."""
 _PORT: Final = 8501
 _STOPPED: Final = (0, -signal.SIGTERM, -signal.SIGINT)
-"""How a server ends that somebody else has stopped."""
+"""Exit codes of a server that was stopped by a signal."""
 
 
 def add_app(parser: argparse.ArgumentParser) -> None:

@@ -199,9 +199,7 @@ class RunBatch(ABC, Generic[R]):
         return runs
 
     def _return_claims(self, room: int) -> Sequence[R]:
-        """Return the runs to make here after all, because no other process makes them any more;
-        take in those that other processes have made.
-        """
+        """Take in the results of other processes; return the runs that they gave up."""
         return ()
 
     @property

@@ -14,7 +14,7 @@ import psutil
 
 _HOST: Final = hashlib.sha256(platform.node().encode()).hexdigest()[:12]
 _SAME_S: Final = 2.0
-"""Seconds by which two readings of when a process began may differ."""
+"""Seconds by which two readings of the start of one process may differ."""
 
 
 def new_claimer() -> str:

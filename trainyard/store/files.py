@@ -152,11 +152,12 @@ class Remote:
             self._system, self._root = url_to_fs(self.address)
         except (ImportError, ValueError, OSError) as error:
             raise UnwritableError(
-                f"Results cannot be kept at {self._told(error)}. Install"
+                f"Results cannot be kept at {self._fault(error)}. Install"
                 " requirements-scale.txt, and check the address."
             ) from error
 
-    def _told(self, error: Exception) -> str:
+    def _fault(self, error: Exception) -> str:
+        """Return the address and what its driver says, without secrets."""
         return f"{shown_address(self.address)} ({without_secrets(str(error), self.address)})"
 
     @property
@@ -175,7 +176,8 @@ class Remote:
                 self._system.pipe_file(f"{place}/{name}", files[name])
         except OSError as error:
             raise UnwritableError(
-                f"Results cannot be kept at {self._told(error)}. Check the address and your rights."
+                f"Results cannot be kept at {self._fault(error)}. Check the address and your"
+                " rights."
             ) from error
 
     def read(self, key: str, name: str) -> bytes:
@@ -186,7 +188,7 @@ class Remote:
             raise
         except OSError as error:
             raise StoreError(
-                f"The stored result {key[:12]} cannot be read from {self._told(error)}. Try"
+                f"The stored result {key[:12]} cannot be read from {self._fault(error)}. Try"
                 " again, or run the scenario again."
             ) from error
         return data

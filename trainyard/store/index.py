@@ -39,7 +39,7 @@ from trainyard.store.schema import (
 )
 
 CLAIM_S: Final = 60.0
-"""Seconds for which a claim holds unless it is renewed, so that those of a dead process lapse."""
+"""Seconds after which a claim lapses unless its queue renews it."""
 _LATER_S: Final = 0.001
 """Seconds between the times of two things kept while the clock is set back."""
 _BUSY_S: Final = 30.0
@@ -84,7 +84,7 @@ class Clock:
     """Where a library takes the time from."""
 
     def now_s(self) -> float:
-        """Return seconds since the epoch; somebody may set this clock back or ahead."""
+        """Return seconds since the epoch; this clock can jump back or ahead."""
         return time.time()
 
     def steady_s(self) -> float:
@@ -329,8 +329,9 @@ class Index:
             connection.execute(statement)
 
     def claim(self, claimer: str, runs: Sequence[str]) -> set[str]:
-        """Claim runs before they are made, or renew the claims; return those that the claimer holds
-        now. The others are made elsewhere.
+        """Claim runs for a queue, or renew its claims; return the runs that the queue holds now.
+
+        The other runs are claimed by other queues.
         """
         if not runs:
             return set()

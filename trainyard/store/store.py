@@ -36,7 +36,7 @@ from trainyard.study.document import plain
 
 KEEP_DAYS: Final = 30.0
 FIRST_S: Final = 3600.0
-"""Seconds after opening a store in which nothing is deleted."""
+"""Seconds after a store is opened during which it deletes nothing."""
 _APART: Final = "\n"
 """Between folder and database in an address; neither can hold it."""
 _FRAME: Final = re.compile(r"[a-z0-9_-]{1,60}\.parquet")
@@ -416,7 +416,7 @@ class Store:
             return None
 
     def deletable_before_s(self) -> float:
-        """Return the instant before which what was kept may be deleted, in seconds since the epoch.
+        """Return the time limit of deletion: older results and uploads may be deleted.
 
         Ages count from the newest thing in the library, so that a clock that is ahead deletes
         nothing by itself; nothing may be deleted in the first hour after the store was opened, in

@@ -23,8 +23,13 @@ REFUSED: tuple[str, ...] = ()
 CLUSTERS = ("nodes", "pai-machines", "philly-machines", "vc-nodes", "slurm-nodes", "cluster")
 # The table says that no job of this file names a GPU, but 753 of its rows do.
 DOUBTFUL = "dirlab_unified_csv/blue_waters_data_training.csv"
-# Formats with a reader of their own give another reason than the table.
-SAME = {"the job never started": "the duration is missing or cannot be read"}
+# Formats give other reasons than the table, which knows no jobs that still wait.
+SAME = {
+    "the job never started": (
+        "the duration is missing or cannot be read",
+        "the job had not started when the trace ends",
+    )
+}
 
 
 def figures() -> dict[tuple[str, str], list[Check]]:
@@ -84,7 +89,8 @@ def figure(got: Import, check: str, job: str, field: str) -> float | str | None:
     """Return what was read for one figure, None where a trace does not keep it."""
     if check == "left_out":
         found = reasons(got)
-        return float(found.get(field, found.get(SAME.get(field, ""), 0)))
+        reason = next((one for one in (field, *SAME.get(field, ())) if one in found), field)
+        return float(found.get(reason, 0))
     if check == "row":
         return of_job(got, job, field)
     return {
