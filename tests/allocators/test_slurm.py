@@ -22,6 +22,7 @@ from allocators.slurm.controller import Controller
 from allocators.slurm.fairshare import Association, FairShare, Share
 from allocators.slurm.rules import Partition, Rules, Timers
 from allocators.slurm.select import Nodes, Switch
+from allocators.slurm.site import Site, partitions_of
 from allocators.slurm.state import Job
 from sim.cluster import Cluster
 from sim.contract import ParameterError, Spec
@@ -106,6 +107,18 @@ def test_a_configuration() -> None:
 def test_a_configuration_that_cannot_be_read_names_the_line(text: str, told: str) -> None:
     with pytest.raises(ParameterError, match=told):
         read_conf(text)
+
+
+@pytest.mark.parametrize(
+    ("flags", "factors"), [("", [0.25, 1.0]), ("PriorityFlags=NO_NORMAL_PART", [2.0, 8.0])]
+)
+def test_factors_of_partitions_are_parts_of_the_largest(flags: str, factors: list[float]) -> None:
+    partitions = "".join(
+        f"PartitionName={name} Nodes=n1 PriorityJobFactor={factor}\n"
+        for name, factor in (("a", 2), ("b", 8))
+    )
+    config = read_conf(f"NodeName=n1 CPUs=4\n{partitions}{flags}\n")
+    assert [one.factor for one in partitions_of(Site(config), config, ["n1"])] == factors
 
 
 def test_what_cannot_be_simulated_is_said() -> None:

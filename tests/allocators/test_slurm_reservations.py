@@ -107,6 +107,14 @@ def test_times_come_again_and_edges_follow() -> None:
     assert calendar.barred(1800.0, asks) == 0
 
 
+def test_a_reservation_holds_from_its_begin_until_just_before_its_end() -> None:
+    one, _ = read_reservations(reserved())
+    calendar = Calendar(EPOCH_S, ["n1", "n2", "n3", "n4"], one)
+    asks = job(0, 4, 600.0, reservation="r")
+    held = [calendar.holds(asks, at_s) for at_s in (599.0, 600.0, 1799.0, 1800.0)]
+    assert held == [False, True, True, False]
+
+
 def test_plans_look_at_the_first_time_behind_their_window_only() -> None:
     one, _ = read_reservations(reserved(flags="HOURLY"))
     calendar = Calendar(EPOCH_S, ["n1", "n2", "n3", "n4"], one)
