@@ -114,7 +114,7 @@ ORDERS: Final[Mapping[str, str]] = {
     "shortest": "with less time left than its {left:duration}",
     "slowdown": "with a longer wait for the time they have left",
 }
-"""Order in which jobs get their first node -> how the jobs ahead differ, for a reason."""
+"""Order of the first nodes -> the clause of a reason on the jobs that go first."""
 
 
 def first_node_ranks(order: str, jobs: FreeJobs, left_s: Floats, now_s: float) -> Ints:
@@ -463,8 +463,8 @@ class HadarE(Allocator):
         ),
         source="Sultana et al., arXiv 2503.10918",
         certainty=(
-            "our reading of the order of jobs and of how far they are forked, since only the"
-            " abstract was at hand; gangs of several GPUs and ties are ours"
+            "our reading of the abstract alone: order of jobs, limit of forking, gangs of several"
+            " GPUs and ties"
         ),
         goals=("heterogeneous",),
         how=(

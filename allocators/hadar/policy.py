@@ -56,7 +56,7 @@ ORDERS: Final[Mapping[str, str]] = {
     "utility_per_gpu": "of which an early finish is worth more than its {worth:number} per GPU",
     "submission": "submitted earlier, or at the same time and worth more,",
 }
-"""Order in which jobs take GPUs -> how the jobs ahead differ, for a reason."""
+"""Orders of jobs, with the clause of a reason on the jobs that go first."""
 
 
 class Placement(NamedTuple):
@@ -443,8 +443,8 @@ class Hadar(Allocator):
         ),
         source="Sultana et al., Hadar, IPDPS 2024; Sultana et al., arXiv 2503.10918",
         certainty=(
-            "our reading of prices, utility, order and walk, since only the abstracts were at hand;"
-            " candidates, beam, filling and horizon are ours"
+            "our reading of the abstracts alone: prices, utility, order and walk, candidates, beam,"
+            " filling and horizon"
         ),
         goals=("heterogeneous",),
         how=(

@@ -331,7 +331,7 @@ def test_jobs_change_size_under_the_plainest_model_and_servers_are_a_second_step
     assert study_of(app).base.perf == Spec("power_law")
     left = [name for name, row in listed(app).items() if row["barred"]]
     assert left == ["aiturbo", "optimus", "dlrover"]
-    assert "3 more need parameter servers: a comparison of its own" in texts(app)
+    assert "3 more need parameter servers, and are compared apart under" in texts(app)
     assert app.button(key="sizes").label == "Add parameter servers"
     press(app, "sizes")
     assert study_of(app).base.perf == Spec("parameter_server")

@@ -173,7 +173,7 @@ def _about_sizes(study: Study, more: _NextModel | None) -> str:
     model = f"“{catalog.model_title(study.base.perf)}”"
     if more and more.has_servers:
         return (
-            f"{more.gained} more need parameter servers: a comparison of its own, under"
+            f"{more.gained} more need parameter servers, and are compared apart under"
             f" “{catalog.model_title(more.perf)}”."
         )
     if more and _can_scale(study.base.perf):
