@@ -14,10 +14,6 @@ from tests.browser.waiting import ready
 expect.set_options(timeout=120_000)
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "journey: one of the eight journeys of the gate")
-
-
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
     path = chromium()
@@ -74,7 +70,7 @@ def visit(browser: Browser) -> Iterator[Callable[..., Page]]:
 
     yield go
     for page in pages:
-        assert page.locator("[data-testid=stException]").count() == 0
+        assert page.locator("[data-testid=stException], .ty-broken").count() == 0
         assert "Traceback" not in page.inner_text("body")
         page.close()
     assert strangers == []
