@@ -54,7 +54,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _refresh_sentences() -> int:
     """Print a diff for each page whose sentences changed, and store the sentences."""
     for page in snapshots.PAGES:
-        if changed := snapshots.difference(page):
+        changed = snapshots.difference(page)
+        if changed:
             print(changed)
         snapshots.path_of(page).write_text(snapshots.compute(page), "utf-8")
     return 0

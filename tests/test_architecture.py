@@ -100,6 +100,18 @@ LATE_IMPORTS = frozenset(
         ("sim/readers/recipes/engine.py", "duckdb"),
         ("trainyard/store/files.py", "fsspec.core"),
         ("trainyard/runs/executors.py", "distributed"),
+        *(
+            # It starts outside the environment, where there are no packages.
+            ("scripts/explore.py", module)
+            for module in (
+                "fuzz",
+                "sim.engine.fast.compiled",
+                "tests",
+                "tests.properties.test_engines",
+                "tests.properties.test_every_run_ends",
+                "trainyard.runs.engines",
+            )
+        ),
     }
 )
 # Library -> the package that brings it, where the names differ.
@@ -380,7 +392,7 @@ def declared(file: str) -> set[str]:
 def test_every_foreign_import_is_a_declared_requirement() -> None:
     app = declared("requirements.txt") | declared("requirements-scale.txt")
     dev = app | declared("requirements-dev.txt")
-    own = {*LAYERS, *OTHER_CODE, "tests", "_venv", "_inputs"}
+    own = {*LAYERS, *OTHER_CODE, "tests", *(path.stem for path in files("scripts"))}
     for paths, known in ((PRODUCT, app), (files("tests", *OTHER_CODE), dev)):
         modules = {target.split(".")[0] for path in paths for _, target in imports(path)}
         used = {PACKAGES.get(one, one) for one in modules}

@@ -298,7 +298,7 @@ def test_a_sweep_says_who_is_ahead_where(go: Go, study: Study, pool: FakePool) -
     assert library.items(pool.store, "me")[0].recipe() == sweep
     app.session_state["data/sweep"] = True
     app.run()
-    assert "Average time to finish (s)" in app.dataframe[0].value
+    assert "Average time to finish (min)" in app.dataframe[0].value
     (way,) = [box for box in app.selectbox if box.label == "Shown"]
     way.select("change against FIFO").run()
     sound(app)

@@ -190,7 +190,7 @@ def test_worker_board_belongs_to_the_ticket(monkeypatch: pytest.MonkeyPatch) -> 
         progress(Progress(4, 10, 3.0, 9.0))
         return "key"
 
-    assert worker.execute(1, 42, work) == "key"
+    assert worker.execute(1, 42, work).value == "key"
     assert worker.read_board(board, 1, 42) == Progress(4, 10, 3.0, 9.0)
     assert worker.read_board(board, 1, 41) is None
     assert worker.read_board(board, 0, 42) is None

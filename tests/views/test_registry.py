@@ -106,7 +106,10 @@ def weighed(
     edges_s = 3600.0 * np.arange(len(base) + 1)
     nothing = np.zeros(len(base))
     pairs = zip((compared.baseline, compared.report.labels[-1]), (base, high), strict=True)
-    runs = {title: Load(np.array(waiting), nothing, 0.0, 0.0) for title, waiting in pairs}
+    runs = {
+        title: Load(np.array(waiting), np.array(waiting), nothing, 0.0, 0.0)
+        for title, waiting in pairs
+    }
     made = replace(compared, window=window, computed={window: Loads(edges_s, True, runs)})
     return shaded(made, compared.report.labels[-1])
 
