@@ -40,9 +40,9 @@ class Server(NamedTuple):
     """The command that stops it at once, whoever is connected."""
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def server() -> Iterator[Server]:
-    """A fresh server on a free port."""
+    """Yield a fresh server on a free port."""
     initdb, postgres = _tool("initdb"), _tool("postgres")
     required = os.environ.get("TRAINYARD_REQUIRE_POSTGRES") == "1"
     try:

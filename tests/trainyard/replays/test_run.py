@@ -188,8 +188,10 @@ def test_old_replays_are_removed_when_another_is_kept(tmp_path: Path) -> None:
     store = Store(tmp_path / "store", clock=clock)
     finished(ReplayRun(small(tmp_path), 1, curves=False, store=store, where="processes:1"))
     old = next((store.root / "replays").iterdir())
-    os.utime(old, (0, clock.now_s()))
-    clock.go_on(store.keep_days + 1)
+    clock.go_on(1.0)
+    # The file system stamps the second file by its own clock.
+    clock.set_wrong((old.stat().st_mtime - clock.now_s()) / 86_400)
+    os.utime(old, (0, clock.now_s() - (store.keep_days + 1) * 86_400))
     store.put_numbers("ab" * 16, {}, {})
     finished(ReplayRun(small(tmp_path), 2, curves=False, store=store, where="processes:1"))
     assert not old.exists()
