@@ -108,7 +108,6 @@ class ParamInfo:
     given: str = ""
     file: str = ""
     include: str = ""
-    default_was: Any = None
 
     @property
     def title(self) -> str:
@@ -134,7 +133,6 @@ def param(  # noqa: PLR0913 - keywords of a declaration
     help: str = "",
     was: str = "",
     were: Mapping[str, str] = MappingProxyType({}),
-    default_was: Any = None,
 ) -> Any:
     """Declare a dataclass field as a parameter.
 
@@ -163,8 +161,6 @@ def param(  # noqa: PLR0913 - keywords of a declaration
         Its former name, which is still read; keys of results are made of it, see `first_written`.
     were : mapping
         Value -> its former spelling.
-    default_was : object
-        Its former default: keys of results that do not name the parameter stand for that one.
     """
     return field(
         default=default,
@@ -181,7 +177,6 @@ def param(  # noqa: PLR0913 - keywords of a declaration
             "labels": tuple(labels.items()),
             "file": file,
             "include": include,
-            "default_was": default_was,
         },
     )
 
@@ -265,20 +260,6 @@ def first_written(cls: type, params: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def name_new_defaults(cls: type, params: Mapping[str, Any]) -> dict[str, Any]:
-    """Return parameters with defaults that changed: named at the new default, left out at the old.
-
-    Keys of results are made of it, so that a stored result keeps the default it was made with.
-    """
-    made = dict(params)
-    for info in parameters(cls):
-        if info.default_was is not None and made.setdefault(info.name, info.default) == (
-            info.default_was
-        ):
-            del made[info.name]
-    return made
-
-
 def spec_of(name: str, instance: Any) -> Spec:
     """Write down an instance: the parameters that differ from their defaults."""
     values = {info.name: getattr(instance, info.name) for info in parameters(type(instance))}
@@ -311,7 +292,6 @@ def _info(item: dataclasses.Field[Any], hint: Any) -> ParamInfo:
         meta["title"],
         meta["file"],
         meta["include"],
-        meta["default_was"],
     )
 
 

@@ -146,7 +146,6 @@ class Gavel(Allocator):
         unit="s",
         low=0,
         high=1e6,
-        default_was=0.0,
         help=(
             "Least time from one computation of the shares to the next; 0 = at every change, but"
             " with faithful the published 1920 s. At 0 large gangs may wait very long."

@@ -1,8 +1,8 @@
 """What earlier versions wrote opens and gives the same numbers.
 
-`before/lab` was written by the last version whose application layer was called lab, with the
-results that this version gives; `before/format-1` by the one before it, when documents said
-nothing of the cost of restarts: it was 0. Each holds a scenario, a link, an archive of the library
+`before/lab` was written by the last version whose application layer was called lab, with results
+of version 3; `before/format-1` by the one before it, when documents said nothing of the cost of
+restarts: it was 0. Each holds a scenario, a link, an archive of the library
 and the JSON of the runs; `lab` a whole store too.
 
 `before/head` was written when `backfill` was called `head` and `promote_factor` was called `knob`:
@@ -25,6 +25,7 @@ from trainyard.library import archive, library
 from trainyard.results import outcomes
 from trainyard.runs.run import key_of, run, summarise
 from trainyard.store import Store
+from trainyard.study import scenario as scenario_module
 from trainyard.study.branch import FromHere
 from trainyard.study.document import Document
 from trainyard.study.scenario import Scenario
@@ -60,17 +61,30 @@ def test_a_scenario_and_its_link_are_the_same_study(version: str) -> None:
     assert Study.from_json(study.to_json()) == study
 
 
-def test_scenarios_of_the_last_version_give_the_same_numbers_under_the_same_keys() -> None:
+@pytest.fixture
+def results_of_version_3(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compute keys of results as the version that wrote `lab` and `head` did."""
+    monkeypatch.setattr(scenario_module, "RESULTS_VERSION", 3)
+
+
+@pytest.mark.usefixtures("results_of_version_3")
+def test_keys_of_scenarios_differ_from_those_of_the_last_version_only_by_results_version() -> None:
+    study = Study.from_json(read("lab", "scenario.json"))
+    kept = [one["key"] for one in read("lab", "run.json")["runs"]]
+    assert [key_of(scenario) for scenario in study.scenarios()] == kept
+
+
+def test_scenarios_of_the_last_version_give_the_same_numbers_under_other_keys() -> None:
     study = Study.from_json(read("lab", "scenario.json"))
     trace = load_trace(study.base.trace)
     *others, gavel = study.scenarios()
-    # Its recompute_s was 0 by default; results made without naming it are those of 0.
-    assert key_of(gavel) != read("lab", "run.json")["runs"][-1]["key"]
+    # Its recompute_s was 0 by default.
     at_once = replace(gavel, allocator=Spec.parse("gavel:objective=makespan,recompute_s=0"))
-    before = [*others, at_once]
-    for scenario, kept in zip(before, read("lab", "run.json")["runs"], strict=True):
-        assert key_of(scenario) == kept["key"]
-        assert summarise(scenario, run(scenario), trace)["jct_mean_s"] == kept["jct_mean_s"]
+    kept = read("lab", "run.json")["runs"]
+    for scenario, run_before in zip([*others, at_once], kept, strict=True):
+        found = summarise(scenario, run(scenario), trace)["jct_mean_s"]
+        assert found == run_before["jct_mean_s"]
+    assert not {key_of(one) for one in study.scenarios()} & {one["key"] for one in kept}
 
 
 def test_rules_that_did_not_change_give_what_they_gave_before() -> None:
@@ -89,9 +103,16 @@ def test_an_archive_is_taken_over(version: str, tmp_path: Path) -> None:
     assert "Kept from before" in (item.name, item.title)
     study = item.recipe()
     assert isinstance(study, Study)
-    # Results of an earlier results version are not those of these scenarios any more, nor is that
-    # of gavel with its former default.
-    assert (item.there, taken.left) == {"lab": (4, 1), "format-1": (0, 5)}[version]
+    # Results of an earlier results version are not those of these scenarios any more.
+    assert (item.there, taken.left) == (0, 5)
+
+
+@pytest.mark.usefixtures("results_of_version_3")
+def test_results_in_an_archive_of_the_same_results_version_are_taken_over(tmp_path: Path) -> None:
+    store, data = Store(tmp_path), (BEFORE / "lab" / "archive.zip").read_bytes()
+    taken = archive.unpack(store, "0" * 32, data, "archive.zip", results=True)
+    [item] = library.items(store, "0" * 32)
+    assert (item.there, taken.left) == (5, 0)
 
 
 def test_a_store_opens_with_its_results(tmp_path: Path) -> None:
@@ -142,6 +163,7 @@ def test_former_names_of_parameters_are_read_and_the_present_ones_written(kind: 
     assert library.identity(made) == kept["identity"]  # type: ignore[arg-type]
 
 
+@pytest.mark.usefixtures("results_of_version_3")
 def test_runs_keep_their_keys_and_numbers_under_new_names() -> None:
     documents, kept = read("head", "documents.json"), read("head", "run.json")
     study = Study.from_json(documents["study"]["document"])

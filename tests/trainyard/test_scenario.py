@@ -69,20 +69,6 @@ def test_key_of_a_known_scenario_never_moves_unless_results_do(
     assert scenario.key(DIGEST) != before
 
 
-@pytest.mark.parametrize("around", ["{}", "partition(inner={})"])
-def test_a_default_that_changed_has_another_key_and_the_same_document(
-    scenario: Scenario, around: str
-) -> None:
-    # gavel's recompute_s was 0 by default and is 1920.
-    specs = ("gavel", "gavel(recompute_s=1920)", "gavel(recompute_s=0)")
-    now, named, before = (
-        replace(scenario, allocator=Spec.parse(around.format(spec))) for spec in specs
-    )
-    assert now.key(DIGEST) == named.key(DIGEST)
-    assert now.key(DIGEST) != before.key(DIGEST)
-    assert "recompute_s" not in now.canonical()
-
-
 def test_key_ignores_names_and_the_place_of_the_trace(scenario: Scenario) -> None:
     other = replace(
         scenario,

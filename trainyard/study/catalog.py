@@ -356,22 +356,15 @@ def renamed_keys(data: Mapping[str, Any]) -> dict[str, Any]:
     return {_FORMER_KEYS.get(key, key): value for key, value in data.items()}
 
 
-def first_written(data: Any, *, of_results: bool = False) -> Any:
+def first_written(data: Any) -> Any:
     """Return plain values with settings of scenarios and parameters of allocators under their
     former names: what keys and digests are made of.
-
-    Parameters
-    ----------
-    data : object
-        Plain values.
-    of_results : bool
-        Whether keys of results are made of it, which name defaults that changed.
     """
     if isinstance(data, list):
-        return [first_written(one, of_results=of_results) for one in data]
+        return [first_written(one) for one in data]
     if not isinstance(data, dict):
         return data
-    made = {key: first_written(value, of_results=of_results) for key, value in data.items()}
+    made = {key: first_written(value) for key, value in data.items()}
     for former, now in _FORMER_KEYS.items():
         if now in made and "perf" in made:
             made[former] = made.pop(now)
@@ -381,8 +374,6 @@ def first_written(data: Any, *, of_results: bool = False) -> Any:
             )
     cls = allocators.REGISTRY.get(str(made.get("name")))
     if cls is not None and isinstance(made.get("params"), dict):
-        if of_results:
-            made["params"] = params_of.name_new_defaults(cls, made["params"])
         made["params"] = params_of.first_written(cls, made["params"])
     if _OF_POLICIES.match(str(made.get("path"))):
         root, _, name = made["path"].rpartition(".")

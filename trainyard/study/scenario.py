@@ -340,7 +340,7 @@ class Scenario:
         body["trace"] = {"digest": trace_digest} | self.trace.matters()
         del body["name"], body["format"]
         return hashlib.blake2b(
-            canonical_json(catalog.first_written(body, of_results=True)).encode(), digest_size=16
+            canonical_json(catalog.first_written(body)).encode(), digest_size=16
         ).hexdigest()
 
 
