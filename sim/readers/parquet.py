@@ -108,9 +108,15 @@ def parquet_head(content: Content, options: ReadOptions, rows: int) -> pd.DataFr
 
 
 def parquet_bytes(frame: pd.DataFrame) -> bytes:
-    """Return a DataFrame as a Parquet file; named levels of its index become columns."""
-    if any(level is not None for level in frame.index.names):
-        frame = frame.reset_index()
+    """Return a DataFrame as a Parquet file; named levels of its index become columns, unless it has
+    a column of that name.
+    """
+    levels = [
+        level for level in frame.index.names if level is not None and level not in frame.columns
+    ]
+    if levels:
+        index = frame.index.to_frame(index=False)[levels]
+        frame = pd.concat([index, frame.reset_index(drop=True)], axis=1)
     arrays = [_arrow(frame.iloc[:, column]) for column in range(frame.shape[1])]
     target = io.BytesIO()
     pq.write_table(pa.Table.from_arrays(arrays, names=list(map(str, frame.columns))), target)

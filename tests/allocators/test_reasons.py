@@ -75,6 +75,14 @@ def check(spec: Spec) -> tuple[list[Statement], Book]:
     return said, book
 
 
+def test_values_that_the_rule_does_not_name_may_differ_within_a_span() -> None:
+    words = ReasonFormatter(["a"], RunClock())
+    first = Reason("{free:gpus} are free", {"free": 3, "queue": "x"})
+    second = Reason("{free:gpus} are free", {"free": 5, "queue": "y"})
+    assert words.names(first) == words.names(second)
+    assert words.rule(first, second) == "3 to 5 GPUs are free"
+
+
 @pytest.mark.parametrize("name", REGISTRY)
 def test_a_policy_states_its_own_rule_and_asking_changes_nothing(name: str) -> None:
     said, book = check(Spec(name))

@@ -194,6 +194,12 @@ def test_a_frame_is_read_as_a_file_of_it(tmp_path: Path) -> None:
     assert named.trace.digest == ty.read_trace(_frame()).trace.digest
 
 
+def test_an_index_named_like_a_column_gives_way_to_it() -> None:
+    frame = _frame(job_id=["a", "b", "c"])
+    frame.index = pd.Index([7, 8, 9], name="job_id")
+    assert ty.read_trace(frame).to_frame()["job_id"].tolist() == ["a", "b", "c"]
+
+
 def test_a_frame_of_a_trace_is_that_trace() -> None:
     week = ty.read_trace("sample:week")
     assert ty.read_trace(week.to_frame(), cpu_jobs="keep").trace.digest == week.trace.digest

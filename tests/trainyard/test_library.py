@@ -308,6 +308,7 @@ def test_addresses_that_cannot_be_used_are_one_sentence(address: str) -> None:
         "postgresql+psycopg://me@127.0.0.1:1/none?options=-c%20x.y%3Dsecret",
         "postgresql+psycopg://me@127.0.0.1:1/none?gssencmode=secret",
         "postgresql+psycopg:///none?host=127.0.0.1&port=1&password=secret",
+        "postgresql+psycopg://me@127.0.0.1:1/none#password=secret",
         "host=127.0.0.1 port=1 password=secret",
         "nothing://me:secret@h/none",
         "me:secret@h/none",

@@ -270,7 +270,7 @@ def shown_address(address: str) -> str:
     if "?" in user:  # a password that holds "?", or an option that holds "@"
         return f"{scheme}://…"
     name, colon, _ = user.partition(":")
-    return f"{scheme}://{name}{':***' if colon else ''}{sign}{host.partition('?')[0]}"
+    return f"{scheme}://{name}{':***' if colon else ''}{sign}{re.split('[?#]', host)[0]}"
 
 
 def without_secrets(text: str, address: str) -> str:

@@ -289,13 +289,14 @@ class ReasonFormatter(Formatter):
 
     def rule(self, *reasons: Reason) -> str:
         """Return what holds, with the extent of each value over reasons of one rule."""
+        first = reasons[0]
         values: dict[str, Value | _Extent] = {}
-        for name, value in reasons[0].values.items():
+        for name in filter(None, (part[1] for part in self.parse(first.rule))):
             known = [one.values[name] for one in reasons]
             numbers = [one for one in known if isinstance(one, float | int)]
             same = len(set(known)) == 1
-            values[name] = value if same else _Extent(min(numbers), max(numbers))
-        return self.vformat(reasons[0].rule, (), values)
+            values[name] = first.values[name] if same else _Extent(min(numbers), max(numbers))
+        return self.vformat(first.rule, (), values)
 
     def names(self, reason: Reason) -> tuple[str, ...]:
         """Return the rule, and the jobs and texts that it names."""
