@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+from collections.abc import Coroutine
 from typing import Any
 
 import pytest
@@ -10,6 +10,12 @@ from streamlit.web.server.app_discovery import discover_asgi_app
 
 from tests.pages.conftest import ROOT
 from ui.headers import HEADERS, SecurityHeaders
+
+
+def run_to_end(answer: Coroutine[Any, Any, None]) -> None:
+    """Run a coroutine that waits for nothing, also where a browser's event loop is running."""
+    with pytest.raises(StopIteration):
+        answer.send(None)
 
 
 def answered(kind: str, *own: tuple[bytes, bytes]) -> list[dict[str, Any]]:
@@ -23,7 +29,7 @@ def answered(kind: str, *own: tuple[bytes, bytes]) -> list[dict[str, Any]]:
     async def send(message: Any) -> None:
         sent.append(message)
 
-    asyncio.run(SecurityHeaders(app)({"type": "http"}, None, send))  # type: ignore[arg-type]
+    run_to_end(SecurityHeaders(app)({"type": "http"}, None, send))  # type: ignore[arg-type]
     return sent
 
 
