@@ -1,4 +1,5 @@
-"""Settings of all tests: hypothesis draws the same examples in every run, without a deadline.
+"""Settings of all tests: hypothesis draws the same examples in every run, without a deadline, and
+no test computes forever.
 
 Exploration selects the profile "explore" instead, with `--hypothesis-profile` and a seed.
 """
@@ -6,7 +7,10 @@ Exploration selects the profile "explore" instead, with `--hypothesis-profile` a
 from __future__ import annotations
 
 import os
+import signal
 import sys
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -46,6 +50,27 @@ settings.load_profile("trainyard")
 # Tests that depend on a browser or a server of another project may fail once; what passes only on
 # the second try is listed as flaky at the end of the run.
 RETRIED = ("browser", "dask", "postgres")
+
+# Processor time of a test, ten times what the longest takes: a busy machine does not reach it.
+MOST_CPU_S = 600.0
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Fail a test that takes more than `MOST_CPU_S`, where the system can tell (not on Windows)."""
+    if sys.platform == "win32":
+        return (yield)
+
+    def stop(*_: Any) -> None:
+        pytest.fail(f"{item.nodeid} takes more than {MOST_CPU_S:g} s of processor time")
+
+    before = signal.signal(signal.SIGVTALRM, stop)
+    signal.setitimer(signal.ITIMER_VIRTUAL, MOST_CPU_S, MOST_CPU_S)
+    try:
+        return (yield)
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0.0)
+        signal.signal(signal.SIGVTALRM, before)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

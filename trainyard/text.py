@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from statistics import median
+from statistics import fmean
 from typing import Final
 
 from sim.errors import ParameterError
@@ -210,11 +210,11 @@ _UNITS: Final = ((90.0, 1.0, "s"), (5400.0, 60.0, "min"), (172_800.0, 3600.0, "h
 
 
 def common_unit(seconds: Iterable[float]) -> tuple[float, str]:
-    """Return the unit that suits the median of durations: its length in seconds, and its name."""
+    """Return the unit that suits the mean of durations: its length in seconds, and its name."""
     known = [abs(one) for one in seconds if one and math.isfinite(one)]
-    middle_s = median(known) if known else 0.0
+    mean_s = fmean(known) if known else 0.0
     return next(
-        ((size, unit) for limit, size, unit in _UNITS if middle_s < limit), (_DAY_S, "days")
+        ((size, unit) for limit, size, unit in _UNITS if mean_s < limit), (_DAY_S, "days")
     )
 
 

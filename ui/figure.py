@@ -149,8 +149,8 @@ def in_units(rows: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, Any]]:
         if name.endswith(SECONDS) and pd.api.types.is_numeric_dtype(values):
             size, unit = common_unit(values.tolist())
             name, values = f"{name.removesuffix(SECONDS)} ({unit})", values / size  # noqa: PLW2901
-            signed = "+" if (values < 0).any() else ""
-            formats[name] = st.column_config.NumberColumn(format=f"%{signed}.1f")
+            signed, digits = "+" if (values < 0).any() else "", 2 if size >= 3600 else 1
+            formats[name] = st.column_config.NumberColumn(format=f"%{signed}.{digits}f")
         made[name] = values
     return pd.DataFrame(made, index=rows.index), formats
 

@@ -316,7 +316,7 @@ def _share_gpus(jobs: pd.DataFrame, gate: plausible.Gate) -> pd.DataFrame:
         return jobs
     text = f"{grown}: waiting times will be longer than with shared GPUs."
     part = np.ceil(jobs["num_gpus"]) != jobs["num_gpus"]
-    ways = {plausible.DROP: f"leave out the {int(part.sum()):,} jobs on parts of a GPU"}
+    ways = {plausible.DROP: f"leave out jobs on parts of a GPU ({int(part.sum()):,})"}
     if gate.ask("fractions", text, "round up", **ways) == plausible.DROP:
         return gate.report.drop(jobs, part, f"{plausible.ANSWERED}part of a GPU", jobs["num_gpus"])
     return jobs

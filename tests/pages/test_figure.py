@@ -16,17 +16,17 @@ NAN = math.nan
 @pytest.mark.parametrize(
     ("seconds", "unit"),
     [
-        ([9.9 * 3600, 9.8 * 60, 8.4 * 3600], (3600.0, "h")),  # the middle one is 8.4 h
-        ([9.9 * 3600, 9.8 * 60, 88 * 60.0], (60.0, "min")),  # the middle one is 88 min
+        ([9.9 * 3600, 9.8 * 60, 8.4 * 3600], (3600.0, "h")),  # on average 6.2 h
+        ([3 * 3600.0, 600.0, 300.0, 60.0, 60.0], (60.0, "min")),  # on average 39 min
+        # The largest come first in a table: 58 h is no number of minutes.
+        ([58 * 3600.0, 3600.0, 3600.0], (3600.0, "h")),  # on average 20 h
         ([0.0, 0.0, 12.0], (1.0, "s")),  # what does not wait does not count
         ([-3 * 86_400.0, 3 * 86_400.0], (86_400.0, "days")),
         ([NAN, math.inf, 100.0], (60.0, "min")),
         ([], (1.0, "s")),
     ],
 )
-def test_the_unit_of_a_column_suits_the_middle_one(
-    seconds: list[float], unit: tuple[float, str]
-) -> None:
+def test_the_unit_of_a_column_suits_the_mean(seconds: list[float], unit: tuple[float, str]) -> None:
     assert common_unit(seconds) == unit
 
 
@@ -46,6 +46,6 @@ def test_columns_of_seconds_become_numbers_of_one_unit() -> None:
     # Sorted as times: 9.8 min before 8.4 h before 9.9 h.
     assert shown.sort_values("Wait (h)")["Job"].tolist() == ["b", "c", "a"]
     assert {name: one["type_config"]["format"] for name, one in formats.items()} == {
-        "Wait (h)": "%.1f",
+        "Wait (h)": "%.2f",
         "Difference (min)": "%+.1f",
     }

@@ -13,6 +13,7 @@ from typing import Final
 
 from tests.trainyard.results import situations as comparisons
 from tests.trainyard.sweeps import situations as searches
+from tests.trainyard.traces import situations as files
 from tests.trainyard.what_if import situations as lives
 
 HERE: Final = Path(__file__).parent
@@ -20,6 +21,7 @@ PAGES: Final[Mapping[str, Mapping[str, Callable[[], Iterable[str]]]]] = {
     "compare": {name: partial(comparisons.sentences, name) for name in comparisons.SITUATIONS},
     "explore": {name: partial(lives.sentences, name) for name in lives.SITUATIONS},
     "plan": {name: partial(searches.sentences, name) for name in searches.SITUATIONS},
+    "trace": {name: partial(files.sentences, name) for name in files.SITUATIONS},
 }
 
 

@@ -16,8 +16,9 @@ from sim.engine.simulator import Simulator
 from sim.params import Spec
 from sim.trace import Trace
 from tests.sim.metrics_cases import FIVE, Held, Job, cluster_of, failures_of, five, run_of, trace_of
-from trainyard.what_if import explore
+from trainyard.what_if import explore, reasons
 from trainyard.what_if.explore import Book
+from trainyard.what_if.witness import Witness
 
 TWO: Final = Cluster.parse("2x4:v100")
 
@@ -39,6 +40,20 @@ def three(**columns: object) -> Trace:
         "duration_s": [3600.0, 1800.0, 10_800.0],
     }
     return Trace.of(pd.DataFrame({**frame, "user": ["ann", "bob", "cy"], **columns}))
+
+
+def queue() -> Trace:
+    """Six jobs of three users on 8 GPUs, of which `wide` wants all and `late` comes last."""
+    rows = [
+        ("first", 0.0, 4, 7200.0, "ann"),
+        ("long", 60.0, 2, 21_600.0, "bob"),
+        ("wide", 120.0, 8, 1800.0, "cy"),
+        ("next", 180.0, 4, 3600.0, "ann"),
+        ("small", 240.0, 2, 600.0, "bob"),
+        ("late", 300.0, 4, 5400.0, "ann"),
+    ]
+    names = ["job_id", "submit_time_s", "num_gpus", "duration_s", "user"]
+    return Trace.of(pd.DataFrame(rows, columns=names))
 
 
 @cache
@@ -92,6 +107,21 @@ def _life(book: Callable[[], Book], job: int) -> Callable[[], str]:
     return lambda: explore.life(book(), job).sentence
 
 
+def _waited(spec: str, job: str) -> Callable[[], str]:
+    """Return why a job of `queue` waited under a policy, as its drawer says it."""
+
+    def told() -> str:
+        trace = queue()
+        row = trace.frame["job_id"].tolist().index(job)
+        allocator = make(Spec.parse(spec))
+        witness = Witness({row})
+        result = Simulator(trace, TWO, allocator, Conditions(), witness=witness.of(allocator)).run()
+        book = Book(result, trace, TWO, spec, allocator.needs)
+        return " ".join(one.told for one in reasons.why(book, row, witness.said))
+
+    return told
+
+
 def _fifo(**more: Any) -> Callable[[], Book]:
     return lambda: book_of(three(), TWO, "fifo", **more)
 
@@ -113,6 +143,11 @@ SITUATIONS: Final[Mapping[str, Callable[[], str]]] = {
         lambda: book_of(replace(three(), epoch="2017-10-03T23:30:00"), TWO, "fifo"), 1
     ),
     "job was hit and resized": _life(hit_and_resized, 0),
+    **{
+        f"{job} waits under {spec}": _waited(spec, job)
+        for spec in ("fifo", "easy", "sjf", "srtf", "las", "gavel", "slurm", "kueue", "kai")
+        for job in ("wide", "late")
+    },
     "job was preempted often": _life(preempted_often, 0),
 }
 
