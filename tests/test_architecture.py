@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+from scripts.size import imported, measure, syntax_nodes
 from sim.trace import COLUMNS
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -120,9 +121,10 @@ OTHER_CODE = ("scripts", "benchmarks")
 MAX_LINES, MAX_PAGE_LINES, MAX_FUNCTION_LINES = 750, 120, 100
 
 
-@cache
 def tree(path: Path) -> ast.Module:
-    return ast.parse(path.read_text(encoding="utf-8"), str(path))
+    module = syntax_nodes(path)[0]
+    assert isinstance(module, ast.Module)
+    return module
 
 
 def files(*places: str) -> list[Path]:
@@ -148,24 +150,12 @@ def module(path: Path) -> str:
 OWN = {module(path) for path in PRODUCT}
 
 
-def targets(node: ast.AST) -> list[str]:
-    """Modules that one import statement reads; `from a import b` reads a.b if that is ours."""
-    if isinstance(node, ast.Import):
-        return [alias.name for alias in node.names]
-    if isinstance(node, ast.ImportFrom):
-        assert node.level == 0, "relative import"
-        base = node.module or ""
-        full = [f"{base}.{alias.name}" for alias in node.names]
-        return [one if one in OWN else base for one in full]
-    return []
-
-
 @cache
 def imports(path: Path) -> tuple[tuple[int, str], ...]:
     statements = [
-        node for node in ast.walk(tree(path)) if isinstance(node, ast.Import | ast.ImportFrom)
+        node for node in syntax_nodes(path) if isinstance(node, ast.Import | ast.ImportFrom)
     ]
-    return tuple((node.lineno, target) for node in statements for target in targets(node))
+    return tuple((node.lineno, target) for node in statements for target in imported(node, OWN))
 
 
 def type_only(path: Path) -> set[str]:
@@ -175,11 +165,19 @@ def type_only(path: Path) -> set[str]:
         for node in tree(path).body
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
     ]
-    return {target for block in guarded for node in ast.walk(block) for target in targets(node)}
+    return {
+        target for block in guarded for node in ast.walk(block) for target in imported(node, OWN)
+    }
 
 
 def is_within(target: str, package: str) -> bool:
     return target == package or target.startswith(f"{package}.")
+
+
+def test_nothing_is_larger_than_its_budget() -> None:
+    # `python3 scripts/size.py` prints what stands behind each figure.
+    over = {one.title: (one.value, one.limit) for one in measure() if one.value > one.limit}
+    assert over == {}
 
 
 def test_every_layer_exists() -> None:
@@ -306,7 +304,7 @@ def test_charts_are_drawn_by_views_only() -> None:
     for path in PRODUCT:
         if name(path).startswith("views/"):
             continue
-        for node in ast.walk(tree(path)):
+        for node in syntax_nodes(path):
             used = []
             if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "charts":
                 used = [node.attr]
@@ -336,7 +334,7 @@ def test_registry_is_one_literal_that_can_be_searched() -> None:
 
 def compared_texts(path: Path) -> Iterator[tuple[int, str]]:
     """Text constants that a comparison, a prefix test or a `match` case decides by."""
-    for node in ast.walk(tree(path)):
+    for node in syntax_nodes(path):
         decides = isinstance(node, ast.Compare | ast.MatchValue)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             decides = node.func.attr in {"startswith", "endswith"}
@@ -377,7 +375,7 @@ def test_files_and_functions_stay_small() -> None:
             wrong.append(f"{name(path)}: {lines} lines")
         wrong += [
             f"{name(path)}: {node.name}"
-            for node in ast.walk(tree(path))
+            for node in syntax_nodes(path)
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
             and (node.end_lineno or 0) - node.lineno >= MAX_FUNCTION_LINES
         ]

@@ -1,0 +1,259 @@
+"""Measure the product against its budgets: statements, loops of imports, names used twice.
+
+`python3 scripts/size.py` prints the table and exits with 1 above a limit. A limit falls whenever
+less is reached; only a record in `docs/decisions/` may raise one. Standard library only.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+from typing import Final, TypeVar
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+PRODUCT: Final = ("sim", "allocators", "trainyard", "views", "ui", "pages", "app.py")
+AROUND: Final = ("benchmarks", "scripts", "setup.py")
+
+# Package -> the places it is made of, and the most statements it may have. A file belongs to the
+# package with the longest matching place.
+BUDGETS: Final[Mapping[str, tuple[tuple[str, ...], int]]] = {
+    "sim": (("sim",), 8_524),
+    "jobtraces": (("sim/readers", "sim/generate", "sim/apart.py"), 5_812),
+    "allocators": (("allocators",), 8_469),
+    "allocators/sites": (
+        ("allocators/slurm", "allocators/kueue", "allocators/kai", "allocators/manifests.py"),
+        6_408,
+    ),
+    "trainyard": (("trainyard",), 15_314),
+    "trainyard/views": (("views",), 3_105),
+    "ui, pages, app": (("ui", "pages", "app.py"), 7_684),
+    "benchmarks, scripts": (AROUND, 2_710),
+    "tests": (("tests",), 40_260),
+}
+CIRCLES: Final = 3
+"""Groups of modules that import each other, for annotations alone included."""
+UPWARD: Final = 8
+"""Imports between neighbors of one folder that close a loop."""
+ONE_IMPORTER: Final = 73
+"""Modules that one other module imports, out of the same folder."""
+TWICE: Final = 54
+"""Class names that two or more modules define."""
+
+Node = TypeVar("Node", bound=Hashable)
+
+
+@dataclass(frozen=True)
+class Measure:
+    """One figure of the product, with its limit and what it counts."""
+
+    title: str
+    value: int
+    limit: int
+    items: tuple[str, ...] = ()
+
+
+@cache
+def syntax_nodes(path: Path) -> tuple[ast.AST, ...]:
+    """Return all nodes of a file's syntax tree, the module first."""
+    return tuple(ast.walk(ast.parse(path.read_text(encoding="utf-8"), str(path))))
+
+
+def python_files(*places: str, root: Path = ROOT) -> list[Path]:
+    """Return the Python files at or below places of the checkout."""
+    found = {
+        path
+        for place in places
+        for path in ([root / place] if place.endswith(".py") else (root / place).rglob("*.py"))
+    }
+    return sorted(found)
+
+
+def count_statements(path: Path) -> int:
+    """Return the statements of a file without its docstrings."""
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    count = 0
+    for node in syntax_nodes(path):
+        count += isinstance(node, ast.stmt)
+        count -= isinstance(node, documented) and ast.get_docstring(node, clean=False) is not None
+    return count
+
+
+def module_name(path: Path, root: Path = ROOT) -> str:
+    """Return the dotted name by which a file is imported."""
+    relative = path.relative_to(root).as_posix()
+    return relative.removesuffix(".py").replace("/", ".").removesuffix(".__init__")
+
+
+def imported(node: ast.AST, own: Iterable[str]) -> list[str]:
+    """Return the modules that an import statement names.
+
+    Parameters
+    ----------
+    node : AST
+        Any node; one that is no import names none.
+    own : iterable of str
+        Modules of the product: `from a import b` names `a.b` if that is one of them, else `a`.
+    """
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    if isinstance(node, ast.ImportFrom) and node.level == 0:
+        base = node.module or ""
+        full = [f"{base}.{alias.name}" for alias in node.names]
+        return [name if name in own else base for name in full]
+    return []
+
+
+def import_graph(paths: Sequence[Path], root: Path = ROOT) -> dict[str, set[str]]:
+    """Return for each module the other modules of `paths` that it imports."""
+    own = {module_name(path, root): path for path in paths}
+    return {
+        name: {target for node in syntax_nodes(path) for target in imported(node, own.keys())}
+        & own.keys() - {name}
+        for name, path in own.items()
+    }
+
+
+def components(graph: Mapping[Node, set[Node]]) -> list[set[Node]]:
+    """Return the groups of two or more nodes that reach each other, by repeated merging."""
+    groups: dict[Node, frozenset[Node]] = {node: frozenset({node}) for node in graph}
+    while True:
+        merged = {
+            group: {groups[target] for node in group for target in graph[node]} - {group}
+            for group in set(groups.values())
+        }
+        try:
+            TopologicalSorter(merged).prepare()
+        except CycleError as error:
+            whole = frozenset(node for group in error.args[1] for node in group)
+            groups.update(dict.fromkeys(whole, whole))
+        else:
+            return [set(group) for group in merged if len(group) > 1]
+
+
+def upward_imports(graph: Mapping[str, set[str]], packages: Iterable[str]) -> list[str]:
+    """Return the imports between neighbors of one folder that run against most others in a loop.
+
+    Parameters
+    ----------
+    graph : mapping
+        Module -> the modules it imports.
+    packages : iterable of str
+        Modules that are packages; files and folders directly inside one are neighbors.
+    """
+    found = []
+    for package in ["", *packages]:
+        prefix = f"{package}." if package else ""
+        pairs: Counter[tuple[str, str]] = Counter()
+        for name, targets in graph.items():
+            for target in targets:
+                if name.startswith(prefix) and target.startswith(prefix):
+                    ends = [one[len(prefix) :].split(".")[0] for one in (name, target)]
+                    pairs[ends[0], ends[1]] += ends[0] != ends[1]
+        rooms: dict[str, set[str]] = defaultdict(set)
+        for (one, other), times in pairs.items():
+            if times:
+                rooms[one].add(other)
+                rooms[other].update(())
+        for loop in components(rooms):
+            # In a loop the room that imports most of the others stands highest.
+            height = {
+                room: len(rooms[room] & loop) - sum(room in rooms[other] for other in loop)
+                for room in loop
+            }
+            found += [
+                f"{prefix}{one} imports {prefix}{other}"
+                for one in sorted(loop)
+                for other in sorted(rooms[one] & loop)
+                if (height[one], pairs[one, other], one) < (height[other], pairs[other, one], other)
+            ]
+    return found
+
+
+def one_importer(graph: Mapping[str, set[str]], packages: Iterable[str]) -> list[str]:
+    """Return the modules with a single importer, which lies in the same folder.
+
+    Parameters
+    ----------
+    graph : mapping
+        Module -> the modules it imports.
+    packages : iterable of str
+        Modules that are packages: their folder is their own name.
+    """
+    folders = {name: name if name in packages else name.rpartition(".")[0] for name in graph}
+    importers: dict[str, set[str]] = defaultdict(set)
+    for name, targets in graph.items():
+        for target in targets:
+            importers[target].add(name)
+    return sorted(
+        name
+        for name, found in importers.items()
+        if len(found) == 1 and folders[name] == folders[next(iter(found))]
+    )
+
+
+def names_used_twice(paths: Iterable[Path]) -> list[str]:
+    """Return the class names that two or more files define."""
+    defined: dict[str, set[Path]] = defaultdict(set)
+    for path in paths:
+        for node in syntax_nodes(path):
+            if isinstance(node, ast.ClassDef):
+                defined[node.name].add(path)
+    return sorted(name for name, places in defined.items() if len(places) > 1)
+
+
+def package_sizes(root: Path = ROOT) -> Counter[str]:
+    """Return the statements of each package of `BUDGETS`."""
+    homes = sorted(
+        ((place, package) for package, (places, _) in BUDGETS.items() for place in places),
+        key=lambda pair: -len(pair[0]),
+    )
+    sizes: Counter[str] = Counter()
+    for path in python_files(*{place for place, _ in homes}, root=root):
+        name = path.relative_to(root).as_posix()
+        package = next(
+            package for place, package in homes if name == place or name.startswith(f"{place}/")
+        )
+        sizes[package] += count_statements(path)
+    return sizes
+
+
+def measure(root: Path = ROOT) -> list[Measure]:
+    """Return all figures of a checkout with their limits."""
+    sizes = package_sizes(root)
+    paths = python_files(*PRODUCT, root=root)
+    graph = import_graph(paths, root)
+    packages = {module_name(path, root) for path in paths if path.name == "__init__.py"}
+    lists: list[tuple[str, Sequence[str], int]] = [
+        ("circles", [" - ".join(sorted(one)) for one in components(graph)], CIRCLES),
+        ("upward imports", upward_imports(graph, packages), UPWARD),
+        ("one importer", one_importer(graph, packages), ONE_IMPORTER),
+        ("class names used twice", names_used_twice(paths), TWICE),
+    ]
+    return [
+        *(Measure(name, sizes[name], limit) for name, (_, limit) in BUDGETS.items()),
+        *(Measure(title, len(items), limit, tuple(items)) for title, items, limit in lists),
+    ]
+
+
+def main(write: Callable[[str], object] = print) -> int:
+    """Print every figure beside its limit, then what stands behind those above it."""
+    measures = measure()
+    over = [one for one in measures if one.value > one.limit]
+    for one in measures:
+        write(f"{one.title:24}{one.value:8,}{one.limit:8,}{'  too many' if one in over else ''}")
+    product = sum(one.value for one in measures if one.title in BUDGETS and one.title != "tests")
+    core = sum(one.value for one in measures if one.title in ("sim", "allocators"))
+    write(f"{'product':24}{product:8,}\n{'core':24}{core:8,}")
+    for one in over:
+        for item in one.items:
+            write(f"{one.title}: {item}")
+    return int(bool(over))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
