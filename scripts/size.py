@@ -22,8 +22,8 @@ AROUND: Final = ("benchmarks", "scripts", "setup.py")
 # Package -> the places it is made of, and the most statements it may have. A file belongs to the
 # package with the longest matching place.
 BUDGETS: Final[Mapping[str, tuple[tuple[str, ...], int]]] = {
-    "sim": (("sim",), 8_524),
-    "jobtraces": (("sim/readers", "sim/generate", "sim/apart.py"), 5_812),
+    "sim": (("sim",), 8_521),
+    "jobtraces": (("sim/readers", "sim/generate", "sim/apart.py"), 5_823),
     "allocators": (("allocators",), 8_469),
     "allocators/sites": (
         ("allocators/slurm", "allocators/kueue", "allocators/kai", "allocators/manifests.py"),
@@ -35,9 +35,9 @@ BUDGETS: Final[Mapping[str, tuple[tuple[str, ...], int]]] = {
     "benchmarks, scripts": (AROUND, 2_710),
     "tests": (("tests",), 40_260),
 }
-CIRCLES: Final = 3
+CIRCLES: Final = 0
 """Groups of modules that import each other, for annotations alone included."""
-UPWARD: Final = 8
+UPWARD: Final = 6
 """Imports between neighbors of one folder that close a loop."""
 ONE_IMPORTER: Final = 73
 """Modules that one other module imports, out of the same folder."""

@@ -16,8 +16,6 @@ from sim.seen import View
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from sim.contract import Plan
-
 Value = float | str | tuple[int, ...]
 _NOTHING: Final[Mapping[str, Value]] = MappingProxyType({})
 
@@ -52,8 +50,10 @@ class Decided:
     ----------
     view : View
         What the decision was made on.
-    plan : Plan
-        What was decided.
+    changes : mapping
+        Job -> its new grant, or None if it was stopped; as of `Plan`.
+    refuse : frozenset of int
+        Jobs that will never be run; as of `Plan`.
     belongs : callable
         Job -> whether the policy that is asked is responsible for it; a composite narrows it.
     elsewhere : array of bool or None
@@ -63,7 +63,8 @@ class Decided:
     """
 
     view: View
-    plan: Plan
+    changes: Mapping[JobId, Grant | None]
+    refuse: frozenset[JobId] = frozenset()
     belongs: Callable[[JobId], bool] = field(default=lambda _: True)
     elsewhere: NDArray[np.bool_] | None = None
     demand_of: Callable[[JobId], Demand] | None = None
@@ -72,7 +73,7 @@ class Decided:
     def grants(self) -> Mapping[JobId, Grant]:
         """Who holds what after it."""
         held = {job: grant for job, grant in self.view.grants.items() if self.belongs(job)}
-        for job, grant in self.plan.changes.items():
+        for job, grant in self.changes.items():
             if grant is None:
                 held.pop(job, None)
             elif self.belongs(job):
@@ -82,7 +83,7 @@ class Decided:
     @cached_property
     def waiting(self) -> tuple[JobId, ...]:
         """The jobs that wait after it, in order of submission."""
-        gone = self.grants.keys() | self.plan.refuse
+        gone = self.grants.keys() | self.refuse
         return tuple(
             job for job in self.view.active.ids.tolist() if job not in gone and self.belongs(job)
         )
@@ -93,7 +94,7 @@ class Decided:
         before = self.view.grants
         return tuple(
             job
-            for job, grant in self.plan.changes.items()
+            for job, grant in self.changes.items()
             if grant is not None and job not in before and self.belongs(job)
         )
 
@@ -119,7 +120,7 @@ class Decided:
         if self.elsewhere is not None:
             free[self.elsewhere] = 0
         held = dict(self.view.grants)
-        for job, grant in self.plan.changes.items():
+        for job, grant in self.changes.items():
             if grant is None:
                 held.pop(job, None)
             else:

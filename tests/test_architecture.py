@@ -158,18 +158,6 @@ def imports(path: Path) -> tuple[tuple[int, str], ...]:
     return tuple((node.lineno, target) for node in statements for target in imported(node, OWN))
 
 
-def type_only(path: Path) -> set[str]:
-    """Modules imported for annotations alone: they cannot close a cycle when the program runs."""
-    guarded = [
-        node
-        for node in tree(path).body
-        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
-    ]
-    return {
-        target for block in guarded for node in ast.walk(block) for target in imported(node, OWN)
-    }
-
-
 def is_within(target: str, package: str) -> bool:
     return target == package or target.startswith(f"{package}.")
 
@@ -271,23 +259,6 @@ def test_imports_stand_at_the_top() -> None:
         top = {line for node in tree(path).body for line in lines_of(node)}
         late |= {(name(path), target) for line, target in imports(path) if line not in top}
     assert late - LATE_IMPORTS == set()
-
-
-def test_no_import_cycles() -> None:
-    graph = {
-        module(path): (
-            {target for _, target in imports(path) if target in OWN}
-            - {module(path)}
-            - type_only(path)
-        )
-        for path in PRODUCT
-    }
-    while True:
-        leaves = {node for node, needs in graph.items() if not needs & graph.keys()}
-        if not leaves:
-            break
-        graph = {node: needs for node, needs in graph.items() if node not in leaves}
-    assert sorted(graph) == []
 
 
 def test_charts_are_drawn_by_views_only() -> None:

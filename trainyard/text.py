@@ -213,9 +213,7 @@ def common_unit(seconds: Iterable[float]) -> tuple[float, str]:
     """Return the unit that suits the mean of durations: its length in seconds, and its name."""
     known = [abs(one) for one in seconds if one and math.isfinite(one)]
     mean_s = fmean(known) if known else 0.0
-    return next(
-        ((size, unit) for limit, size, unit in _UNITS if mean_s < limit), (_DAY_S, "days")
-    )
+    return next(((size, unit) for limit, size, unit in _UNITS if mean_s < limit), (_DAY_S, "days"))
 
 
 def duration(seconds: float) -> str:

@@ -7,7 +7,6 @@ from __future__ import annotations
 from bisect import insort
 from dataclasses import dataclass
 from math import exp, isnan, log
-from typing import Protocol
 
 import numpy as np
 import pandas as pd
@@ -18,28 +17,8 @@ from sim.overheads import Transitions
 from sim.params import param
 from sim.perf.estimators import SizeEstimator
 from sim.perf.model import PerfModel
-from sim.perf.resources import BoundResources, learnt
+from sim.perf.resources import BoundResources, Predictor, learnt
 from sim.trace import Trace
-
-
-class Predictor(Protocol):
-    """Predicts one quantity of jobs, as its natural logarithm, from those of finished ones: the
-    ideal run time in seconds, cores or GB of a replica.
-    """
-
-    def learn(self, job: JobId, value: float) -> None:
-        """Take in a finished job."""
-        ...
-
-    def can_tell(self, job: JobId) -> bool:
-        """Return whether enough has finished for a prediction of this job; before that, what is
-        predicted is a stand-in.
-        """
-        ...
-
-    def predict(self, job: JobId) -> float:
-        """Return the prediction."""
-        ...
 
 
 class LearnedEstimator(SizeEstimator):

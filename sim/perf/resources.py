@@ -6,17 +6,34 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import exp, log
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import numpy as np
 
 from sim.contract import Floats, JobId, Resources
 from sim.perf.model import Needing, PerfModel
 
-if TYPE_CHECKING:
-    from sim.perf.predictors import Predictor
-
 RESOURCES_STREAM = 6
+
+
+class Predictor(Protocol):
+    """Predicts one quantity of jobs, as its natural logarithm, from those of finished ones: the
+    ideal run time in seconds, cores or GB of a replica.
+    """
+
+    def learn(self, job: JobId, value: float) -> None:
+        """Take in a finished job."""
+        ...
+
+    def can_tell(self, job: JobId) -> bool:
+        """Return whether enough has finished for a prediction of this job; before that, what is
+        predicted is a stand-in.
+        """
+        ...
+
+    def predict(self, job: JobId) -> float:
+        """Return the prediction."""
+        ...
 
 
 class BoundResources(Protocol):

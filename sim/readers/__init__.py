@@ -18,10 +18,11 @@ import pyarrow as pa
 from sim.errors import TraceError
 from sim.readers.clean import finish
 from sim.readers.fingerprints import fingerprint_of
-from sim.readers.format import Draft, Format, ReadOptions
+from sim.readers.format import Draft, Format
 from sim.readers.items import empty_lists
 from sim.readers.mapping import guess_mapping, missing
 from sim.readers.native import NATIVE, is_native
+from sim.readers.options import ReadOptions
 from sim.readers.parquet import parquet_head
 from sim.readers.recipes import (
     JSON_FORMATS,

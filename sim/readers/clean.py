@@ -13,7 +13,8 @@ from sim.clock import LATEST_S
 from sim.errors import TraceError
 from sim.readers import plausible
 from sim.readers.cells import UNIX, instants
-from sim.readers.format import Draft, Format, ReadOptions
+from sim.readers.format import Draft, Format
+from sim.readers.options import ReadOptions
 from sim.readers.report import PENDING, RUNNING, Import, Report
 from sim.readers.sniff import plain
 from sim.trace import BOUNDS, COLUMNS, INSTANTS, NUMBERS, REQUIRED, Trace, repeated

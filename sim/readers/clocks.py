@@ -8,7 +8,7 @@ import pandas as pd
 
 from sim.errors import TraceError
 from sim.readers.cells import Instants, is_unix
-from sim.readers.format import ReadOptions
+from sim.readers.options import ReadOptions
 from sim.readers.report import Report
 from sim.trace import COLUMNS
 

@@ -19,8 +19,8 @@ import pyarrow.parquet as pq
 
 from sim.apart import ApartError, apart
 from sim.errors import TraceError
-from sim.readers.format import ReadOptions, size_text
 from sim.readers.items import items
+from sim.readers.options import ReadOptions, size_text
 
 FEATHER: Final = b"ARROW1"
 MOST_COLUMNS: Final = 1_000

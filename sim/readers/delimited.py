@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from pyarrow import csv as arrow_csv
 
 from sim.errors import TraceError
-from sim.readers.format import ReadOptions, size_text
+from sim.readers.options import ReadOptions, size_text
 from sim.readers.report import Report
 from sim.readers.source import DAMAGE, Content
 

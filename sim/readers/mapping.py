@@ -12,7 +12,7 @@ from typing import Final
 
 import pandas as pd
 
-from sim.readers.format import SECONDS
+from sim.readers.options import SECONDS
 from sim.readers.sniff import plain
 from sim.readers.values import Column, column_of
 from sim.readers.words import bare, known_words, words

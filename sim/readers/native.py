@@ -10,8 +10,9 @@ import pandas as pd
 from sim.readers import unknown
 from sim.readers.cells import Instants, booleans, instants, names, numbers, text
 from sim.readers.clocks import check_clocks, check_mapping, clock_of
-from sim.readers.format import SECONDS, Draft, Format, ReadOptions
+from sim.readers.format import Draft, Format
 from sim.readers.mapping import LENGTHS, YES_NO
+from sim.readers.options import SECONDS, ReadOptions
 from sim.readers.parquet import SECONDS_KNOWN, column_names, read_parquet
 from sim.readers.report import Report
 from sim.readers.sniff import Sample, plain

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from typing import Final, Protocol
 
 from sim.errors import TraceError
-from sim.readers.format import ReadOptions, size_text
+from sim.readers.options import ReadOptions, size_text
 
 CHUNK: Final = 1 << 20
 DENSEST: Final = 200

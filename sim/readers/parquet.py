@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from sim.errors import TraceError
 from sim.readers.cells import REAL
 from sim.readers.delimited import LONGEST_CELL, check_cells_number, named, too_long
-from sim.readers.format import ReadOptions, size_text
+from sim.readers.options import ReadOptions, size_text
 from sim.readers.report import Report
 from sim.readers.sniff import distinct, plain
 from sim.readers.source import Content

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from sim.clock import LATEST_S
 from sim.errors import TraceError
-from sim.readers.format import SECONDS, Draft, ReadOptions
+from sim.readers.format import Draft
+from sim.readers.options import SECONDS, ReadOptions
 from sim.readers.questions import Question
 from sim.readers.report import Report
 from sim.trace import INSTANTS

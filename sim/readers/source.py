@@ -29,7 +29,7 @@ from sim.readers.converted import (
     records_key,
     workbook_sheets,
 )
-from sim.readers.format import ReadOptions
+from sim.readers.options import ReadOptions
 from sim.readers.packing import (
     CHUNK,
     DAMAGED,

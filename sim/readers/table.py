@@ -9,7 +9,7 @@ import pandas as pd
 
 from sim.errors import TraceError
 from sim.readers.delimited import Rows, named
-from sim.readers.format import ReadOptions
+from sim.readers.options import ReadOptions
 from sim.readers.report import Report
 from sim.readers.sniff import NAMES, distinct, plain
 from sim.readers.source import Content

@@ -16,13 +16,14 @@ from sim.clock import LATEST_S
 from sim.errors import TraceError
 from sim.readers.cells import UNIX, Instants, booleans, instants, names, text
 from sim.readers.clocks import check_clocks, check_mapping, clock_of
-from sim.readers.format import SECONDS, Draft, ReadOptions
+from sim.readers.format import Draft
 from sim.readers.mapping import (
     LENGTHS,
     TIMES_SIGN,
     YES_NO,
     name_of,
 )
+from sim.readers.options import SECONDS, ReadOptions
 from sim.readers.parquet import SECONDS_KNOWN
 from sim.readers.questions import Question
 from sim.readers.report import Report

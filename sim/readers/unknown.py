@@ -9,7 +9,7 @@ import pandas as pd
 
 from sim.errors import TraceError
 from sim.readers.cells import text
-from sim.readers.format import Draft, Format, ReadOptions
+from sim.readers.format import Draft, Format
 from sim.readers.mapping import (
     PER,
     TIMES_SIGN,
@@ -18,6 +18,7 @@ from sim.readers.mapping import (
     guess_mapping,
     missing,
 )
+from sim.readers.options import ReadOptions
 from sim.readers.parquet import parquet_head, read_parquet
 from sim.readers.questions import OpenQuestionError, Question
 from sim.readers.report import Report

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from sim.readers import ReadOptions, peek, read
-from sim.readers.format import digest_of
+from sim.readers.options import digest_of
 from sim.readers.recipes import MINE, parse, shipped, shipped_text
 from trainyard.cli.given import UsageError
 from trainyard.text import plural

@@ -17,7 +17,7 @@ from sim.cluster import Change, Cluster, NodeGroup
 from sim.errors import ClusterError, TraceError
 from sim.limits import MOST_CHANGED, MOST_NODES, check_sizes
 from sim.readers.cells import OFFSET, numbers, parsed, text
-from sim.readers.format import ReadOptions
+from sim.readers.options import ReadOptions
 from sim.readers.questions import Question
 from sim.readers.sniff import plain
 from sim.readers.source import open_source

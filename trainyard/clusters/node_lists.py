@@ -15,7 +15,7 @@ from sim.errors import ClusterError, TraceError
 from sim.hosts import host_list, hosts_of
 from sim.instances import alike, instance
 from sim.limits import MOST_NODES
-from sim.readers.format import ReadOptions
+from sim.readers.options import ReadOptions
 from sim.readers.questions import Question
 from sim.readers.sniff import plain
 from sim.readers.source import ADVICE, open_source

@@ -17,7 +17,7 @@ from sim.generate import canonical
 from sim.params import Spec
 from sim.perf.copies import FREE
 from sim.perf.profiled import Profiled
-from sim.readers.format import digest_of
+from sim.readers.options import digest_of
 from sim.result import RESULTS_VERSION
 from trainyard.study import catalog, gpu_types
 from trainyard.study.document import canonical_json, finite, number, settings, whole

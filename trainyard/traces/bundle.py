@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from sim.errors import TraceError
 from sim.readers import ReadOptions
-from sim.readers.format import size_text
+from sim.readers.options import size_text
 from sim.readers.packing import DAMAGED, damaged_archive, opened_zip
 from sim.readers.parquet import read_parquet
 from sim.readers.source import open_source

@@ -15,8 +15,8 @@ from sim import metrics
 from sim.errors import TraceError, TrainyardError
 from sim.readers import FORMATS, Import, Peek, ReadOptions, peek, read
 from sim.readers.clean import LAST_DATE_S
-from sim.readers.format import SECONDS
 from sim.readers.mapping import LENGTHS, missing
+from sim.readers.options import SECONDS
 from sim.readers.questions import OpenQuestionError
 from sim.readers.sniff import plain
 from sim.trace import COLUMNS, INSTANTS, REQUIRED, Trace

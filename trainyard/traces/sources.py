@@ -22,7 +22,7 @@ from sim.conditions import Measure
 from sim.errors import TraceError
 from sim.generate import workload
 from sim.readers import Import, ReadOptions, read
-from sim.readers.format import size_text
+from sim.readers.options import size_text
 from sim.readers.parquet import parquet_bytes
 from sim.readers.questions import Question
 from sim.trace import Trace

@@ -78,7 +78,7 @@ class Witness:
             else:
                 self._since_s.pop(job, None)
         if self._due and self._due[0][0] <= now_s:
-            self._ask(Decided(view, plan))
+            self._ask(Decided(view, plan.changes, plan.refuse))
 
     def _arrives(self, view: View, job: JobId) -> None:
         now_s, since_s = view.now_s, instant(view.one("arrival_s", job))

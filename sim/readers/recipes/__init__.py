@@ -22,9 +22,10 @@ from sim.errors import TraceError
 from sim.readers.cells import UNIX
 from sim.readers.clean import unfinished
 from sim.readers.delimited import check_length
-from sim.readers.format import SECONDS, Draft, Format, ReadOptions
+from sim.readers.format import Draft, Format
 from sim.readers.items import items, paths_of
 from sim.readers.mapping import LENGTHS
+from sim.readers.options import SECONDS, ReadOptions
 from sim.readers.questions import OpenQuestionError, Question
 from sim.readers.recipes import engine
 from sim.readers.recipes.parsing import parse

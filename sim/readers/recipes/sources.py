@@ -16,9 +16,9 @@ from sim.errors import TraceError
 from sim.readers.cells import MISSING, OFFSET
 from sim.readers.delimited import ROW as NUMBER
 from sim.readers.delimited import Rows, as_frame
-from sim.readers.format import ReadOptions
 from sim.readers.items import items
 from sim.readers.mapping import LENGTHS
+from sim.readers.options import ReadOptions
 from sim.readers.recipes import engine
 from sim.readers.recipes.builtin import BUILTIN
 from sim.readers.recipes.engine import JSON, ROW

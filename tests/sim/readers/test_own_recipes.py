@@ -14,7 +14,7 @@ import pytest
 from sim import apart
 from sim.errors import ParameterError, TraceError, TrainyardError
 from sim.readers import ReadOptions, read, recipes
-from sim.readers.format import digest_of
+from sim.readers.options import digest_of
 from sim.readers.recipes import engine
 from sim.readers.recipes.expressions import FUNCTIONS
 from sim.readers.recipes.recipe import Recipe
