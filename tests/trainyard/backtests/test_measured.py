@@ -52,7 +52,7 @@ def test_a_fit_to_a_real_slurm_chooses_its_fair_share_and_its_size(store: Store)
     )
     # A record of hours is no yardstick, and all of it is fitted but for the last half hour.
     # Two repeats from here lie up to 2,000 s apart, which is more than classic and asked win.
-    check = Check(scenario, 5, warm_s=0.0, judge_s=1800.0, anyway=True, fit=True)
+    check = Check(scenario, 3, warm_s=0.0, judge_s=1800.0, anyway=True, fit=True)
     done = BacktestRun(check, store, "inline")
     done.run()
     assert done.error == ""

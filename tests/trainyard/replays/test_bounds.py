@@ -161,7 +161,7 @@ def test_later_jobs_are_looked_at_as_far_as_they_matter() -> None:
     at = Scenario.from_json(
         with_settings(
             replay.scenario("fluid", ReplayPoint("per_h", 5.6), 1).to_json(),
-            ["trace.source.jobs=400", "measure.first_job=20", "measure.last_job=39"],
+            ["trace.source.jobs=200", "measure.first_job=20", "measure.last_job=39"],
         )
     )
     trace = load_trace(at.trace)
