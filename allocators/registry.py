@@ -1,7 +1,11 @@
-"""All policies by name, and how one is made."""
+"""All policies by name, those of other packages among them, and how one is made."""
 
 from __future__ import annotations
 
+import re
+import warnings
+from dataclasses import is_dataclass
+from importlib.metadata import EntryPoint, entry_points
 from typing import Final
 
 from allocators.elastic.dp import DpElastic
@@ -28,7 +32,7 @@ from allocators.queue.sjf import Sjf
 from allocators.queue.srtf import Srtf
 from allocators.queue.wrappers import Partition, Switch
 from allocators.slurm.policy import Slurm
-from sim.contract import Allocator, ParameterError, Spec, build
+from sim.contract import Allocator, Card, ParameterError, Spec, build
 
 REGISTRY: Final[dict[str, type[Allocator]]] = {
     "fifo": Fifo,
@@ -57,8 +61,60 @@ REGISTRY: Final[dict[str, type[Allocator]]] = {
     "quota": Quotas,
 }
 """Name -> allocator, a dataclass of parameters. The only list of allocators there is: forms,
-command line, sweeps and tests are derived from it.
+command line, sweeps and tests are derived from it. Installed packages add theirs.
 """
+ENTRY_POINTS: Final = "trainyard.policies"
+"""Group of the entry points by which other packages bring policies."""
+PACKAGES: Final[dict[str, str]] = {}
+"""Policy that another package brings -> that package and its version."""
+
+
+def load_policy(point: EntryPoint) -> type[Allocator]:
+    """Load the policy that an entry point names.
+
+    Raises
+    ------
+    ParameterError
+        If it cannot be loaded, is no policy, or its name is taken or cannot be written in a spec.
+    """
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", point.name):
+        raise ParameterError("Its name must be of the form lower_case_1.")
+    if point.name in REGISTRY:
+        raise ParameterError("Its name is taken.")
+    try:
+        cls: type[Allocator] = point.load()
+        is_policy = is_dataclass(cls) and Allocator in cls.__mro__
+        has_card = is_policy and isinstance(build(cls, Spec(point.name)).card, Card)
+    except Exception as error:  # the code of others may raise anything
+        raise ParameterError(f"It cannot be loaded: {error}.") from error
+    if not has_card:
+        raise ParameterError(f"{point.value} is no dataclass derived from Allocator with a card.")
+    return cls
+
+
+def packages_of(spec: Spec) -> dict[str, str]:
+    """Return policy -> package and version for those of a spec that other packages bring."""
+    found = {spec.name: PACKAGES[spec.name]} if spec.name in PACKAGES else {}
+    for value in spec.values.values():
+        if isinstance(value, Spec):
+            found |= packages_of(value)
+    return found
+
+
+def register_installed() -> None:
+    """Add the policies that installed packages bring; warn about each that cannot be used."""
+    for point in entry_points(group=ENTRY_POINTS):
+        package = f"{point.dist.name} {point.dist.version}" if point.dist else point.value
+        try:
+            REGISTRY[point.name] = load_policy(point)
+        except ParameterError as error:
+            text = f"Policy {point.name!r} of package {package} is left out. {error}"
+            warnings.warn(text, stacklevel=2)
+        else:
+            PACKAGES[point.name] = package
+
+
+register_installed()
 
 
 def make(spec: Spec) -> Allocator:
@@ -85,4 +141,4 @@ def make(spec: Spec) -> Allocator:
     return made
 
 
-__all__ = ["REGISTRY", "hard_quotas", "make"]
+__all__ = ["REGISTRY", "hard_quotas", "make", "packages_of"]

@@ -24,16 +24,16 @@ AROUND: Final = ("benchmarks", "scripts", "setup.py")
 BUDGETS: Final[Mapping[str, tuple[tuple[str, ...], int]]] = {
     "sim": (("sim",), 8_521),
     "jobtraces": (("sim/readers", "sim/generate", "sim/apart.py"), 5_823),
-    "allocators": (("allocators",), 8_469),
+    "allocators": (("allocators",), 8_505),
     "allocators/sites": (
         ("allocators/slurm", "allocators/kueue", "allocators/kai", "allocators/manifests.py"),
         6_408,
     ),
-    "trainyard": (("trainyard",), 15_314),
+    "trainyard": (("trainyard",), 15_317),
     "trainyard/views": (("views",), 3_105),
     "ui, pages, app": (("ui", "pages", "app.py"), 7_684),
     "benchmarks, scripts": (AROUND, 2_710),
-    "tests": (("tests",), 40_260),
+    "tests": (("tests",), 40_268),
 }
 CIRCLES: Final = 0
 """Groups of modules that import each other, for annotations alone included."""

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final
 
+import allocators
 from sim.cluster import Cluster, NodeGroup
 from sim.engine.simulator import Measure
 from sim.errors import ParameterError
@@ -334,9 +335,11 @@ class Scenario:
         Notes
         -----
         Made of everything but names and the place of the trace, with the content hashes of trace
-        and cluster and `RESULTS_VERSION`.
+        and cluster, `RESULTS_VERSION` and the versions of packages that bring policies.
         """
         body = self.to_json() | {"cluster": self.cluster.digest, "results_version": RESULTS_VERSION}
+        if packages := allocators.packages_of(self.allocator):
+            body["packages"] = packages
         body["trace"] = {"digest": trace_digest} | self.trace.matters()
         del body["name"], body["format"]
         return hashlib.blake2b(
