@@ -13,10 +13,11 @@ import pytest
 
 import allocators
 from allocators import registry
+from sim.cluster import Cluster
 from sim.contract import ParameterError, Spec
 from tests.test_docs import blocks
 from trainyard.study.catalog import allocator_choices
-from trainyard.study.scenario import Scenario
+from trainyard.study.scenario import Scenario, TraceSpec
 
 ROOT = Path(__file__).resolve().parents[2]
 GROUP = "trainyard.policies"
@@ -47,10 +48,10 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
     flags = ["--no-build-isolation", "--no-deps", "--no-index"]
+    install = ["--no-deps", "--no-index", "--target", "site", "--find-links", "made"]
     for command in (
         ["wheel", *flags, "-w", "made", "."],
-        ["install", "--no-deps", "--no-index", "--target", "site", "--find-links", "made"]
-        + ["smallest-first"],
+        ["install", *install, "smallest-first"],
     ):
         done = subprocess.run(
             [*pip[:3], command[0], *pip[3:], *command[1:]],
@@ -147,4 +148,8 @@ def test_a_package_is_listed_and_its_version_is_part_of_the_key(
     assert registry.packages_of(nested) == registry.PACKAGES
     assert registry.packages_of(Spec("fifo")) == {}
     monkeypatch.setattr(allocators, "REGISTRY", registry.REGISTRY)
+    scenario = Scenario(TraceSpec("sample:tiny"), Cluster.parse("1x4:v100"), nested)
+    before = scenario.key("e" * 32)
+    registry.PACKAGES["mine"] = "mine 2.0"
+    assert scenario.key("e" * 32) != before
     assert "mine" in {choice.name for choice in allocator_choices(None)}
