@@ -26,7 +26,8 @@ def test_timing_is_no_part_of_the_digest() -> None:
         == sample().digest()
         == replace(result, timing=Timing(9, 9, 9, 9, 9)).digest()
     )
-    assert result.timing.cpu_s > 0
+    # The system may count the processor time of so short a run as none.
+    assert result.timing.cpu_s >= 0
     assert result.timing.peak_rss_mb > 1
     assert 0 < result.timing.longest_s <= result.timing.allocate_s <= result.timing.wall_s
 

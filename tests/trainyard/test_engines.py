@@ -184,7 +184,7 @@ def test_totals_are_those_of_the_summary(name: str) -> None:
     result = engines.simulate(trace, CLUSTER, make(Spec.parse(name)), Conditions(), "kernel")
     summary = metrics.summary(result, trace, CLUSTER)
     same = found.keys() - {"engine", "cpu_s", "peak_rss_mb"}
-    assert found["cpu_s"] > 0
+    assert found["cpu_s"] >= 0
     assert {"jct_p99_s", "queue_mean_s", "utilisation", "makespan_s"} <= same
     assert {key: found[key] for key in same} == pytest.approx({key: summary[key] for key in same})
 

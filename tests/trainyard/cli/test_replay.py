@@ -73,7 +73,7 @@ def test_json_is_a_list_of_rows_with_exactly_the_promised_keys(call: Call) -> No
         3,
     )
     assert first["ci95"][0] <= first["simulated"] <= first["ci95"][1]
-    assert all(row["cpu_s"] > 0 for row in rows)
+    assert all(row["cpu_s"] >= 0 for row in rows)
     assert (second["published"], second["verdict"]) == (None, "out")
     assert (third["metric"], third["band"], third["verdict"]) == (
         "preemptions short at per_h=16",

@@ -35,7 +35,7 @@ def test_a_cell_gives_the_numbers_of_the_summary(tmp_path: Path) -> None:
         expected["jct_mean_s"],
         expected["preemptions"],
     )
-    assert found.numbers["cell_cpu_s"] > 0
+    assert found.numbers["cell_cpu_s"] >= 0
     assert found.remarks == ()
 
 
