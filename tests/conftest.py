@@ -56,7 +56,7 @@ MOST_CPU_S = 600.0
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
     """Fail a test that takes more than `MOST_CPU_S`, where the system can tell (not on Windows)."""
     if sys.platform == "win32":
         return (yield)
