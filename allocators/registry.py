@@ -11,11 +11,9 @@ from typing import Final
 from allocators.elastic.dp import DpElastic
 from allocators.elastic.greedy import GreedyElastic
 from allocators.elastic.mip import MipElastic
-from allocators.gavel.policy import Gavel
-from allocators.hadar.hadare import HadarE
-from allocators.hadar.policy import Hadar
-from allocators.kai.policy import Kai
-from allocators.kueue.policy import Kueue
+from allocators.heterogeneous.gavel.policy import Gavel
+from allocators.heterogeneous.hadar.hadare import HadarE
+from allocators.heterogeneous.hadar.policy import Hadar
 from allocators.nesting import Composite
 from allocators.parameter_server.aiturbo import AITurbo
 from allocators.parameter_server.dlrover import DLRover
@@ -31,7 +29,9 @@ from allocators.queue.rounds import Rounds
 from allocators.queue.sjf import Sjf
 from allocators.queue.srtf import Srtf
 from allocators.queue.wrappers import Partition, Switch
-from allocators.slurm.policy import Slurm
+from allocators.sites.kai.policy import Kai
+from allocators.sites.kueue.policy import Kueue
+from allocators.sites.slurm.policy import Slurm
 from sim.contract import Allocator, Card, ParameterError, Spec, build
 
 REGISTRY: Final[dict[str, type[Allocator]]] = {

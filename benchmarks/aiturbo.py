@@ -10,10 +10,10 @@ from typing import Final
 
 from allocators import make
 from benchmarks.hadar import TimedAllocator
+from jobtraces.generate.aiturbo import AITurboWorkload
 from sim.cluster import Cluster
 from sim.contract import Spec
 from sim.engine.simulator import Conditions, Simulator
-from sim.generate.aiturbo import AITurboWorkload
 from sim.overheads import Overheads
 from sim.perf.parameter_server import ParameterServer
 

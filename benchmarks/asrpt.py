@@ -10,9 +10,9 @@ from typing import Final
 
 from allocators import make
 from benchmarks.hadar import TimedAllocator
+from jobtraces.generate.recurring import Recurring
 from sim.contract import Spec
 from sim.engine.simulator import Conditions, Simulator
-from sim.generate.recurring import Recurring
 from sim.perf.communication import Spread
 from sim.perf.estimators import Noisy
 

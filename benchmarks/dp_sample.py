@@ -12,10 +12,10 @@ import numpy as np
 
 from allocators.elastic import dp
 from benchmarks.unit import unit_s
+from jobtraces.generate import generate
 from sim.cluster import Cluster
 from sim.contract import Plan, View
 from sim.engine.simulator import Conditions, Simulator
-from sim.generate import generate
 from sim.overheads import Overheads
 from sim.perf import PERF
 from sim.trace import Trace

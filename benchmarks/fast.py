@@ -20,10 +20,10 @@ import pyarrow.parquet as pq
 
 from allocators import make
 from benchmarks.unit import unit_s
+from jobtraces.generate import generate
 from sim.cluster import Cluster
 from sim.conditions import Conditions
 from sim.contract import Spec
-from sim.generate import generate
 from sim.metrics import summary
 from trainyard.runs import engines
 

@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from time import perf_counter, process_time
 from typing import Any, Final, NamedTuple
 
-from allocators.gavel.policy import Gavel
+from allocators.heterogeneous.gavel.policy import Gavel
 from benchmarks.unit import BUDGETS_UNIT_S, unit_s
+from jobtraces.generate.gavel import GavelWorkload
 from sim.cluster import Cluster
 from sim.contract import Plan, View
 from sim.engine.simulator import Conditions, Measure, Simulator
-from sim.generate.gavel import GavelWorkload
 from sim.perf.profiled import Profiled
 from sim.result import RunResult
 

@@ -13,12 +13,12 @@ from allocators import make
 from benchmarks.gavel import SMALL
 from benchmarks.hadar import PUBLISHED
 from benchmarks.unit import BUDGETS_UNIT_S, unit_s
+from jobtraces.generate.dlrover import DLRoverWorkload
+from jobtraces.generate.gavel import GavelWorkload
+from jobtraces.generate.hadar import HadarWorkload
 from sim.cluster import Cluster
 from sim.contract import Spec
 from sim.engine.simulator import Conditions, Simulator
-from sim.generate.dlrover import DLRoverWorkload
-from sim.generate.gavel import GavelWorkload
-from sim.generate.hadar import HadarWorkload
 from sim.perf.model import PerfSpec
 from sim.perf.parameter_server import ParameterServer
 from sim.perf.profiled import Profiled

@@ -9,12 +9,12 @@ import statistics
 from time import process_time
 from typing import NamedTuple
 
-from allocators.hadar.hadare import HadarE
-from allocators.hadar.policy import Hadar
+from allocators.heterogeneous.hadar.hadare import HadarE
+from allocators.heterogeneous.hadar.policy import Hadar
+from jobtraces.generate import workload
 from sim.cluster import Cluster
 from sim.contract import Allocator, Plan, View
 from sim.engine.simulator import Conditions, Simulator
-from sim.generate import workload
 from sim.overheads import Overheads
 from sim.perf.profiled import Profiled
 

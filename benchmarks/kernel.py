@@ -15,10 +15,10 @@ import psutil
 
 from allocators import make
 from benchmarks.unit import unit_s
+from jobtraces.generate import generate
 from sim.cluster import Cluster
 from sim.contract import Spec
 from sim.engine.simulator import Simulator
-from sim.generate import generate
 
 POLICIES = ("fifo", "easy", "sjf", "srtf", "las")
 MOST_GROWTH, MOST_KB = 1.3, 0.8

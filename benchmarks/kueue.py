@@ -21,8 +21,8 @@ import numpy as np
 import pandas as pd
 import yaml
 
-from allocators.kueue.files import write
-from allocators.kueue.objects import (
+from allocators.sites.kueue.files import write
+from allocators.sites.kueue.objects import (
     ClusterQueue,
     Config,
     FlavorQuotas,
@@ -31,7 +31,7 @@ from allocators.kueue.objects import (
     Quota,
     ResourceFlavor,
 )
-from allocators.kueue.policy import Kueue
+from allocators.sites.kueue.policy import Kueue
 from sim.cluster import Cluster
 from sim.engine.simulator import Conditions, Simulator
 from sim.overheads import Overheads

@@ -9,11 +9,11 @@ from time import process_time
 import numpy as np
 
 from allocators import make
+from jobtraces.generate import generate
 from sim import metrics
 from sim.cluster import Cluster
 from sim.contract import Spec
 from sim.engine.simulator import Simulator
-from sim.generate import generate
 
 MOST_MS = 50.0
 

@@ -14,10 +14,10 @@ import pulp
 from scipy.optimize import linprog
 from scipy.sparse import coo_array
 
-from allocators.timeshare.linear import LinearProgram, solve
-from allocators.timeshare.matching import WAITS, allox
-from allocators.timeshare.problem import Problem, Shares, normal_rates
-from allocators.timeshare.shares import OBJECTIVES
+from allocators.heterogeneous.timeshare.linear import LinearProgram, solve
+from allocators.heterogeneous.timeshare.matching import WAITS, allox
+from allocators.heterogeneous.timeshare.problem import Problem, Shares, normal_rates
+from allocators.heterogeneous.timeshare.shares import OBJECTIVES
 from sim.perf.measured import built_in
 
 SEEDS = range(9)

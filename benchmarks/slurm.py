@@ -10,10 +10,10 @@ from time import process_time
 from typing import Any, Final
 
 from allocators import make
+from jobtraces.generate.site import Site
 from sim.conditions import Conditions
 from sim.contract import Spec
 from sim.engine.simulator import Simulator
-from sim.generate.site import Site
 
 CASES: Final = (
     ("500 jobs on 10 nodes", Site(), {"bf_max_job_user": 20}, 2.0),

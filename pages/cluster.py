@@ -11,10 +11,10 @@ from trainyard.clusters import machines, prices
 from trainyard.text import gpu_type
 from trainyard.traces import start
 from trainyard.traces.sources import load_trace
+from trainyard.views import inputs
 from ui import figure, server, state, words
 from ui.choosing import cluster_editor, gpu_types, profiles, run_settings
 from ui.layout import page
-from views import inputs
 
 
 def body() -> None:

@@ -14,11 +14,11 @@ from trainyard.study.scenario import TraceSpec
 from trainyard.traces import intake, likeness, start
 from trainyard.traces.samples import SAMPLES
 from trainyard.traces.sources import Source, left_out, load_source, load_trace
+from trainyard.views import inputs
 from ui import empty_states, figure, server, state, words
 from ui.choosing import scaling
 from ui.importing import account, beside, doubts, fitted_cluster, trace_part, upload
 from ui.layout import page
-from views import inputs
 
 
 def body() -> None:

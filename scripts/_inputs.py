@@ -22,9 +22,9 @@ import pyarrow as pa
 import pyarrow.feather
 import pyarrow.parquet as pq
 
+from jobtraces.readers.mapping import ALIASES
 from sim.cluster import Cluster
 from sim.perf.measured import built_in
-from sim.readers.mapping import ALIASES
 from sim.trace import COLUMNS, REQUIRED
 from trainyard.traces import start
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from _venv import DEV, ROOT, prepare
 
-TYPED = ("sim", "allocators", "trainyard", "views", "ui", "pages", "app.py")
+TYPED = ("sim", "allocators", "jobtraces", "trainyard", "ui", "pages", "app.py")
 STEPS = (
     ("style", ("ruff", "check", ".")),
     ("format", ("ruff", "format", "--check", ".")),

@@ -31,11 +31,11 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).res
 import _inputs
 import pandas as pd
 
+from jobtraces.readers import FORMATS
+from jobtraces.readers.questions import OpenQuestionError
 from sim.cluster import Cluster
 from sim.errors import MOST_LETTERS, TrainyardError
 from sim.perf import PerfSpec
-from sim.readers import FORMATS
-from sim.readers.questions import OpenQuestionError
 from sim.trace import Trace
 from trainyard.clusters import machines, prices
 from trainyard.library import archive

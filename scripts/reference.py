@@ -53,11 +53,8 @@ ELSEWHERE: Final = frozenset(
 FAMILIES: Final = {
     "queue": "jobs that keep their size",
     "elastic": "jobs that are resized",
-    "slurm": "schedulers as sites run them",
-    "kai": "schedulers as sites run them",
-    "kueue": "schedulers as sites run them",
-    "gavel": "several GPU types",
-    "hadar": "several GPU types",
+    "sites": "schedulers as sites run them",
+    "heterogeneous": "several GPU types",
     "parameter_server": "workers and parameter servers, CPUs and GPUs",
     "nested": "policies inside others",
 }

@@ -29,12 +29,12 @@ from typing import NamedTuple
 
 import pytest
 
+from jobtraces.readers import FORMATS
 from sim import contract
 from sim.engine.faults import Faults
 from sim.overheads import Overheads
 from sim.params import parameters
 from sim.perf import ESTIMATORS, PERF
-from sim.readers import FORMATS
 from sim.trace import COLUMNS
 from trainyard.cli.main import main
 

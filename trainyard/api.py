@@ -15,9 +15,9 @@ from sim.cluster import Cluster
 from sim.errors import ParameterError
 from sim.params import Spec
 from sim.trace import Trace
-from trainyard.backtests.report import BacktestReport
-from trainyard.backtests.run import BacktestRun
 from trainyard.clusters import machines
+from trainyard.labs.backtests.report import BacktestReport
+from trainyard.labs.backtests.run import BacktestRun
 from trainyard.results import outcomes, plainest
 from trainyard.results.outcomes import ComparisonReport, Shown
 from trainyard.runs.run import complete
@@ -29,11 +29,11 @@ from trainyard.study.scenario import NEW_COSTS, RIGID, Scenario, TraceSpec
 from trainyard.study.study import Study
 from trainyard.traces import bundle, fitting, likeness
 from trainyard.traces.sources import Source, changed, load_frame, load_source, load_trace
+from trainyard.views import registry
+from trainyard.views.compared import ComparedRuns, compare_runs
+from trainyard.views.markup import text
+from trainyard.views.report.page import offline_html
 from trainyard.what_if import explore, reasons, tables
-from views import registry
-from views.compared import ComparedRuns, compare_runs
-from views.markup import text
-from views.report.page import offline_html
 
 
 def read_trace(
@@ -51,7 +51,7 @@ def read_trace(
     anonymise : bool
         Whether ids, users, names of jobs, accounts, virtual clusters and partitions become numbers.
     **reading
-        Choices of `sim.readers.ReadOptions`, e.g. ``time_unit="ms"``, ``cpu_jobs="keep"`` or
+        Choices of `jobtraces.readers.ReadOptions`, e.g. ``time_unit="ms"``, ``cpu_jobs="keep"`` or
         ``mapping={"num_gpus": "GPUs"}``.
 
     Returns

@@ -13,9 +13,9 @@ import streamlit as st
 
 from trainyard.results import outcomes
 from trainyard.text import common_unit
+from trainyard.views import charts
+from trainyard.views.figure_view import FigureView
 from ui import url_params, words
-from views import charts
-from views.figure_view import FigureView
 
 Made = TypeVar("Made", bound=FigureView | None)
 MOST_ROWS: Final = 500

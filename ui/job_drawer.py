@@ -14,6 +14,11 @@ import pandas as pd
 import streamlit as st
 
 from sim.trace import Trace
+from trainyard.views import one_job
+from trainyard.views.charts import visible
+from trainyard.views.compared import ComparedRuns
+from trainyard.views.explored import ExploredRuns
+from trainyard.views.one_job import JobStory
 from trainyard.what_if import explore, reasons, tables
 from trainyard.what_if.explore import Book
 from trainyard.what_if.witness import Statement
@@ -21,11 +26,6 @@ from ui import figure, server, state, url_params, words
 from ui.comparing import comparison
 from ui.exploring import view
 from ui.faults import guarded
-from views import one_job
-from views.charts import visible
-from views.compared import ComparedRuns
-from views.explored import ExploredRuns
-from views.one_job import JobStory
 
 JOB: Final = "job_id"
 """Parameter of the address: a job, as the trace names it."""

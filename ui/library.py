@@ -24,10 +24,10 @@ from trainyard.study.metrics_shown import METRICS
 from trainyard.study.study import Study
 from trainyard.text import moment
 from trainyard.traces import bundle, intake, start
+from trainyard.views import charts
 from ui import browser_identity, received, server, state, stored_results, words
 from ui.planning import capacity as plan
 from ui.planning import from_here, past
-from views import charts
 
 FILE: Final = "trainyard-runs.zip"
 _PAGE: Final = 20

@@ -11,10 +11,10 @@ import streamlit as st
 from sim.errors import TrainyardError
 from trainyard.study.study import Study
 from trainyard.traces.samples import SAMPLES
+from trainyard.views import over_time
+from trainyard.views.compared import ComparedRuns
 from ui import figure, stored_results, words
 from ui.comparing import comparison
-from views import over_time
-from views.compared import ComparedRuns
 
 HEIGHT_PX: Final = 300
 _LOOK_S: Final = 2.0

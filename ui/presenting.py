@@ -13,9 +13,9 @@ from sim.errors import TrainyardError
 from trainyard.library import library
 from trainyard.study.study import Study
 from trainyard.traces import start
+from trainyard.views.compared import ComparedRuns
 from ui import browser_identity, server, state, url_params
 from ui.comparing import comparison
-from views.compared import ComparedRuns
 
 _HERE: Final = Path(__file__).parent
 _KEY: Final = "presenting"

@@ -24,10 +24,10 @@ from trainyard.study.study import Study
 from trainyard.text import gpu_type
 from trainyard.traces import bundle, intake, start
 from trainyard.traces.sources import load_source, load_trace
+from trainyard.views import charts
 from ui import faults, presenting, run_status, server, state, stored_results, words
 from ui.choosing import profiles
 from ui.comparing import exports
-from views import charts
 
 MENU: Final = '<details class="ty-menu"><summary>Scenario</summary></details>'
 """Opens the chips where the window is too narrow for them; the style sheet does the rest."""

@@ -21,7 +21,7 @@ from trainyard.text import (
     time,
     within,
 )
-from views.charts import visible
+from trainyard.views.charts import visible
 
 __all__ = [
     "BY_UNIT",

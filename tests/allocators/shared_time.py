@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import strategies as st
 
-from allocators.timeshare.problem import Problem
+from allocators.heterogeneous.timeshare.problem import Problem
 
 
 def drawn(seed: int, jobs: int | None = None) -> Problem:

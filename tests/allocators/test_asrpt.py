@@ -17,11 +17,11 @@ from allocators import make
 from allocators.placement import Placer
 from allocators.queue.asrpt import Asrpt
 from allocators.queue.wrappers import Partition
+from jobtraces.generate import workload
 from sim.cluster import Cluster, GpuType, NodeGroup
 from sim.contract import Cadence, Grant, Needs, Plan, Spec, View
 from sim.engine.faults import Faults
 from sim.engine.simulator import Conditions, Simulator
-from sim.generate import workload
 from sim.perf.communication import Spread
 from sim.perf.estimators import Biased, Noisy
 from sim.perf.profiled import Profiled

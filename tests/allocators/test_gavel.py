@@ -10,17 +10,17 @@ import pandas as pd
 import pytest
 
 from allocators import REGISTRY, make
-from allocators.gavel.objective import GANGS, ObjectiveSpec
-from allocators.gavel.policy import OBJECTIVES, Gavel
-from allocators.gavel.rounds import Roster
+from allocators.heterogeneous.gavel.objective import GANGS, ObjectiveSpec
+from allocators.heterogeneous.gavel.policy import OBJECTIVES, Gavel
+from allocators.heterogeneous.gavel.rounds import Roster
+from allocators.heterogeneous.timeshare.fluid import JobsSnapshot
+from allocators.heterogeneous.timeshare.shares import NO_DEADLINES
 from allocators.placement import RUN_TIME, Placer
-from allocators.timeshare.fluid import JobsSnapshot
-from allocators.timeshare.shares import NO_DEADLINES
+from jobtraces.generate.gavel import GavelPhysical
 from sim.cluster import Change, Cluster, GpuType, NodeGroup
 from sim.contract import Needs, ParameterError, Spec
 from sim.engine.faults import Faults
 from sim.engine.simulator import Conditions, Simulator
-from sim.generate.gavel import GavelPhysical
 from sim.overheads import Overheads
 from sim.params import build
 from sim.perf.profiled import Profiled

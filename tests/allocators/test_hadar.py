@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from allocators.hadar.policy import Hadar, PartialPlan, RoundMarket
-from allocators.hadar.prices import (
+from allocators.heterogeneous.hadar.policy import Hadar, PartialPlan, RoundMarket
+from allocators.heterogeneous.hadar.prices import (
     LEAST_RATIO,
     UTILITIES,
     PayoffFunction,
@@ -21,7 +21,7 @@ from allocators.hadar.prices import (
     price_steps,
     worth,
 )
-from allocators.hadar.rounds import Free, Spots, greedily
+from allocators.heterogeneous.hadar.rounds import Free, Spots, greedily
 from allocators.placement import Placer
 from allocators.queue.wrappers import Partition
 from sim.cluster import Cluster, GpuType, NodeGroup

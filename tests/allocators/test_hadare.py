@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allocators.hadar.hadare import HadarE
+from allocators.heterogeneous.hadar.hadare import HadarE
 from allocators.queue.fifo import Fifo
 from allocators.queue.wrappers import Switch
+from jobtraces.generate import workload
 from sim.cluster import Cluster, GpuType, NodeGroup
 from sim.contract import Gang, Grant, Part, Plan, Spec, View
 from sim.engine.faults import Faults
 from sim.engine.simulator import Conditions, Simulator
-from sim.generate import workload
 from sim.overheads import Overheads
 from sim.perf.copies import FREE
 from sim.perf.profiled import Profiled

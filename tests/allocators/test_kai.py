@@ -11,9 +11,9 @@ import pytest
 import yaml
 
 from allocators import make
-from allocators.kai.queues import Queue, Quota, read_queues, write_queues
-from allocators.kai.usage import Held
 from allocators.quotas import Ask, fair_shares
+from allocators.sites.kai.queues import Queue, Quota, read_queues, write_queues
+from allocators.sites.kai.usage import Held
 from sim.cluster import Cluster
 from sim.contract import ParameterError, Spec
 from sim.engine.simulator import Conditions, Simulator

@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from allocators.kueue.objects import (
+from allocators.sites.kueue.objects import (
     ClusterQueue,
     Cohort,
     Config,
@@ -21,11 +21,11 @@ from allocators.kueue.objects import (
     Quota,
     ResourceFlavor,
 )
-from allocators.kueue.policy import Kueue
-from allocators.kueue.queueing import Workload
-from allocators.kueue.scheduler import Scheduler
-from allocators.kueue.tree import Node
-from allocators.manifests import written
+from allocators.sites.kueue.policy import Kueue
+from allocators.sites.kueue.queueing import Workload
+from allocators.sites.kueue.scheduler import Scheduler
+from allocators.sites.kueue.tree import Node
+from allocators.sites.manifests import written
 from sim.cluster import Cluster
 from sim.engine.simulator import Simulator
 from sim.result import RunResult

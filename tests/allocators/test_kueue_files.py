@@ -7,8 +7,8 @@ from fractions import Fraction
 
 import pytest
 
-from allocators.kueue.files import read, write
-from allocators.kueue.objects import (
+from allocators.sites.kueue.files import read, write
+from allocators.sites.kueue.objects import (
     BEST_EFFORT,
     BORROWING_FIRST,
     DRAIN,

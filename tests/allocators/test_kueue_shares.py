@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from allocators.kueue.objects import (
+from allocators.sites.kueue.objects import (
     ClusterQueue,
     Cohort,
     Config,
@@ -18,7 +18,7 @@ from allocators.kueue.objects import (
     Quota,
     ResourceFlavor,
 )
-from allocators.kueue.tree import Cell, Tree
+from allocators.sites.kueue.tree import Cell, Tree
 from tests.shared import shared
 
 CASES = 12

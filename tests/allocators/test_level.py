@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allocators.timeshare import level as _level
-from allocators.timeshare import shares as _shares
-from allocators.timeshare.frontier import FrontierMarket, alike
-from allocators.timeshare.level import Goal, Mixture, Start, fill, highest
-from allocators.timeshare.linear import LinearProgram, solve
-from allocators.timeshare.problem import (
+from allocators.heterogeneous.timeshare import level as _level
+from allocators.heterogeneous.timeshare import shares as _shares
+from allocators.heterogeneous.timeshare.frontier import FrontierMarket, alike
+from allocators.heterogeneous.timeshare.level import Goal, Mixture, Start, fill, highest
+from allocators.heterogeneous.timeshare.linear import LinearProgram, solve
+from allocators.heterogeneous.timeshare.problem import (
     NoSharesError,
     Problem,
     Shares,
@@ -24,7 +24,7 @@ from allocators.timeshare.problem import (
     normal_rates,
     progress,
 )
-from allocators.timeshare.shares import (
+from allocators.heterogeneous.timeshare.shares import (
     centre,
     cost,
     cost_slo,
@@ -33,7 +33,7 @@ from allocators.timeshare.shares import (
     max_min,
     max_sum_throughput,
 )
-from allocators.timeshare.water import Entities, water_filling
+from allocators.heterogeneous.timeshare.water import Entities, water_filling
 from tests.allocators.shared_time import assert_possible, drawn, problems
 
 EASY = settings(max_examples=60, deadline=None)

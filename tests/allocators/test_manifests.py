@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allocators.manifests import UNITS, as_text, manifests, quantity, written
+from allocators.sites.manifests import UNITS, as_text, manifests, quantity, written
 from sim.contract import ParameterError
 
 

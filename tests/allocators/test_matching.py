@@ -8,8 +8,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linear_sum_assignment
 
-from allocators.timeshare.matching import WAITS, _matched, allox, fifo, fifo_any, queue, whole
-from allocators.timeshare.problem import NoSharesError, Problem
+from allocators.heterogeneous.timeshare.matching import (
+    WAITS,
+    _matched,
+    allox,
+    fifo,
+    fifo_any,
+    queue,
+    whole,
+)
+from allocators.heterogeneous.timeshare.problem import NoSharesError, Problem
 from tests.allocators.shared_time import assert_possible, drawn, problems
 
 

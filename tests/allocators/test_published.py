@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from allocators.timeshare import shares
-from allocators.timeshare.problem import Problem, progress
-from allocators.timeshare.published import (
+from allocators.heterogeneous.timeshare import shares
+from allocators.heterogeneous.timeshare.problem import Problem, progress
+from allocators.heterogeneous.timeshare.published import (
     PUBLISHED,
     cost,
     finish_time_fairness,

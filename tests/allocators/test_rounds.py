@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from allocators.gavel.rounds import NONE, DeficitRanking, Roster
+from allocators.heterogeneous.gavel.rounds import NONE, DeficitRanking, Roster
 
 
 def roster(

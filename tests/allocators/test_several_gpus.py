@@ -11,7 +11,7 @@ import pytest
 
 from allocators import make
 from allocators.elastic.greedy import GreedyElastic
-from allocators.gavel.policy import Gavel
+from allocators.heterogeneous.gavel.policy import Gavel
 from sim.contract import Allocator, Spec
 from sim.result import RunResult
 from sim.trace import Trace

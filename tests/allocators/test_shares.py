@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from allocators.timeshare.problem import (
+from allocators.heterogeneous.timeshare.problem import (
     Problem,
     agnostic,
     isolated,
@@ -14,7 +14,7 @@ from allocators.timeshare.problem import (
     proportional,
     tidy,
 )
-from allocators.timeshare.shares import (
+from allocators.heterogeneous.timeshare.shares import (
     NO_DEADLINES,
     OBJECTIVES,
     cost,
@@ -24,7 +24,7 @@ from allocators.timeshare.shares import (
     max_min,
     max_sum_throughput,
 )
-from allocators.timeshare.water import Entities, water_filling
+from allocators.heterogeneous.timeshare.water import Entities, water_filling
 from tests.allocators.shared_time import assert_possible, drawn, problems
 
 FAST_AND_SLOW = Problem(

@@ -17,13 +17,13 @@ import pandas as pd
 import pytest
 
 from allocators import make
-from allocators.slurm.backfill import Timeline
-from allocators.slurm.controller import Controller
-from allocators.slurm.fairshare import Association, FairShare, Share
-from allocators.slurm.rules import Partition, Rules, Timers
-from allocators.slurm.select import Nodes, Switch
-from allocators.slurm.site import Site, partitions_of
-from allocators.slurm.state import Job
+from allocators.sites.slurm.backfill import Timeline
+from allocators.sites.slurm.controller import Controller
+from allocators.sites.slurm.fairshare import Association, FairShare, Share
+from allocators.sites.slurm.rules import Partition, Rules, Timers
+from allocators.sites.slurm.select import Nodes, Switch
+from allocators.sites.slurm.site import Site, partitions_of
+from allocators.sites.slurm.state import Job
 from sim.cluster import Cluster
 from sim.contract import ParameterError, Spec
 from sim.engine.simulator import Simulator

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allocators.slurm.accounts import Limits, read_associations
-from allocators.slurm.commands import commands, script
+from allocators.sites.slurm.accounts import Limits, read_associations
+from allocators.sites.slurm.commands import commands, script
 from sim.contract import ParameterError
 
 SEEDS = st.integers(0, 2**32 - 1)

@@ -10,12 +10,12 @@ import pandas as pd
 import pytest
 
 from allocators import make
-from allocators.slurm.controller import Controller
-from allocators.slurm.core_plans import CorePlanner
-from allocators.slurm.fairshare import FairShare
-from allocators.slurm.rules import Partition, Rules, Timers
-from allocators.slurm.select import Nodes
-from allocators.slurm.state import Job
+from allocators.sites.slurm.controller import Controller
+from allocators.sites.slurm.core_plans import CorePlanner
+from allocators.sites.slurm.fairshare import FairShare
+from allocators.sites.slurm.rules import Partition, Rules, Timers
+from allocators.sites.slurm.select import Nodes
+from allocators.sites.slurm.state import Job
 from sim.cluster import Cluster
 from sim.contract import Spec
 from sim.engine.simulator import Simulator

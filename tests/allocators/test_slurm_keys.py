@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from allocators import make
-from allocators.slurm.keys import USED_KEYS, USED_NODE, USED_OPTIONS, USED_PARTITION
+from allocators.sites.slurm.keys import USED_KEYS, USED_NODE, USED_OPTIONS, USED_PARTITION
 from sim.cluster import Cluster
 from sim.conditions import Conditions
 from sim.contract import Spec

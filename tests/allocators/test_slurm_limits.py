@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from allocators import make
-from allocators.slurm.accounts import read_associations
-from allocators.slurm.config import read_conf
-from allocators.slurm.eligible import Condition, NeverError, conditions_of
-from allocators.slurm.limits import Gate
-from allocators.slurm.state import Job
+from allocators.sites.slurm.accounts import read_associations
+from allocators.sites.slurm.config import read_conf
+from allocators.sites.slurm.eligible import Condition, NeverError, conditions_of
+from allocators.sites.slurm.limits import Gate
+from allocators.sites.slurm.state import Job
 from sim.cluster import Cluster, NodeGroup
 from sim.conditions import Conditions
 from sim.contract import Spec

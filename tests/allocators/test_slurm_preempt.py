@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from allocators import make
-from allocators.slurm.accounts import read_associations
-from allocators.slurm.controller import Controller
-from allocators.slurm.fairshare import FairShare
-from allocators.slurm.preempt import CANCEL, REQUEUE, Preemption
-from allocators.slurm.rules import Partition, Rules, Timers
-from allocators.slurm.select import Nodes
-from allocators.slurm.site import Site
-from allocators.slurm.state import Job
+from allocators.sites.slurm.accounts import read_associations
+from allocators.sites.slurm.controller import Controller
+from allocators.sites.slurm.fairshare import FairShare
+from allocators.sites.slurm.preempt import CANCEL, REQUEUE, Preemption
+from allocators.sites.slurm.rules import Partition, Rules, Timers
+from allocators.sites.slurm.select import Nodes
+from allocators.sites.slurm.site import Site
+from allocators.sites.slurm.state import Job
 from sim.cluster import Cluster, NodeGroup
 from sim.conditions import Conditions
 from sim.contract import Spec

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from allocators import make
-from allocators.slurm.fairshare import FairShare, kept_in_a_second, read_usage
-from allocators.slurm.keys import MISSED
-from allocators.slurm.reservations import Calendar, read_reservations
-from allocators.slurm.rules import next_reset_s
+from allocators.sites.slurm.fairshare import FairShare, kept_in_a_second, read_usage
+from allocators.sites.slurm.keys import MISSED
+from allocators.sites.slurm.reservations import Calendar, read_reservations
+from allocators.sites.slurm.rules import next_reset_s
 from sim.cluster import Cluster, NodeGroup
 from sim.conditions import Conditions
 from sim.contract import ParameterError, Spec

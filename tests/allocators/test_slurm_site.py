@@ -12,12 +12,12 @@ import pandas as pd
 import pytest
 
 from allocators import make
-from allocators.slurm.accounts import Limits, read_associations
-from allocators.slurm.config import read_conf, read_topology
-from allocators.slurm.constraints import NotSimulatedError, alternatives
-from allocators.slurm.keys import IDLE, MISSED, USED
-from allocators.slurm.site import levels_of, name_order, switches_on
-from allocators.slurm.state import replicas_on
+from allocators.sites.slurm.accounts import Limits, read_associations
+from allocators.sites.slurm.config import read_conf, read_topology
+from allocators.sites.slurm.constraints import NotSimulatedError, alternatives
+from allocators.sites.slurm.keys import IDLE, MISSED, USED
+from allocators.sites.slurm.site import levels_of, name_order, switches_on
+from allocators.sites.slurm.state import replicas_on
 from sim.cluster import Cluster, NodeGroup
 from sim.conditions import Conditions
 from sim.contract import ParameterError, Spec

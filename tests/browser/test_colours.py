@@ -18,8 +18,8 @@ from tests.browser.waiting import idle
 from trainyard.results import outcomes
 from trainyard.store import Store
 from trainyard.study.study import Study
-from views.charts.theme import BASELINE_COLOUR, policy_colours
-from views.report.page import offline_html
+from trainyard.views.charts.theme import BASELINE_COLOUR, policy_colours
+from trainyard.views.report.page import offline_html
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 Visit = Callable[..., Page]

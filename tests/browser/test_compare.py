@@ -23,7 +23,7 @@ from trainyard.store import Store
 from trainyard.study.study import Study
 from trainyard.traces import start
 from trainyard.traces.sources import load_trace
-from views.charts import TimeAxis
+from trainyard.views.charts import TimeAxis
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 Visit = Callable[..., Page]

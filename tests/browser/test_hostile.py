@@ -18,7 +18,7 @@ from tests.pages.conftest import finish
 from trainyard.results import outcomes
 from trainyard.store import Store
 from trainyard.study.study import Study
-from views.report.page import offline_html
+from trainyard.views.report.page import offline_html
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 PAGES = (

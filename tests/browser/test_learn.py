@@ -14,7 +14,7 @@ from playwright.sync_api import Page, expect
 from tests.browser.measuring import low_contrast, misplaced
 from tests.browser.server import serving
 from tests.browser.waiting import idle
-from trainyard.replays.reading import load
+from trainyard.labs.replays.reading import load
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 Visit = Callable[..., Page]

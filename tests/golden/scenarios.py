@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from allocators import REGISTRY, make
+from jobtraces.generate import workload
 from sim.cluster import Cluster
 from sim.conditions import Conditions, Measure
 from sim.contract import Spec
 from sim.engine.faults import Faults
 from sim.engine.simulator import Simulator
-from sim.generate import workload
 from sim.metrics import summary
 from sim.overheads import Overheads
 from sim.perf.copies import FREE

@@ -21,11 +21,11 @@ from trainyard.study.study import Study
 from trainyard.text import BY_UNIT
 from trainyard.traces import start
 from trainyard.traces.sources import load_source
+from trainyard.views.ledger import ALL as METRICS
+from trainyard.views.ledger import Cell, short
 from ui import state
 from ui.comparing import screen, window
 from ui.what_if import slider
-from views.ledger import ALL as METRICS
-from views.ledger import Cell, short
 
 
 def spec(chart: Any) -> str:

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
-import trainyard.replays.reading
+import trainyard.labs.replays.reading
 from tests.pages.conftest import ROOT, FakePool, sound, study_of, texts
 from tests.trainyard.replay_cases import SMALL, write
-from trainyard.replays.reading import load
-from trainyard.replays.report import needed
-from trainyard.replays.run import ReplayRun, run_cell
+from trainyard.labs.replays.reading import load
+from trainyard.labs.replays.report import needed
+from trainyard.labs.replays.run import ReplayRun, run_cell
 from trainyard.runs.shared import SharedBatches
 from ui.learning import replay_tab as learn
 
@@ -32,11 +32,11 @@ class Still(ReplayRun):
 
     def finish(self) -> None:
         self.take()
-        trainyard.replays.run._write(self._file, self._found)
+        trainyard.labs.replays.run._write(self._file, self._found)
         self._end("done")
 
     def fail(self, sentence: str) -> None:
-        self._fault = trainyard.replays.run.ReplayError(sentence)
+        self._fault = trainyard.labs.replays.run.ReplayError(sentence)
         self._end("failed")
 
     def cancel(self) -> None:
@@ -56,7 +56,7 @@ def made(tmp_path: Path, pool: FakePool, monkeypatch: pytest.MonkeyPatch) -> Ite
         ),
         "two",
     )
-    monkeypatch.setattr(trainyard.replays.reading, "FOLDER", folder)
+    monkeypatch.setattr(trainyard.labs.replays.reading, "FOLDER", folder)
     load.cache_clear()
     every: list[Still] = []
 
@@ -151,7 +151,7 @@ def test_the_table_says_where_and_one_sided_bands_and_leaves_out_empty_columns(
 def test_a_band_from_nothing_up_is_shown_by_its_upper_end(
     made: list[Still], pool: FakePool
 ) -> None:
-    folder = trainyard.replays.reading.FOLDER
+    folder = trainyard.labs.replays.reading.FOLDER
     write(
         folder,
         SMALL.replace('name = "small"', 'name = "low"').replace(
@@ -178,7 +178,7 @@ def test_what_the_policies_said_stands_under_the_table(made: list[Still], pool: 
     before._found = {
         key: ran._replace(remarks=("<b>CBC</b> solves.",)) for key, ran in before._found.items()
     }
-    trainyard.replays.run._write(before._file, before._found)
+    trainyard.labs.replays.run._write(before._file, before._found)
     shown = texts(at({"replay": "small", "seeds": "1"}))
     assert "Remarks of the policies" in shown
     assert "In order: \\<b\\>CBC\\</b\\> solves." in shown
@@ -298,7 +298,7 @@ def test_the_command_repeats_what_the_page_ran(made: list[Still]) -> None:
 @pytest.mark.slow
 @pytest.mark.usefixtures("pool")
 def test_every_shipped_replay_can_be_opened() -> None:
-    for name in trainyard.replays.reading.names():
+    for name in trainyard.labs.replays.reading.names():
         app = at({"tab": "replays", "replay": name})
         assert load(name).title in texts(app).replace("\\", "")
         assert len(app.code) >= 2

@@ -7,8 +7,8 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from tests.pages.conftest import ROOT, FakePool, finish, sound, study_of, texts
-from trainyard.lessons import glossary, reading
-from trainyard.lessons.reading import Setup
+from trainyard.labs.lessons import glossary, reading
+from trainyard.labs.lessons.reading import Setup
 
 
 def at(**address: str) -> AppTest:

@@ -28,10 +28,10 @@ from trainyard.study.search import Question
 from trainyard.study.study import Study
 from trainyard.text import moment
 from trainyard.traces import start
+from trainyard.views.charts import visible
 from ui import browser_identity, server
 from ui import library as listing
 from ui.words import plain
-from views.charts import visible
 
 ANN, BOB = "a" * 32, "b" * 32
 HOSTILE = "**x** <script>alert(1)</script> [y](http://z) :red[w] \u202e"

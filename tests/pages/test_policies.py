@@ -10,7 +10,7 @@ from streamlit.testing.v1 import AppTest
 from sim.errors import TrainyardError
 from sim.params import Spec
 from tests.pages.conftest import FakePool, Open, finish, sound, study_of, texts
-from trainyard.lessons import decision_picture
+from trainyard.results import decision_picture
 from trainyard.study import catalog
 from trainyard.study.study import Study
 from trainyard.text import change

@@ -1,10 +1,10 @@
 from __future__ import annotations
 
-from trainyard.replays.reading import load
-from trainyard.replays.report import ClaimRow, Pooled
-from trainyard.replays.types import ReplayMeasure
+from trainyard.labs.replays.reading import load
+from trainyard.labs.replays.report import ClaimRow, Pooled
+from trainyard.labs.replays.types import ReplayMeasure
+from trainyard.views import replays
 from ui.learning import replay_report
-from views import replays
 
 
 def cells_of(name: str, text: str, value: float) -> str:

@@ -16,9 +16,9 @@ from trainyard.study.scenario import TraceSpec
 from trainyard.study.study import Study
 from trainyard.traces import bundle, start
 from trainyard.traces.sources import load_trace
+from trainyard.views.charts import visible
 from ui import browser_identity, state
 from ui.words import plain
-from views.charts import visible
 
 HOSTILE = '"><script>alert(1)</script> **b** \u202e'
 

@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allocators import make
-from allocators.slurm.backfill import Planner
-from allocators.slurm.fairshare import Association, FairShare, Share
-from allocators.slurm.state import Job, Mask, Placement, mask_of
+from allocators.sites.slurm.backfill import Planner
+from allocators.sites.slurm.fairshare import Association, FairShare, Share
+from allocators.sites.slurm.state import Job, Mask, Placement, mask_of
 from sim.cluster import Cluster
 from sim.conditions import Conditions
 from sim.contract import Spec
@@ -67,7 +67,7 @@ def test_no_start_pushes_a_plan_of_a_higher_priority_back(seed: int) -> None:
             return held
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("allocators.slurm.controller.Planner", Watched)
+        patched.setattr("allocators.sites.slurm.controller.Planner", Watched)
         run(crowd(seed), seed)
 
 

@@ -19,7 +19,7 @@ import pytest
 from tests.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
-PARTS = ("allocators", "sample_traces", "sim", "trainyard", "ui", "views")
+PARTS = ("allocators", "jobtraces", "sample_traces", "sim", "trainyard", "ui")
 APP = ("app.py", "pages", ".streamlit")
 """In the wheel they lie in trainyard/app/."""
 FILES = (
@@ -180,7 +180,8 @@ def test_a_run_from_the_wheel_outside_the_checkout(installed: Path, tmp_path: Pa
     assert done.returncode == 0, done.stderr[-3000:]
     assert json.loads(done.stdout)["runs"][0]["completed"] == 12
     where = (
-        "from trainyard.lessons import reading; from trainyard.replays import reading as replays; "
+        "from trainyard.labs.lessons import reading; "
+        "from trainyard.labs.replays import reading as replays; "
         "print(replays.__file__, len(reading.names()), len(replays.names()))"
     )
     told = subprocess.run(

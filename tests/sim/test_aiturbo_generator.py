@@ -11,9 +11,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from jobtraces.generate import canonical, workload
+from jobtraces.generate.aiturbo import BATCHES
 from sim.errors import ParameterError
-from sim.generate import canonical, workload
-from sim.generate.aiturbo import BATCHES
 from sim.perf.steps import ROWS
 
 MANY = 40_000

@@ -11,11 +11,11 @@ import pandas as pd
 import pytest
 
 from allocators.queue.fifo import Fifo
+from jobtraces.generate import canonical, workload
+from jobtraces.generate.dlrover import BATCH, MODELS, SHARES, DLRoverWorkload
 from sim.engine.faults import Faults
 from sim.engine.simulator import Conditions, Simulator
 from sim.errors import ParameterError
-from sim.generate import canonical, workload
-from sim.generate.dlrover import BATCH, MODELS, SHARES, DLRoverWorkload
 from sim.perf.parameter_server import ParameterServer
 from sim.perf.steps import ROWS
 from sim.result import RunResult

@@ -11,10 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sim.cluster import Cluster
-from sim.errors import ParameterError
-from sim.generate import WORKLOADS, workload
-from sim.generate.gavel import (
+from jobtraces.generate import WORKLOADS, workload
+from jobtraces.generate.gavel import (
     KINDS,
     OLD_TEMPLATES,
     PHYSICAL,
@@ -22,10 +20,12 @@ from sim.generate.gavel import (
     GavelPhysical,
     GavelWorkload,
 )
+from jobtraces.readers import read
+from sim.cluster import Cluster
+from sim.errors import ParameterError
 from sim.perf.measured import ANY_BATCH, built_in
 from sim.perf.profiled import Profiled
 from sim.perf.profiles import plain
-from sim.readers import read
 from sim.trace import Trace
 from tests.shared import shared
 
@@ -221,7 +221,7 @@ def test_what_makes_no_sense_is_refused() -> None:
 
 
 def test_data_and_its_licence_travel_together() -> None:
-    for folder in ("sim/perf/data", "sim/generate/data"):
+    for folder in ("sim/perf/data", "jobtraces/generate/data"):
         place = Path(__file__).resolve().parents[2] / folder
         notice = (place / "NOTICE").read_text(encoding="utf-8")
         for file in place.glob("*.csv"):

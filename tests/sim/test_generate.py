@@ -5,12 +5,12 @@ import pandas as pd
 import pytest
 
 from allocators import make
+from jobtraces.generate import PROFILES, generate, with_history
+from jobtraces.generate.workload import gpus_by_type, quantile, repeated, stretched
 from sim.cluster import Cluster
 from sim.contract import Spec
 from sim.engine.simulator import Simulator
 from sim.errors import ParameterError, TraceError
-from sim.generate import PROFILES, generate, with_history
-from sim.generate.workload import gpus_by_type, quantile, repeated, stretched
 from sim.trace import Trace
 
 REAL = ("philly", "venus", "pai")

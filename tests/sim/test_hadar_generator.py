@@ -8,9 +8,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from jobtraces.generate import workload
+from jobtraces.generate.hadar import CLASSES, MIX
 from sim.errors import ParameterError
-from sim.generate import workload
-from sim.generate.hadar import CLASSES, MIX
 from sim.perf.profiled import Profiled
 
 MODELS = {kind.model: at for at, (_, _, kinds) in enumerate(CLASSES) for kind in kinds}

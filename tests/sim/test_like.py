@@ -8,10 +8,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from jobtraces.generate import canonical, figures, generate, workload
+from jobtraces.generate.fit import FEW
+from jobtraces.generate.like import BINS, Like, rank_edges
 from sim.errors import ParameterError, TraceError
-from sim.generate import canonical, figures, generate, workload
-from sim.generate.fit import FEW
-from sim.generate.like import BINS, Like, rank_edges
 from sim.params import parameters, spec_of
 from sim.trace import Trace
 

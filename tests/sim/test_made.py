@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from jobtraces.generate import PROFILES, WORKLOADS, canonical, workload
+from jobtraces.generate.elastic import CLASSES, BatchJobs, ElasticNodes
 from sim.errors import ParameterError, TraceError, TrainyardError
-from sim.generate import PROFILES, WORKLOADS, canonical, workload
-from sim.generate.elastic import CLASSES, BatchJobs, ElasticNodes
 from sim.params import parameters
 from sim.trace import Trace
 from trainyard.traces.samples import SAMPLES, load_sample

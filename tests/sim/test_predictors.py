@@ -11,11 +11,11 @@ import pandas as pd
 import pytest
 
 from allocators import make
+from jobtraces.generate import workload
 from sim.cluster import Cluster
 from sim.contract import Spec
 from sim.engine.simulator import Conditions, Simulator
 from sim.errors import ParameterError
-from sim.generate import workload
 from sim.overheads import Overheads
 from sim.perf import trained
 from sim.perf.estimators import Unknown

@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from jobtraces.generate import workload
 from sim.errors import ParameterError
-from sim.generate import workload
 
 
 def made(text: str) -> pd.DataFrame:

@@ -12,11 +12,11 @@ import pytest
 
 from allocators import make
 from allocators.parameter_server.scaling_rules import COLD, estimated
+from jobtraces.generate import workload
 from sim.cluster import Cluster
 from sim.contract import Floats, Gang, Grant, Part, Resources, Spec
 from sim.engine.faults import Faults
 from sim.engine.simulator import Conditions, Simulator
-from sim.generate import workload
 from sim.perf import ESTIMATORS
 from sim.perf.estimators import Biased, EstimatorSpec, Exact, Noisy, Unknown
 from sim.perf.parameter_server import ParameterServer, ParameterServerModel

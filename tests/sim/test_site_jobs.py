@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from jobtraces.generate import workload
 from sim.errors import ParameterError
-from sim.generate import workload
 
 
 def test_run_times_stay_within_limits_and_shares_are_those_asked_for() -> None:

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from allocators import make
+from jobtraces.generate import workload
 from sim.contract import Spec
 from sim.engine.faults import Faults
 from sim.engine.simulator import Conditions, Simulator
-from sim.generate import workload
 from sim.overheads import Overheads
 from sim.perf.parameter_server import ParameterServer
 from sim.result import RunResult

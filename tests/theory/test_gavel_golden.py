@@ -16,13 +16,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from allocators.gavel.policy import Gavel
-from allocators.timeshare.fluid import JobsSnapshot
+from allocators.heterogeneous.gavel.policy import Gavel
+from allocators.heterogeneous.timeshare.fluid import JobsSnapshot
+from jobtraces.generate.gavel import GavelPhysical
+from jobtraces.generate.gavel import GavelWorkload as Workload
 from sim.cluster import Cluster
 from sim.contract import Shape
 from sim.engine.simulator import Conditions, Measure, Simulator
-from sim.generate.gavel import GavelPhysical
-from sim.generate.gavel import GavelWorkload as Workload
 from sim.perf.profiled import Profiled
 from sim.result import RunResult
 from sim.trace import Trace

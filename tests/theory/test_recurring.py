@@ -11,9 +11,9 @@ from __future__ import annotations
 import pytest
 
 from allocators import make
+from jobtraces.generate import workload
 from sim.contract import Spec
 from sim.engine.simulator import Conditions, Simulator
-from sim.generate import workload
 from sim.perf.communication import Spread
 from sim.perf.estimators import Noisy
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from trainyard.replays.reading import read_replay
-from trainyard.replays.types import Replay
+from trainyard.labs.replays.reading import read_replay
+from trainyard.labs.replays.types import Replay
 
 SMALL = """
 name = "small"

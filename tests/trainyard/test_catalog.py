@@ -6,10 +6,10 @@ from typing import Final
 import pytest
 
 import allocators
+from jobtraces.generate import WORKLOADS
 from sim.cluster import Cluster
 from sim.contract import READS, REQUIRES, Cadence, Card, Needs, Plan, View, param
 from sim.errors import ParameterError
-from sim.generate import WORKLOADS
 from sim.params import Spec
 from sim.perf import ESTIMATORS, PERF
 from sim.trace import Trace

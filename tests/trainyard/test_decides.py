@@ -10,7 +10,7 @@ import pytest
 from allocators import REGISTRY
 from sim.cluster import Cluster
 from sim.result import RunResult
-from trainyard.lessons.decision_picture import _Cells, bars, picture, solve_time
+from trainyard.results.decision_picture import _Cells, bars, picture, solve_time
 
 
 @pytest.mark.parametrize("name", list(REGISTRY))

@@ -11,8 +11,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from jobtraces.generate import WORKLOADS
 from sim.errors import ParameterError
-from sim.generate import WORKLOADS
 from sim.params import Spec
 from trainyard.cli.main import main
 from trainyard.runs.run import key_of, run

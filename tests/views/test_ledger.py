@@ -5,8 +5,8 @@ import math
 import pandas as pd
 import pytest
 
-from views import ledger
-from views.ledger import ALL, Cell, Ledger, Row
+from trainyard.views import ledger
+from trainyard.views.ledger import ALL, Cell, Ledger, Row
 
 NAN = float("nan")
 

@@ -5,8 +5,8 @@ import re
 import pandas as pd
 
 from trainyard.runs.frames import drawn
-from views import metric_table
-from views.charts import policy_style
+from trainyard.views import metric_table
+from trainyard.views.charts import policy_style
 
 STYLE = metric_table.TableStyle(policy_style(["A", "B"], "A"), "A")
 NAN = float("nan")

@@ -17,9 +17,9 @@ from trainyard.results import outcomes
 from trainyard.results.loads import Load, Loads
 from trainyard.store import Store
 from trainyard.traces import start
-from views.compared import ComparedRuns, compare_runs
-from views.over_time import queue, rounded, shaded
-from views.registry import VIEWS, view, views
+from trainyard.views.compared import ComparedRuns, compare_runs
+from trainyard.views.over_time import queue, rounded, shaded
+from trainyard.views.registry import VIEWS, view, views
 
 
 @pytest.fixture(scope="module")

@@ -10,12 +10,12 @@ from functools import partial
 from typing import Any, Final
 
 from sim.params import Spec
-from trainyard.backtests.figures import Measures
-from trainyard.backtests.fit import MOST_RUNS
-from trainyard.backtests.report import BacktestReport
-from trainyard.backtests.run import BacktestRun
 from trainyard.cli.given import UsageError, study_of
 from trainyard.cli.sweep import StoppedError, columns, finish
+from trainyard.labs.backtests.figures import Measures
+from trainyard.labs.backtests.fit import MOST_RUNS
+from trainyard.labs.backtests.report import BacktestReport
+from trainyard.labs.backtests.run import BacktestRun
 from trainyard.library import library
 from trainyard.library.library import HERE
 from trainyard.runs.executors import DEFAULT, checked

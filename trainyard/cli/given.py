@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from allocators import REGISTRY
+from jobtraces.readers import FORMATS
 from sim.cluster import Cluster
 from sim.errors import TrainyardError
 from sim.params import Spec
-from sim.readers import FORMATS
 from trainyard.cli.questions import settled
 from trainyard.clusters.homes import of_nodes
 from trainyard.clusters.machines import read_cluster

@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NoReturn, TypeVar
 
+from jobtraces.generate import PROFILES, generate, with_history
+from jobtraces.readers import peek
 from sim.errors import ContractError, InfeasiblePlan, TrainyardError
-from sim.generate import PROFILES, generate, with_history
 from sim.params import ParamInfo, Spec
-from sim.readers import peek
 from sim.trace import Trace
 from trainyard.cli.app import add_app
 from trainyard.cli.backtest import add_backtest
@@ -43,7 +43,7 @@ from trainyard.traces.merging import merged
 from trainyard.traces.own_recipes import keep, of_import
 from trainyard.traces.samples import SAMPLES, write_sample, write_trace
 from trainyard.traces.sources import FILE_LIMIT_MB, Source, changed, load_files, load_source
-from views.report.page import offline_html
+from trainyard.views.report.page import offline_html
 
 T = TypeVar("T")
 _LISTS = (

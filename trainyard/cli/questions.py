@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from jobtraces.readers.questions import OpenQuestionError, Question
+from jobtraces.readers.source import SHEET
+from jobtraces.recipes import FORMAT, KIND
 from sim.errors import TrainyardError
-from sim.readers.questions import OpenQuestionError, Question
-from sim.readers.recipes import FORMAT, KIND
-from sim.readers.source import SHEET
 from trainyard.study.scenario import TraceSpec
 from trainyard.text import plural
 from trainyard.traces.sources import Source

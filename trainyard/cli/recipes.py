@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from sim.readers import ReadOptions, peek, read
-from sim.readers.options import digest_of
-from sim.readers.recipes import MINE, parse, shipped, shipped_text
+from jobtraces.readers import ReadOptions, peek, read
+from jobtraces.readers.options import digest_of
+from jobtraces.recipes import MINE, parse, shipped, shipped_text
 from trainyard.cli.given import UsageError
 from trainyard.text import plural
 from trainyard.traces.own_recipes import checked, folder, kept, of_text, own_text

@@ -14,11 +14,11 @@ from typing import Final
 
 from sim.errors import ContractError
 from trainyard.cli.given import UsageError
-from trainyard.replays import curves
-from trainyard.replays.reading import MOST_SEEDS, load, names
-from trainyard.replays.report import ClaimRow, ReplayReport, expected, tally
-from trainyard.replays.run import MOST_WORKERS, ReplayError, ReplayRun
-from trainyard.replays.types import Replay
+from trainyard.labs.replays import curves
+from trainyard.labs.replays.reading import MOST_SEEDS, load, names
+from trainyard.labs.replays.report import ClaimRow, ReplayReport, expected, tally
+from trainyard.labs.replays.run import MOST_WORKERS, ReplayError, ReplayRun
+from trainyard.labs.replays.types import Replay
 from trainyard.runs.executors import cores
 from trainyard.text import duration, plural
 

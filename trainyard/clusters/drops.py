@@ -10,13 +10,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final, NamedTuple
 
+from jobtraces.readers import ReadOptions, peek
+from jobtraces.readers.converted import is_workbook
+from jobtraces.readers.packing import DAMAGED, opened_zip
+from jobtraces.readers.source import Content, open_all
+from jobtraces.recipes import refuse, shipped
+from jobtraces.recipes.sources import assigned
 from sim.errors import TraceError, TrainyardError
-from sim.readers import ReadOptions, peek
-from sim.readers.converted import is_workbook
-from sim.readers.packing import DAMAGED, opened_zip
-from sim.readers.recipes import refuse, shipped
-from sim.readers.recipes.sources import assigned
-from sim.readers.source import Content, open_all
 from trainyard.clusters import machines
 from trainyard.traces.intake import MAPPED, UNPACKED_BYTES
 

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Final
 
-from allocators.slurm.config import lines
+from allocators.sites.slurm.config import lines
 from sim.errors import ClusterError
 from sim.hosts import hosts_of
 from trainyard.text import plural

@@ -13,15 +13,15 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from jobtraces.readers.cells import OFFSET, numbers, parsed, text
+from jobtraces.readers.options import ReadOptions
+from jobtraces.readers.questions import Question
+from jobtraces.readers.sniff import plain
+from jobtraces.readers.source import open_source
+from jobtraces.readers.table import read_table
 from sim.cluster import Change, Cluster, NodeGroup
 from sim.errors import ClusterError, TraceError
 from sim.limits import MOST_CHANGED, MOST_NODES, check_sizes
-from sim.readers.cells import OFFSET, numbers, parsed, text
-from sim.readers.options import ReadOptions
-from sim.readers.questions import Question
-from sim.readers.sniff import plain
-from sim.readers.source import open_source
-from sim.readers.table import read_table
 from trainyard.clusters.node_lists import LARGEST_BYTES, Imported
 from trainyard.text import plural
 

@@ -14,6 +14,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from jobtraces.readers import ReadOptions, detect
+from jobtraces.readers.sniff import plain
+from jobtraces.readers.source import open_source
+from jobtraces.readers.unknown import TABLE
 from sim.cluster import Cluster, GpuType, NodeGroup, known_type
 from sim.demand import GANG, SERVERS, TOGETHER, WORKERS, Demands, narrowed, pools_of
 from sim.errors import ClusterError, ParameterError, TrainyardError
@@ -24,10 +28,6 @@ from sim.perf.lookup import used_types
 from sim.perf.model import Fitting, Staffed
 from sim.perf.profiled import Profiled
 from sim.perf.rigid import Rigid
-from sim.readers import ReadOptions, detect
-from sim.readers.sniff import plain
-from sim.readers.source import open_source
-from sim.readers.unknown import TABLE
 from sim.trace import Trace
 from trainyard.clusters import doubts
 from trainyard.clusters.homes import dealt, from_homes, says_sizes_alone, sizes_of_homes

@@ -10,16 +10,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
+from jobtraces.readers.options import ReadOptions
+from jobtraces.readers.questions import Question
+from jobtraces.readers.sniff import plain
+from jobtraces.readers.source import ADVICE, open_source
+from jobtraces.readers.table import read_table
 from sim.cluster import Cluster, GpuType, NodeGroup
 from sim.errors import ClusterError, TraceError
 from sim.hosts import host_list, hosts_of
 from sim.instances import alike, instance
 from sim.limits import MOST_NODES
-from sim.readers.options import ReadOptions
-from sim.readers.questions import Question
-from sim.readers.sniff import plain
-from sim.readers.source import ADVICE, open_source
-from sim.readers.table import read_table
 from trainyard.clusters.gres import with_types
 from trainyard.clusters.prices import known_like, speed_from
 from trainyard.study import gpu_types

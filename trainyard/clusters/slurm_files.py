@@ -4,8 +4,8 @@ setting.
 
 from __future__ import annotations
 
-from allocators.slurm.accounts import Associations, read_associations
-from allocators.slurm.config import (
+from allocators.sites.slurm.accounts import Associations, read_associations
+from allocators.sites.slurm.config import (
     NodeEntry,
     PartitionEntry,
     SlurmConfig,
@@ -16,7 +16,7 @@ from allocators.slurm.config import (
     read_topology,
     seconds,
 )
-from allocators.slurm.keys import CLASSES, IDLE, MISSED, USED, Finding
+from allocators.sites.slurm.keys import CLASSES, IDLE, MISSED, USED, Finding
 
 __all__ = [
     "CLASSES",

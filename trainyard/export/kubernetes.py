@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from allocators.manifests import Manifest, manifests
+from allocators.sites.manifests import Manifest, manifests
 from sim.errors import ParameterError
 from trainyard.export.caveats import comments
 

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from allocators.slurm.accounts import Associations, read_associations
-from allocators.slurm.commands import Command, commands, script
-from allocators.slurm.config import lines, read_conf
-from allocators.slurm.policy import DEFAULTS
-from allocators.slurm.site import IN_FILE, depth_in
+from allocators.sites.slurm.accounts import Associations, read_associations
+from allocators.sites.slurm.commands import Command, commands, script
+from allocators.sites.slurm.config import lines, read_conf
+from allocators.sites.slurm.policy import DEFAULTS
+from allocators.sites.slurm.site import IN_FILE, depth_in
 from sim.contract import Card
 from sim.errors import ParameterError
 from sim.params import Spec

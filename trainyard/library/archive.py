@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from jobtraces.readers.packing import DAMAGED, opened_zip
 from sim.errors import TrainyardError
-from sim.readers.packing import DAMAGED, opened_zip
 from trainyard.library.library import (
     MOST_NAME,
     MOST_TAG,

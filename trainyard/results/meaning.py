@@ -13,9 +13,9 @@ from typing import Final, Literal, NamedTuple
 import numpy as np
 import pandas as pd
 
+from jobtraces.readers.plausible import GRAVE
 from sim.cluster import Cluster
 from sim.perf.profiled import Profiled
-from sim.readers.plausible import GRAVE
 from sim.trace import Trace
 from trainyard.clusters import doubts as of_machines
 from trainyard.clusters.machines import offered_load

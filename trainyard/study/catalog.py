@@ -12,15 +12,15 @@ from types import MappingProxyType
 from typing import Any, Final
 
 import allocators
+from jobtraces.generate import WORKLOADS
+from jobtraces.readers import FORMATS
 from sim import params as params_of
 from sim.contract import Card, Needs, remarks_of
 from sim.engine.faults import Faults
 from sim.errors import ParameterError
-from sim.generate import WORKLOADS
 from sim.overheads import CHECKPOINT_SOURCE, CHECKPOINTS, Overheads
 from sim.params import ParamInfo, Spec, build, parameters, spec_of
 from sim.perf import ESTIMATORS, PERF, PerfSpec
-from sim.readers import FORMATS
 from sim.trace import Trace
 from trainyard.text import within
 

@@ -37,12 +37,12 @@ class Check(Document):
         Runs with other seeds, which draw the phases of a scheduler's timers; one if they change
         nothing.
     warm_s, judge_s : float or None, seconds
-        See `trainyard.backtests.record.split`.
+        See `trainyard.labs.backtests.record.split`.
     anyway : bool
         Whether a record that is no yardstick is used all the same; nothing is compared with it
         then.
     use : tuple of str
-        Ids of `trainyard.backtests.proposal.Proposal` that are applied.
+        Ids of `trainyard.labs.backtests.proposal.Proposal` that are applied.
     fit : bool
         Whether open settings are fitted to the part before the judged one; wants two repeats.
 

@@ -11,14 +11,14 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final
 
 import allocators
+from jobtraces.generate import canonical
+from jobtraces.readers.options import digest_of
 from sim.cluster import Cluster, NodeGroup
 from sim.engine.simulator import Measure
 from sim.errors import ParameterError
-from sim.generate import canonical
 from sim.params import Spec
 from sim.perf.copies import FREE
 from sim.perf.profiled import Profiled
-from sim.readers.options import digest_of
 from sim.result import RESULTS_VERSION
 from trainyard.study import catalog, gpu_types
 from trainyard.study.document import canonical_json, finite, number, settings, whole
@@ -68,13 +68,13 @@ class TraceSpec:
     ----------
     source : str
         ``sample:NAME``, ``store:DIGEST`` (an upload kept by the store), ``made:NAME:key=value,...``
-        (a workload of `sim.generate.WORKLOADS`, defaults left out on construction) or the path of a
-        file.
+        (a workload of `jobtraces.generate.WORKLOADS`, defaults left out on construction) or the
+        path of a file.
     fmt : str
-        Key of `sim.readers.FORMATS`; "" = recognised by content.
+        Key of `jobtraces.readers.FORMATS`; "" = recognised by content.
     read : tuple of (str, value)
-        Choices of `sim.readers.ReadOptions` that differ from the defaults, sorted; `TraceSpec.of`
-        takes a mapping.
+        Choices of `jobtraces.readers.ReadOptions` that differ from the defaults, sorted;
+        `TraceSpec.of` takes a mapping.
     from_s, to_s : float, seconds
         Jobs submitted in [from_s, to_s), counted from the first submission of the source.
     load : float, relative
@@ -180,7 +180,7 @@ class TraceSpec:
         return found | ({"anonymise": "all names"} if self.anonymise else {})
 
     def choices(self) -> dict[str, Any]:
-        """Return how to read it, as `sim.readers.ReadOptions` takes it."""
+        """Return how to read it, as `jobtraces.readers.ReadOptions` takes it."""
         return {key: dict(value) if _READ[key] == () else value for key, value in self.read}
 
     def to_json(self) -> dict[str, Any]:

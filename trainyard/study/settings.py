@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from typing import Any, Final
 
+from jobtraces.generate import workload
 from sim.errors import ParameterError
-from sim.generate import workload
 from sim.params import Spec
 from trainyard.study import catalog
 from trainyard.study.document import number

@@ -23,7 +23,7 @@ LONGEST_NAME: Final = 40
 _IN_NAMES: Final = " .,+-=()/%·"
 _NONE: Final = "No allocator is chosen. Choose at least one."
 SLOTS: Final = 5
-"""Colours beside the grey of the baseline; see `views.charts.theme`."""
+"""Colours beside the grey of the baseline; see `trainyard.views.charts.theme`."""
 
 
 @dataclass(frozen=True)

@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
 
+from jobtraces.readers import ReadOptions
+from jobtraces.readers.options import size_text
+from jobtraces.readers.packing import DAMAGED, damaged_archive, opened_zip
+from jobtraces.readers.parquet import read_parquet
+from jobtraces.readers.source import open_source
 from sim.errors import TraceError
-from sim.readers import ReadOptions
-from sim.readers.options import size_text
-from sim.readers.packing import DAMAGED, damaged_archive, opened_zip
-from sim.readers.parquet import read_parquet
-from sim.readers.source import open_source
 from sim.trace import COLUMNS, Trace
 from trainyard.store import Store
 from trainyard.study.document import MAX_BYTES, parse_json

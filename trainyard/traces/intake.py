@@ -11,14 +11,14 @@ from typing import Any, Final
 
 import pandas as pd
 
+from jobtraces.readers import FORMATS, Import, Peek, ReadOptions, peek, read
+from jobtraces.readers.clean import LAST_DATE_S
+from jobtraces.readers.mapping import LENGTHS, missing
+from jobtraces.readers.options import SECONDS
+from jobtraces.readers.questions import OpenQuestionError
+from jobtraces.readers.sniff import plain
 from sim import metrics
 from sim.errors import TraceError, TrainyardError
-from sim.readers import FORMATS, Import, Peek, ReadOptions, peek, read
-from sim.readers.clean import LAST_DATE_S
-from sim.readers.mapping import LENGTHS, missing
-from sim.readers.options import SECONDS
-from sim.readers.questions import OpenQuestionError
-from sim.readers.sniff import plain
 from sim.trace import COLUMNS, INSTANTS, REQUIRED, Trace
 from trainyard.store import Store
 from trainyard.study.scenario import TraceSpec
@@ -100,9 +100,9 @@ def take(
     store : Store
         Where the trace is kept.
     fmt : str
-        Key of `sim.readers.FORMATS`; "" = recognised by content.
+        Key of `jobtraces.readers.FORMATS`; "" = recognised by content.
     choices : mapping or None
-        Of `sim.readers.ReadOptions`.
+        Of `jobtraces.readers.ReadOptions`.
     found : Peek or None
         Its beginning, for the account and the recipe.
 
@@ -339,7 +339,7 @@ class Rule:
     Parameters
     ----------
     name, chosen : str
-        Of the choice in `sim.readers.ReadOptions`, and what was chosen.
+        Of the choice in `jobtraces.readers.ReadOptions`, and what was chosen.
     title, sentence : str
         Which rows, and how many of them met which fate.
     """

@@ -11,10 +11,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from jobtraces.generate import canonical, figures
+from jobtraces.generate.fit import LEAST_JOBS as FEWEST
+from jobtraces.generate.like import Like
 from sim.cluster import KNOWN_TYPES, Cluster
-from sim.generate import canonical, figures
-from sim.generate.fit import LEAST_JOBS as FEWEST
-from sim.generate.like import Like
 from sim.params import Spec, spec_of
 from sim.trace import Trace
 from trainyard.study.scenario import MADE, TraceSpec

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import pandas as pd
 
+from jobtraces.readers import ReadOptions, read
 from sim.errors import TraceError
-from sim.readers import ReadOptions, read
 from sim.trace import INSTANTS, Trace
 from trainyard.store import Store
 from trainyard.study.scenario import TraceSpec

@@ -12,9 +12,9 @@ from typing import Final
 
 import pandas as pd
 
+from jobtraces.generate import generate, with_history
 from sim.cluster import Cluster
 from sim.errors import TraceError
-from sim.generate import generate, with_history
 from sim.trace import Trace
 
 FOLDER: Final = Path(__file__).resolve().parents[2] / "sample_traces"
@@ -22,8 +22,8 @@ FOLDER: Final = Path(__file__).resolve().parents[2] / "sample_traces"
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """The arguments of `sim.generate.generate` and the cluster's short description; the history is
-    made with the same seed.
+    """The arguments of `jobtraces.generate.generate` and the cluster's short description; the
+    history is made with the same seed.
     """
 
     profile: str

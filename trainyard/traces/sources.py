@@ -17,14 +17,14 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
+from jobtraces.generate import workload
+from jobtraces.readers import Import, ReadOptions, read
+from jobtraces.readers.options import size_text
+from jobtraces.readers.parquet import parquet_bytes
+from jobtraces.readers.questions import Question
 from sim.cluster import Cluster
 from sim.conditions import Measure
 from sim.errors import TraceError
-from sim.generate import workload
-from sim.readers import Import, ReadOptions, read
-from sim.readers.options import size_text
-from sim.readers.parquet import parquet_bytes
-from sim.readers.questions import Question
 from sim.trace import Trace
 from trainyard.store import Store
 from trainyard.study.scenario import MADE, TraceSpec
@@ -365,9 +365,9 @@ def load_files(
     paths : sequence of str
         The files, at least two.
     fmt : str
-        Key of `sim.readers.FORMATS`; "" = recognised by content.
+        Key of `jobtraces.readers.FORMATS`; "" = recognised by content.
     choices : mapping
-        Of `sim.readers.ReadOptions`.
+        Of `jobtraces.readers.ReadOptions`.
     max_mb : float, MB
         Largest of the files.
 
@@ -393,9 +393,9 @@ def load_frame(
     frame : DataFrame
         Typed or text columns; levels of the index that have a name count as columns.
     fmt : str
-        Key of `sim.readers.FORMATS`; "" = recognised by content.
+        Key of `jobtraces.readers.FORMATS`; "" = recognised by content.
     choices : mapping
-        Of `sim.readers.ReadOptions`.
+        Of `jobtraces.readers.ReadOptions`.
 
     Raises
     ------

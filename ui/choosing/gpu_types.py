@@ -9,9 +9,9 @@ from typing import Final
 
 import streamlit as st
 
+from jobtraces.readers.questions import Question
 from sim.cluster import KNOWN_TYPES, Cluster, GpuType
 from sim.errors import TrainyardError
-from sim.readers.questions import Question
 from trainyard.clusters import homes
 from trainyard.study import gpu_types
 from trainyard.traces import start

@@ -19,11 +19,11 @@ from trainyard.study import catalog
 from trainyard.study.catalog import CatalogEntry
 from trainyard.study.study import Study
 from trainyard.traces import start
+from trainyard.views import charts
 from ui import figure, state, url_params, words
 from ui.choosing import policy_detail, policy_results, policy_rows, run_settings
 from ui.choosing.policy_results import StoredNote
 from ui.choosing.policy_rows import PolicyRow, PolicyRows
-from views import charts
 
 _GROUPS: Final[Mapping[str, tuple[str, str]]] = {
     "baseline": ("Reference", "what to compare with"),

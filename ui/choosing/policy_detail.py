@@ -12,15 +12,15 @@ import streamlit as st
 
 from sim.errors import TrainyardError
 from sim.params import Spec
-from trainyard.lessons import decision_picture
 from trainyard.preflight import preflight
+from trainyard.results import decision_picture
 from trainyard.study import catalog
 from trainyard.study.catalog import CatalogEntry
 from trainyard.study.study import LONGEST_NAME, Study, cleaned, titles
+from trainyard.views import inputs
 from ui import figure, state, url_params, words
 from ui.choosing import forms, policy_results, policy_rows
 from ui.choosing.policy_rows import PolicyRow, PolicyRows
-from views import inputs
 
 OPEN: Final = "policy"
 """Parameter of the address: the row whose detail is shown."""

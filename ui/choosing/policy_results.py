@@ -13,7 +13,7 @@ import streamlit as st
 
 from sim.errors import TrainyardError
 from sim.params import Spec
-from trainyard.lessons import decision_picture
+from trainyard.results import decision_picture
 from trainyard.results.headline import GOALS
 from trainyard.results.outcomes import Shown
 from trainyard.study.metrics_shown import METRICS

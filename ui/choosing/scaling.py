@@ -16,10 +16,10 @@ from trainyard.clusters import speedup
 from trainyard.store import profiles
 from trainyard.study import catalog
 from trainyard.traces.sources import load_trace
+from trainyard.views.inputs import same_speed, scaling_view
 from ui import figure, server, state, words
 from ui.choosing import forms, run_settings
 from ui.choosing import profiles as profile_form
-from views.inputs import same_speed, scaling_view
 
 
 def draw(session: state.Session) -> None:

@@ -18,10 +18,10 @@ from trainyard.results.outcomes import ComparisonReport, Shown
 from trainyard.results.ways_out import WayOut
 from trainyard.runs.queue import Submission
 from trainyard.traces import start
+from trainyard.views import charts
+from trainyard.views.compared import ComparedRuns
 from ui import figure, server, state, stored_results, words
 from ui.planning import capacity_form
-from views import charts
-from views.compared import ComparedRuns
 
 _INSISTED: Final = "insisted"
 _ICONS: Final = {

@@ -10,11 +10,11 @@ from typing import Final
 import streamlit as st
 
 from trainyard.results.outcomes import ComparisonReport, Shown
+from trainyard.views import metric_table
+from trainyard.views.compared import ComparedRuns, compare_runs
 from ui import empty_states, figure, server, state, stored_results, url_params, words
 from ui.comparing import window
 from ui.planning import past
-from views import metric_table
-from views.compared import ComparedRuns, compare_runs
 
 GOAL: Final = "goal"
 HIGH: Final = "high"

@@ -21,10 +21,10 @@ from trainyard.results import exports, outcomes
 from trainyard.results.outcomes import Shown
 from trainyard.store import Store
 from trainyard.study import catalog
+from trainyard.views import metric_table
+from trainyard.views.compared import ComparedRuns, compare_runs
+from trainyard.views.report.page import offline_html
 from ui import figure, server, state, stored_results, words
-from views import metric_table
-from views.compared import ComparedRuns, compare_runs
-from views.report.page import offline_html
 
 _ROWS: Final[Mapping[str, Callable[[Shown, Store], pd.DataFrame]]] = {
     "jobs": exports.jobs,

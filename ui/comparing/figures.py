@@ -14,10 +14,10 @@ import streamlit as st
 from sim.cluster import Cluster
 from trainyard.results import loads, outcomes
 from trainyard.store import Entry
+from trainyard.views import gpu_types, jobs, over_time, resources
+from trainyard.views.compared import ComparedRuns, Window
+from trainyard.views.figure_view import FigureView
 from ui import figure
-from views import gpu_types, jobs, over_time, resources
-from views.compared import ComparedRuns, Window
-from views.figure_view import FigureView
 
 _ISOLATED: Final = "each job alone with an equal part of every GPU type"
 _NOTES: Final = "Recorded numbers"

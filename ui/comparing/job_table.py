@@ -13,9 +13,9 @@ from trainyard.results import jobs_changed
 from trainyard.results.groups import WHATS
 from trainyard.results.jobs_changed import ORDERS
 from trainyard.results.outcomes import Shown
+from trainyard.views import jobs
+from trainyard.views.compared import ComparedRuns
 from ui import figure, job_drawer, words
-from views import jobs
-from views.compared import ComparedRuns
 
 MOST_ROWS: Final = 200
 _EACH, _SPREAD = "Each job", "Distribution of changes"

@@ -20,15 +20,15 @@ from trainyard.results.groups import GroupComparison, Grouping
 from trainyard.results.headline import GOALS, Headline
 from trainyard.results.outcomes import Shown
 from trainyard.study.metrics_shown import Metric
+from trainyard.views import charts, jobs, ledger, over_time
+from trainyard.views.charts import lines, visible
+from trainyard.views.compared import ComparedRuns
+from trainyard.views.ledger import Cells
 from ui import figure, job_drawer, state, stored_results, url_params, words
 from ui.comparing import answer, exports, figures, job_table, tenants, window
 from ui.comparing.comparison import GOAL, HIGH, subject, trust
 from ui.ledger import component
 from ui.what_if import slider
-from views import charts, jobs, ledger, over_time
-from views.charts import lines, visible
-from views.compared import ComparedRuns
-from views.ledger import Cells
 
 EVERY_S: Final = 1.0
 """How often unfinished rows are told how far they are."""

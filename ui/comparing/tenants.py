@@ -19,9 +19,9 @@ from trainyard.results.tenants import (
     tenant_report,
     write_quotas,
 )
+from trainyard.views import tenants
+from trainyard.views.compared import ComparedRuns
 from ui import figure, words
-from views import tenants
-from views.compared import ComparedRuns
 
 _COLUMNS: Final[dict[str, Any]] = {
     "name": st.column_config.TextColumn("Team"),

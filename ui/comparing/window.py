@@ -11,8 +11,8 @@ import streamlit as st
 
 from sim.errors import ParameterError
 from trainyard.text import RunClock
+from trainyard.views.compared import Window
 from ui import state, words
-from views.compared import Window
 
 SHORTEST_S: Final = 600.0
 """A shorter drag is widened to this."""

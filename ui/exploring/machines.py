@@ -13,15 +13,15 @@ import pandas as pd
 import streamlit as st
 
 from trainyard.runs import frames
+from trainyard.views import charts
+from trainyard.views import explored as explored_views
+from trainyard.views.compared import ComparedRuns
+from trainyard.views.explored import ExploredRuns, node_jobs
 from trainyard.what_if import explore, tables
 from trainyard.what_if.explore import Bars, Book, Occupancy
 from ui import figure, job_drawer, words
 from ui.comparing import comparison
 from ui.exploring import view
-from views import charts
-from views import explored as explored_views
-from views.compared import ComparedRuns
-from views.explored import ExploredRuns, node_jobs
 
 CHART: Final = "machines"
 _ALONE: Final = "nothing"

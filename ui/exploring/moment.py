@@ -14,6 +14,10 @@ from typing import Final
 import pandas as pd
 import streamlit as st
 
+from trainyard.views import metric_table
+from trainyard.views.charts import visible
+from trainyard.views.explored import ExploredRuns
+from trainyard.views.markup import framed, text
 from trainyard.what_if import explore, tables
 from trainyard.what_if.explore import Book, MomentReport
 from ui import figure, job_drawer, words
@@ -21,10 +25,6 @@ from ui.comparing import window
 from ui.exploring import machines, view
 from ui.exploring.machines import Machines
 from ui.planning import from_here
-from views import metric_table
-from views.charts import visible
-from views.explored import ExploredRuns
-from views.markup import framed, text
 
 EVERY_S: Final = 0.5
 _DUE_S: Final = 0.4

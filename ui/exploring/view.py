@@ -14,12 +14,12 @@ from trainyard.results.outcomes import Shown
 from trainyard.store import Entry
 from trainyard.study.study import Study
 from trainyard.traces.sources import load_trace
+from trainyard.views.compared import ComparedRuns
+from trainyard.views.explored import ExploredRuns
 from trainyard.what_if import explore
 from trainyard.what_if.explore import Book
 from ui import server, state, words
 from ui.faults import guarded
-from views.compared import ComparedRuns
-from views.explored import ExploredRuns
 
 POLICY: Final = "p"
 AGAINST: Final = "vs"

@@ -15,9 +15,9 @@ from trainyard.study.scenario import MADE, TraceSpec
 from trainyard.traces import likeness, start
 from trainyard.traces.likeness import Likeness
 from trainyard.traces.sources import load_trace
+from trainyard.views import charts, two_traces
+from trainyard.views.two_traces import OTHER, THIS
 from ui import browser_identity, figure, server, state, words
-from views import charts, two_traces
-from views.two_traces import OTHER, THIS
 
 _TITLE: Final = 60
 _LOAD: Final = (

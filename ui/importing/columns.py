@@ -10,12 +10,12 @@ from typing import Any, Final
 
 import streamlit as st
 
+from jobtraces.readers import Peek
 from sim.errors import TrainyardError
-from sim.readers import Peek
 from trainyard.traces import intake
 from trainyard.traces.intake import TraceIntake, Trial
+from trainyard.views import charts
 from ui import state, words
-from views import charts
 
 _COMMON: Final = (
     "job_id",

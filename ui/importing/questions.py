@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import streamlit as st
 
+from trainyard.views import charts
 from ui import words
-from views import charts
 
 _MOST_IN_VIEW: Final = 5
 """Answers that are shown at once; more are a list."""

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import streamlit as st
 
+from jobtraces.readers.typed import UNITS, ZONES
 from sim.errors import TrainyardError
-from sim.readers.typed import UNITS, ZONES
 from trainyard.study import catalog
 from trainyard.study.scenario import TraceSpec
 from trainyard.traces import intake, start

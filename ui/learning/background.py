@@ -10,11 +10,11 @@ from typing import Final
 import pandas as pd
 import streamlit as st
 
-from trainyard.lessons import glossary
-from trainyard.replays.reading import load, names, papers
+from trainyard.labs.lessons import glossary
+from trainyard.labs.replays.reading import load, names, papers
+from trainyard.views import replays
 from ui import url_params, words
 from ui.learning import replay_tab as learn
-from views import replays
 
 WORD: Final = "word"
 """Parameter of the address: what is looked for in the glossary."""

@@ -10,9 +10,9 @@ from urllib.parse import urlencode
 
 import streamlit as st
 
-from trainyard.lessons import classes, reading
-from trainyard.lessons.classes import Classroom
-from trainyard.lessons.reading import Lesson, Setup
+from trainyard.labs.lessons import classes, reading
+from trainyard.labs.lessons.classes import Classroom
+from trainyard.labs.lessons.reading import Lesson, Setup
 from ui import server, url_params, words
 
 LESSON: Final = "lesson"

@@ -9,21 +9,21 @@ from typing import Final
 import streamlit as st
 
 from sim.errors import TrainyardError
-from trainyard.lessons import numbers, reading
-from trainyard.lessons.classes import Classroom
-from trainyard.lessons.reading import Lesson, Setup
+from trainyard.labs.lessons import numbers, reading
+from trainyard.labs.lessons.classes import Classroom
+from trainyard.labs.lessons.reading import Lesson, Setup
 from trainyard.results.outcomes import Shown
 from trainyard.runs.queue import Submission
 from trainyard.study.study import Study
+from trainyard.views import ledger
+from trainyard.views.figure_view import FigureView
+from trainyard.views.lessons import LessonRun, lesson_views, part_view
 from ui import figure, server, state, stored_results, url_params, words
 from ui.comparing import comparison
 from ui.layout import PAGES
 from ui.learning import classroom
 from ui.learning.classroom import LESSON
 from ui.ledger import component
-from views import ledger
-from views.figure_view import FigureView
-from views.lessons import LessonRun, lesson_views, part_view
 
 SAID: Final = "said"
 """Parameter of the address: the answer given before the run, so that a reload finds the run again.

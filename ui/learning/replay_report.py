@@ -14,12 +14,12 @@ from typing import Final
 import pandas as pd
 import streamlit as st
 
-from trainyard.replays import curves
-from trainyard.replays.report import ClaimRow, ReplayReport, expected, tally
-from trainyard.replays.types import Replay, ReplayAxis, ReplayMeasure
+from trainyard.labs.replays import curves
+from trainyard.labs.replays.report import ClaimRow, ReplayReport, expected, tally
+from trainyard.labs.replays.types import Replay, ReplayAxis, ReplayMeasure
+from trainyard.views import replays
+from trainyard.views.markup import framed
 from ui import figure, state, words
-from views import replays
-from views.markup import framed
 
 _CHART_PX: Final = 420
 _NEAR: Final = 1.5
@@ -69,7 +69,7 @@ class Result:
     report : ReplayReport
         Claims and curves, pooled.
     arms : DataFrame
-        Each policy's own figures, from `trainyard.replays.curves.by_arm`.
+        Each policy's own figures, from `trainyard.labs.replays.curves.by_arm`.
     """
 
     report: ReplayReport

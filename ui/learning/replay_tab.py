@@ -9,11 +9,11 @@ from typing import Final
 
 import streamlit as st
 
-from trainyard.replays import curves
-from trainyard.replays.reading import FIRST, load, names
-from trainyard.replays.report import ClaimRow
-from trainyard.replays.run import ReplayRun
-from trainyard.replays.types import Replay
+from trainyard.labs.replays import curves
+from trainyard.labs.replays.reading import FIRST, load, names
+from trainyard.labs.replays.report import ClaimRow
+from trainyard.labs.replays.run import ReplayRun
+from trainyard.labs.replays.types import Replay
 from trainyard.runs.executors import cores
 from trainyard.runs.queue import ENDED
 from trainyard.runs.shared import SharedBatches

@@ -11,8 +11,8 @@ from typing import Any, Final
 
 import streamlit as st
 
-from views.charts import visible
-from views.ledger import NAME, Ledger
+from trainyard.views.charts import visible
+from trainyard.views.ledger import NAME, Ledger
 
 _HERE: Final = Path(__file__).parent
 _HTML: Final = """<div class="ty-ledger" tabindex="0" role="grid" aria-label="Policies">
@@ -40,8 +40,8 @@ class Charts:
     time, curve : str
         Keys of the figure over time and of that of completion times: letters, digits and `_` only;
         "" = there is none. Their lines need `uid` and `legendgroup`, the title of the policy, as
-        `views.charts.Look` gives them. The range of the first x axis over time is `Ledger.window`,
-        and ``dragmode="select"`` in its layout makes a drag choose a window.
+        `trainyard.views.charts.Look` gives them. The range of the first x axis over time is
+        `Ledger.window`, and ``dragmode="select"`` in its layout makes a drag choose a window.
     strip : bool
         Whether it has a second x axis below, of `Ledger.span`.
     """

@@ -19,11 +19,11 @@ from trainyard.study.study import Study
 from trainyard.sweeps import sentences
 from trainyard.sweeps.plan import HOURS_A_MONTH, Answer, PlanRun
 from trainyard.text import money, plural
+from trainyard.views import charts, metric_table, sweeps
+from trainyard.views.markup import framed, text
 from ui import figure, server, state, words
 from ui.planning import capacity_form as plan_form
 from ui.planning.live import Run
-from views import charts, metric_table, sweeps
-from views.markup import framed, text
 
 _FILE: Final = "plan.json"
 _BAR: Final = 0.5

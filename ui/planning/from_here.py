@@ -26,6 +26,7 @@ from trainyard.study.study import Study
 from trainyard.sweeps import sentences
 from trainyard.text import RunClock, gpu_type
 from trainyard.traces.sources import load_trace
+from trainyard.views import charts, explored
 from trainyard.what_if import branch_diff, tables
 from trainyard.what_if.branch_diff import After
 from ui import (
@@ -41,7 +42,6 @@ from ui import (
 from ui.choosing import forms
 from ui.comparing import comparison, job_table
 from ui.exploring import view
-from views import charts, explored
 
 NAME: Final = "from-here"
 """Of the tab, in the address."""

@@ -16,7 +16,7 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from sim.errors import TrainyardError
-from trainyard.backtests.run import BacktestRun
+from trainyard.labs.backtests.run import BacktestRun
 from trainyard.library import library
 from trainyard.runs.estimate import LONG_S, estimate
 from trainyard.runs.shared import SharedBatches

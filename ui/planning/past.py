@@ -12,20 +12,20 @@ from typing import Final, NamedTuple
 import streamlit as st
 
 from sim.errors import TrainyardError
-from trainyard.backtests.fit import MOST_RUNS
-from trainyard.backtests.proposal import MOST_PROPOSALS
-from trainyard.backtests.report import BacktestReport
-from trainyard.backtests.run import BacktestRun
+from trainyard.labs.backtests.fit import MOST_RUNS
+from trainyard.labs.backtests.proposal import MOST_PROPOSALS
+from trainyard.labs.backtests.report import BacktestReport
+from trainyard.labs.backtests.run import BacktestRun
 from trainyard.library import library
 from trainyard.study import catalog
 from trainyard.study.check import MOST_REPEATS, Check
 from trainyard.study.study import Study
 from trainyard.text import RunClock
 from trainyard.traces import start
+from trainyard.views import charts, pasts
 from ui import figure, server, state, stored_results, url_params, words
 from ui.planning import live as plan_live
 from ui.planning.live import Run
-from views import charts, pasts
 
 NAME: Final = "past"
 """Of the tab, in the address."""

@@ -23,14 +23,14 @@ from trainyard.sweeps import sentences, tables
 from trainyard.sweeps.axes import Lever
 from trainyard.sweeps.sweep_run import SweepRun
 from trainyard.text import plural
+from trainyard.views import charts, sweeps
+from trainyard.views.sweeps import SweepFindings
 from ui import figure, state, words
 from ui.planning import capacity as plan
 from ui.planning import live as plan_live
 from ui.planning import sweep_form
 from ui.planning.capacity_results import style
 from ui.planning.live import Run
-from views import charts, sweeps
-from views.sweeps import SweepFindings
 
 _FILE: Final = "sweep.json"
 _FIRST: Final = "jct_mean_s"

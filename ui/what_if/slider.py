@@ -22,10 +22,10 @@ from trainyard.results.preview import Answer, Asked
 from trainyard.runs import estimate
 from trainyard.runs.queue import Submission
 from trainyard.study.study import Study
+from trainyard.views import charts
+from trainyard.views.compared import ComparedRuns, Window
 from ui import server, state, stored_results
 from ui.what_if import settings
-from views import charts
-from views.compared import ComparedRuns, Window
 
 Group = tuple[Grouping, int] | None
 SCRIPT: Final = Path(__file__).with_name("what_if.js")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from sim.readers import Import, ReadOptions, read
+from jobtraces.readers import Import, ReadOptions, read
 
 DEFAULTS = ReadOptions()
 FIXTURES = Path(__file__).parent / "fixtures"

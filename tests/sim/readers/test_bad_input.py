@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from jobtraces.readers import FORMATS, ReadOptions, read
 from sim.errors import ParameterError, TraceError
-from sim.readers import FORMATS, ReadOptions, read
 from tests.sim.readers.account import FIXTURES, checked
 
 HEADER = "job_id,submit_time_s,num_gpus,duration_s\n"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from sim.readers import read
+from jobtraces.readers import read
 from tests.sim.readers.test_exports import PODS, QUEUE
 
 SACCT = (

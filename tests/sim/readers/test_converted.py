@@ -13,10 +13,10 @@ import pyarrow as pa
 import pytest
 from pyarrow import feather
 
+from jobtraces.readers import ReadOptions, peek, read
+from jobtraces.readers import items as json_items
+from jobtraces.readers.items import items
 from sim.errors import ParameterError, TraceError
-from sim.readers import ReadOptions, peek, read
-from sim.readers import items as json_items
-from sim.readers.items import items
 from tests.sim.readers.account import checked
 
 ROWS = [

@@ -9,11 +9,12 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from jobtraces import recipes
+from jobtraces.readers import FORMATS, ReadOptions, detect, peek, read
+from jobtraces.readers.questions import OpenQuestionError
+from jobtraces.readers.sniff import sample_of
+from jobtraces.readers.source import open_source
 from sim.errors import ParameterError, TraceError
-from sim.readers import FORMATS, ReadOptions, detect, peek, read, recipes
-from sim.readers.questions import OpenQuestionError
-from sim.readers.sniff import sample_of
-from sim.readers.source import open_source
 from tests.sim.readers.account import checked, reasons, row
 
 NEVER, PENDING, RUNNING, CPU = (

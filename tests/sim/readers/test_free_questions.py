@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from jobtraces.readers import ReadOptions, read
+from jobtraces.readers.questions import OpenQuestionError
 from sim.errors import ParameterError, TraceError
-from sim.readers import ReadOptions, read
-from sim.readers.questions import OpenQuestionError
 from tests.sim.readers.account import checked
 
 SIA = (

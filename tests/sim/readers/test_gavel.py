@@ -13,11 +13,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from jobtraces.readers import Import, peek, read
 from sim.cluster import Cluster
 from sim.errors import TraceError
 from sim.perf.measured import built_in
 from sim.perf.profiled import Profiled
-from sim.readers import Import, peek, read
 from tests.shared import shared
 from tests.sim.readers.account import checked, reasons, row
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from jobtraces.readers import FORMATS, Import, ReadOptions, read
 from sim.errors import TraceError
-from sim.readers import FORMATS, Import, ReadOptions, read
 from tests.shared import ROOT, shared
 from tests.sim.readers.account import checked, reasons, row
 

@@ -14,10 +14,11 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from jobtraces import recipes
+from jobtraces.readers import ReadOptions, read
+from jobtraces.readers.source import open_all
+from jobtraces.recipes import Recipe
 from sim.errors import TraceError
-from sim.readers import ReadOptions, read, recipes
-from sim.readers.recipes import Recipe
-from sim.readers.source import open_all
 from sim.trace import Trace
 from tests.sim.readers.account import FIXTURES
 from tests.sim.readers.test_exports import CASES, JSON, RUNAI, TABLES

@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from jobtraces.readers import FORMATS, ReadOptions, peek, read
 from sim.errors import TraceError
-from sim.readers import FORMATS, ReadOptions, peek, read
 from sim.trace import OF_SCHEDULERS, WORDS_OF_SCHEDULERS, Trace
 from tests.sim.readers.account import checked, reasons, row
 

@@ -11,13 +11,14 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from sim import apart
+from jobtraces import recipes
+from jobtraces import sandbox as apart
+from jobtraces.readers import ReadOptions, read
+from jobtraces.readers.options import digest_of
+from jobtraces.recipes import engine
+from jobtraces.recipes.expressions import FUNCTIONS
+from jobtraces.recipes.recipe import Recipe
 from sim.errors import ParameterError, TraceError, TrainyardError
-from sim.readers import ReadOptions, read, recipes
-from sim.readers.options import digest_of
-from sim.readers.recipes import engine
-from sim.readers.recipes.expressions import FUNCTIONS
-from sim.readers.recipes.recipe import Recipe
 from tests.sim import work
 from tests.sim.readers.test_recipes import HOSTILE
 from trainyard.cli.main import main

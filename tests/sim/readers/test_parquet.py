@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from jobtraces.readers import read
 from sim.errors import TraceError
-from sim.readers import read
 from trainyard.traces import intake
 
 DAMAGED = (

@@ -4,7 +4,7 @@ import json
 
 import pandas as pd
 
-from sim.readers import ReadOptions
+from jobtraces.readers import ReadOptions
 from tests.sim.readers.account import FIXTURES, checked, reasons, row
 
 LOG = FIXTURES / "cluster_job_log.json"

@@ -10,10 +10,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from jobtraces.readers import Import, ReadOptions, read
+from jobtraces.readers.plausible import GO_ON, Gate, jobs_together
+from jobtraces.readers.report import Report
 from sim.errors import ParameterError, TraceError
-from sim.readers import Import, ReadOptions, read
-from sim.readers.plausible import GO_ON, Gate, jobs_together
-from sim.readers.report import Report
 from tests.counting import count_steps
 from tests.shared import shared
 from tests.sim.readers.account import checked, reasons

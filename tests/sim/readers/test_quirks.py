@@ -13,10 +13,10 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from jobtraces.readers import Import, ReadOptions, read
+from jobtraces.readers.questions import OpenQuestionError
+from jobtraces.recipes import parse
 from sim.errors import TraceError
-from sim.readers import Import, ReadOptions, read
-from sim.readers.questions import OpenQuestionError
-from sim.readers.recipes import parse
 from tests.sim.readers.account import checked
 from tests.sim.readers.test_converted import workbook
 from tests.sim.readers.test_exports import CASES

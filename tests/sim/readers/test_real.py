@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
+from jobtraces.readers import Import, ReadOptions
 from sim.errors import TraceError
-from sim.readers import Import, ReadOptions
 from tests.shared import shared
 from tests.sim.readers.account import checked, reasons, row
 

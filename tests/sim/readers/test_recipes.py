@@ -11,11 +11,11 @@ import duckdb
 import pyarrow as pa
 import pytest
 
+from jobtraces import recipes
+from jobtraces.recipes import engine
+from jobtraces.recipes.expressions import FUNCTIONS
+from jobtraces.recipes.recipe import Recipe
 from sim.errors import TraceError, TrainyardError
-from sim.readers import recipes
-from sim.readers.recipes import engine
-from sim.readers.recipes.expressions import FUNCTIONS
-from sim.readers.recipes.recipe import Recipe
 
 WHOLE = """
 name = "mine"

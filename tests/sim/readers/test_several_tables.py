@@ -10,9 +10,10 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
+from jobtraces import recipes
+from jobtraces.readers import ReadOptions, peek, read
+from jobtraces.recipes import engine
 from sim.errors import TraceError
-from sim.readers import ReadOptions, peek, read, recipes
-from sim.readers.recipes import engine
 from tests.shared import shared
 from tests.sim.readers.account import reasons, row
 from trainyard.cli.main import main

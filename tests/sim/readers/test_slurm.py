@@ -5,8 +5,8 @@ import math
 import pandas as pd
 import pytest
 
+from jobtraces.readers import ReadOptions, peek, read
 from sim.errors import TraceError
-from sim.readers import ReadOptions, peek, read
 from tests.sim.readers.account import FIXTURES, checked, reasons, row
 
 SACCT = FIXTURES / "sacct.txt"

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from jobtraces.readers import ReadOptions, peek
 from sim.errors import TraceError
-from sim.readers import ReadOptions, peek
 from tests.shared import shared
 from tests.sim.readers.account import checked, reasons, row
 

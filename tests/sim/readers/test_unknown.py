@@ -16,11 +16,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from jobtraces.readers import Import, ReadOptions, read, values
+from jobtraces.readers.mapping import guess_mapping
+from jobtraces.readers.questions import OpenQuestionError
+from jobtraces.readers.values import column_of
 from sim.errors import ParameterError, TraceError
-from sim.readers import Import, ReadOptions, read, values
-from sim.readers.mapping import guess_mapping
-from sim.readers.questions import OpenQuestionError
-from sim.readers.values import column_of
 
 BEGIN = datetime(2026, 3, 2, 9, tzinfo=UTC)
 RUNS = (61, 600, 3725, 7384, 90_061, 183_845)

@@ -10,8 +10,8 @@ import pytest
 
 from sim.cluster import Cluster
 from sim.trace import Trace
-from trainyard.backtests import figures
-from trainyard.backtests.record import Record, by_group, faults, split
+from trainyard.labs.backtests import figures
+from trainyard.labs.backtests.record import Record, by_group, faults, split
 
 HOUR_S, DAY_S = 3600.0, 86_400.0
 

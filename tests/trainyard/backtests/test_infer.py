@@ -14,10 +14,11 @@ from sim.cluster import Change, Cluster, NodeGroup
 from sim.params import Spec
 from sim.trace import Trace
 from tests.trainyard.backtests.test_run import DAY_S, check, made
-from trainyard.backtests import fit, infer
-from trainyard.backtests.figures import Measures, measure
-from trainyard.backtests.fit import Knob, Option
-from trainyard.backtests.proposal import (
+from trainyard.cli.backtest import lines
+from trainyard.labs.backtests import fit, infer
+from trainyard.labs.backtests.figures import Measures, measure
+from trainyard.labs.backtests.fit import Knob, Option
+from trainyard.labs.backtests.proposal import (
     CAPACITY,
     HIDDEN,
     MAINTENANCE,
@@ -25,8 +26,7 @@ from trainyard.backtests.proposal import (
     TIME_LIMITS,
     Proposal,
 )
-from trainyard.backtests.record import Record
-from trainyard.cli.backtest import lines
+from trainyard.labs.backtests.record import Record
 from trainyard.runs.run import run
 from trainyard.store import Store
 from trainyard.study.check import value_of, with_values

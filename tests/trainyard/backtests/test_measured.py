@@ -11,8 +11,8 @@ import pytest
 from sim.params import Spec
 from sim.trace import Trace
 from tests.shared import shared
-from trainyard.backtests.run import BacktestRun
 from trainyard.clusters.machines import read_cluster
+from trainyard.labs.backtests.run import BacktestRun
 from trainyard.store import Store
 from trainyard.study.check import Check, value_of
 from trainyard.study.files import with_texts

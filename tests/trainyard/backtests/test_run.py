@@ -14,9 +14,9 @@ import trainyard as ty
 from sim.cluster import Cluster
 from sim.params import Spec
 from sim.trace import Trace
-from trainyard.backtests.run import BacktestRun
 from trainyard.cli.backtest import lines
 from trainyard.cli.main import main
+from trainyard.labs.backtests.run import BacktestRun
 from trainyard.results import past
 from trainyard.results.past import Closeness, Past, judged
 from trainyard.runs.run import run

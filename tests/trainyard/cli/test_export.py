@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from allocators.kueue.files import read
-from allocators.manifests import manifests
+from allocators.sites.kueue.files import read
+from allocators.sites.manifests import manifests
 from tests.allocators.test_kueue import queue, site
 from trainyard.cli.main import main
 

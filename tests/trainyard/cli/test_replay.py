@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 import trainyard.cli.replay
-import trainyard.replays.reading
+import trainyard.labs.replays.reading
 from tests.trainyard.replay_cases import BOUNDED, SMALL, write
 from trainyard.cli.main import main
 from trainyard.cli.replay import figure
-from trainyard.replays.report import ROW_KEYS, Remark, ReplayReport
-from trainyard.replays.run import ReplayRun
+from trainyard.labs.replays.report import ROW_KEYS, Remark, ReplayReport
+from trainyard.labs.replays.run import ReplayRun
 
 Call = Callable[..., tuple[int, str, str]]
 
@@ -24,8 +24,8 @@ def call(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Call:
     """Replays are those of a folder with two small ones."""
-    monkeypatch.setattr(trainyard.replays.reading, "FOLDER", tmp_path)
-    trainyard.replays.reading.load.cache_clear()
+    monkeypatch.setattr(trainyard.labs.replays.reading, "FOLDER", tmp_path)
+    trainyard.labs.replays.reading.load.cache_clear()
     write(tmp_path)
     write(
         tmp_path,
@@ -39,7 +39,7 @@ def call(
         return code, seen.out, seen.err
 
     yield go  # type: ignore[misc]
-    trainyard.replays.reading.load.cache_clear()
+    trainyard.labs.replays.reading.load.cache_clear()
 
 
 def test_json_is_a_list_of_rows_with_exactly_the_promised_keys(call: Call) -> None:
@@ -135,7 +135,7 @@ def test_remarks_stand_under_the_table_and_never_in_the_json(
 @pytest.mark.slow
 def test_bounds_are_rows_of_the_same_keys_and_values_have_units(call: Call, tmp_path: Path) -> None:
     write(tmp_path, BOUNDED)
-    trainyard.replays.reading.load.cache_clear()
+    trainyard.labs.replays.reading.load.cache_clear()
     rows = json.loads(call("small", "--seeds", "3", "--curves", "--json")[1])
     assert {tuple(row) for row in rows} == {ROW_KEYS}
     found = {row["metric"]: row for row in rows}
@@ -155,7 +155,7 @@ def test_bounds_are_rows_of_the_same_keys_and_values_have_units(call: Call, tmp_
 
 def test_what_takes_long_is_said_before_it_begins(call: Call, tmp_path: Path) -> None:
     write(tmp_path, 'run_s = 20.0\nbudget = "Slow here."\n' + SMALL)
-    trainyard.replays.reading.load.cache_clear()
+    trainyard.labs.replays.reading.load.cache_clear()
     code, out, err = call("small", "--seeds", "1", "--workers", "2", "--json")
     assert (code, len(json.loads(out))) == (0, 3)
     assert err == "small: 4 simulations, about 40 s if nothing else runs. Slow here.\n"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import zipfile
 
-from sim.readers import read
+from jobtraces.readers import read
 from tests.sim.readers.test_several_tables import FILES
 from trainyard.clusters.drops import packed, sort_out, unfolded
 

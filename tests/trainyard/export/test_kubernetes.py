@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from allocators.kueue.files import read, write
-from allocators.manifests import manifests
+from allocators.sites.kueue.files import read, write
+from allocators.sites.manifests import manifests
 from sim.errors import ParameterError
 from tests.allocators.test_kueue_files import SITE, changed, drawn
 from trainyard.export.kubernetes import patch

@@ -10,11 +10,11 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from allocators import make
-from allocators.slurm.config import read_conf
+from allocators.sites.slurm.config import read_conf
+from jobtraces.generate import workload
 from sim.cluster import Cluster
 from sim.engine.simulator import Simulator
 from sim.errors import ParameterError
-from sim.generate import workload
 from sim.params import Spec
 from sim.trace import Trace
 from trainyard.export.caveats import Simulated

@@ -9,8 +9,8 @@ import pytest
 
 from tests.shared import SetClock
 from tests.waiting import wait_until
-from trainyard.lessons import classes
-from trainyard.lessons.classes import Classroom
+from trainyard.labs.lessons import classes
+from trainyard.labs.lessons.classes import Classroom
 from trainyard.store import Store
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -19,8 +19,8 @@ SEAT = "0123456789ab"
 ARRIVE = """
 import sys
 from pathlib import Path
-from trainyard.lessons import classes
-from trainyard.lessons.classes import Classroom
+from trainyard.labs.lessons import classes
+from trainyard.labs.lessons.classes import Classroom
 from trainyard.store import Store
 for at in range(int(sys.argv[2]), int(sys.argv[3])):
     classes.arrive(Store(Path(sys.argv[1])), Classroom("7b", 3, 7, 200), f"{at:012x}")

@@ -3,15 +3,15 @@ from __future__ import annotations
 import pytest
 
 from sim.errors import TrainyardError
-from trainyard.lessons import glossary
-from trainyard.lessons.glossary import FOLDER
+from trainyard.labs.lessons import glossary
+from trainyard.labs.lessons.glossary import FOLDER
 from ui.learning import background
 
 
 def test_the_page_of_the_documentation_is_the_list_of_the_app() -> None:
     path = FOLDER / "reference" / "glossary.md"
     assert path.read_text(encoding="utf-8") == glossary.markdown(), (
-        "write trainyard.lessons.glossary.markdown() into docs/reference/glossary.md"
+        "write trainyard.labs.lessons.glossary.markdown() into docs/reference/glossary.md"
     )
 
 

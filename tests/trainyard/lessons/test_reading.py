@@ -12,10 +12,10 @@ import pandas as pd
 import pytest
 
 from sim.errors import ParameterError
-from trainyard.lessons import numbers as lesson_numbers
-from trainyard.lessons import reading
-from trainyard.lessons.numbers import Number
-from trainyard.lessons.reading import Lesson, Setup, read_lesson
+from trainyard.labs.lessons import numbers as lesson_numbers
+from trainyard.labs.lessons import reading
+from trainyard.labs.lessons.numbers import Number
+from trainyard.labs.lessons.reading import Lesson, Setup, read_lesson
 from trainyard.results import outcomes
 from trainyard.results.outcomes import Shown
 from trainyard.runs.run import run_to_store

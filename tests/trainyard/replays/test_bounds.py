@@ -13,10 +13,10 @@ from scipy.optimize import linprog
 from sim.cluster import Cluster, GpuType, NodeGroup
 from sim.trace import Trace
 from tests.allocators.walk import trace_of
-from trainyard.replays.bounds import BOUNDS, bound, capacity, fluid, ideal
-from trainyard.replays.reading import load
-from trainyard.replays.run import run_cell
-from trainyard.replays.types import ReplayPoint
+from trainyard.labs.replays.bounds import BOUNDS, bound, capacity, fluid, ideal
+from trainyard.labs.replays.reading import load
+from trainyard.labs.replays.run import run_cell
+from trainyard.labs.replays.types import ReplayPoint
 from trainyard.store import profiles
 from trainyard.study.scenario import Scenario
 from trainyard.study.settings import with_settings

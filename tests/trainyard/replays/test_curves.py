@@ -9,11 +9,11 @@ import pytest
 from sim.metrics.summary import NUMBERS
 from sim.params import Spec
 from tests.trainyard.replay_cases import SMALL, small, write
-from trainyard.replays import curves
-from trainyard.replays.reading import load, read_replay
-from trainyard.replays.report import ReplayCell, needed
-from trainyard.replays.run import ReplayRun
-from trainyard.replays.types import BASE, ReplayPoint
+from trainyard.labs.replays import curves
+from trainyard.labs.replays.reading import load, read_replay
+from trainyard.labs.replays.report import ReplayCell, needed
+from trainyard.labs.replays.run import ReplayRun
+from trainyard.labs.replays.types import BASE, ReplayPoint
 from trainyard.store import Store
 from trainyard.study.scenario import Scenario
 

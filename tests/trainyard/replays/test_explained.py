@@ -7,10 +7,10 @@ import pytest
 
 from sim.errors import ParameterError
 from tests.trainyard.replay_cases import SMALL, write
-from trainyard.replays.explained import FIGURE, explained, figures
-from trainyard.replays.reading import load, names, read_replay
-from trainyard.replays.report import CellResult, cells, report
-from trainyard.replays.types import ReplayPoint
+from trainyard.labs.replays.explained import FIGURE, explained, figures
+from trainyard.labs.replays.reading import load, names, read_replay
+from trainyard.labs.replays.report import CellResult, cells, report
+from trainyard.labs.replays.types import ReplayPoint
 
 TEXT = (
     "It is {times jct_mean_s short/fifo}. With 4 {shorter jct_mean_s short/fifo at per_h=4}, alone"

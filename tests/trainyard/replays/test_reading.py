@@ -11,8 +11,8 @@ import pytest
 from sim.errors import ParameterError
 from sim.params import Spec
 from tests.trainyard.replay_cases import BOUNDED, SMALL, small, write
-from trainyard.replays.reading import load, names, read_replay
-from trainyard.replays.report import (
+from trainyard.labs.replays.reading import load, names, read_replay
+from trainyard.labs.replays.report import (
     CURVE_COLUMNS,
     ROW_KEYS,
     CellResult,
@@ -29,7 +29,7 @@ from trainyard.replays.report import (
     report,
     tally,
 )
-from trainyard.replays.types import (
+from trainyard.labs.replays.types import (
     AFTER_RESULTS,
     BASE,
     BY_CONSTRUCTION,

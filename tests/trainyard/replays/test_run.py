@@ -8,12 +8,12 @@ from pathlib import Path
 import pulp
 import pytest
 
-import trainyard.replays.run
+import trainyard.labs.replays.run
 from tests.shared import SetClock
 from tests.trainyard.replay_cases import SMALL, small, write
 from tests.waiting import wait_until
-from trainyard.replays.reading import load, names, read_replay
-from trainyard.replays.run import ReplayRun, run_cell
+from trainyard.labs.replays.reading import load, names, read_replay
+from trainyard.labs.replays.run import ReplayRun, run_cell
 from trainyard.runs.run import run, summarise
 from trainyard.store import Store
 from trainyard.study.settings import with_settings
@@ -54,12 +54,12 @@ def test_a_cell_says_when_another_solver_had_to_do(monkeypatch: pytest.MonkeyPat
 def test_what_a_cell_says_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     said = ("one", "one", *(f"{at} {'long ' * 500}" for at in range(50)))
     monkeypatch.setattr(
-        trainyard.replays.run,
+        trainyard.labs.replays.run,
         "run",
         lambda *args, **options: replace(run(*args, **options), remarks=said),
     )
     remarks = run_cell(small(tmp_path).scenario("short").to_json(), 0, ["completed"]).remarks
-    assert len(remarks) == len(set(remarks)) == trainyard.replays.run.MOST_REMARKS
+    assert len(remarks) == len(set(remarks)) == trainyard.labs.replays.run.MOST_REMARKS
     assert remarks[0] == "one"
     assert max(map(len, remarks)) <= 400
 
@@ -136,7 +136,7 @@ def test_texts_do_not_matter_to_what_is_kept_but_seeds_and_version_do(
     reworded = read_replay(write(tmp_path / "x", SMALL.replace("It turns around.", "It turns.")))
     assert ReplayRun(reworded, store=store)._file == place
     assert ReplayRun(replay, 3, store=store)._file != place
-    monkeypatch.setattr(trainyard.replays.run, "RESULTS_VERSION", -1)
+    monkeypatch.setattr(trainyard.labs.replays.run, "RESULTS_VERSION", -1)
     assert ReplayRun(replay, store=store)._file != place
 
 

@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 
 from allocators import REGISTRY
-from allocators.gavel.policy import Gavel
+from allocators.heterogeneous.gavel.policy import Gavel
+from jobtraces.generate.gavel import GavelPhysical
 from sim.cluster import Cluster, GpuType, NodeGroup
 from sim.contract import ParameterError, Spec
 from sim.engine.simulator import Conditions, Simulator
-from sim.generate.gavel import GavelPhysical
 from sim.perf.profiled import Profiled
 from sim.perf.rigid import Rigid
 from sim.trace import Trace
 from tests.allocators.walk import trace_of
-from trainyard.replays.bounds import ideal
+from trainyard.labs.replays.bounds import ideal
 
 ONE = Cluster.parse("1x1:v100")
 

@@ -11,9 +11,9 @@ import pandas as pd
 import pytest
 
 import trainyard as ty
+from jobtraces.readers import read
 from sim.cluster import Cluster
 from sim.errors import TrainyardError
-from sim.readers import read
 from sim.trace import Trace
 from tests.shared import shared
 from trainyard.cli.main import main

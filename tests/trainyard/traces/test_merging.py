@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from jobtraces.readers import read
 from sim.errors import TraceError
-from sim.readers import read
 from trainyard.store import Store
 from trainyard.traces.merging import keep_merged, merged
 from trainyard.traces.sources import Source, account_of, load_source

@@ -6,8 +6,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from jobtraces import recipes
+from jobtraces.readers import ReadOptions, peek, read
 from sim.errors import TraceError
-from sim.readers import ReadOptions, peek, read, recipes
 from tests.sim.readers.test_unknown import SPELLINGS
 from trainyard.cli.main import main
 from trainyard.traces import own_recipes

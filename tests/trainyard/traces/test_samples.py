@@ -6,10 +6,10 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from jobtraces.generate import PROFILES
+from jobtraces.generate.workload import gpus_by_type
 from sim.cluster import Cluster
 from sim.errors import TraceError
-from sim.generate import PROFILES
-from sim.generate.workload import gpus_by_type
 from trainyard.traces.samples import (
     FOLDER,
     SAMPLES,

@@ -6,9 +6,9 @@ import pytest
 
 from sim.metrics import JCT_PARTS
 from tests.views.charts.test_theme import contrast
-from views import charts
-from views.charts import PARTS, TimeAxis
-from views.charts.theme import (
+from trainyard.views import charts
+from trainyard.views.charts import PARTS, TimeAxis
+from trainyard.views.charts.theme import (
     BASELINE_COLOUR,
     INK,
     JOB_COLOURS,

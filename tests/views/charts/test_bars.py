@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from views import charts
-from views.charts.theme import JOB_COLOURS
+from trainyard.views import charts
+from trainyard.views.charts.theme import JOB_COLOURS
 
 AXIS = charts.TimeAxis(0.0, 4 * 3600.0)
 STYLE = {"A": ("#123456", "solid"), "B": ("#654321", "dash")}

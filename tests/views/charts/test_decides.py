@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from views import charts
+from trainyard.views import charts
 
 
 def test_bars_lie_where_they_are_told_to_and_each_job_has_its_letter_once() -> None:

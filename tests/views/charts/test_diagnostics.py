@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from views import charts
+from trainyard.views import charts
 
 STYLE = {"A": ("#123456", "solid"), "B": ("#654321", "dash")}
 

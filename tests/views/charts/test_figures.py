@@ -6,9 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from views import charts
-from views.charts import TimeAxis, policy_style, type_style
-from views.charts.inputs import MOST_CELLS
+from trainyard.views import charts
+from trainyard.views.charts import TimeAxis, policy_style, type_style
+from trainyard.views.charts.inputs import MOST_CELLS
 
 STYLE = policy_style(["fifo", "sjf", "las"], "fifo")
 

@@ -7,10 +7,10 @@ import pandas as pd
 import pytest
 
 from tests.views.charts.test_theme import contrast
-from views import charts
-from views.charts import TimeAxis, policy_style, type_style
-from views.charts.gpu_types import HEADINGS
-from views.charts.theme import INK, JOB_COLOURS, POLICY_COLOURS, TYPE_COLOURS
+from trainyard.views import charts
+from trainyard.views.charts import TimeAxis, policy_style, type_style
+from trainyard.views.charts.gpu_types import HEADINGS
+from trainyard.views.charts.theme import INK, JOB_COLOURS, POLICY_COLOURS, TYPE_COLOURS
 
 STYLE = policy_style(["fifo", "sjf", "las"], "fifo")
 TYPES = {name: colour for name, colour in type_style(["v100", "k80", "t4"]).items() if name}

@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from views.charts.sweeps import lesson_curve
-from views.charts.theme import policy_style
+from trainyard.views.charts.sweeps import lesson_curve
+from trainyard.views.charts.theme import policy_style
 
 STYLE = policy_style(("A", "B"), "A")
 

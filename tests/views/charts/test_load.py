@@ -6,9 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from views import charts
-from views.charts import TimeAxis
-from views.charts.lines import smooth
+from trainyard.views import charts
+from trainyard.views.charts import TimeAxis
+from trainyard.views.charts.lines import smooth
 
 DAY_S = 86_400.0
 LOOK = charts.Look({"fifo": "#5F6875", "sjf": "#1B4FD0", "las": "#C24A00"}, "fifo", "las")

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from views.charts import literal, visible
+from trainyard.views.charts import literal, visible
 
 
 @pytest.mark.parametrize(

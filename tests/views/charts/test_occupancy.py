@@ -11,9 +11,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from views import charts
-from views.charts import theme
-from views.charts.machines import MOST_CELLS, MOST_DOWN, label_px, spells
+from trainyard.views import charts
+from trainyard.views.charts import theme
+from trainyard.views.charts.machines import MOST_CELLS, MOST_DOWN, label_px, spells
 
 AXIS = charts.TimeAxis(0.0, 4 * 3600.0)
 

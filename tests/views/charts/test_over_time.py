@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from views.charts import (
+from trainyard.views.charts import (
     STATES,
     TimeAxis,
     busy_row,
@@ -16,8 +16,8 @@ from views.charts import (
     type_style,
     waiting_row,
 )
-from views.charts.over_time import MOST_BANDS, Frames, LinkedRow
-from views.charts.theme import NEUTRAL, TEXT
+from trainyard.views.charts.over_time import MOST_BANDS, Frames, LinkedRow
+from trainyard.views.charts.theme import NEUTRAL, TEXT
 
 LABELS = ["fifo", "sjf", "las"]
 STYLE = policy_style(LABELS, "fifo")

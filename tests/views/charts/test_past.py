@@ -5,8 +5,8 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
-from views import charts
-from views.charts.theme import BASELINE_COLOUR
+from trainyard.views import charts
+from trainyard.views.charts.theme import BASELINE_COLOUR
 
 X = charts.TimeAxis(0.0, 43_200.0)
 ABOUT = charts.TwoLines("a <b>", "#1B4FD0", 21_600.0)

@@ -10,9 +10,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from views import charts
-from views.charts import sweeps
-from views.charts.sweeps import unit_of, value_text
+from trainyard.views import charts
+from trainyard.views.charts import sweeps
+from trainyard.views.charts.sweeps import unit_of, value_text
 
 STYLE = {"A": ("#123456", "solid"), "B<b>": ("#654321", "dash")}
 DELAY = charts.Amount("Delay", "s")

@@ -8,11 +8,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from trainyard.replays.reading import load, names
-from views import charts
-from views.charts import PublishedClaim
-from views.charts.replay import LINES, MEASURES, PUBLISHED
-from views.charts.theme import BASELINE_COLOUR, POLICY_COLOURS
+from trainyard.labs.replays.reading import load, names
+from trainyard.views import charts
+from trainyard.views.charts import PublishedClaim
+from trainyard.views.charts.replay import LINES, MEASURES, PUBLISHED
+from trainyard.views.charts.theme import BASELINE_COLOUR, POLICY_COLOURS
 
 
 def curve(scale: float = 1.0) -> pd.DataFrame:

@@ -5,9 +5,9 @@ import pandas as pd
 import pytest
 
 from tests.views.charts.test_theme import contrast
-from views import charts
-from views.charts.replay import ARMS
-from views.charts.theme import BASELINE_COLOUR, POLICY_COLOURS
+from trainyard.views import charts
+from trainyard.views.charts.replay import ARMS
+from trainyard.views.charts.theme import BASELINE_COLOUR, POLICY_COLOURS
 
 CLASSES = ["compute", "comm", "balanced", "non-scalable"]
 WAYS = ["elastic batch", "largest batch", "smallest batch"]

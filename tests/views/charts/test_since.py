@@ -3,7 +3,7 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
-from views import charts
+from trainyard.views import charts
 
 STYLE = charts.policy_style(["was", "here"], "was")
 

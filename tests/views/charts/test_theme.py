@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from views.charts import darkened, image_config, policy_colours, policy_style, type_style
-from views.charts.axes import TimeAxis, duration_text, duration_unit, log_duration
-from views.charts.sweeps import Amount, sweep_map
-from views.charts.theme import (
+from trainyard.views.charts import darkened, image_config, policy_colours, policy_style, type_style
+from trainyard.views.charts.axes import TimeAxis, duration_text, duration_unit, log_duration
+from trainyard.views.charts.sweeps import Amount, sweep_map
+from trainyard.views.charts.theme import (
     AMBER,
     BASELINE_COLOUR,
     BETTER,

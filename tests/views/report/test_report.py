@@ -23,8 +23,8 @@ from trainyard.store import Store
 from trainyard.study.scenario import Scenario, TraceSpec
 from trainyard.study.study import Study
 from trainyard.traces import start
-from views.markup import MOST_ROWS, rows_of
-from views.report.page import offline_html
+from trainyard.views.markup import MOST_ROWS, rows_of
+from trainyard.views.report.page import offline_html
 
 CREATED = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 HOSTILE = [

@@ -1,0 +1,1 @@
+"""Policies for clusters of several GPU types."""

@@ -1,0 +1,504 @@
+"""Gavel: shares of time on every GPU type under an objective of choice, carried out in rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Final
+
+import numpy as np
+
+from allocators.heterogeneous.gavel.objective import COUNTS_WORK, ObjectiveSpec, snapshot_of
+from allocators.heterogeneous.gavel.rounds import (
+    Bools,
+    DeficitRanking,
+    Kinds,
+    Roster,
+    RoundPlacement,
+)
+from allocators.heterogeneous.timeshare.fluid import JobsSnapshot
+from allocators.heterogeneous.timeshare.problem import Hint
+from allocators.placement import Placer, placement_param
+from allocators.reasons import next_decision, room
+from allocators.toolkit import Aside, RoundClock, round_param
+from sim.contract import (
+    EMPTY,
+    Allocator,
+    Card,
+    Decided,
+    Floats,
+    Grant,
+    Ints,
+    JobId,
+    Needs,
+    Plan,
+    Reason,
+    Value,
+    View,
+    inf,
+    param,
+)
+
+OBJECTIVES: Final = (
+    "max_min",
+    "water_filling",
+    "finish_time_fairness",
+    "makespan",
+    "max_sum_throughput",
+    "cost",
+    "cost_slo",
+    "fifo",
+    "isolated",
+    "allox",
+    "gandiva",
+)
+_SHUFFLE_STREAM: Final = 5
+_TINY: Final = 1e-6
+RECOMPUTE_S: Final = 1920.0
+"""Upstream's default of ``minimum_time_between_allocation_resets``."""
+
+
+@dataclass
+class Gavel(Allocator):
+    """Give every job shares of time on every GPU type so that an objective is the best possible,
+    and follow the shares in rounds.
+
+    Notes
+    -----
+    Shares X [1]_: of all X with ``sum_j X_mj <= 1`` for every job m and ``sum_m gang_m X_mj <=
+    GPUs_j`` for every type j those that are the best for the `objective`, where job m makes ``sum_j
+    T_mj X_mj``; see `allocators.heterogeneous.timeshare.shares` for each. T is the estimated
+    throughput of the whole gang on one type; with ``aware = no`` all types are alike. They are
+    computed again in the first round after a job came or went, or GPUs did, but not within `recompute_s`. With
+    ``recompute_s = 0`` the time received counts anew at every arrival, and a gang of small share
+    waits for as long as jobs keep arriving.
+
+    Rounds, as in the authors' simulator [2]_: type by type, the fastest first (in random order for
+    `isolated`, and if not `aware`), jobs are ranked by share of time over time received since the
+    shares were computed; ties go to those that are owed more from before. Who fits wins; a job
+    without a share there may win what is left over, except under `fifo`. Who wins on the type that
+    it is on stays where it is. A job that ends inside a round leaves its GPUs idle until the round
+    ends, or until nobody runs any more.
+
+    ``faithful = yes`` adds peculiarities of the published simulator: jobs that arrived since the
+    shares were computed win GPUs but leave them idle; types come in random order, drawn as upstream
+    draws it for the same seed; as time received counts only what whole units of work took, so that
+    of two jobs that took turns the slower is ahead, and in the first round after an idle time that
+    time too; of several equally good shares those that upstream's solver ends at
+    (`allocators.heterogeneous.timeshare.published`); the makespan is found by bisection to within
+    5 %; and where the trace's own clock begins at 0, shares that were computed then count as never
+    computed. A trace that begins later (``from_zero``) does not have that last one.
+
+    `gandiva` is that policy without its packing of two jobs on a GPU, which is to come: shares as
+    under `isolated`, but the fastest type is always tried first.
+
+    Ours: where upstream waits for the next arrival because only such newcomers won, shares are
+    computed at once. `fifo` without `aware` draws a type at random, as upstream says but does not
+    do. A job never wins on a type that it does not run on, and the agnostic objectives see a job
+    that does not run on the fastest type at its mean speed. Jobs that are alike have exactly equal
+    shares, and the one that came first goes first; upstream leaves that to the last digits of its
+    solver. Progress is fluid: upstream stops a job, and ends a round, up to one iteration early.
+    `allox`, a method for jobs of one GPU, lets larger ones go first. Jobs that must not be stopped
+    keep their GPUs; those without GPUs start at any time. Where cores or memory matter, or jobs of
+    one type may use different nodes, winners are placed one by one and those without room are
+    passed over.
+
+    References
+    ----------
+    .. [1] D. Narayanan, K. Santhanam, F. Kazhamiaka, A. Phanishayee, M. Zaharia,
+    "Heterogeneity-Aware Cluster Scheduling Policies for Deep Learning
+       Workloads", OSDI 2020.
+    .. [2] stanford-futuredata/gavel at c4fa400, scheduler/scheduler.py and scheduler/policies/, MIT
+    licence.
+    """
+
+    objective: str = param(
+        "max_min",
+        choices=OBJECTIVES,
+        labels={
+            "max_min": "Max-min fairness",
+            "water_filling": "Water filling",
+            "finish_time_fairness": "Finish-time fairness",
+            "makespan": "Makespan",
+            "max_sum_throughput": "Total throughput",
+            "cost": "Throughput per dollar",
+            "cost_slo": "Throughput per dollar, with deadlines",
+            "fifo": "Order of arrival",
+            "isolated": "Equal parts",
+            "allox": "Total completion time (AlloX)",
+            "gandiva": "Gandiva",
+        },
+        help=(
+            "What shares of time are chosen for: the least normalised throughput, also again and"
+            " again and with owners, the worst finish-time fairness, the last finish, the sum of"
+            " throughputs, that per dollar, also with deadlines, order of arrival, equal parts,"
+            " least total completion time, Gandiva (equal parts, the fastest type first with"
+            " faithful, too; two jobs are not packed on one GPU yet)."
+        ),
+    )
+    aware: bool = param(
+        True,
+        title="Speeds by GPU type known",
+        help=(
+            "Whether the policy knows how fast each job is on each GPU type; otherwise "
+            "all types count the same."
+        ),
+    )
+    round_s: float = round_param()
+    recompute_s: float = param(
+        RECOMPUTE_S,
+        title="Time between computations of shares",
+        unit="s",
+        low=0,
+        high=1e6,
+        help=(
+            "Least time from one computation of the shares to the next; 0 = at every change, but"
+            " with faithful the published 1920 s. At 0 large gangs may wait very long."
+        ),
+    )
+    faithful: bool = param(
+        False,
+        title="As in the published simulator",
+        help=(
+            "Whether oddities of the published simulator are kept: newcomers hold GPUs idle, types"
+            " in random order, time counts by whole iterations, shares are those its solver ends"
+            " at, makespan to 5 %."
+        ),
+    )
+    entity: str = param(
+        "user",
+        title="Column of owners",
+        choices=("user", "vc", "none"),
+        labels={"user": "User", "vc": "Virtual cluster", "none": "None"},
+        help="Column that names the owner of a job, for objective = water_filling.",
+    )
+    entity_weights: tuple[float, ...] = param(
+        (1.0, 2.0, 3.0),
+        title="Weights of owners",
+        low=0.001,
+        high=1000,
+        help=(
+            "Weights of owners in order of their names, the last for all others, for objective ="
+            " water_filling."
+        ),
+    )
+    within: str = param(
+        "fairness",
+        title="Division among an owner's jobs",
+        choices=("fairness", "fifo"),
+        labels={"fairness": "Equal shares", "fifo": "Order of arrival"},
+        help="How an owner's share is divided among its jobs, for objective = water_filling.",
+    )
+    placement: str = placement_param()
+    _spec: ObjectiveSpec = field(init=False, repr=False)
+    _place: Placer = field(init=False, repr=False)
+    _aside: Aside = field(init=False, repr=False)
+    _clock: RoundClock = field(init=False, repr=False)
+    _kinds: Kinds | None = field(init=False, repr=False, default=None)
+    _placement: RoundPlacement = field(init=False, repr=False)
+    _roster: Roster = field(init=False, repr=False)
+    _ranking: DeficitRanking | None = field(init=False, repr=False, default=None)
+    _sits_out: Bools = field(init=False, repr=False)
+    _hint: Hint | None = field(init=False, repr=False, default=None)
+    _remarks: dict[str, None] = field(init=False, repr=False, default_factory=dict)
+    _types: frozenset[str] = field(init=False, repr=False, default=frozenset())
+    _shuffler: Random | None = field(init=False, repr=False, default=None)
+    _news: bool = field(init=False, repr=False, default=True)
+    _computed_s: float = field(init=False, repr=False, default=-inf)
+    _computed_for: tuple[Ints, tuple[int, ...]] = field(
+        init=False, repr=False, default=(np.zeros(0, np.int64), ())
+    )
+
+    card = Card(
+        title="Gavel",
+        slot=3,
+        job_ms=3,
+        brief="shares of each type by measured speed",
+        what=(
+            "Every job gets shares of time on each GPU type, optimal for a chosen"
+            " objective, and receives them in rounds of some minutes."
+        ),
+        cost=(
+            "Jobs change GPUs and types between rounds; GPUs that become free idle until"
+            " the round ends, and new jobs wait for the next round."
+        ),
+        limits=(
+            "Counts changes as free. Ignores servers: a gang counts as equally fast on"
+            " several. Two jobs never share a GPU here."
+        ),
+        source=(
+            "Narayanan et al., Heterogeneity-Aware Cluster Scheduling Policies for Deep Learning"
+            " Workloads, OSDI 2020; the authors' public code"
+        ),
+        certainty=(
+            "exact for rounds and objectives, which follow the public code, to its very figures"
+            " with faithful = yes; our reading of which of several equally good shares is taken"
+            " without it, and of what the code leaves open: outages, jobs that must not be stopped,"
+            " AlloX with gangs"
+        ),
+        goals=("heterogeneous", "fairness", "deadlines"),
+        how=(
+            (
+                "For each job and GPU type a share of time is computed that is optimal for the"
+                " objective."
+            ),
+            (
+                "Shares are computed again at the first round after jobs or GPUs have come or gone,"
+                " at most every 32 minutes."
+            ),
+            (
+                "Time is divided into rounds; in each, type by type, jobs are ranked by their"
+                " share relative to the time received."
+            ),
+            (
+                "Jobs that rank first and fit run for the round; a job that stays on its type"
+                " keeps its GPUs."
+            ),
+            "GPUs that a job leaves within a round are idle until the round ends.",
+        ),
+    )
+
+    def __post_init__(self) -> None:
+        """Prepare the rules of placement."""
+        self._spec = ObjectiveSpec(
+            self.objective, self.aware, self.faithful, self.entity, self.entity_weights, self.within
+        )
+        self._place = Placer(self.placement, "fastest", False)
+        self._aside, self._clock = Aside(self._place), RoundClock(self.round_s)
+        self._roster = Roster(0, self.round_s / 2)
+
+    @property
+    def needs(self) -> Needs:
+        """Speeds unless types are all alike to it, and sizes if the objective counts them."""
+        rates = {"rates"} if self._spec.looks else set()
+        sizes = {"remaining_work"} if self.objective in COUNTS_WORK else set()
+        return Needs(frozenset(rates | sizes))
+
+    @property
+    def owner_column(self) -> str:
+        """Column that says who owns a job; see `allocators.heterogeneous.timeshare.fluid.Fluid`."""
+        return self._spec.owner_column
+
+    def shares(self, snapshot: JobsSnapshot, rng: np.random.Generator) -> Floats:
+        """Return shares of time outside of any run, on an instance of its own; see
+        `allocators.heterogeneous.timeshare.fluid.Fluid`.
+        """
+        if self._kinds is None and not len(self._roster):
+            self._roster = Roster(snapshot.rates.shape[1], self.round_s / 2)
+        roster = self._roster
+        roster.align(snapshot.ids)
+        roster.gangs, roster.rates = snapshot.gangs, snapshot.rates
+        found = self._spec.shares(snapshot, roster, rng, self._hint)
+        self._hint = found.hint
+        roster.reset(found.x, 0.0)
+        return found.x
+
+    def remarks(self) -> tuple[str, ...]:
+        """Return what could not be done as the objective says, and that there was one GPU type
+        only.
+        """
+        if len(self._types) != 1:
+            return tuple(self._remarks)
+        shares = "; the shares are those of its agnostic form" if self.aware else ""
+        return (
+            f"gavel chose no GPU types: all GPUs are {next(iter(self._types))}{shares}.",
+            *self._remarks,
+        )
+
+    def allocate(self, view: View, /) -> Plan:
+        """Begin a round if the last one is over; jobs without GPUs start at any time."""
+        self._aside.feed(view)
+        changes = self._aside.start(view)
+        if not self._clock.is_due(view, self._aside):
+            self._news = self._news or any(view.delta)
+            return Plan(changes, wake_at_s=self._clock.ends_s)
+        notes = self._round(
+            view, self._kinds or self._begin(view), changes, news=self._news or any(view.delta)
+        )
+        self._news = False
+        return (
+            Plan(changes, wake_at_s=self._clock.ends_s, notes=notes)
+            if changes or notes or self._clock.ends_s < inf
+            else EMPTY
+        )
+
+    def explain(self, decided: Decided, job: JobId, /) -> Reason:
+        """State the share of time of a job on its best type, and whether it is used up."""
+        view, roster, clock = decided.view, self._roster, self._clock
+        if not decided.wants(job):
+            return room(decided, job)
+        at = int(np.searchsorted(roster.ids, job))
+        if at == len(roster) or roster.ids[at] != job or self._kinds is None:
+            return next_decision(clock.ends_s, "the next round began")
+        kind = int(roster.share[at].argmax())
+        name = view.cluster.types[self._kinds.types[kind]].name
+        share, since_s = float(roster.share[at, kind]), view.now_s - self._computed_s
+        values: dict[str, Value] = {
+            "type": name,
+            "share": share,
+            "next": clock.ends_s if clock.ends_s < inf else view.now_s,
+        }
+        if not roster.counted[at]:
+            values["next"] = max(clock.ends_s, self._computed_s + self._least_apart_s)
+            return Reason(
+                "it arrived after shares were computed, which is done again from {next:instant}"
+                " on; until then it gets what jobs with a share leave over",
+                values,
+            )
+        if not share > 0:
+            return Reason(
+                "the objective gave it no share of any GPU type until the round at {next:instant}",
+                values,
+            )
+        received_s = float(roster.time_s[at, kind]) - self.round_s / 2
+        if since_s > 0 and received_s >= share * since_s:
+            values["received"] = min(received_s / since_s, 1.0)
+            return Reason(
+                "its {type:text} share of {share:share} was used up until the round at"
+                " {next:instant}; it had received {received:share}",
+                values,
+            )
+        on = self._placement.on
+        values["others"] = int((on[: len(roster)] == kind).sum())
+        return Reason(
+            "{others:jobs_were} further behind their {type:text} shares and got the round; its own"
+            " share is {share:share}, the next round began at {next:instant}",
+            values,
+        )
+
+    def _begin(self, view: View) -> Kinds:
+        kinds = self._kinds = Kinds(view, self._place)
+        self._placement = RoundPlacement(kinds, self._place)
+        self._types = frozenset(node.gpu_type for node in view.cluster.nodes if node.gpus)
+        self._roster = Roster(len(kinds), self.round_s / 2)
+        self._clock.begin(view.now_s, goes_on=False)
+        return kinds
+
+    def _round(
+        self, view: View, kinds: Kinds, changes: dict[JobId, Grant | None], *, news: bool
+    ) -> dict[str, float]:
+        """Add the changes of a round; return notes."""
+        roster, placement = self._roster, self._placement
+        if news:
+            self._enter(view, kinds)
+        if news or not placement.still(view, self._aside):
+            placement.look(view, roster, self._aside)
+            self._ranking = None
+        roster.time_s[placement.ran, placement.ran_on] += self._received_s(view)
+        notes = (
+            self._compute(view, kinds)
+            if self._is_stale() and (self._is_old(view) or self._nobody_would_run())
+            else {}
+        )
+        changes |= placement.settle(view, roster, self._ranked(), self._order(view), self._sits_out)
+        # With nobody running new shares help, at the latest when they may be computed again.
+        self._clock.begin(view.now_s, goes_on=placement.runs or self._is_stale())
+        return notes
+
+    def _received_s(self, view: View) -> Floats | float:
+        """Return the time that the running jobs received in the round that ends now."""
+        elapsed_s, ran = view.now_s - self._clock.began_s, self._placement.ran
+        if not self.faithful:
+            return elapsed_s
+        # Upstream counts from the end of the round before, however long nobody ran since.
+        idle_s = self._clock.idle_s
+        rate = view.running.rate
+        if len(rate) > len(ran):
+            rate = rate[view.running.ids.searchsorted(self._roster.ids[ran])]
+        # Less than one unit counts in full: it would never count otherwise.
+        units = np.floor(rate * elapsed_s + _TINY)
+        if units.all():
+            return units / rate + idle_s
+        received_s: Floats = np.divide(
+            units, rate, out=np.full(len(ran), float(elapsed_s)), where=units > 0
+        )
+        return received_s + idle_s
+
+    def _enter(self, view: View, kinds: Kinds) -> None:
+        roster, ids = self._roster, self._aside.others(view.active.ids)
+        new = roster.align(ids)
+        if len(new):
+            roster.gangs[new] = [
+                demand.replicas * demand.gpus for demand in map(view.demand, ids[new].tolist())
+            ]
+            roster.rates[new] = kinds.rates(
+                view, ids[new], roster.gangs[new], look=self._spec.looks
+            )
+
+    @property
+    def _least_apart_s(self) -> float:
+        """Least time between computations of the shares; faithful reads 0 as upstream's default."""
+        return self.recompute_s or (RECOMPUTE_S if self.faithful else 0.0)
+
+    def _is_old(self, view: View) -> bool:
+        # Upstream takes a clock at 0 for "never computed".
+        uncounted = self.faithful and self._computed_s == 0 and view.from_zero
+        return uncounted or view.now_s - self._computed_s >= self._least_apart_s
+
+    def _is_stale(self) -> bool:
+        """Tell whether jobs or GPUs came or went since the shares were computed."""
+        ids, gpus = self._computed_for
+        return len(self._roster) > 0 and (
+            ids is not self._roster.ids or gpus != self._placement.gpus
+        )
+
+    def _compute(self, view: View, kinds: Kinds) -> dict[str, float]:
+        roster, placement = self._roster, self._placement
+        found = self._spec.shares(
+            snapshot_of(view, self._spec, roster, kinds.types, placement.gpus),
+            roster,
+            view.rng,
+            self._hint,
+        )
+        self._hint = found.hint
+        if found.note:
+            self._remarks[found.note] = None
+        roster.reset(found.x, view.now_s - self._computed_s if self._computed_s > -inf else 0.0)
+        self._computed_s, self._computed_for, self._ranking = (
+            view.now_s,
+            (roster.ids, placement.gpus),
+            None,
+        )
+        return {"objective": found.value} if np.isfinite(found.value) else {}
+
+    def _nobody_would_run(self) -> bool:
+        # Upstream waits here for the next arrival, or computes at once if there will be none, which
+        # a scheduler does not know.
+        roster, placement = self._roster, self._placement
+        if len(placement.ran):
+            return False
+        won = self._ranked().winners(roster.time_s, range(len(placement.gpus)), placement.gpus)
+        return not (won[~self._sits_out] >= 0).any()
+
+    def _order(self, view: View) -> list[int]:
+        order = list(range(len(self._placement.gpus)))
+        if (
+            self.faithful
+            and self.objective != "gandiva"
+            and (not self.aware or self.objective == "isolated")
+        ):
+            if self._shuffler is None:
+                self._shuffler = _shuffler(view.rng)
+            self._shuffler.shuffle(order)
+        return order
+
+    def _ranked(self) -> DeficitRanking:
+        if self._ranking is None:
+            roster = self._roster
+            can = roster.rates > 0
+            can[self._placement.fixed] = False
+            if self.objective == "fifo":
+                can &= roster.share > 0
+            self._ranking = DeficitRanking(roster, can)
+            self._sits_out = ~roster.counted if self.faithful else np.zeros(len(roster), np.bool_)
+        return self._ranking
+
+
+def _shuffler(rng: np.random.Generator) -> Random:
+    """Return upstream's own random stream for the order of types: on few jobs the result depends on
+    that order.
+    """
+    seeds = rng.bit_generator.seed_seq
+    entropy = seeds.entropy if isinstance(seeds, np.random.SeedSequence) else None
+    return Random((entropy[0] if isinstance(entropy, Sequence) else entropy or 0) + _SHUFFLE_STREAM)

@@ -1,0 +1,190 @@
+"""What jobs on GPUs of several types cost at given prices: the cheapest mix of types for every
+throughput, for all jobs at once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from allocators.heterogeneous.timeshare.problem import Floats, Hint, Ints, Problem
+
+_FEW: Final = 24  # jobs up to which finding those that are alike takes more time than it saves
+
+
+class Frontier(NamedTuple):
+    """The cheapest way to every throughput, for each kind of job: pieces between two types, one
+    after the other.
+
+    Parameters
+    ----------
+    pieces : int
+        Pieces per kind; a kind that has fewer ends with pieces of no length and infinite slope.
+    reached : array (types + 1 x kinds,)
+        Throughputs at the ends of the pieces, relative to the fastest type: first 0 of all kinds,
+        then where their first pieces end, and so on.
+    slope : array (types + 1 x kinds,)
+        Price of more throughput on the piece that starts there, for one GPU; never falls along the
+        pieces.
+    at : array (types + 1 x kinds,)
+        Column of the type there; the number of types stands for none, where the first piece starts.
+    """
+
+    pieces: int
+    reached: Floats
+    slope: Floats
+    at: Ints
+
+
+class FrontierPoint(NamedTuple):
+    """What jobs do at certain throughputs: where the piece of the frontier that each is on starts
+    and ends, and how far along it is.
+    """
+
+    frontier: Frontier
+    start: Ints
+    end: Ints
+    along: Floats
+
+
+@dataclass(frozen=True)
+class FrontierMarket:
+    """The jobs that run on some type, with throughputs relative to that on their fastest type.
+
+    Parameters
+    ----------
+    jobs, types : array of int
+        Rows and columns of the problem that are in it; types without GPUs are not.
+    shape : tuple of int
+        Of the problem.
+    fastest : array (jobs,)
+        Iterations per second on the fastest type.
+    kinds : array (kinds, types)
+        Relative rates of jobs that are alike; of few jobs each is a kind.
+    kind : array (jobs,)
+        Which of them a job is.
+    gangs, devices : array of float
+        GPUs of each job, of each type.
+    """
+
+    jobs: Ints
+    types: Ints
+    shape: tuple[int, int]
+    fastest: Floats
+    kinds: Floats
+    kind: Ints
+    gangs: Floats
+    devices: Floats
+
+    @classmethod
+    def of(cls, problem: Problem) -> FrontierMarket:
+        """Pick from a problem what can run."""
+        types = np.flatnonzero(problem.devices > 0)
+        within = problem.rates[:, types]
+        highest = within.max(axis=1, initial=0.0)
+        jobs = np.flatnonzero(highest > 0)
+        fastest = highest[jobs]
+        rates = within[jobs] / fastest[:, None]
+        kinds, kind = alike(rates) if len(jobs) > _FEW else (rates, np.arange(len(jobs)))
+        shape = (len(problem.rates), len(problem.devices))
+        return cls(
+            jobs,
+            types,
+            shape,
+            fastest,
+            kinds,
+            kind,
+            problem.gangs[jobs].astype(float),
+            problem.devices[types].astype(float),
+        )
+
+    def frontier(self, prices: Floats) -> Frontier:
+        """Return the cheapest mixes at these prices of a GPU of each type, all >= 0.
+
+        Notes
+        -----
+        The lower convex hull of the points (rate, price) and the origin, walked from there: the
+        next type is the one that more throughput is cheapest with.
+        """
+        kinds, types = self.kinds.shape
+        every = np.arange(kinds)
+        reached, slopes = np.zeros((2, types + 1, kinds))
+        paid, at = np.zeros(kinds), np.full((types + 1, kinds), types)
+        step = 0
+        while not step or reached[step].min() < 1.0:
+            more = self.kinds - reached[step, :, None]
+            each = np.full((kinds, types), np.inf)
+            np.divide(prices - paid[:, None], more, out=each, where=more > 0)
+            best = each.argmin(axis=1)
+            slopes[step] = each[every, best]
+            at[step + 1] = best = np.where(reached[step] < 1.0, best, at[step])
+            reached[step + 1], paid = self.kinds[every, best], prices[best]
+            step += 1
+        return Frontier(step, reached.ravel(), slopes.ravel(), at.ravel())
+
+    def mix(self, frontier: Frontier, throughput: Floats) -> FrontierPoint:
+        """Return the cheapest mix of every job for a relative throughput of 0 to 1."""
+        kinds, start = len(self.kinds), self.kind
+        for piece in range(1, frontier.pieces):
+            start = start + kinds * (throughput > frontier.reached[self.kind + kinds * piece])
+        end = start + kinds
+        low = frontier.reached[start]
+        return FrontierPoint(
+            frontier, start, end, (throughput - low) / (frontier.reached[end] - low)
+        )
+
+    def worthwhile(self, frontier: Frontier, worth: Floats) -> Floats:
+        """Return the relative throughput up to which a further unit costs a job no more than its
+        value.
+        """
+        most = np.zeros(len(self.kind))
+        for piece in range(frontier.pieces):
+            start = self.kind + len(self.kinds) * piece
+            pays = frontier.slope[start] * self.gangs <= worth
+            most[pays] = frontier.reached[start[pays] + len(self.kinds)]
+        return most
+
+    def used(self, mix: FrontierPoint) -> Floats:
+        """Return the GPUs of each type that a mix takes on average."""
+        faster, types = self.gangs * mix.along, len(self.devices) + 1
+        at = mix.frontier.at
+        taken = np.bincount(at[mix.end], faster, types) + np.bincount(
+            at[mix.start], self.gangs - faster, types
+        )
+        return taken[:-1].astype(np.float64, copy=False)
+
+    def slope(self, mix: FrontierPoint, growth: Floats) -> float:
+        """Return by how much the price of a mix grows if the throughputs do."""
+        return float((self.gangs * mix.frontier.slope[mix.start]) @ growth)
+
+    def shares(self, mix: FrontierPoint) -> Floats:
+        """Return a mix as shares of time of the jobs and types of the market."""
+        every = np.arange(len(self.kind))
+        x = np.zeros((len(self.kind), len(self.devices) + 1))
+        x[every, mix.frontier.at[mix.start]] = 1.0 - mix.along
+        x[every, mix.frontier.at[mix.end]] = mix.along
+        return x[:, :-1]
+
+    def usable(self, hint: Hint | None) -> list[Floats]:
+        """Return the prices of an earlier answer that fit the types."""
+        return [prices for prices in hint or () if len(prices) == len(self.types)]
+
+    def whole(self, x: Floats) -> Floats:
+        """Return shares of the market as shares of the problem."""
+        full = np.zeros(self.shape)
+        full[self.jobs[:, None], self.types] = x
+        return full
+
+
+def alike(rows: Floats) -> tuple[Floats, Ints]:
+    """Return the different rows, and for every row which of them it is."""
+    # Sums with irrational weights tell rows apart faster than comparing them does; should two
+    # different rows have the same sum, every row is compared.
+    key = rows @ np.sqrt(np.arange(2, 2 + rows.shape[1]))
+    _, first, which = np.unique(key, return_index=True, return_inverse=True)
+    if (rows[first][which] == rows).all():
+        return rows[first], which
+    different, which = np.unique(rows, axis=0, return_inverse=True)
+    return different, which.ravel()

@@ -1,0 +1,601 @@
+"""Objectives of Gavel as its published code hands them to its solver, and where that solver ends.
+
+`allocators.heterogeneous.timeshare.shares` finds the same optima. Where an optimum leaves a choice,
+it takes the centre of the choice; these are the shares that upstream's solver takes, on
+which its figures hang.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from allocators.heterogeneous.timeshare import shares
+from allocators.heterogeneous.timeshare.problem import (
+    Floats,
+    Ints,
+    Problem,
+    Shares,
+    isolated,
+    isolated_rates,
+    normal_rates,
+    per_job,
+    progress,
+    runs_somewhere,
+    tidy,
+)
+
+CURVED_ROWS: Final = 3
+"""Rows of a second-order cone: the last ones of every job, where there is one."""
+_INSIDE: Final = 0.99  # how much of a unit a point that is inside already is moved back
+
+
+class Rows(NamedTuple):
+    """Numbers for all rows: those of each job, of shape (jobs, rows), and those of GPU types."""
+
+    own: Floats
+    gpus: Floats
+
+    def plus(self, other: Rows, times: float = 1.0) -> Rows:
+        """Return the sum with a multiple of others."""
+        return Rows(self.own + times * other.own, self.gpus + times * other.gpus)
+
+    def dot(self, other: Rows) -> float:
+        """Return the scalar product."""
+        return float(np.vdot(self.own, other.own) + self.gpus @ other.gpus)
+
+
+class BlockColumns(NamedTuple):
+    """Numbers for all columns: each job's, of shape (jobs, columns), and that of the level."""
+
+    own: Floats
+    level: float
+
+    def plus(self, other: BlockColumns, times: float = 1.0) -> BlockColumns:
+        """Return the sum with a multiple of others."""
+        return BlockColumns(self.own + times * other.own, self.level + times * other.level)
+
+    def dot(self, other: BlockColumns) -> float:
+        """Return the scalar product."""
+        return float(np.vdot(self.own, other.own) + self.level * other.level)
+
+
+@dataclass(frozen=True)
+class Cone:
+    """Minimise ``cost . x`` where ``limit - rows . x`` is in a cone.
+
+    Parameters
+    ----------
+    rows : array (jobs, rows, columns)
+        Of each job, in its own columns: first one per GPU type, its shares of time there.
+    on_level : array (jobs, rows)
+        The same in the column of the level.
+    gpus : array (jobs, types)
+        What shares of time take of the GPUs of each type.
+    cost : BlockColumns
+        What is minimised.
+    limit : Rows
+        What rows leave something of.
+    curved : bool
+        Whether the last three rows of every job are a second-order cone; all others are >= 0.
+    """
+
+    rows: Floats
+    on_level: Floats
+    gpus: Floats
+    cost: BlockColumns
+    limit: Rows
+    curved: bool = False
+
+    def times(self, x: BlockColumns) -> Rows:
+        """Return what all rows come to."""
+        own = np.matmul(self.rows, x.own[:, :, None])[:, :, 0] + self.on_level * x.level
+        return Rows(own, np.einsum("mk,mk->k", self.gpus, x.own[:, : self.gpus.shape[1]]))
+
+    def transposed(self, z: Rows) -> BlockColumns:
+        """Return what all columns come to."""
+        own = np.matmul(z.own[:, None, :], self.rows)[:, 0]
+        own[:, : self.gpus.shape[1]] += self.gpus * z.gpus
+        return BlockColumns(own, float(np.vdot(self.on_level, z.own)))
+
+
+def norm(values: Rows | BlockColumns) -> float:
+    """Return the Euclidean length."""
+    own, rest = values
+    return float(np.sqrt(np.vdot(own, own) + np.vdot(rest, rest)))
+
+
+def determinant(values: Floats) -> Floats:
+    """Return head squared minus tail squared of every row: > 0 inside the second-order cone."""
+    found: Floats = values[:, 0] ** 2 - (values[:, 1:] ** 2).sum(axis=1)
+    return found
+
+
+def mirror(values: Floats) -> Floats:
+    """Return the rows with their tails reversed."""
+    return np.concatenate((values[:, :1], -values[:, 1:]), axis=1)
+
+
+def product(a: Rows, b: Rows, *, curved: bool) -> Rows:
+    """Return the product of the cone's algebra: by element, or of second-order cones."""
+    own = a.own * b.own
+    if curved:
+        u, v = a.own[:, -CURVED_ROWS:], b.own[:, -CURVED_ROWS:]
+        own[:, -CURVED_ROWS] = (u * v).sum(axis=1)
+        own[:, 1 - CURVED_ROWS :] = u[:, :1] * v[:, 1:] + v[:, :1] * u[:, 1:]
+    return Rows(own, a.gpus * b.gpus)
+
+
+def quotient(by: Rows, a: Rows, *, curved: bool) -> Rows:
+    """Return what `by` times gives `a`."""
+    own = a.own / by.own
+    if curved:
+        u, v = by.own[:, -CURVED_ROWS:], a.own[:, -CURVED_ROWS:]
+        along = (u[:, 1:] * v[:, 1:]).sum(axis=1)
+        first = (u[:, 0] * v[:, 0] - along) / determinant(u)
+        own[:, -CURVED_ROWS] = first
+        own[:, 1 - CURVED_ROWS :] = (v[:, 1:] - first[:, None] * u[:, 1:]) / u[:, :1]
+    return Rows(own, a.gpus / by.gpus)
+
+
+def unit(rows: Rows, *, curved: bool) -> Rows:
+    """Return what every `product` with leaves as it is."""
+    own = np.ones_like(rows.own)
+    if curved:
+        own[:, 1 - CURVED_ROWS :] = 0.0
+    return Rows(own, np.ones_like(rows.gpus))
+
+
+def depth(rows: Rows, *, curved: bool) -> float:
+    """Return how far a point is inside the cone, in units; < 0 outside."""
+    flat = rows.own[:, :-CURVED_ROWS] if curved else rows.own
+    lowest = min(float(flat.min()), float(rows.gpus.min()))
+    if curved:
+        bent = rows.own[:, -CURVED_ROWS:]
+        lowest = min(lowest, float((bent[:, 0] - np.hypot(bent[:, 1], bent[:, 2])).min()))
+    return lowest
+
+
+def into(rows: Rows, *, curved: bool) -> Rows:
+    """Move a point along the unit until it is well inside the cone."""
+    lowest = depth(rows, curved=curved)
+    return rows.plus(unit(rows, curved=curved), 1 + (-lowest if lowest <= 0 else -_INSIDE))
+
+
+def furthest(at: Rows, change: Rows, *, curved: bool) -> float:
+    """Return the inverse of the longest step in a direction that stays inside the cone, >= 0."""
+    own = change.own / at.own
+    if not curved:
+        return max(0.0, -float(own.min()), -float((change.gpus / at.gpus).min()))
+    lowest = min(float(own[:, :-CURVED_ROWS].min()), float((change.gpus / at.gpus).min()))
+    size = np.sqrt(determinant(at.own[:, -CURVED_ROWS:]))[:, None]
+    axis, move = at.own[:, -CURVED_ROWS:] / size, change.own[:, -CURVED_ROWS:]
+    along = axis[:, 0] * move[:, 0] - (axis[:, 1:] * move[:, 1:]).sum(axis=1)
+    rest = move[:, 1:] - ((along + move[:, 0]) / (axis[:, 0] + 1))[:, None] * axis[:, 1:]
+    return max(0.0, -lowest, float(((np.hypot(rest[:, 0], rest[:, 1]) - along) / size[:, 0]).max()))
+
+
+_ROUNDS_OF_SCALING: Final = 3
+_TINY: Final = 1e-6
+_TOLERANCE: Final = 1e-8
+_MOST_STEPS: Final = 100
+_PART: Final = 0.99  # of the way to the boundary that a step goes
+_LEAST, _LONGEST = 1e-6, 0.999
+_LEAST_CENTRING: Final = 1e-4
+_REFINED: Final = 1e-9  # of a right-hand side, what is missed of it is made good no further
+_MOST_REFINEMENTS: Final = 9
+_REFINES: Final = 6  # times less is missed after each, or it was the last
+
+
+def solve(cone: Cone) -> Floats:
+    """Return where the path ends, a row of columns for each job.
+
+    Notes
+    -----
+    The path ends where primal and dual are met to 1e-8, or after 100 steps.
+    """
+    scaled, columns = _scaled(cone)
+    return _followed(scaled) / columns
+
+
+def _scaled(cone: Cone) -> tuple[Cone, Floats]:
+    """Divide rows and columns by the roots of their largest entries, three times."""
+    rows, on_level, gpus = cone.rows, cone.on_level, cone.gpus
+    by_column, by_level = np.ones(cone.cost.own.shape), 1.0
+    limit, types = cone.limit, gpus.shape[1]
+    for _ in range(_ROUNDS_OF_SCALING):
+        high = np.maximum(np.abs(rows).max(axis=2), np.abs(on_level))
+        if cone.curved:
+            high[:, -CURVED_ROWS:] = high[:, -CURVED_ROWS:].sum(axis=1, keepdims=True)
+        across = np.abs(rows).max(axis=1)
+        across[:, :types] = np.maximum(across[:, :types], np.abs(gpus))
+        own, of_gpus = _root(high), _root(np.abs(gpus).max(axis=0))
+        column, level = _root(across), float(_root(np.abs(on_level).max()))
+        rows = rows / own[:, :, None] / column[:, None, :]
+        on_level = on_level / own / level
+        gpus = gpus / of_gpus / column[:, :types]
+        limit = Rows(limit.own / own, limit.gpus / of_gpus)
+        by_column, by_level = by_column * column, by_level * level
+    cost = BlockColumns(cone.cost.own / by_column, cone.cost.level / by_level)
+    return Cone(rows, on_level, gpus, cost, limit, cone.curved), by_column
+
+
+def _root(values: Floats) -> Floats:
+    return np.where(values < _TINY, 1.0, np.sqrt(values))
+
+
+Solver = Callable[[BlockColumns, Rows], tuple[BlockColumns, Rows]]
+
+
+class Scaling:
+    """The Nesterov-Todd scaling W of a point: ``W z = s / W``, in the middle between both."""
+
+    def __init__(self, s: Rows, z: Rows, *, curved: bool) -> None:
+        self._flat = slice(0, -CURVED_ROWS if curved else None)
+        self._curved = curved
+        self._own = np.sqrt(s.own[:, self._flat] / z.own[:, self._flat])
+        self._gpus = np.sqrt(s.gpus / z.gpus)
+        if curved:
+            a, b = s.own[:, -CURVED_ROWS:], z.own[:, -CURVED_ROWS:]
+            size_a, size_b = np.sqrt(determinant(a)), np.sqrt(determinant(b))
+            a, b = a / size_a[:, None], b / size_b[:, None]
+            between = np.sqrt((1 + (a * b).sum(axis=1)) / 2)
+            self._axis = (a + mirror(b)) / (2 * between)[:, None]
+            self._length = np.sqrt(size_a / size_b)[:, None]
+
+    def apply(self, rows: Rows) -> Rows:
+        """Return W times some rows."""
+        own = rows.own.copy()
+        flat = own[:, self._flat]
+        flat *= self._own
+        if self._curved:
+            turned = self._turned(rows.own[:, -CURVED_ROWS:, None], back=False)[:, :, 0]
+            own[:, -CURVED_ROWS:] = turned
+        return Rows(own, rows.gpus * self._gpus)
+
+    def _turned(self, values: Floats, *, back: bool) -> Floats:
+        """Return the block of the curved rows, or its inverse, times columns of values."""
+        axis = mirror(self._axis) if back else self._axis
+        head, tail = axis[:, :1, None], axis[:, 1:, None]
+        along = (tail * values[:, 1:]).sum(axis=1, keepdims=True)
+        first = head * values[:, :1] + along
+        rest = values[:, 1:] + tail * (values[:, :1] + along / (1 + head))
+        length = self._length[:, :, None]
+        turned: Floats = np.concatenate((first, rest), axis=1)
+        return turned / length if back else turned * length
+
+    def _turn_back(self, values: Floats) -> None:
+        """Divide the curved rows, the last columns of an array, by their block, in place."""
+        bent = values[:, -CURVED_ROWS:]
+        bent[...] = self._turned(bent[:, :, None], back=True)[:, :, 0]
+
+    def twice(self, rows: Rows) -> Rows:
+        """Return W times W times some rows."""
+        return self.apply(self.apply(rows))
+
+    def solver(self, cone: Cone) -> Solver:
+        """Prepare the equations of a step: what columns ask of z, and rows of x and of z."""
+        types, columns = cone.gpus.shape[1], cone.rows.shape[2]
+        firm = cone.rows[:, types:].copy()  # after x >= 0, which needs no unknowns of its own
+        if self._curved:
+            firm[:, -CURVED_ROWS:] = self._turned(firm[:, -CURVED_ROWS:], back=True)
+        weight = cone.rows[:, range(types), range(types)] / self._own[:, :types]
+        wide = columns + firm.shape[1]
+        joint = np.zeros((len(firm), wide, wide))
+        joint[:, range(types), range(types)] = weight**2
+        joint[:, :columns, columns:] = firm.transpose(0, 2, 1)
+        joint[:, columns:, :columns] = firm
+        flat = range(columns, wide - CURVED_ROWS * self._curved)
+        joint[:, flat, flat] = -(self._own[:, types:] ** 2)
+        if self._curved:
+            joint[:, range(-CURVED_ROWS, 0), range(-CURVED_ROWS, 0)] = -1.0
+        inverse = np.linalg.inv(joint)
+        shared = np.zeros((len(firm), wide, types + 1))
+        shared[:, range(types), range(types)] = cone.gpus
+        shared[:, columns:, -1] = cone.on_level[:, types:]
+        carried = np.matmul(inverse, shared)
+        small = -np.einsum("mci,mcj->ij", shared, carried)
+        small[range(types), range(types)] -= self._gpus**2
+        small[-1, -1] += not cone.on_level.any()
+
+        def once(right: BlockColumns, below: Rows) -> tuple[BlockColumns, Rows]:
+            own = np.concatenate((right.own, below.own[:, types:]), axis=1)
+            if self._curved:
+                self._turn_back(own)
+            own[:, :types] += below.own[:, :types] * weight / self._own[:, :types]
+            alone = np.matmul(inverse, own[:, :, None])[:, :, 0]
+            asked = np.append(below.gpus, right.level) - np.einsum("mci,mc->i", shared, alone)
+            found = np.linalg.solve(small, asked)
+            alone -= np.matmul(carried, found)
+            x = alone[:, :columns]
+            if self._curved:
+                self._turn_back(alone)
+            scale = self._own[:, :types]
+            bound = (weight * x[:, :types] - below.own[:, :types] / scale) / scale
+            z = Rows(np.concatenate((bound, alone[:, columns:]), axis=1), found[:-1])
+            return BlockColumns(x, float(found[-1])), z
+
+        def step(right: BlockColumns, below: Rows) -> tuple[BlockColumns, Rows]:
+            x, z = once(right, below)
+            before = np.inf
+            for _ in range(_MOST_REFINEMENTS):
+                missed = right.plus(cone.transposed(z), -1.0)
+                short = below.plus(cone.times(x), -1.0).plus(self.twice(z))
+                error = norm(missed) / (1 + norm(right))
+                error = max(error, norm(short) / (1 + norm(below)))
+                if error <= _REFINED or error * _REFINES > before:
+                    break
+                more, rest = once(missed, short)
+                x, z, before = x.plus(more), z.plus(rest), error
+            return x, z
+
+        return step
+
+
+def _length(
+    at: Rows, changes: tuple[Rows, Rows], scalars: tuple[float, ...], *, curved: bool
+) -> float:
+    """Return how far a step may go; `scalars` are two numbers > 0 and their changes."""
+    tau, change, kappa, other = scalars
+    nearest = max(furthest(at, change, curved=curved) for change in changes)
+    nearest = max(nearest, -change / tau, -other / kappa)
+    return min(max(1 / nearest if nearest > 0 else _LONGEST, _LEAST), _LONGEST)
+
+
+class Residuals(NamedTuple):
+    """By how much the embedding's equations are missed: columns, rows, and objectives."""
+
+    columns: BlockColumns
+    rows: Rows
+    values: float
+
+
+@dataclass
+class _Point:
+    """Where the path is: primal x and s, dual z, and the two scalars of the embedding."""
+
+    cone: Cone
+    x: BlockColumns
+    s: Rows
+    z: Rows
+    tau: float = 1.0
+    kappa: float = 1.0
+
+    def residuals(self) -> Residuals:
+        """Return what is missed."""
+        cone = self.cone
+        columns = cone.transposed(self.z).plus(cone.cost, self.tau)
+        rows = self.s.plus(cone.times(self.x)).plus(cone.limit, -self.tau)
+        return Residuals(
+            BlockColumns(-columns.own, -columns.level),
+            rows,
+            self.kappa + cone.cost.dot(self.x) + cone.limit.dot(self.z),
+        )
+
+    def is_inside(self) -> bool:
+        """Tell whether rounding errors have left the point inside the cone."""
+        curved = self.cone.curved
+        inside = min(depth(self.s, curved=curved), depth(self.z, curved=curved))
+        return min(self.tau, self.kappa, inside) > 0
+
+    def is_end(self, missed: Residuals) -> bool:
+        """Tell whether primal and dual are met and meet."""
+        cone = self.cone
+        worth, bound = cone.cost.dot(self.x), -cone.limit.dot(self.z)
+        if worth >= 0 and bound < -_TOLERANCE:
+            return False
+        rows = max(1.0, norm(cone.limit)) + norm(self.x) + norm(self.s)
+        columns = max(1.0, norm(cone.cost)) + norm(self.z)
+        if max(norm(missed.rows) / rows, norm(missed.columns) / columns) >= _TOLERANCE * self.tau:
+            return False
+        gap = self.s.dot(self.z)
+        scale = -worth if worth < 0 else bound
+        return gap < _TOLERANCE or gap * self.tau < _TOLERANCE * scale
+
+
+def _followed(cone: Cone) -> Floats:
+    """Follow the path to its end; return the shares of a scaled program."""
+    curved, minus = cone.curved, BlockColumns(-cone.cost.own, -cone.cost.level)
+    even = unit(cone.limit, curved=False)
+    step = Scaling(even, even, curved=False).solver(cone)
+    x, z = step(BlockColumns(np.zeros_like(minus.own), 0.0), cone.limit)
+    nothing = Rows(np.zeros_like(even.own), np.zeros_like(even.gpus))
+    s, dual = nothing.plus(z, -1.0), step(minus, nothing)[1]
+    at = _Point(cone, x, into(s, curved=curved), into(dual, curved=curved))
+    degree = even.own.size + len(even.gpus) + 1 - (CURVED_ROWS - 1) * len(even.own) * curved
+    for _ in range(_MOST_STEPS):
+        missed = at.residuals()
+        if at.is_end(missed):
+            break
+        try:
+            onward = _advanced(at, missed, minus, degree)
+        except np.linalg.LinAlgError:  # so near the end that equations have become alike
+            break
+        if not onward.is_inside():
+            break
+        at = onward
+    return at.x.own / at.tau
+
+
+def _advanced(at: _Point, missed: Residuals, minus: BlockColumns, degree: int) -> _Point:
+    """Return the next point: a look ahead without centring, then as much of it as that asks for."""
+    cone, curved, tau, kappa = at.cone, at.cone.curved, at.tau, at.kappa
+    scaling = Scaling(at.s, at.z, curved=curved)
+    middle, solver = scaling.apply(at.z), scaling.solver(cone)
+    mean = (at.s.dot(at.z) + kappa * tau) / degree
+
+    def worth(x: BlockColumns, z: Rows) -> float:
+        return cone.cost.dot(x) + cone.limit.dot(z)
+
+    x1, z1 = solver(minus, cone.limit)
+    share = kappa / tau - worth(x1, z1)
+    x2, z2 = solver(missed.columns, at.s.plus(missed.rows, -1.0))
+    more = (missed.values - kappa + worth(x2, z2)) / share
+    dual = scaling.apply(z2.plus(z1, more))
+    primal = Rows(-dual.own - middle.own, -dual.gpus - middle.gpus)
+    other = -kappa - kappa / tau * more
+    far = _length(middle, (primal, dual), (tau, more, kappa, other), curved=curved)
+    centring = min(max((1 - far) ** 3, _LEAST_CENTRING), 1.0)
+
+    wanted = product(middle, middle, curved=curved).plus(product(primal, dual, curved=curved))
+    wanted = wanted.plus(unit(wanted, curved=curved), -centring * mean)
+    wanted = quotient(middle, wanted, curved=curved)
+    left = 1 - centring
+    part = BlockColumns(left * missed.columns.own, left * missed.columns.level)
+    x2, z2 = solver(part, scaling.apply(wanted).plus(missed.rows, -left))
+    scalars = kappa * tau + other * more - centring * mean
+    more = (left * missed.values - scalars / tau + worth(x2, z2)) / share
+    change = z2.plus(z1, more)
+    dual = scaling.apply(change)
+    primal = Rows(-wanted.own - dual.own, -wanted.gpus - dual.gpus)
+    other = -(scalars + kappa * more) / tau
+    far = _PART * _length(middle, (primal, dual), (tau, more, kappa, other), curved=curved)
+
+    return _Point(
+        cone,
+        at.x.plus(x2.plus(x1, more), far),
+        at.s.plus(scaling.apply(primal), far),
+        at.z.plus(change, far),
+        tau + far * more,
+        kappa + far * other,
+    )
+
+
+_IN_THE_CONE: Final = 2.0
+"""``speed x wait >= 1`` is the cone ``|(speed - wait, 2)| <= speed + wait``."""
+
+
+def max_min(problem: Problem) -> Shares:
+    """Maximise a level that every job's weighted, normalised throughput reaches."""
+    jobs = np.flatnonzero(runs_somewhere(problem) > 0)
+    if not len(jobs):
+        return Shares(np.zeros(problem.rates.shape), np.inf)
+    scale = problem.gangs / per_job(problem, problem.weights)
+    scale[jobs] /= normal_rates(problem)[jobs]
+    worth = problem.rates * scale[:, None]
+    rows, on_level, limit = _times(problem, jobs, 1, columns=0)
+    types = problem.rates.shape[1]
+    rows[:, -1, :types], on_level[:, -1] = -worth[jobs], 1.0
+    cost = BlockColumns(np.zeros(rows[:, 0].shape), -1.0)
+    x = _answer(problem, jobs, Cone(rows, on_level, _taken(problem, jobs), cost, limit))
+    return Shares(x, float((worth * x).sum(axis=1)[jobs].min()))
+
+
+def max_sum_throughput(problem: Problem) -> Shares:
+    """Maximise the sum of iterations per second."""
+    jobs = np.flatnonzero(runs_somewhere(problem) > 0)
+    if not len(jobs):
+        return Shares(np.zeros(problem.rates.shape), 0.0)
+    rows, on_level, limit = _times(problem, jobs, 0, columns=0)
+    cost = BlockColumns(-problem.rates[jobs], 0.0)
+    x = _answer(problem, jobs, Cone(rows, on_level, _taken(problem, jobs), cost, limit))
+    return Shares(x, float(progress(problem, x).sum()))
+
+
+def cost(problem: Problem) -> Shares:
+    """Maximise the sum of iterations per second, each divided by its type's price."""
+    return max_sum_throughput(problem._replace(rates=problem.rates / problem.prices))
+
+
+def finish_time_fairness(problem: Problem) -> Shares:
+    """Minimise the largest ratio of completion time to that in isolation.
+
+    Notes
+    -----
+    One more column per job stands for seconds per iteration, at least 1 / throughput. Of one job
+    alone these are minimised themselves. Where the solver gives up, shares are those of isolation.
+    """
+    left, age_s, alone_s = (
+        per_job(problem, values) for values in (problem.left, problem.age_s, problem.isolated_s)
+    )
+    jobs = np.flatnonzero((runs_somewhere(problem) > 0) & (left > 0))
+    if not len(jobs):
+        return Shares(np.zeros(problem.rates.shape), 0.0)
+    whole_s = alone_s[jobs] + left[jobs] / isolated_rates(problem)[jobs]
+    types, several = problem.rates.shape[1], len(jobs) > 1
+    rows, on_level, limit = _times(problem, jobs, 3 + several, columns=1)
+    per_wait = left[jobs] / whole_s
+    if several:
+        rows[:, -4, types], on_level[:, -4] = per_wait, -1.0
+        limit.own[:, -4] = -age_s[jobs] / whole_s
+    for row, sign in ((-3, 1.0), (-2, -1.0)):
+        rows[:, row, :types], rows[:, row, types] = -problem.rates[jobs], -sign
+    limit.own[:, -1] = _IN_THE_CONE
+    price = np.zeros((len(jobs), types + 1))
+    price[:, types] = 0.0 if several else per_wait
+    program = Cone(
+        rows,
+        on_level,
+        _taken(problem, jobs),
+        BlockColumns(price, float(several)),
+        limit,
+        curved=True,
+    )
+    x = _answer(problem, jobs, program)
+    made = progress(problem, x)[jobs]
+    if not (made > 0).all():
+        x = isolated(problem).x
+        made = progress(problem, x)[jobs]
+    return Shares(x, float(((age_s[jobs] + left[jobs] / made) / whole_s).max()))
+
+
+def makespan(problem: Problem) -> Shares:
+    """Let all jobs be done within a time: the one at which upstream's bisection ends.
+
+    Notes
+    -----
+    The program has nothing to optimise. Where its answer is lies on the solver's path alone.
+    """
+    left = per_job(problem, problem.left)
+    within_s = shares.makespan(problem, bisection=True).value
+    jobs = np.flatnonzero((runs_somewhere(problem) > 0) & (left > 0))
+    if not len(jobs):
+        return Shares(np.zeros(problem.rates.shape), 0.0)
+    rows, on_level, limit = _times(problem, jobs, 1, columns=0)
+    rows[:, -1] = -problem.rates[jobs]
+    limit.own[:, -1] = -left[jobs] / within_s
+    cost = BlockColumns(np.zeros(rows[:, 0].shape), 0.0)
+    x = _answer(problem, jobs, Cone(rows, on_level, _taken(problem, jobs), cost, limit))
+    return Shares(x, within_s)
+
+
+PUBLISHED: Final[Mapping[str, Callable[[Problem], Shares]]] = MappingProxyType(
+    {
+        "max_min": max_min,
+        "finish_time_fairness": finish_time_fairness,
+        "makespan": makespan,
+        "max_sum_throughput": max_sum_throughput,
+        "cost": cost,
+    }
+)
+"""By objective; the others have one answer only, or are told apart in
+`allocators.heterogeneous.gavel.objective`.
+"""
+
+
+def _times(problem: Problem, jobs: Ints, more: int, *, columns: int) -> tuple[Floats, Floats, Rows]:
+    """Write down that shares are >= 0 and a job's at most 1 in all, with room for more rows."""
+    count, types = len(jobs), problem.rates.shape[1]
+    rows = np.zeros((count, types + 1 + more, types + columns))
+    rows[:, range(types), range(types)] = -1.0
+    rows[:, types, :types] = 1.0
+    limit = np.zeros(rows.shape[:2])
+    limit[:, types] = 1.0
+    return rows, np.zeros(rows.shape[:2]), Rows(limit, problem.devices.astype(float))
+
+
+def _taken(problem: Problem, jobs: Ints) -> Floats:
+    gangs: Floats = problem.gangs[jobs].astype(np.float64)
+    return np.tile(gangs.reshape(-1, 1), (1, problem.rates.shape[1]))
+
+
+def _answer(problem: Problem, jobs: Ints, program: Cone) -> Floats:
+    count, types = problem.rates.shape
+    x = np.zeros((count, types))
+    x[jobs] = solve(program)[:, :types]
+    # Alike jobs are to tie whatever the machine: digits beyond single precision are noise.
+    return tidy(problem, x.astype(np.float32).astype(np.float64))

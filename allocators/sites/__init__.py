@@ -1,0 +1,1 @@
+"""Schedulers that sites run: Slurm, Kueue and KAI, from their own configuration files."""

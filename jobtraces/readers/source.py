@@ -1,0 +1,496 @@
+"""From a file or bytes to unpacked content: size limits, archives, encodings and files that are no
+trace.
+"""
+
+from __future__ import annotations
+
+import codecs
+import io
+import re
+import zipfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final, TextIO
+
+import numpy as np
+
+from jobtraces.readers.converted import (
+    FEATHER,
+    MOST_COLUMNS,
+    columns_at_dashes,
+    feather_as_parquet,
+    fixed_as_table,
+    is_workbook,
+    objects_as_csv,
+    records_as_table,
+    records_key,
+    workbook_sheets,
+)
+from jobtraces.readers.options import ReadOptions
+from jobtraces.readers.packing import (
+    CHUNK,
+    DAMAGED,
+    check_size,
+    damaged_archive,
+    members_of,
+    opened_zip,
+    unpacked,
+    unpacked_stream,
+)
+from jobtraces.readers.questions import Question
+from jobtraces.readers.sniff import DELIMITERS, Sample, sample_of
+from sim.errors import ParameterError, TraceError
+
+HEAD: Final = 1 << 16
+PART: Final = 1 << 22
+TITLE_LINES: Final = 60
+TITLES: Final = 10
+SHORTEST_TABLE: Final = 4
+FEWEST_COLUMNS: Final = 3
+"""A title is up to so many lines above a table of at least so many lines and columns, which shows
+in the first of them.
+"""
+LONGEST_LINE: Final = 1 << 16
+"""Characters of a line of a table; also how far one looks for a line's end."""
+SHEET: Final = "sheet"
+"""The question which sheet of a workbook holds the jobs."""
+MOST_FILES: Final = 100
+"""Of one trace, or in one archive."""
+# Stands for a NUL byte, which the parsers would take for the end of a cell.
+DAMAGE: Final = "\x06"
+# First bytes of files people upload by mistake, and what to call them.
+FOREIGN: Final = (
+    (b"%PDF", "a PDF document"),
+    (b"\x89PNG", "a PNG image"),
+    (b"\xff\xd8\xff", "a JPEG image"),
+    (b"GIF8", "a GIF image"),
+    (b"\x7fELF", "a program"),
+    (b"BZh", "a bzip2 archive"),
+    (b"\xfd7zXZ", "an xz archive"),
+    (b"7z\xbc\xaf", "a 7z archive"),
+    (b"\x28\xb5\x2f\xfd", "a zstd archive"),
+    (b"\xd0\xcf\x11\xe0", "an old Office document"),
+    (b"SQLite format 3", "an SQLite database"),
+)
+ADVICE: Final = (
+    "Use a CSV, TSV, XLSX, Parquet, Feather or JSON file, plain or packed with gzip or zip."
+)
+
+
+@dataclass(frozen=True)
+class Content:
+    """Unpacked bytes with what can be seen at their beginning.
+
+    Parameters
+    ----------
+    name : str
+        What the user calls it.
+    data : bytes
+        After unpacking.
+    encoding : str
+        "" for Parquet.
+    guesses : tuple of str
+        What was assumed while unpacking and decoding.
+    damaged : bool
+        Whether NUL bytes were found in a table; each is replaced by `DAMAGE`.
+    beside : tuple of Content
+        Further tables of the same trace.
+    questions : tuple of Question
+        What is open after unpacking: which sheet of a workbook.
+    warnings : tuple of str
+        What is damaged in it.
+    """
+
+    name: str
+    data: bytes
+    encoding: str
+    guesses: tuple[str, ...] = ()
+    damaged: bool = False
+    beside: tuple[Content, ...] = ()
+    questions: tuple[Question, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """The content decoded, with a byte-order mark removed and line ends as they are; made anew
+        each time, as it takes as much memory again.
+        """
+        return self.data.decode(self.encoding, "replace").removeprefix("\ufeff")
+
+    @property
+    def head(self) -> str:
+        """The first characters, decoded."""
+        return self.data[: 4 * HEAD].decode(self.encoding, "ignore").removeprefix("\ufeff")[:HEAD]
+
+    @cached_property
+    def sample(self) -> Sample:
+        """What sniffing looks at."""
+        if not self.encoding:
+            return Sample("parquet")
+        return sample_of(self.head)
+
+    def parts(self) -> Iterator[str]:
+        """Yield the content decoded, piece by piece."""
+        with self.stream("") as stream:
+            while part := stream.read(PART):
+                yield part
+
+    def stream(self, blanks: str, before: str = "", newline: str | None = "") -> TextIO:
+        """Return the content as a stream of text that takes no second copy of it.
+
+        Parameters
+        ----------
+        blanks : str
+            What is skipped at the beginning.
+        before : str
+            Put in front.
+        newline : str or None
+            As for `open`.
+        """
+        start = len(codecs.BOM_UTF8) if self.data.startswith(codecs.BOM_UTF8) else 0
+        while self.data[start : start + 1] in [blank.encode() for blank in blanks]:
+            start += 1
+        parts = [memoryview(before.encode(self.encoding)), memoryview(self.data)[start:]]
+        return io.TextIOWrapper(
+            io.BufferedReader(_Joined(parts), CHUNK), self.encoding, "replace", newline
+        )
+
+
+class _Joined(io.RawIOBase):
+    def __init__(self, parts: list[memoryview]) -> None:
+        super().__init__()
+        self._parts = parts
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any, /) -> int:
+        target = memoryview(buffer)
+        while self._parts:
+            part = self._parts[0]
+            count = min(len(part), len(target))
+            if count:
+                target[:count] = part[:count]
+                self._parts[0] = part[count:]
+                return count
+            self._parts.pop(0)
+        return 0
+
+
+def open_source(source: Path | bytes, name: str, options: ReadOptions) -> Content:
+    """Read, unpack and decode.
+
+    Parameters
+    ----------
+    source : Path or bytes
+        A file, or its bytes.
+    name : str
+        For messages.
+    options : ReadOptions
+        Holds the limits.
+
+    Raises
+    ------
+    TraceError
+        If the file cannot be opened, is empty, too large, no table, or an archive of several files.
+    """
+    data = source if isinstance(source, bytes) else _file_bytes(source, name, options)
+    check_size(len(data), name, options)
+    for _ in range(3):
+        if is_workbook(data):
+            return _sheet(workbook_sheets(data, name, options), name, options)
+        inner = unpacked(data, name, options)
+        if inner is None:
+            break
+        data = inner
+    beginning = data[:HEAD].lstrip()
+    if not beginning and not data.strip():
+        raise TraceError(f"{name}: the file is empty. Choose another file.")
+    _refuse_foreign(data, name)
+    if data.startswith(FEATHER):
+        data = feather_as_parquet(data, name)
+    if data[:4] == b"PAR1":
+        return Content(name, data, "")
+    data, encoding, guesses = _text(data, name)
+    if beginning[:1] in (b"[", b"{"):
+        return Content(name, data, encoding, guesses)
+    data, above = _table_begins(data, encoding)
+    guesses += above
+    content = _laid_out(Content(name, data, encoding, guesses))
+    data = content.data
+    damaged = b"\x00" in data
+    if damaged:
+        data = data.replace(b"\x00", DAMAGE.encode())
+    _check_lines(data, name, options)
+    made = replace(content, data=data, damaged=damaged)
+    if len(made.sample.cells) > MOST_COLUMNS:
+        raise TraceError(
+            f"{name}: the table has {len(made.sample.cells):,} columns, more than"
+            f" {MOST_COLUMNS:,}. Keep those that describe jobs."
+        )
+    return made
+
+
+def _laid_out(content: Content) -> Content:
+    """Return text of fixed width, or of records of ``Key=value``, as a table."""
+    if key := records_key(content.head):
+        told = "Records of Key=value are read as rows of a table."
+        data = records_as_table(content.text, key)
+        return replace(content, data=data, encoding="utf-8", guesses=(*content.guesses, told))
+    columns = columns_at_dashes(content.head)
+    if not columns:
+        return content
+    data, cut = fixed_as_table(content.text, columns)
+    told = ", ".join(f"{column} ({count:,})" for column, count in cut.items())
+    return replace(
+        content,
+        data=data,
+        encoding="utf-8",
+        guesses=(*content.guesses, "Columns are cut at the line of dashes below the header."),
+        warnings=(f"Cells are cut off (they end in +): {told}. Print whole columns.",)
+        if cut
+        else (),
+    )
+
+
+def _sheet(sheets: Mapping[str, bytes], name: str, options: ReadOptions) -> Content:
+    """Return the sheet that holds the jobs: the first one unless answered otherwise."""
+    first = next(iter(sheets))
+    chosen = options.answers.get(SHEET, first)
+    question = Question(
+        SHEET,
+        f"The workbook has {len(sheets)} sheets with tables; which one holds the jobs?",
+        {sheet: sheet for sheet in sheets},
+        first,
+    )
+    if chosen not in sheets:
+        raise ParameterError(f"The answer {SHEET} = {chosen!r} is not one of {', '.join(sheets)}.")
+    _check_lines(sheets[chosen], name, options)
+    open_question = len(sheets) > 1 and SHEET not in options.answers
+    told = (f"Read from the sheet {chosen!r}.",) if len(sheets) > 1 else ()
+    asked = (question,) if open_question else ()
+    return Content(name, sheets[chosen], "utf-8", told, questions=asked)
+
+
+def as_table(content: Content, options: ReadOptions) -> Content:
+    """Return JSON whose objects are rows as a table; anything else as it is.
+
+    Raises
+    ------
+    TraceError
+        If the table is too large.
+    """
+    if content.sample.kind != "json":
+        return content
+    data = objects_as_csv(content.text, content.name)
+    if data is None:
+        return content
+    check_size(len(data), content.name, options)
+    _check_lines(data, content.name, options)
+    guesses = (*content.guesses, "The objects of the JSON are read as rows of a table.")
+    return replace(content, data=data, encoding="utf-8", guesses=guesses)
+
+
+def open_all(
+    source: Path | bytes | Mapping[str, Path | bytes], name: str, options: ReadOptions
+) -> list[Content]:
+    """Read one file, several, or the members of a zip archive, as `open_source`.
+
+    Parameters
+    ----------
+    source : Path, bytes or mapping of str to Path or bytes
+        A file or its bytes; several under their names.
+    name : str
+        Of a single one, for messages.
+    options : ReadOptions
+        Holds the limits; that on bytes is for all files together.
+
+    Raises
+    ------
+    TraceError
+        As `open_source`; also if there are too many files, or an archive holds archives.
+    """
+    if isinstance(source, Mapping):
+        found: list[Content] = []
+        for one, data in source.items():
+            found += open_all(data, one, _rest(found, options))
+        if len(found) > MOST_FILES:
+            raise TraceError(
+                f"{name}: {len(found)} files are more than {MOST_FILES}. Choose fewer."
+            )
+        return found
+    data = source if isinstance(source, bytes) else _file_bytes(source, name, options)
+    check_size(len(data), name, options)
+    if data[:4] == b"PK\x03\x04":
+        try:
+            with opened_zip(data, name) as archive:
+                members = members_of(archive)
+                if len(members) > 1 and not is_workbook(data):
+                    return _opened_members(archive, members, name, options)
+        except DAMAGED as error:
+            raise damaged_archive(name, error) from error
+    return [open_source(data, name, options)]
+
+
+def _opened_members(
+    archive: zipfile.ZipFile, members: list[zipfile.ZipInfo], name: str, options: ReadOptions
+) -> list[Content]:
+    if len(members) > MOST_FILES:
+        raise TraceError(
+            f"{name}: the zip archive holds {len(members)} files, more than {MOST_FILES}. Pack"
+            " fewer."
+        )
+    found: list[Content] = []
+    for member in members:
+        # A name from an archive is shown, and never a path.
+        called = f"{name}: {Path(member.filename).name}"
+        rest = _rest(found, options)
+        data = unpacked_stream(
+            lambda one=member: archive.open(one),  # type: ignore[misc]
+            member.compress_size,
+            called,
+            rest,
+        )
+        if data[:2] in (b"PK", b"\x1f\x8b"):
+            raise TraceError(f"{called}: archives in archives are not read. Unpack it first.")
+        found.append(open_source(data, called, rest))
+    return found
+
+
+def _rest(found: list[Content], options: ReadOptions) -> ReadOptions:
+    """Return the options for what comes after some files: the limit is for all of them."""
+    taken = sum(len(content.data) for content in found)
+    return replace(options, max_bytes=max(options.max_bytes - taken, 0))
+
+
+def _check_lines(data: bytes, name: str, options: ReadOptions) -> None:
+    # `bytes.count` goes letter by letter and takes ten times as long.
+    codes = np.frombuffer(data, np.uint8)
+    parts = (codes[at : at + CHUNK] for at in range(0, len(codes), CHUNK))
+    lines = sum(int(np.count_nonzero(part == ord("\n"))) for part in parts)
+    if lines > options.max_rows + 1:
+        raise TraceError(
+            f"{name}: the file has {lines:,} lines, more than the limit of {options.max_rows:,}"
+            " rows. Cut a window out of it."
+        )
+    at = 0
+    while at + LONGEST_LINE < len(data):
+        end = max(
+            data.rfind(b"\n", at, at + LONGEST_LINE + 1),
+            data.rfind(b"\r", at, at + LONGEST_LINE + 1),
+        )
+        if end < 0:
+            line = data.count(b"\n", 0, at) + 1
+            raise TraceError(
+                f"{name}: line {line:,} is longer than {LONGEST_LINE:,} characters, so this is no"
+                " table of jobs. Remove what is too long."
+            )
+        at = end + 1
+
+
+def _file_bytes(path: Path, name: str, options: ReadOptions) -> bytes:
+    try:
+        check_size(path.stat().st_size, name, options)
+        return path.read_bytes()
+    except OSError as error:
+        raise TraceError(
+            f"{name}: the file cannot be opened ({error.strerror or error}). Check the path and the"
+            " rights."
+        ) from error
+
+
+def _refuse_foreign(data: bytes, name: str) -> None:
+    head = data[:4096]
+    for magic, what in FOREIGN:
+        if head.startswith(magic):
+            raise TraceError(f"{name}: this is {what}, not a trace. {ADVICE}")
+    if head[257:262] == b"ustar":
+        raise TraceError(f"{name}: this is a tar archive. Unpack it and use one file of it.")
+    lowered = head.lstrip(b"\xef\xbb\xbf \t\r\n")[:200].lower()
+    if lowered.startswith((b"<!doctype", b"<html", b"<?xml", b"<svg")):
+        raise TraceError(f"{name}: this is a web page or XML, not a trace. {ADVICE}")
+
+
+def _text(data: bytes, name: str) -> tuple[bytes, str, tuple[str, ...]]:
+    if data[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+        return (
+            data.decode("utf-16", "replace").encode("utf-8"),
+            "utf-8",
+            ("The text is read as UTF-16.",),
+        )
+    head = data[:HEAD]
+    controls = sum(head.count(bytes([code])) for code in range(32) if code not in (9, 10, 12, 13))
+    holes = data.count(b"\x00") if b"\x00" in data else 0
+    # A few stray bytes are damage of a table, many are something else.
+    if controls > max(len(head) // 20, 8) or holes > max(len(data) // 20, 8):
+        raise TraceError(f"{name}: this is a binary file, not a trace. {ADVICE}")
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    try:
+        for at in range(0, len(data), CHUNK):
+            decoder.decode(data[at : at + CHUNK], at + CHUNK >= len(data))
+    except UnicodeDecodeError:
+        if (asian := _asian(head)) is not None:
+            encoding, language = asian
+            return (
+                data.decode(encoding, "replace").encode("utf-8"),
+                "utf-8",
+                (f"The text is not UTF-8; it is read as {language} ({encoding}).",),
+            )
+        return (
+            data,
+            "latin-1",
+            (
+                (
+                    "The text is not UTF-8; it is read as Latin-1, so names with accents may look"
+                    " wrong."
+                ),
+            ),
+        )
+    return data, "utf-8", ()
+
+
+def _asian(head: bytes) -> tuple[str, str] | None:
+    """Return the encoding of a Chinese or Japanese text that is not UTF-8, None for all others."""
+    whole = head[: head.rfind(b"\n") + 1] or head
+    runs = re.findall(rb"[\x80-\xff]+", whole)
+    try:
+        # Letters with accents stand alone; characters of Chinese take two bytes each.
+        if sum(len(run) % 2 == 0 for run in runs) >= 0.9 * len(runs):
+            whole.decode("gb18030")
+            return "gb18030", "Chinese"
+    except UnicodeDecodeError:
+        pass
+    try:
+        kana = re.search("[\u3040-\u30ff]", whole.decode("cp932"))
+    except UnicodeDecodeError:
+        return None
+    return ("cp932", "Japanese") if kana else None
+
+
+def _table_begins(data: bytes, encoding: str) -> tuple[bytes, tuple[str, ...]]:
+    """Cut off what stands above the header of a table: ``sep=;`` and lines of a title."""
+    head = data[:HEAD].decode(encoding, "ignore").removeprefix("\ufeff")
+    lines = head.splitlines(keepends=True)[:TITLE_LINES]
+    if lines and lines[0].strip().lower() in [f"sep={mark}" for mark in (*DELIMITERS, "\\t")]:
+        return _without(data, 1), ()
+    if len(lines) < SHORTEST_TABLE or lines[0].lstrip().startswith(";"):
+        return data, ()
+    widths = [len(sample_of(line).cells) if line.strip() else 0 for line in lines]
+    below = [width for width in widths if width > 1]
+    usual = max(set(below), key=below.count) if below else 0
+    first = widths.index(usual) if usual in widths else 0
+    # A title has one field, or a few; what is as wide as most lines is the header.
+    titled = 0 < first <= TITLES and all(width <= 1 for width in widths[:first])
+    if not titled or below.count(usual) < 0.8 * len(below) or usual < FEWEST_COLUMNS:
+        return data, ()
+    said = f"The first {first} lines are a title: the header is line {first + 1}."
+    return _without(data, first), (said.replace("first 1 lines are", "first line is"),)
+
+
+def _without(data: bytes, lines: int) -> bytes:
+    at = 0
+    for _ in range(lines):
+        at = data.find(b"\n", at) + 1
+    return data[at:]

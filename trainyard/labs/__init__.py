@@ -1,0 +1,1 @@
+"""Replays of papers, lessons, and backtests against the recorded schedule."""

@@ -1,0 +1,406 @@
+"""What the record shows that the description lacks: outages, missing machines, other users of
+them, limits and time limits; proposals with their evidence, never applied by themselves.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from typing import Final
+
+import numpy as np
+
+from sim.cluster import Change, Cluster
+from sim.errors import TrainyardError
+from sim.hosts import hosts_of
+from sim.trace import Trace
+from trainyard.labs.backtests.limits import limits, time_limits
+from trainyard.labs.backtests.proposal import (
+    CAPACITY,
+    FEWEST,
+    HIDDEN,
+    MAINTENANCE,
+    MOST_NAMED,
+    NEAR,
+    NODES,
+    SHARE,
+    Proposal,
+)
+from trainyard.labs.backtests.record import DAY_S, Floats, Mask, Record, capacity, use
+from trainyard.study.scenario import Scenario
+from trainyard.text import RunClock, duration, plural
+
+PERSISTENT_S: Final = 60.0
+"""Room beside a waiting job counts from here on: two intervals of a backfill."""
+_AROUND_S: Final = 12 * 3600.0
+_UNSEEN_S: Final = 24 * 3600.0
+_GAPS: Final = 10.0
+"""Times the usual gap, from which on a gap is an outage."""
+_MOST_UNKNOWN: Final = 0.05
+_PARTICULAR: Final = (
+    "constraint",
+    "gres",
+    "exclusive",
+    "reservation",
+    "dependency",
+    "begin_s",
+    "nodes",
+    "tasks_per_node",
+)
+"""Columns of what a job asks for beside amounts."""
+
+
+def proposals(trace: Trace, scenario: Scenario) -> tuple[Proposal, ...]:
+    """Return what the record of a trace shows.
+
+    Parameters
+    ----------
+    trace : Trace
+        The jobs as they were run.
+    scenario : Scenario
+        Machines and policy as described.
+    """
+    record, cluster = Record.of(trace), scenario.cluster
+    clock = RunClock(trace.epoch)
+    idle = room(record, trace, cluster)
+    found = [
+        _hidden(idle, record, cluster),
+        _capacity(idle, record, cluster, clock),
+        _maintenance(record, cluster, clock),
+        _drained(record, trace, cluster, clock),
+        *limits(record, trace, cluster),
+        time_limits(record, trace, scenario),
+    ]
+    return tuple(one for one in found if one is not None)
+
+
+@dataclass(frozen=True, eq=False)
+class Room:
+    """When jobs waited although one of them would have fitted, for `PERSISTENT_S` or longer without
+    a break.
+
+    Parameters
+    ----------
+    from_s, to_s : array, seconds
+        From one change to the next.
+    free : array
+        GPUs or cores that were free between them.
+    waiting_s : float, seconds
+        For how long any job waited.
+    """
+
+    from_s: Floats
+    to_s: Floats
+    free: Floats
+    waiting_s: float
+
+    @property
+    def share(self) -> float:
+        """Share of the time with waiting jobs; 0 = none waited."""
+        return float((self.to_s - self.from_s).sum()) / self.waiting_s if self.waiting_s else 0.0
+
+
+def room(record: Record, trace: Trace, cluster: Cluster) -> Room:
+    """Return when jobs waited beside room for one of them.
+
+    Notes
+    -----
+    Only amounts are looked at, in the unit of the record. A job that one node could hold fits for
+    certain where more is free on the nodes of its partition than all of these could have left over
+    with too little on each: nodes x (size - 1). What jobs of other partitions hold counts as if it
+    lay on the same nodes, where they share some. Jobs that asked for something beside amounts are
+    left out (features, GPU types where there are several, a layout of tasks, more memory for their
+    size than nodes have). So is everything on clusters with dated changes, which say that it is
+    known what was there, and in records of which more than 5 % of the jobs have no start.
+    """
+    unknown = 1 - record.started.mean() > _MOST_UNKNOWN
+    if unknown or cluster.changes or not np.isfinite(capacity(cluster, record.unit)):
+        return Room(np.zeros(0), np.zeros(0), np.zeros(0), 0.0)
+    sizes = _sizes(record, cluster)
+    names = list(dict.fromkeys(map(str, record.partition)))
+    codes = np.array([names.index(str(name)) for name in record.partition])
+    admits = [
+        np.array(
+            [not one.partitions or not name or name in one.partitions for one in cluster.nodes]
+        )
+        for name in names
+    ]
+    parts = [
+        _Part(
+            float(sizes[mine].sum()),
+            int((sizes[mine] > 0).sum()),
+            [at for at, other in enumerate(admits) if bool((mine & other).any())],
+        )
+        for mine in admits
+    ]
+    candidate = record.started & (record.size > 0) & (record.size <= sizes.max(initial=0.0))
+    candidate &= ~_particular(trace, cluster, record, sizes)
+    return _swept(record, candidate, codes, parts)
+
+
+def _particular(trace: Trace, cluster: Cluster, record: Record, sizes: Floats) -> Mask:
+    """Tell which jobs asked for something beside an amount of GPUs or cores."""
+    several = len({one.gpu_type for one in cluster.nodes if one.gpus}) > 1
+    found = np.zeros(len(trace), np.bool_)
+    for column in (*_PARTICULAR, *(("gpu_type", "gpu_types_allowed") if several else ())):
+        if trace.has(column):
+            found |= trace.frame[column].notna().to_numpy()
+    if record.unit == "cores":
+        found |= trace.numbers("num_gpus") > 0
+    mem_gb = np.array([one.mem_gb for one in cluster.nodes])
+    held = sizes > 0
+    per_unit = float((mem_gb[held] / sizes[held]).min()) if held.any() else math.inf
+    return np.asarray(found | (trace.numbers("mem_gb", 0.0) > per_unit * record.size))
+
+
+@dataclass
+class _Part:
+    """A partition: its capacity and nodes, whose jobs may lie on its nodes, and which of its jobs
+    wait, the smallest first.
+    """
+
+    total: float
+    nodes: int
+    shares: list[int]
+    waiting: list[tuple[float, int]] = field(default_factory=list)
+
+
+def _swept(record: Record, candidate: Mask, codes: np.ndarray, parts: Sequence[_Part]) -> Room:
+    started = np.flatnonzero(record.started)
+    events = sorted(
+        [
+            *((record.end_s[job], 0, job) for job in started),
+            *((record.start_s[job], 1, job) for job in started),
+            *((record.submit_s[job], 2, job) for job in np.flatnonzero(candidate)),
+        ]
+    )
+    held, gone, count = [0.0] * len(parts), set[int](), 0
+    spells: list[list[tuple[float, float, float]]] = []
+    before_s, waiting_s = math.inf, 0.0
+    for at_s, kind, job in events:
+        if at_s > before_s and count:
+            waiting_s += at_s - before_s
+            free = max(_free(part, gone, held) for part in parts)
+            if free > 0 and not (spells and spells[-1][-1][1] == before_s):
+                spells.append([])
+            if free > 0:
+                spells[-1].append((before_s, at_s, free))
+        before_s, code = at_s, codes[job]
+        waits = candidate[job] and record.start_s[job] > record.submit_s[job]
+        if kind == 2 and waits:
+            heappush(parts[code].waiting, (float(record.size[job]), int(job)))
+            count += 1
+        elif kind == 1:
+            held[code] += record.size[job]
+            if waits:
+                gone.add(int(job))
+                count -= 1
+        elif kind == 0:
+            held[code] -= record.size[job]
+    long = [one for one in spells if one[-1][1] - one[0][0] >= PERSISTENT_S]
+    table = np.array([piece for one in long for piece in one], np.float64).reshape(-1, 3)
+    return Room(table[:, 0], table[:, 1], table[:, 2], waiting_s)
+
+
+def _free(part: _Part, gone: set[int], held: Sequence[float]) -> float:
+    """Return what is free while the smallest waiting job of a partition would fit; 0 = it would
+    not.
+    """
+    while part.waiting and part.waiting[0][1] in gone:
+        heappop(part.waiting)
+    if not part.waiting:
+        return 0.0
+    free = part.total - sum(held[at] for at in part.shares)
+    return free if free > part.nodes * (part.waiting[0][0] - 1) else 0.0
+
+
+# -- what is proposed
+# --------------------------------------------------------------------------------------------------
+
+
+def _hidden(idle: Room, record: Record, cluster: Cluster) -> Proposal | None:
+    """Propose as many nodes as stood free, at the median, while something fitting waited."""
+    if idle.share < SHARE:
+        return None
+    lengths = idle.to_s - idle.from_s
+    floor = _weighted_median(idle.free, lengths)
+    nodes = _taken(cluster, record.unit, floor)
+    if not nodes:
+        return None
+    hours = np.floor(idle.from_s % DAY_S / 3600)
+    by_hour = [
+        _weighted_median(idle.free[hours == hour], lengths[hours == hour])
+        for hour in np.unique(hours)
+    ]
+    return Proposal(
+        HIDDEN,
+        f"Others use about {floor:,.0f} {record.unit} ({plural(len(nodes), 'node')}) that the trace"
+        " does not show.",
+        f"In {100 * idle.share:.0f} % of the time with waiting jobs, one of them would have fitted"
+        f" into what was free; the median by hour of the day is"
+        f" {min(by_hour):,.0f} to {max(by_hour):,.0f} {record.unit}.",
+        (Change(0.0, nodes, present=False),),
+    )
+
+
+def _capacity(idle: Room, record: Record, cluster: Cluster, clock: RunClock) -> Proposal | None:
+    """Propose that fewer nodes were there in half days in which the most that was used around them
+    stays below the description although jobs waited beside room.
+    """
+    if idle.share < SHARE:
+        return None
+    total = capacity(cluster, record.unit)
+    t_s, level = use(record, record.start_s, record.end_s, record.started)
+    edges = np.arange(0.0, float(record.submit_s.max()) + _AROUND_S, _AROUND_S)
+    changes: list[Change] = []
+    lows: list[tuple[float, float]] = []
+    away: tuple[int, ...] = ()
+    for at_s in edges:
+        near = (t_s >= at_s - _AROUND_S) & (t_s < at_s + 2 * _AROUND_S)
+        most = float(level[near].max(initial=0.0))
+        waited = bool(((idle.from_s < at_s + _AROUND_S) & (idle.to_s > at_s)).any())
+        now = _taken(cluster, record.unit, total - most) if waited and most < NEAR * total else ()
+        if now:
+            lows.append((most, at_s))
+        if back := tuple(sorted(set(away) - set(now))):
+            changes.append(Change(float(at_s), back, present=True))
+        if gone := tuple(sorted(set(now) - set(away))):
+            changes.append(Change(float(at_s), gone, present=False))
+        away = now
+    if not lows:
+        return None
+    least, when_s = min(lows)
+    return Proposal(
+        CAPACITY,
+        f"Fewer nodes were there than described: in {plural(len(lows), 'half day')} of"
+        f" {len(edges):,}.",
+        f"Around {clock.at(when_s)} never more than {least:,.0f} of {total:,.0f} {record.unit} were"
+        " in use, within 12 hours before and after, while jobs waited beside room.",
+        tuple(changes),
+    )
+
+
+def _maintenance(record: Record, cluster: Cluster, clock: RunClock) -> Proposal | None:
+    """Propose that everything stood still in gaps without a start although jobs waited."""
+    start_s = np.sort(record.start_s[record.started])
+    gaps = np.diff(start_s)
+    if len(gaps) < FEWEST:
+        return None
+    usual_s = max(float(np.percentile(gaps, 99)), PERSISTENT_S)
+    found = []
+    for at in np.flatnonzero(gaps > _GAPS * usual_s):
+        from_s, to_s = float(start_s[at]), float(start_s[at + 1])
+        waited = record.started & (record.submit_s < to_s - usual_s) & (record.start_s >= to_s)
+        if waited.any():
+            # Whoever waited from the beginning shows when it began; else from the first that came.
+            began_s = max(from_s, float(record.submit_s[waited].min()))
+            if to_s - began_s > _GAPS * usual_s:
+                found.append((began_s, to_s, int(waited.sum())))
+    if not found:
+        return None
+    changes: list[Change] = []
+    everything = tuple(range(len(cluster.nodes)))
+    for from_s, to_s, _ in found:
+        running = record.started & (record.start_s < to_s) & (record.end_s > from_s)
+        last_s = float(record.end_s[running & (record.end_s < to_s)].max(initial=from_s))
+        if not (running & (record.end_s >= to_s)).any() and last_s < to_s:
+            changes += [
+                Change(last_s, everything, present=False),
+                Change(to_s, everything, present=True),
+            ]
+    spans = ", ".join(clock.span(a, b) for a, b, _ in found[:MOST_NAMED])
+    rest = "" if changes else " Jobs ran on meanwhile, which cannot be simulated."
+    return Proposal(
+        MAINTENANCE,
+        f"Nothing was started for {duration(max(b - a for a, b, _ in found))} or less in"
+        f" {plural(len(found), 'gap')}: maintenance, or an outage of the scheduler.",
+        f"{spans}: up to {plural(max(count for *_, count in found), 'job')} waited; 99 % of the"
+        f" gaps are below {duration(usual_s)}.{rest}",
+        tuple(changes),
+    )
+
+
+def _drained(record: Record, trace: Trace, cluster: Cluster, clock: RunClock) -> Proposal | None:
+    """Propose that nodes were down while nobody was seen on them although jobs waited that one of
+    them would have held.
+    """
+    if not trace.has("node_list"):
+        return None
+    places = {node.name: at for at, node in enumerate(cluster.nodes)}
+    sizes = _sizes(record, cluster)
+    seen: dict[int, list[tuple[float, float]]] = {}
+    texts = trace.frame["node_list"].astype(object)
+    for job in np.flatnonzero(record.started & texts.notna().to_numpy()):
+        try:
+            names = hosts_of(str(texts.iloc[job]), "node_list")
+        except TrainyardError:
+            continue  # a list in other words names no node of this cluster
+        for name in names:
+            if name in places:
+                seen.setdefault(places[name], []).append(
+                    (float(record.start_s[job]), float(record.end_s[job]))
+                )
+    changes: list[Change] = []
+    told: list[str] = []
+    for node, spans in sorted(seen.items()):
+        for from_s, to_s in _unseen(spans):
+            waited = (
+                record.started
+                & (record.size <= sizes[node])
+                & (record.submit_s < to_s)
+                & (record.start_s > from_s + PERSISTENT_S)
+                & (record.wait_s > PERSISTENT_S)
+            )
+            if waited.any():
+                changes += [
+                    Change(from_s, (node,), present=False),
+                    Change(to_s, (node,), present=True),
+                ]
+                told.append(f"{cluster.nodes[node].name} {clock.span(from_s, to_s)}")
+    if not changes:
+        return None
+    more = f" and {len(told) - MOST_NAMED:,} more" if len(told) > MOST_NAMED else ""
+    return Proposal(
+        NODES,
+        f"Nodes were drained or down: {plural(len(told), 'time')}.",
+        f"No job was seen on {', '.join(told[:MOST_NAMED])}{more}, while jobs waited that would"
+        " have fitted.",
+        tuple(changes),
+    )
+
+
+def _unseen(spans: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Return the gaps between the jobs of a node that are far longer than usual."""
+    gaps, reach = [], -math.inf
+    for from_s, to_s in sorted(spans):
+        if math.isfinite(reach):
+            gaps.append((reach, max(from_s, reach)))
+        reach = max(reach, to_s)
+    usual_s = float(np.median([b - a for a, b in gaps])) if gaps else 0.0
+    return [(a, b) for a, b in gaps if b - a > max(_UNSEEN_S, _GAPS * usual_s)]
+
+
+def _sizes(record: Record, cluster: Cluster) -> Floats:
+    return np.array(
+        [one.gpus if record.unit == "GPUs" else one.cpus for one in cluster.nodes], np.float64
+    )
+
+
+def _taken(cluster: Cluster, unit: str, amount: float) -> tuple[int, ...]:
+    """Return the last nodes of a cluster that hold no more than an amount together, never all."""
+    found, left = [], amount
+    for at in reversed(range(1, len(cluster.nodes))):
+        node = cluster.nodes[at]
+        size = node.gpus if unit == "GPUs" else node.cpus
+        if 0 < size <= left:
+            found.append(at)
+            left -= size
+    return tuple(sorted(found))
+
+
+def _weighted_median(values: Floats, weights: Floats) -> float:
+    order = np.argsort(values)
+    reached = np.cumsum(weights[order])
+    return float(values[order][np.searchsorted(reached, reached[-1] / 2)])

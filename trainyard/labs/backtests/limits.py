@@ -1,0 +1,159 @@
+"""Limits that the record shows and the description lacks: how much somebody may use at once, and
+for how long jobs without a time limit may run.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import numpy as np
+
+from allocators.quotas import Quota, read_quotas, write_quotas
+from sim.cluster import Cluster
+from sim.errors import ParameterError
+from sim.metrics.steps import accumulate
+from sim.trace import Trace
+from trainyard.labs.backtests.proposal import (
+    FEWEST,
+    LIMIT,
+    MOST_NAMED,
+    NEAR,
+    SHARE,
+    TIME_LIMITS,
+    Proposal,
+)
+from trainyard.labs.backtests.record import Floats, Mask, Record, capacity, use
+from trainyard.study.check import value_of
+from trainyard.study.scenario import Scenario
+from trainyard.text import duration, plural
+
+_ROUND_H: Final = (0.5, 1, 2, 4, 6, 8, 12, 24, 36, 48, 72, 96, 120, 168, 336, 720)
+
+
+def limits(record: Record, trace: Trace, cluster: Cluster) -> list[Proposal]:
+    """Report who never used more than a plateau while having waiting jobs beside free capacity."""
+    total = capacity(cluster, record.unit)
+    if not np.isfinite(total):
+        return []
+    t_all, all_used = use(record, record.start_s, record.end_s, record.started)
+    found: list[Proposal] = []
+    for column, kind in (("user", "User"), ("account", "Account"), ("qos", "QOS")):
+        if not trace.has(column):
+            continue
+        names = trace.frame[column].astype(object).to_numpy()
+        counts = Counter(name for name in names if isinstance(name, str))
+        held = []
+        for name, jobs in counts.most_common(50):
+            if jobs >= FEWEST:
+                plateau = _plateau(record, names == name, (t_all, all_used), total)
+                if plateau is not None:
+                    held.append((name, *plateau))
+        if held:
+            told = "; ".join(
+                f"{name} {most:,.0f} ({100 * share:.0f} % of the time)"
+                for name, most, share in held[:MOST_NAMED]
+            )
+            more = f"; and {len(held) - MOST_NAMED:,} more" if len(held) > MOST_NAMED else ""
+            most = {name: amount for name, amount, _ in held}
+            table = _table(most, counts, total)
+            how = (
+                "" if table else " Describe the limit in the policy, if it has one, to simulate it."
+            )
+            found.append(
+                Proposal(
+                    f"limits-{column}",
+                    f"{kind}s seem to be limited: {len(held):,} of them never went above a plateau"
+                    f" of {record.unit}.",
+                    f"At the plateau with waiting jobs beside room: {told}{more}."
+                    f"{'' if table else how}",
+                    quotas=table,
+                    tenant=column if table else "",
+                    resource="gpus" if record.unit == "GPUs" else "cpus",
+                )
+            )
+    return found
+
+
+def _table(most: Mapping[str, float], names: Iterable[str], total: float) -> str:
+    """Return hard quotas at the plateaus, and the whole cluster for everybody else; "" = a name
+    cannot be written down.
+    """
+    rows = tuple(Quota(name, most.get(name, total)) for name in names)
+    table = write_quotas(rows)
+    try:
+        return table if read_quotas(table) == rows else ""
+    except ParameterError:
+        return ""
+
+
+def _plateau(
+    record: Record, mine: Mask, whole: tuple[Floats, Floats], total: float
+) -> tuple[float, float] | None:
+    """Return the most that somebody ever used, and for which share of the time, if they were held
+    there; None = they were not.
+    """
+    chosen = record.started & mine & (record.size > 0)
+    known = chosen & (record.start_s > record.submit_s)
+    if not known.any():
+        return None
+    at_s = np.concatenate(
+        (
+            record.start_s[chosen],
+            record.end_s[chosen],
+            record.submit_s[known],
+            record.start_s[known],
+        )
+    )
+    size, ones = record.size[chosen], np.ones(int(known.sum()))
+    no_size, no_ones = np.zeros(2 * len(ones)), np.zeros(2 * len(size))
+    t_s, (used, waiting) = accumulate(
+        at_s,
+        [np.concatenate((size, -size, no_size)), np.concatenate((no_ones, ones, -ones))],
+    )
+    most = float(used.max(initial=0.0))
+    at = np.clip(np.searchsorted(whole[0], t_s, side="right") - 1, 0, None)
+    free = total - whole[1][at]
+    smallest = float(record.size[known].min())
+    lengths = np.diff(t_s, append=t_s[-1])
+    held = (used >= most - 1) & (waiting > 0) & (free >= max(smallest, 1.0)) & (used > 0)
+    share = float(lengths[held].sum() / max(lengths.sum(), 1e-9))
+    return (most, share) if share >= SHARE and most < NEAR * total else None
+
+
+def time_limits(record: Record, trace: Trace, scenario: Scenario) -> Proposal | None:
+    """Propose the time limit of jobs without one: the first round one above 99 % of their run
+    times.
+    """
+    usual_h = value_of(scenario.allocator, LIMIT)
+    if usual_h is None:
+        return None
+    limit_s = trace.numbers("time_limit_s")
+    without = record.started & ~np.isfinite(limit_s)
+    if not without.any():
+        return None
+    run_s = (record.end_s - record.start_s)[without]
+    longest_h = float(np.percentile(run_s, 99)) / 3600
+    round_h = next((one for one in _ROUND_H if one >= longest_h), math.ceil(longest_h))
+    if round_h == usual_h:
+        return None
+    given = record.started & np.isfinite(limit_s)
+    ratio = (
+        f" Of jobs with a limit, half use {100 * np.median(_ratios(record, limit_s, given)):.0f} %"
+        " of it or more."
+        if given.any()
+        else ""
+    )
+    return Proposal(
+        TIME_LIMITS,
+        f"Jobs without a time limit have one of {round_h:g} h rather than {usual_h:g} h.",
+        f"{plural(int(without.sum()), 'job')} without a limit, 99 % of which ran for"
+        f" {duration(longest_h * 3600)} or less.{ratio}",
+        values={LIMIT: float(round_h)},
+    )
+
+
+def _ratios(record: Record, limit_s: Floats, given: Mask) -> Floats:
+    return np.asarray(((record.end_s - record.start_s) / limit_s)[given])

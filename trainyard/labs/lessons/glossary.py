@@ -1,0 +1,385 @@
+"""The glossary of the app and of the documentation, and the sections of docs/ that pages of the app
+show: there is one text for both.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from sim.errors import TrainyardError
+
+
+class GlossaryEntry(NamedTuple):
+    """One term.
+
+    Parameters
+    ----------
+    term, also : str
+        The term and its synonyms; `also` may be "".
+    text : str
+        Its meaning.
+    page : str
+        Page of the documentation with details, relative to docs/.
+    """
+
+    term: str
+    also: str
+    text: str
+    page: str
+
+
+_METRICS: Final = "reference/metrics.md"
+_MODEL: Final = "background/model.md"
+_SCHEMA: Final = "reference/native-schema.md"
+_CLUSTER: Final = "reference/cluster-spec.md"
+_ELASTIC: Final = "how-to/let-jobs-scale.md"
+_HETERO: Final = "background/heterogeneous.md"
+_TRUST: Final = "background/trust.md"
+_REPLAYS: Final = "reference/replays.md"
+
+ENTRIES: Final[tuple[GlossaryEntry, ...]] = (
+    GlossaryEntry(
+        "Backfill",
+        "",
+        "Starting a later job in a gap where it does not delay the first job of the queue."
+        " This requires run-time estimates.",
+        _MODEL,
+    ),
+    GlossaryEntry(
+        "Baseline",
+        "",
+        "The policy with which the others are compared. Every difference on a page refers to it.",
+        _METRICS,
+    ),
+    GlossaryEntry(
+        "Checkpoint",
+        "",
+        "A saved state of a job. After a failure the work since the last checkpoint is lost"
+        " and repeated.",
+        _MODEL,
+    ),
+    GlossaryEntry(
+        "Cluster",
+        "",
+        "The machines: groups of nodes with GPUs of one type each, cores, memory, racks and"
+        " prices.",
+        _CLUSTER,
+    ),
+    GlossaryEntry(
+        "Completion time",
+        "JCT",
+        "Time from submission to finish, including waiting and pauses. A mean covers completed"
+        " jobs only; the number of others is shown beside it.",
+        _METRICS,
+    ),
+    GlossaryEntry(
+        "Elastic job",
+        "malleable job",
+        "A job that can run on more or fewer GPUs than it asked for, and be resized while it runs.",
+        _ELASTIC,
+    ),
+    GlossaryEntry(
+        "Fairness, finish-time",
+        "rho",
+        "JCT divided by the JCT in isolation on an equal part of the cluster. Above 1 the job"
+        " would have finished sooner in isolation.",
+        _METRICS,
+    ),
+    GlossaryEntry(
+        "Fragmentation",
+        "",
+        "Free GPUs scattered over several nodes, so that a gang that needs them together"
+        " cannot start.",
+        _MODEL,
+    ),
+    GlossaryEntry(
+        "Gang",
+        "",
+        "The GPUs of one job, which it needs all at once. A part of a gang is of no use.",
+        _MODEL,
+    ),
+    GlossaryEntry(
+        "Goodput",
+        "",
+        "Useful progress per time: throughput without pauses, lost work and steps that do not"
+        " improve the model.",
+        _METRICS,
+    ),
+    GlossaryEntry(
+        "GPU-hour",
+        "GPU-second",
+        "One GPU held for one hour. Eight GPUs for half an hour are four GPU-hours.",
+        _METRICS,
+    ),
+    GlossaryEntry(
+        "Head-of-line blocking",
+        "",
+        "The first job of the queue has no room, and no later job may pass it, even if it fits.",
+        _MODEL,
+    ),
+    GlossaryEntry(
+        "Heterogeneous cluster",
+        "mixed GPUs",
+        "A cluster with several types of GPU, on which the same job runs at different speeds.",
+        _HETERO,
+    ),
+    GlossaryEntry(
+        "Interval",
+        "95 % interval",
+        "The range that contains 95 % of the resampled values of a difference. A single run"
+        " has none, and none is shown.",
+        _METRICS,
+    ),
+    GlossaryEntry(
+        "Job",
+        "",
+        "One submission: a number of GPUs, a submission time and a run time. Jobs of the same"
+        " user or name differ in their id.",
+        _SCHEMA,
+    ),
+    GlossaryEntry(
+        "Load",
+        "",
+        "GPU-hours asked for, at the speed of the fastest type, divided by those of the"
+        " cluster while jobs arrive. Queues form well below 1; above 1 they keep growing.",
+        "background/trust.md",
+    ),
+    GlossaryEntry(
+        "Makespan",
+        "",
+        "Time from the first submission to the last finish. A single long job can determine it.",
+        _METRICS,
+    ),
+    GlossaryEntry(
+        "Node",
+        "server, machine",
+        "One machine with its GPUs, cores and memory. A gang on one node needs no network.",
+        _CLUSTER,
+    ),
+    GlossaryEntry(
+        "Our reading",
+        "",
+        "Where a paper leaves a choice open, or its full text was not available, the choice is"
+        " ours and is marked.",
+        _TRUST,
+    ),
+    GlossaryEntry(
+        "Overflow",
+        "",
+        "GPUs that the recorded schedule used but the described cluster lacks. They do not"
+        " count as capacity.",
+        _TRUST,
+    ),
+    GlossaryEntry(
+        "Paired comparison",
+        "",
+        "Two policies compared job by job on the same trace and seed, over the jobs that both"
+        " completed.",
+        _METRICS,
+    ),
+    GlossaryEntry(
+        "Parameter server",
+        "",
+        "A replica that holds the model while workers compute. The speed of such a job depends"
+        " on the number of both.",
+        "background/cpu-and-gpu.md",
+    ),
+    GlossaryEntry(
+        "Placement", "", "Which GPUs on which nodes a job gets, as opposed to when.", _MODEL
+    ),
+    GlossaryEntry(
+        "Policy",
+        "scheduler, allocator",
+        "The rule that decides which jobs hold which GPUs at any time.",
+        "how-to/add-an-allocator.md",
+    ),
+    GlossaryEntry(
+        "Preemption",
+        "",
+        "Stopping a running job in favour of another. Its cost is an assumption, which is"
+        " shown beside the result.",
+        _MODEL,
+    ),
+    GlossaryEntry(
+        "Profile",
+        "",
+        "Measured speeds of a model by GPU type and number of GPUs, in place of assumed ones.",
+        "how-to/measured-profiles.md",
+    ),
+    GlossaryEntry(
+        "Queueing delay",
+        "",
+        "Time from submission to the first start. Unlike the wait it leaves out time in the"
+        " queue after a preemption.",
+        _METRICS,
+    ),
+    GlossaryEntry(
+        "Replay",
+        "",
+        "A repetition of a published comparison, with simulated and published figures side by"
+        " side.",
+        _REPLAYS,
+    ),
+    GlossaryEntry(
+        "Restart cost",
+        "overhead",
+        "The pause when a job is stopped and started again. During the pause it holds its GPUs"
+        " without progress.",
+        "reference/models/overheads.md",
+    ),
+    GlossaryEntry(
+        "Run-time estimate",
+        "prediction, estimator",
+        "A policy's estimate of how long a job will run: exact, with a chosen error, learned,"
+        " or constant. The simulation itself uses the true run time.",
+        "reference/models/estimates.md",
+    ),
+    GlossaryEntry(
+        "Scenario",
+        "",
+        "All inputs of a result: jobs, cluster, policy, models, seed. Results are stored under"
+        " a hash of it.",
+        "reference/command-line.md",
+    ),
+    GlossaryEntry(
+        "Seed",
+        "",
+        "The number from which all random draws are derived. The same seed gives the same run,"
+        " to the byte.",
+        _MODEL,
+    ),
+    GlossaryEntry(
+        "Speed-up",
+        "scaling",
+        "How many times faster a job runs on more GPUs. Twice the GPUs are usually less than"
+        " twice as fast.",
+        _ELASTIC,
+    ),
+    GlossaryEntry(
+        "Straggler",
+        "",
+        "A slow replica that delays the other replicas of its job.",
+        "background/cpu-and-gpu.md",
+    ),
+    GlossaryEntry(
+        "Throughput",
+        "",
+        "Steps or samples per second of a job, or finished jobs per hour of a cluster. The"
+        " page states which.",
+        "reference/models/measured.md",
+    ),
+    GlossaryEntry(
+        "Trace",
+        "",
+        "The record of a cluster's jobs: submission time, GPUs asked for and run time of each.",
+        _SCHEMA,
+    ),
+    GlossaryEntry(
+        "Utilisation",
+        "GPUs busy",
+        "GPU time held divided by GPU time available, from the first to the last submission."
+        " GPUs in use do not always make progress.",
+        _METRICS,
+    ),
+    GlossaryEntry(
+        "Wait",
+        "",
+        "JCT minus the time holding GPUs, including time after a preemption.",
+        _METRICS,
+    ),
+    GlossaryEntry(
+        "What-if",
+        "",
+        "The same jobs under another policy or on other machines. Users' behaviour stays as"
+        " recorded, although in reality it would change.",
+        _MODEL,
+    ),
+    GlossaryEntry(
+        "Work",
+        "",
+        "The recorded run time on the GPUs asked for. On faster or more GPUs the same work"
+        " takes less time.",
+        _MODEL,
+    ),
+)
+
+
+def find(wanted: str) -> tuple[GlossaryEntry, ...]:
+    """Return the terms that contain a text in alphabetical order, those whose name begins with it
+    first; "" = all.
+    """
+    text = " ".join(wanted.lower().split())
+    found = [one for one in ENTRIES if text in f"{one.term} {one.also} {one.text}".lower()]
+    return tuple(
+        sorted(
+            found,
+            key=lambda one: (
+                not re.search(rf"\b{re.escape(text)}", f"{one.term}, {one.also}".lower()),
+                one.term.lower(),
+            ),
+        )
+    )
+
+
+def markdown() -> str:
+    """Return the page docs/reference/glossary.md."""
+    rows = [
+        f"| **{one.term}**{f' ({one.also})' if one.also else ''} | {one.text}"
+        f" [More](../{one.page}) |"
+        for one in find("")
+    ]
+    head = "# Glossary\n\nThe Learn page has the same list, with a search.\n\n"
+    return head + "| term | meaning |\n|---|---|\n" + "\n".join(rows) + "\n"
+
+
+FOLDER: Final = Path(__file__).resolve().parents[3] / "docs"
+_RELATIVE: Final = re.compile(r"\[([^\]]+)\]\((?![a-z]+:)[^)]*\)")
+
+
+@lru_cache(maxsize=32)
+def section(page: str, heading: str) -> str:
+    """Return what stands under a heading of second level, as Markdown; links within the
+    documentation become plain text.
+
+    Parameters
+    ----------
+    page : str
+        Relative to docs/, e.g. ``background/model.md``.
+    heading : str
+        Without its marks.
+
+    Raises
+    ------
+    TrainyardError
+        If the page or the heading is missing.
+    """
+    for part in re.split(r"^## ", _read(page), flags=re.MULTILINE)[1:]:
+        title, _, body = part.partition("\n")
+        if title.strip() == heading:
+            return _RELATIVE.sub(r"\1", body).strip()
+    raise TrainyardError(f"docs/{page} has no section '{heading}'.")
+
+
+@lru_cache(maxsize=32)
+def whole(page: str) -> tuple[str, str]:
+    """Return title and text of a page of the documentation, as `section` does.
+
+    Raises
+    ------
+    TrainyardError
+        If the page is missing.
+    """
+    title, _, body = _read(page).partition("\n")
+    return title.removeprefix("# ").strip(), _RELATIVE.sub(r"\1", body).strip()
+
+
+def _read(page: str) -> str:
+    try:
+        return (FOLDER / page).read_text(encoding="utf-8")
+    except OSError as error:
+        raise TrainyardError(
+            f"docs/{page} cannot be read ({error.strerror}). Restore the folder docs."
+        ) from error

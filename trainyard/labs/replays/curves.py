@@ -1,0 +1,144 @@
+"""What stands beside a replay of a paper: each policy's own figures along an axis, speed-up curves,
+and the comparison that it opens.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+import pandas as pd
+
+from jobtraces.generate.elastic import CLASSES
+from sim.perf.batch import Batch, speedups
+from trainyard.labs.replays.explained import explained
+from trainyard.labs.replays.report import Numbers, ReplayCell, ReplayReport
+from trainyard.labs.replays.types import BASE, Replay, ReplayPoint
+from trainyard.study import catalog
+from trainyard.study.metrics_shown import METRICS
+from trainyard.study.scenario import Scenario
+from trainyard.study.study import Study
+
+ARM_COLUMNS: Final = ("axis", "value", "arm", "metric", "mean", "seeds")
+MOST_GPUS: Final = 10
+"""Of the speed-up curves."""
+_WAYS: Final = {
+    "elastic": "best batch for each size",
+    "max": "largest batch, fixed",
+    "min": "smallest batch, fixed",
+}
+_TITLES: Final[Mapping[str, tuple[str, str]]] = {
+    **{metric.name: (metric.title, metric.unit) for metric in METRICS},
+    "efficiency": ("Training efficiency", ""),
+    "completed": ("Jobs completed", ""),
+    "refused": ("Jobs refused", ""),
+    "refused_share": ("Share of jobs refused", "1"),
+    "utilisation_to_end": ("Utilisation to the end", "1"),
+    "decision_ms_mean": ("Time per decision", "ms"),
+    "decision_ms_max": ("Longest decision", "ms"),
+}
+
+
+def by_arm(replay: Replay, numbers: Mapping[ReplayCell, Numbers]) -> pd.DataFrame:
+    """Return the mean over seeds of every number, by point and policy.
+
+    Parameters
+    ----------
+    replay : Replay
+        What was repeated.
+    numbers : mapping
+        Cell -> its numbers, from `ReplayRun.numbers`.
+
+    Returns
+    -------
+    DataFrame
+        `axis` ("" = the base scenario), `value` (of the axis), `arm` (its title), `metric` (in the
+        order of the claims), `mean` (over the seeds with a finite number; NaN = none), `seeds` (how
+        many runs there are).
+    """
+    groups: dict[tuple[ReplayPoint, str], list[Numbers]] = defaultdict(list)
+    for cell, found in numbers.items():
+        groups[cell.at, cell.arm].append(found)
+    rows = []
+    told = (
+        measure.metric
+        for measure in (
+            *(claim.measure for claim in replay.claims),
+            *(one for axis in replay.axes for one in axis.measures),
+        )
+    )
+    metrics = list(dict.fromkeys(told))
+    for (at, name), runs in groups.items():
+        for metric in metrics:
+            values = [one[metric] for one in runs if math.isfinite(one[metric])]
+            rows.append(
+                (
+                    at.axis,
+                    at.value,
+                    replay.arm(name).title,
+                    metric,
+                    float(np.mean(values)) if values else math.nan,
+                    len(runs),
+                )
+            )
+    return pd.DataFrame(rows, columns=list(ARM_COLUMNS))
+
+
+def title(metric: str) -> str:
+    """Return what the user reads of a number of the summary."""
+    return _TITLES.get(metric, (metric.replace("_", " "), ""))[0]
+
+
+def unit(metric: str) -> str:
+    """Return its unit: "s", "ms", "1" (a share), "USD" or "" (a plain number)."""
+    return _TITLES.get(metric, ("", ""))[1]
+
+
+def explanation(replay: Replay, report: ReplayReport) -> str:
+    """Return what to notice in a replay, with the numbers of the run."""
+    return explained(replay.explain, report.in_text, unit)
+
+
+def speed_curves(base: Scenario) -> pd.DataFrame | None:
+    """Return how the four classes of jobs with elastic batches speed up, or None if batch sizes
+    play no role in the scenario.
+
+    Returns
+    -------
+    DataFrame
+        `class`, `gpus`, `arm` (how the batch is chosen), `speedup` (against one GPU at its best
+        batch; NaN = cannot run so).
+    """
+    spec = catalog.instance("perf", base.perf)
+    if not isinstance(spec, Batch):
+        return None
+    rows = [
+        (point.model, point.gpus, text, point.speedup)
+        for way, text in _WAYS.items()
+        for point in speedups(spec, CLASSES, MOST_GPUS, way)
+    ]
+    return pd.DataFrame(rows, columns=["class", "gpus", "arm", "speedup"])
+
+
+def study(replay: Replay, at: ReplayPoint = BASE) -> Study | None:
+    """Return the comparison of a replay's policies at a point, seed 0; None if they differ in more
+    than the allocator, so that no one study holds them.
+
+    The baseline is what the first claim that compares two policies compares with.
+    """
+    against = next(
+        (claim.measure.against for claim in replay.claims if claim.measure.against),
+        replay.arms[0].name,
+    )
+    first, *others = [replay.scenario(arm.name, at) for arm in replay.arms]
+    if any(replace(other, allocator=first.allocator) != first for other in others):
+        return None
+    return Study(
+        replace(first, name=replay.title),
+        (first.allocator, *(other.allocator for other in others)),
+        [arm.name for arm in replay.arms].index(against),
+    )

@@ -1,0 +1,618 @@
+"""What the policies mean for jobs: how long they take and what that consists of, which gain and
+which lose, and how near the estimates of their run times were.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
+from numpy.typing import NDArray
+
+from trainyard.views.charts.axes import duration_text, duration_unit, log_duration
+from trainyard.views.charts.lines import BOTTOM_PX, HEIGHT_PX, TOP_PX, Look
+from trainyard.views.charts.theme import (
+    BASELINE_COLOUR,
+    INK,
+    LINE_PX,
+    NARROW_PX,
+    NEUTRAL,
+    TEXT_PX,
+    Style,
+    Trace,
+    faded,
+    figure,
+    legend_px,
+    literal,
+    narrow_legend_px,
+)
+
+Floats = NDArray[np.float64]
+_TICKS: Final = {
+    -5: "1/32",
+    -4: "1/16",
+    -3: "1/8",
+    -2: "1/4",
+    -1: "1/2",
+    0: "same",
+    1: "2 ×",
+    2: "4 ×",
+    3: "8 ×",
+    4: "16 ×",
+    5: "32 ×",
+}
+_STRIPES: Final = "rgba(255, 255, 255, 0.7)"
+_LABEL_CHARACTERS: Final = 24
+_VISIBLE: Final = 1e-6
+_TEXT_BEGINS: Final = 0.58
+"""Share of the axis after which a name and a median do not fit any more."""
+QUANTILES: Final = 201
+"""Points of a completion curve."""
+_MARGIN = 1.2
+_TEXT = "%{text}<extra></extra>"
+
+
+def jct_cdf(
+    curves: Mapping[str, pd.DataFrame],
+    look: Look,
+    left_out: Mapping[str, int] | None = None,
+    title: str = "Jobs done within",
+) -> go.Figure:
+    """Draw the share of jobs done within a time, log x.
+
+    Parameters
+    ----------
+    curves : mapping of DataFrame
+        By policy: `share` from 0 to 1 and `jct_s`, at most 400 points.
+    look : Look
+        How policies are drawn.
+    left_out : mapping or None
+        By policy: measured jobs that are not in the curve because they were not completed; written
+        under the figure where there are any.
+    title : str
+        What is shown.
+    """
+    points = {label: quantiles(curve) for label, curve in curves.items() if len(curve)}
+    traces: list[Trace] = []
+    pair = [points[label] for label in (look.baseline, look.high) if label in points]
+    if len(pair) == 2 and look.high != look.baseline:
+        edge, other = (look.area() | _quantile_line(jct_s) for jct_s in pair)
+        traces += [edge, other | {"fill": "tonexty"}]
+    for label in look.order:
+        if label in points:
+            own = {"uid": f"jct-{list(look.colours).index(label)}", "showlegend": look.alone}
+            traces.append(look.line(label) | _quantile_line(points[label]) | own)
+    every = np.concatenate(list(points.values())) if points else np.array([60.0, 86_400.0])
+    domain = [1 - BOTTOM_PX / HEIGHT_PX, 1 - TOP_PX / HEIGHT_PX]
+    ticks = {"tickvals": [0, 25, 50, 75, 100], "ticktext": ["0", "25 %", "50 %", "75 %", "100 %"]}
+    x = log_duration(float(every.min()), float(every.max()))
+    heads = [] if look.alone else [look.title(f"<b>{title}</b>", domain[1])]
+    notes = [*heads, *_halves(points, look, x["range"])]
+    missing = ", ".join(
+        f"{literal(label)} {count:,}" for label, count in (left_out or {}).items() if count
+    )
+    notes += [_below(look, "from submission to finish", -26)]
+    notes += [_below(look, f"not completed, so not shown: {missing}", -44)] if missing else []
+    return go.Figure(
+        traces,
+        look.layout(
+            HEIGHT_PX,
+            52,
+            title,
+            dragmode=False,
+            annotations=notes,
+            xaxis=look.axis(anchor="y", showgrid=True, **x),
+            yaxis=look.axis(domain=domain, range=[0, 101.5], **ticks),
+        ),
+    )
+
+
+def quantiles(curve: pd.DataFrame, points: int = QUANTILES) -> Floats:
+    """Return within how many seconds 0 to 100 % of the jobs are done, in equal steps."""
+    share = curve["share"].to_numpy(np.float64)
+    at = np.searchsorted(share, np.linspace(0.0, share[-1], points))
+    return curve["jct_s"].to_numpy(np.float64)[np.minimum(at, len(share) - 1)]
+
+
+def _quantile_line(jct_s: Floats) -> Trace:
+    return {"x": jct_s.astype(np.float32), "y0": 0, "dy": 100 / (len(jct_s) - 1)}
+
+
+def _halves(points: Mapping[str, Floats], look: Look, ends: tuple[float, float]) -> list[Trace]:
+    """Return the name and the median of the two strong lines, on the outer side of each: the later
+    text ends with the axis, low enough to begin behind its line.
+    """
+    strong = [label for label in dict.fromkeys((look.high, look.baseline)) if label in points]
+    middle = QUANTILES // 2
+    strong.sort(key=lambda label: points[label][middle])
+    made = []
+    for at, label in enumerate(strong):
+        left = at == 0 and len(strong) > 1
+        places = (np.log10(points[label]) - ends[0]) / (ends[1] - ends[0])
+        fits = np.flatnonzero(places[: int(0.43 * QUANTILES)] <= _TEXT_BEGINS)
+        share = 0.6 if left else max(fits.max(initial=0) / (QUANTILES - 1), 0.08)
+        made.append(
+            {
+                "text": f"<b>{literal(label)[:24]}</b><br>half within"
+                f" {duration_text(float(points[label][middle]))}",
+                "showarrow": False,
+                "align": "right",
+                "xref": "x domain",
+                "x": float(places[round(share * (QUANTILES - 1))]) if left else 1.0,
+                "y": 100 * share,
+                "xanchor": "right",
+                "xshift": -10 if left else 0,
+                "font": {"size": 13, "color": look.colours[label]},
+            }
+        )
+    return made
+
+
+def _below(look: Look, text: str, shift: int) -> Trace:
+    return {
+        "text": text,
+        "showarrow": False,
+        "xref": "paper",
+        "yref": "y domain",
+        "x": 0.5,
+        "y": 0,
+        "yanchor": "top",
+        "yshift": shift,
+        "font": {"size": 13, "color": NEUTRAL},
+    }
+
+
+def winners(
+    histogram: pd.DataFrame,
+    parts: tuple[str, str, str],
+    colour: str,
+    title: str = "",
+    beside: Sequence[str] = (),
+) -> go.Figure:
+    """Draw the jobs whose completion time changed, by its ratio to that under the baseline, on a
+    symmetric log axis with "same" in the middle.
+
+    Parameters
+    ----------
+    histogram : DataFrame
+        `low` and `high` (ratio, edges of a bin) and `jobs`.
+    parts : (str, str, str)
+        How many of all jobs compared are faster, as before and slower. Written above their side.
+    colour : str
+        Of the policy. Slower jobs are hatched as well, so that sides are told apart without colour.
+    title : str
+        The finding or the question.
+    beside : sequence of str
+        Policies of the figure of completion times that it stands beside: as high as that.
+    """
+    low, high = (np.log2(histogram[name].to_numpy(np.float64)) for name in ("low", "high"))
+    most = float(max(-low.min(), high.max())) if len(histogram) else 1.0
+    jobs, middle = histogram["jobs"].to_numpy(np.float64), (low + high) / 2
+    hovers = [
+        f"{first:.3g} to {last:.3g} times as long"
+        for first, last in zip(histogram["low"], histogram["high"], strict=True)
+    ]
+    traces: list[dict[str, Any]] = []
+    for name, side, fill in (
+        ("faster", middle < 0, colour),
+        ("slower", middle > 0, faded(colour, 0.7)),
+    ):
+        pattern = {
+            "shape": "" if name == "faster" else "/",
+            "fillmode": "overlay",
+            "fgcolor": _STRIPES,
+            "solidity": 0.4,
+        }
+        marker = {"color": fill, "line": {"width": 0}, "pattern": pattern}
+        texts = [text for text, here in zip(hovers, side, strict=True) if here]
+        bars = {
+            "type": "bar",
+            "name": name,
+            "x": middle[side],
+            "y": jobs[side],
+            "width": (high - low)[side],
+            "marker": marker,
+        }
+        traces.append(
+            bars
+            | {
+                "customdata": texts,
+                "hovertemplate": "%{y:,.0f} jobs take %{customdata}<extra></extra>",
+            }
+        )
+    ticks = {at: text for at, text in _TICKS.items() if abs(at) <= most + 1e-9}
+    x = {
+        "tickvals": list(ticks),
+        "ticktext": list(ticks.values()),
+        "range": [-most * 1.02, most * 1.02],
+        "title": {"text": "Time to finish, relative to the baseline"},
+    }
+    y = {"rangemode": "tozero", "title": {"text": "jobs"}}
+    drawn = figure(
+        traces,
+        title,
+        320,
+        legend_px=max(24, legend_px(beside, NARROW_PX)),
+        xaxis=x,
+        yaxis=y,
+        showlegend=False,
+        bargap=0,
+    )
+    drawn.add_vline(x=0, line={"color": NEUTRAL, "width": 2})
+    words = zip(
+        ("← faster {}", "same {}", "slower {} →"),
+        parts,
+        (0.0, 0.5, 1.0),
+        ("left", "center", "right"),
+        strict=True,
+    )
+    for text, part, at, anchor in words:
+        place = {
+            "xref": "paper",
+            "x": at,
+            "xanchor": anchor,
+            "yref": "paper",
+            "y": 1,
+            "yanchor": "bottom",
+            "yshift": 2,
+        }
+        drawn.add_annotation(
+            text=f"<b>{text.format(part)}</b>", showarrow=False, font={"size": TEXT_PX}, **place
+        )
+    return drawn
+
+
+def dumbbell(
+    table: pd.DataFrame,
+    style: Style,
+    baseline: str,
+    title: str = "",
+    axis: str = "average time to finish",
+) -> go.Figure:
+    """Draw one value per group and policy: the baseline's mark, joined to each other policy's, with
+    the interval where there is one.
+
+    Parameters
+    ----------
+    table : DataFrame
+        `group` (drawn from top to bottom), `label`, `value`, `low` and `high` in seconds; NaN = no
+        such job, or no interval. One row per group and policy.
+    style : mapping
+        From `policy_style`.
+    baseline : str
+        The policy that the others start from.
+    title, axis : str
+        The finding or the question; what the values are.
+    """
+    groups = list(dict.fromkeys(table["group"].astype(str)))
+    labels = [label for label in style if label in set(table["label"])]
+    others = [label for label in labels if label != baseline]
+    shifts = dict(
+        zip(
+            others,
+            np.linspace(-0.27, 0.27, len(others)) if len(others) > 1 else [0.0],
+            strict=False,
+        )
+    )
+    found = {label: _column(table, label, groups) for label in labels}
+    base = found[baseline]["value"]
+    traces = [
+        _joints(label, base, found[label]["value"], style)
+        | {"y": _thrice(len(groups), shifts[label])}
+        for label in others
+    ]
+    rows = np.arange(len(groups))
+    if len(others) > 1:
+        traces.append(_begins(base, rows, list(shifts.values())))
+    traces += [
+        _marks(label, found[label], groups, style, hollow=label == baseline)
+        | {"y": rows + shifts.get(label, 0.0)}
+        for label in [*others, baseline]
+    ]
+    every = table[["value", "low", "high"]].to_numpy(np.float64).ravel()
+    every = every[np.isfinite(every) & (every > 0)]
+    low, high = (
+        (float(every.min()) / 1.3, float(every.max()) * 1.3) if len(every) else (60.0, 86_400.0)
+    )
+    y_axis = {
+        "tickvals": rows,
+        "ticktext": [literal(group) for group in groups],
+        "range": [len(groups) - 0.5, -0.5],
+        "automargin": True,
+    }
+    x_axis = {**log_duration(low, high), "title": {"text": f"{axis}, logarithmic"}}
+    return figure(
+        traces,
+        title,
+        40 + max(48, 14 * len(others) + 20) * len(groups),
+        legend_px=legend_px(labels, NARROW_PX),
+        xaxis=x_axis,
+        yaxis=y_axis,
+    )
+
+
+def _column(table: pd.DataFrame, label: str, groups: list[str]) -> dict[str, Floats]:
+    mine = (
+        table[(table["label"] == label).to_numpy()]
+        .set_index("group")[["value", "low", "high"]]
+        .reindex(groups)
+    )
+    return {name: mine[name].to_numpy(np.float64) for name in ("value", "low", "high")}
+
+
+def _thrice(rows: int, shift: float) -> Floats:
+    """Return the height of each row for begin and end of its line and the gap behind it."""
+    y = np.repeat(np.arange(rows) + shift, 3)
+    y[2::3] = np.nan
+    return y
+
+
+def _joints(label: str, begin: Floats, end: Floats, style: Style) -> Trace:
+    x, (colour, dash) = (
+        np.column_stack((begin, end, np.full(len(begin), np.nan))).ravel(),
+        style[label],
+    )
+    line = {"color": colour, "dash": dash, "width": LINE_PX}
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "name": literal(label),
+        "line": line,
+        "x": x,
+        "hoverinfo": "skip",
+        "showlegend": False,
+        "legendgroup": label,
+    }
+
+
+def _begins(base: Floats, rows: NDArray[np.int64], shifts: list[float]) -> Trace:
+    """Return a tick where each line begins, because the baseline's mark is on the middle one
+    only.
+    """
+    y = (rows[:, None] + np.array(shifts)).ravel()
+    marker = {
+        "symbol": "line-ns-open",
+        "color": BASELINE_COLOUR,
+        "size": 9,
+        "line": {"width": LINE_PX},
+    }
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "x": np.repeat(base, len(shifts)),
+        "y": y,
+        "marker": marker,
+        "hoverinfo": "skip",
+        "showlegend": False,
+    }
+
+
+def _marks(
+    label: str, of: dict[str, Floats], groups: list[str], style: Style, *, hollow: bool
+) -> Trace:
+    value, colour = of["value"], style[label][0]
+    texts = []
+    for group, at, low, high in zip(groups, value, of["low"], of["high"], strict=True):
+        interval = f" ({duration_text(low)} to {duration_text(high)})" if np.isfinite(low) else ""
+        texts.append(f"{literal(group)}: {duration_text(at)}{interval}")
+    marks: Trace = {
+        "type": "scatter",
+        "mode": "markers",
+        "name": literal(label),
+        "legendgroup": label,
+        "x": value,
+        "marker": {
+            "color": colour,
+            "size": 11,
+            "symbol": "circle-open" if hollow else "circle",
+            "line": {"width": 2, "color": colour},
+        },
+        "text": texts,
+        "hovertemplate": f"%{{text}}<extra>{literal(label)}</extra>",
+    }
+    if np.isfinite(of["low"]).any():
+        bounds = {
+            "type": "data",
+            "symmetric": False,
+            "array": of["high"] - value,
+            "arrayminus": value - of["low"],
+        }
+        marks["error_x"] = bounds | {"color": colour, "thickness": 1.5, "width": 5}
+    return marks
+
+
+class JctPart(NamedTuple):
+    """One part of a completion time.
+
+    Parameters
+    ----------
+    column, name : str
+        Where it is in the table, in seconds; as the legend calls it.
+    colour : str
+        Its own, shared with nothing else.
+    meaning : str
+        One sentence for a caption.
+    """
+
+    column: str
+    name: str
+    colour: str
+    meaning: str
+
+
+PARTS: Final = (
+    JctPart("queue_s", "waiting to start", "#EE9A7A", "from submission to the first start"),
+    JctPart("requeue_s", "waiting again", "#F6C9A8", "after a job was stopped"),
+    JctPart(
+        "paused_s",
+        "pauses",
+        "#C7A8DC",
+        "GPUs held without progress, at the start and after every change",
+    ),
+    JctPart("redone_s", "redone work", "#D98CA6", "work done a second time because it was lost"),
+    JctPart(
+        "slower_s",
+        "slower than full speed",
+        "#A9D3E2",
+        "what fewer GPUs, another batch, a slower GPU type, several nodes and checkpoints add",
+    ),
+    JctPart(
+        "ideal_s",
+        "running at full speed",
+        "#6FB5AE",
+        "alone, at the job's best size on the fastest GPU type",
+    ),
+)
+"""Parts of a completion time from left to right: what a policy can help first, what it cannot last.
+"""
+
+
+def decomposition(table: pd.DataFrame, title: str = "") -> go.Figure:
+    """Draw the mean completion time of each policy as one bar, cut into its parts.
+
+    Parameters
+    ----------
+    table : DataFrame
+        `policy` (drawn from top to bottom), `jct_s` and the columns of `PARTS`, means in seconds;
+        NaN = no job was completed.
+    title : str
+        The finding or the question.
+    """
+    known = table.fillna(0.0)
+    longest = float(known["jct_s"].max()) if len(known) else 0.0
+    unit_s, unit = duration_unit(longest or 1.0)
+    parts = [
+        part for part in PARTS if known[part.column].max() > _VISIBLE * longest or part is PARTS[-1]
+    ]
+    rows = np.arange(len(known))
+    traces = [_bar(known, part, rows, unit_s) for part in parts]
+    y = {
+        "tickvals": rows,
+        "ticktext": [
+            "<br>".join(map(literal, textwrap.wrap(str(name), _LABEL_CHARACTERS)))
+            for name in known["policy"]
+        ],
+        "range": [len(known) - 0.5, -0.5],
+        "automargin": True,
+        "showgrid": False,
+    }
+    x_axis = {
+        "title": {"text": f"average time to finish, {unit}"},
+        "range": [0, (longest or 1.0) / unit_s * 1.14],
+    }
+    legend_px, bars = (
+        narrow_legend_px([part.name for part in parts]),
+        {
+            "barmode": "stack",
+            "bargap": 0.35,
+            "uniformtext": {"mode": "hide", "minsize": TEXT_PX},
+        },
+    )
+    drawn = figure(
+        traces, title, 30 + 48 * len(known), legend_px=legend_px, xaxis=x_axis, yaxis=y, **bars
+    )
+    drawn.update_layout(legend={"traceorder": "normal", "xref": "container"})
+    for row, jct_s in enumerate(table["jct_s"].to_numpy(np.float64)):
+        text = duration_text(jct_s) if np.isfinite(jct_s) else "no job completed"
+        at = jct_s / unit_s if np.isfinite(jct_s) else 0.0
+        drawn.add_annotation(
+            x=at,
+            y=row,
+            text=f"<b>{text}</b>",
+            showarrow=False,
+            xanchor="left",
+            xshift=6,
+            font={"size": TEXT_PX},
+        )
+    return drawn
+
+
+def _bar(
+    table: pd.DataFrame, part: JctPart, rows: np.ndarray[Any, np.dtype[np.int64]], unit_s: float
+) -> Trace:
+    seconds = table[part.column].to_numpy(np.float64)
+    share = np.divide(
+        seconds, table["jct_s"].to_numpy(np.float64), out=np.zeros_like(seconds), where=seconds > 0
+    )
+    return {
+        "type": "bar",
+        "orientation": "h",
+        "x": seconds / unit_s,
+        "y": rows,
+        "name": part.name,
+        "marker": {"color": part.colour, "line": {"width": 0}},
+        "text": [duration_text(value) if value > 0 else "" for value in seconds],
+        "textposition": "inside",
+        "insidetextanchor": "middle",
+        "textangle": 0,
+        "textfont": {"color": INK, "size": TEXT_PX},
+        "customdata": [
+            f"{duration_text(value)}, {100 * of:.0f} %"
+            for value, of in zip(seconds, share, strict=True)
+        ],
+        "hovertemplate": f"{part.name}: %{{customdata}}<extra></extra>",
+    }
+
+
+def predictions(points: pd.DataFrame, colour: str, title: str = "") -> go.Figure:
+    """Draw estimated over true run times, one mark per job, both axes logarithmic and alike, with
+    the diagonal and lines at twice and half of it.
+
+    Parameters
+    ----------
+    points : DataFrame
+        `job_id`, `ideal_s` and `believed_s`, at most 1,000 rows.
+    colour : str
+        Of the policy whose run it was.
+    title : str
+        The finding or the question.
+    """
+    true, estimated = (
+        points["ideal_s"].to_numpy(np.float64),
+        points["believed_s"].to_numpy(np.float64),
+    )
+    both = np.concatenate((true, estimated)) if len(points) else np.array([60.0, 86_400.0])
+    low, high = float(both.min()) / _MARGIN, float(both.max()) * _MARGIN
+    traces: list[Trace] = [_diagonal(low, high, factor) for factor in (1.0, 2.0, 0.5)]
+    hovers = [
+        f"job {literal(str(job))}: estimated {duration_text(guess)}, true {duration_text(known)}"
+        for job, known, guess in zip(points["job_id"], true, estimated, strict=True)
+    ]
+    marks = {"color": faded(colour, 0.45), "size": 7, "line": {"width": 0}}
+    traces.append(
+        {
+            "type": "scatter",
+            "mode": "markers",
+            "name": "jobs",
+            "x": true,
+            "y": estimated,
+            "marker": marks,
+            "text": hovers,
+            "hovertemplate": _TEXT,
+        }
+    )
+    axis = log_duration(low, high)
+    x, y = (
+        axis | {"title": {"text": "true ideal run time"}},
+        axis | {"title": {"text": "estimated"}},
+    )
+    return figure(traces, title, 360, legend_px=24, hovermode="closest", xaxis=x, yaxis=y)
+
+
+def _diagonal(low: float, high: float, factor: float) -> Trace:
+    # Drawn to the edge of the figure and no further, or the axes would grow.
+    begin, end = max(low, low / factor), min(high, high / factor)
+    look = {"color": NEUTRAL, "width": 1, "dash": "solid" if factor == 1 else "dot"}
+    name = "as long as it is" if factor == 1 else "twice or half of it"
+    shown = {"name": name, "showlegend": factor >= 1, "hoverinfo": "skip", "line": look}
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "x": [begin, end],
+        "y": [begin * factor, end * factor],
+        **shown,
+    }

@@ -1,0 +1,516 @@
+"""Jobs waiting, GPUs busy and what jobs hold over time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
+from numpy.typing import NDArray
+
+from trainyard.views.charts.axes import TimeAxis, duration_text
+from trainyard.views.charts.lines import BOTTOM_PX, HEIGHT_PX, TOP_PX, Look, finer, smooth
+from trainyard.views.charts.over_time import LinkedRow, linked_rows
+from trainyard.views.charts.theme import (
+    JOB_COLOURS,
+    LINE_PX,
+    NEUTRAL,
+    PAPER,
+    TEXT,
+    Style,
+    Trace,
+    faded,
+    figure,
+    legend_entry,
+    literal,
+    narrow_legend_px,
+)
+
+Floats = NDArray[np.float64]
+_LEFT_PX: Final = 44
+_QUEUE_PX: Final = (TOP_PX, 165)
+_BUSY_PX: Final = (196, BOTTOM_PX)
+_STRIP_PX: Final = (350, 378)
+_ALONE_PX: Final = 344
+"""Height without the strip."""
+_NEAR_X, _NEAR_Y = 0.12, 0.16
+"""Two names of lines nearer than that, as shares of the row, would lie on each other."""
+_OTHERS: Final = "others"
+
+
+_ID_CHARACTERS: Final = 20
+
+
+_REGULAR: Final = 100
+_AMOUNT: Final = "%{y:,.1~f} GPUs<extra></extra>"
+_UNITS: Final = {"y": "%{y:,.0f} waiting", "y2": "%{y:.0f} % busy"}
+"""Axis of a row -> what a pointer on one of its lines reads."""
+_THERE: Trace = {"width": 1, "color": NEUTRAL, "dash": "dot"}
+
+
+@dataclass(frozen=True, eq=False)
+class Course:
+    """Runs over time.
+
+    Parameters
+    ----------
+    edges_s : array, seconds
+        Begin of every bin, and the end of the last one.
+    exact : bool
+        Whether values hold from edge to edge; otherwise they are means, drawn in the middle of a
+        bin.
+    waiting, busy : mapping of array
+        Title of a policy -> jobs waiting, per cent of GPUs busy; NaN after the end of a run. No
+        busy = there are no GPUs.
+    note : str
+        Which jobs are counted; "" = as everywhere beside.
+    most : mapping of array
+        Title of a policy -> the most jobs waiting in each bin; of those that are missing no band
+        is drawn.
+    """
+
+    edges_s: Floats
+    exact: bool
+    waiting: Mapping[str, Floats]
+    busy: Mapping[str, Floats]
+    note: str = ""
+    most: Mapping[str, Floats] = field(default_factory=dict)
+
+    @property
+    def band_note(self) -> str:
+        """What lines and bands mean; "" = every change is drawn."""
+        if self.exact:
+            return ""
+        width_s = float(self.edges_s[1] - self.edges_s[0])
+        return f"lines: mean of {duration_text(width_s)}, bands: longest queue"
+
+
+def load(
+    course: Course,
+    look: Look,
+    x: TimeAxis,
+    whole: tuple[Floats, Floats, TimeAxis] | None = None,
+    shaded: str = "",
+    marks: Sequence[float] = (),
+) -> go.Figure:
+    """Draw jobs waiting and GPUs busy in two rows on one axis of time.
+
+    Parameters
+    ----------
+    course : Course
+        The window.
+    look : Look
+        How policies are drawn.
+    x : TimeAxis
+        The window.
+    whole : (edges, values, axis) or None
+        Of the strip below: seconds, one value less, and the axis of the whole run. None = no strip.
+    shaded : str
+        What the area between the two strong lines means; "" = no area.
+    marks : sequence of float, seconds
+        Instants that are marked by a thin line through both rows.
+    """
+    height = HEIGHT_PX if whole else _ALONE_PX
+    busy = bool(course.busy)
+    queue_px = _QUEUE_PX if busy else (TOP_PX, BOTTOM_PX)
+    rows = [(course.waiting, queue_px, "y")] + ([(course.busy, _BUSY_PX, "y2")] if busy else [])
+    traces: list[Trace] = []
+    if shaded:
+        traces += _area(course, look, x)
+    if not course.exact:
+        traces += _bands(course, look, x)
+    for values, _, axis in rows:
+        for title in look.order:
+            own = {"uid": f"{axis}-{list(look.colours).index(title)}", "yaxis": axis}
+            named = look.alone and axis == "y"
+            traces.append(
+                look.line(title)
+                | _line(course, values[title], x)
+                | own
+                | {"showlegend": named, "hovertemplate": _UNITS[axis]}
+            )
+    notes = [course.note, shaded and f"shaded: {shaded}"]
+    if not busy:
+        notes.append(course.band_note)
+    layout: dict[str, Any] = {
+        "dragmode": "select",
+        "selectdirection": "h",
+        "xaxis": look.axis(showgrid=True, **x.layout())
+        | {"anchor": "y2" if busy else "y", "title": {"text": ""}},
+        "yaxis": look.axis(
+            rangemode="tozero", nticks=4, tickformat=",", domain=_domain(queue_px, height)
+        ),
+        "annotations": [
+            look.title(f"<b>Jobs waiting</b>{_beside(*notes)}", _domain(queue_px, height)[1]),
+            *_names(course, look, x),
+        ],
+    }
+    if busy:
+        layout["yaxis2"] = look.axis(
+            domain=_domain(_BUSY_PX, height),
+            range=[0, 104],
+            tickvals=[0, 50, 100],
+            ticktext=["0", "50 %", "100 %"],
+        )
+        # Not beside the other title, which is cut on a phone when it is longer.
+        busy_title = f"<b>GPUs busy</b>{_beside(course.band_note)}"
+        layout["annotations"].append(look.title(busy_title, _domain(_BUSY_PX, height)[1]))
+    if whole:
+        traces += _strip(whole, x)
+        layout |= _strip_layout(look, x, whole, height)
+        layout["annotations"].append(_all(height))
+    bottom = _domain(_BUSY_PX if busy else queue_px, height)[0]
+    rows_high = bottom, _domain(queue_px, height)[1]
+    layout["shapes"] = [*layout.get("shapes", ()), *_marks(marks, x, rows_high)]
+    title = "Jobs waiting, GPUs busy" if busy else "Jobs waiting"
+    return go.Figure(traces, look.layout(height, _LEFT_PX, title) | layout)
+
+
+def _marks(marks: Sequence[float], x: TimeAxis, rows: tuple[float, float]) -> list[Trace]:
+    places = x.place(np.array(marks, np.float64)).tolist()
+    line = {"width": 1, "color": NEUTRAL, "dash": "dot"}
+    return [
+        {
+            "type": "line",
+            "xref": "x",
+            "yref": "paper",
+            "x0": at,
+            "x1": at,
+            "y0": rows[0],
+            "y1": rows[1],
+            "line": line,
+        }
+        for at in places
+    ]
+
+
+def _beside(*notes: str) -> str:
+    text = " · ".join(filter(None, notes))
+    return f'  <span style="color:{NEUTRAL}">{literal(text)}</span>' if text else ""
+
+
+def _domain(px: tuple[int, int], height: int) -> list[float]:
+    return [1 - px[1] / height, 1 - px[0] / height]
+
+
+def _line(course: Course, values: Floats, x: TimeAxis) -> Trace:
+    """Return where the line of one policy is; a grid of equal steps is said in two numbers."""
+    if course.exact:
+        places = x.place(course.edges_s)
+        return {"x": places, "y": _f4(np.append(values, values[-1])), "line_shape": "hv"}
+    middles = x.place((course.edges_s[:2] + course.edges_s[1:3]) / 2)
+    step = (float(middles[1]) - float(middles[0])) / finer() if len(middles) > 1 else 1.0
+    return {"x0": float(middles[0]), "dx": step, "y": _f4(smooth(values))}
+
+
+def _f4(values: Floats) -> NDArray[np.float32]:
+    return values.astype(np.float32)
+
+
+def _area(course: Course, look: Look, x: TimeAxis) -> list[Trace]:
+    # After its end nobody waits in a run any more.
+    edge, other = (
+        look.area() | _line(course, np.nan_to_num(course.waiting[title]), x)
+        for title in (look.baseline, look.high)
+    )
+    return [edge, other | {"fill": "tonexty"}]
+
+
+def _bands(course: Course, look: Look, x: TimeAxis) -> list[Trace]:
+    """Return the bands of the strong policies, each from the mean of a bin up to its maximum."""
+    made: list[Trace] = []
+    for title in dict.fromkeys((look.baseline, look.high)):
+        if title in course.most and title in look.colours:
+            # A fill reaches to the trace before it.
+            made += [
+                look.band(title) | _line(course, np.nan_to_num(course.waiting[title]), x),
+                look.band(title)
+                | _line(course, np.nan_to_num(course.most[title]), x)
+                | {"fill": "tonexty"},
+            ]
+    return made
+
+
+def _names(course: Course, look: Look, x: TimeAxis) -> list[Trace]:
+    """Return the names of the two strong lines of the queue, each above one of its peaks: where the
+    other strong line does not pass, and apart from the other name.
+    """
+    made: list[Trace] = []
+    taken: list[tuple[float, float]] = []
+    heights = {**course.waiting, **course.most}
+    top = max((float(np.nanmax(v)) for v in heights.values() if len(v)), default=0.0) or 1.0
+    span = x.t1_s - x.t0_s
+    middles = (course.edges_s[:-1] + course.edges_s[1:]) / 2
+    strong = [title for title in dict.fromkeys((look.baseline, look.high)) if title in look.colours]
+    shares = {title: np.nan_to_num(heights[title]) / top for title in strong}
+    for title in strong:
+        own = shares[title]
+        # Names must not be cut at the ends.
+        inside = np.flatnonzero((middles > x.t0_s + 0.06 * span) & (middles < x.t1_s - 0.06 * span))
+        others = [shares[other] for other in strong if other != title]
+        peaks = inside[np.argsort(-own[inside], kind="stable")]
+        free = (at for at in peaks if own[at] and not _crossed(others, own[at], middles, at, span))
+        for at in chain(free, peaks):
+            spot = (middles[at] - x.t0_s) / span, own[at]
+            if any(abs(spot[0] - a) < _NEAR_X and abs(spot[1] - b) < _NEAR_Y for a, b in taken):
+                continue
+            taken.append(spot)
+            made.append(
+                {
+                    "text": f"<b>{literal(title)[:40]}</b>",
+                    "showarrow": False,
+                    "x": x.place(np.array([middles[at]]))[0].item(),
+                    "y": float(own[at] * top),
+                    "yanchor": "bottom",
+                    "yshift": 3,
+                    "font": {"size": 13, "color": look.colours[title]},
+                    # Faint lines may pass behind.
+                    "bgcolor": faded(PAPER, 0.8),
+                    "borderpad": 0,
+                }
+            )
+            break
+    return made
+
+
+def _crossed(others: Sequence[Floats], share: float, middles: Floats, at: int, span: float) -> bool:
+    """Tell whether another line passes a name that stands above a share of the height."""
+    near = np.abs(middles - middles[at]) <= _NEAR_X / 2 * span
+    return any(
+        other[near].max() > share and other[near].min() < share + _NEAR_Y for other in others
+    )
+
+
+def _all(height: int) -> Trace:
+    place = {"xref": "paper", "x": 0, "xanchor": "right", "xshift": -6, "yref": "paper"}
+    domain = _domain(_STRIP_PX, height)
+    font = {"size": 13, "color": NEUTRAL}
+    return {"text": "all", "showarrow": False, "y": sum(domain) / 2, "font": font, **place}
+
+
+def _strip(whole: tuple[Floats, Floats, TimeAxis], x: TimeAxis) -> list[Trace]:
+    """Return the whole run, and above it the part of it that the window shows."""
+    edges, values, axis = whole
+    inside = (edges[1:] > x.t0_s) & (edges[:-1] < x.t1_s)
+    look = {
+        "type": "scatter",
+        "mode": "lines",
+        "x": axis.place(edges),
+        "xaxis": "x2",
+        "yaxis": "y3",
+        "fill": "tozeroy",
+        "line": {"width": 0, "shape": "hv"},
+        "hoverinfo": "skip",
+        "showlegend": False,
+    }
+    parts = [(values, 0.25), (np.where(inside, values, 0.0), 0.5)]
+    return [
+        look | {"y": _f4(np.append(y, y[-1:])), "fillcolor": faded(NEUTRAL, opacity)}
+        for y, opacity in parts
+    ]
+
+
+def _strip_layout(
+    look: Look, x: TimeAxis, whole: tuple[Floats, Floats, TimeAxis], height: int
+) -> dict[str, Any]:
+    axis = whole[2]
+    begin, end = (float(at) for at in axis.place(np.array([axis.t0_s, axis.t1_s])))
+    since, until = (float(at) for at in axis.place(np.array([x.t0_s, x.t1_s])))
+    frame = {
+        "type": "rect",
+        "xref": "x2",
+        "yref": "y3 domain",
+        "x0": since,
+        "x1": until,
+        "y0": 0,
+        "y1": 1,
+        "line": {"width": 1.5, "color": TEXT},
+    }
+    return {
+        "xaxis2": look.axis(anchor="y3", range=[begin, end], showticklabels=False, showgrid=False),
+        "yaxis3": look.axis(
+            domain=_domain(_STRIP_PX, height),
+            rangemode="tozero",
+            showgrid=False,
+            showticklabels=False,
+        ),
+        "shapes": [frame] if (x.t0_s, x.t1_s) != (axis.t0_s, axis.t1_s) else [],
+    }
+
+
+def allocation(
+    series: pd.DataFrame,
+    x: TimeAxis,
+    names: Mapping[str, str],
+    capacity: pd.DataFrame | None = None,
+    title: str = "",
+) -> go.Figure:
+    """Draw GPUs per job over time, stacked: the largest jobs by name, all others as one grey band,
+    what is free below the line of the capacity.
+
+    Parameters
+    ----------
+    series : DataFrame
+        Reduced: `t_s`, one column of GPUs per named job, `others`.
+    x : TimeAxis
+        The window.
+    names : mapping of str
+        Column -> the job's name; a column without one is called as it is.
+    capacity : DataFrame or None
+        Reduced capacity series: `t_s`, `total`.
+    title : str
+        The finding or the question.
+    """
+    jobs = [name for name in series.columns if name not in {"t_s", _OTHERS}]
+    t = series["t_s"].to_numpy(np.float64)
+    layers = [
+        _layer(series, name, x, (_short(names.get(name, name)), colour))
+        | {"hovertemplate": f"job {literal(names.get(name, name))}: {_AMOUNT}"}
+        for name, colour in zip(jobs, JOB_COLOURS, strict=False)
+    ]
+    layers.append(
+        _layer(series, _OTHERS, x, ("other jobs", NEUTRAL))
+        | {"hovertemplate": f"other jobs: {_AMOUNT}"}
+    )
+    shown = [str(trace["name"]) for trace in layers]
+    traces = [*layers, x.heading(t)]
+    if capacity is not None:
+        traces.append(_ceiling(capacity, x))
+    axis = x.layout()
+    if _regular(t):
+        axis["title"] = {"text": f"each point = {duration_text(t[1] - t[0])}, mean"}
+    y = {"rangemode": "tozero", "title": {"text": "GPUs"}}
+    drawn = figure(
+        traces,
+        title,
+        300,
+        legend_px=narrow_legend_px(shown),
+        hovermode="x unified",
+        xaxis=axis,
+        yaxis=y,
+    )
+    return drawn.update_layout(legend_traceorder="normal")
+
+
+def _layer(series: pd.DataFrame, column: str, x: TimeAxis, look: tuple[str, str]) -> Trace:
+    name, colour = look
+    gpus = series[column].to_numpy(np.float32)
+    # Where a job holds nothing no point is sent; Plotly puts the zero there that the other layers
+    # need.
+    held = (gpus > 0) | (np.append(np.float32(0), gpus[:-1]) > 0)
+    return {
+        "type": "scatter",
+        "x": x.place(series["t_s"].to_numpy(np.float64)[held]),
+        "y": gpus[held],
+        "name": literal(name),
+        "mode": "lines",
+        "stackgroup": "jobs",
+        "stackgaps": "infer zero",
+        "line": {"shape": "hv", "width": 0, "color": colour},
+        "fillcolor": faded(colour, 0.35 if column == _OTHERS else 0.85),
+    }
+
+
+def _ceiling(capacity: pd.DataFrame, x: TimeAxis) -> Trace:
+    return {
+        "type": "scatter",
+        "x": x.place(capacity["t_s"].to_numpy(np.float64)),
+        "y": capacity["total"].to_numpy(np.float32),
+        "name": "capacity",
+        "showlegend": False,
+        "mode": "lines",
+        "line": {"shape": "hv", "color": NEUTRAL, "width": 1.5, "dash": "dot"},
+        "hovertemplate": f"capacity: {_AMOUNT}",
+    }
+
+
+def _short(name: str) -> str:
+    """Return a name that fits a legend; ids often differ at their end only, so the middle goes."""
+    return name if len(name) <= _ID_CHARACTERS else f"{name[:6]}…{name[-12:]}"
+
+
+def _regular(t: np.ndarray[Any, np.dtype[np.float64]]) -> bool:
+    width = np.diff(t)
+    return len(width) > _REGULAR and bool(np.allclose(width, width[0]))
+
+
+def resources(
+    frames: Mapping[str, pd.DataFrame],
+    style: Style,
+    of: tuple[str, str],
+    x: TimeAxis,
+    title: str = "",
+) -> go.Figure:
+    """Draw what jobs hold of a resource and what of it they use, one row per policy.
+
+    Parameters
+    ----------
+    frames : mapping of DataFrame
+        Reduced series by policy: `t_s`, `held_*`, `used_*` and, where it is known, `there_*`.
+    style : mapping
+        From `policy_style`.
+    of : (str, str)
+        End of those names, "cpus" or "mem_gb", and the unit.
+    x : TimeAxis
+        The window.
+    title : str
+        The finding or the question.
+    """
+    name, unit = of
+    rows = [
+        LinkedRow(
+            literal(label),
+            _layers(label, frame, style, of, x),
+            120,
+            {"rangemode": "tozero", "title": {"text": unit}},
+        )
+        for label, frame in frames.items()
+    ]
+    entries = [
+        "used",
+        "held",
+        *(["there"] if any(f"there_{name}" in frame for frame in frames.values()) else []),
+    ]
+    drawn = linked_rows(rows, x, title, entries)
+    looks = {
+        "used": {"width": 8, "color": faded(NEUTRAL, 0.5)},
+        "held": {"width": LINE_PX, "color": NEUTRAL},
+        "there": _THERE,
+    }
+    drawn.add_traces(
+        [go.Scatter(legend_entry(entry, "lines", line=looks[entry])) for entry in entries]
+    )
+    return drawn.update_layout(showlegend=True)
+
+
+def _layers(
+    label: str, frame: pd.DataFrame, style: Style, of: tuple[str, str], x: TimeAxis
+) -> list[Trace]:
+    (name, unit), colour, t = of, style[label][0], x.place(frame["t_s"].to_numpy(np.float64))
+    looks: dict[str, Trace] = {
+        "used": {
+            "line": {"shape": "hv", "width": 0, "color": colour},
+            "fill": "tozeroy",
+            "fillcolor": faded(colour, 0.5),
+        },
+        "held": {"line": {"shape": "hv", "width": LINE_PX, "color": colour}},
+        "there": {"line": {"shape": "hv"} | _THERE, "hoverinfo": "skip"},
+    }
+    return [
+        {
+            "type": "scatter",
+            "mode": "lines",
+            "name": f"{kind} {literal(label)}",
+            "showlegend": False,
+            "x": t,
+            "hovertemplate": f"%{{y:,.0f}} {unit} {kind}<extra>{literal(label)}</extra>",
+        }
+        | {"y": frame[f"{kind}_{name}"].to_numpy(np.float32)}
+        | look
+        for kind, look in looks.items()
+        if f"{kind}_{name}" in frame
+    ]

@@ -1,0 +1,518 @@
+"""Machines and jobs over time: nodes in use as a heat map, the jobs of a node."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
+from numpy.typing import NDArray
+
+from trainyard.views.charts.axes import TimeAxis, duration_text
+from trainyard.views.charts.lines import BAND
+from trainyard.views.charts.theme import (
+    DIVERGING,
+    INK,
+    JOB_COLOURS,
+    LINE_PX,
+    NEUTRAL,
+    SEQUENTIAL,
+    TEXT_PX,
+    Style,
+    Trace,
+    faded,
+    figure,
+    literal,
+)
+
+Matrix = NDArray[np.float32]
+
+
+MOST_CELLS: Final = 130_000
+
+
+MOST_DOWN: Final = 500
+"""Spells that are hatched in one grid; the shortest are left out beyond that."""
+
+
+_DOWN: Final = "#C3C8CF"
+
+
+_HATCH: Final = "#4A5058"
+
+
+_HALF: Final = 0.5
+
+
+_ROW_PX: Final = 18
+_ROWS_PX: Final = 260
+"""Of all rows of a grid at most."""
+_GAP_PX: Final = 24
+_TOP_PX: Final = 26
+_QUEUE_PX: Final = 72
+_AXIS_PX: Final = 40
+_STRIP_PX: Final = 22
+_SCALE_LONG_PX: Final = 120
+_RIGHT_PX: Final = 16
+_SCALE_END: Final = 0.92
+"""Of the width: right of that stand the buttons of a figure while it is pointed at."""
+
+
+_LABEL_CHARACTERS: Final = 26
+
+
+_CHARACTER_PX: Final = 7.6
+_NAMED: Final = 120
+"""More bars than that have no room for names."""
+_LANE_PX: Final = 24
+_ID_CHARACTERS: Final = 24
+
+
+@dataclass(frozen=True, eq=False)
+class Grid:
+    """The rows of one policy, or of the difference of two.
+
+    Parameters
+    ----------
+    label : str
+        Above the grid.
+    share : array of float32, rows x bins
+        GPUs in use over the GPUs of the row, 0 to 1; for a difference −1 to 1.
+    down : array of float32, rows x bins
+        Share of the row that is down; hatched from a half on.
+    """
+
+    label: str
+    share: Matrix
+    down: Matrix
+
+
+def row_labels(names: Sequence[str]) -> list[str]:
+    """Return names that fit beside rows and differ from each other; of a long one the middle goes,
+    because ids often differ at their end only.
+    """
+    short = [
+        literal(name if len(name) <= _LABEL_CHARACTERS else f"{name[:10]}…{name[-15:]}")
+        for name in names
+    ]
+    seen: dict[str, int] = {}
+    made = []
+    for name in short:
+        seen[name] = seen.get(name, 0) + 1
+        made.append(name if seen[name] == 1 else f"{name} #{seen[name]}")
+    return made
+
+
+def label_px(labels: Sequence[str]) -> int:
+    """Return the room that labels need beside their rows, in pixels."""
+    return round(min(max(20 + _CHARACTER_PX * max(map(len, labels), default=0), 64), 210))
+
+
+@dataclass(frozen=True, eq=False)
+class Waiting:
+    """Jobs waiting over time.
+
+    Parameters
+    ----------
+    window : mapping of DataFrame
+        By policy: the reduced series of the window, `t_s`, `waiting` and, for means,
+        `waiting_high`.
+    whole : DataFrame
+        The same of the whole run of the first policy, for the strip below.
+    end_s : float, seconds
+        Where the strip ends.
+    """
+
+    window: Mapping[str, pd.DataFrame]
+    whole: pd.DataFrame
+    end_s: float
+
+    @property
+    def is_mean(self) -> bool:
+        """Whether values are means of bins and the longest queue of each bin is known."""
+        return any(
+            "waiting_high" in series and bool((series["waiting_high"] > series["waiting"]).any())
+            for series in self.window.values()
+        )
+
+    @property
+    def title(self) -> str:
+        """Title of the row, with the meaning of lines and bands."""
+        if not self.is_mean:
+            return "Jobs waiting"
+        width_s = max(float(np.diff(series["t_s"])[0]) for series in self.window.values())
+        return f"Jobs waiting (lines: mean of {duration_text(width_s)}, bands: longest queue)"
+
+
+def machines(
+    grids: Sequence[Grid],
+    labels: Sequence[str],
+    x: TimeAxis,
+    waiting: Waiting,
+    style: Style,
+    *,
+    difference: bool = False,
+) -> go.Figure:
+    """Draw one heat map per grid below each other, with the same rows and colour scale, then jobs
+    waiting on the same axis of time, and a strip of the whole run.
+
+    Parameters
+    ----------
+    grids : sequence of Grid
+        From top to bottom, at least one, together at most `MOST_CELLS` cells.
+    labels : sequence of str
+        From `row_labels`, from top to bottom.
+    x : TimeAxis
+        The window, which the bins divide evenly.
+    waiting : Waiting
+        Jobs waiting.
+    style : mapping
+        Label of a policy -> (colour, dash).
+    difference : bool
+        Whether the values are differences: then the scale diverges from 0.
+    """
+    rows_px = min(_ROWS_PX / len(labels), _ROW_PX)
+    each = max(round(rows_px * len(labels)), 36)
+    edges = np.cumsum([0, *[each + _GAP_PX] * len(grids), _QUEUE_PX, _AXIS_PX, _STRIP_PX])
+    total = int(edges[-1])
+
+    def domain(top: int, height: int) -> list[float]:
+        return [1 - (top + height) / total, 1 - top / total]
+
+    traces: list[Trace] = []
+    layout: dict[str, Any] = {"annotations": [_note(waiting.title, 1 - edges[-4] / total)]}
+    last = len(grids) + 1
+    for at, grid in enumerate(grids):
+        number = "" if at == 0 else str(at + 1)
+        span = domain(int(edges[at]), each)
+        layout[f"yaxis{number}"] = _rows_axis(labels, rows_px) | {"domain": span}
+        cells = _cells(grid, labels, x, difference=difference)
+        traces.append(cells | {"yaxis": f"y{number}", "showscale": at == 0})
+        traces += [down | {"yaxis": f"y{number}"} for down in _down_bars(grid, labels, x)]
+        colour = style[grid.label][0] if grid.label in style else NEUTRAL
+        layout["annotations"].append(_note(grid.label, span[1], colour))
+    _once(traces)
+    traces += _queue_lines(waiting, style, x, f"y{last}")
+    layout[f"yaxis{last}"] = {
+        "domain": domain(int(edges[-4]), _QUEUE_PX),
+        "rangemode": "tozero",
+        "nticks": 3,
+        "fixedrange": True,
+    }
+    strip, whole = _strip(waiting, x, f"y{last + 1}")
+    traces += strip
+    layout |= {
+        f"yaxis{last + 1}": {
+            "domain": domain(total - _STRIP_PX, _STRIP_PX),
+            "rangemode": "tozero",
+            "showticklabels": False,
+            "showgrid": False,
+            "fixedrange": True,
+        },
+        "xaxis2": whole | {"anchor": f"y{last + 1}"},
+    }
+    # Smaller than usual, or the days of a week touch in a narrow window.
+    time = x.layout() | {"tickfont": {"size": 13, "color": NEUTRAL}}
+    drawn = figure(
+        traces,
+        "",
+        total,
+        hovermode=False,
+        dragmode="select",
+        selectdirection="h",
+        modebar={"remove": ["zoom", "pan", "zoomIn", "zoomOut", "resetScale"]},
+        barmode="overlay",
+        bargap=0.0,
+        xaxis=time | {"anchor": f"y{last}", "showgrid": False},
+        **layout,
+    )
+    margin = {"l": label_px(labels), "r": _RIGHT_PX, "t": _TOP_PX, "b": 8}
+    drawn.update_layout(height=total + _TOP_PX + 8, margin=margin)
+    drawn.update_traces(
+        selector={"type": "heatmap"},
+        # Not at the very top: a saved picture would cut it.
+        colorbar={"yref": "container", "y": 1 - 8 / (total + _TOP_PX + 8), "yanchor": "top"},
+    )
+    return drawn
+
+
+def _rows_axis(labels: Sequence[str], rows_px: float) -> dict[str, Any]:
+    # Without all rows named here the hatched spells, which come from some rows only, would change
+    # their order.
+    return {
+        "anchor": "x",
+        "type": "category",
+        "range": [len(labels) - 0.5, -0.5],
+        "dtick": max(int(np.ceil(16 / rows_px)), 1),
+        "categoryorder": "array",
+        "categoryarray": list(labels),
+        "showgrid": False,
+        "ticks": "",
+        "fixedrange": True,
+    }
+
+
+def _queue_lines(waiting: Waiting, style: Style, x: TimeAxis, axis: str) -> list[Trace]:
+    """Return one line per policy, and where values are means a band up to the longest queue."""
+    bands: list[Trace] = []
+    lines: list[Trace] = []
+    for label, series in waiting.window.items():
+        colour = style[label][0]
+        line: Trace = {
+            "type": "scatter",
+            "mode": "lines",
+            "name": literal(label),
+            "x": x.place(series["t_s"].to_numpy(np.float64)),
+            "y": series["waiting"].to_numpy(np.float32),
+            "yaxis": axis,
+            "line": {"shape": "hv", "color": colour, "width": LINE_PX},
+        }
+        lines.append(line)
+        if waiting.is_mean:
+            edge = line | {"line": {"shape": "hv", "width": 0}, "fillcolor": faded(colour, BAND)}
+            top = {"y": series["waiting_high"].to_numpy(np.float32), "fill": "tonexty"}
+            bands += [edge, edge | top]
+    return [*bands, *lines]
+
+
+def _strip(waiting: Waiting, x: TimeAxis, axis: str) -> tuple[list[Trace], dict[str, Any]]:
+    """Return the strip of the whole run, the part in the window darker, and its axis of time."""
+    whole = TimeAxis(0.0, waiting.end_s, x.epoch)
+    t_s = waiting.whole["t_s"].to_numpy(np.float64)
+    height = waiting.whole["waiting"].to_numpy(np.float32)
+    inside = (t_s >= x.t0_s) & (t_s <= x.t1_s)
+    look: Trace = {
+        "type": "scatter",
+        "mode": "lines",
+        "x": whole.place(t_s),
+        "xaxis": "x2",
+        "yaxis": axis,
+        "fill": "tozeroy",
+        "line": {"width": 0, "shape": "hv"},
+    }
+    parts = [(height, 0.25), (np.where(inside, height, 0.0).astype(np.float32), 0.5)]
+    traces = [look | {"y": y, "fillcolor": faded(NEUTRAL, opacity)} for y, opacity in parts]
+    shown = {name: value for name, value in whole.layout().items() if name in ("type", "range")}
+    return traces, shown | {"showticklabels": False, "showgrid": False}
+
+
+def thinned(grids: Sequence[Grid]) -> list[Grid]:
+    """Return grids of together at most `MOST_CELLS` cells: neighbouring bins become one, with their
+    mean.
+    """
+    cells = sum(grid.share.size for grid in grids)
+    bins = grids[0].share.shape[1]
+    each = next(
+        (count for count in range(1, bins) if bins % count == 0 and cells <= MOST_CELLS * count),
+        bins,
+    )
+    return [
+        Grid(grid.label, _coarser(grid.share, each), _coarser(grid.down, each)) for grid in grids
+    ]
+
+
+def _coarser(cells: Matrix, each: int) -> Matrix:
+    return (
+        cells if each == 1 else cells.reshape(len(cells), -1, each).mean(axis=2, dtype=np.float32)
+    )
+
+
+def down_spells(grid: Grid) -> int:
+    """Return how many spells of being down a grid has."""
+    return len(spells(grid.down))
+
+
+def left_out(grids: Sequence[Grid]) -> int:
+    """Return how many spells of being down are too many to be hatched."""
+    return sum(max(len(spells(grid.down)) - MOST_DOWN, 0) for grid in grids)
+
+
+def spells(down: Matrix) -> NDArray[np.int64]:
+    """Return when rows are down, as row, first bin, and bin after the last."""
+    padded = np.zeros((down.shape[0], down.shape[1] + 2), np.int8)
+    padded[:, 1:-1] = down >= _HALF
+    turns = np.diff(padded, axis=1)
+    row, first = np.nonzero(turns == 1)
+    return np.column_stack((row, first, np.nonzero(turns == -1)[1]))
+
+
+def _cells(grid: Grid, labels: Sequence[str], x: TimeAxis, *, difference: bool) -> Trace:
+    edges = x.place(np.linspace(x.t0_s, x.t1_s, grid.share.shape[1] + 1)).astype(np.float64)
+    # A per cent is finer than the eye on this scale, and a byte is a quarter of a float.
+    per_cent = np.rint(100 * np.nan_to_num(grid.share))
+    scale: Trace = {"zmin": 0, "zmax": 100, "colorscale": SEQUENTIAL}
+    bar: Trace = {"tickvals": [0, 50, 100], "ticktext": ["0 %", "50 %", "100 %"]}
+    if difference:
+        scale = {"zmin": -100, "zmax": 100, "colorscale": DIVERGING}
+        bar = {"tickvals": [-100, 0, 100], "ticktext": ["−100 %", "0", "+100 %"]}
+    place = {
+        "orientation": "h",
+        "x": _SCALE_END,
+        "xanchor": "right",
+        "ypad": 0,
+        "xpad": 18,
+        "ticklabeloverflow": "allow",
+        "outlinewidth": 0,
+    }
+    return {
+        "type": "heatmap",
+        "name": literal(grid.label),
+        "z": np.clip(per_cent, -100, 100).astype(np.int8 if difference else np.uint8),
+        "x0": (edges[0] + edges[1]) / 2,
+        "dx": edges[1] - edges[0],
+        "y": list(labels),
+        "colorbar": {
+            "thickness": 10,
+            "len": _SCALE_LONG_PX,
+            "lenmode": "pixels",
+            "tickfont": {"size": TEXT_PX},
+            **place,
+            **bar,
+        },
+        **scale,
+    }
+
+
+def _down_bars(grid: Grid, labels: Sequence[str], x: TimeAxis) -> list[Trace]:
+    """Return the hatched spells over the cells; none, or one trace."""
+    bins = grid.down.shape[1]
+    found = spells(grid.down)
+    order = np.argsort(found[:, 1] - found[:, 2], kind="stable")[:MOST_DOWN]
+    row, first, last = found[np.sort(order)].T
+    edge_s = np.linspace(x.t0_s, x.t1_s, bins + 1)
+    begin, end = (x.place(edge_s[at]).astype(np.float64) for at in (first, last))
+    pattern = {
+        "shape": "/",
+        "bgcolor": _DOWN,
+        "fgcolor": _HATCH,
+        "size": 6,
+        "solidity": 0.35,
+        "fillmode": "overlay",
+    }
+    down = {
+        "type": "bar",
+        "orientation": "h",
+        "name": "down",
+        "y": [labels[at] for at in row],
+        "base": begin,
+        "x": end - begin,
+        "width": 1.0,
+        "marker": {"color": _DOWN, "line": {"width": 0}, "pattern": pattern},
+    }
+    return [down] if len(row) else []
+
+
+def _once(traces: Sequence[Trace]) -> None:
+    """Leave one legend entry for all hatched spells."""
+    seen = False
+    for trace in traces:
+        if trace["type"] == "bar":
+            trace["showlegend"], seen = not seen, True
+            trace["legendgroup"] = "down"
+
+
+def _note(text: str, top: float, colour: str = NEUTRAL) -> dict[str, Any]:
+    place = {
+        "xref": "paper",
+        "x": 0,
+        "xanchor": "left",
+        "yref": "paper",
+        "y": top,
+        "yanchor": "bottom",
+        "yshift": 2,
+    }
+    return {
+        "text": f"<b>{literal(text)}</b>",
+        "showarrow": False,
+        "font": {"size": TEXT_PX, "color": colour},
+        **place,
+    }
+
+
+def node_jobs(bars: pd.DataFrame, size: tuple[int, str], x: TimeAxis, title: str = "") -> go.Figure:
+    """Draw the jobs of one node: a bar is as long as the job was there, and as high as the GPUs, or
+    cores, that it held.
+
+    Parameters
+    ----------
+    bars : DataFrame
+        `job`, `id`, `user`, `t0` and `t1` in seconds, `gpus`, and `lane`, the lowest of its lanes;
+        at most 1,500 rows, drawn in this order.
+    size : (int, str)
+        GPUs or cores of the node, one lane each, and which of them: "GPU" or "core".
+    x : TimeAxis
+        The window.
+    title : str
+        The finding or the question.
+
+    Notes
+    -----
+    Neighbours differ in colour, and a job keeps its own; a colour says nothing else.
+    """
+    (lanes, unit), gap = size, min(0.1, 0.02 * size[0])
+    begin, end = (
+        x.place(bars[name].to_numpy(np.float64)).astype(np.float64) for name in ("t0", "t1")
+    )
+    held = bars["gpus"].to_numpy(np.float64)
+    names = [_short(str(job)) for job in bars["id"]]
+    lasted = bars["t1"].to_numpy(np.float64) - bars["t0"].to_numpy(np.float64)
+    hovers = [
+        f"job {name}{f' of {literal(_short(str(user)))}' if str(user) else ''}<br>{count:g}"
+        f" {unit}{'' if count == 1 else 's'} for {duration_text(seconds)}"
+        for name, user, count, seconds in zip(
+            map(literal, names), bars["user"], held, lasted, strict=True
+        )
+    ]
+    scale = [
+        [(at + edge) / len(JOB_COLOURS), colour]
+        for at, colour in enumerate(JOB_COLOURS)
+        for edge in (0, 1)
+    ]
+    colour = (bars["job"].to_numpy(np.int64) % len(JOB_COLOURS)).astype(np.uint8)
+    trace: Trace = {
+        "type": "bar",
+        "orientation": "h",
+        "base": begin,
+        "x": end - begin,
+        "y": bars["lane"].to_numpy(np.float64) + held / 2,
+        "width": held - gap,
+        "marker": {
+            "color": colour,
+            "colorscale": scale,
+            "cmin": -0.5,
+            "cmax": len(JOB_COLOURS) - 0.5,
+            "line": {"width": 0},
+        },
+        "text": [literal(name) for name in names] if len(bars) <= _NAMED else None,
+        "textposition": "inside",
+        "insidetextanchor": "middle",
+        "textangle": 0,
+        "textfont": {"color": INK, "size": 12},
+        "hovertext": hovers,
+        "hovertemplate": "%{hovertext}<extra></extra>",
+    }
+    y = {
+        "range": [0, max(lanes, 1)],
+        "dtick": max(1, lanes // 8),
+        "title": {"text": f"{unit}s of the node"},
+        "fixedrange": True,
+    }
+    text = {"mode": "hide", "minsize": 12}
+    height = min(max(_LANE_PX * lanes, 96), 384)
+    return figure(
+        [trace],
+        title,
+        height,
+        hovermode="closest",
+        barmode="overlay",
+        uniformtext=text,
+        xaxis=x.layout(),
+        yaxis=y,
+    )
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= _ID_CHARACTERS else f"{name[:8]}…{name[-14:]}"

@@ -1,0 +1,396 @@
+"""Everything over time in one figure: rows above each other that share one x axis, so zoom and
+crosshair are common; and the strip of a whole run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
+
+from trainyard.views.charts.axes import TimeAxis, duration_text
+from trainyard.views.charts.theme import (
+    LINE_PX,
+    NARROW_PX,
+    NEUTRAL,
+    TEXT_PX,
+    Style,
+    Trace,
+    faded,
+    figure,
+    legend_px,
+    literal,
+    narrow_legend_px,
+)
+
+Frames = Mapping[str, pd.DataFrame]
+
+
+MOST_BANDS: Final = 3
+"""Bands of more lines than that hide each other."""
+
+
+_GAP_PX: Final = 40
+_DATA_PX: Final = 56
+_BELOW_PX: Final = 44
+_ABOVE_PX: Final = 6
+_WIDTHLESS: Final = {"shape": "hv", "width": 0, "color": NEUTRAL}
+_VEIL: Final = faded(NEUTRAL, 0.35)
+_BUTTONS: Final = [
+    "toImage",
+    "zoom2d",
+    "pan2d",
+    "zoomIn2d",
+    "zoomOut2d",
+    "autoScale2d",
+    "resetScale2d",
+    "select2d",
+    "lasso2d",
+]
+
+
+class GpuState(NamedTuple):
+    """What a GPU does: column of the frame, name in the legend, colour and its strength, hatching,
+    meaning for a caption.
+    """
+
+    column: str
+    name: str
+    fill: str
+    hatch: str
+    meaning: str
+
+
+STATES: Final = (
+    GpuState("busy", "busy", faded("#6FB5AE", 0.85), "", "held, in progress"),
+    GpuState(
+        "paused",
+        "restarting",
+        faded("#A47FC0", 0.85),
+        "x",
+        "held without progress: lost to starts, restarts and changes of size",
+    ),
+    GpuState(
+        "fragmented",
+        "fragmented",
+        faded("#E3B76B", 0.85),
+        "/",
+        "free on a node of which other GPUs are held",
+    ),
+    GpuState("idle", "idle", faded(NEUTRAL, 0.18), "", "on a node that is wholly free"),
+    GpuState("down", "down", faded(NEUTRAL, 0.7), "\\", "in an outage, or not there yet"),
+)
+"""From the bottom of the stack to its top; not by colour alone, and in colours that no policy or
+GPU type has.
+"""
+
+
+@dataclass
+class LinkedRow:
+    """One row of the figure.
+
+    Parameters
+    ----------
+    title : str
+        Above the row.
+    traces : list of dict
+        Properties of lines; their axes are set by `linked_rows`.
+    height : int, pixels
+        Of the data.
+    axis : dict
+        Properties of the y axis.
+    legend : sequence of str
+        Names of a legend of its own, between the title and the row; empty = none. Rows that share
+        names share the first one's.
+    """
+
+    title: str
+    traces: list[Trace]
+    height: int = 170
+    axis: dict[str, Any] = field(default_factory=dict)
+    legend: Sequence[str] = ()
+
+
+def waiting_row(queue: Frames, style: Style, x: TimeAxis) -> LinkedRow:
+    """Return the row "jobs waiting", from reduced queue series by policy."""
+    return _lines(
+        "Jobs waiting",
+        {label: (series, "waiting") for label, series in queue.items()},
+        style,
+        x,
+        (True, "%{y:,.0f} waiting"),
+    )
+
+
+def busy_row(
+    busy: Frames, style: Style, x: TimeAxis, capacity: Mapping[str, pd.DataFrame] | None = None
+) -> LinkedRow:
+    """Return the row "GPUs busy", from reduced utilisation series by policy; the capacity of the
+    first policy is drawn above them.
+    """
+    row = _lines(
+        "GPUs busy",
+        {label: (series, "total") for label, series in busy.items()},
+        style,
+        x,
+        (False, "%{y:,.0f} GPUs"),
+    )
+    for series in list((capacity or {}).values())[:1]:
+        row.traces.append(_capacity(series, "total", x, 1.0))
+    return row
+
+
+def state_row(label: str, states: pd.DataFrame, x: TimeAxis) -> LinkedRow:
+    """Return what the GPUs do under one policy, stacked: one layer per state that occurs, from a
+    reduced series of `STATES`.
+    """
+    there = [state for state in STATES if (states[state.column] > 0).any()]
+    traces = [
+        {
+            **_step(states, state.column, x),
+            "name": state.name,
+            "legend": "legend2",
+            "stackgroup": "states",
+            "line": {"shape": "hv", "width": 0, "color": NEUTRAL},
+            "fillcolor": state.fill,
+            "hovertemplate": f"%{{y:,.0f}} {state.name}<extra>{literal(label)}</extra>",
+            **(
+                {
+                    "fillpattern": {
+                        "shape": state.hatch,
+                        "fgcolor": NEUTRAL,
+                        "bgcolor": state.fill,
+                        "size": 6,
+                        "solidity": 0.2,
+                    }
+                }
+                if state.hatch
+                else {}
+            ),
+        }
+        for state in there
+    ]
+    return LinkedRow(
+        f"GPUs under {literal(label)}",
+        traces,
+        axis={"rangemode": "tozero"},
+        legend=[state.name for state in there],
+    )
+
+
+def _lines(
+    title: str,
+    lines: Mapping[str, tuple[pd.DataFrame, str]],
+    style: Style,
+    x: TimeAxis,
+    look: tuple[bool, str],
+) -> LinkedRow:
+    legend, template = look
+    traces: list[Trace] = []
+    reduced = [
+        (series["t_s"].iloc[1] - series["t_s"].iloc[0])
+        for series, column in lines.values()
+        if _is_reduced(series, column)
+    ]
+    if reduced and len(lines) <= MOST_BANDS:
+        for label, (series, column) in lines.items():
+            traces += _band(series, column, x, (label, style[label][0]))
+    for label, (series, column) in lines.items():
+        colour, dash = style[label]
+        traces.append(
+            {
+                **_step(series, column, x),
+                "name": literal(label),
+                "legendgroup": label,
+                "showlegend": legend,
+                "mode": "lines",
+                "line": {"shape": "hv", "color": colour, "dash": dash, "width": LINE_PX},
+                "hovertemplate": f"{template}<extra>{literal(label)}</extra>",
+            }
+        )
+    if reduced and legend:
+        title += f" · each point = {duration_text(max(reduced))}, mean" + (
+            ", band = least to most" if len(lines) <= MOST_BANDS else ""
+        )
+    return LinkedRow(title, traces, axis={"rangemode": "tozero"})
+
+
+def _is_reduced(series: pd.DataFrame, column: str) -> bool:
+    return f"{column}_low" in series and bool(
+        (series[f"{column}_low"] != series[f"{column}_high"]).any()
+    )
+
+
+def _step(series: pd.DataFrame, column: str, x: TimeAxis, scale: float = 1.0) -> Trace:
+    return {
+        "type": "scatter",
+        "x": x.place(series["t_s"].to_numpy(np.float64)),
+        "y": (series[column].to_numpy(np.float64) * scale).astype(np.float32),
+    }
+
+
+def _band(series: pd.DataFrame, column: str, x: TimeAxis, of: tuple[str, str]) -> list[Trace]:
+    label, colour = of
+    common: Trace = {
+        "name": literal(label),
+        "legendgroup": label,
+        "showlegend": False,
+        "hoverinfo": "skip",
+        "mode": "lines",
+        "line": {"shape": "hv", "width": 0, "color": colour},
+    }
+    low, high = (_step(series, f"{column}_{edge}", x) | common for edge in ("low", "high"))
+    return [low, high | {"fill": "tonexty", "fillcolor": faded(colour, 0.18)}]
+
+
+def _capacity(series: pd.DataFrame, column: str, x: TimeAxis, scale: float) -> Trace:
+    line = {"shape": "hv", "color": NEUTRAL, "width": 1, "dash": "dot"}
+    return {
+        **_step(series, column, x, scale),
+        "name": "capacity",
+        "showlegend": False,
+        "hoverinfo": "skip",
+        "mode": "lines",
+        "line": line,
+    }
+
+
+def linked_rows(
+    rows: Sequence[LinkedRow], x: TimeAxis, title: str, legend: Sequence[str] = ()
+) -> go.Figure:
+    """Put rows above each other on one x axis.
+
+    Parameters
+    ----------
+    rows : sequence of LinkedRow
+        From top to bottom, at least one.
+    x : TimeAxis
+        The window, which becomes the range of the axis.
+    title : str
+        The finding or the question.
+    legend : sequence of str
+        The names in the legend above the first row.
+
+    Returns
+    -------
+    Figure
+        All traces are on the axis "x", which is drawn under the lowest row; `hoversubplots` gives
+        one label for all rows.
+    """
+    named, gaps = set[str](), list[int]()
+    for row in rows:
+        gaps.append(
+            _GAP_PX
+            + (narrow_legend_px(row.legend) if row.legend and not named & set(row.legend) else 0)
+        )
+        named |= set(row.legend)
+    above = gaps[0] - _GAP_PX
+    total = above + sum(row.height for row in rows) + sum(gaps[1:])
+    top, placed, layout = float(total - above), list[Trace](), dict[str, Any]()
+    for at, (row, gap) in enumerate(zip(rows, [*gaps[1:], 0], strict=True), 1):
+        number = "" if at == 1 else str(at)
+        layout[f"yaxis{number}"] = {
+            "domain": [max(top - row.height, 0.0) / total, top / total],
+            "anchor": "x",
+            "nticks": 5,
+            **row.axis,
+        }
+        placed += [
+            {**trace, "xaxis": "x", "yaxis": f"y{number}"}
+            for trace in _once(row, named="legend2" in layout)
+        ]
+        own = row.legend and "legend2" not in layout
+        layout.setdefault("annotations", []).append(
+            _note(row.title, top / total, narrow_legend_px(row.legend) if own else 0)
+        )
+        if own:
+            layout["legend2"] = _own_legend((top + narrow_legend_px(row.legend)) / total)
+        top -= row.height + gap
+    instants = np.unique(np.concatenate([[], *(trace["x"] for trace in placed)]))
+    placed.append(x.heading(instants) | {"xaxis": "x", "yaxis": "y"})
+    axis = {"anchor": "y" if len(rows) == 1 else f"y{len(rows)}", **x.layout()}
+    return figure(
+        placed,
+        title,
+        total,
+        legend_px=legend_px(legend, NARROW_PX) + 24,
+        hovermode="x unified",
+        hoversubplots="axis",
+        xaxis=axis,
+        **layout,
+    )
+
+
+def _once(row: LinkedRow, *, named: bool) -> list[Trace]:
+    """Return the traces of a row, without their legend entries if an earlier row has named the same
+    ones already.
+    """
+    return [
+        trace | {"showlegend": not named} if trace["name"] in row.legend else trace
+        for trace in row.traces
+    ]
+
+
+def _note(text: str, top: float, lift_px: int) -> dict[str, Any]:
+    place = {
+        "xref": "paper",
+        "x": 0,
+        "xanchor": "left",
+        "yref": "paper",
+        "y": top,
+        "yanchor": "bottom",
+        "yshift": 2 + lift_px,
+    }
+    return {"text": f"<b>{text}</b>", "showarrow": False, "font": {"size": TEXT_PX}, **place}
+
+
+def _own_legend(top: float) -> dict[str, Any]:
+    place = {"x": 0, "xanchor": "left", "y": top, "yanchor": "top", "yref": "paper"}
+    return {
+        "orientation": "h",
+        "bgcolor": "rgba(0,0,0,0)",
+        "font": {"size": TEXT_PX},
+        "traceorder": "normal",
+        **place,
+    }
+
+
+def parted(
+    frames: Mapping[str, Frames], style: Style, x: TimeAxis, at_s: float, title: str = ""
+) -> go.Figure:
+    """Return jobs waiting and GPUs busy of both runs in rows that share one axis, with a line where
+    they part.
+
+    Parameters
+    ----------
+    frames : mapping
+        "queue", "utilisation" and "capacity" -> run -> reduced series, as for `timeline`; the first
+        capacity is drawn. Without GPUs only the queue is.
+    style : mapping
+        From `policy_style`.
+    x : TimeAxis
+        The window.
+    at_s : float, seconds
+        Where they part.
+    title : str
+        The finding or the question.
+    """
+    rows = [waiting_row(frames["queue"], style, x)]
+    if any((series["total"] > 0).any() for series in frames["utilisation"].values()):
+        rows.append(busy_row(frames["utilisation"], style, x, frames["capacity"]))
+    drawn = linked_rows(rows, x, title, list(frames["queue"]))
+    at = float(x.place(np.array([at_s]))[0])
+    drawn.add_shape(
+        type="line",
+        x0=at,
+        x1=at,
+        y0=0,
+        y1=1,
+        yref="paper",
+        line={"color": NEUTRAL, "width": 2, "dash": "dash"},
+    )
+    return drawn

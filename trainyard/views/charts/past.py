@@ -1,0 +1,175 @@
+"""Recorded and simulated lines over time: what a check against the past holds beside each other."""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
+
+from trainyard.views.charts.axes import TimeAxis, duration_text, duration_unit
+from trainyard.views.charts.theme import (
+    BASELINE_COLOUR,
+    NEUTRAL,
+    TEXT_PX,
+    Trace,
+    faded,
+    figure,
+    literal,
+    narrow_legend_px,
+)
+
+RECORDED: Final = "Recorded"
+_HEIGHT_PX: Final = 230
+_WIDTH_PX: Final = 2.2
+_NAMED_PX: Final = 18
+"""Above the lines, for what the vertical line means."""
+
+
+class TwoLines(NamedTuple):
+    """What is drawn of a record and of a simulation.
+
+    Parameters
+    ----------
+    policy, colour : str
+        Title of the policy, and the colour of its line.
+    judged_s : float, seconds
+        From here on jobs are judged.
+    """
+
+    policy: str
+    colour: str
+    judged_s: float
+
+
+def past_waits(medians: pd.DataFrame, about: TwoLines, x: TimeAxis, bin_s: float) -> go.Figure:
+    """Draw median waits over time, recorded and simulated.
+
+    Parameters
+    ----------
+    medians : DataFrame
+        `from_s`, `jobs`, `recorded_s`, `simulated_s`, and `low_s`, `high_s` over repeats.
+    about : TwoLines
+        The policy.
+    x : TimeAxis
+        The time that is drawn.
+    bin_s : float, seconds
+        Length of a bin.
+    """
+    middle = medians["from_s"].to_numpy(np.float64) + bin_s / 2
+    columns = medians[["recorded_s", "simulated_s", "low_s", "high_s"]]
+    most = float(columns.to_numpy(np.float64).max(initial=0.0))
+    size, unit = duration_unit(most)
+    when = [x.clock.span(at - bin_s / 2, at + bin_s / 2) for at in middle]
+    band: list[Trace] = []
+    low, high = (medians[name].to_numpy(np.float64) for name in ("low_s", "high_s"))
+    if (high > low).any():
+        band = [
+            _edge(x, middle, low / size),
+            _edge(x, middle, high / size)
+            | {"fill": "tonexty", "fillcolor": faded(about.colour, 0.2)},
+        ]
+    lines = [
+        _line(x, middle, medians[name].to_numpy(np.float64), (title, colour, size))
+        | {
+            "text": [
+                f"{at}<br>{literal(title)}: {duration_text(float(value))}, {jobs:,} jobs"
+                for at, value, jobs in zip(when, medians[name], medians["jobs"], strict=True)
+            ]
+        }
+        for name, title, colour in (
+            ("recorded_s", RECORDED, BASELINE_COLOUR),
+            ("simulated_s", about.policy, about.colour),
+        )
+    ]
+    y = {"title": {"text": f"median wait, {unit}"}, "rangemode": "tozero"}
+    return _drawn([*band, *lines], "Median wait of each 6 hours", about, x, y)
+
+
+def past_use(use: pd.DataFrame, about: TwoLines, x: TimeAxis, unit: str) -> go.Figure:
+    """Draw what was in use over time, recorded and simulated.
+
+    Parameters
+    ----------
+    use : DataFrame
+        `from_s`, `to_s`, `recorded`, `simulated`: means.
+    about : TwoLines
+        The policy.
+    x : TimeAxis
+        The time that is drawn.
+    unit : str
+        What is in use: "GPUs" or "cores".
+    """
+    middle = (use["from_s"].to_numpy(np.float64) + use["to_s"].to_numpy(np.float64)) / 2
+    when = [
+        x.clock.span(float(a), float(b)) for a, b in zip(use["from_s"], use["to_s"], strict=True)
+    ]
+    lines = [
+        _line(x, middle, use[name].to_numpy(np.float64), (title, colour, 1.0))
+        | {
+            "text": [
+                f"{at}<br>{literal(title)}: {value:,.0f} {unit}"
+                for at, value in zip(when, use[name], strict=True)
+            ]
+        }
+        for name, title, colour in (
+            ("recorded", RECORDED, BASELINE_COLOUR),
+            ("simulated", about.policy, about.colour),
+        )
+    ]
+    y = {"title": {"text": f"{unit} in use"}, "rangemode": "tozero"}
+    return _drawn(lines, f"{unit} in use".replace("cores", "Cores"), about, x, y)
+
+
+def _line(x: TimeAxis, at_s: Any, values: Any, look: tuple[str, str, float]) -> Trace:
+    title, colour, size = look
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "name": literal(title),
+        "x": x.place(at_s),
+        "y": values / size,
+        "line": {"color": colour, "width": _WIDTH_PX},
+        "hovertemplate": "%{text}<extra></extra>",
+    }
+
+
+def _edge(x: TimeAxis, at_s: Any, values: Any) -> Trace:
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "x": x.place(at_s),
+        "y": values,
+        "line": {"width": 0},
+        "showlegend": False,
+        "hoverinfo": "skip",
+    }
+
+
+def _drawn(
+    traces: list[Trace], title: str, about: TwoLines, x: TimeAxis, y: dict[str, Any]
+) -> go.Figure:
+    drawn = figure(
+        traces,
+        title,
+        _HEIGHT_PX,
+        legend_px=narrow_legend_px([RECORDED, about.policy]) + _NAMED_PX,
+        hovermode="closest",
+        xaxis=x.layout(),
+        yaxis=y,
+    )
+    # A filled band would turn the order of the names round.
+    drawn.update_layout(legend_traceorder="normal")
+    if x.t0_s < about.judged_s < x.t1_s:
+        drawn.add_vline(x=about.judged_s, line={"color": NEUTRAL, "width": 1, "dash": "dot"})
+        drawn.add_annotation(
+            text="judged from here",
+            x=about.judged_s,
+            y=1,
+            yref="paper",
+            yanchor="bottom",
+            showarrow=False,
+            font={"size": TEXT_PX, "color": NEUTRAL},
+        )
+    return drawn

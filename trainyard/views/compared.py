@@ -1,0 +1,182 @@
+"""Runs of a study side by side, as every view of them needs it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import pandas as pd
+
+from sim.cluster import Cluster
+from trainyard.results import outcomes
+from trainyard.results.details import Details
+from trainyard.results.loads import Loads, loads
+from trainyard.results.outcomes import ComparisonReport, Shown
+from trainyard.runs.frames import MOST_SHOWN, drawn
+from trainyard.store import Entry, Store
+from trainyard.views import charts
+
+Window = tuple[float, float]
+
+
+@dataclass(frozen=True, eq=False)
+class ComparedRuns:
+    """Complete runs of a study, what they say, and how they are drawn.
+
+    Parameters
+    ----------
+    runs : Shown
+        The runs of the study.
+    report : ComparisonReport
+        What the complete ones say.
+    details : Details
+        What is computed for some views only.
+    frames : mapping
+        Kind, as in `ComparisonReport.frames`, -> title -> reduced series, of the window.
+    job_ids : mapping of str
+        Column of an "allocation" frame -> id of the job.
+    window : (float, float) or None, seconds
+        The part of the runs that figures over time show; None = all of them.
+    epoch : str
+        Instant of second 0 for axes on the calendar; "" = axes count from the first submission.
+    earlier : mapping of Entry
+        Title of a policy without a result -> its last one, of other settings, which is shown faint.
+    computed : mapping of Loads
+        Window -> what `loads` would compute for it.
+    """
+
+    runs: Shown
+    report: ComparisonReport
+    details: Details
+    frames: Mapping[str, Mapping[str, pd.DataFrame]]
+    job_ids: Mapping[str, str]
+    window: Window | None = None
+    epoch: str = ""
+    earlier: Mapping[str, Entry] = field(default_factory=dict)
+    computed: Mapping[Window | None, Loads] = field(default_factory=dict)
+
+    @property
+    def baseline(self) -> str:
+        """Title of the policy that the others are compared with; "" while it is not complete."""
+        return self.report.baseline
+
+    @property
+    def cluster(self) -> Cluster:
+        """The machines."""
+        return self.runs.study.base.cluster
+
+    @property
+    def drawn(self) -> tuple[str, ...]:
+        """The policies in figures of several: the first few of different colours, the baseline
+        always among them.
+        """
+        return self.distinct(self.report.labels)
+
+    def distinct(self, titles: Sequence[str]) -> tuple[str, ...]:
+        """Return the first few of some policies such that no two have the same colour; the baseline
+        is among them if it is one of them.
+        """
+        colours = self.colours()
+        first: dict[str, str] = {}
+        for title in titles:
+            first.setdefault(colours[title], title)
+        return drawn(tuple(first.values()), self.baseline)
+
+    def colours(self, dark: bool = False) -> Mapping[str, str]:
+        """Return the colour of every policy in the light or in the dark theme: that of its slot in
+        the scenario, and grey for the baseline.
+        """
+        runs = self.runs
+        return charts.policy_colours(
+            runs.titles, runs.titles[runs.baseline], runs.study.slots, dark=dark
+        )
+
+    @cached_property
+    def style(self) -> charts.theme.Style:
+        """Colour in the light theme and dash of every policy, for figures; `charts.theme.darkened`
+        makes a figure of the dark theme of one of the light.
+        """
+        return charts.policy_style(
+            self.runs.titles, self.runs.titles[self.runs.baseline], self.runs.study.slots
+        )
+
+    @cached_property
+    def types(self) -> Mapping[str, str]:
+        """Colour of every GPU type."""
+        return charts.type_style([kind.name for kind in self.cluster.types])
+
+    @property
+    def axis(self) -> charts.TimeAxis:
+        """The axis of time."""
+        begin_s, end_s = self.window or (0.0, max(self.report.end_s, 1.0))
+        return charts.TimeAxis(begin_s, end_s, self.epoch)
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """A key of all that figures of these runs depend on."""
+        return self.report.mark, self.window, self.epoch, *sorted(self.earlier)
+
+    def series(self, kind: str) -> dict[str, pd.DataFrame]:
+        """Return the frames of one kind of the policies that are drawn."""
+        return {title: self.frames[kind][title] for title in self.drawn}
+
+    @cached_property
+    def loads(self) -> Loads:
+        """Jobs waiting and GPUs busy of all complete policies, within the window.
+
+        Raises
+        ------
+        StoreError
+            If a stored result was removed meanwhile.
+        """
+        if self.window in self.computed:
+            return self.computed[self.window]
+        firsts = {self.runs.titles[at]: self.runs.entries[at][0] for at in self.runs.places}
+        return loads(
+            {**firsts, **self.earlier}, self.cluster, self.window, self.axis.clock.midnight_s
+        )
+
+    def around(self, high: str) -> tuple[str, ...]:
+        """Return the policies that are drawn where one is highlighted: the baseline, that one, and
+        the nearest to it by mean JCT, of different colours, in their order.
+        """
+        table = self.report.table
+        values = table[table["metric"] == "jct_mean_s"].set_index("label")["value"]
+        own = values.get(high, math.nan)
+        order = sorted(
+            self.report.labels,
+            key=lambda title: (
+                title not in (self.baseline, high),
+                math.inf if math.isnan(gap := abs(values.get(title, math.nan) - own)) else gap,
+            ),
+        )
+        first: dict[str, str] = {}
+        for title in (*order, *self.earlier):
+            first.setdefault(self.colours()[title], title)
+        kept = list(first.values())[:MOST_SHOWN]
+        return tuple(title for title in (*self.report.labels, *self.earlier) if title in kept)
+
+    def look(self, high: str, *, alone: bool = False) -> charts.Look:
+        """Return how lines are drawn where one policy is highlighted."""
+        colours = {title: self.style[title][0] for title in self.around(high)}
+        return charts.Look(colours, self.baseline, high, alone, earlier=frozenset(self.earlier))
+
+    def seen(self, window: Window | None) -> ComparedRuns:
+        """Return the same runs with another axis of time; frames stay as they are."""
+        return replace(self, window=window)
+
+
+def compare_runs(runs: Shown, store: Store) -> ComparedRuns | None:
+    """Compare the complete runs; None while there is none.
+
+    Raises
+    ------
+    TrainyardError
+        If a stored result was removed meanwhile.
+    """
+    report = outcomes.report(runs, store)
+    if report is None:
+        return None
+    return ComparedRuns(runs, report, Details(runs, store), report.frames, report.job_ids)

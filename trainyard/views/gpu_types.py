@@ -1,0 +1,195 @@
+"""Clusters of several GPU types: how busy and dear each type is, which jobs get it, how fair that
+is, and what policies note of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import pandas as pd
+
+from trainyard.results.details import fairness_against
+from trainyard.text import money, share
+from trainyard.views import charts
+from trainyard.views.compared import ComparedRuns
+from trainyard.views.figure_view import FigureView, stacked
+from trainyard.views.over_time import TIME
+
+_EVEN: Final = 1.0 + 1e-9
+_USE: Final = {
+    "gpu_type": "GPU type",
+    "held_gpu_h": "Held (GPU-hours)",
+    "capacity_gpu_h": "There (GPU-hours)",
+    "held_usd": "Held (USD)",
+    "capacity_usd": "All (USD)",
+}
+_FAIRNESS: Final = {"share": "Share of jobs", "rho": "At most so many times the reference"}
+
+
+def type_use(compared: ComparedRuns) -> FigureView:
+    """Describe how busy each type is."""
+    use = _use(compared)
+    busy = "; ".join(f"{title}: {', '.join(_busy(frame))}" for title, frame in use.items())
+    return FigureView(
+        "type-use",
+        charts.type_use(use, compared.style, "How busy is each GPU type?"),
+        f"Utilisation of each GPU type over the whole run: {busy}.",
+        lambda: stacked(use, _USE),
+        "From the first submission to the end of the run; nodes that were down or absent do not"
+        " count.",
+    )
+
+
+def type_cost(compared: ComparedRuns) -> FigureView:
+    """Describe what the GPUs cost that jobs hold."""
+    use = _use(compared)
+    cost = "; ".join(
+        f"{title} {money(float(frame['held_usd'].sum()))} of"
+        f" {money(float(frame['capacity_usd'].sum()))}"
+        for title, frame in use.items()
+    )
+    return FigureView(
+        "type-cost",
+        charts.type_cost(use, compared.types, "What do the GPUs cost that jobs hold?"),
+        f"Cost of the GPUs held, by GPU type, and of the whole cluster: {cost}.",
+        lambda: stacked(use, _USE),
+        "Bars: GPUs held at the price of their nodes. Mark: all nodes, from the first submission to"
+        " the end. Prices are set on the Cluster page.",
+    )
+
+
+def type_shares(compared: ComparedRuns, title: str) -> FigureView:
+    """Describe which jobs get which GPUs under a policy."""
+    found = compared.details.types
+    table = found.shares[title]
+    whole = table[(table["kind"] == "all").to_numpy()]
+    shares = (
+        ", ".join(f"{name} {share(float(whole[name].iloc[0]))}" for name in found.types)
+        if len(whole)
+        else "no job held a GPU"
+    )
+    figure = charts.type_shares(
+        table,
+        {name: compared.types[name] for name in found.types},
+        f"Shares of GPU types under {charts.literal(title)}",
+    )
+    columns = {"kind": "By", "group": "Group", "jobs": "Jobs", "gpu_h": "GPU-hours"} | {
+        name: f"{name} (share)" for name in found.types
+    }
+    return FigureView(
+        f"type-shares-{compared.report.labels.index(title) + 1}",
+        figure,
+        f"Share of GPU-hours by GPU type under {title}, for groups of jobs and the heaviest jobs."
+        f" All jobs: {shares}.",
+        lambda: table.assign(gpu_h=table["gpu_s"] / 3600)[list(columns)].rename(columns=columns),
+        (
+            "GPU-hours held, pauses included, of measured jobs. A row without a type used no"
+            " GPU of that type."
+        ),
+    )
+
+
+def type_fairness(compared: ComparedRuns, reference: str = "") -> FigureView | None:
+    """Describe finish-time fairness.
+
+    Parameters
+    ----------
+    compared : ComparedRuns
+        The runs.
+    reference : str
+        Title of the policy under which jobs are done at the time that is fair; "" = each job alone
+        with an equal part of every GPU type.
+
+    Returns
+    -------
+    FigureView or None
+        None = no job can be compared.
+    """
+    every = (
+        fairness_against(compared.runs, reference) if reference else compared.details.types.fairness
+    )
+    curves = {title: every[title] for title in compared.drawn if len(every.get(title, ()))}
+    if not curves:
+        return None
+    of = f"under {reference}" if reference else "in isolation"
+    with_what = f"under {charts.literal(reference)}" if reference else "with its own part"
+    question = f"Is every job done as soon as {with_what}{'' if reference else ' of the cluster'}?"
+    late = "; ".join(
+        f"{title}: {100 * float((frame['rho'] > _EVEN).mean()):.0f} % of jobs later"
+        for title, frame in curves.items()
+    )
+    return FigureView(
+        "type-fairness",
+        charts.fairness_cdf(curves, compared.style, question, of),
+        f"Finish-time fairness, JCT divided by that {of}. {late}.",
+        lambda: stacked(curves, _FAIRNESS),
+        (
+            "Jobs completed under both; left of 1: sooner than under the policy that they are"
+            " compared with."
+            if reference
+            else "Left of 1: sooner than with an equal part of every GPU type for each of the jobs"
+            " that are there at a time, computed without pauses and failures."
+        ),
+    )
+
+
+def type_notes(compared: ComparedRuns, title: str, family: str) -> FigureView | None:
+    """Describe numbers that a policy noted over time.
+
+    Parameters
+    ----------
+    compared : ComparedRuns
+        The runs.
+    title : str
+        Of the policy.
+    family : str
+        Key of `TypeReport.families`.
+
+    Returns
+    -------
+    FigureView or None
+        None = nothing of it was noted before the end of the window.
+    """
+    found = compared.details.types
+    frame = compared.frames.get("notes", found.notes)[title]
+    names = {
+        name: label
+        for name, label in found.families(title)[family].items()
+        if (frame["name"] == name).any()
+    }
+    if not names:
+        return None
+    colours = charts.note_colours(list(names.values()), compared.types)
+    noted = family.replace("_", " ")
+    figure = charts.note_lines(
+        frame,
+        {name: (label, colours[label]) for name, label in names.items()},
+        compared.axis,
+        f"{charts.literal(noted)}, as recorded by {charts.literal(title)}",
+    )
+    last = ", ".join(f"{label} {_last(frame, name):.4g}" for name, label in names.items())
+    columns = {"name": "Note", "t_s": TIME, "value": "Value"}
+    return FigureView(
+        "type-notes",
+        figure,
+        f"{noted} over time as recorded by {title}. At the end: {last}.",
+        lambda: frame[frame["name"].isin(list(names)).to_numpy()].rename(columns=columns),
+        "Numbers of the policy's own, in its own unit, with each of its decisions; each holds until"
+        " the next. Long runs are averaged.",
+    )
+
+
+def _use(compared: ComparedRuns) -> Mapping[str, pd.DataFrame]:
+    return {title: compared.details.types.use[title] for title in compared.drawn}
+
+
+def _busy(frame: pd.DataFrame) -> list[str]:
+    rows = zip(frame["gpu_type"], frame["held_gpu_h"], frame["capacity_gpu_h"], strict=True)
+    return [
+        f"{kind} {share(float(held) / float(there))}" for kind, held, there in rows if there > 0
+    ]
+
+
+def _last(frame: pd.DataFrame, name: str) -> float:
+    return float(frame.loc[(frame["name"] == name).to_numpy(), "value"].iloc[-1])

@@ -1,0 +1,156 @@
+"""What a comparison starts from: the shape of a trace, the machines, and how a policy decides."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import pandas as pd
+
+from sim.cluster import Cluster
+from trainyard.clusters import machines
+from trainyard.results.decision_picture import DecisionPicture
+from trainyard.text import RunClock, count, plural, time
+from trainyard.traces.intake import TraceProfile
+from trainyard.views import charts
+from trainyard.views.figure_view import FigureView
+
+_HOUR_S: Final = 3600.0
+_COLUMNS: Final = {
+    "t_s": "From (s)",
+    "width_s": "Width (s)",
+    "jobs": "Jobs",
+    "jobs_per_hour": "Jobs per hour",
+    "gpus_per_hour": "GPUs asked for per hour",
+    "gpus": "GPUs",
+    "gpu_hours": "GPU-hours",
+    "core_hours": "Core-hours",
+    "low_s": "From (s)",
+    "high_s": "To (s)",
+    "name": "Name",
+}
+_SPEEDS: Final = {
+    "low": "10th percentile",
+    "speed": "Median speed",
+    "high": "90th percentile",
+    "jobs": "Jobs",
+}
+
+
+def trace_views(profile: TraceProfile) -> Iterator[FigureView]:
+    """Describe arrivals, GPUs per job, run times, and who asks for most, as far as it is known."""
+    axis = charts.TimeAxis(0.0, max(profile.span_s, 1.0))
+    arrivals, sizes, durations = profile.arrivals, profile.sizes, profile.durations
+    yield _view("arrivals", charts.arrivals(arrivals, axis), _peak(arrivals), arrivals)
+    if profile.gpu_hours:
+        yield _view("gpu-demand", charts.sizes(sizes), _largest(sizes), sizes)
+    yield _view("durations", charts.durations(durations), _half(durations), durations)
+    if (users := profile.users) is not None:
+        yield _view("users", charts.heaviest(users), _heaviest(users), users)
+
+
+def _view(name: str, figure: Any, finding: str, rows: pd.DataFrame) -> FigureView:
+    return FigureView(name, figure, finding, lambda: rows.rename(columns=_COLUMNS))
+
+
+def _peak(arrivals: pd.DataFrame) -> str:
+    most = arrivals.iloc[int(arrivals["jobs_per_hour"].argmax())]
+    width_s = float(most["width_s"])
+    rate = (
+        f"{count(float(most['jobs_per_hour']))} per hour"
+        if width_s >= _HOUR_S
+        else f"{plural(int(most['jobs']), 'job')} in {time(width_s)}"
+    )
+    return f"Jobs per hour over time: at most {rate}, at {RunClock().at(float(most['t_s']))}."
+
+
+def _largest(sizes: pd.DataFrame) -> str:
+    jobs, hours = (
+        sizes["gpus"].iloc[int(sizes[name].argmax())].replace("-", "–")
+        for name in ("jobs", "gpu_hours")
+    )
+    return (
+        f"Share of jobs and of GPU-hours by GPUs asked for: most jobs ask for {jobs}, most"
+        f" GPU-hours are of jobs that ask for {hours}."
+    )
+
+
+def _half(durations: pd.DataFrame) -> str:
+    middle = durations.iloc[int((durations["jobs"].cumsum() < durations["jobs"].sum() / 2).sum())]
+    low, high = time(float(middle["low_s"])), time(float(middle["high_s"]))
+    return (
+        "Jobs by recorded run time, logarithmic: the median is"
+        f" {f'about {low}' if low == high else f'between {low} and {high}'}."
+    )
+
+
+def _heaviest(users: pd.DataFrame) -> str:
+    column, unit = (
+        ("gpu_hours", "GPU-hours") if "gpu_hours" in users else ("core_hours", "core-hours")
+    )
+    hours = float(users[column].iloc[0])
+    most = count(hours) if hours >= 10 else f"{hours:.2g}"
+    return (
+        f"Who asks for most: {users['name'].iloc[0]}, {most} {unit[:-1] if most == '1' else unit}."
+    )
+
+
+def racks(cluster: Cluster) -> FigureView:
+    """Describe the machines, rack by rack."""
+    nodes = machines.nodes(cluster)
+    types = charts.type_style([kind.name for kind in cluster.types])
+    gpus = f"{plural(cluster.gpus, 'GPU')} on " if cluster.gpus else ""
+    text = f"{gpus}{plural(len(nodes), 'node')} in {plural(nodes['rack'].nunique(), 'rack')}"
+    return FigureView("racks", charts.racks(nodes, types, text), text, lambda: nodes)
+
+
+def decision(title: str, name: str, picture: DecisionPicture) -> FigureView:
+    """Describe what a policy of that title and name does with a few jobs."""
+    return FigureView(
+        f"example/{name}",
+        charts.example(picture.bars, picture.jobs, picture.rows, picture.until_s),
+        f"{title}. {picture.sentence}",
+        lambda: picture.pieces,
+        f"{picture.sentence} {picture.about}",
+    )
+
+
+def same_speed(curve: pd.DataFrame, *, scales: bool) -> str:
+    """Return, where the speed is the same over all nodes, that it is; else ""."""
+    speeds = curve[["low", "speed", "high"]]
+    if scales or curve.empty or not (speeds == 1).all(axis=None):
+        return ""
+    return "A job runs at the same speed on one node as spread over several."
+
+
+def scaling_view(curve: pd.DataFrame, *, scales: bool) -> FigureView | None:
+    """Describe the speed of jobs at other sizes, or spread over nodes; None = no job tells it.
+
+    Parameters
+    ----------
+    curve : DataFrame
+        See `trainyard.clusters.speedup.curve`.
+    scales : bool
+        Whether its sizes are multiples of the GPUs asked for; else nodes.
+    """
+    if curve.empty:
+        return None
+    last = curve.iloc[-1]
+    size = (
+        f"with {last['x']:g} times the GPUs asked for"
+        if scales
+        else f"spread over {plural(int(last['x']), 'node')}"
+    )
+    finding = f"The median job {size} runs at {last['speed']:.2g} times its speed."
+    note = "Line: median job; band: 10th to 90th percentile."
+    if scales:
+        note += " Dots: as fast as there are more GPUs."
+    title = "Speed by number of GPUs" if scales else "Speed of gangs spread over nodes"
+    columns = {"x": "Times the GPUs asked for" if scales else "Nodes", **_SPEEDS}
+    return FigureView(
+        "speedup",
+        charts.speedup(curve, title, scales=scales),
+        finding,
+        lambda: curve.rename(columns=columns),
+        note,
+    )

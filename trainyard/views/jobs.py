@@ -1,0 +1,203 @@
+"""What the policies mean for jobs: how long they take and why, which gain and which lose, and how
+near the estimates of their run times were.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pandas as pd
+
+from sim.metrics import Accuracy
+from trainyard import text
+from trainyard.results import groups as grouped
+from trainyard.results.compare import together
+from trainyard.results.groups import WHATS
+from trainyard.text import plural
+from trainyard.views import charts
+from trainyard.views.compared import ComparedRuns
+from trainyard.views.figure_view import FigureView, stacked
+
+_GROUP: Final = 40
+"""Characters of a name beside its number of jobs."""
+_SMALL_S: Final = 0.5
+"""Parts of completion times below that are not explained."""
+_HISTOGRAM: Final = {
+    "low": "From (times the baseline's)",
+    "high": "To (times the baseline's)",
+    "jobs": "Jobs",
+}
+_POINTS: Final = {"job_id": "Job", "ideal_s": "True (s)", "believed_s": "Estimated (s)"}
+
+
+def jct_cdf(compared: ComparedRuns, high: str = "", *, alone: bool = True) -> FigureView:
+    """Describe the distribution of completion times; parameters as of
+    `trainyard.views.over_time.queue`.
+    """
+    high = high or compared.report.first_headline.subject
+    curves = {title: compared.frames["cdf"][title] for title in compared.around(high)}
+    left_out = {title: compared.report.left_out.get(title, 0) for title in curves}
+    figure = charts.jct_cdf(curves, compared.look(high, alone=alone), left_out)
+    halves = ", ".join(
+        f"{title} {text.time(_median_s(curve))}" for title, curve in curves.items() if len(curve)
+    )
+    return FigureView(
+        "jct_cdf",
+        figure,
+        "Share of jobs done within a time, by policy. Half of them within:"
+        f" {halves or 'not known'}.",
+        lambda: stacked(curves, {"share": "Share of jobs", "jct_s": "Done within (s)"}),
+    )
+
+
+def _median_s(curve: pd.DataFrame) -> float:
+    return float(curve["jct_s"].iloc[min(int(curve["share"].searchsorted(0.5)), len(curve) - 1)])
+
+
+def winners(compared: ComparedRuns, title: str) -> FigureView:
+    """Describe how the completion times of jobs change under a policy, against the baseline."""
+    report = compared.report
+    change = report.changes[title]
+    faster, same, slower = parts = grouped.told_parts(change, int(report.counts["repeats"].iloc[0]))
+    figure = charts.winners(
+        change.histogram,
+        parts,
+        compared.style[title][0],
+        f"Jobs faster and slower under {charts.literal(title)}",
+        compared.drawn,
+    )
+    return FigureView(
+        f"winners-{list(report.changes).index(title) + 1}",
+        figure,
+        f"Of {plural(change.jobs, 'job')}{together(report.counts)} under {title}, {faster} take"
+        f" less time than under {report.baseline}, {same} as long, {slower} longer.",
+        lambda: change.histogram.rename(columns=_HISTOGRAM),
+        "Drawn are those that change; beyond 32 times they are in the outermost bars.",
+    )
+
+
+def groups(compared: ComparedRuns, by: str, what: str = next(iter(WHATS))) -> FigureView | None:
+    """Describe the means of the baseline and of the other policies, group by group.
+
+    Parameters
+    ----------
+    compared : ComparedRuns
+        The runs, with a baseline.
+    by : str
+        Key of `Details.groupings`.
+    what : str
+        Key of `trainyard.results.groups.WHATS`.
+
+    Returns
+    -------
+    FigureView or None
+        None = no job was completed under all of these policies.
+
+    Raises
+    ------
+    TrainyardError
+        If the trace or a stored result was removed meanwhile.
+    """
+    grouping, amount = compared.details.groupings[by], WHATS[what]
+    found = grouped.by_group(compared.runs, grouping, compared.drawn, what)
+    if found is None or found.table.empty:
+        return None
+    table = found.table
+    counted = [
+        f"{charts.visible(name, _GROUP)} ({plural(jobs, 'job')})"
+        for name, jobs in zip(table["group"], table["jobs"].tolist(), strict=True)
+    ]
+    noun = grouping.title if grouping.title.startswith("GPU") else grouping.title.lower()
+    amount_title = f"{amount[:1].upper()}{amount[1:]}"
+    figure = charts.dumbbell(
+        table.assign(group=counted),
+        compared.style,
+        compared.baseline,
+        f"Change by {noun}: {amount_title}",
+        amount,
+    )
+
+    def data() -> pd.DataFrame:
+        columns = {
+            "Group": table["group"],
+            "Policy": table["label"],
+            "Jobs": table["jobs"],
+            f"{amount_title} (s)": table["value"],
+            "Change": table["change"].map(text.change),
+        }
+        if table["low"].notna().any():
+            columns |= {"From (s)": table["low"], "To (s)": table["high"]}
+        return pd.DataFrame(columns)
+
+    return FigureView(
+        f"groups-{by}",
+        figure,
+        found.finding(compared.baseline, amount),
+        data,
+        found.note(compared.baseline, together(compared.report.counts)),
+    )
+
+
+def parts(compared: ComparedRuns) -> FigureView:
+    """Describe what the mean completion times consist of."""
+    table = compared.report.parts
+    each = "; ".join(
+        f"{row['policy']} {text.time(row['jct_s'])}, of it {text.time(row['queue_s'])} waiting to"
+        " start"
+        for row in table.to_dict("records")
+    )
+    there = [part for part in charts.PARTS if (table[part.column] > _SMALL_S).any()]
+    meanings = "; ".join(f"{part.name}: {part.meaning}" for part in there)
+    return FigureView(
+        "parts",
+        charts.decomposition(table, "Where does the time of a job go?"),
+        f"Average time to finish and its parts, by policy: {each}.",
+        lambda: pd.DataFrame(
+            {
+                "Policy": table["policy"],
+                "Jobs completed": table["jobs"],
+                "Average time to finish (s)": table["jct_s"],
+                **{f"{part.name.capitalize()} (s)": table[part.column] for part in charts.PARTS},
+            }
+        ),
+        f"Means over completed jobs.{f' {meanings[0].upper()}{meanings[1:]}.' if there else ''}",
+    )
+
+
+def predictions(compared: ComparedRuns, title: str) -> FigureView:
+    """Describe how near the run times that a policy was given were to the true ones.
+
+    Raises
+    ------
+    TrainyardError
+        If the trace or a stored result was removed meanwhile.
+    """
+    found = compared.details.diagnostics
+    points, near = found.points[title], found.accuracy[title]
+    figure = charts.predictions(
+        points,
+        compared.style[title][0],
+        f"How accurate were the run-time estimates under {charts.literal(title)}?",
+    )
+    some = (
+        ""
+        if len(points) == near.jobs
+        else f" Drawn: {text.count(len(points))} of {plural(near.jobs, 'job')}, of all sizes."
+    )
+    others = [f"{_near(name, one)} " for name, one in found.accuracy.items() if name != title]
+    return FigureView(
+        f"predictions-{list(found.points).index(title) + 1}",
+        figure,
+        f"Estimated over true ideal run times of {plural(len(points), 'job')}, logarithmic."
+        f" {_near(title, near)}",
+        lambda: points[list(_POINTS)].rename(columns=_POINTS),
+        f"{''.join(others)}Estimates as the policy first got them, as run times alone at the best"
+        f" size on the fastest GPU type.{some}",
+    )
+
+
+def _near(title: str, near: Accuracy) -> str:
+    return (
+        f"{title}: {text.share(near.near)} of sizes within a factor of 2, half of them within"
+        f" {text.factor(near.median_factor)}."
+    )

@@ -1,0 +1,343 @@
+"""The ledger: legend, table and readout of compared runs, as plain values for pages and reports."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, Final
+
+import pandas as pd
+
+from trainyard import text
+from trainyard.study.metrics_shown import METRICS, SLOWER, Metric
+from trainyard.views import charts
+from trainyard.views.charts import visible
+from trainyard.views.compared import ComparedRuns
+
+MAIN: Final = (
+    *("jct_mean_s", "jct_p95_s", "wait_mean_s", "slower"),
+    *("utilisation", "cost_held_per_job_usd"),
+)
+"""Metrics that stand in the ledger at first, as far as they are known."""
+OVERLOADED: Final = ("makespan_s", "utilisation")
+"""Those that mean something where jobs ask for more than the cluster can do."""
+CURVE: Final = 400
+"""Points of a completion curve that the readout knows."""
+ALIKE: Final = 0.01
+"""A relative change below that is called about the same."""
+_SHORT: Final = {"wait_mean_s": "Average wait", "slower": "Jobs slower"}
+"""What stands in the head of a column where the title is long."""
+NAME: Final = 200
+"""Characters of a policy's title."""
+ALL: Final[Mapping[str, Metric]] = {metric.name: metric for metric in (*METRICS, SLOWER)}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One figure of one policy.
+
+    Parameters
+    ----------
+    text : str
+        The value.
+    change : str
+        The difference to the baseline: "−47 %", "−2 pt", "≈"; "" = none is told.
+    verdict : {"better", "worse", ""}
+        Whether that is clear, and good.
+    help : str
+        The interval of the difference, if there is one.
+    value : float
+        What it is sorted by; NaN = not known.
+    """
+
+    text: str
+    change: str = ""
+    verdict: str = ""
+    help: str = ""
+    value: float = math.nan
+
+
+@dataclass(frozen=True)
+class Row:
+    """One policy.
+
+    Parameters
+    ----------
+    title, colour : str
+        Of the policy.
+    cells : sequence of Cell
+        One per column.
+    kind : {"base", "high", "earlier", ""}
+        Whether it is the baseline or the highlighted policy, or a result of earlier settings.
+    mark : str
+        What stands behind the title, e.g. "baseline".
+    note : str
+        One sentence in place of all cells: how far the run is, or why there is no result.
+    hollow : bool
+        Whether the policy has been changed since the run.
+    rest : (str, str)
+        What the readout shows while nothing is pointed at.
+    waiting, most, busy : sequence of float or None
+        What it shows within each bin: mean and maximum of the queue, GPUs busy; None = the run has
+        ended, or there are no GPUs.
+    curve : sequence of float
+        Within how many seconds 0 to 100 % of the jobs are done, in equal steps.
+    """
+
+    title: str
+    colour: str
+    cells: Sequence[Cell] = ()
+    kind: str = ""
+    mark: str = ""
+    note: str = ""
+    hollow: bool = False
+    rest: tuple[str, str] = ("", "")
+    waiting: Sequence[float | None] = ()
+    most: Sequence[float | None] = ()
+    busy: Sequence[float | None] = ()
+    curve: Sequence[float] = ()
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """The whole of it.
+
+    Parameters
+    ----------
+    columns : sequence of Metric
+        Of the cells.
+    rows : sequence of Row
+        From top to bottom.
+    over : str
+        What stands over the columns: of what the figures are.
+    rest : str
+        What stands over the readout while nothing is pointed at.
+    heads, rest_heads : (str, str)
+        Titles of the two columns of the readout: of an instant, and while nothing is pointed at.
+    edges_s, labels : sequence
+        Begin of every bin in seconds with the end of the last one, and how each bin is named.
+    window, span : (float, float), seconds
+        What the figures over time show, and the whole run.
+    log : (float, float)
+        Ends of the axis of the completion curve, as logarithms of seconds.
+    """
+
+    columns: Sequence[Metric]
+    rows: Sequence[Row]
+    over: str = ""
+    rest: str = ""
+    heads: tuple[str, str] = ("Jobs waiting", "GPUs busy")
+    rest_heads: tuple[str, str] = ("Jobs", "When")
+    edges_s: Sequence[float] = ()
+    labels: Sequence[str] = ()
+    window: tuple[float, float] = (0.0, 1.0)
+    span: tuple[float, float] = (0.0, 1.0)
+    log: tuple[float, float] = (0.0, 1.0)
+    sort: tuple[int, bool] | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values; text from outside is made visible and cut."""
+        columns = [{"title": short(one), "help": one.help} for one in self.columns]
+        rows = list(self.rows)
+        if self.sort is not None:
+            at, up = self.sort
+            rows.sort(key=lambda row: _sorted_by(row, at, up=up))
+            if 0 <= at < len(columns):
+                columns[at]["sorted"] = "up" if up else "down"
+        return {
+            "columns": columns,
+            "rows": [_row(row) for row in rows],
+            "over": self.over,
+            "rest": self.rest,
+            "heads": list(self.heads),
+            "rest_heads": list(self.rest_heads),
+            "t": list(self.edges_s),
+            "labels": list(self.labels),
+            "window": list(self.window),
+            "span": list(self.span),
+            "curve": {"log": list(self.log)},
+        }
+
+
+def _sorted_by(row: Row, at: int, *, up: bool) -> tuple[bool, float | str]:
+    if at < 0:
+        return bool(row.note), row.title.lower()
+    value = row.cells[at].value if at < len(row.cells) else math.nan
+    return math.isnan(value), value if up else -value
+
+
+def _row(row: Row) -> dict[str, Any]:
+    return {
+        "title": visible(row.title, NAME),
+        "colour": row.colour,
+        "kind": row.kind,
+        "mark": row.mark,
+        "note": visible(row.note, 400),
+        "hollow": row.hollow,
+        "rest": list(row.rest),
+        "cells": [[cell.text, cell.change, cell.verdict, cell.help] for cell in row.cells],
+        "waiting": list(row.waiting),
+        "most": list(row.most),
+        "busy": list(row.busy),
+        "curve": list(row.curve),
+    }
+
+
+@dataclass(frozen=True)
+class State:
+    """What of a ledger lies outside of the results.
+
+    Parameters
+    ----------
+    high : str
+        Title of the highlighted policy.
+    notes : mapping of str
+        Title of a policy without a result -> how far it is, or why there is none.
+    hollow : collection of str
+        Policies that have been changed since the run.
+    dark : bool
+        Whether the page is dark.
+    """
+
+    high: str = ""
+    notes: Mapping[str, str] = field(default_factory=dict)
+    hollow: Collection[str] = ()
+    dark: bool = False
+
+
+def of_runs(
+    compared: ComparedRuns, table: pd.DataFrame, metrics: Sequence[Metric], state: State
+) -> Ledger:
+    """Return the ledger of compared runs, in the order of the study.
+
+    Parameters
+    ----------
+    compared : ComparedRuns
+        The runs, with the window.
+    table : DataFrame
+        Their figures, see `trainyard.results.compare.table`; of all jobs or of some.
+    metrics : sequence of Metric
+        The columns, from `columns`.
+    state : State
+        What is highlighted, missing or changed.
+
+    Raises
+    ------
+    StoreError
+        If a stored result was removed meanwhile.
+    """
+    found, cells = compared.loads, by_place(table)
+    differ = compared.baseline if table["change"].notna().any() else ""
+    colours = compared.colours(state.dark)
+    rows = [
+        _complete(compared, title, [cell(cells, title, one, differ) for one in metrics], state)
+        if title in found.runs and title in compared.frames["cdf"]
+        else Row(title, colours[title], note=state.notes.get(title, text.MISSING))
+        for title in compared.runs.titles
+    ]
+    against = f", difference to {visible(differ)}" if differ else ""
+    ends = [frame["jct_s"] for frame in compared.frames["cdf"].values() if len(frame)]
+    low = min((float(one.min()) for one in ends), default=60.0)
+    high = max((float(one.max()) for one in ends), default=86_400.0)
+    bounds = charts.axes.log_duration(low, high)["range"]
+    return Ledger(
+        metrics,
+        rows,
+        f"whole run{against}",
+        "longest queue",
+        edges_s=[round(at, 1) for at in found.edges_s.tolist()],
+        labels=_labels(compared),
+        window=(compared.axis.t0_s, compared.axis.t1_s),
+        span=(0.0, max(compared.report.end_s, 1.0)),
+        log=(bounds[0], bounds[1]),
+    )
+
+
+def _complete(compared: ComparedRuns, title: str, cells: Sequence[Cell], state: State) -> Row:
+    load = compared.loads.runs[title]
+    curve = compared.frames["cdf"][title]
+    base, earlier = title == compared.baseline, title in compared.earlier
+    clock = compared.axis.clock
+    mark = "baseline" if base else compared.report.remarks.get(title, "")
+    return Row(
+        title,
+        compared.colours(state.dark)[title],
+        cells,
+        "earlier" if earlier else "high" if title == state.high else "base" if base else "",
+        (note if "%" in (note := state.notes.get(title, "")) else "earlier") if earlier else mark,
+        hollow=title in state.hollow,
+        rest=(text.count(load.peak), clock.at(load.peak_s)),
+        waiting=[_rounded(value) for value in load.waiting.tolist()],
+        most=[_rounded(value) for value in load.most.tolist()],
+        busy=[_rounded(value) for value in load.busy.tolist()],
+        curve=[_three(value) for value in charts.quantiles(curve, CURVE).tolist()]
+        if len(curve)
+        else (),
+    )
+
+
+def _rounded(value: float) -> float | None:
+    """Return a value as the readout shows it; None = there is none."""
+    if math.isnan(value):
+        return None
+    return round(value, 1) if value < 10 and round(value, 1) % 1 else round(value)
+
+
+def _three(value: float) -> float:
+    return float(f"{value:.3g}")
+
+
+def _labels(compared: ComparedRuns) -> list[str]:
+    """Return what each bin is called: by its ends, an exact step by its instant."""
+    edges, clock = compared.loads.edges_s.tolist(), compared.axis.clock
+    if compared.loads.exact:
+        return [clock.at(at) for at in edges[:-1]]
+    return [clock.span(since, until) for since, until in pairwise(edges)]
+
+
+def short(metric: Metric) -> str:
+    """Return the title of a metric where there is little room."""
+    return _SHORT.get(metric.name, metric.title)
+
+
+Cells = Mapping[tuple[str, str], Mapping[str, Any]]
+
+
+def by_place(table: pd.DataFrame) -> Cells:
+    """Return the rows of `trainyard.results.compare.table` by policy and metric."""
+    rows = [{str(key): value for key, value in row.items()} for row in table.to_dict("records")]
+    return {(str(row["label"]), str(row["metric"])): row for row in rows}
+
+
+def columns(table: pd.DataFrame, goal: str = "", names: Sequence[str] = MAIN) -> list[Metric]:
+    """Return the metrics of these names that are known, the one that policies are judged by among
+    them.
+    """
+    known = set(table["metric"])
+    wanted = [*([goal] if goal and goal not in names else []), *names]
+    return [ALL[name] for name in wanted if name in known]
+
+
+def cell(cells: Cells, title: str, metric: Metric, baseline: str) -> Cell:
+    """Return one figure of one policy, with the difference to the baseline if one may be told."""
+    row = cells.get((title, metric.name))
+    if row is None or row["value"] is None or math.isnan(float(row["value"])):
+        return Cell(text.MISSING)
+    value = float(row["value"])
+    shown = f"{100 * value:.0f} %" if metric.unit == "1" else text.BY_UNIT[metric.unit](value)
+    base = cells.get((baseline, metric.name))
+    change = float(row["change"])
+    if not baseline or title == baseline or base is None or math.isnan(change):
+        return Cell(shown, value=value)
+    # As both are read: 82 % and 78 % differ by 4 points, however they were rounded.
+    points = round(100 * value) - round(100 * float(base["value"]))
+    alike = points == 0 if metric.unit == "1" else abs(change) < ALIKE
+    low, high = float(row["low"]), float(row["high"])
+    bounds = f"{text.change(low)} to {text.change(high)}" if math.isfinite(low) else ""
+    help = f"95 % of resamples: {bounds}" if bounds else ""
+    if alike or low <= 0 <= high:
+        return Cell(shown, "≈", help=help or "about the same", value=value)
+    told = f"{points:+d} pt".replace("-", "−") if metric.unit == "1" else text.change(change)
+    return Cell(shown, told, str(row["verdict"]), help, value)

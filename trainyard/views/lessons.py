@@ -1,0 +1,202 @@
+"""The figures of a lesson: those of its first run, and those of the changed one beside them or in
+them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final, NamedTuple
+
+import pandas as pd
+
+from trainyard.labs.lessons import numbers
+from trainyard.labs.lessons.reading import Lesson, LessonStep, Picture
+from trainyard.labs.replays import curves
+from trainyard.results.outcomes import Shown
+from trainyard.text import within
+from trainyard.views import charts
+from trainyard.views.figure_view import FigureView, stacked
+from trainyard.views.over_time import TIME
+
+_DOTTED: Final = "dot"
+Places = Mapping[str, Shown]
+"""Name of a run -> its results at one value of the axis; "" = it is the only one."""
+
+
+class LessonRun(NamedTuple):
+    """What was run: what it is called ("" if nothing else was), and the complete runs along the
+    axis.
+    """
+
+    name: str
+    results: tuple[Shown, ...]
+
+
+def lesson_views(
+    lesson: Lesson, runs: list[LessonRun], finding: str
+) -> Iterator[tuple[FigureView, ...]]:
+    """Describe all figures of a lesson; those in one tuple belong beside each other.
+
+    Parameters
+    ----------
+    lesson : Lesson
+        What was asked.
+    runs : list of LessonRun
+        The first run, and perhaps the changed one.
+    finding : str
+        What the lesson shows, for all of its figures.
+    """
+    for at, picture in enumerate(lesson.pictures):
+        name, alt = f"lesson-{lesson.number}-{picture.kind}-{at}", f"{picture.title} {finding}"
+        place = lesson.place(picture.at)
+        places = {run.name: run.results[place] for run in runs}
+        if picture.kind == "curve":
+            yield (_curve(lesson, picture, runs, (name, alt)),)
+        elif picture.kind in _TOGETHER:
+            yield (_TOGETHER[picture.kind](picture, places, (name, alt)),)
+        else:
+            yield tuple(_beside(picture, places, (name, finding)))
+
+
+def part_view(lesson: Lesson, step: LessonStep, runs: Shown, finding: str) -> FigureView:
+    """Describe the figure of a part of the Compare page that a lesson explains."""
+    assert step.part != "headline", "no figure"
+    assert step.part != "table", "no figure"
+    make = {**_TOGETHER, "timeline": _timeline}[step.part]
+    name = f"lesson-{lesson.number}-{step.part}"
+    return make(Picture(step.part, ""), {"": runs}, (name, f"{step.title}. {finding}"))
+
+
+def _style(runs: Shown) -> dict[str, tuple[str, str]]:
+    """Return colour and dash of each policy; a single one is no baseline of anything."""
+    return charts.policy_style(
+        runs.titles,
+        runs.titles[runs.study.baseline] if len(runs.titles) > 1 else "",
+        runs.study.slots,
+    )
+
+
+def _curve(
+    lesson: Lesson, picture: Picture, runs: list[LessonRun], of: tuple[str, str]
+) -> FigureView:
+    assert lesson.axis is not None, "a curve needs an axis"
+    label = lesson.axis.label
+    tables = {run.name: numbers.curve(run.results, lesson.values, picture.metric) for run in runs}
+    amount = within(curves.title(picture.metric))
+    columns = {"value": label, "policy": "Policy", "number": f"{amount.capitalize()} (s)"}
+
+    def data() -> pd.DataFrame:
+        named = {run: table.rename(columns=columns) for run, table in tables.items()}
+        if len(named) == 1:
+            return next(iter(named.values()))
+        rows = [table.assign(Run=run) for run, table in named.items()]
+        return pd.concat(rows, ignore_index=True)
+
+    figure = charts.lesson_curve(tables, _style(runs[0].results[0]), label, amount, picture.title)
+    return FigureView(of[0], figure, of[1], data)
+
+
+def _labels(places: Places) -> dict[str, tuple[Shown, int]]:
+    """Return what each policy of each run is called in a common figure."""
+    return {
+        f"{title} · {run}" if run else title: (runs, at)
+        for run, runs in places.items()
+        for at, title in enumerate(runs.titles)
+    }
+
+
+def _cdf(picture: Picture, places: Places, of: tuple[str, str]) -> FigureView:
+    labels = _labels(places)
+    first = next(iter(places.values()))
+    looks, later = (
+        _style(first),
+        [label for label, (runs, _) in labels.items() if runs is not first],
+    )
+    look = charts.Look(
+        {label: looks[runs.titles[at]][0] for label, (runs, at) in labels.items()},
+        alone=True,
+        dashes=dict.fromkeys(later, _DOTTED),
+    )
+    frames = {label: runs.entries[at][0].chart("cdf") for label, (runs, at) in labels.items()}
+    summaries = {label: runs.entries[at][0].summary for label, (runs, at) in labels.items()}
+    missing = {label: int(one["jobs"] - one["completed"]) for label, one in summaries.items()}
+    return FigureView(
+        of[0],
+        charts.jct_cdf(frames, look, missing, picture.title),
+        of[1],
+        lambda: stacked(frames, {"share": "Share of jobs", "jct_s": "Time to finish (s)"}),
+    )
+
+
+def _parts(picture: Picture, places: Places, of: tuple[str, str]) -> FigureView:
+    table = pd.DataFrame(
+        [
+            {"policy": label, **runs.entries[at][0].chart("parts").iloc[0].to_dict()}
+            for label, (runs, at) in _labels(places).items()
+        ]
+    )
+    columns = {"policy": "Policy", "jct_s": "Average time to finish (s)"} | {
+        part.column: f"{part.name.capitalize()} (s)" for part in charts.PARTS
+    }
+    figure = charts.decomposition(table, picture.title)
+    return FigureView(of[0], figure, of[1], lambda: table[list(columns)].rename(columns=columns))
+
+
+_TOGETHER: Final[Mapping[str, Callable[[Picture, Places, tuple[str, str]], FigureView]]] = {
+    "cdf": _cdf,
+    "parts": _parts,
+}
+"""Kinds that hold all runs in one figure."""
+
+
+def _beside(picture: Picture, places: Places, of: tuple[str, str]) -> Iterator[FigureView]:
+    name, finding = of
+    make = {"timeline": _timeline, "groups": _groups}[picture.kind]
+    for at, run in enumerate(places):
+        # The run itself comes first, the others give the range of the axes.
+        ordered = {run: places[run], **places}
+        titled = picture._replace(title=f"{picture.title} {run}") if run else picture
+        yield make(titled, ordered, (f"{name}-{at}", f"{picture.title} {run} {finding}"))
+
+
+def _timeline(picture: Picture, places: Places, of: tuple[str, str]) -> FigureView:
+    every = [entries[0] for runs in places.values() for entries in runs.entries]
+    end_s = max(1.0, *(float(entry.summary["end_s"]) for entry in every))
+    most = max(float(_high(entry.chart("queue")).max()) for entry in every)
+    runs = next(iter(places.values()))
+    style = _style(runs)
+    entries = {title: entries[0] for title, entries in zip(runs.titles, runs.entries, strict=True)}
+    queue, busy, capacity = (
+        {title: entry.chart(kind) for title, entry in entries.items()}
+        for kind in ("queue", "utilisation", "capacity")
+    )
+    # Bands of what is busy would double what is sent, and say little beside the mean.
+    busy = {title: frame[["t_s", "total"]] for title, frame in busy.items()}
+    axis = charts.TimeAxis(0.0, end_s)
+    rows = [charts.waiting_row(queue, style, axis), charts.busy_row(busy, style, axis, capacity)]
+    rows[0].axis = {"range": [0, 1.05 * max(most, 1.0)]}
+    return FigureView(
+        of[0],
+        charts.linked_rows(rows, axis, picture.title, list(queue)),
+        of[1],
+        lambda: stacked(queue, {"t_s": TIME, "waiting": "Jobs waiting"}),
+    )
+
+
+def _high(queue: pd.DataFrame) -> pd.Series:
+    return queue["waiting_high"] if "waiting_high" in queue else queue["waiting"]
+
+
+def _groups(picture: Picture, places: Places, of: tuple[str, str]) -> FigureView:
+    runs = next(iter(places.values()))
+    table = numbers.groups(runs, picture.metric, picture.by)
+    amount = within(curves.title(picture.metric))
+    figure = charts.dumbbell(
+        table, _style(runs), runs.titles[runs.study.baseline], picture.title, amount
+    )
+    columns = {
+        "group": numbers.BY[picture.by].capitalize(),
+        "label": "Policy",
+        "value": f"{amount.capitalize()} (s)",
+    }
+    return FigureView(of[0], figure, of[1], lambda: table[list(columns)].rename(columns=columns))

@@ -1,0 +1,157 @@
+"""The tables of a comparison: as HTML one row per policy or per metric, the lowest or highest value
+underlined, differences with sign, arrow and word; and how near the simulation is to the recording.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pandas as pd
+
+from trainyard import text as words
+from trainyard.results.trust import Trust
+from trainyard.study.metrics_shown import METRICS, Metric
+from trainyard.text import MANY, SEEN
+from trainyard.views import ledger
+from trainyard.views.charts.theme import Style
+from trainyard.views.markup import framed, text
+
+_DASH: Final = {
+    "solid": ((28, 0),),
+    "dash": ((8, 4),),
+    "dot": ((3, 3),),
+    "dashdot": ((8, 3), (3, 3)),
+    "longdash": ((12, 4),),
+    "longdashdot": ((12, 3), (3, 3)),
+}
+"""Dash of a line -> (pixels drawn, pixels left free), as in `trainyard.views.charts.theme`."""
+
+
+@dataclass(frozen=True)
+class TableStyle:
+    """How the table of a comparison is drawn.
+
+    Parameters
+    ----------
+    policies : mapping
+        Title of a policy -> (colour, dash), from `charts.policy_style`.
+    baseline : str
+        Its title; "" = differences are not shown.
+    dark : bool
+        Whether the viewer's theme is dark.
+    """
+
+    policies: Style
+    baseline: str
+    dark: bool = False
+
+
+def full_table(table: pd.DataFrame, style: TableStyle) -> str:
+    """Return the table with one row per metric and one column per policy."""
+    cells = ledger.by_place(table)
+    titles = [title for title in style.policies if (title, METRICS[0].name) in cells]
+    head = "".join(f'<th scope="col">{_named(title, style)}</th>' for title in titles)
+    rows = []
+    for metric in ledger.ALL.values():
+        if not any((title, metric.name) in cells for title in titles):
+            continue
+        row = "".join(_cell(cells.get((title, metric.name)), metric, style) for title in titles)
+        rows.append(
+            f'<tr><th scope="row" title="{text(metric.help)}">{text(metric.title)}</th>{row}</tr>'
+        )
+    return _framed(f'<tr><th scope="col">Metric</th>{head}</tr>', rows, style, table)
+
+
+def wide(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the numbers as a table for export: one row per policy, plain units in the header,
+    differences beside each value.
+    """
+    values = table.pivot_table(
+        index="label", columns="metric", values=["value", "change"], sort=False, dropna=False
+    )
+    values.columns = [
+        str(pair[1]) if pair[0] == "value" else f"{pair[1]}_change"
+        for pair in values.columns.to_flat_index()
+    ]
+    return values.dropna(axis=1, how="all").reset_index().rename(columns={"label": "policy"})
+
+
+def swatch(colour: str, dash: str) -> str:
+    """Return a short line as a policy is drawn everywhere: solid on a screen, dashed on paper."""
+    stripes, at = [], 0
+    for drawn, gap in _DASH[dash]:
+        stripes.append(
+            f"{colour} {at}px {at + drawn}px, transparent {at + drawn}px {at + drawn + gap}px"
+        )
+        at += drawn + gap
+    printed = f"repeating-linear-gradient(90deg, {', '.join(stripes)})"
+    return f'<span class="swatch" style="background: {colour}; --printed: {printed}"></span>'
+
+
+def _named(title: str, style: TableStyle) -> str:
+    base = ' <span class="unit">(baseline)</span>' if title == style.baseline else ""
+    return f"{swatch(*style.policies[title])}{text(title)}{base}"
+
+
+def _cell(row: Mapping[str, Any] | None, metric: Metric, style: TableStyle) -> str:
+    if row is None:
+        return f"<td>{words.MISSING}</td>"
+    value = words.BY_UNIT[metric.unit](
+        float("nan") if row["value"] is None else float(row["value"])
+    )
+    best = ' class="best" title="lowest or highest of this comparison"' if row["best"] else ""
+    mark = '<span class="sr">, lowest or highest of the compared</span>' if row["best"] else ""
+    return f"<td><span{best}>{value}</span>{mark}{_difference(row, style)}</td>"
+
+
+def _difference(row: Mapping[str, Any], style: TableStyle) -> str:
+    change = words.change(float(row["change"]))
+    if not change or not style.baseline:
+        return '<span class="diff">&nbsp;</span>' if style.baseline else ""
+    low, high, bounds = float(row["low"]), float(row["high"]), ""
+    if max(abs(low), abs(high)) >= SEEN:  # not of NaN
+        change += f" ± {_half((high - low) / 2, float(row['change']))}"
+        bounds = f' title="95 % of resamples: {words.change(low)} to {words.change(high)}"'
+    word = f" {row['verdict']}" if row["verdict"] else ""
+    if row["verdict"]:
+        change = f"{'▲' if float(row['change']) > 0 else '▼'} {change}"
+    return f'<span class="diff {row["verdict"]}"{bounds}>{change}{word}</span>'
+
+
+def _half(half: float, change: float) -> str:
+    """Return half of an interval in the unit of its change, per cent or times, with as many digits
+    as it takes to see it.
+    """
+    half = half if change > MANY else 100 * half
+    return f"{half:,.0f}" if half >= 9.5 else f"{half:.1f}"
+
+
+def _framed(head: str, rows: Sequence[str], style: TableStyle, table: pd.DataFrame) -> str:
+    compared = style.baseline and table["change"].notna().any()
+    against = (
+        f"Differences against {style.baseline}, over the jobs completed under both. "
+        if compared
+        else ""
+    )
+    barred = ", ".join(str(title) for title in table.loc[table["barred"], "label"].unique())
+    besides = f"; {barred} not counted" if barred else ""
+    several = len(table["label"].unique()) > 1
+    # Below the frame, not a caption: that would be as wide as the table, and so be cut with it on a
+    # narrow page.
+    note = f"{against}Underlined: the lowest or highest value where they differ{besides}."
+    return framed(head, "".join(rows), dark=style.dark, note=note if several else "")
+
+
+def accuracy_table(trust: Trust) -> pd.DataFrame:
+    """Return how far simulated waits are from recorded ones, by size of job."""
+    sizes = trust.by_size
+    columns = {
+        "size": "GPUs",
+        "jobs": "Jobs",
+        "recorded_s": "Median recorded wait (s)",
+        "median_s": "Median error (s)",
+        "p95_s": "95th percentile of the error (s)",
+    }
+    return sizes[list(columns)].rename(columns=columns)

@@ -1,0 +1,217 @@
+"""What happens over time under each policy: jobs waiting, GPUs busy, and which jobs hold them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from trainyard.runs.frames import first_of
+from trainyard.text import count, plural
+from trainyard.views import charts
+from trainyard.views.compared import ComparedRuns
+from trainyard.views.figure_view import FigureView
+
+Floats = NDArray[np.float64]
+TIME: Final = "Time (s)"
+_STATES: Final = {state.column: f"GPUs {state.name}" for state in charts.STATES}
+
+
+def queue(
+    compared: ComparedRuns,
+    high: str = "",
+    *,
+    alone: bool = True,
+    marks: Sequence[float] = (),
+    note: str = "",
+) -> FigureView:
+    """Describe jobs waiting and GPUs busy over time.
+
+    Parameters
+    ----------
+    compared : ComparedRuns
+        The runs.
+    high : str
+        Title of the policy that is drawn strong beside the baseline; "" = the one that the headline
+        is about.
+    alone : bool
+        Whether no ledger stands below, which names the lines and reads them; then there is no strip
+        of the whole run either.
+    marks : sequence of float, seconds
+        Instants that are marked by a thin line.
+    note : str
+        Which jobs are counted; "" = as everywhere beside.
+
+    Raises
+    ------
+    StoreError
+        If a stored result was removed meanwhile.
+    """
+    high = high or compared.report.first_headline.subject
+    found = compared.loads
+    titles = compared.around(high)
+    busy = compared.cluster.gpus > 0
+    look = compared.look(high, alone=alone)
+    figure = charts.load(
+        charts.Course(
+            found.edges_s,
+            found.exact,
+            {title: found.runs[title].waiting for title in titles},
+            {title: found.runs[title].busy for title in titles} if busy else {},
+            note,
+            {
+                title: found.runs[title].most
+                for title in (compared.baseline, high)
+                if title in titles
+            },
+        ),
+        look,
+        compared.axis,
+        None if alone else _whole(compared),
+        shaded(compared, high),
+        marks,
+    )
+    most = ", ".join(f"{title} {count(found.runs[title].peak)}" for title in titles)
+    rows = "Jobs waiting and GPUs busy" if busy else "Jobs waiting"
+    return FigureView(
+        "queue",
+        figure,
+        f"{rows} over time. Longest queue: {most}. {compared.report.headline}",
+        lambda: _series(compared),
+        _repeat(compared) if alone else "",
+    )
+
+
+def _whole(compared: ComparedRuns) -> tuple[Floats, Floats, charts.TimeAxis]:
+    """Return the queue of the whole run under the baseline, for the strip."""
+    found = compared.seen(None)
+    title = compared.baseline or compared.drawn[0]
+    return (
+        found.loads.edges_s,
+        np.nan_to_num(found.loads.runs[title].waiting),
+        found.axis,
+    )
+
+
+def shaded(compared: ComparedRuns, high: str) -> str:
+    """Return what the area between the baseline and a policy means: all jobs together wait so much
+    less, or more, in the window; "" = there is no such area.
+    """
+    base = compared.baseline
+    table = compared.report.table
+    means = table[table["metric"] == "wait_mean_s"].set_index("label")["value"]
+    # An earlier result of other settings is no difference of these runs.
+    if not {base, high} <= {*means.index} - {*compared.earlier} or base == high:
+        return ""
+    if not means.notna().all():
+        return ""
+    counts = compared.report.counts.set_index("label")["completed"]
+    jobs = min(int(counts[base]), int(counts[high])) / compared.runs.study.repeats
+    hours = (float(means[base]) - float(means[high])) * jobs / 3600
+    inside = ""
+    if compared.window is not None:
+        # A mean is of whole waits; of the window there is the area itself.
+        found = compared.loads
+        widths_s = np.diff(np.clip(found.edges_s, *compared.window))
+        less = np.nan_to_num(found.runs[base].waiting) - np.nan_to_num(found.runs[high].waiting)
+        hours, inside = float((less * widths_s).sum()) / 3600, " in this window"
+    if abs(hours) < 0.5:
+        return ""
+    size, done = rounded(abs(hours)), "avoided" if hours > 0 else "added"
+    return f"{size} {'hour' if size == '1' else 'hours'} of waiting {done}{inside}"
+
+
+def rounded(value: float) -> str:
+    """Return a number with two digits that mean something: 3,587 -> "3,600"."""
+    digits = max(len(f"{value:.0f}") - 2, 0)
+    return f"{round(value, -digits):,.0f}"
+
+
+def gpus(compared: ComparedRuns) -> FigureView | None:
+    """Describe what the GPUs do, one row per policy; None for a cluster without GPUs."""
+    if not compared.cluster.gpus:
+        return None
+    states = compared.series("states")
+    rows = [charts.state_row(title, frame, compared.axis) for title, frame in states.items()]
+    most = "; ".join(f"{title} {frame['fragmented'].max():,.0f}" for title, frame in states.items())
+    return FigureView(
+        "gpus",
+        charts.linked_rows(rows, compared.axis, "GPUs by state"),
+        f"GPUs by state over time, stacked, one row per policy. Most fragmented GPUs: {most}.",
+        lambda: _series(compared),
+        f"{_meaning(list(states.values()))} {_repeat(compared)}".strip(),
+    )
+
+
+def states(compared: ComparedRuns, title: str) -> FigureView:
+    """Describe what the GPUs do under one policy."""
+    frame = compared.frames["states"][title]
+    most = f"{frame['fragmented'].max():,.0f}"
+    return FigureView(
+        "states",
+        charts.linked_rows([charts.state_row(title, frame, compared.axis)], compared.axis, ""),
+        f"GPUs under {title} by state over time, stacked. Most fragmented GPUs: {most}.",
+        lambda: frame.rename(columns={"t_s": TIME, **_STATES})[[TIME, *_STATES.values()]],
+        f"{_meaning([frame])} {_repeat(compared)}".strip(),
+    )
+
+
+def allocation(compared: ComparedRuns, title: str) -> FigureView:
+    """Describe which jobs hold the GPUs under a policy."""
+    series, ids = compared.frames["allocation"][title], compared.job_ids
+    named = [ids[column] for column in series.columns if column in ids]
+    figure = charts.allocation(
+        series,
+        compared.axis,
+        ids,
+        compared.frames["capacity"][title],
+        f"GPUs by job under {charts.literal(title)}",
+    )
+    columns = {"t_s": TIME, "others": "Other jobs"}
+    return FigureView(
+        f"allocation-{compared.report.labels.index(title) + 1}",
+        figure,
+        f"GPUs per job over time under {title}, stacked. The jobs with the most GPU-hours:"
+        f" {', '.join(map(charts.visible, named)) or 'none'}.",
+        lambda: series.rename(columns=columns | {name: f"Job {job}" for name, job in ids.items()}),
+        f"Named: the {plural(len(named), 'job')} with the most GPU-hours of"
+        f" {'this run' if compared.window is None else 'this window'}; what is empty below the"
+        " dotted line, the capacity, is free.",
+    )
+
+
+def _meaning(states: Sequence[pd.DataFrame]) -> str:
+    """Return what the states mean that occur."""
+    there = [
+        f"{state.name}: {state.meaning}"
+        for state in charts.STATES
+        if any((frame[state.column] > 0).any() for frame in states)
+    ]
+    text = "; ".join(there)
+    return f"{text[:1].upper()}{text[1:]}."
+
+
+def _repeat(compared: ComparedRuns) -> str:
+    study = compared.runs.study
+    return first_of(study.repeats, study.base.seed)
+
+
+def _series(compared: ComparedRuns) -> pd.DataFrame:
+    """Return the means over time, one row per policy and point; a value holds until the next."""
+    parts = []
+    for title in compared.drawn:
+        own = [compared.frames["queue"][title][["t_s", "waiting"]]]
+        if compared.cluster.gpus:
+            own += [
+                compared.frames["utilisation"][title][["t_s", "total"]],
+                compared.frames["states"][title][["t_s", *_STATES]],
+            ]
+        joined = pd.concat([frame.set_index("t_s") for frame in own], axis=1).sort_index().ffill()
+        parts.append(joined.reset_index().assign(policy=title))
+    names = {"policy": "Policy", "t_s": TIME, "waiting": "Jobs waiting", "total": "GPUs held"}
+    rows = pd.concat(parts, ignore_index=True)
+    names = {name: text for name, text in (names | _STATES).items() if name in rows}
+    return rows[list(names)].rename(columns=names)

@@ -1,0 +1,110 @@
+"""The figures of compared runs, by name: a report shows all of them, a notebook asks for one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
+from sim.errors import ParameterError
+from trainyard.results.details import several_types
+from trainyard.views import gpu_types, jobs, over_time, resources, tenants
+from trainyard.views.compared import ComparedRuns
+from trainyard.views.figure_view import FigureView
+
+Views = Iterator[FigureView | None]
+
+
+def _winners(compared: ComparedRuns) -> Views:
+    for title, change in compared.report.changes.items():
+        if title in compared.drawn and len(change.histogram):
+            yield jobs.winners(compared, title)
+
+
+def _groups(compared: ComparedRuns) -> Views:
+    if compared.report.changes:
+        yield from (jobs.groups(compared, by) for by in compared.details.groupings)
+
+
+def _allocation(compared: ComparedRuns) -> Views:
+    if compared.cluster.gpus:
+        yield from (over_time.allocation(compared, title) for title in compared.drawn)
+
+
+def _resources(compared: ComparedRuns) -> Views:
+    yield from (resources.resources(compared, name) for name in resources.known(compared))
+
+
+def _predictions(compared: ComparedRuns) -> Views:
+    for title in compared.details.diagnostics.points:
+        if title in compared.drawn:
+            yield jobs.predictions(compared, title)
+
+
+def _tenants(compared: ComparedRuns) -> Views:
+    teams = compared.details.teams
+    if teams is not None:
+        for title, report in compared.details.tenants.items():
+            if title in compared.drawn:
+                yield tenants.tenants(compared, title, teams, report)
+
+
+def _types(*makers: Callable[[ComparedRuns], FigureView | None]) -> Callable[[ComparedRuns], Views]:
+    def make(compared: ComparedRuns) -> Views:
+        if several_types(compared.runs):
+            yield from (maker(compared) for maker in makers)
+
+    return make
+
+
+def _type_shares(compared: ComparedRuns) -> Views:
+    if several_types(compared.runs):
+        yield from (gpu_types.type_shares(compared, title) for title in compared.drawn)
+
+
+VIEWS: Final[Mapping[str, Callable[[ComparedRuns], Views]]] = {
+    "queue": lambda compared: iter([over_time.queue(compared)]),
+    "gpus": lambda compared: iter([over_time.gpus(compared)]),
+    "jct_cdf": lambda compared: iter([jobs.jct_cdf(compared)]),
+    "winners": _winners,
+    "groups": _groups,
+    "parts": lambda compared: iter([jobs.parts(compared)]),
+    "allocation": _allocation,
+    "resources": _resources,
+    "tenants": _tenants,
+    "predictions": _predictions,
+    "type-use": _types(gpu_types.type_use),
+    "type-cost": _types(gpu_types.type_cost),
+    "type-shares": _type_shares,
+    "type-fairness": _types(gpu_types.type_fairness),
+}
+"""Kind of figure -> its views, in the order of a report; those of a kind with several are numbered
+or named after it, e.g. "winners-1" and "groups-user". None = there is nothing to see.
+"""
+
+
+def views(compared: ComparedRuns, kind: str = "") -> list[FigureView]:
+    """Return all there is to see of compared runs, or all of one kind.
+
+    Raises
+    ------
+    TrainyardError
+        If the trace or a stored result was removed meanwhile.
+    """
+    kinds = [kind] if kind else list(VIEWS)
+    return [view for name in kinds for view in VIEWS[name](compared) if view is not None]
+
+
+def view(compared: ComparedRuns, name: str) -> FigureView:
+    """Return the figure of that name, or the first of that kind.
+
+    Raises
+    ------
+    TrainyardError
+        If there is none of that name, or a stored result was removed meanwhile.
+    """
+    kind = max((kind for kind in VIEWS if f"{name}-".startswith(f"{kind}-")), key=len, default="")
+    for one in views(compared, kind) if kind else ():
+        if name in (kind, one.name):
+            return one
+    there = ", ".join(one.name for one in views(compared))
+    raise ParameterError(f"There is no figure '{name}' here. There are {there}.")

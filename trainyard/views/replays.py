@@ -1,0 +1,157 @@
+"""What a replay shows: published beside simulated figures, measures over an axis, and the speed-up
+curves of its jobs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import pandas as pd
+
+from trainyard.labs.replays import curves
+from trainyard.labs.replays.report import ClaimRow
+from trainyard.labs.replays.types import Replay, ReplayAxis, ReplayMeasure
+from trainyard.text import BY_UNIT, MISSING
+from trainyard.views import charts
+from trainyard.views.figure_view import FigureView
+
+
+def speedups(replay: Replay) -> FigureView | None:
+    """Describe how each class of jobs speeds up; None where jobs do not choose their batch."""
+    table = curves.speed_curves(replay.base)
+    if table is None:
+        return None
+    title = "Speed-up of each class of jobs, by how the batch is chosen"
+    return FigureView("speedups", charts.speedup_figure(table, title), title, lambda: table)
+
+
+def published(rows: Sequence[tuple[ClaimRow, str]]) -> FigureView | None:
+    """Describe ratios, with their labels, beside what is published or expected of them; None where
+    there are none. Other kinds, and changes, have no common scale and stay in the table.
+    """
+    some = [
+        (row, label)
+        for row, label in rows
+        if row.claim.measure.kind == "ratio" and row.claim.since is None and row.found.seeds
+    ]
+    if not some:
+        return None
+    title = "Published and simulated: ratio of the first policy to the second"
+    finding = "; ".join(
+        f"{label}: published {row.claim.published_text or 'no figure'}, simulated"
+        f" {number(row.claim.measure, row.found.value)}, {row.verdict}"
+        for row, label in some
+    )
+    figure = charts.published_vs_simulated(
+        [{**row.to_json(""), "metric": label} for row, label in some], title
+    )
+    return FigureView("published", figure, finding)
+
+
+def measure_curve(
+    replay: Replay, table: pd.DataFrame, axis: ReplayAxis, group: Sequence[ReplayMeasure], at: float
+) -> FigureView:
+    """Describe measures of one metric and kind over an axis, with a line at one of its values.
+
+    Parameters
+    ----------
+    replay : Replay
+        What was repeated.
+    table : DataFrame
+        Rows of `ReplayReport.curves` of this axis.
+    axis : ReplayAxis
+        The axis.
+    group : sequence of ReplayMeasure
+        What is drawn.
+    at : float
+        Where the line stands.
+    """
+    first = group[0]
+    table = table[table["measure"].isin([measure.label for measure in group])]
+    claim = next(
+        (
+            found
+            for measure in group
+            if not replay.is_line(measure) and (found := _claim(replay, axis, measure)) is not None
+        ),
+        None,
+    )
+    of = curves.title(first.metric)
+    unit = f" ({curves.unit(first.metric)})" if curves.unit(first.metric) in ("s", "ms") else ""
+    title = f"{of}, {first.kind}" if first.kind != "value" else of
+    computed = [measure.label for measure in group if replay.is_line(measure)]
+    figure = charts.ratio_curve(
+        table.assign(computed=table["measure"].isin(computed)),
+        axis.label,
+        claim,
+        even={"ratio": 1.0, "difference": 0.0}.get(first.kind, math.nan),
+        value=first.kind if first.kind == "ratio" else f"{of}{unit}",
+        title=title,
+    )
+    figure.add_vline(x=at, line={"color": "rgba(128, 128, 128, 0.6)", "width": 2, "dash": "dot"})
+    of_measure = {measure.label: measure for measure in group}
+    columns = (table[name].tolist() for name in ("measure", "value", "estimate"))
+    values = "; ".join(
+        f"{name} at {value:g}: {number(of_measure[name], found)}"
+        for name, value, found in zip(*columns, strict=True)
+    )
+    return FigureView(
+        f"curve/{axis.name}/{first.text}", figure, f"{title} over {axis.label}. {values}."
+    )
+
+
+def _claim(
+    replay: Replay, axis: ReplayAxis, measure: ReplayMeasure
+) -> charts.PublishedClaim | None:
+    """Return the claim that is drawn into a curve: of this measure, at a value of this axis, or
+    else at no particular one.
+    """
+    key = (measure.metric, measure.arms, measure.kind)
+    own = [
+        claim
+        for claim in replay.claims
+        if claim.since is None
+        and (claim.measure.metric, claim.measure.arms, claim.measure.kind) == key
+    ]
+    here = [claim for claim in own if claim.at.axis == axis.name] or [
+        claim for claim in own if not claim.at.axis
+    ]
+    if not here:
+        return None
+    claim = next((one for one in here if one.published is not None), here[0])
+    low, high = claim.band or (math.nan, math.nan)
+    place = claim.at.value if claim.at.axis == axis.name else math.nan
+    return charts.PublishedClaim(
+        place, math.nan if claim.published is None else claim.published, low, high
+    )
+
+
+def number(measure: ReplayMeasure, value: float) -> str:
+    """Return a figure of a measure as it stands in the table."""
+    if not math.isfinite(value):
+        return MISSING
+    if measure.kind == "ratio":
+        return f"× {_short(value)}"
+    text = metric_text(measure.metric, abs(value))
+    if measure.kind == "difference" and text.endswith("%"):
+        text = f"{text[:-1].rstrip()} points"
+    return f"{'−' if value < 0 else '+' if measure.kind == 'difference' else ''}{text}"
+
+
+def metric_text(metric: str, value: float) -> str:
+    """Return a value of a metric with its unit."""
+    unit = curves.unit(metric)
+    if unit in BY_UNIT and unit:
+        return BY_UNIT[unit](value)
+    return f"{_short(value)} {unit}".rstrip() if math.isfinite(value) else MISSING
+
+
+def _short(value: float) -> str:
+    return (
+        f"{value:,.0f}"
+        if abs(value) >= 100
+        else f"{value:.2f}"
+        if abs(value) < 10
+        else f"{value:.1f}"
+    )

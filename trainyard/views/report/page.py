@@ -1,0 +1,508 @@
+"""The file of a report: what was asked and found, in words, tables and figures with their data, and
+the one library that draws them, all inside.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final
+
+from plotly.offline import get_plotlyjs
+
+from sim.errors import ParameterError
+from sim.params import Spec
+from trainyard import text as readable
+from trainyard.clusters import machines
+from trainyard.results.headline import GOALS
+from trainyard.results.outcomes import ComparisonReport, Shown
+from trainyard.store import Store
+from trainyard.study import catalog
+from trainyard.study.scenario import Scenario, TraceSpec
+from trainyard.text import plural
+from trainyard.traces.samples import SAMPLES
+from trainyard.traces.sources import load_source, tally
+from trainyard.traces.thinning import HIDDEN_NAME
+from trainyard.views import ledger
+from trainyard.views.charts import visible
+from trainyard.views.charts.theme import PRINTED, RECOLOURED, Style
+from trainyard.views.compared import ComparedRuns, compare_runs
+from trainyard.views.figure_view import FigureView
+from trainyard.views.markup import (
+    described,
+    folded,
+    listed,
+    paragraph,
+    rows_of,
+    section,
+    table,
+    text,
+    verbatim,
+)
+from trainyard.views.metric_table import TableStyle, accuracy_table, full_table, swatch
+from trainyard.views.registry import views
+
+_HERE: Final = Path(__file__).parent
+_FORMATS: Final = ("png", "svg")
+_FILE: Final = "trainyard-scenario.json"
+_READY: Final = ("sample", "made")
+_STOPS: Final = {
+    "drained": "when all jobs are settled",
+    "horizon": "at the horizon",
+    "measured": "when all measured jobs are settled",
+}
+
+_LIMITS: Final = (
+    "A run replays the recorded submissions; users do not react to waiting, as they would in life.",
+    (
+        "A job is as much work as it took when it was recorded; a job that failed after three hours"
+        " then runs for three hours of work here."
+    ),
+    "One GPU is never shared between jobs; fractions in a trace are rounded up.",
+    "Jobs do not slow each other down on the network or on storage.",
+    (
+        "More workers or other batches never change how much work a job is, so nothing is said"
+        " about accuracy."
+    ),
+    "Jobs do not depend on each other.",
+    (
+        "Costs of restarts, failures and wrong guesses of run times count only as far as the"
+        " scenario names them."
+    ),
+)
+
+
+def offline_html(runs: Shown, store: Store, *, created: datetime) -> str:
+    """Return one HTML file that says everything of the complete runs of a study, and needs no
+    network.
+
+    Parameters
+    ----------
+    runs : Shown
+        Those of policies that are not complete are left out.
+    store : Store
+        Where they are kept, with the trace.
+    created : datetime
+        What is written as the time of making; with the same time, equal results give equal bytes.
+
+    Raises
+    ------
+    TrainyardError
+        If no policy is complete, or a stored result was removed meanwhile.
+    """
+    compared = compare_runs(runs, store)
+    if compared is None:
+        raise ParameterError(
+            "No policy of this scenario is complete, so there is nothing to report. Run it first."
+        )
+    report, figures = compared.report, views(compared)
+    missing = [
+        title
+        for at, title in enumerate(runs.titles)
+        if not runs.complete(at) and title not in report.skipped
+    ]
+    assumed = f"Assumed: {report.assumed}" if report.assumed else ""
+    skipped = [f"{title} is skipped. {why}" for title, why in report.skipped.items()]
+    parts = [
+        f"<header><h1>{text(report.headline)}</h1>{_limits_of(report)}",
+        f"{paragraph(assumed, 'note')}{paragraph(report.facts)}",
+        *(paragraph(sentence, "note") for sentence in skipped),
+        paragraph(
+            f"Without a result, so not shown: {', '.join(missing)}." if missing else "", "note"
+        ),
+        f"{_goals(report)}</header>",
+        _comparison(compared),
+        section("Figures", "".join(_figure(one) for one in figures)),
+        _accuracy(report),
+        _policies(runs),
+        _scenario(runs),
+        _account(runs, store),
+        _repeat(runs),
+        _provenance(runs, created),
+        _limits(),
+    ]
+    return _file(_title(report), "\n".join(parts), figures, _document(runs))
+
+
+def _figure(one: FigureView) -> str:
+    alt = text(one.alt)
+    buttons = "".join(
+        f'<button type="button" data-plot="{one.name}" data-format="{form}" aria-label="Save this'
+        f' chart as {form.upper()}" hidden>{form.upper()}</button>'
+        for form in _FORMATS
+    )
+    height = int(one.figure.layout.height)
+    plot = (
+        f'<div class="plot" id="{one.name}" role="img" aria-label="{alt}" style="min-height:'
+        f' {height}px"></div>'
+    )
+    note = paragraph(one.note, "note")
+    data = folded("Data", rows_of(one.data())) if one.data is not None else ""
+    return (
+        '<figure role="figure"'
+        f' aria-label="{alt}">{plot}<figcaption>{alt}</figcaption>{note}{buttons}{data}</figure>'
+    )
+
+
+def _file(title: str, body: str, figures: Sequence[FigureView], scenario: str) -> str:
+    style, script, library = (
+        (_HERE / "page.css").read_text("utf-8"),
+        (_HERE / "page.js").read_text("utf-8"),
+        get_plotlyjs(),
+    )
+    # Only these two scripts may run, so that nothing from a trace ever could; nothing may be loaded
+    # from anywhere.
+    scripts = " ".join(f"'sha256-{_sha256(code)}'" for code in (library, script))
+    policy = (
+        f"default-src 'none'; script-src {scripts}; style-src 'unsafe-inline'; img-src data: blob:;"
+        " font-src data:; base-uri 'none'; form-action 'none'"
+    )
+    data = {one.name: _plain(one.figure) for one in figures}
+    palette = {"dark": dict(RECOLOURED), "dashes": dict(PRINTED)}
+    return f"""<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{text(title)}</title>
+<style>
+{style}</style>
+</head>
+<body>
+<main>
+{body}
+</main>
+<script type="application/json" id="scenario">{_inert(scenario)}</script>
+<script type="application/json" id="palette">{_inert(json.dumps(palette, sort_keys=True))}</script>
+<script type="application/json" id="figures">{_inert(json.dumps(data, sort_keys=True, separators=(",", ":")))}</script>
+<script>{library}</script>
+<script>{script}</script>
+</body>
+</html>
+"""  # noqa: E501
+
+
+def _plain(figure: Any) -> Any:
+    """Return a figure as plain values, without the template that plotly puts around all of them."""
+    made = json.loads(figure.to_json(engine="json"))
+    made["layout"].pop("template", None)
+    return made
+
+
+def _inert(document: str) -> str:
+    """Return JSON that cannot end the block it stands in."""
+    return document.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _sha256(code: str) -> str:
+    return base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()
+
+
+def _comparison(compared: ComparedRuns) -> str:
+    """Return the ledger as a table, all metrics behind it, and how jobs ended."""
+    report, light, dark = compared.report, compared.colours(), compared.colours(dark=True)
+    looks = {
+        title: (f"light-dark({light[title]}, {dark[title]})", PRINTED.get(light[title], "solid"))
+        for title in compared.runs.titles
+    }
+    style = TableStyle(looks, compared.baseline)
+    numbers = _ledger(compared, looks)
+    every = folded("All metrics", full_table(report.table, style))
+    notes = paragraph(report.certainty, "note") + paragraph(report.not_common, "note")
+    return section("Policies side by side", numbers + every + notes) + section(
+        "How jobs ended", _ends(report)
+    )
+
+
+def _ledger(compared: ComparedRuns, looks: Style) -> str:
+    """Return the ledger of the app as a table."""
+    report, cells = compared.report, ledger.by_place(compared.report.table)
+    metrics = ledger.columns(report.table)
+    rows = []
+    for title in report.labels:
+        told = [ledger.cell(cells, title, metric, compared.baseline) for metric in metrics]
+        mark = " (baseline)" if title == compared.baseline else ""
+        rows.append(
+            [
+                f"{swatch(*looks[title])}{text(title + mark)}",
+                *(
+                    f'{text(one.text)} <span class="diff {one.verdict}">{text(one.change)}</span>'
+                    for one in told
+                ),
+            ]
+        )
+    note = f"Differences to {compared.baseline}; ≈ = about the same." if compared.baseline else ""
+    head = ["Policy", *(metric.title for metric in metrics)]
+    return table(head, rows, "numbers ledger") + paragraph(note, "note")
+
+
+def _ends(report: ComparisonReport) -> str:
+    names = ("jobs", "completed", "failed", "impossible", "refused", "unfinished")
+    rows = [
+        [text(row["label"]), *(readable.count(row[name]) for name in names), text(row["why"])]
+        for row in report.counts.to_dict("records")
+    ]
+    head = ["Policy", *(name.capitalize() for name in names), "Why failed"]
+    if not report.counts["why"].any():
+        head, rows = head[:-1], [row[:-1] for row in rows]
+    return table(head, rows, "numbers") + paragraph(
+        "Over all repeats. Only completed jobs have a JCT (time from submission to finish), so the"
+        " means are theirs.",
+        "note",
+    )
+
+
+def _accuracy(report: ComparisonReport) -> str:
+    """Return how far the results can be believed: against the recording, remarks and
+    assumptions.
+    """
+    if report.trust is None:
+        recorded = paragraph(report.untold)
+    else:
+        recorded = paragraph(report.trust.sentence()) + rows_of(accuracy_table(report.trust))
+    remarks = [f"{label}: {remark}" for label, remark in report.remarks.items()]
+    return section("Against the recorded history", recorded + paragraph(report.overflow)) + section(
+        "Remarks and assumptions", listed([*remarks, *report.assumptions])
+    )
+
+
+def _policies(runs: Shown) -> str:
+    """Return what each policy does, what it cannot, and where our reading of a paper comes in."""
+    cards = []
+    for title, spec in zip(runs.titles, runs.study.allocators, strict=True):
+        card = catalog.allocator(spec).card
+        if card is not None:
+            cards += [
+                f"<h3>{text(title)}</h3>",
+                paragraph(f"{card.what} {card.cost}"),
+                paragraph(card.limits),
+                paragraph(f"{card.source}; {card.certainty}.", "note"),
+            ]
+    return section("Policies", "".join(cards))
+
+
+def _account(runs: Shown, store: Store) -> str:
+    """Return what was read of the trace, and what was left out."""
+    source = load_source(runs.study.base.trace, store)
+    found = source.account
+    if found.get("format") in _READY or not found:
+        return section(
+            "Trace",
+            described(
+                (
+                    *_jobs(runs, source.trace.name),
+                    ("Read", "complete: nothing was left out" if found else "not recorded"),
+                )
+            ),
+        )
+    counts = f"{tally(found)}; {found['altered']:,} altered"
+    rows = [
+        [text(item["action"]), text(item["reason"]), readable.count(item["rows"])]
+        for item in found["reasons"]
+    ]
+    reasons = table(("What happened", "Why", "Rows"), rows) if rows else ""
+    file = (
+        ("File", str(found.get("file", ""))),
+        ("Format", str(found.get("title", found["format"]))),
+        ("Rows", counts),
+    )
+    if runs.study.base.trace.anonymise:
+        # The name of the file, and what was said of its cells, say where the jobs come from.
+        return section("Trace", described((*_jobs(runs, HIDDEN_NAME), *file[1:])) + reasons)
+    about = described((*_jobs(runs, source.trace.name), *file))
+    return section(
+        "Trace",
+        about
+        + reasons
+        + listed([*found["warnings"], *(f"Assumed: {guess}" for guess in found["guesses"])]),
+    )
+
+
+def _jobs(runs: Shown, name: str) -> tuple[tuple[str, str], ...]:
+    spec = runs.study.base.trace
+    kind, _, sample = spec.source.partition(":")
+    title = SAMPLES[sample].title if kind == "sample" and sample in SAMPLES else name
+    return (("Name", title), ("Source", spec.source), ("Taken", _taken(spec)))
+
+
+def _taken(spec: TraceSpec) -> str:
+    """Return what of a trace was run, and what was changed in it."""
+    cut = spec.from_s > 0 or math.isfinite(spec.to_s)
+    changes = [
+        (
+            cut,
+            (
+                f"jobs submitted from {readable.time(spec.from_s)} to"
+                f" {readable.time(spec.to_s) if math.isfinite(spec.to_s) else 'the end'}"
+            ),
+        ),
+        (
+            spec.load != 1.0,
+            f"load × {spec.load:g}{' by the number of jobs' if spec.load_by == 'jobs' else ''}",
+        ),
+        (spec.every_user > 1, f"of {spec.every_user:,} users one"),
+        (
+            spec.sample > 0,
+            f"{plural(spec.sample, 'job')} drawn at random (seed {spec.sample_seed})",
+        ),
+        (spec.anonymise, "names and ids replaced by numbers"),
+    ]
+    return ", ".join(one for applies, one in changes if applies) or "all jobs as recorded"
+
+
+def _role(runs: Shown, at: int) -> str:
+    if at == runs.baseline:
+        return " (baseline)"
+    return " (baseline chosen, cannot run here)" if at == runs.study.baseline else ""
+
+
+def _scenario(runs: Shown) -> str:
+    """Return what was asked: in words, and as the file that repeats it."""
+    study, base = runs.study, runs.study.base
+    totals = machines.totals(base.cluster)
+    seeds = (
+        f"{base.seed}"
+        if study.repeats == 1
+        else f"{base.seed} to {base.seed + study.repeats - 1}, one per repeat"
+    )
+    pairs = (
+        ("Cluster", base.cluster.name),
+        (
+            "Machines",
+            (
+                f"{'; '.join(totals.by_type)} ({plural(totals.nodes, 'node')},"
+                f" {plural(totals.gpus, 'GPU')})"
+            ),
+        ),
+        (
+            "Policies",
+            "; ".join(f"{title}{_role(runs, at)}" for at, title in enumerate(runs.titles)),
+        ),
+        ("How jobs scale", _spec(catalog.model_title(base.perf), base.perf)),
+        ("Run-time estimates", _spec(base.estimator.name.replace("_", " "), base.estimator)),
+        ("Restart cost", catalog.values_in_words("overheads", base.overheads) or "none"),
+        ("Failures", catalog.values_in_words("faults", base.faults) or "none"),
+        ("Seed", seeds),
+        ("Measured", _measured(base)),
+        ("Horizon", readable.time(base.horizon_s) if math.isfinite(base.horizon_s) else ""),
+        ("Ends", _STOPS[base.stop]),
+    )
+    return section(
+        "Scenario", described(pairs) + folded("The scenario as a file", verbatim(_document(runs)))
+    )
+
+
+def _measured(base: Scenario) -> str:
+    limits = base.to_json()["measure"].items()
+    return (
+        ", ".join(f"{name.replace('_', ' ')} = {value:g}" for name, value in limits if value)
+        or "all jobs"
+    )
+
+
+def _spec(title: str, spec: Spec) -> str:
+    values = catalog.values_in_words(spec.name, spec)
+    return f"{title}: {values}" if values else title
+
+
+def _document(runs: Shown) -> str:
+    """Return the study as the JSON that Save writes; characters beyond ASCII are written as
+    numbers, so that none is invisible.
+    """
+    return json.dumps(runs.study.to_json(), indent=2, sort_keys=True)
+
+
+def _provenance(runs: Shown, created: datetime) -> str:
+    """Return where the numbers come from: versions, hashes of every run, and when the report was
+    made.
+    """
+    entries = [
+        (runs.titles[at], turn, entry)
+        for at in runs.places
+        for turn, entry in enumerate(runs.entries[at])
+    ]
+    seed = runs.study.base.seed
+    rows = [
+        [
+            text(title),
+            str(seed + turn),
+            f"<code>{text(entry.key)}</code>",
+            f"<code>{text(entry.provenance['digest'])}</code>",
+        ]
+        for title, turn, entry in entries
+    ]
+    kinds = list(dict.fromkeys(_versions(entry.provenance["versions"]) for _, _, entry in entries))
+    about = described(
+        (
+            ("Report made", f"{created:%Y-%m-%d %H:%M:%S %Z}".strip()),
+            *(("Computed with", kind) for kind in kinds),
+        )
+    )
+    hashes = table(("Run", "Seed", "Key of the scenario", "Digest of the result"), rows)
+    return section(
+        "Provenance",
+        about
+        + folded(
+            "Hashes of every run",
+            hashes + paragraph("Equal keys and versions give equal digests.", "note"),
+        ),
+    )
+
+
+def _versions(found: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} {number}" for name, number in found.items())
+
+
+def _repeat(runs: Shown) -> str:
+    """Return how to get the same numbers again."""
+    source = runs.study.base.trace.source
+    own = "" if source.startswith(("sample:", "made:")) else " --trace YOUR_FILE"
+    lines = (
+        f"python -m trainyard run --scenario {_FILE}{own}\npython -m trainyard report --scenario"
+        f" {_FILE}{own}"
+    )
+    note = "The trace is not in the scenario: name its file." if own else ""
+    button = '<button type="button" data-save="scenario" hidden>Save the scenario</button>'
+    return section(
+        "Repeat it",
+        f"<p>Save the scenario as {_FILE},"
+        f" then:</p>{button}{verbatim(lines)}{paragraph(note, 'note')}",
+    )
+
+
+def _limits() -> str:
+    """Return what the model leaves out."""
+    return section("Limits of the model", listed(_LIMITS))
+
+
+def _goals(report: ComparisonReport) -> str:
+    """Return the sentences on the other goals."""
+    others = [
+        f"{GOALS[goal]}: {headline.text}"
+        for goal, headline in report.headlines.items()
+        if headline.text != report.headline
+    ]
+    return (
+        folded(
+            "The same question for other goals",
+            listed([f"{one[0].upper()}{one[1:]}" for one in others]),
+        )
+        if others
+        else ""
+    )
+
+
+def _limits_of(report: ComparisonReport) -> str:
+    """Return what else limits the headline, and what can be done about it."""
+    return "".join(paragraph(line) for line in report.first_headline.lines()[1:])
+
+
+def _title(report: ComparisonReport) -> str:
+    """Return what the report is called, as plain text."""
+    return visible(report.headline, 200)

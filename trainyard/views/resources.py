@@ -1,0 +1,89 @@
+"""Use of what jobs hold beside GPUs: cores and memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from trainyard.text import share
+from trainyard.views import charts
+from trainyard.views.compared import ComparedRuns
+from trainyard.views.figure_view import FigureView, stacked
+from trainyard.views.over_time import TIME
+
+
+class Resource(NamedTuple):
+    """A resource of nodes: end of its columns, unit, and the metric on its use."""
+
+    column: str
+    unit: str
+    metric: str
+
+
+RESOURCES: Final[Mapping[str, Resource]] = {
+    "cores": Resource("cpus", "cores", "cpus_used"),
+    "memory": Resource("mem_gb", "GB", "mem_used"),
+}
+_COLUMNS: Final = {
+    "t_s": TIME,
+    "held_cpus": "Cores held",
+    "used_cpus": "Cores used",
+    "there_cpus": "Cores there",
+    "held_mem_gb": "GB held",
+    "used_mem_gb": "GB used",
+    "there_mem_gb": "GB there",
+}
+
+
+def known(compared: ComparedRuns) -> list[str]:
+    """Return the keys of `RESOURCES` of which the use is known.
+
+    Raises
+    ------
+    TrainyardError
+        If a stored result was removed meanwhile.
+    """
+    frames = compared.details.diagnostics.resources
+    return [
+        name
+        for name, resource in RESOURCES.items()
+        if any(f"used_{resource.column}" in frames.get(title, ()) for title in compared.drawn)
+    ]
+
+
+def resources(compared: ComparedRuns, name: str) -> FigureView:
+    """Describe how much of a resource jobs hold, and what of it they use; for `name` see `known`.
+
+    Raises
+    ------
+    TrainyardError
+        If a stored result was removed meanwhile.
+    """
+    resource = RESOURCES[name]
+    every = compared.frames.get("resources", compared.details.diagnostics.resources)
+    frames = {
+        title: every[title]
+        for title in compared.drawn
+        if f"used_{resource.column}" in every.get(title, ())
+    }
+    figure = charts.resources(
+        frames,
+        compared.style,
+        (resource.column, resource.unit),
+        compared.axis,
+        f"How much of the {name} that jobs hold do they use?",
+    )
+    table = compared.report.table
+    used = "; ".join(
+        f"{row['label']} {share(float(row['value']))}"
+        for row in table[(table["metric"] == resource.metric).to_numpy()].to_dict("records")
+    )
+    return FigureView(
+        f"resources-{name}",
+        figure,
+        f"{name.capitalize()} held and used over time, one row per policy. Used of held, in the"
+        f" whole run: {used or 'not known'}.",
+        lambda: stacked(frames, _COLUMNS),
+        "Held is what jobs asked for and got. Used follows from the performance model, as a mean of"
+        " every period of constant size.",
+    )

@@ -1,0 +1,209 @@
+"""A metric over what varies: curves and maps of a sweep, and of a search for the fewest nodes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import pandas as pd
+
+from trainyard.study.search import Question
+from trainyard.study.sweep import Sweep
+from trainyard.sweeps import sentences
+from trainyard.sweeps.axes import row_name
+from trainyard.sweeps.plan import Answer
+from trainyard.views import charts
+from trainyard.views.charts.theme import Style
+from trainyard.views.figure_view import FigureView
+
+
+@dataclass(frozen=True, eq=False)
+class SweepFindings:
+    """A sweep with the words for it, and the rows that are there.
+
+    Parameters
+    ----------
+    sweep : Sweep
+        What is run.
+    mark : str
+        Its id.
+    axes : tuple of str
+        What its axes are called.
+    rows : DataFrame
+        `SweepRun.table`.
+    """
+
+    sweep: Sweep
+    mark: str
+    axes: tuple[str, ...]
+    rows: pd.DataFrame
+
+    @property
+    def baseline(self) -> str:
+        """Title of the policy that others are compared with."""
+        return self.sweep.study.titles[self.sweep.study.baseline]
+
+
+def sweep_curve(
+    findings: SweepFindings, found: pd.DataFrame, metric: str, style: Style, verdict: str = ""
+) -> FigureView:
+    """Describe a metric over the one axis of a sweep.
+
+    Parameters
+    ----------
+    findings : SweepFindings
+        The sweep.
+    found : DataFrame
+        From `trainyard.sweeps.tables.curves` or, of changes, `differences`.
+    metric : str
+        Name of the metric.
+    style : mapping
+        Of the policies that are drawn.
+    verdict : str
+        Which policy is ahead where; "" = changes against the baseline are drawn.
+    """
+    amount, axis = _amount(metric, change=not verdict), findings.sweep.axes[0]
+    table, ends = found.rename(columns={axis.path: "x"}), None
+    if axis.numeric:
+        ends = (float(min(axis.values)), float(max(axis.values)))
+    else:
+        table["x"] = table["x"].map(lambda value: charts.literal(value_text(value)))
+    title = f"{'Change of ' if amount.change else ''}{amount.title} over {findings.axes[0]}"
+    return FigureView(
+        "sweep",
+        charts.sweep_curve(table, style, amount, findings.axes[0], ends, charts.literal(title)),
+        verdict or f"{title}, every policy against {findings.baseline}.",
+        lambda: sweep_table(findings, found, metric, change=amount.change),
+    )
+
+
+def sweep_map(
+    findings: SweepFindings, found: pd.DataFrame, metric: str, policy: str, *, change: bool
+) -> FigureView:
+    """Describe a metric over both axes of a sweep under a policy; for `found` see `sweep_curve`."""
+    amount = _amount(metric, change=change)
+    x, y = (axis.path for axis in findings.sweep.axes)
+    heading = f"{policy}: {'change of ' if change else ''}{amount.title}"
+    of_policy = found[found["policy"] == policy]
+    figure = charts.sweep_map(
+        found.rename(columns={x: "x", y: "y"}),
+        policy,
+        amount,
+        (findings.axes[0], findings.axes[1]),
+        charts.literal(heading),
+    )
+    return FigureView(
+        f"map/{policy}",
+        figure,
+        f"{heading} over {findings.axes[0]} and {findings.axes[1]}.",
+        lambda: sweep_table(findings, of_policy, metric, change=change),
+    )
+
+
+def sweep_table(
+    findings: SweepFindings, found: pd.DataFrame, metric: str, *, change: bool
+) -> pd.DataFrame:
+    """Return the numbers of a sweep: only what varies, and the metric; changes as shares."""
+    amount = sentences.BY_NAME[metric]
+    names = dict(zip((axis.path for axis in findings.sweep.axes), findings.axes, strict=True))
+    columns = {
+        "point": "Point",
+        "policy": "Policy",
+        "value": f"Change of {amount.title} (share)" if change else _with_unit(metric),
+        "low": "Low",
+        "high": "High",
+        "completed": "Jobs completed (share)",
+        "runs": "Runs",
+        "failed": "Failed",
+    }
+    return found.rename(columns=names | columns)
+
+
+def value_text(value: object) -> str:
+    """Return a value of an axis as it is read."""
+    return (
+        f"{value:g}"
+        if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+        else str(value)
+    )
+
+
+def capacity_curve(
+    question: Question, readings: pd.DataFrame, style: Style, finding: str
+) -> FigureView:
+    """Describe what was tried of one row of nodes in a search for the fewest."""
+    name = row_name(question.study, question.groups[0])
+    target = _target(question)
+    figure = charts.capacity_curve(
+        readings,
+        style,
+        target,
+        _tried(question, readings),
+        f"{target.amount.title}, by number of {charts.literal(name)} nodes",
+    )
+    return FigureView("capacity", figure, finding, lambda: _readings(question, readings))
+
+
+def _tried(question: Question, readings: pd.DataFrame) -> tuple[int, int]:
+    """Return the range of sizes that is drawn: all of one that was given, else what was tried."""
+    if not question.begin:
+        return question.low[0], question.high[0]
+    held = readings[readings["holds"]].groupby("policy")["size"].min()
+    last = int(readings["size"].max())
+    # Far above the answers, where the search doubled to, nothing changes any more.
+    high = last if held.empty else min(last, math.ceil(1.3 * float(held.max())) + 1)
+    return int(readings["size"].min()), high
+
+
+def mix_map(question: Question, readings: pd.DataFrame, answer: Answer, finding: str) -> FigureView:
+    """Describe which mixes of two rows of nodes were tried under a policy, and which hold."""
+    own = readings[readings["policy"] == answer.policy]
+    first, second = (
+        charts.Nodes(row_name(question.study, at), low, high)
+        for at, low, high in zip(question.groups, question.low, question.high, strict=True)
+    )
+    figure = charts.mix_map(
+        own,
+        _target(question),
+        (first, second),
+        None if answer.size is None else (answer.size[0], answer.size[1]),
+        charts.literal(answer.policy),
+    )
+    return FigureView(
+        f"mix/{answer.policy}",
+        figure,
+        f"{answer.policy}. {finding}",
+        lambda: _readings(question, own),
+    )
+
+
+def _amount(metric: str, *, change: bool = False) -> charts.Amount:
+    about = sentences.BY_NAME[metric]
+    return charts.Amount(about.title, about.unit, change)
+
+
+def _with_unit(metric: str) -> str:
+    about = sentences.BY_NAME[metric]
+    return f"{about.title}{f' ({about.unit})' if about.unit not in ('', '1') else ''}"
+
+
+def _target(question: Question) -> charts.Target:
+    return charts.Target(_amount(question.metric), question.limit, question.lower)
+
+
+def _readings(question: Question, readings: pd.DataFrame) -> pd.DataFrame:
+    names = [f"{row_name(question.study, at)} nodes" for at in question.groups]
+    columns = {
+        "policy": "Policy",
+        "size": names[0],
+        "second": names[-1],
+        "usd_per_h": "USD per hour",
+        "value": _with_unit(question.metric),
+        "low": "Lowest",
+        "high": "Highest",
+        "completed": "Jobs completed (share)",
+        "holds": "Meets the target",
+        "failed": "Why there is no figure",
+    }
+    unused = ["second"] if len(names) == 1 else []
+    return readings.drop(columns=unused, errors="ignore").rename(columns=columns)

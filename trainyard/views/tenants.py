@@ -1,0 +1,151 @@
+"""Teams under compared policies: what they held against their quotas, and when they starved."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import isnan, nan
+from typing import Final
+
+import numpy as np
+import pandas as pd
+
+from sim.metrics import reduce_frame
+from trainyard.results.tenants import Teams, TenantReport
+from trainyard.text import plural, share
+from trainyard.views import charts
+from trainyard.views.compared import ComparedRuns
+from trainyard.views.figure_view import FigureView
+
+MOST_DRAWN: Final = 8
+"""Teams in the figure: those that are entitled to the most GPU-hours."""
+_BINS: Final = 240
+COLUMNS: Final[Mapping[str, str]] = {
+    "team": "Team",
+    "quota": "Quota (GPUs)",
+    "jobs": "Jobs",
+    "deserved_h": "Entitled to (GPU-h)",
+    "used_h": "Used (GPU-h)",
+    "borrowed_h": "Borrowed (GPU-h)",
+    "lent_h": "Lent (GPU-h)",
+    "starved_s": "Starved (s)",
+    "starved_h": "Lacking (GPU-h)",
+    "by_borrowers_h": "By borrowers (GPU-h)",
+    "by_place_h": "By order or place (GPU-h)",
+    "reclaim_p50_s": "Until it had its quota, median (s)",
+    "reclaim_p95_s": "Until it had its quota, 95 % (s)",
+    "stopped": "Jobs stopped",
+    "evicted": "Jobs evicted for it",
+    "evicted_lost_h": "Lost by these (GPU-h)",
+    "share_error": "Off its fair share (GPUs)",
+    "wait_p50_s": "Wait, median (s)",
+    "wait_p95_s": "Wait, 95 % (s)",
+}
+LESS_IS_BETTER: Final = ("starved_h", "reclaim_p95_s", "stopped", "share_error", "wait_p95_s")
+NOTE: Final = (
+    "A team is entitled to the smaller of its quota and what it asks for. It lacks what it holds"
+    " less than that; by borrowers as far as others hold more than their quotas at that instant."
+    " A job that was stopped counts as evicted for the other team that then lacked most, or else"
+    " for the one that got most."
+)
+
+
+def tenants(compared: ComparedRuns, title: str, teams: Teams, report: TenantReport) -> FigureView:
+    """Describe what each team holds over time under one policy."""
+    table = report.table
+    drawn = table.nlargest(MOST_DRAWN, "deserved_h").sort_index()
+    axis = compared.axis
+    courses = [
+        charts.TeamCourse(
+            str(row["team"]),
+            float(row["quota"]),
+            _course(report, str(row["team"]), float(row["quota"]), axis),
+        )
+        for row in drawn.to_dict("records")
+    ]
+    figure = charts.tenants(
+        courses, axis, f"Who holds, who borrows, who starves under {charts.literal(title)}?"
+    )
+    most = max(table.to_dict("records"), key=lambda row: row["starved_h"])
+    finding = (
+        f"Team {charts.visible(str(most['team']))} lacks the most, {most['starved_h']:,.1f}"
+        f" GPU-hours, {share(most['by_borrowers_h'] / most['starved_h'])} of it while others borrow"
+        if most["starved_h"] > 0
+        else "No team starves"
+    )
+    left_out = len(table) - len(drawn)
+    more = f" {plural(left_out, 'team')} with less are in the table only." if left_out else ""
+    return FigureView(
+        f"tenants-{compared.report.labels.index(title) + 1}",
+        figure,
+        f"GPUs of each team over time under {title}, against its quota. {finding}.",
+        lambda: table.rename(columns=dict(COLUMNS)),
+        f"{NOTE} {teams.assumed}{more}",
+    )
+
+
+def _course(report: TenantReport, team: str, quota: float, axis: charts.TimeAxis) -> pd.DataFrame:
+    used = report.used[team]
+    columns = {
+        "within": np.minimum(used, quota),
+        "borrowed": np.maximum(used - quota, 0.0),
+        "lacking": report.lacking[team],
+    }
+    frame = pd.DataFrame(
+        {"t_s": report.t_s}
+        | {name: np.append(values, values[-1:]) for name, values in columns.items()}
+    )
+    return reduce_frame(frame, axis.t0_s, axis.t1_s, _BINS)
+
+
+def side_by_side(reports: Mapping[str, TenantReport]) -> pd.DataFrame:
+    """Return the table of teams under several policies, team by team, and in which columns a policy
+    is the best for a team, where policies differ.
+    """
+    every = pd.concat(
+        [one.table.assign(policy=title) for title, one in reports.items()], ignore_index=True
+    )
+    best = {
+        (team, key): rows[key].min() if rows[key].min() < rows[key].max() else nan
+        for team, rows in every.groupby("team", sort=False)
+        for key in LESS_IS_BETTER
+    }
+    teams = list(dict.fromkeys(every["team"]))
+    every = every.sort_values("team", key=lambda names: names.map(teams.index), kind="stable")
+    wins = [
+        ", ".join(_SHOWN[key] for key in LESS_IS_BETTER if best[row["team"], key] == row[key])
+        for row in every.to_dict("records")
+    ]
+    shown = every[[*_SHOWN]].rename(columns={key: COLUMNS[key] for key in _SHOWN if key in COLUMNS})
+    hours = [name for name in shown.columns if name.endswith(("(GPU-h)", "share (GPUs)"))]
+    shown = shown.round(dict.fromkeys(hours, 1)).rename(columns={"policy": "Policy"})
+    return shown.assign(Best=wins).reset_index(drop=True)
+
+
+def jain(reports: Mapping[str, TenantReport]) -> str:
+    """Return Jain's index under each policy as a sentence; "" = nobody was entitled to anything."""
+    known = [f"{title} {one.jain:.2f}" for title, one in reports.items() if not isnan(one.jain)]
+    if not known:
+        return ""
+    return f"Jain's index of used ÷ entitled, 1 = all teams have the same part: {', '.join(known)}."
+
+
+_SHOWN: Final = {
+    "team": "team",
+    "policy": "policy",
+    "quota": "quota",
+    "deserved_h": "entitled to",
+    "used_h": "used",
+    "borrowed_h": "borrowed",
+    "lent_h": "lent",
+    "starved_s": "starved",
+    "starved_h": "lacking",
+    "by_borrowers_h": "by borrowers",
+    "reclaim_p95_s": "until it had its quota",
+    "stopped": "jobs stopped",
+    "evicted": "evicted",
+    "evicted_lost_h": "lost",
+    "share_error": "fair share",
+    "wait_p50_s": "median wait",
+    "wait_p95_s": "wait, 95 %",
+}
+"""Columns of the table of several policies -> what each is called in a list."""
