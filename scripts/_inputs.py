@@ -30,7 +30,7 @@ from trainyard.traces import start
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 _REAL: Final = (
-    *sorted((ROOT / "tests/sim/readers/fixtures").glob("*")),
+    *sorted((ROOT / "tests/jobtraces/readers/fixtures").glob("*")),
     ROOT / "sample_traces/tiny.csv",
 )
 NUMBERS: Final = (

@@ -1,8 +1,8 @@
 """Run the tests: the gate, or with `--all` the browser suite, servers and launchers as well.
 
-The gate is ruff, mypy and every test that is not marked `slow`. Other arguments go to pytest
-unchanged: `python3 scripts/test.py tests/sim -k ledger`. Nothing here is random; random examples
-are drawn by `scripts/explore.py`.
+The gate is ruff, mypy and every test that is not marked `slow`. Other arguments go to pytest, a
+package as the folder of its tests: `python3 scripts/test.py allocators/sites -k quota`. Nothing
+here is random; random examples are drawn by `scripts/explore.py`.
 """
 
 from __future__ import annotations
@@ -49,7 +49,13 @@ def main(arguments: Sequence[str]) -> int:
     python = prepare(DEV)
     if not arguments or list(arguments) == ["--all"]:
         return run_with_checks(python, ALL if arguments else GATE)
-    return run_pytest(python, arguments)
+    return run_pytest(python, [test_folder(argument) for argument in arguments])
+
+
+def test_folder(argument: str) -> str:
+    """Return the folder with the tests of a package; any other argument as it is."""
+    folder = ROOT / "tests" / argument
+    return str(folder.relative_to(ROOT)) if folder.is_dir() else argument
 
 
 if __name__ == "__main__":

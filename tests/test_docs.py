@@ -226,7 +226,7 @@ def test_the_command_of_the_how_to_on_policies_passes(tmp_path: Path) -> None:
         [
             *(sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider"),
             *("-p", "how_to", "-k", chosen),
-            *("tests/allocators/test_conformance.py", "tests/trainyard/test_catalog.py"),
+            *("tests/allocators/test_conformance.py", "tests/trainyard/study/test_catalog.py"),
         ],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(tmp_path)},
@@ -240,7 +240,7 @@ def test_the_command_of_the_how_to_on_policies_passes(tmp_path: Path) -> None:
 
 def test_the_how_to_on_classes_lists_every_lesson() -> None:
     page = (ROOT / "docs" / "how-to" / "teach-a-class.md").read_text(encoding="utf-8")
-    files = sorted((ROOT / "trainyard" / "lessons").glob("*.toml"))
+    files = sorted((ROOT / "trainyard" / "labs" / "lessons").glob("*.toml"))
     titles = [tomllib.loads(path.read_text(encoding="utf-8"))["title"] for path in files]
     assert re.findall(r"^\| (\d .*?) \|", page, re.MULTILINE) == [
         f"{number} {title}" for number, title in enumerate(titles)
@@ -249,7 +249,7 @@ def test_the_how_to_on_classes_lists_every_lesson() -> None:
 
 def test_every_file_that_is_named_exists() -> None:
     # Decision records name what was there at their time, and how-tos what the reader will make.
-    ours = r"`((?:allocators|docs|pages|scripts|sim|tests|trainyard|ui|views)/[\w./-]+)`"
+    ours = r"`((?:allocators|docs|jobtraces|pages|scripts|sim|tests|trainyard|ui)/[\w./-]+)`"
     made = {"allocators/queue/smallest.py", "tests/allocators/test_smallest.py"}
     assert [
         f"{page.relative_to(ROOT)}: {name}"

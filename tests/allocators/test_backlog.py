@@ -28,8 +28,8 @@ from sim.contract import (
 from sim.demand import pools_of
 from sim.engine.ledger import FreeRoom
 from sim.engine.simulator import Simulator
+from tests.allocators.queue.walk import Situation, situations
 from tests.allocators.test_placement import LIMITED, view_of
-from tests.allocators.walk import Situation, situations
 
 
 @dataclass

@@ -41,7 +41,7 @@ from sim.overheads import Overheads
 from sim.params import spec_of
 from sim.result import RunResult
 from sim.trace import Trace
-from tests.allocators.walk import situations, trace_of
+from tests.allocators.queue.walk import situations, trace_of
 from tests.conformance import (
     Observed,
     Scenario,

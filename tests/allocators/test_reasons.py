@@ -15,7 +15,7 @@ from sim.contract import Reason, Spec
 from sim.engine.simulator import Conditions, Simulator
 from sim.overheads import Overheads
 from sim.trace import Trace
-from tests.allocators.walk import trace_of
+from tests.allocators.queue.walk import trace_of
 from tests.conformance import Scenario, scenarios, specs
 from trainyard.text import RunClock
 from trainyard.what_if.explore import Book

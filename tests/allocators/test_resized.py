@@ -18,9 +18,9 @@ from sim.contract import Cadence, Demand, Grant, JobId, Plan, Spec, View
 from sim.engine.simulator import Simulator
 from sim.perf.model import Rate
 from sim.result import RunResult
+from tests.allocators.queue.test_srtf import foreseen, pair_of
+from tests.allocators.queue.walk import Compared, Situation, clusters, gantt, situations, trace_of
 from tests.allocators.test_backlog import Plain
-from tests.allocators.test_srtf import foreseen, pair_of
-from tests.allocators.walk import Compared, Situation, clusters, gantt, situations, trace_of
 from tests.sim.scripted import CARD, Bends, Conditions
 
 ANY_SIZE = Bends(lambda *_: Rate(1.0))

@@ -15,8 +15,8 @@ from allocators.heterogeneous.gavel.policy import Gavel
 from sim.contract import Allocator, Spec
 from sim.result import RunResult
 from sim.trace import Trace
-from tests.allocators.staffed import run, sizes
-from tests.allocators.walk import trace_of
+from tests.allocators.parameter_server.staffed import run, sizes
+from tests.allocators.queue.walk import trace_of
 
 ROUNDS = ("hadar", "hadare", "gavel")
 ELASTIC = ("greedy_elastic", "mip_elastic", "dp_elastic")

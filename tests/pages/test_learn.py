@@ -9,7 +9,7 @@ from streamlit.testing.v1 import AppTest
 
 import trainyard.labs.replays.reading
 from tests.pages.conftest import ROOT, FakePool, sound, study_of, texts
-from tests.trainyard.replay_cases import SMALL, write
+from tests.trainyard.labs.replays.replay_cases import SMALL, write
 from trainyard.labs.replays.reading import load
 from trainyard.labs.replays.report import needed
 from trainyard.labs.replays.run import ReplayRun, run_cell

@@ -8,9 +8,9 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from sim.cluster import Cluster
+from tests.jobtraces.readers.account import FIXTURES
+from tests.jobtraces.readers.test_several_tables import FILES
 from tests.pages.conftest import FakePool, Open, finish, sound, study_of, texts
-from tests.sim.readers.account import FIXTURES
-from tests.sim.readers.test_several_tables import FILES
 from trainyard.study.scenario import TraceSpec
 from trainyard.study.study import Study
 from trainyard.traces import intake, likeness

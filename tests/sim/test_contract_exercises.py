@@ -44,7 +44,7 @@ from sim.perf.model import Limits, PerfModel, Rate
 from sim.perf.rigid import Rigid
 from sim.result import RunResult
 from sim.trace import Trace
-from tests.allocators.walk import gantt, trace_of
+from tests.allocators.queue.walk import gantt, trace_of
 
 CARD = Card("Test", "A.", "B.", "C.", "D", "exact")
 

@@ -26,8 +26,8 @@ from sim.engine.simulator import Conditions, Measure, Simulator
 from sim.perf.profiled import Profiled
 from sim.result import RunResult
 from sim.trace import Trace
+from tests.jobtraces.readers.account import checked
 from tests.shared import shared
-from tests.sim.readers.account import checked
 from tests.theory.published_rounds import Job, Loop
 
 CLOSE = 0.02

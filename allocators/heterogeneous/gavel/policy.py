@@ -70,9 +70,9 @@ class Gavel(Allocator):
     GPUs_j`` for every type j those that are the best for the `objective`, where job m makes ``sum_j
     T_mj X_mj``; see `allocators.heterogeneous.timeshare.shares` for each. T is the estimated
     throughput of the whole gang on one type; with ``aware = no`` all types are alike. They are
-    computed again in the first round after a job came or went, or GPUs did, but not within `recompute_s`. With
-    ``recompute_s = 0`` the time received counts anew at every arrival, and a gang of small share
-    waits for as long as jobs keep arriving.
+    computed again in the first round after a job came or went, or GPUs did, but not within
+    `recompute_s`. With ``recompute_s = 0`` the time received counts anew at every arrival, and a
+    gang of small share waits for as long as jobs keep arriving.
 
     Rounds, as in the authors' simulator [2]_: type by type, the fastest first (in random order for
     `isolated`, and if not `aware`), jobs are ranked by share of time over time received since the

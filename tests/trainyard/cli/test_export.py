@@ -8,7 +8,7 @@ import pytest
 
 from allocators.sites.kueue.files import read
 from allocators.sites.manifests import manifests
-from tests.allocators.test_kueue import queue, site
+from tests.allocators.sites.test_kueue import queue, site
 from trainyard.cli.main import main
 
 JOBS = "job_id,submit_time_s,num_gpus,duration_s,vc\na,0,8,7200,a\nb,5,4,7200,a\nc,600,4,600,b\n"

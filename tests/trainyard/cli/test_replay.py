@@ -10,7 +10,7 @@ import pytest
 
 import trainyard.cli.replay
 import trainyard.labs.replays.reading
-from tests.trainyard.replay_cases import BOUNDED, SMALL, write
+from tests.trainyard.labs.replays.replay_cases import BOUNDED, SMALL, write
 from trainyard.cli.main import main
 from trainyard.cli.replay import figure
 from trainyard.labs.replays.report import ROW_KEYS, Remark, ReplayReport

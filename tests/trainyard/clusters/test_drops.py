@@ -6,7 +6,7 @@ import io
 import zipfile
 
 from jobtraces.readers import read
-from tests.sim.readers.test_several_tables import FILES
+from tests.jobtraces.readers.test_several_tables import FILES
 from trainyard.clusters.drops import packed, sort_out, unfolded
 
 JOBS = b"job_id,submit_time_s,num_gpus,duration_s\na,0,1,600\nb,60,2,1200\n"

@@ -9,7 +9,7 @@ import pytest
 from allocators.sites.kueue.files import read, write
 from allocators.sites.manifests import manifests
 from sim.errors import ParameterError
-from tests.allocators.test_kueue_files import SITE, changed, drawn
+from tests.allocators.sites.test_kueue_files import SITE, changed, drawn
 from trainyard.export.kubernetes import patch
 
 

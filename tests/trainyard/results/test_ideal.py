@@ -14,7 +14,7 @@ from sim.engine.simulator import Conditions, Simulator
 from sim.perf.profiled import Profiled
 from sim.perf.rigid import Rigid
 from sim.trace import Trace
-from tests.allocators.walk import trace_of
+from tests.allocators.queue.walk import trace_of
 from trainyard.labs.replays.bounds import ideal
 
 ONE = Cluster.parse("1x1:v100")

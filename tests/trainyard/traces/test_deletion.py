@@ -10,7 +10,7 @@ import pytest
 
 from sim.errors import TraceError
 from sim.trace import Trace
-from tests.trainyard.works import act
+from tests.trainyard.runs.works import act
 from trainyard.library.library import InUseError, NotYoursError, delete_trace, relatives
 from trainyard.preflight.leave_out import on_the_rest, without
 from trainyard.runs.executors import Processes

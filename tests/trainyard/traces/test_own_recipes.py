@@ -9,7 +9,7 @@ import pytest
 from jobtraces import recipes
 from jobtraces.readers import ReadOptions, peek, read
 from sim.errors import TraceError
-from tests.sim.readers.test_unknown import SPELLINGS
+from tests.jobtraces.readers.test_unknown import SPELLINGS
 from trainyard.cli.main import main
 from trainyard.traces import own_recipes
 from trainyard.traces.own_recipes import OwnRecipe, checked, of_import, of_text

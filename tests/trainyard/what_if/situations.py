@@ -15,7 +15,16 @@ from sim.conditions import Conditions
 from sim.engine.simulator import Simulator
 from sim.params import Spec
 from sim.trace import Trace
-from tests.sim.metrics_cases import FIVE, Held, Job, cluster_of, failures_of, five, run_of, trace_of
+from tests.sim.metrics.metrics_cases import (
+    FIVE,
+    Held,
+    Job,
+    cluster_of,
+    failures_of,
+    five,
+    run_of,
+    trace_of,
+)
 from trainyard.what_if import explore, reasons
 from trainyard.what_if.explore import Book
 from trainyard.what_if.witness import Witness

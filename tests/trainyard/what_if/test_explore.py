@@ -14,7 +14,7 @@ from sim.engine.faults import Faults
 from sim.errors import ParameterError
 from sim.trace import Trace
 from tests.sim import scripted
-from tests.sim.metrics_cases import Held, Job, run_of, trace_of
+from tests.sim.metrics.metrics_cases import Held, Job, run_of, trace_of
 from tests.trainyard.results.situations import amounts
 from tests.trainyard.what_if.situations import (
     SITUATIONS,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from sim.cluster import Cluster, GpuType, NodeGroup
-from tests.sim.metrics_cases import Held, Job, run_of, trace_of
+from tests.sim.metrics.metrics_cases import Held, Job, run_of, trace_of
 from trainyard.what_if.explore import Book
 from trainyard.what_if.reasons import ran_longer
 
