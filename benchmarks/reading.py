@@ -10,8 +10,8 @@ import tempfile
 from pathlib import Path
 from time import perf_counter
 
+from jobtraces import read
 from jobtraces.generate import generate
-from jobtraces.readers import read
 from trainyard.traces.samples import write_trace
 
 ROWS = 100_000

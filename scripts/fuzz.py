@@ -31,7 +31,7 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).res
 import _inputs
 import pandas as pd
 
-from jobtraces.readers import FORMATS
+from jobtraces import FORMATS
 from jobtraces.readers.questions import OpenQuestionError
 from sim.cluster import Cluster
 from sim.errors import MOST_LETTERS, TrainyardError

@@ -23,7 +23,7 @@ AROUND: Final = ("benchmarks", "scripts", "setup.py")
 # package with the longest matching place.
 BUDGETS: Final[Mapping[str, tuple[tuple[str, ...], int]]] = {
     "sim": (("sim",), 8_521),
-    "jobtraces": (("jobtraces",), 5_823),
+    "jobtraces": (("jobtraces",), 5_833),
     "allocators": (("allocators",), 8_505),
     "allocators/sites": (("allocators/sites",), 6_408),
     "trainyard": (("trainyard",), 15_317),
@@ -34,7 +34,7 @@ BUDGETS: Final[Mapping[str, tuple[tuple[str, ...], int]]] = {
 }
 CIRCLES: Final = 0
 """Groups of modules that import each other, for annotations alone included."""
-UPWARD: Final = 6
+UPWARD: Final = 5
 """Imports between neighbors of one folder that close a loop."""
 ONE_IMPORTER: Final = 73
 """Modules that one other module imports, out of the same folder."""

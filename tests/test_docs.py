@@ -29,7 +29,7 @@ from typing import NamedTuple
 
 import pytest
 
-from jobtraces.readers import FORMATS
+from jobtraces import FORMATS
 from sim import contract
 from sim.engine.faults import Faults
 from sim.overheads import Overheads

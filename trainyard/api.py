@@ -51,7 +51,7 @@ def read_trace(
     anonymise : bool
         Whether ids, users, names of jobs, accounts, virtual clusters and partitions become numbers.
     **reading
-        Choices of `jobtraces.readers.ReadOptions`, e.g. ``time_unit="ms"``, ``cpu_jobs="keep"`` or
+        Choices of `jobtraces.ReadOptions`, e.g. ``time_unit="ms"``, ``cpu_jobs="keep"`` or
         ``mapping={"num_gpus": "GPUs"}``.
 
     Returns

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from allocators import REGISTRY
-from jobtraces.readers import FORMATS
+from jobtraces import FORMATS
 from sim.cluster import Cluster
 from sim.errors import TrainyardError
 from sim.params import Spec

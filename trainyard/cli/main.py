@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NoReturn, TypeVar
 
+from jobtraces import peek
 from jobtraces.generate import PROFILES, generate, with_history
-from jobtraces.readers import peek
 from sim.errors import ContractError, InfeasiblePlan, TrainyardError
 from sim.params import ParamInfo, Spec
 from sim.trace import Trace

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from jobtraces.readers import ReadOptions, peek, read
+from jobtraces import ReadOptions, peek, read
 from jobtraces.readers.options import digest_of
 from jobtraces.recipes import MINE, parse, shipped, shipped_text
 from trainyard.cli.given import UsageError

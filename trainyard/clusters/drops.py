@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from jobtraces.readers import ReadOptions, peek
+from jobtraces import ReadOptions, peek
 from jobtraces.readers.converted import is_workbook
 from jobtraces.readers.packing import DAMAGED, opened_zip
 from jobtraces.readers.source import Content, open_all

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from jobtraces.readers import ReadOptions, detect
+from jobtraces import ReadOptions, detect
 from jobtraces.readers.sniff import plain
 from jobtraces.readers.source import open_source
 from jobtraces.readers.unknown import TABLE

@@ -12,8 +12,8 @@ from types import MappingProxyType
 from typing import Any, Final
 
 import allocators
+from jobtraces import FORMATS
 from jobtraces.generate import WORKLOADS
-from jobtraces.readers import FORMATS
 from sim import params as params_of
 from sim.contract import Card, Needs, remarks_of
 from sim.engine.faults import Faults

@@ -71,9 +71,9 @@ class TraceSpec:
         (a workload of `jobtraces.generate.WORKLOADS`, defaults left out on construction) or the
         path of a file.
     fmt : str
-        Key of `jobtraces.readers.FORMATS`; "" = recognised by content.
+        Key of `jobtraces.FORMATS`; "" = recognised by content.
     read : tuple of (str, value)
-        Choices of `jobtraces.readers.ReadOptions` that differ from the defaults, sorted;
+        Choices of `jobtraces.ReadOptions` that differ from the defaults, sorted;
         `TraceSpec.of` takes a mapping.
     from_s, to_s : float, seconds
         Jobs submitted in [from_s, to_s), counted from the first submission of the source.
@@ -180,7 +180,7 @@ class TraceSpec:
         return found | ({"anonymise": "all names"} if self.anonymise else {})
 
     def choices(self) -> dict[str, Any]:
-        """Return how to read it, as `jobtraces.readers.ReadOptions` takes it."""
+        """Return how to read it, as `jobtraces.ReadOptions` takes it."""
         return {key: dict(value) if _READ[key] == () else value for key, value in self.read}
 
     def to_json(self) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
 
-from jobtraces.readers import ReadOptions
+from jobtraces import ReadOptions
 from jobtraces.readers.options import size_text
 from jobtraces.readers.packing import DAMAGED, damaged_archive, opened_zip
 from jobtraces.readers.parquet import read_parquet

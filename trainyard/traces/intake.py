@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import pandas as pd
 
-from jobtraces.readers import FORMATS, Import, Peek, ReadOptions, peek, read
+from jobtraces import FORMATS, Import, Peek, ReadOptions, peek, read
 from jobtraces.readers.clean import LAST_DATE_S
 from jobtraces.readers.mapping import LENGTHS, missing
 from jobtraces.readers.options import SECONDS
@@ -100,9 +100,9 @@ def take(
     store : Store
         Where the trace is kept.
     fmt : str
-        Key of `jobtraces.readers.FORMATS`; "" = recognised by content.
+        Key of `jobtraces.FORMATS`; "" = recognised by content.
     choices : mapping or None
-        Of `jobtraces.readers.ReadOptions`.
+        Of `jobtraces.ReadOptions`.
     found : Peek or None
         Its beginning, for the account and the recipe.
 
@@ -339,7 +339,7 @@ class Rule:
     Parameters
     ----------
     name, chosen : str
-        Of the choice in `jobtraces.readers.ReadOptions`, and what was chosen.
+        Of the choice in `jobtraces.ReadOptions`, and what was chosen.
     title, sentence : str
         Which rows, and how many of them met which fate.
     """

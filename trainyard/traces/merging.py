@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pandas as pd
 
-from jobtraces.readers import ReadOptions, read
+from jobtraces import ReadOptions, read
 from sim.errors import TraceError
 from sim.trace import INSTANTS, Trace
 from trainyard.store import Store

@@ -15,7 +15,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final
 
-from jobtraces.readers import FORMATS, Import, ReadOptions, peek
+from jobtraces import FORMATS, Import, ReadOptions, peek
 from jobtraces.readers.plausible import DROP, GO_ON, OF_ROWS, WINDOW
 from jobtraces.recipes import MINE, check, parse
 from jobtraces.recipes.parsing import MOST_TEXT
@@ -23,7 +23,7 @@ from sim.errors import TraceError, TrainyardError
 from trainyard.store import default_root
 
 _READ: Final = ("zone", "since", "time_unit", "duration_unit", "date_format")
-"""Choices of `jobtraces.readers.ReadOptions` that belong to a kind of file, not to what is done
+"""Choices of `jobtraces.ReadOptions` that belong to a kind of file, not to what is done
 with it.
 """
 _KEYS: Final = ("name", "title", "saved", "fingerprint", "read")
@@ -44,9 +44,9 @@ class OwnRecipe:
     text : str
         TOML.
     fmt : str
-        Key of `jobtraces.readers.FORMATS`; "" = it has expressions of its own.
+        Key of `jobtraces.FORMATS`; "" = it has expressions of its own.
     choices : mapping
-        Of `jobtraces.readers.ReadOptions`.
+        Of `jobtraces.ReadOptions`.
     fingerprint : str
         Of the files that are read by it unasked; "" = of none.
     saved : str
@@ -143,7 +143,7 @@ def of_import(
     imported : Import
         What came of it.
     choices : mapping
-        Of `jobtraces.readers.ReadOptions`, by which it was read.
+        Of `jobtraces.ReadOptions`, by which it was read.
     fingerprint : str
         Of the file.
     name : str

@@ -17,8 +17,8 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
+from jobtraces import Import, ReadOptions, read
 from jobtraces.generate import workload
-from jobtraces.readers import Import, ReadOptions, read
 from jobtraces.readers.options import size_text
 from jobtraces.readers.parquet import parquet_bytes
 from jobtraces.readers.questions import Question
@@ -365,9 +365,9 @@ def load_files(
     paths : sequence of str
         The files, at least two.
     fmt : str
-        Key of `jobtraces.readers.FORMATS`; "" = recognised by content.
+        Key of `jobtraces.FORMATS`; "" = recognised by content.
     choices : mapping
-        Of `jobtraces.readers.ReadOptions`.
+        Of `jobtraces.ReadOptions`.
     max_mb : float, MB
         Largest of the files.
 
@@ -393,9 +393,9 @@ def load_frame(
     frame : DataFrame
         Typed or text columns; levels of the index that have a name count as columns.
     fmt : str
-        Key of `jobtraces.readers.FORMATS`; "" = recognised by content.
+        Key of `jobtraces.FORMATS`; "" = recognised by content.
     choices : mapping
-        Of `jobtraces.readers.ReadOptions`.
+        Of `jobtraces.ReadOptions`.
 
     Raises
     ------

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import streamlit as st
 
-from jobtraces.readers import Peek
+from jobtraces import Peek
 from sim.errors import TrainyardError
 from trainyard.traces import intake
 from trainyard.traces.intake import TraceIntake, Trial

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from jobtraces import read
 from jobtraces.generate import WORKLOADS, workload
 from jobtraces.generate.gavel import (
     KINDS,
@@ -20,7 +21,6 @@ from jobtraces.generate.gavel import (
     GavelPhysical,
     GavelWorkload,
 )
-from jobtraces.readers import read
 from sim.cluster import Cluster
 from sim.errors import ParameterError
 from sim.perf.measured import ANY_BATCH, built_in

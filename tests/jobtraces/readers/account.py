@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from jobtraces.readers import Import, ReadOptions, read
+from jobtraces import Import, ReadOptions, read
 
 DEFAULTS = ReadOptions()
 FIXTURES = Path(__file__).parent / "fixtures"

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from jobtraces.readers import FORMATS, ReadOptions, read
+from jobtraces import FORMATS, ReadOptions, read
 from sim.errors import ParameterError, TraceError
 from tests.jobtraces.readers.account import FIXTURES, checked
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from jobtraces.readers import read
+from jobtraces import read
 from tests.jobtraces.readers.test_exports import PODS, QUEUE
 
 SACCT = (

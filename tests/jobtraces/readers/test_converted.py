@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import feather
 
-from jobtraces.readers import ReadOptions, peek, read
+from jobtraces import ReadOptions, peek, read
 from jobtraces.readers import items as json_items
 from jobtraces.readers.items import items
 from sim.errors import ParameterError, TraceError

@@ -9,8 +9,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from jobtraces import recipes
-from jobtraces.readers import FORMATS, ReadOptions, detect, peek, read
+from jobtraces import FORMATS, ReadOptions, detect, peek, read, recipes
 from jobtraces.readers.questions import OpenQuestionError
 from jobtraces.readers.sniff import sample_of
 from jobtraces.readers.source import open_source

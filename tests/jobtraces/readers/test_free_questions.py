@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jobtraces.readers import ReadOptions, read
+from jobtraces import ReadOptions, read
 from jobtraces.readers.questions import OpenQuestionError
 from sim.errors import ParameterError, TraceError
 from tests.jobtraces.readers.account import checked

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from jobtraces.readers import Import, peek, read
+from jobtraces import Import, peek, read
 from sim.cluster import Cluster
 from sim.errors import TraceError
 from sim.perf.measured import built_in

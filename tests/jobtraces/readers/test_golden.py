@@ -10,7 +10,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from jobtraces.readers import FORMATS, Import, ReadOptions, read
+from jobtraces import FORMATS, Import, ReadOptions, read
 from sim.errors import TraceError
 from tests.jobtraces.readers.account import checked, reasons, row
 from tests.shared import ROOT, shared

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from jobtraces.readers import ReadOptions
+from jobtraces import ReadOptions
 from tests.jobtraces.readers.account import FIXTURES, checked, reasons, row
 
 LOG = FIXTURES / "cluster_log.csv"

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from jobtraces.readers import ReadOptions, read
+from jobtraces import ReadOptions, read
 from sim.errors import TraceError
 from tests.jobtraces.readers.account import FIXTURES, checked
 
@@ -26,7 +26,7 @@ PEAK = """
 import resource, sys
 from pathlib import Path
 from sim.errors import TraceError
-from jobtraces.readers import ReadOptions, read
+from jobtraces import ReadOptions, read
 read(b"job_id,submit_time_s,num_gpus,duration_s\\na,0,1,5\\n")
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 try:

@@ -14,8 +14,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from jobtraces import recipes
-from jobtraces.readers import ReadOptions, read
+from jobtraces import ReadOptions, read, recipes
 from jobtraces.readers.source import open_all
 from jobtraces.recipes import Recipe
 from sim.errors import TraceError

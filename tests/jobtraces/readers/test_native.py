@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from jobtraces.readers import FORMATS, ReadOptions, peek, read
+from jobtraces import FORMATS, ReadOptions, peek, read
 from sim.errors import TraceError
 from sim.trace import OF_SCHEDULERS, WORDS_OF_SCHEDULERS, Trace
 from tests.jobtraces.readers.account import checked, reasons, row

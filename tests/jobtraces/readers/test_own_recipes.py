@@ -11,9 +11,8 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from jobtraces import recipes
+from jobtraces import ReadOptions, read, recipes
 from jobtraces import sandbox as apart
-from jobtraces.readers import ReadOptions, read
 from jobtraces.readers.options import digest_of
 from jobtraces.recipes import engine
 from jobtraces.recipes.expressions import FUNCTIONS

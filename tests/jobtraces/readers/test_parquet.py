@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from jobtraces.readers import read
+from jobtraces import read
 from sim.errors import TraceError
 from trainyard.traces import intake
 

@@ -4,7 +4,7 @@ import json
 
 import pandas as pd
 
-from jobtraces.readers import ReadOptions
+from jobtraces import ReadOptions
 from tests.jobtraces.readers.account import FIXTURES, checked, reasons, row
 
 LOG = FIXTURES / "cluster_job_log.json"

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from jobtraces.readers import Import, ReadOptions, read
+from jobtraces import Import, ReadOptions, read
 from jobtraces.readers.plausible import GO_ON, Gate, jobs_together
 from jobtraces.readers.report import Report
 from sim.errors import ParameterError, TraceError

@@ -13,7 +13,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from jobtraces.readers import Import, ReadOptions, read
+from jobtraces import Import, ReadOptions, read
 from jobtraces.readers.questions import OpenQuestionError
 from jobtraces.recipes import parse
 from sim.errors import TraceError

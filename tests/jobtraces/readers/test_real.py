@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from jobtraces.readers import Import, ReadOptions
+from jobtraces import Import, ReadOptions
 from sim.errors import TraceError
 from tests.jobtraces.readers.account import checked, reasons, row
 from tests.shared import shared

@@ -10,8 +10,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from jobtraces import recipes
-from jobtraces.readers import ReadOptions, peek, read
+from jobtraces import ReadOptions, peek, read, recipes
 from jobtraces.recipes import engine
 from sim.errors import TraceError
 from tests.jobtraces.readers.account import reasons, row

@@ -5,7 +5,7 @@ import math
 import pandas as pd
 import pytest
 
-from jobtraces.readers import ReadOptions, peek, read
+from jobtraces import ReadOptions, peek, read
 from sim.errors import TraceError
 from tests.jobtraces.readers.account import FIXTURES, checked, reasons, row
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from jobtraces.readers import ReadOptions, peek
+from jobtraces import ReadOptions, peek
 from sim.errors import TraceError
 from tests.jobtraces.readers.account import checked, reasons, row
 from tests.shared import shared

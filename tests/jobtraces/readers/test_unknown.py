@@ -16,7 +16,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from jobtraces.readers import Import, ReadOptions, read, values
+from jobtraces import Import, ReadOptions, read
+from jobtraces.readers import values
 from jobtraces.readers.mapping import guess_mapping
 from jobtraces.readers.questions import OpenQuestionError
 from jobtraces.readers.values import column_of

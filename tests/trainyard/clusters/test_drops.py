@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import zipfile
 
-from jobtraces.readers import read
+from jobtraces import read
 from tests.jobtraces.readers.test_several_tables import FILES
 from trainyard.clusters.drops import packed, sort_out, unfolded
 

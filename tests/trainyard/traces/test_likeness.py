@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 import trainyard as ty
-from jobtraces.readers import read
+from jobtraces import read
 from sim.cluster import Cluster
 from sim.errors import TrainyardError
 from sim.trace import Trace

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from jobtraces.readers import read
+from jobtraces import read
 from sim.errors import TraceError
 from trainyard.store import Store
 from trainyard.traces.merging import keep_merged, merged

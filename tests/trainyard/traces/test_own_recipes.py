@@ -6,8 +6,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from jobtraces import recipes
-from jobtraces.readers import ReadOptions, peek, read
+from jobtraces import ReadOptions, peek, read, recipes
 from sim.errors import TraceError
 from tests.jobtraces.readers.test_unknown import SPELLINGS
 from trainyard.cli.main import main
