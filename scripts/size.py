@@ -30,7 +30,7 @@ BUDGETS: Final[Mapping[str, tuple[tuple[str, ...], int]]] = {
     "trainyard/views": (("trainyard/views",), 3_105),
     "ui, pages, app": (("ui", "pages", "app.py"), 7_684),
     "benchmarks, scripts": (AROUND, 2_710),
-    "tests": (("tests",), 40_280),
+    "tests": (("tests",), 40_300),
 }
 CIRCLES: Final = 0
 """Groups of modules that import each other, for annotations alone included."""

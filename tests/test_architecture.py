@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from scripts.size import imported, measure, syntax_nodes
+from scripts.size import BUDGETS, imported, measure, syntax_nodes
 from sim.trace import COLUMNS
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -158,6 +158,19 @@ def test_nothing_is_larger_than_its_budget() -> None:
     # `python3 scripts/size.py` prints what stands behind each figure.
     over = {one.title: (one.value, one.limit) for one in measure() if one.value > one.limit}
     assert over == {}
+
+
+def test_every_package_with_a_budget_says_what_it_is() -> None:
+    places = {place for places, _ in BUDGETS.values() for place in places}
+    folders = {place for place in places if "." not in place} - {*OTHER_CODE, "pages", "tests"}
+    pages = {place: ROOT / place / "README.md" for place in folders}
+    assert folders >= {"sim", "jobtraces", "allocators/sites", "ui"}
+    parts = ("May import:", "Budget:", "Tests: `python3 scripts/test.py", "Public:")
+    assert {
+        place
+        for place, page in pages.items()
+        if not page.is_file() or not all(part in page.read_text("utf-8") for part in parts)
+    } == set()
 
 
 def test_every_layer_exists() -> None:
