@@ -14,7 +14,7 @@ import pandas as pd
 import plotly.graph_objects as go
 from numpy.typing import NDArray
 
-from views.charts.axes import duration_text, duration_unit, log_duration
+from views.charts.axes import FEW_MARKS, duration_text, duration_unit, log_duration
 from views.charts.lines import BOTTOM_PX, HEIGHT_PX, TOP_PX, Look
 from views.charts.theme import (
     BASELINE_COLOUR,
@@ -92,7 +92,7 @@ def jct_cdf(
     every = np.concatenate(list(points.values())) if points else np.array([60.0, 86_400.0])
     domain = [1 - BOTTOM_PX / HEIGHT_PX, 1 - TOP_PX / HEIGHT_PX]
     ticks = {"tickvals": [0, 25, 50, 75, 100], "ticktext": ["0", "25 %", "50 %", "75 %", "100 %"]}
-    x = log_duration(float(every.min()), float(every.max()))
+    x = log_duration(float(every.min()), float(every.max()), FEW_MARKS)
     heads = [] if look.alone else [look.title(f"<b>{title}</b>", domain[1])]
     notes = [*heads, *_halves(points, look, x["range"])]
     missing = ", ".join(

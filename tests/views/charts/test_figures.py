@@ -39,6 +39,14 @@ def test_jct_curves() -> None:
     ]
 
 
+def test_times_of_narrow_curves_stand_apart() -> None:
+    # 20 min to 8 h, a factor of 24: the seventh part is a factor of 1.57, so 30 min would lie on
+    # 20 min, 3 h on 2 h, and 8 h on 7 h.
+    curve = pd.DataFrame({"share": [0.5, 1.0], "jct_s": [1_200.0, 28_800.0]})
+    figure = charts.jct_cdf({"fifo": curve}, charts.Look(colours(STYLE), "fifo"))
+    assert figure.layout.xaxis.ticktext == ("20 min", "1 h", "2 h", "4 h", "7 h")
+
+
 def name_of_the_later_line(name: str, first_s: float, last_s: float) -> tuple[float, str, str]:
     """Return where the name of the later of two lines is: 40 % of its jobs are done within the
     first time, all within the last; the axis is 1,000,000 s long.
