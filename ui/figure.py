@@ -22,7 +22,11 @@ MOST_ROWS: Final = 500
 """Rows of a table that are sent to the browser."""
 SECONDS: Final = " (s)"
 """End of the title of a column of durations."""
+DIFFERENCE: Final = f"Difference{SECONDS}"
+"""Title of a column of durations in the unit of the column at its left."""
 FORMATS: Final = ("png", "svg")
+LARGE_TYPE: Final = "large_type"
+"""Session key: False where the window of a presentation is too small for large type."""
 _FORMAT: Final = "image_format"
 _ALT: Final = 2000
 _CELL: Final = 200
@@ -61,12 +65,17 @@ def draw(
         config |= {"modeBarButtons": [["toImage"]], "doubleClick": False, "scrollZoom": False}
     config["toImageButtonOptions"]["format"] = st.session_state.get(_FORMAT, FORMATS[0])
     alt = charts.visible(view.alt, _ALT)
-    shown = view.shown(dark(), large=url_params.presented())
+    shown = view.shown(dark(), large=has_large_type())
     found = st.plotly_chart(shown, key=key, config=config, alt=alt, **options)
     if bare:
         return found
     _below(view, key, file, f"{view.alt if finding else ''} {view.note}".strip())
     return found
+
+
+def has_large_type() -> bool:
+    """Tell whether charts have large type: Compare is presented, in a window with room for it."""
+    return url_params.presented() and bool(st.session_state.get(LARGE_TYPE, True))
 
 
 def _below(view: FigureView, key: str, file: str, note: str) -> None:
@@ -144,10 +153,12 @@ def show_fixed(rows: pd.DataFrame) -> None:
 def in_units(rows: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, Any]]:
     """Return a table whose columns of seconds have a unit each, and how those are written."""
     made, formats = {}, {}
+    size, unit = 1.0, "s"
     for title, values in rows.items():
         name = str(title)
         if name.endswith(SECONDS) and pd.api.types.is_numeric_dtype(values):
-            size, unit = common_unit(values.tolist())
+            if name != DIFFERENCE:
+                size, unit = common_unit(values.tolist())
             name, values = f"{name.removesuffix(SECONDS)} ({unit})", values / size  # noqa: PLW2901
             signed, digits = "+" if (values < 0).any() else "", 2 if size >= 3600 else 1
             formats[name] = st.column_config.NumberColumn(format=f"%{signed}.{digits}f")

@@ -6,9 +6,13 @@ const KEYS = {
 };
 const WIDTH = 1240, HEIGHT = 800; // of what is shown, in its own pixels
 
-export default function ({ setTriggerValue }) {
+export default function ({ data, setTriggerValue }) {
   const end = new AbortController(), root = document.documentElement;
-  const fit = () => root.style.setProperty("--ty-zoom", Math.max(Math.min(innerWidth / WIDTH, innerHeight / HEIGHT), 1).toFixed(3));
+  const fit = () => {
+    root.style.setProperty("--ty-zoom", Math.max(Math.min(innerWidth / WIDTH, innerHeight / HEIGHT), 1).toFixed(3));
+    const large = innerWidth >= WIDTH;
+    if (large !== data.large) setTriggerValue("step", large ? "large_type" : "small_type");
+  };
   const press = (event) => {
     const step = KEYS[event.key];
     if (!step || event.ctrlKey || event.metaKey || event.altKey) return;

@@ -14,7 +14,7 @@ from trainyard.library import library
 from trainyard.study.study import Study
 from trainyard.traces import start
 from trainyard.views.compared import ComparedRuns
-from ui import browser_identity, server, state, url_params
+from ui import browser_identity, figure, server, state, url_params
 from ui.comparing import comparison
 
 _HERE: Final = Path(__file__).parent
@@ -61,7 +61,8 @@ def open_page() -> None:
 def draw(compared: ComparedRuns) -> None:
     """Draw what makes a presentation of the page: its style, its keys and how it is left."""
     st.html(_HERE / "presenting.css")
-    _MOUNT(key=_KEY, on_step_change=lambda: _step(compared))
+    large = {"large": figure.has_large_type()}
+    _MOUNT(key=_KEY, data=large, on_step_change=lambda: _step(compared))
     with st.container(key="presenting_keys", horizontal=True, vertical_alignment="center"):
         st.markdown("← → policy · ↑ ↓ saved comparison")
         st.button("Leave (Esc)", key="presenting_leave", on_click=_leave, type="tertiary")
@@ -71,6 +72,8 @@ def _step(compared: ComparedRuns) -> None:
     step = st.session_state[_KEY].step
     if step == "leave":
         _leave()
+    elif step in ("large_type", "small_type"):
+        st.session_state[figure.LARGE_TYPE] = step == "large_type"
     elif step in ("next_policy", "previous_policy"):
         _highlight(compared, _STEPS[step])
     elif step in _STEPS:

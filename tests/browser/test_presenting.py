@@ -67,6 +67,17 @@ def test_the_table_is_not_cut(app: str, visit: Visit, size: tuple[int, int]) -> 
     )
 
 
+@pytest.mark.parametrize("width", [390, 800])
+def test_a_small_window_cuts_no_text_of_a_chart(app: str, visit: Visit, width: int) -> None:
+    page = visit(f"{app}/compare?s={start.sample_study().pack()}&r=1&present=1", width=width)
+    drawn(page)
+    page.wait_for_function(
+        """() => [...document.querySelectorAll('.st-key-charts .annotation-text')].every(text =>
+        text.getBoundingClientRect().right
+        <= text.closest('.js-plotly-plot').getBoundingClientRect().right + 1)"""
+    )
+
+
 def test_up_and_down_step_through_saved_comparisons(app: str, visit: Visit, store: Path) -> None:
     sample = start.sample_study()
     # What is opened is put on the shelf of this browser, but for the sample.

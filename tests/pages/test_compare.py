@@ -370,6 +370,8 @@ def test_results_show_answer_tiles_charts_and_ledger(
         ("+2.5 %", "worse", "▴ 2.5 % worse"),
         ("+3 pt", "better", "▴ 3 points better"),
         ("−3 pt", "", "▾ 3 points"),
+        ("−1 pt", "", "▾ 1 point"),
+        ("+11 pt", "", "▴ 11 points"),
         ("≈", "", "about the same"),
     ],
 )

@@ -35,17 +35,21 @@ def test_columns_of_seconds_become_numbers_of_one_unit() -> None:
         {
             "Job": ["a", "b", "c"],
             "Wait (s)": [9.9 * 3600, 9.8 * 60, 8.4 * 3600],
-            "Difference (s)": [-60.0, 120.0, NAN],
+            "Difference (s)": [-1800.0, 900.0, NAN],
+            "Pause (s)": [-60.0, 120.0, NAN],
             "Name (s)": ["x", "y", "z"],
         }
     )
     shown, formats = figure.in_units(rows)
-    assert list(shown) == ["Job", "Wait (h)", "Difference (min)", "Name (s)"]
+    assert list(shown) == ["Job", "Wait (h)", "Difference (h)", "Pause (min)", "Name (s)"]
     assert shown["Wait (h)"].tolist() == pytest.approx([9.9, 9.8 / 60, 8.4])
-    assert shown["Difference (min)"].tolist()[:2] == [-1.0, 2.0]
+    # The mean of a difference is minutes, but it is read beside the hours that it is one of.
+    assert shown["Difference (h)"].tolist()[:2] == [-0.5, 0.25]
+    assert shown["Pause (min)"].tolist()[:2] == [-1.0, 2.0]
     # Sorted as times: 9.8 min before 8.4 h before 9.9 h.
     assert shown.sort_values("Wait (h)")["Job"].tolist() == ["b", "c", "a"]
     assert {name: one["type_config"]["format"] for name, one in formats.items()} == {
         "Wait (h)": "%.2f",
-        "Difference (min)": "%+.1f",
+        "Difference (h)": "%+.2f",
+        "Pause (min)": "%+.1f",
     }

@@ -522,7 +522,7 @@ def _claim(goal: str, told: _Told, found: Outcome, *, dropped: bool = True) -> s
     besides = _cost(pair, elsewhere, dropped=dropped) if cuts else _gain(pair, dropped=dropped)
     was, own = _pair_of_values(goal, told, found)
     write = BY_UNIT[_UNITS[goal]]
-    if write(was) == write(own):
+    if _rounds_alike(write(was), write(own)):
         less = f"{percent(abs(change))} {'less' if cuts else 'more'}"
         return f"With {found.label} the {phrase.noun} is {less} than with {base.label}; {besides}."
     between = _bounds(cells[found.label, goal], was, write)
@@ -539,16 +539,25 @@ def _pair_of_values(goal: str, told: _Told, one: Outcome) -> tuple[float, float]
 
 
 def _bounds(cell: Mapping[str, Any], was: float, write: Callable[[float], str]) -> str:
-    """Return the interval of a value, from that of its difference: " (3.2 to 3.6)"; "" = none."""
+    """Return the interval of a value, from that of its difference: " (3.2 to 3.6)"; "" where there
+    is none, or both ends read like one value.
+    """
     low, high = (was * (1.0 + float(cell[name])) for name in ("low", "high"))
     if not (math.isfinite(low) and math.isfinite(high)):
         return ""
     first, last = write(low), write(high)
+    if _rounds_alike(first, last):
+        return ""
     unit = f" {first.rpartition(' ')[2]}"
     own = write(was * (1.0 + float(cell["change"])))
     if own.endswith(unit) and last.endswith(unit):
         first, last = first.removesuffix(unit), last.removesuffix(unit)
     return f" ({first} to {last})"
+
+
+def _rounds_alike(one: str, other: str) -> bool:
+    """Return whether two written values are the same number: "10 h" is exact, "10.0 h" rounded."""
+    return one.replace(".0 ", " ") == other.replace(".0 ", " ")
 
 
 def _figures(goal: str, told: _Told, subject: Outcome, *, median: bool = False) -> str:

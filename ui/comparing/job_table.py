@@ -101,7 +101,7 @@ def _rows(compared: ComparedRuns, title: str, order: jobs_changed.Order, search:
     if against:
         columns |= {
             f"JCT, {report.baseline}{figure.SECONDS}": rows["base_s"],
-            f"Difference{figure.SECONDS}": rows["change_s"],
+            figure.DIFFERENCE: rows["change_s"],
         }
     columns[f"Wait{figure.SECONDS}"] = rows["wait_s"]
     if not rows["user"].astype("str").any():

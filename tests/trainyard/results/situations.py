@@ -167,6 +167,16 @@ SITUATIONS: Final[Mapping[str, Callable[[], Headline]]] = {
     "with an interval": lambda: headline_of(
         repeated("A", 10.0, 10.0, 10.0, 10.0), repeated("B", 3.2, 3.4, 3.6, 3.4)
     ),
+    # Means of 9.97 and 9.98 h: a clear difference from 10.02 h, but all are written "10.0 h".
+    "an interval within rounding": lambda: headline_of(
+        repeated("A", 10.02, 10.02, 10.02, 10.02), repeated("B", 9.97, 9.98, 9.97, 9.98)
+    ),
+    "a narrow interval": lambda: headline_of(
+        repeated("A", 12.0, 12.0, 12.0, 12.0), repeated("B", 9.97, 9.98, 9.97, 9.98)
+    ),
+    "exact beside rounded": lambda: headline_of(
+        repeated("A", 10.0, 10.0, 10.0, 10.0), repeated("B", 9.97, 9.98, 9.97, 9.98)
+    ),
     "no clear difference": lambda: headline_of(A, hours("B", (10.01, 10.0, 10.0, 10.0))),
     "another goal": lambda: by_goal(*OTHER_GOAL)["makespan_s"],
     "worse by the first goal": lambda: by_goal(*OTHER_GOAL)["jct_mean_s"],

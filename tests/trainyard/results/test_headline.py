@@ -163,6 +163,18 @@ def test_an_interval_stands_behind_the_value() -> None:
     assert 3.2 <= float(low) < 3.4 < float(high.removesuffix(" h")) <= 3.6
 
 
+@pytest.mark.parametrize(
+    ("situation", "figures"),
+    [
+        ("an interval within rounding", "1 %"),
+        ("a narrow interval", "10.0 h, 12 h"),
+        ("exact beside rounded", "1 %"),
+    ],
+)
+def test_values_that_read_alike_are_written_once(situation: str, figures: str) -> None:
+    assert amounts(headline_in(situation).text) == figures
+
+
 def test_every_policy_has_a_headline_about_it() -> None:
     made = [A, B, hours("C", (12.0,) * 4), hours("history", (2.0,) * 4, replays=True)]
     found = headlines(made, goals=tuple(GOALS), setting=Setting(load=0.8))

@@ -45,6 +45,8 @@ _FINE: Final = tuple(
 _FEWEST_MARKS: Final = 3
 _MOST_MARKS: Final = 10
 """Labels that stand beside each other in a window of 800 px."""
+FEW_MARKS: Final = 7
+"""Labels that fit beside each other in a chart of a narrow column, or of a phone."""
 
 
 @dataclass(frozen=True)

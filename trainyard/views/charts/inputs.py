@@ -15,7 +15,7 @@ import plotly.graph_objects as go
 from numpy.typing import NDArray
 
 from trainyard.text import RunClock, gpu_type
-from trainyard.views.charts.axes import TimeAxis, duration_text, log_duration
+from trainyard.views.charts.axes import FEW_MARKS, TimeAxis, duration_text, log_duration
 from trainyard.views.charts.theme import (
     AMBER,
     BETTER,
@@ -146,7 +146,7 @@ def durations(table: pd.DataFrame, title: str = "Run time") -> go.Figure:
         [trace],
         title,
         _SMALL_PX,
-        xaxis=log_duration(float(edges[0]), float(edges[-1])),
+        xaxis=log_duration(float(edges[0]), float(edges[-1]), FEW_MARKS),
         yaxis={"rangemode": "tozero", "tickformat": ",", "nticks": 4},
     )
     return _small(drawn)

@@ -4,6 +4,7 @@ which lose, and how near the estimates of their run times were.
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
@@ -13,7 +14,7 @@ import pandas as pd
 import plotly.graph_objects as go
 from numpy.typing import NDArray
 
-from trainyard.views.charts.axes import duration_text, duration_unit, log_duration
+from trainyard.views.charts.axes import FEW_MARKS, duration_text, duration_unit, log_duration
 from trainyard.views.charts.lines import BOTTOM_PX, HEIGHT_PX, TOP_PX, Look
 from trainyard.views.charts.theme import (
     BASELINE_COLOUR,
@@ -48,8 +49,10 @@ _TICKS: Final = {
 _STRIPES: Final = "rgba(255, 255, 255, 0.7)"
 _LABEL_CHARACTERS: Final = 24
 _VISIBLE: Final = 1e-6
-_TEXT_BEGINS: Final = 0.58
-"""Share of the axis after which a name and a median do not fit any more."""
+_AXIS_PX: Final = 240
+"""Length of the axis of the narrowest chart, in the pixels of type that is not enlarged."""
+_LETTER_PX, _BOLD_PX = 5.4, 6.6
+_SHIFT_PX: Final = 10
 QUANTILES: Final = 201
 """Points of a completion curve."""
 _MARGIN = 1.2
@@ -89,7 +92,7 @@ def jct_cdf(
     every = np.concatenate(list(points.values())) if points else np.array([60.0, 86_400.0])
     domain = [1 - BOTTOM_PX / HEIGHT_PX, 1 - TOP_PX / HEIGHT_PX]
     ticks = {"tickvals": [0, 25, 50, 75, 100], "ticktext": ["0", "25 %", "50 %", "75 %", "100 %"]}
-    x = log_duration(float(every.min()), float(every.max()))
+    x = log_duration(float(every.min()), float(every.max()), FEW_MARKS)
     heads = [] if look.alone else [look.title(f"<b>{title}</b>", domain[1])]
     notes = [*heads, *_halves(points, look, x["range"])]
     missing = ", ".join(
@@ -123,8 +126,8 @@ def _quantile_line(jct_s: Floats) -> Trace:
 
 
 def _halves(points: Mapping[str, Floats], look: Look, ends: tuple[float, float]) -> list[Trace]:
-    """Return the name and the median of the two strong lines, on the outer side of each: the later
-    text ends with the axis, low enough to begin behind its line.
+    """Return the name and median of the two strong lines: of the earlier line above and left of one
+    of its points, of the later line below and right of one, or at the end of the axis.
     """
     strong = [label for label in dict.fromkeys((look.high, look.baseline)) if label in points]
     middle = QUANTILES // 2
@@ -132,20 +135,24 @@ def _halves(points: Mapping[str, Floats], look: Look, ends: tuple[float, float])
     made = []
     for at, label in enumerate(strong):
         left = at == 0 and len(strong) > 1
-        places = (np.log10(points[label]) - ends[0]) / (ends[1] - ends[0])
-        fits = np.flatnonzero(places[: int(0.43 * QUANTILES)] <= _TEXT_BEGINS)
-        share = 0.6 if left else max(fits.max(initial=0) / (QUANTILES - 1), 0.08)
+        name = literal(label)[:24]
+        half = f"half within {duration_text(float(points[label][middle]))}"
+        width_px = _SHIFT_PX + max(_BOLD_PX * len(name), _LETTER_PX * len(half))
+        share = 0.6 if left else 0.14
+        done_s = float(points[label][round(share * (QUANTILES - 1))])
+        place = (math.log10(done_s) - ends[0]) / (ends[1] - ends[0])
+        ends_axis = not left and place > 1 - width_px / _AXIS_PX
         made.append(
             {
-                "text": f"<b>{literal(label)[:24]}</b><br>half within"
-                f" {duration_text(float(points[label][middle]))}",
+                "text": f"<b>{name}</b><br>{half}",
                 "showarrow": False,
-                "align": "right",
+                "align": "right" if left else "left",
                 "xref": "x domain",
-                "x": float(places[round(share * (QUANTILES - 1))]) if left else 1.0,
+                "x": 1.0 if ends_axis else place,
                 "y": 100 * share,
-                "xanchor": "right",
-                "xshift": -10 if left else 0,
+                "xanchor": "right" if left or ends_axis else "left",
+                "yanchor": "bottom" if left else "top",
+                "xshift": 0 if ends_axis else -_SHIFT_PX if left else _SHIFT_PX,
                 "font": {"size": 13, "color": look.colours[label]},
             }
         )

@@ -140,11 +140,11 @@ class Waiting:
 
     @property
     def title(self) -> str:
-        """Title of the row, with the meaning of lines and bands."""
+        """Title of the row, with the meaning of lines and bands; a phone has 45 characters."""
         if not self.is_mean:
             return "Jobs waiting"
         width_s = max(float(np.diff(series["t_s"])[0]) for series in self.window.values())
-        return f"Jobs waiting (lines: mean of {duration_text(width_s)}, bands: longest queue)"
+        return f"Jobs waiting (mean of {duration_text(width_s)}, band: most)"
 
 
 def machines(

@@ -37,9 +37,45 @@ def test_jct_curves() -> None:
         "from submission to finish",
         "not completed, so not shown: fifo 12",
     ]
-    # Larger type must not push a text beyond the axis.
-    later = figure.layout.annotations[2]
-    assert (later.x, later.xanchor, later.xshift) == (1.0, "right", 0)
+
+
+def test_times_of_narrow_curves_stand_apart() -> None:
+    # 20 min to 8 h, a factor of 24: the seventh part is a factor of 1.57, so 30 min would lie on
+    # 20 min, 3 h on 2 h, and 8 h on 7 h.
+    curve = pd.DataFrame({"share": [0.5, 1.0], "jct_s": [1_200.0, 28_800.0]})
+    figure = charts.jct_cdf({"fifo": curve}, charts.Look(colours(STYLE), "fifo"))
+    assert figure.layout.xaxis.ticktext == ("20 min", "1 h", "2 h", "4 h", "7 h")
+
+
+def name_of_the_later_line(name: str, first_s: float, last_s: float) -> tuple[float, str, str]:
+    """Return where the name of the later of two lines is: 40 % of its jobs are done within the
+    first time, all within the last; the axis is 1,000,000 s long.
+    """
+    curves = {
+        "early": pd.DataFrame({"share": [1.0], "jct_s": [100.0]}),
+        name: pd.DataFrame({"share": [0.4, 1.0], "jct_s": [first_s, last_s]}),
+    }
+    look = charts.Look({"early": "#5A6472", name: "#BF4A0A"}, "early", name)
+    figure = charts.jct_cdf(curves, look)
+    note = figure.layout.annotations[2]
+    begin, end = figure.layout.xaxis.range
+    seconds = 10 ** (begin + note.x * (end - begin))
+    return seconds, note.xanchor, note.yanchor
+
+
+def test_the_name_of_the_later_line_begins_at_its_line() -> None:
+    # The line stands at 1,000 s, a quarter of an axis from 100 to 1,000,000 s: there is room.
+    seconds, side, upper = name_of_the_later_line("late", 1_000.0, 1_000_000.0)
+    assert (round(seconds), side, upper) == (1_000, "left", "top")
+
+
+@pytest.mark.parametrize(
+    ("name", "first_s"), [("late", 300_000.0), ("a name of 24 characters!", 10_000.0)]
+)
+def test_a_name_without_room_ends_with_the_axis(name: str, first_s: float) -> None:
+    # Right of the line too little of the axis is left, of a long name already in its middle.
+    _, side, _ = name_of_the_later_line(name, first_s, 1_000_000.0)
+    assert side == "right"
 
 
 def colours(style: charts.theme.Style, labels: Sequence[str] = ()) -> dict[str, str]:
