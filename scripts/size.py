@@ -26,11 +26,11 @@ BUDGETS: Final[Mapping[str, tuple[tuple[str, ...], int]]] = {
     "jobtraces": (("jobtraces",), 5_833),
     "allocators": (("allocators",), 8_505),
     "allocators/sites": (("allocators/sites",), 6_408),
-    "trainyard": (("trainyard",), 15_317),
-    "trainyard/views": (("trainyard/views",), 3_105),
-    "ui, pages, app": (("ui", "pages", "app.py"), 7_684),
+    "trainyard": (("trainyard",), 15_321),
+    "trainyard/views": (("trainyard/views",), 3_114),
+    "ui, pages, app": (("ui", "pages", "app.py"), 7_695),
     "benchmarks, scripts": (AROUND, 2_710),
-    "tests": (("tests",), 40_300),
+    "tests": (("tests",), 40_310),
 }
 CIRCLES: Final = 0
 """Groups of modules that import each other, for annotations alone included."""
