@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ui import job_drawer, presenting, state, url_params
-from ui.comparing import comparison, screen
+from ui import comparison, job_drawer, presenting, state, url_params
+from ui.comparing import screen
 from ui.layout import page
 
 _ABOUT = (

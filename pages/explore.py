@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import streamlit as st
 
-from ui import empty_states, job_drawer, state
-from ui.comparing import comparison, window
+from ui import comparison, empty_states, exploration, job_drawer, state, zoom_window
 from ui.exploring import machines as explore
 from ui.exploring import moment as explore_moment
-from ui.exploring import view as explore_view
 from ui.layout import page
 
 _TITLE = "Explore"
@@ -23,7 +21,7 @@ def body() -> None:
     session = state.session()
     if session.arrived:
         explore_moment.stop()
-    explore_view.keep(session.shown)
+    exploration.keep(session.shown)
     compared = comparison.opened(session, _TITLE, _ABOUT)
     if compared is None:
         return
@@ -31,10 +29,10 @@ def body() -> None:
     empty_states.pending(session, compared.runs)
     with st.container(horizontal=True, vertical_alignment="center", key="explore_bar"):
         chosen = explore.policies(compared)
-        seen = compared.seen(window.current(end_s))
-        explored = explore_view.explored(seen, chosen)
+        seen = compared.seen(zoom_window.current(end_s))
+        explored = exploration.explored(seen, chosen)
         wanted = explore.choices(explored)
-        window.draw("explore", end_s, seen.axis.clock)
+        zoom_window.draw("explore", end_s, seen.axis.clock)
         if compared.runs.study.repeats > 1:
             st.caption(f"first repeat, seed {compared.runs.study.base.seed}")
     job_drawer.draw(compared, list(explored.books))

@@ -34,7 +34,7 @@ BUDGETS: Final[Mapping[str, tuple[tuple[str, ...], int]]] = {
 }
 CIRCLES: Final = 0
 """Groups of modules that import each other, for annotations alone included."""
-UPWARD: Final = 5
+UPWARD: Final = 0
 """Imports between neighbors of one folder that close a loop."""
 ONE_IMPORTER: Final = 73
 """Modules that one other module imports, out of the same folder."""

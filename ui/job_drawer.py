@@ -22,9 +22,7 @@ from trainyard.views.one_job import JobStory
 from trainyard.what_if import explore, reasons, tables
 from trainyard.what_if.explore import Book
 from trainyard.what_if.witness import Statement
-from ui import figure, server, state, url_params, words
-from ui.comparing import comparison
-from ui.exploring import view
+from ui import comparison, exploration, figure, server, state, url_params, words
 from ui.faults import guarded
 
 JOB: Final = "job_id"
@@ -129,7 +127,7 @@ def draw(compared: ComparedRuns, titles: Sequence[str] = ()) -> None:
     # A link of the navigation drops it from the address.
     url_params.put(JOB, str(trace.frame["job_id"].iloc[job]))
     url_params.put(_ROW, "")
-    explored = view.explored(compared, _places(compared, titles))
+    explored = exploration.explored(compared, _places(compared, titles))
     shown = one_job.story(explored, job)
     opened = st.dialog(
         words.plain(visible(shown.title, 60)),

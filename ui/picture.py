@@ -13,8 +13,7 @@ from trainyard.study.study import Study
 from trainyard.traces.samples import SAMPLES
 from trainyard.views import over_time
 from trainyard.views.compared import ComparedRuns
-from ui import figure, stored_results, words
-from ui.comparing import comparison
+from ui import comparison, figure, stored_results, words
 
 HEIGHT_PX: Final = 300
 _LOOK_S: Final = 2.0

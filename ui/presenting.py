@@ -14,8 +14,7 @@ from trainyard.library import library
 from trainyard.study.study import Study
 from trainyard.traces import start
 from trainyard.views.compared import ComparedRuns
-from ui import browser_identity, figure, server, state, url_params
-from ui.comparing import comparison
+from ui import browser_identity, comparison, figure, server, state, url_params
 
 _HERE: Final = Path(__file__).parent
 _KEY: Final = "presenting"
@@ -90,7 +89,7 @@ def _highlight(compared: ComparedRuns, step: int) -> None:
     if titles:
         high = comparison.subject(report)
         at = titles.index(high) + step if high in titles else 0
-        url_params.put(comparison.HIGH, titles[at % len(titles)])
+        url_params.put(url_params.HIGH, titles[at % len(titles)])
 
 
 def _open(step: int) -> None:
@@ -113,6 +112,6 @@ def _open(step: int) -> None:
         if isinstance(recipe, Study):
             session.open(start.admitted(recipe).named(one.name))
             session.window = None
-            url_params.put(comparison.HIGH, "")
+            url_params.put(url_params.HIGH, "")
     except TrainyardError as error:
         session.notice = str(error)

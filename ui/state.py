@@ -48,6 +48,8 @@ CALENDAR: Final = "cal"
 """Parameter of the address: there while instants are written as dates."""
 MOMENT_S: Final = 0.6
 """How long a click on Run may take before something is drawn."""
+SIZE_CLUSTER: Final = "plan_size_cluster"
+"""Key of the session: Plan is to ask how many nodes of the most frequent kind are enough."""
 _SESSION: Final = "session"
 _MOST_STEPS: Final = 50
 """Changes that can be taken back."""

@@ -23,8 +23,8 @@ from trainyard.traces import start
 from trainyard.traces.sources import load_source
 from trainyard.views.ledger import ALL as METRICS
 from trainyard.views.ledger import Cell, short
-from ui import state
-from ui.comparing import screen, window
+from ui import state, zoom_window
+from ui.comparing import screen
 from ui.what_if import slider
 
 
@@ -622,7 +622,7 @@ def test_a_window_may_be_typed_and_must_end_after_it_begins(
 def test_a_drag_is_widened_and_kept_within_the_run(
     dragged: tuple[float, float], kept: tuple[float, float] | None
 ) -> None:
-    assert window._inside(dragged, 10_000.0) == kept
+    assert zoom_window._inside(dragged, 10_000.0) == kept
 
 
 def test_jobs_come_in_the_order_asked_for(visit: Open, tiny: Study, pool: FakePool) -> None:

@@ -21,7 +21,6 @@ from trainyard.study.study import Study
 from trainyard.text import BY_UNIT
 from trainyard.traces import start
 from ui import state, stored_results, url_params, words
-from ui.comparing.comparison import GOAL
 
 
 class StoredNote(NamedTuple):
@@ -35,7 +34,7 @@ class StoredNote(NamedTuple):
 
 def judged_by() -> str:
     """Return the metric that Compare judges by."""
-    asked = st.session_state.get(GOAL) or url_params.asked(GOAL)
+    asked = st.session_state.get(url_params.GOAL) or url_params.asked(url_params.GOAL)
     return asked if asked in GOALS else next(iter(GOALS))
 
 

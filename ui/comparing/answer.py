@@ -20,8 +20,7 @@ from trainyard.runs.queue import Submission
 from trainyard.traces import start
 from trainyard.views import charts
 from trainyard.views.compared import ComparedRuns
-from ui import figure, server, state, stored_results, words
-from ui.planning import capacity_form
+from ui import figure, server, state, stored_results, url_params, words
 
 _INSISTED: Final = "insisted"
 _ICONS: Final = {
@@ -102,16 +101,21 @@ def _take(compared: ComparedRuns, way: WayOut) -> None:
     if not made.matches(session.study):
         session.replace(made)
     if way.name == "enough_gpus":
-        capacity_form.take_overloaded(made)
-        st.switch_page("pages/plan.py", query_params=state.address() | {"tab": "capacity"})
+        st.session_state[state.SIZE_CLUSTER] = True
+        _open_plan(url_params.CAPACITY)
     if way == ways_out.CHECK_PAST:
-        st.switch_page("pages/plan.py", query_params=state.address() | {"tab": "past"})
+        _open_plan(url_params.PAST)
     if way == ways_out.NAME_SPEEDS:
         st.switch_page("pages/trace.py", query_params=state.address())
     if way == ways_out.LEAVE_OUT:
         session.replace(leave_out.without_unschedulable(session.study, server.store()))
     session.run()
     st.rerun()
+
+
+def _open_plan(tab: str) -> None:
+    """Leave this page for a tab of Plan."""
+    st.switch_page("pages/plan.py", query_params=state.address() | {url_params.TAB: tab})
 
 
 def notes(session: state.Session, runs: Shown) -> dict[str, str]:

@@ -24,10 +24,11 @@ from trainyard.views import charts, jobs, ledger, over_time
 from trainyard.views.charts import lines, visible
 from trainyard.views.compared import ComparedRuns
 from trainyard.views.ledger import Cells
-from ui import figure, job_drawer, state, stored_results, url_params, words
-from ui.comparing import answer, exports, figures, job_table, tenants, window
-from ui.comparing.comparison import GOAL, HIGH, subject, trust
+from ui import figure, job_drawer, state, stored_results, url_params, words, zoom_window
+from ui.comparing import answer, exports, figures, job_table, tenants
+from ui.comparison import subject, trust
 from ui.ledger import component
+from ui.url_params import GOAL, HIGH
 from ui.what_if import slider
 
 EVERY_S: Final = 1.0
@@ -116,7 +117,7 @@ def _screen(stored: ComparedRuns) -> None:
 
 def _compared(stored: ComparedRuns) -> None:
     chosen = _chosen(stored)
-    shown = slider.current(stored, window.current(stored.report.end_s), chosen.group)
+    shown = slider.current(stored, zoom_window.current(stored.report.end_s), chosen.group)
     if shown is None or shown.compared is None:
         compared, group, draft = stored, _group(stored, chosen), False
     else:
@@ -133,7 +134,7 @@ def _compared(stored: ComparedRuns) -> None:
         if overloaded and not insisted and not draft:
             answer.below(compared, whole=True, listed=False)
             return
-        seen = compared if draft else _seen(compared, window.current(report.end_s))
+        seen = compared if draft else _seen(compared, zoom_window.current(report.end_s))
         table, whole = _table(compared, group), group is None
         cells = ledger.by_place(table)
         if not overloaded:
@@ -154,7 +155,7 @@ def _compared(stored: ComparedRuns) -> None:
         answer.below(compared, whole=whole)
     if draft:
         with st.container(key="tabs_before"):
-            _tabs(_seen(stored, window.current(stored.report.end_s)), subject(stored.report))
+            _tabs(_seen(stored, zoom_window.current(stored.report.end_s)), subject(stored.report))
     elif not overloaded:
         _tabs(seen, chosen.high)
 
@@ -175,7 +176,7 @@ def _slider(stored: ComparedRuns | None) -> None:
 
 def _followed(stored: ComparedRuns | None) -> None:
     end_s = math.inf if stored is None else stored.report.end_s
-    shown = slider.current(stored, window.current(end_s), None)
+    shown = slider.current(stored, zoom_window.current(end_s), None)
     compared = stored if shown is None else shown.compared
     with st.container(key="compare", gap=8):
         with st.container(width=420, key="choose"):
@@ -186,7 +187,7 @@ def _followed(stored: ComparedRuns | None) -> None:
             return
         report, high = compared.report, _kept_subject(compared, shown.before if shown else None)
         answer.sentence(compared, _headline_of(compared, high), high, report.facts)
-        seen = compared.seen(window.current(report.end_s))
+        seen = compared.seen(zoom_window.current(report.end_s))
         chosen = Choice(next(iter(report.headlines)), high, None)
         _charts(seen, seen, chosen, kept=shown is None)
         _ledger(seen, chosen, report.table, overloaded=False)
@@ -403,7 +404,7 @@ def _ledger(seen: ComparedRuns, chosen: Choice, table: pd.DataFrame, *, overload
     shown = ledger.columns(table, "" if overloaded else chosen.goal, names)
     with st.container(key="ledger_box", gap=0):
         with st.container(horizontal=True, key="ledger_head"):
-            window.draw("compare", report.end_s, seen.axis.clock)
+            zoom_window.draw("compare", report.end_s, seen.axis.clock)
             if not overloaded:
                 shown = _columns(known, shown)
         hollow = [
@@ -418,7 +419,7 @@ def _ledger(seen: ComparedRuns, chosen: Choice, table: pd.DataFrame, *, overload
             "ledger",
             component.Charts(_TIME, _CURVE, strip=True),
             on_high=_highlight,
-            on_window=lambda ends: window.choose(ends, report.end_s),
+            on_window=lambda ends: zoom_window.choose(ends, report.end_s),
         )
 
 

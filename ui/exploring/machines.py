@@ -19,9 +19,7 @@ from trainyard.views.compared import ComparedRuns
 from trainyard.views.explored import ExploredRuns, node_jobs
 from trainyard.what_if import explore, tables
 from trainyard.what_if.explore import Bars, Book, Occupancy
-from ui import figure, job_drawer, words
-from ui.comparing import comparison
-from ui.exploring import view
+from ui import comparison, exploration, figure, job_drawer, words
 
 CHART: Final = "machines"
 _ALONE: Final = "nothing"
@@ -75,29 +73,29 @@ def policies(compared: ComparedRuns) -> list[int]:
         next((at for at in titles if at != base), next(iter(titles))),
     )
     plain: dict[str, Any] = {"width": 220, "label_visibility": "collapsed"}
-    chosen = view.choice(
+    chosen = exploration.choice(
         st.selectbox,
         "Policy",
         list(titles),
-        view.POLICY,
+        exploration.POLICY,
         first,
         format_func=titles.__getitem__,
         **plain,
     )
     st.markdown("against")
-    others = [view.NOTHING, *(at for at in titles if at != chosen)]
-    named = {view.NOTHING: _ALONE, **titles}
-    usual = base if base in others else view.NOTHING
-    against = view.choice(
+    others = [exploration.NOTHING, *(at for at in titles if at != chosen)]
+    named = {exploration.NOTHING: _ALONE, **titles}
+    usual = base if base in others else exploration.NOTHING
+    against = exploration.choice(
         st.selectbox,
         "Against",
         others,
-        view.AGAINST,
+        exploration.AGAINST,
         usual,
         format_func=named.__getitem__,
         **plain,
     )
-    return [int(at) for at in (chosen, against) if at != view.NOTHING]
+    return [int(at) for at in (chosen, against) if at != exploration.NOTHING]
 
 
 @dataclass(frozen=True)
@@ -114,24 +112,24 @@ class Wanted:
 
 def choices(explored: ExploredRuns) -> Wanted:
     """Draw what chooses rows, their order, and what is compared."""
-    by = view.asked(view.ROWS, explore.fitting(explored.book))
+    by = exploration.asked(exploration.ROWS, explore.fitting(explored.book))
     with st.popover(_ROWS.get(by, _ROWS["type"]), key="explore_rows"):
         by, within = _rows(explored.book)
-        sort = view.choice(
+        sort = exploration.choice(
             st.selectbox,
             "Sort by",
             list(explore.ORDERS),
-            view.SORT,
+            exploration.SORT,
             "cluster",
             format_func=_ORDERS.__getitem__,
         )
     picture = _USE
     if len(explored.books) > 1:
-        picture = view.choice(
+        picture = exploration.choice(
             st.segmented_control,
             "Show",
             list(_PICTURES),
-            view.PICTURE,
+            exploration.PICTURE,
             _USE,
             required=True,
             format_func=_PICTURES.__getitem__,
@@ -206,15 +204,17 @@ def _rows(book: Book) -> tuple[str, str]:
     """Draw what a row is; return that, and the group whose nodes are shown, "" = all."""
     finest = explore.fitting(book)
     fit = list(explore.ROWS_BY[explore.ROWS_BY.index(finest) :])
-    by = view.choice(st.selectbox, "Rows", fit, view.ROWS, finest, format_func=_ROWS.__getitem__)
+    by = exploration.choice(
+        st.selectbox, "Rows", fit, exploration.ROWS, finest, format_func=_ROWS.__getitem__
+    )
     if by == explore.ROWS_BY[0]:
         return by, ""
     groups = ["", *explore.groups(book, by)]
-    within = view.choice(
+    within = exploration.choice(
         st.selectbox,
         "Expand",
         groups,
-        view.WITHIN,
+        exploration.WITHIN,
         "",
         format_func=lambda name: charts.visible(name) or "none",
     )
@@ -248,11 +248,11 @@ def node(explored: ExploredRuns) -> None:
         st.caption("The cores of these nodes are not modelled, so there are no bars to draw.")
         return
     with st.container(horizontal=True, vertical_alignment="center"):
-        node = view.choice(
+        node = exploration.choice(
             st.selectbox,
             "Node",
             list(sizes),
-            view.NODE,
+            exploration.NODE,
             next(iter(sizes)),
             format_func=charts.visible,
             width=300,

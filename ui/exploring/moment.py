@@ -20,9 +20,8 @@ from trainyard.views.explored import ExploredRuns
 from trainyard.views.markup import framed, text
 from trainyard.what_if import explore, tables
 from trainyard.what_if.explore import Book, MomentReport
-from ui import figure, job_drawer, words
-from ui.comparing import window
-from ui.exploring import machines, view
+from ui import exploration, figure, job_drawer, words, zoom_window
+from ui.exploring import machines
 from ui.exploring.machines import Machines
 from ui.planning import from_here
 
@@ -90,7 +89,9 @@ _JOB_COLUMNS: Final = {
 
 def draw(explored: ExploredRuns, shown: Machines) -> None:
     """Draw the part of the page that follows the instant; it alone is drawn anew while it moves."""
-    view.part("moment", partial(_moment, shown=shown), explored, EVERY_S if _playing() else None)
+    exploration.part(
+        "moment", partial(_moment, shown=shown), explored, EVERY_S if _playing() else None
+    )
 
 
 def stop() -> None:
@@ -104,7 +105,7 @@ def _playing() -> bool:
 
 def _moment(explored: ExploredRuns, shown: Machines) -> None:
     end_s = explored.compared.report.end_s
-    if (window.current(end_s) or (0.0, max(end_s, 1.0))) != explored.window:
+    if (zoom_window.current(end_s) or (0.0, max(end_s, 1.0))) != explored.window:
         st.rerun()  # of the whole page: every figure shows another part of the runs
     at_s = _stepped(explored, _instant(explored, shown.queue[explored.title]))
     with st.container(horizontal=True, vertical_alignment="center"):
@@ -188,13 +189,13 @@ def _picked(shown: Machines) -> None:
     _go(float(sent["at"]))
     row = int(sent["row"])  # −1 = none was clicked
     if 0 <= row < len(shown.rows):
-        view.put(view.NODE if shown.is_node else view.WITHIN, shown.rows[row])
+        exploration.put(exploration.NODE if shown.is_node else exploration.WITHIN, shown.rows[row])
 
 
 def _dragged(end_s: float) -> None:
     ends = st.session_state[_INSTANT].window
     if ends is not None:
-        window.choose(ends, end_s)
+        zoom_window.choose(ends, end_s)
 
 
 def _table(explored: ExploredRuns, found: dict[str, MomentReport]) -> str:
@@ -238,7 +239,7 @@ def _row(explored: ExploredRuns, title: str, moment: MomentReport, note: str | N
 
 
 def _tabs(explored: ExploredRuns, at_s: int) -> None:
-    node = view.asked(view.NODE)
+    node = exploration.asked(exploration.NODE)
     titles = [_WAITING, words.plain(f"Jobs of {node[:40]}" if node else "Jobs of a node"), _ALL]
     waiting, of_node, every = st.tabs(titles, key="explore_tabs", on_change="rerun")
     if waiting.open:
@@ -256,14 +257,14 @@ def _instant(explored: ExploredRuns, queue: pd.DataFrame) -> float:
     """Return the instant of the address within the window, or else one at which most jobs wait;
     say so where the runs have no such instant.
     """
-    asked = view.number(view.INSTANT)
+    asked = exploration.number(exploration.INSTANT)
     t0, t1 = explored.window
     # Addresses hold whole seconds, so the end may be rounded up.
     end_s = max(explored.compared.report.end_s, 1.0) + 1
     if asked is not None and 0 <= asked <= end_s:
         return min(max(asked, t0), t1)
     at_s = min(max(tables.busiest_s(queue), t0), t1)
-    if wrong := view.asked(view.INSTANT):
+    if wrong := exploration.asked(exploration.INSTANT):
         clock = explored.book.clock
         st.caption(
             words.plain(
@@ -301,7 +302,7 @@ def _menu(explored: ExploredRuns, at_s: float) -> None:
             if at_s >= t1:
                 _go(t0)
             st.rerun()
-        view.choice(
+        exploration.choice(
             st.selectbox,
             "Step",
             _steps(explored),
@@ -325,12 +326,12 @@ def _usual_step(explored: ExploredRuns) -> str:
 
 
 def _step_s(explored: ExploredRuns) -> float:
-    asked = view.asked(_STEP)
+    asked = exploration.asked(_STEP)
     return float(asked if asked in _steps(explored) else _usual_step(explored))
 
 
 def _go(at_s: float) -> None:
-    view.put(view.INSTANT, f"{at_s:.0f}")
+    exploration.put(exploration.INSTANT, f"{at_s:.0f}")
 
 
 def _waiting(explored: ExploredRuns, at_s: int) -> None:

@@ -18,8 +18,7 @@ from trainyard.study.study import Study
 from trainyard.views import ledger
 from trainyard.views.figure_view import FigureView
 from trainyard.views.lessons import LessonRun, lesson_views, part_view
-from ui import figure, server, state, stored_results, url_params, words
-from ui.comparing import comparison
+from ui import comparison, figure, server, state, stored_results, url_params, words
 from ui.layout import PAGES
 from ui.learning import classroom
 from ui.learning.classroom import LESSON

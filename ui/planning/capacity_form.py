@@ -104,16 +104,13 @@ def asked(study: Study) -> PlanRequest:
     """Return what the form of this session holds; at first, or where the machines have become
     others, a usual question.
     """
+    if st.session_state.pop(state.SIZE_CLUSTER, False):
+        take(_first(study))
     found: PlanRequest | None = st.session_state.get(_ASKED)
     rows = len(study.base.cluster.groups)
     if found is None or any(at >= rows for at in found.groups):
         found = _first(study)
     return found
-
-
-def take_overloaded(study: Study) -> None:
-    """Let the form ask how many nodes of the most frequent kind are enough."""
-    take(_first(study))
 
 
 def take(new: PlanRequest) -> None:

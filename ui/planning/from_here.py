@@ -31,6 +31,8 @@ from trainyard.what_if import branch_diff, tables
 from trainyard.what_if.branch_diff import After
 from ui import (
     browser_identity,
+    comparison,
+    exploration,
     figure,
     job_drawer,
     server,
@@ -40,8 +42,7 @@ from ui import (
     words,
 )
 from ui.choosing import forms
-from ui.comparing import comparison, job_table
-from ui.exploring import view
+from ui.comparing import job_table
 
 NAME: Final = "from-here"
 """Of the tab, in the address."""
@@ -93,19 +94,19 @@ def draw() -> None:
 
 def link(at_s: float) -> None:
     """Draw the way from an instant of the Explore page to this tab."""
-    there = state.address() | {"tab": NAME, view.INSTANT: f"{at_s:.0f}"}
-    policy = view.asked(view.POLICY)
+    there = state.address() | {"tab": NAME, exploration.INSTANT: f"{at_s:.0f}"}
+    policy = exploration.asked(exploration.POLICY)
     st.page_link(
         "pages/plan.py",
         label="Change from this instant",
         icon=":material/alt_route:",
-        query_params=there | ({view.POLICY: policy} if policy else {}),
+        query_params=there | ({exploration.POLICY: policy} if policy else {}),
     )
 
 
 def parameters(recipe: FromHere) -> dict[str, str]:
     """Return what the address holds of it, beside the study."""
-    return {"tab": NAME, view.POLICY: str(recipe.policy), TURN: recipe.turn.pack()}
+    return {"tab": NAME, exploration.POLICY: str(recipe.policy), TURN: recipe.turn.pack()}
 
 
 def _adopt() -> BranchPoint | None:
@@ -121,7 +122,7 @@ def _adopt() -> BranchPoint | None:
             st.error(words.plain(str(error)), icon=":material/error:")
             return None
         st.session_state[_EDITION] = int(st.session_state.get(_EDITION, 0)) + 1
-        view.put(view.INSTANT, f"{turn.at_s:g}")
+        exploration.put(exploration.INSTANT, f"{turn.at_s:g}")
         st.session_state[_OPENED] = _remembered(turn)
         return turn
     kept: BranchPoint | None = st.session_state.get(_FORM)
@@ -142,11 +143,11 @@ def _policy(shown: Shown) -> int:
     titles = {str(at): shown.titles[at] for at in shown.places}
     first = next((at for at in titles if at != str(shown.baseline)), next(iter(titles)))
     return int(
-        view.choice(
+        exploration.choice(
             st.selectbox,
             "Policy of the run",
             list(titles),
-            view.POLICY,
+            exploration.POLICY,
             first,
             format_func=titles.__getitem__,
             width=320,
@@ -156,7 +157,7 @@ def _policy(shown: Shown) -> int:
 
 def _instant(entry: Entry, end_s: float) -> float:
     """Draw the instant as a slider and as a number; return it, in seconds."""
-    asked = view.number(view.INSTANT)
+    asked = exploration.number(exploration.INSTANT)
     least_s = min(1.0, end_s / 2)
     at_s = min(
         max(tables.busiest_s(entry.chart("queue")) if asked is None else asked, least_s),
@@ -187,12 +188,12 @@ def _instant(entry: Entry, end_s: float) -> float:
 
 def _slid(epoch: str) -> None:
     at_s = (st.session_state[_SLIDER] - _first_submission(epoch)).total_seconds()
-    view.put(view.INSTANT, f"{at_s:.0f}")
+    exploration.put(exploration.INSTANT, f"{at_s:.0f}")
 
 
 def _typed(at_s: float, key: str, clock: RunClock) -> None:
     if (meant := _meant(at_s, key, clock)) is not None:
-        view.put(view.INSTANT, f"{meant:.0f}")
+        exploration.put(exploration.INSTANT, f"{meant:.0f}")
 
 
 def _meant(at_s: float, key: str, clock: RunClock) -> float | None:

@@ -27,7 +27,7 @@ from ui import figure, server, state, stored_results, url_params, words
 from ui.planning import live as plan_live
 from ui.planning.live import Run
 
-NAME: Final = "past"
+NAME: Final = url_params.PAST
 """Of the tab, in the address."""
 CHECKED: Final = "check"
 """Parameter of the address: place of the policy, repeats, warm-up in hours, judged part in days,

@@ -9,8 +9,8 @@ from typing import Final
 import streamlit as st
 
 from trainyard.traces import start
-from ui import server, state, stored_results
-from ui.comparing import comparison, screen
+from ui import comparison, server, state, stored_results
+from ui.comparing import screen
 from ui.what_if import settings
 
 NAME: Final = "what_if"

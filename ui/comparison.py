@@ -5,20 +5,13 @@ recording they are.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Final
 
 import streamlit as st
 
 from trainyard.results.outcomes import ComparisonReport, Shown
 from trainyard.views import metric_table
 from trainyard.views.compared import ComparedRuns, compare_runs
-from ui import empty_states, figure, server, state, stored_results, url_params, words
-from ui.comparing import window
-from ui.planning import past
-
-GOAL: Final = "goal"
-HIGH: Final = "high"
-"""Parameters of the address: what policies are judged by, and the title of the highlighted one."""
+from ui import empty_states, figure, server, state, stored_results, url_params, words, zoom_window
 
 
 def compare(runs: Shown) -> ComparedRuns | None:
@@ -64,7 +57,7 @@ def opened(
     if compared is None:
         empty_states.waiting(session, title)
     else:
-        window.drop_outside(compared.report.end_s)
+        zoom_window.drop_outside(compared.report.end_s)
     return compared
 
 
@@ -72,10 +65,10 @@ def subject(report: ComparisonReport) -> str:
     """Return the title of the highlighted policy: the chosen one, or else the one that the headline
     on the chosen goal is about; "" = none.
     """
-    asked = url_params.asked(HIGH)
+    asked = url_params.asked(url_params.HIGH)
     if asked in report.labels:
         return asked
-    goal = st.session_state.get(GOAL) or url_params.asked(GOAL)
+    goal = st.session_state.get(url_params.GOAL) or url_params.asked(url_params.GOAL)
     return report.headlines.get(goal, report.first_headline).subject
 
 
@@ -96,5 +89,5 @@ def trust(report: ComparisonReport) -> None:
         "pages/plan.py",
         label="Check a policy against the past",
         icon=":material/history:",
-        query_params=state.address() | {url_params.TAB: past.NAME},
+        query_params=state.address() | {url_params.TAB: url_params.PAST},
     )
