@@ -26,7 +26,6 @@ DIFFERENCE: Final = f"Difference{SECONDS}"
 """Title of a column of durations in the unit of the column at its left."""
 FORMATS: Final = ("png", "svg")
 LARGE_TYPE: Final = "large_type"
-"""Session key: False where the window of a presentation is too small for large type."""
 _FORMAT: Final = "image_format"
 _ALT: Final = 2000
 _CELL: Final = 200

@@ -443,3 +443,15 @@ def test_a_saved_picture_names_every_line_and_cuts_nothing(app: str, visit: Visi
         f"() => !('height' in document.querySelector('{TIME}')._context.toImageButtonOptions)"
     )
     assert chart.evaluate("chart => [chart.layout.showlegend, chart._fullLayout.height]") == before
+
+
+@pytest.mark.parametrize("width", [800, 390])
+def test_five_tiles_leave_no_hole(app: str, visit: Visit, width: int) -> None:
+    page = visit(f"{app}/compare?s={start.sample_study().pack()}&r=1", width=width)
+    drawn(page)
+    # The sixth tile is the cost, which a cluster of unknown GPUs does not have.
+    ends = page.evaluate(
+        """() => { const tiles = document.querySelector('.ty-tiles'); tiles.lastChild.remove();
+        return [tiles.lastChild, tiles].map(one => one.getBoundingClientRect().right); }"""
+    )
+    assert ends[1] - ends[0] < 3

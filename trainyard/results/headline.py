@@ -539,14 +539,10 @@ def _pair_of_values(goal: str, told: _Told, one: Outcome) -> tuple[float, float]
 
 
 def _bounds(cell: Mapping[str, Any], was: float, write: Callable[[float], str]) -> str:
-    """Return the interval of a value, from that of its difference: " (3.2 to 3.6)"; "" where there
-    is none, or both ends read like one value.
-    """
+    """Return the interval of a value, " (3.2 to 3.6)"; "" = none, or its ends read alike."""
     low, high = (was * (1.0 + float(cell[name])) for name in ("low", "high"))
-    if not (math.isfinite(low) and math.isfinite(high)):
-        return ""
     first, last = write(low), write(high)
-    if _rounds_alike(first, last):
+    if not (math.isfinite(low) and math.isfinite(high)) or _rounds_alike(first, last):
         return ""
     unit = f" {first.rpartition(' ')[2]}"
     own = write(was * (1.0 + float(cell["change"])))

@@ -497,9 +497,8 @@ def _change(own: ledger.Cell) -> tuple[str, str]:
     """Return the change in words, and whether it is good."""
     if own.change == "≈":
         return "about the same", ""
-    size = own.change.lstrip("+−").replace(
-        " pt", " point" if own.change[1:] == "1 pt" else " points"
-    )
+    points = " point" if own.change[1:] == "1 pt" else " points"
+    size = own.change.lstrip("+−").replace(" pt", points)
     sign = "▾" if own.change.startswith("−") else "▴"
     return f"{sign} {size} {own.verdict}".strip(), own.verdict
 

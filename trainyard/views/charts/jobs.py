@@ -4,7 +4,6 @@ which lose, and how near the estimates of their run times were.
 
 from __future__ import annotations
 
-import math
 import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
@@ -51,8 +50,7 @@ _LABEL_CHARACTERS: Final = 24
 _VISIBLE: Final = 1e-6
 _AXIS_PX: Final = 240
 """Length of the axis of the narrowest chart, in the pixels of type that is not enlarged."""
-_LETTER_PX, _BOLD_PX = 5.4, 6.6
-_SHIFT_PX: Final = 10
+_LETTER_PX, _BOLD_PX, _SHIFT_PX = 5.4, 6.6, 10
 QUANTILES: Final = 201
 """Points of a completion curve."""
 _MARGIN = 1.2
@@ -126,9 +124,7 @@ def _quantile_line(jct_s: Floats) -> Trace:
 
 
 def _halves(points: Mapping[str, Floats], look: Look, ends: tuple[float, float]) -> list[Trace]:
-    """Return the name and median of the two strong lines: of the earlier line above and left of one
-    of its points, of the later line below and right of one, or at the end of the axis.
-    """
+    """Return the names and medians of the two strong lines, each on the outer side of its line."""
     strong = [label for label in dict.fromkeys((look.high, look.baseline)) if label in points]
     middle = QUANTILES // 2
     strong.sort(key=lambda label: points[label][middle])
@@ -139,8 +135,8 @@ def _halves(points: Mapping[str, Floats], look: Look, ends: tuple[float, float])
         half = f"half within {duration_text(float(points[label][middle]))}"
         width_px = _SHIFT_PX + max(_BOLD_PX * len(name), _LETTER_PX * len(half))
         share = 0.6 if left else 0.14
-        done_s = float(points[label][round(share * (QUANTILES - 1))])
-        place = (math.log10(done_s) - ends[0]) / (ends[1] - ends[0])
+        done = np.log10(points[label][round(share * (QUANTILES - 1))])
+        place = float((done - ends[0]) / (ends[1] - ends[0]))
         ends_axis = not left and place > 1 - width_px / _AXIS_PX
         made.append(
             {
