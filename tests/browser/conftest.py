@@ -89,9 +89,8 @@ class Profile:
 
     def open_page(self, address: str, width: int, scheme: Scheme) -> Page:
         """Return an empty page without any trace of the test before."""
-        scheme_and_host = urlsplit(address)[:2]
-        origin = "://".join(scheme_and_host)
-        if not self._tab.url.startswith(origin):
+        origin = "://".join(urlsplit(address)[:2])
+        if not self._tab.url.startswith(f"{origin}/"):
             self._tab.goto(f"{origin}/_stcore/health")
         self.context.clear_cookies()
         self._devtools.send("Storage.clearDataForOrigin", {"origin": origin, "storageTypes": "all"})
@@ -138,8 +137,11 @@ def visit(browser: Browser, profiles: list[Profile]) -> Iterator[Callable[..., P
         return page
 
     yield go
-    for page in pages:
-        assert page.locator("[data-testid=stException], .ty-broken").count() == 0
-        assert "Traceback" not in page.inner_text("body")
-        page.close()
+    try:
+        for page in pages:
+            assert page.locator("[data-testid=stException], .ty-broken").count() == 0
+            assert "Traceback" not in page.inner_text("body")
+    finally:
+        for page in pages:
+            page.close()
     assert strangers == []

@@ -17,10 +17,6 @@ from tests.browser.waiting import idle
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 Visit = Callable[..., Page]
-SCREENS: tuple[tuple[int, Scheme], ...] = (
-    *((1440, "light"), (1440, "dark")),
-    *((800, "light"), (390, "dark")),
-)
 HOSTILE = "<img src=x onerror=window.hacked=1>" + "n" * 200
 
 
@@ -53,26 +49,25 @@ def _stops(page: Page) -> set[str]:
     return found
 
 
-def test_two_traces_beside_each_other_fit(sample_app: str, visit: Visit) -> None:
-    page = visit(f"{sample_app}/trace")
+@pytest.mark.parametrize(
+    ("width", "scheme"), [(1440, "light"), (1440, "dark"), (800, "light"), (390, "dark")]
+)
+def test_two_traces_beside_each_other_fit(
+    sample_app: str, visit: Visit, width: int, scheme: Scheme
+) -> None:
+    page = visit(f"{sample_app}/trace", width=width, color_scheme=scheme)
     idle(page)
     twice(page)
     # The choices have made way for what they made.
     expect(page.get_by_role("button", name="Make them")).to_be_hidden()
-    for width, scheme in SCREENS:
-        if (width, scheme) != SCREENS[0]:
-            page.set_viewport_size({"width": width, "height": 1000})
-            page.emulate_media(color_scheme=scheme)
-            # Reloading keeps the jobs, because the address holds their figures.
-            page.goto(page.url)
-        title = page.locator("h1").first
-        expect(title).to_have_text(re.compile("^Made: like a trace, load 2"))
-        expect(page.locator(".js-plotly-plot")).to_have_count(8)
-        idle(page)
-        page.wait_for_function(FITS)
-        assert low_contrast(page) == [], (width, scheme)
-        assert misplaced(page) == [], (width, scheme)
-        assert not _stops(page) & {"Zoom", "Pan", "Reset axes"}
+    expect(page.locator(".js-plotly-plot")).to_have_count(8)
+    page.wait_for_function(FITS)
+    assert low_contrast(page) == []
+    assert misplaced(page) == []
+    assert not _stops(page) & {"Zoom", "Pan", "Reset axes"}
+    # Reloading keeps the jobs, because the address holds their figures.
+    page.goto(page.url)
+    expect(page.locator("h1").first).to_have_text(re.compile("^Made: like a trace, load 2"))
 
 
 def test_names_of_a_dropped_file_are_text(sample_app: str, visit: Visit) -> None:
