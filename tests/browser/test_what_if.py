@@ -22,9 +22,12 @@ SLIDER = ".ty-what-if input"
 TEXT = ".ty-what-if output"
 
 
-@pytest.fixture(scope="module", autouse=True)
-def five(sample_store: Path) -> None:
-    fill(sample_store, study_of_five())
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a store of its own: a server learns from each run what it lets follow the slider."""
+    place = tmp_path_factory.mktemp("app") / "store"
+    fill(place, study_of_five())
+    return place
 
 
 def field(page: Page, title: str, at: int = 3) -> Locator:
@@ -55,9 +58,9 @@ def changed(page: Page, title: str, before: str) -> None:
 
 @pytest.mark.parametrize(("width", "scheme"), [(1440, "light"), (800, "dark")])
 def test_results_follow_and_the_others_stay_faint(
-    sample_app: str, visit: Visit, width: int, scheme: Scheme
+    app: str, visit: Visit, width: int, scheme: Scheme
 ) -> None:
-    page = opened(visit, sample_app, width=width, color_scheme=scheme)
+    page = opened(visit, app, width=width, color_scheme=scheme)
     before = {title: cell(page, title) for title in ("FIFO", "EASY backfilling", "Gavel")}
     address = page.url
     hold(page, 4, 5, 6)
@@ -90,8 +93,8 @@ def test_results_follow_and_the_others_stay_faint(
     expect(page.locator(TEXT)).to_have_text("6")
 
 
-def test_keys_a_double_click_undo_and_back(sample_app: str, visit: Visit) -> None:
-    page = opened(visit, sample_app)
+def test_keys_a_double_click_undo_and_back(app: str, visit: Visit) -> None:
+    page = opened(visit, app)
     four = cell(page, "FIFO")
     slider = page.locator(SLIDER)
     slider.focus()
@@ -127,8 +130,8 @@ def test_keys_a_double_click_undo_and_back(sample_app: str, visit: Visit) -> Non
     expect(page.locator(TEXT)).to_have_text("4")
 
 
-def test_plan_answers_without_a_run(sample_app: str, visit: Visit) -> None:
-    page = visit(f"{sample_app}/plan?s={study_of_five().pack()}&tab=what_if")
+def test_plan_answers_without_a_run(app: str, visit: Visit) -> None:
+    page = visit(f"{app}/plan?s={study_of_five().pack()}&tab=what_if")
     expect(page.locator(f"{LEDGER} tbody tr")).to_have_count(5)
     expect(page.locator(f"{LEDGER} tr.high, {LEDGER} tr.base").first).to_be_visible()
     idle(page)
@@ -143,10 +146,10 @@ def test_plan_answers_without_a_run(sample_app: str, visit: Visit) -> None:
     assert misplaced(page) == []
 
 
-def test_leading_it_to_and_fro_never_loses_the_page(sample_app: str, visit: Visit) -> None:
+def test_leading_it_to_and_fro_never_loses_the_page(app: str, visit: Visit) -> None:
     draw, page = (
         random.Random(0),
-        opened(visit, sample_app),
+        opened(visit, app),
     )  # what is random is when the answers come
     for _ in range(20):
         hold(page, *draw.choices(range(9), k=draw.randrange(1, 6)))
