@@ -7,6 +7,11 @@ from __future__ import annotations
 from playwright.sync_api import Page
 
 LEAST_CHART_PX = 300
+FITS = (
+    "() => [document.documentElement, document.querySelector('[data-testid=stMain]')].every(part =>"
+    " part.scrollWidth <= part.clientWidth)"
+)
+"""Nothing is wider than the window; a figure is as wide as usual until it has seen its place."""
 
 _COMMON = """
   const canvas = document.createElement('canvas').getContext('2d', {willReadFrequently: true});

@@ -13,7 +13,8 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.test_compare import drawn, stored, study_of_five
+from tests.browser.conftest import fill
+from tests.browser.test_compare import drawn, study_of_five
 from tests.browser.waiting import idle
 from trainyard.results import outcomes
 from trainyard.store import Store
@@ -52,9 +53,9 @@ _READ = """(titles) => {
 
 
 @pytest.fixture(scope="module")
-def study(store: Path) -> Study:
+def study(sample_store: Path) -> Study:
     made = study_of_five()
-    stored(Store(store), made)
+    fill(sample_store, made)
     return made
 
 
@@ -77,10 +78,10 @@ def same(page: Page, expected: dict[str, str], *places: str) -> None:
 
 
 def test_one_colour_on_all_pages(
-    app: str, study: Study, store: Path, visit: Visit, tmp_path: Path
+    sample_app: str, study: Study, sample_store: Path, visit: Visit, tmp_path: Path
 ) -> None:
     own = colours_of(study)
-    page = visit(f"{app}/compare?s={study.pack()}&r=1")
+    page = visit(f"{sample_app}/compare?s={study.pack()}&r=1")
     drawn(page)
     same(page, own, "ledger", "chart")
     page.get_by_role("link", name="Policies", exact=True).click()
@@ -103,7 +104,7 @@ def test_one_colour_on_all_pages(
     same(page, now, "tick")
     # The same in the dark, with the drawer open.
     kept = parse_qs(urlsplit(page.url).query)["s"][0]
-    night = visit(f"{app}/compare?s={kept}&r=1&job=765", color_scheme="dark")
+    night = visit(f"{sample_app}/compare?s={kept}&r=1&job=765", color_scheme="dark")
     expect(night.locator(".ty-life-name")).to_have_count(2)
     # The page is drawn after the reasons in the drawer.
     expect(night.locator(".ty-ledger")).to_be_visible()
@@ -116,14 +117,14 @@ def test_one_colour_on_all_pages(
     expect(night.locator(".ty-bars")).to_be_visible()
     idle(night)
     same(night, dark, "tile", "table", "chart")
-    night.goto(f"{app}/learn?lesson=0&said=0")
+    night.goto(f"{sample_app}/learn?lesson=0&said=0")
     expect(night.locator(".ty-ledger")).to_be_visible()
     idle(night)
     same(night, colours_of(study, dark=True), "ledger")
     file = tmp_path / "report.html"
     made = datetime(2026, 1, 2, tzinfo=UTC)
-    results = outcomes.gather(less, Store(store))
-    file.write_text(offline_html(results, Store(store), created=made), "utf-8")
+    results = outcomes.gather(less, Store(sample_store))
+    file.write_text(offline_html(results, Store(sample_store), created=made), "utf-8")
     night.emulate_media(color_scheme="light")
     night.goto(file.as_uri())
     expect(night.locator("body")).to_have_attribute("data-drawn", re.compile("[1-9]"))

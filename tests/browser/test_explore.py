@@ -59,9 +59,9 @@ def point(page: Page, across: float, row: int) -> tuple[float, float]:
 
 
 def test_a_click_fixes_the_instant_arrows_move_it_and_a_drag_chooses_the_window(
-    app: str, visit: Visit
+    sample_app: str, visit: Visit
 ) -> None:
-    page = ran(app, visit)
+    page = ran(sample_app, visit)
     fixed, hair = page.locator(".ty-instant b"), page.locator(".ty-hair:not(.ty-fixed)")
     page.mouse.move(*point(page, 0.5, 2))
     page.mouse.move(*point(page, 0.501, 2))
@@ -91,19 +91,16 @@ def test_a_click_fixes_the_instant_arrows_move_it_and_a_drag_chooses_the_window(
 
 def ran(app: str, visit: Visit) -> Page:
     """Explore with the results of the sample."""
-    page = visit(f"{app}/start")
-    page.get_by_role("button", name="Run the sample").click()
-    expect(page.get_by_text("Up to date")).to_be_visible()
-    page.get_by_role("link", name="Explore", exact=True).click()
+    page = visit(f"{app}/explore?s={start.sample_study().pack()}&r=1")
     expect(figure(page, "machines")).to_be_visible()
     idle(page)
     return page
 
 
 def test_from_a_node_to_a_job_to_why_it_waited_and_the_same_elsewhere(
-    app: str, visit: Visit
+    sample_app: str, visit: Visit
 ) -> None:
-    page = ran(app, visit)
+    page = ran(sample_app, visit)
     last = start.sample_study().base.cluster.nodes[3].name
     page.mouse.click(*point(page, 0.5, 3))
     page.get_by_role("tab", name=f"Jobs of {last}").click()
@@ -127,10 +124,9 @@ def test_from_a_node_to_a_job_to_why_it_waited_and_the_same_elsewhere(
     expect(other.get_by_role("dialog").get_by_role("heading", name=title)).to_be_visible()
 
 
-def test_play_moves_the_line_only_and_the_page_is_light(app: str, visit: Visit) -> None:
-    page = visit(f"{app}/explore?s={start.sample_study().pack()}&at=3600")
-    page.get_by_role("button", name=re.compile("^Run")).first.click()
-    expect(page.get_by_text("Up to date")).to_be_visible()
+def test_play_moves_the_line_only_and_the_page_is_light(sample_app: str, visit: Visit) -> None:
+    page = visit(f"{sample_app}/explore?s={start.sample_study().pack()}&at=3600")
+    expect(figure(page, "machines")).to_be_visible()
     received = [0]
     page.on(
         "websocket",
@@ -138,7 +134,7 @@ def test_play_moves_the_line_only_and_the_page_is_light(app: str, visit: Visit) 
             "framereceived", lambda frame: received.__setitem__(0, received[0] + len(frame))
         ),
     )
-    page.goto(f"{app}/explore?s={start.sample_study().pack()}&at=3600")
+    page.goto(f"{sample_app}/explore?s={start.sample_study().pack()}&at=3600")
     expect(figure(page, "machines")).to_be_visible()
     idle(page)
     assert received[0] < MOST_BYTES

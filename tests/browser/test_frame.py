@@ -5,6 +5,7 @@ results arrive, on small screens and without a server.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import urlopen
@@ -12,6 +13,7 @@ from urllib.request import urlopen
 import pytest
 from playwright.sync_api import Page, expect
 
+from tests.browser.conftest import Scheme
 from tests.browser.server import serving
 from tests.browser.waiting import idle
 from trainyard.traces import start
@@ -21,6 +23,10 @@ from ui.layout import PAGES
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 Visit = Callable[..., Page]
 MOST_STOPS = 7
+GROUNDS: tuple[tuple[Scheme, str], ...] = (
+    ("light", "rgb(255, 255, 255)"),
+    ("dark", "rgb(16, 22, 29)"),
+)
 PARTS = (".st-key-bar_place", ".st-key-chip_trace", ".st-key-status", ".st-key-go", ".st-key-share")
 _WATCH = """(parts) => {
   window.places = new Set();
@@ -40,9 +46,9 @@ def address(app: str, name: str) -> str:
 
 
 @pytest.mark.parametrize("path", ["", "compare", "_stcore/health", "static/nothing.js"])
-def test_every_answer_has_the_security_headers(app: str, path: str) -> None:
+def test_every_answer_has_the_security_headers(sample_app: str, path: str) -> None:
     try:
-        headers = urlopen(f"{app}/{path}").headers
+        headers = urlopen(f"{sample_app}/{path}").headers
     except HTTPError as error:
         headers = error.headers
     assert {name: headers.get_all(name) for name in HEADERS} == {
@@ -50,23 +56,20 @@ def test_every_answer_has_the_security_headers(app: str, path: str) -> None:
     }
 
 
-def test_no_page_breaks_the_security_policy(app: str, visit: Visit) -> None:
-    page = visit(app)
+def test_every_page_has_the_bar_no_sidebar_and_keeps_the_security_policy(
+    sample_app: str, visit: Visit
+) -> None:
+    page = visit(sample_app)
     told: list[str] = []
     page.on("console", lambda message: told.append(message.text))
     for name in PAGES:
-        page.goto(address(app, name))
-        idle(page)
-    assert [text for text in told if "Content Security Policy" in text] == []
-
-
-def test_every_page_has_the_bar_and_no_sidebar(app: str, visit: Visit) -> None:
-    for scheme in ("light", "dark"):
-        page = visit(app, color_scheme=scheme)
-        for name in PAGES:
-            page.goto(address(app, name))
-            bar = page.locator(".st-key-bar_place")
-            expect(bar.get_by_role("button", name="Share")).to_be_visible()
+        page.emulate_media(color_scheme="light")
+        page.goto(address(sample_app, name))
+        bar = page.locator(".st-key-bar_place")
+        expect(bar.get_by_role("button", name="Share")).to_be_visible()
+        for scheme, ground in GROUNDS:
+            page.emulate_media(color_scheme=scheme)
+            expect(page.get_by_test_id("stApp")).to_have_css("background-color", ground)
             idle(page)
             box = bar.bounding_box()
             assert box is not None
@@ -74,10 +77,11 @@ def test_every_page_has_the_bar_and_no_sidebar(app: str, visit: Visit) -> None:
             assert page.get_by_test_id("stSidebar").locator("button:visible").count() == 0, name
             primary = page.locator("[data-testid=stBaseButton-primary]:visible")
             assert primary.count() <= 1, name
+    assert [text for text in told if "Content Security Policy" in text] == []
 
 
-def test_the_keyboard_reaches_everything_in_four_stops(app: str, visit: Visit) -> None:
-    page = visit(app)
+def test_the_keyboard_reaches_everything_in_four_stops(sample_app: str, visit: Visit) -> None:
+    page = visit(sample_app)
     idle(page)
     page.get_by_role("link", name="Learn", exact=True).focus()
     reached = []
@@ -101,8 +105,8 @@ def test_the_keyboard_reaches_everything_in_four_stops(app: str, visit: Visit) -
     expect(page.get_by_role("dialog", name="Keys")).to_have_count(0)
 
 
-def test_a_menu_opened_by_a_key_hands_over_the_focus(app: str, visit: Visit) -> None:
-    page = visit(app)
+def test_a_menu_opened_by_a_key_hands_over_the_focus(sample_app: str, visit: Visit) -> None:
+    page = visit(sample_app)
     idle(page)
     chip = page.locator(".st-key-chip_runs button")
     chip.focus()
@@ -112,9 +116,12 @@ def test_a_menu_opened_by_a_key_hands_over_the_focus(app: str, visit: Visit) -> 
     expect(chip).to_be_focused()
 
 
-def test_run_keeps_what_is_shown_the_focus_and_the_place_of_the_bar(app: str, visit: Visit) -> None:
+def test_run_keeps_what_is_shown_the_focus_and_the_place_of_the_bar(
+    sample_app: str, visit: Visit
+) -> None:
     study = start.sample_study("tiny")
-    page = visit(f"{app}/compare?s={study.pack()}")
+    study = replace(study, base=replace(study.base, seed=5))
+    page = visit(f"{sample_app}/compare?s={study.pack()}")
     page.get_by_role("button", name="Run this scenario").click()
     bar = page.locator(".st-key-bar")
     expect(bar.get_by_text("Up to date")).to_be_visible()
@@ -124,7 +131,7 @@ def test_run_keeps_what_is_shown_the_focus_and_the_place_of_the_bar(app: str, vi
     field = page.get_by_label("Repeats", exact=True)
     field.fill("3")
     field.press("Enter")
-    expect(bar.get_by_text("3 runs, seed 0")).to_be_visible()
+    expect(bar.get_by_text("3 runs, seed 5")).to_be_visible()
     expect(field).to_be_focused()
     page.keyboard.press("Escape")
     run = bar.get_by_role("button", name="Run", exact=True)
@@ -142,9 +149,9 @@ def test_run_keeps_what_is_shown_the_focus_and_the_place_of_the_bar(app: str, vi
 
 @pytest.mark.parametrize("width", [800, 390])
 def test_small_screens_have_all_of_the_bar_and_no_sideways_scroll(
-    app: str, visit: Visit, width: int
+    sample_app: str, visit: Visit, width: int
 ) -> None:
-    page = visit(app, width=width)
+    page = visit(sample_app, width=width)
     idle(page)
     bar = page.locator(".st-key-bar")
     chips = bar.locator(".st-key-chips button")
@@ -163,8 +170,10 @@ def test_small_screens_have_all_of_the_bar_and_no_sideways_scroll(
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
-def test_a_lost_connection_is_a_line_and_all_stays_readable(store: Path, visit: Visit) -> None:
-    with serving(store) as own:
+def test_a_lost_connection_is_a_line_and_all_stays_readable(
+    sample_store: Path, visit: Visit
+) -> None:
+    with serving(sample_store) as own:
         page = visit(own)
         idle(page)
         line = page.get_by_text("The connection to the server is lost.")

@@ -17,6 +17,10 @@ FIGURES = 2
 """Of Compare: over time, and the completion curve."""
 Visit = Callable[..., Page]
 
+WRONG_FILES = (
+    ("none.csv", b"", "empty"),
+    ("paper.csv", b"%PDF-1.7\n%\xe2\xe3\xcf\xd3\n1 0 obj", "PDF"),
+)
 BAD_ROWS = "\n".join(
     [
         "job_id;submit_time_s;num_gpus;duration_s;user",
@@ -35,8 +39,10 @@ def upload(page: Page, name: str, content: bytes) -> None:
     )
 
 
-def test_an_upload_says_what_was_left_out_and_stays_after_a_reload(app: str, visit: Visit) -> None:
-    page = visit(f"{app}/trace")
+def test_an_upload_says_what_was_left_out_and_stays_after_a_reload(
+    sample_app: str, visit: Visit
+) -> None:
+    page = visit(f"{sample_app}/trace")
     upload(page, "mine.csv", BAD_ROWS.encode())
     main = page.get_by_test_id("stMain")
     account = main.locator(".st-key-account")
@@ -55,29 +61,19 @@ def test_an_upload_says_what_was_left_out_and_stays_after_a_reload(app: str, vis
     expect(account).to_contain_text(counts)
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "said"),
-    [("paper.csv", b"%PDF-1.7\n%\xe2\xe3\xcf\xd3\n1 0 obj", "PDF"), ("none.csv", b"", "empty")],
-)
-def test_a_wrong_file_gets_one_sentence_and_the_old_trace_stays(
-    app: str, visit: Visit, name: str, content: bytes, said: str
+def test_a_wrong_file_gets_one_sentence_that_stays_and_so_does_the_old_trace(
+    sample_app: str, visit: Visit, tmp_path: Path
 ) -> None:
-    page = visit(f"{app}/trace")
-    expect(page.locator(".st-key-bar").get_by_text("A week on two GPU types")).to_be_visible()
-    upload(page, name, content)
+    page = visit(f"{sample_app}/trace")
+    trace = page.locator(".st-key-bar").get_by_text("A week on two GPU types")
+    expect(trace).to_be_visible()
     fault = page.get_by_test_id("stMain").get_by_test_id("stAlert")
-    expect(fault).to_have_count(1)
-    assert said in fault.inner_text()
-    expect(page.locator(".st-key-bar").get_by_text("A week on two GPU types")).to_be_visible()
-
-
-def test_a_file_that_is_too_large_does_not_hide_what_is_wrong_with_another(
-    app: str, visit: Visit, tmp_path: Path
-) -> None:
-    page = visit(f"{app}/trace")
-    upload(page, "paper.csv", b"%PDF-1.7")
-    fault = page.get_by_test_id("stMain").get_by_test_id("stAlert")
-    expect(fault).to_be_visible()
+    for name, content, said in WRONG_FILES:
+        upload(page, name, content)
+        expect(fault).to_have_count(1)
+        expect(fault).to_contain_text(said)
+        expect(trace).to_be_visible()
+    # A file that is too large does not hide what is wrong with another.
     with (tmp_path / "big.csv").open("wb") as file:
         file.truncate(230_000_000)
     page.get_by_test_id("stFileUploader").locator("input[type=file]").first.set_input_files(
@@ -91,8 +87,8 @@ def test_a_file_that_is_too_large_does_not_hide_what_is_wrong_with_another(
     assert told.startswith('"A file with a red mark is not taken')
 
 
-def test_text_from_outside_is_shown_as_it_is(app: str, visit: Visit) -> None:
-    page = visit(f"{app}/trace")
+def test_text_from_outside_is_shown_as_it_is(sample_app: str, visit: Visit) -> None:
+    page = visit(f"{sample_app}/trace")
     hostile = "<img src=x onerror=alert(1)> **b** $x$ `y` _q_ :smile: [a](b) -- x_1 *c*"
     alerts: list[str] = []
 
@@ -123,8 +119,8 @@ def test_text_from_outside_is_shown_as_it_is(app: str, visit: Visit) -> None:
     assert alerts == []
 
 
-def test_back_leads_to_the_page_before(app: str, visit: Visit) -> None:
-    page = visit(app)
+def test_back_leads_to_the_page_before(sample_app: str, visit: Visit) -> None:
+    page = visit(sample_app)
     titles = {
         "Trace": re.compile("1,200 jobs"),
         "Cluster": re.compile("64 GPUs on 8 nodes"),
@@ -145,9 +141,9 @@ def test_back_leads_to_the_page_before(app: str, visit: Visit) -> None:
         expect(page.locator("h1").first).to_have_text(title)
 
 
-def test_cancel_stops_a_long_run(app: str, visit: Visit) -> None:
+def test_cancel_stops_a_long_run(sample_app: str, visit: Visit) -> None:
     long = replace(start.sample_study("philly-like"), repeats=60)
-    page = visit(f"{app}/compare?s={long.pack()}")
+    page = visit(f"{sample_app}/compare?s={long.pack()}")
     page.get_by_role("button", name="Run this scenario").click()
     cancel = page.get_by_role("button", name="Cancel")
     cancel.click()

@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
+from tests.browser.conftest import Scheme
 from tests.browser.measuring import low_contrast, misplaced
 from tests.browser.server import serving
-from tests.browser.waiting import idle
+from tests.browser.waiting import idle, ready
 from trainyard.labs.replays.reading import load
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
@@ -24,9 +25,12 @@ LINK = f"/learn?tab=replays&replay={QUICK}&seeds=1"
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_every_tab_can_be_read(app: str, visit: Visit, scheme: str) -> None:
+def test_every_tab_can_be_read(sample_app: str, visit: Visit, scheme: Scheme) -> None:
+    page = visit(f"{sample_app}/learn?tab=lessons", color_scheme=scheme)
     for tab in ("lessons", "replays", "glossary", "limits"):
-        page = visit(f"{app}/learn?tab={tab}", color_scheme=scheme)
+        if tab != "lessons":
+            page.goto(f"{sample_app}/learn?tab={tab}")
+            ready(page)
         expect(page.get_by_role("tab", selected=True)).to_have_text(re.compile(tab, re.IGNORECASE))
         idle(page)
         assert low_contrast(page) == [], tab
@@ -64,8 +68,10 @@ def test_a_link_to_a_replay_on_a_fresh_server_and_its_run(store: Path, visit: Vi
         expect(page.get_by_role("button", name="Run this replay")).to_have_count(0)
 
 
-def test_reload_and_back_find_the_run_again_and_cancel_ends_it(app: str, visit: Visit) -> None:
-    page = visit(f"{app}/learn?tab=replays&replay=ibm-queue&seeds=50")
+def test_reload_and_back_find_the_run_again_and_cancel_ends_it(
+    sample_app: str, visit: Visit
+) -> None:
+    page = visit(f"{sample_app}/learn?tab=replays&replay=ibm-queue&seeds=50")
     page.get_by_role("button", name="Run this replay").click()
     bar = page.get_by_test_id("stProgress")
     expect(bar).to_be_visible()

@@ -58,8 +58,8 @@ def test_a_class_link_on_a_fresh_server_and_one_run_for_two_students(
         expect(second.get_by_text("2 of 40 have run this.")).to_be_visible()
 
 
-def test_change_one_thing_another_page_and_back(app: str, visit: Visit) -> None:
-    page = visit(f"{app}/learn?lesson=2&jobs=100")
+def test_change_one_thing_another_page_and_back(sample_app: str, visit: Visit) -> None:
+    page = visit(f"{sample_app}/learn?lesson=2&jobs=100")
     answer(page, "Some, but fewer")
     page.get_by_text("Within a factor of about 10").click()
     page.get_by_role("button", name="Run the change").click()

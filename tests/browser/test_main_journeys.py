@@ -40,6 +40,7 @@ def wait_for_results(page: Page) -> None:
 def drag_across(page: Page, chart: Locator, begin: float, end: float) -> None:
     """Drag over a chart, between two shares of its width."""
     chart.scroll_into_view_if_needed()
+    chart.hover()
     box = chart.locator(".nsewdrag").first.bounding_box()
     assert box is not None
     y = box["y"] + box["height"] / 2

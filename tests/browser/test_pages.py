@@ -10,46 +10,43 @@ from collections.abc import Callable
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.measuring import misplaced
+from tests.browser.measuring import FITS, misplaced
 from tests.browser.waiting import idle, ready
 from trainyard.traces import start
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 Visit = Callable[..., Page]
 PAGES = ("trace", "cluster", "explore", "plan", "learn")
+WIDTHS = (1440, 800, 390)
 OLD = re.compile(r"since the first submission|\bday \d+ \d\d:\d\d|\b\d+\.\d\d (h|hours|days)\b")
 
 
-@pytest.fixture(scope="module")
-def ran(app: str, browser: object) -> str:
-    """The parameters of an address with stored results of the sample."""
-    page = browser.new_page()  # type: ignore[attr-defined]
-    page.goto(f"{app}/start")
-    page.get_by_role("button", name="Run the sample").click()
-    expect(page.get_by_text("Up to date")).to_be_visible(timeout=120_000)
-    page.close()
+def parameters() -> str:
+    """Return the parameters of an address with the stored results of the sample."""
     return f"s={start.sample_study().pack()}&r=1"
 
 
-@pytest.mark.parametrize("width", [1440, 800, 390])
-def test_every_page_fits_its_window_and_has_one_blue_button(
-    app: str, visit: Visit, ran: str, width: int
-) -> None:
-    page = visit(f"{app}/{PAGES[0]}?{ran}", width)
+def test_every_page_fits_its_window_and_has_one_blue_button(sample_app: str, visit: Visit) -> None:
+    page = visit(f"{sample_app}/{PAGES[0]}?{parameters()}")
     for name in PAGES:
         if name != PAGES[0]:
-            page.goto(f"{app}/{name}?{ran}")
+            page.set_viewport_size({"width": WIDTHS[0], "height": 1000})
+            page.goto(f"{sample_app}/{name}?{parameters()}")
             ready(page)
-        idle(page)
-        assert misplaced(page) == [], name
-        if width > 480:  # where Streamlit folds its navigation into one
-            assert page.get_by_test_id("stSidebar").count() == 0, name
-        assert page.locator("[data-testid=stBaseButton-primary]:visible").count() <= 1, name
-        assert not OLD.findall(page.inner_text("body")), name
+        for width in WIDTHS:
+            page.set_viewport_size({"width": width, "height": 1000})
+            idle(page)
+            page.wait_for_function(FITS)
+            assert misplaced(page) == [], (name, width)
+            if width > 480:  # where Streamlit folds its navigation into one
+                assert page.get_by_test_id("stSidebar").count() == 0, (name, width)
+            primary = page.locator("[data-testid=stBaseButton-primary]:visible")
+            assert primary.count() <= 1, (name, width)
+            assert not OLD.findall(page.inner_text("body")), (name, width)
 
 
-def test_an_unknown_gpu_type_stops_with_the_nearest(app: str, visit: Visit, ran: str) -> None:
-    page = visit(f"{app}/cluster?{ran}")
+def test_an_unknown_gpu_type_stops_with_the_nearest(sample_app: str, visit: Visit) -> None:
+    page = visit(f"{sample_app}/cluster?{parameters()}")
     before = page.locator("h1").inner_text()
     page.get_by_role("button", name="Type or import").click()
     line = page.get_by_role("textbox", name="Type it, e.g. 4x8:a100")

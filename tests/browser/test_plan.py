@@ -31,8 +31,10 @@ def wide(page: Page) -> None:
     assert max(sizes[:2]) <= sizes[2]
 
 
-def test_the_fewest_nodes_for_a_wait_of_an_hour(app: str, store: Path, visit: Visit) -> None:
-    page = visit(app)
+def test_the_fewest_nodes_for_a_wait_of_an_hour(
+    sample_app: str, sample_store: Path, visit: Visit
+) -> None:
+    page = visit(sample_app)
     page.get_by_role("link", name="Plan", exact=True).click()
     expect(page.get_by_text("Recorded schedule is left out")).to_be_visible()
     expect(page.get_by_text(re.compile("^At most 21 runs per policy"))).to_be_visible()
@@ -48,9 +50,9 @@ def test_the_fewest_nodes_for_a_wait_of_an_hour(app: str, store: Path, visit: Vi
     page.reload()
     expect(answer).to_have_text(told)
     expect(page.get_by_role("button", name="Search", exact=True)).to_have_count(0)
-    path = page.url.removeprefix(app)
+    path = page.url.removeprefix(sample_app)
     assert "q=" in path
-    with serving(store) as fresh:
+    with serving(sample_store) as fresh:
         again = visit(fresh + path, width=800)
         expect(again.get_by_role("heading", level=1).first).to_have_text(told)
         wide(again)
@@ -75,9 +77,9 @@ def test_the_fewest_nodes_for_a_wait_of_an_hour(app: str, store: Path, visit: Vi
 
 
 def test_a_rack_is_lost_on_the_fourth_day_and_the_library_brings_it_back(
-    app: str, visit: Visit
+    sample_app: str, visit: Visit
 ) -> None:
-    page = visit(app)
+    page = visit(sample_app)
     page.get_by_role("button", name="Run the sample").click()
     expect(page).to_have_url(re.compile("/compare"))
     expect(page.locator(".st-key-bar").get_by_text("Up to date")).to_be_visible()

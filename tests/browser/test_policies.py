@@ -5,18 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from sim.params import Spec
+from tests.browser.conftest import Scheme
 from tests.browser.measuring import low_contrast, misplaced
 from tests.browser.waiting import idle
-from tests.pages.conftest import finish
-from trainyard.store import Store
 from trainyard.study import catalog
 from trainyard.study.study import Study
 from trainyard.traces import start
@@ -29,13 +25,9 @@ _STOPS = """() => [...document.querySelectorAll('[data-testid=stMain] *')].filte
   && !one.closest('[role=tablist]') || one.matches('[role=tab][tabindex="0"]')).length"""
 
 
-@pytest.fixture(scope="module")
-def sampled(store: Path) -> Study:
-    """The sample, with its result in the store of this module."""
-    kept: Any = SimpleNamespace(store=Store(store))
-    study = start.sample_study()
-    finish(kept, study)
-    return study
+@pytest.fixture
+def sampled() -> Study:
+    return start.sample_study()
 
 
 def row(page: Page, name: str) -> Locator:
@@ -58,9 +50,9 @@ def press(page: Page, *keys: str) -> int:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_all_policies_and_the_detail_are_in_one_screen(
-    app: str, sampled: Study, visit: Visit, scheme: str
+    sample_app: str, sampled: Study, visit: Visit, scheme: Scheme
 ) -> None:
-    page = visit(f"{app}/policies?s={sampled.pack()}", color_scheme=scheme)
+    page = visit(f"{sample_app}/policies?s={sampled.pack()}", color_scheme=scheme)
     page.set_viewport_size({"width": 1440, "height": 900})
     expect(page.locator(".ty-policies .row")).to_have_count(COUNT)
     expect(row(page, "srtf")).to_contain_text(re.compile(r"\d h −\d+\s%"))
@@ -88,9 +80,9 @@ def test_all_policies_and_the_detail_are_in_one_screen(
 
 
 def test_six_policies_are_chosen_in_twelve_key_presses(
-    app: str, sampled: Study, visit: Visit
+    sample_app: str, sampled: Study, visit: Visit
 ) -> None:
-    page = visit(f"{app}/policies?s={replace(sampled, allocators=(Spec('fifo'),)).pack()}")
+    page = visit(f"{sample_app}/policies?s={replace(sampled, allocators=(Spec('fifo'),)).pack()}")
     expect(page.locator(".ty-policies .row")).to_have_count(COUNT)
     page.locator(".ty-policies .list").focus()
     press(page, "Home")
@@ -105,8 +97,8 @@ def test_six_policies_are_chosen_in_twelve_key_presses(
     compared(page, {"fifo", *ids[1:7]})
 
 
-def test_the_list_works_with_keys_alone(app: str, sampled: Study, visit: Visit) -> None:
-    page = visit(f"{app}/policies?s={sampled.pack()}")
+def test_the_list_works_with_keys_alone(sample_app: str, sampled: Study, visit: Visit) -> None:
+    page = visit(f"{sample_app}/policies?s={sampled.pack()}")
     expect(page.locator(".ty-policies .row")).to_have_count(COUNT)
     idle(page)
     press(page, "/")
@@ -132,9 +124,9 @@ def test_the_list_works_with_keys_alone(app: str, sampled: Study, visit: Visit) 
 
 
 def test_one_click_lets_jobs_change_size_and_one_more_restores(
-    app: str, sampled: Study, visit: Visit
+    sample_app: str, sampled: Study, visit: Visit
 ) -> None:
-    page = visit(f"{app}/policies?s={sampled.pack()}")
+    page = visit(f"{sample_app}/policies?s={sampled.pack()}")
     barred = page.locator(".ty-policies .barred")
     expect(barred).to_have_count(6)
     page.get_by_role("button", name="Let jobs change size").click()
@@ -153,9 +145,9 @@ def test_one_click_lets_jobs_change_size_and_one_more_restores(
 
 
 def test_a_variant_has_settings_in_words_and_can_be_deleted(
-    app: str, sampled: Study, visit: Visit
+    sample_app: str, sampled: Study, visit: Visit
 ) -> None:
-    page = visit(f"{app}/policies?s={sampled.pack()}")
+    page = visit(f"{sample_app}/policies?s={sampled.pack()}")
     detail = page.locator(".st-key-policy_detail")
     row(page, "gavel").click()
     expect(detail.locator("h3")).to_have_text("Gavel")
@@ -171,10 +163,12 @@ def test_a_variant_has_settings_in_words_and_can_be_deleted(
     expect(detail.locator("h3")).to_have_text("Gavel")
 
 
-def test_forty_policies_scroll_within_the_list(app: str, sampled: Study, visit: Visit) -> None:
+def test_forty_policies_scroll_within_the_list(
+    sample_app: str, sampled: Study, visit: Visit
+) -> None:
     more = [Spec.of("las", thresholds=(float(at), 1e6)) for at in range(1, 23)]
     study = replace(sampled, allocators=(*sampled.allocators, *more))
-    page = visit(f"{app}/policies?s={study.pack()}")
+    page = visit(f"{sample_app}/policies?s={study.pack()}")
     page.set_viewport_size({"width": 1440, "height": 900})
     expect(page.locator(".ty-policies .row")).to_have_count(COUNT + 21)
     idle(page)
@@ -186,9 +180,9 @@ def test_forty_policies_scroll_within_the_list(app: str, sampled: Study, visit: 
 
 @pytest.mark.parametrize("width", [800, 390])
 def test_small_windows_have_the_detail_below(
-    app: str, sampled: Study, visit: Visit, width: int
+    sample_app: str, sampled: Study, visit: Visit, width: int
 ) -> None:
-    page = visit(f"{app}/policies?s={sampled.pack()}", width=width)
+    page = visit(f"{sample_app}/policies?s={sampled.pack()}", width=width)
     expect(page.locator(".ty-policies .row")).to_have_count(COUNT)
     idle(page)
     assert misplaced(page) == []

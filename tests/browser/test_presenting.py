@@ -9,21 +9,15 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.test_compare import LEDGER, Visit, drawn, stored
+from tests.browser.conftest import fill
+from tests.browser.test_compare import LEDGER, Visit, drawn
 from tests.browser.waiting import idle
-from trainyard.store import Store
 from trainyard.study.study import Study
 from trainyard.traces import start
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 ANSWER = "h1.ty-answer"
-
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    place = tmp_path_factory.mktemp("app") / "store"
-    stored(Store(place), start.sample_study())
-    return place
+SIZES = ((1280, 720), (1440, 900), (1920, 1080))
 
 
 def opened(visit: Visit, app: str, study: Study, more: str = "") -> Page:
@@ -33,8 +27,10 @@ def opened(visit: Visit, app: str, study: Study, more: str = "") -> Page:
     return page
 
 
-def test_a_presentation_fills_the_screen_and_is_driven_by_keys(app: str, visit: Visit) -> None:
-    page = opened(visit, app, start.sample_study(), "&present=1")
+def test_a_presentation_fills_the_screen_and_is_driven_by_keys(
+    sample_app: str, visit: Visit
+) -> None:
+    page = opened(visit, sample_app, start.sample_study(), "&present=1")
     expect(page.locator(".st-key-bar_place")).to_be_hidden()
     expect(page.locator(ANSWER)).to_contain_text("With SRTF")
     assert page.evaluate(f"document.querySelector('{ANSWER}').getBoundingClientRect().height") >= 40
@@ -47,6 +43,13 @@ def test_a_presentation_fills_the_screen_and_is_driven_by_keys(app: str, visit: 
         assert inside is not None
         assert inside["width"] <= box["width"] + 1
         assert box["x"] + box["width"] <= 1920
+    for width, height in SIZES:
+        page.set_viewport_size({"width": width, "height": height})
+        drawn(page)
+        page.wait_for_function(
+            f"""() => {{ const table = document.querySelector('{LEDGER}');
+            return table && table.scrollWidth <= table.clientWidth; }}"""
+        )
     page.keyboard.press("ArrowLeft")
     expect(page.locator(ANSWER)).to_contain_text("EASY backfilling")
     page.keyboard.press("ArrowRight")
@@ -56,20 +59,9 @@ def test_a_presentation_fills_the_screen_and_is_driven_by_keys(app: str, visit: 
     assert "present" not in page.url
 
 
-@pytest.mark.parametrize("size", [(1280, 720), (1440, 900), (1920, 1080)])
-def test_the_table_is_not_cut(app: str, visit: Visit, size: tuple[int, int]) -> None:
-    page = opened(visit, app, start.sample_study(), "&present=1")
-    page.set_viewport_size({"width": size[0], "height": size[1]})
-    drawn(page)
-    page.wait_for_function(
-        f"""() => {{ const table = document.querySelector('{LEDGER}');
-        return table && table.scrollWidth <= table.clientWidth; }}"""
-    )
-
-
 @pytest.mark.parametrize("width", [390, 800])
-def test_a_small_window_cuts_no_text_of_a_chart(app: str, visit: Visit, width: int) -> None:
-    page = visit(f"{app}/compare?s={start.sample_study().pack()}&r=1&present=1", width=width)
+def test_a_small_window_cuts_no_text_of_a_chart(sample_app: str, visit: Visit, width: int) -> None:
+    page = visit(f"{sample_app}/compare?s={start.sample_study().pack()}&r=1&present=1", width=width)
     drawn(page)
     page.wait_for_function(
         """() => [...document.querySelectorAll('.st-key-charts .annotation-text')].every(text =>
@@ -78,14 +70,15 @@ def test_a_small_window_cuts_no_text_of_a_chart(app: str, visit: Visit, width: i
     )
 
 
-def test_up_and_down_step_through_saved_comparisons(app: str, visit: Visit, store: Path) -> None:
+def test_up_and_down_step_through_saved_comparisons(
+    sample_app: str, visit: Visit, sample_store: Path
+) -> None:
     sample = start.sample_study()
     # What is opened is put on the shelf of this browser, but for the sample.
     two, three = (sample.choosing(sample.allocators[:count]) for count in (2, 3))
-    for study in (two, three):
-        stored(Store(store), study)
-    page = opened(visit, app, two)
-    page.goto(f"{app}/compare?s={three.pack()}&r=1&present=1")
+    fill(sample_store, two, three)
+    page = opened(visit, sample_app, two)
+    page.goto(f"{sample_app}/compare?s={three.pack()}&r=1&present=1")
     drawn(page)
     rows = page.locator(f"{LEDGER} tbody tr")
     expect(rows).to_have_count(3)
@@ -97,8 +90,8 @@ def test_up_and_down_step_through_saved_comparisons(app: str, visit: Visit, stor
     expect(page).to_have_url(re.compile(r"[?&]present=1"))
 
 
-def test_the_entry_of_the_menu_begins_a_presentation(app: str, visit: Visit) -> None:
-    page = opened(visit, app, start.sample_study())
+def test_the_entry_of_the_menu_begins_a_presentation(sample_app: str, visit: Visit) -> None:
+    page = opened(visit, sample_app, start.sample_study())
     page.locator(".st-key-share button").first.click()
     page.get_by_role("button", name="Present").click()
     expect(page.get_by_role("button", name="Leave (Esc)")).to_be_visible()
@@ -120,19 +113,23 @@ def colours(page: Page) -> dict[str, str]:
 
 
 def test_a_policy_keeps_its_colour_without_another_and_beside_another_baseline(
-    app: str, visit: Visit
+    sample_app: str, visit: Visit
 ) -> None:
     whole = start.sample_study()
-    page = opened(visit, app, whole)
+    page = opened(visit, sample_app, whole)
     first = colours(page)
     grey = first["FIFO"]
     page.reload()
     drawn(page)
     assert colours(page) == first
     fewer = whole.choosing([spec for spec in whole.allocators if spec.name != "easy"])
-    assert colours(opened(visit, app, fewer)).items() <= first.items()
+    page.goto(f"{sample_app}/compare?s={fewer.pack()}&r=1")
+    drawn(page)
+    assert colours(page).items() <= first.items()
     srtf = next(at for at, spec in enumerate(whole.allocators) if spec.name == "srtf")
-    based = colours(opened(visit, app, replace(whole, baseline=srtf)))
+    page.goto(f"{sample_app}/compare?s={replace(whole, baseline=srtf).pack()}&r=1")
+    drawn(page)
+    based = colours(page)
     assert based["SRTF"] == grey
     kept = set(first) - {"SRTF", "FIFO"}
     assert {name: based[name] for name in kept} == {name: first[name] for name in kept}

@@ -18,7 +18,7 @@ Visit = Callable[..., Page]
 MINE = built_in("simulation").to_frame().query("model != 'CycleGAN'").to_csv(index=False).encode()
 
 
-def test_own_measurements_lead_to_who_gets_which_gpu(app: str, visit: Visit) -> None:
+def test_own_measurements_lead_to_who_gets_which_gpu(sample_app: str, visit: Visit) -> None:
     tiny = start.sample_study("tiny")
     # Enough work for policies to differ, and no more than the cluster can do: else Compare has no
     # tabs.
@@ -29,7 +29,7 @@ def test_own_measurements_lead_to_who_gets_which_gpu(app: str, visit: Visit) -> 
         perf=Spec("profiled"),
     )
     study = replace(tiny, base=base, allocators=(Spec("fifo"), Spec("sjf")), baseline=0)
-    page = visit(f"{app}/trace?s={study.pack()}")
+    page = visit(f"{sample_app}/trace?s={study.pack()}")
     main = page.get_by_test_id("stMain")
     expect(main.get_by_text("Every one of the 60 jobs was measured")).to_be_visible()
     main.get_by_text("Use your own measurements").click()

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
 from tests.browser.waiting import idle, ready
 from trainyard.library.library import NotYoursError, delete_trace
@@ -29,49 +29,46 @@ def give(page: Page, name: str, content: bytes) -> None:
     )
 
 
-def test_only_the_uploader_deletes(app: str, browser: Browser, store: Path) -> None:
-    mine, other = browser.new_context(), browser.new_context()
-    try:
-        page = mine.new_page()
-        page.goto(f"{app}/trace")
-        ready(page)
-        give(page, "mine.csv", JOBS.encode())
-        bar = page.locator(".st-key-bar")
-        expect(bar.get_by_text("mine.csv", exact=True)).to_be_visible()
-        delete = page.get_by_role("button", name="Delete the jobs and their results")
-        page.get_by_role("button", name="Formats and privacy").click()
-        expect(delete).to_be_visible()
-        page.keyboard.press("Escape")
-        bar.get_by_role("button", name="Run", exact=True).click()
-        expect(bar.get_by_text("Up to date")).to_be_visible()
-        link = page.url
+def test_only_the_uploader_deletes(app: str, visit: Callable[..., Page], store: Path) -> None:
+    page = visit(f"{app}/trace")
+    give(page, "mine.csv", JOBS.encode())
+    bar = page.locator(".st-key-bar")
+    expect(bar.get_by_text("mine.csv", exact=True)).to_be_visible()
+    delete = page.get_by_role("button", name="Delete the jobs and their results")
+    idle(page)
+    page.get_by_role("button", name="Formats and privacy").click()
+    expect(delete).to_be_visible()
+    page.keyboard.press("Escape")
+    bar.get_by_role("button", name="Run", exact=True).click()
+    expect(bar.get_by_text("Up to date")).to_be_visible()
+    link = page.url
 
-        visitor = other.new_page()
-        visitor.goto(link)
-        expect(visitor.locator(".st-key-bar").get_by_text("Up to date")).to_be_visible()
-        expect(visitor.locator(".st-key-bar").get_by_text("mine.csv", exact=True)).to_be_visible()
-        visitor.goto(link.replace("/compare", "/trace"))
-        visitor.get_by_role("button", name="Formats and privacy").click()
-        expect(visitor.get_by_text("was uploaded in another browser")).to_be_visible()
-        expect(visitor.get_by_role("button", name=re.compile("^Delete the jobs"))).to_have_count(0)
+    visitor = visit(link)
+    expect(visitor.locator(".st-key-bar").get_by_text("Up to date")).to_be_visible()
+    expect(visitor.locator(".st-key-bar").get_by_text("mine.csv", exact=True)).to_be_visible()
+    visitor.goto(link.replace("/compare", "/trace"))
+    ready(visitor)
+    idle(visitor)
+    visitor.get_by_role("button", name="Formats and privacy").click()
+    expect(visitor.get_by_text("was uploaded in another browser")).to_be_visible()
+    expect(visitor.get_by_role("button", name=re.compile("^Delete the jobs"))).to_have_count(0)
 
-        kept = Store(store)
-        about = kept.traces()[0]
-        results = kept.runs_of(f"store:{about.digest}")
-        assert results
-        forced: Any = SimpleNamespace(store=kept, watchers=lambda _: set(), stop=lambda *_: None)
-        with pytest.raises(NotYoursError, match="only that one can delete it"):
-            delete_trace(about.digest, forced, "visitor", "0" * 32)
+    kept = Store(store)
+    about = kept.traces()[0]
+    results = kept.runs_of(f"store:{about.digest}")
+    assert results
+    forced: Any = SimpleNamespace(store=kept, watchers=lambda _: set(), stop=lambda *_: None)
+    with pytest.raises(NotYoursError, match="only that one can delete it"):
+        delete_trace(about.digest, forced, "visitor", "0" * 32)
 
-        page.goto(link.replace("/compare", "/trace"))
-        page.get_by_role("button", name="Formats and privacy").click()
-        delete.click()
-        expect(page.get_by_text("is deleted from this server")).to_be_visible()
-        assert kept.trace_info(about.digest) is None
-        assert not any(kept.has(key) for key in results)
-    finally:
-        mine.close()
-        other.close()
+    page.goto(link.replace("/compare", "/trace"))
+    ready(page)
+    idle(page)
+    page.get_by_role("button", name="Formats and privacy").click()
+    delete.click()
+    expect(page.get_by_text("is deleted from this server")).to_be_visible()
+    assert kept.trace_info(about.digest) is None
+    assert not any(kept.has(key) for key in results)
 
 
 def test_a_click_too_many_and_wrong_files(app: str, visit: Callable[..., Page]) -> None:

@@ -11,15 +11,12 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.measuring import low_contrast, misplaced
+from tests.browser.conftest import Scheme
+from tests.browser.measuring import FITS, low_contrast, misplaced
 from tests.browser.waiting import idle
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 Visit = Callable[..., Page]
-_FITS = (
-    "() => [document.documentElement, document.querySelector('[data-testid=stMain]')].every(part =>"
-    " part.scrollWidth <= part.clientWidth)"
-)
 HOSTILE = "<img src=x onerror=window.hacked=1>" + "n" * 200
 
 
@@ -55,28 +52,29 @@ def _stops(page: Page) -> set[str]:
 @pytest.mark.parametrize(
     ("width", "scheme"), [(1440, "light"), (1440, "dark"), (800, "light"), (390, "dark")]
 )
-def test_two_traces_beside_each_other_fit(app: str, visit: Visit, width: int, scheme: str) -> None:
-    page = visit(f"{app}/trace", width=width, color_scheme=scheme)
+def test_two_traces_beside_each_other_fit(
+    sample_app: str, visit: Visit, width: int, scheme: Scheme
+) -> None:
+    page = visit(f"{sample_app}/trace", width=width, color_scheme=scheme)
     idle(page)
     twice(page)
     # The choices have made way for what they made.
     expect(page.get_by_role("button", name="Make them")).to_be_hidden()
     expect(page.locator(".js-plotly-plot")).to_have_count(8)
-    page.wait_for_function(_FITS)
+    page.wait_for_function(FITS)
     assert low_contrast(page) == []
     assert misplaced(page) == []
     assert not _stops(page) & {"Zoom", "Pan", "Reset axes"}
     # Reloading keeps the jobs, because the address holds their figures.
-    address = page.url
-    page.goto(address)
+    page.goto(page.url)
     expect(page.locator("h1").first).to_have_text(re.compile("^Made: like a trace, load 2"))
 
 
-def test_names_of_a_dropped_file_are_text(app: str, visit: Visit) -> None:
+def test_names_of_a_dropped_file_are_text(sample_app: str, visit: Visit) -> None:
     rows = [f"{at},{60 * at},{1 + at % 2},{100 + at},{HOSTILE}" for at in range(60)]
     text = "\n".join(["job_id,submit_time_s,num_gpus,duration_s,user", *rows])
     file: Any = {"name": "<b>bold $x$.csv", "mimeType": "text/csv", "buffer": text.encode()}
-    page = visit(f"{app}/trace")
+    page = visit(f"{sample_app}/trace")
     idle(page)
     page.locator("input[type=file]").first.set_input_files(file)
     expect(page.locator("h1").first).to_contain_text("<b>bold $x$.csv: 60 jobs")
@@ -87,11 +85,11 @@ def test_names_of_a_dropped_file_are_text(app: str, visit: Visit) -> None:
     idle(page)
     assert page.evaluate("window.hacked") is None
     assert low_contrast(page) == []
-    page.wait_for_function(_FITS)
+    page.wait_for_function(FITS)
     assert misplaced(page) == []
 
 
-def test_jobs_and_machines_in_one_drop(app: str, visit: Visit) -> None:
+def test_jobs_and_machines_in_one_drop(sample_app: str, visit: Visit) -> None:
     jobs = "job_id,submit_time_s,num_gpus,duration_s\na,0,1,600\nb,60,2,1200\n"
     files: Any = [
         {"name": name, "mimeType": "text/csv", "buffer": text.encode()}
@@ -102,7 +100,7 @@ def test_jobs_and_machines_in_one_drop(app: str, visit: Visit) -> None:
             ("paper.csv", "%PDF-1.7"),
         )
     ]
-    page = visit(f"{app}/trace")
+    page = visit(f"{sample_app}/trace")
     idle(page)
     field = page.locator(".st-key-trace_file input[type=file]").first
     field.set_input_files(files)
@@ -123,8 +121,8 @@ LIST = "id,submitted,gpus,duration\n" + "\n".join(
 )
 
 
-def test_a_good_file_after_a_bad_one_and_its_answers_kept(app: str, visit: Visit) -> None:
-    page = visit(f"{app}/trace", width=800, color_scheme="dark")
+def test_a_good_file_after_a_bad_one_and_its_answers_kept(sample_app: str, visit: Visit) -> None:
+    page = visit(f"{sample_app}/trace", width=800, color_scheme="dark")
     idle(page)
     field = page.locator(".st-key-trace_file input[type=file]").first
 
@@ -145,11 +143,11 @@ def test_a_good_file_after_a_bad_one_and_its_answers_kept(app: str, visit: Visit
     expect(page.get_by_text("Read by your recipe “march” of ")).to_be_visible()
     idle(page)
     assert low_contrast(page) == []
-    page.wait_for_function(_FITS)
+    page.wait_for_function(FITS)
     assert misplaced(page) == []
     page.keyboard.press("Escape")
     # The same browser, another session.
-    page.goto(f"{app}/trace")
+    page.goto(f"{sample_app}/trace")
     idle(page)
     drop("april.csv", LIST)
     expect(page.get_by_text("Read by your recipe “march” of ")).to_be_visible()

@@ -4,22 +4,20 @@ rooms and keyboards.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
-from tests.browser.measuring import low_contrast, misplaced
+from tests.browser.conftest import Scheme
+from tests.browser.measuring import FITS, low_contrast, misplaced
 from tests.browser.server import serving
+from tests.browser.test_main_journeys import drag_across
 from tests.browser.waiting import idle
-from tests.pages.conftest import finish
-from trainyard.store import Store
-from trainyard.study.study import Study
 from trainyard.traces import start
 from ui.layout import PAGES
 
@@ -31,35 +29,12 @@ _ORDER = ("compare", *(name for name in PAGES if name != "compare"))
 """A server that has shown nothing yet sees Explore first in the five minutes, Learn in the lessons
 and replays, Plan in its own test; here Compare.
 """
-_FITS = (
-    "() => [document.documentElement, document.querySelector('[data-testid=stMain]')].every(part =>"
-    " part.scrollWidth <= part.clientWidth)"
-)
 
 
-def drag(page: Page, strip: Locator, begin: float, end: float) -> None:
-    strip.scroll_into_view_if_needed()
-    strip.hover()
-    box = strip.locator(".nsewdrag").first.bounding_box()
-    assert box is not None
-    y = box["y"] + box["height"] / 2
-    page.mouse.move(box["x"] + box["width"] * begin, y)
-    page.mouse.down()
-    page.mouse.move(box["x"] + box["width"] * end, y, steps=6)
-    page.mouse.up()
-
-
-@pytest.fixture(scope="module")
-def sampled(store: Path) -> Study:
-    """The sample, with its result in the store of this module."""
-    kept: Any = SimpleNamespace(store=Store(store))
-    study = start.sample_study()
-    finish(kept, study)
-    return study
-
-
-def stored(store: Path) -> int:
-    return len(list(store.rglob("manifest.json")))
+def count_runs(store: Path, seed: int) -> int:
+    """Return how many runs of a seed a store holds."""
+    runs = [json.loads(path.read_text()) for path in (store / "runs").rglob("manifest.json")]
+    return sum(run["scenario"]["seed"] == seed for run in runs)
 
 
 def test_five_minutes(store: Path, visit: Visit, browser: Browser, tmp_path: Path) -> None:
@@ -77,7 +52,7 @@ def test_five_minutes(store: Path, visit: Visit, browser: Browser, tmp_path: Pat
         expect(main.locator(".ty-ledger")).to_contain_text("FIFO")
         expect(main.locator(".st-key-done_within .trace").first).to_be_attached()
         idle(page)  # the figure of the last policy takes the place of the one before
-        drag(page, main.locator(".st-key-over_time .js-plotly-plot"), 0.5, 0.75)
+        drag_across(page, main.locator(".st-key-over_time .js-plotly-plot"), 0.5, 0.75)
         window = main.locator(".st-key-compare_chip button").first
         expect(window).to_have_text(re.compile(r"day \d+, \d\d:\d\d to day \d+, \d\d:\d\d"))
         told = window.inner_text().partition("\n")[0].strip()
@@ -93,9 +68,7 @@ def test_five_minutes(store: Path, visit: Visit, browser: Browser, tmp_path: Pat
         waiting.value.save_as(tmp_path / "report.html")
         said = main.locator("h1.ty-answer").inner_text()
     with serving(store) as second:
-        context = browser.new_context(viewport={"width": 1440, "height": 1000})
-        private = context.new_page()
-        private.goto(link.replace(first, second))
+        private = visit(link.replace(first, second))
         again = private.get_by_test_id("stMain")
         expect(again.get_by_text(told).first).to_be_visible()
         drawer = private.get_by_role("dialog")
@@ -108,7 +81,6 @@ def test_five_minutes(store: Path, visit: Visit, browser: Browser, tmp_path: Pat
         again.get_by_role("button", name="✕").click()
         expect(again.get_by_role("button", name="✕")).to_have_count(0)
         expect(private).not_to_have_url(re.compile("t0="))
-        context.close()
     _offline(browser, tmp_path / "report.html", said)
 
 
@@ -163,7 +135,7 @@ def _offline(browser: Browser, file: Path, headline: str) -> None:
 
 
 def test_every_page_is_light_and_the_first_that_a_browser_opens(
-    sampled: Study, store: Path, visit: Visit
+    sample_store: Path, visit: Visit
 ) -> None:
     """On a server of its own, which has shown nothing before the first of them; the others are new
     sessions in the same browser.
@@ -178,11 +150,11 @@ def test_every_page_is_light_and_the_first_that_a_browser_opens(
             ),
         )
 
-    with serving(store) as fresh:
+    with serving(sample_store) as fresh:
         page: Page | None = None
         for name in _ORDER:
             received[0] = 0
-            address = f"{fresh}/{name if name != 'start' else ''}?s={sampled.pack()}"
+            address = f"{fresh}/{name if name != 'start' else ''}?s={start.sample_study().pack()}"
             if page is None:
                 page = visit(address, watch=count)
             else:
@@ -199,19 +171,29 @@ def test_every_page_is_light_and_the_first_that_a_browser_opens(
 
 @pytest.mark.parametrize(("width", "scheme", "scale"), [(800, "light", 1), (720, "dark", 2)])
 def test_small_windows_and_dark_rooms(
-    sampled: Study, app: str, visit: Visit, width: int, scheme: str, scale: int
+    sample_app: str, visit: Visit, width: int, scheme: Scheme, scale: int
 ) -> None:
     """720 px with two dots each are a window of 1440 px at 200 %."""
+
+    def scale_dots(page: Page) -> None:
+        """Draw each pixel with `scale` dots in each direction."""
+        metrics = {"width": width, "height": 1000, "deviceScaleFactor": scale, "mobile": False}
+        page.context.new_cdp_session(page).send("Emulation.setDeviceMetricsOverride", metrics)
+
     page = visit(
-        f"{app}/?s={sampled.pack()}", width=width, color_scheme=scheme, device_scale_factor=scale
+        f"{sample_app}/?s={start.sample_study().pack()}",
+        width=width,
+        color_scheme=scheme,
+        watch=scale_dots,
     )
+    assert page.evaluate("[innerWidth, devicePixelRatio]") == [width, scale]
     for name, title in PAGES.items():
         if name != "start":
             _navigate(page, title)
         expect(page).to_have_url(re.compile(f"/{name if name != 'start' else ''}\\?"))
         idle(page)
         # A figure is as wide as usual until it has seen its place.
-        page.wait_for_function(_FITS)
+        page.wait_for_function(FITS)
         dark = (
             page.evaluate(
                 "getComputedStyle(document.querySelector('[data-testid=stApp]')).backgroundColor"
@@ -235,8 +217,8 @@ def _navigate(page: Page, title: str) -> None:
     link.click()
 
 
-def test_keys_alone_lead_to_a_result(app: str, visit: Visit) -> None:
-    page = visit(app)
+def test_keys_alone_lead_to_a_result(sample_app: str, visit: Visit) -> None:
+    page = visit(sample_app)
     expect(page.get_by_role("button", name="Run the sample")).to_be_enabled()
     _tab_to(page, page.get_by_role("button", name="Run the sample"))
     page.keyboard.press("Enter")
@@ -293,14 +275,15 @@ def _tab_to(page: Page, target: Locator) -> None:
     raise AssertionError(f"Tab never reaches {target}")
 
 
-def test_two_browsers_at_once_are_one_run(app: str, store: Path, visit: Visit) -> None:
+def test_two_browsers_at_once_are_one_run(
+    sample_app: str, sample_store: Path, visit: Visit
+) -> None:
     study = start.sample_study("tiny")
     study = replace(study, base=replace(study.base, seed=3))
-    pages = [visit(f"{app}/compare?s={study.pack()}", width=width) for width in (1440, 1000)]
-    before = stored(store)
+    pages = [visit(f"{sample_app}/compare?s={study.pack()}", width=width) for width in (1440, 1000)]
     for page in pages:
         page.get_by_role("button", name="Run this scenario").click(no_wait_after=True)
     for page in pages:
         expect(page.get_by_text("Up to date")).to_be_visible()
         expect(page.locator(".ty-ledger")).to_be_visible()
-    assert stored(store) - before == len(study.allocators)
+    assert count_runs(sample_store, 3) == len(study.allocators)
