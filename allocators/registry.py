@@ -32,7 +32,7 @@ from allocators.queue.wrappers import Partition, Switch
 from allocators.sites.kai.policy import Kai
 from allocators.sites.kueue.policy import Kueue
 from allocators.sites.slurm.policy import Slurm
-from sim.contract import Allocator, Card, ParameterError, Spec, build
+from sim.contract import Allocator, Card, ParameterError, Spec, build, did_you_mean
 
 REGISTRY: Final[dict[str, type[Allocator]]] = {
     "fifo": Fifo,
@@ -132,9 +132,8 @@ def make(spec: Spec) -> Allocator:
         allocators inside.
     """
     if spec.name not in REGISTRY:
-        raise ParameterError(
-            f"There is no allocator '{spec.name}'. Choose one of {', '.join(REGISTRY)}."
-        )
+        choices = did_you_mean(spec.name, REGISTRY) or f"Choose one of {', '.join(REGISTRY)}."
+        raise ParameterError(f"There is no policy '{spec.name}'. {choices}")
     made = build(REGISTRY[spec.name], spec)
     if isinstance(made, Composite):
         made.assemble(make)

@@ -22,15 +22,15 @@ AROUND: Final = ("benchmarks", "scripts", "setup.py")
 # Package -> the places it is made of, and the most statements it may have. A file belongs to the
 # package with the longest matching place.
 BUDGETS: Final[Mapping[str, tuple[tuple[str, ...], int]]] = {
-    "sim": (("sim",), 8_521),
-    "jobtraces": (("jobtraces",), 5_833),
-    "allocators": (("allocators",), 8_505),
+    "sim": (("sim",), 8_525),
+    "jobtraces": (("jobtraces",), 5_829),
+    "allocators": (("allocators",), 8_419),
     "allocators/sites": (("allocators/sites",), 6_408),
-    "trainyard": (("trainyard",), 15_321),
-    "trainyard/views": (("trainyard/views",), 3_114),
+    "trainyard": (("trainyard",), 15_335),
+    "trainyard/views": (("trainyard/views",), 3_112),
     "ui, pages, app": (("ui", "pages", "app.py"), 7_695),
     "benchmarks, scripts": (AROUND, 2_710),
-    "tests": (("tests",), 40_310),
+    "tests": (("tests",), 40_420),
 }
 CIRCLES: Final = 0
 """Groups of modules that import each other, for annotations alone included."""

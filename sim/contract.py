@@ -20,7 +20,7 @@ from sim.cluster import Node
 from sim.errors import ContractError, ParameterError, SolverError
 from sim.grants import Delta, Demand, Eviction, Gang, Grant, JobId, NodePool, Part, Shape, Tuning
 from sim.hosts import hosts_of
-from sim.params import ParamInfo, Spec, build, is_file_text, param, parameters
+from sim.params import ParamInfo, Spec, build, did_you_mean, is_file_text, param, parameters
 from sim.reasons import Decided, Reason, Value
 from sim.rules import QueueRule
 from sim.seen import Estimates, Floats, FreeResources, Ints, JobTable, Resources, Telemetry, View
@@ -66,6 +66,7 @@ __all__ = [
     "Value",
     "View",
     "build",
+    "did_you_mean",
     "hosts_of",
     "inf",
     "instant",

@@ -8,8 +8,9 @@ import dataclasses
 import hashlib
 import math
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Any, Final, TypeVar
 from weakref import WeakKeyDictionary
@@ -21,6 +22,12 @@ LONGEST_FILE: Final = 2_000_000
 """Letters of a file that a parameter holds."""
 DEEPEST: Final = 8
 """Most specs inside one another: policies that hold policies hold two or three."""
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return a question that names the known word most like a misspelt one; "" = none is."""
+    found = get_close_matches(word, list(known), 1)
+    return f"Did you mean {found[0]}?" if found else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Priority preemption: the walk down an order of all jobs that `allocators.queue.walk` defines,
+"""Priority preemption: the walk down an order of all jobs that tests define by a walk,
 kept up to date from what changed.
 """
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any, Final
 
 from sim.errors import TraceError
+from sim.params import did_you_mean
 
 LONGEST: Final = 2_000
 CLASSES: Final = frozenset(
@@ -103,9 +103,8 @@ class Guard:
                 names = node["column_names"]
                 name = names[0].lower()
                 if len(names) > 1 or name not in {*known, *bound}:
-                    close = get_close_matches(name, sorted(known), 1)
-                    hint = f"; did you mean {close[0]}" if close else ""
-                    raise TraceError(f"{where}: {'.'.join(names)} is no known column{hint}.")
+                    text = f"{where}: {'.'.join(names)} is no known column."
+                    raise TraceError(f"{text} {did_you_mean(name, sorted(known))}".rstrip())
                 named |= {name} - bound
         return frozenset(named)
 
@@ -137,9 +136,8 @@ def _check_call(node: Mapping[str, Any], kind: str, allowed: Collection[str], wh
         return
     name = node["function_name"].lower()
     if name not in allowed or node.get("schema") or node.get("catalog"):
-        close = get_close_matches(name, sorted(allowed), 1)
-        hint = f"; did you mean {close[0]}" if close else ""
-        raise TraceError(f"{where}: the function {name} may not be used{hint}.")
+        hint = did_you_mean(name, sorted(allowed))
+        raise TraceError(f"{where}: the function {name} may not be used. {hint}".rstrip())
 
 
 _CLAUSES: Final = ("where_clause", "group_expressions", "group_sets", "having", "sample", "qualify")

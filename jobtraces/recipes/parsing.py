@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Mapping
-from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Any, Final
 from zoneinfo import ZoneInfo
@@ -24,6 +23,7 @@ from jobtraces.recipes.recipe import (
     SourceTable,
 )
 from sim.errors import TraceError
+from sim.params import did_you_mean
 from sim.trace import COLUMNS
 
 MOST_TEXT: Final = 64_000
@@ -79,8 +79,8 @@ def parse(text: str, where: str) -> Recipe:
     columns = _expressions(raw, "columns", where)
     for native in columns:
         if native not in COLUMNS:
-            near = _near(native, COLUMNS)
-            raise TraceError(f"{where}: columns.{native} is no native column{near}.")
+            hint = did_you_mean(native, COLUMNS)
+            raise TraceError(f"{where}: columns.{native} is no native column. {hint}".rstrip())
     sources = _source_tables(raw, where)
     tables = tuple(table for table in sources if not table.builtin)
     recipe = Recipe(
@@ -163,16 +163,12 @@ def _check_joins(recipe: Recipe, where: str) -> None:
             taken.add(name)
 
 
-def _near(word: str, known: Any) -> str:
-    close = get_close_matches(word, list(known), 1)
-    return f"; did you mean {close[0]}" if close else ""
-
-
 def _check_keys(table: Mapping[str, Any], part: str, where: str) -> None:
     for key in table:
         if key not in _KEYS[part]:
             named = f"{part}.{key}" if part else key
-            raise TraceError(f"{where}: the key {named} is not known{_near(key, _KEYS[part])}.")
+            hint = did_you_mean(key, _KEYS[part])
+            raise TraceError(f"{where}: the key {named} is not known. {hint}".rstrip())
 
 
 def _table(raw: Mapping[str, Any], key: str, where: str) -> Mapping[str, Any]:

@@ -9,8 +9,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from trainyard.cli.given import UsageError
-from trainyard.cli.sweep import StoppedError
+from trainyard.cli.errors import CommandStoppedError, UsageError
 from trainyard.runs.engines import warm
 
 _PACKAGE: Final = Path(__file__).resolve().parents[1]
@@ -56,4 +55,6 @@ def command_app(args: argparse.Namespace) -> None:
             server.terminate()
             return
     if server.returncode not in _STOPPED:
-        raise StoppedError("The server of the app has stopped. Read the lines above for the cause.")
+        raise CommandStoppedError(
+            "The server of the app has stopped. Read the lines above for the cause."
+        )

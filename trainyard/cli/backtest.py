@@ -10,8 +10,9 @@ from functools import partial
 from typing import Any, Final
 
 from sim.params import Spec
-from trainyard.cli.given import UsageError, study_of
-from trainyard.cli.sweep import StoppedError, columns, finish
+from trainyard.cli.errors import CommandStoppedError, UsageError
+from trainyard.cli.given import add_reading, study_of
+from trainyard.cli.sweep import columns, finish
 from trainyard.labs.backtests.figures import Measures
 from trainyard.labs.backtests.fit import MOST_RUNS
 from trainyard.labs.backtests.report import BacktestReport
@@ -42,9 +43,7 @@ _GROUPS: Final = ("group", "jobs", "recorded wait", "bias", "median error", "wit
 
 
 def add_backtest(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments of ``python -m trainyard backtest``, but for those on how a file is
-    read.
-    """
+    """Declare the arguments of ``python -m trainyard backtest``."""
     parser.set_defaults(
         command=command_backtest, perf=None, checkpoints=None, horizon_s=None, seed=None
     )
@@ -55,7 +54,9 @@ def add_backtest(parser: argparse.ArgumentParser) -> None:
         "--cluster", metavar="SPEC|FILE", help="the machines as they were, see: run --help"
     )
     parser.add_argument(
+        "--policy",
         "--allocator",
+        dest="allocator",
         metavar="NAME[:key=value,...]",
         action="append",
         help="the policy that was in force",
@@ -105,6 +106,7 @@ def add_backtest(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--json", action="store_true", help="print one JSON document instead of tables"
     )
+    add_reading(parser)
 
 
 def command_backtest(args: argparse.Namespace) -> None:
@@ -117,7 +119,7 @@ def command_backtest(args: argparse.Namespace) -> None:
     """
     study, source = study_of(args)
     if len(study.allocators) != 1:
-        raise UsageError("One policy is checked at a time: give --allocator once.")
+        raise UsageError("One policy is checked at a time: give --policy once.")
     check = Check(
         study.base,
         repeats=whole("--repeats", args.repeats),
@@ -135,7 +137,7 @@ def command_backtest(args: argparse.Namespace) -> None:
     if not known:
         finish(run, "backtest", run.most)
     if run.state == "failed":
-        raise StoppedError(run.error)
+        raise CommandStoppedError(run.error)
     if run.report is None:
         raise KeyboardInterrupt("Interrupted; runs that are done are kept: the same command again.")
     if args.json:

@@ -6,8 +6,9 @@ import argparse
 import sys
 from pathlib import Path
 
-from trainyard.cli.given import UsageError, study_of
-from trainyard.cli.run import run_policy
+from trainyard.cli.errors import UsageError
+from trainyard.cli.given import study_of
+from trainyard.cli.run import add_run, run_policy
 from trainyard.export.caveats import Simulated
 from trainyard.export.targets import TARGETS, of_simulated, patch
 from trainyard.results import past
@@ -16,14 +17,15 @@ from trainyard.traces.sources import changed
 
 
 def add_export(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments beyond those of ``run``."""
+    """Declare the arguments of ``python -m trainyard export``: those of ``run`` and two more."""
+    add_run(parser)
     parser.set_defaults(command=command_export)
     parser.add_argument(
         "--as",
         dest="target",
         choices=tuple(TARGETS),
         required=True,
-        help="the scheduler; --allocator is given twice, as it is in force and as it is to be",
+        help="the scheduler; --policy is given twice, as it is in force and as it is to be",
     )
     parser.add_argument("--output", metavar="FILE", help="where the patch goes, else it is printed")
 
@@ -40,7 +42,7 @@ def command_export(args: argparse.Namespace) -> None:
     specs = study.allocators
     if len(specs) != 2 or specs[0].name != args.target:
         raise UsageError(
-            f"Give two policies, --allocator {args.target}:{TARGETS[args.target].file}=FILE as it"
+            f"Give two policies, --policy {args.target}:{TARGETS[args.target].file}=FILE as it"
             " is in force, then the same as it is to be."
         )
     patch(*specs)  # refuses what cannot be taken home before anything is simulated

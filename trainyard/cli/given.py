@@ -15,9 +15,9 @@ from typing import Any, Final
 from allocators import REGISTRY
 from jobtraces import FORMATS
 from sim.cluster import Cluster
-from sim.errors import TrainyardError
 from sim.params import Spec
-from trainyard.cli.questions import settled
+from trainyard.cli.errors import UsageError
+from trainyard.cli.questions import add_answers, settled
 from trainyard.clusters.homes import of_nodes
 from trainyard.clusters.machines import read_cluster
 from trainyard.results.plainest import AUTO
@@ -29,7 +29,7 @@ from trainyard.study.settings import with_settings
 from trainyard.study.study import Study
 from trainyard.traces.fitting import cluster_for
 from trainyard.traces.own_recipes import for_file, of_text, own_text
-from trainyard.traces.sources import Source, load_source
+from trainyard.traces.sources import FILE_LIMIT_MB, Source, load_source
 
 ALL: Final = "all"
 """What stands for every policy."""
@@ -55,8 +55,58 @@ _SPEED: Final = re.compile(r",([\w.-]+)=(\d+(?:\.\d+)?)(?=,|$)")
 """A GPU type and its speed, behind a cluster."""
 
 
-class UsageError(TrainyardError):
-    """The arguments contradict each other or something is missing."""
+def add_reading(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments on how the file of a trace is read."""
+    parser.add_argument(
+        "--format", metavar="F", help="read the file as this format; see: list formats"
+    )
+    parser.add_argument(
+        "--recipe", metavar="FILE|NAME", help="read the file by this recipe; see: recipes list"
+    )
+    reading = parser.add_argument_group("reading a file")
+    reading.add_argument(
+        "--zone", metavar="NAME", help="zone of times without an offset, e.g. Asia/Shanghai"
+    )
+    reading.add_argument("--cpu-jobs", choices=("drop", "keep"), help="jobs without a GPU")
+    reading.add_argument(
+        "--unfinished", choices=("drop", "cut"), help="jobs that still ran at the end of the trace"
+    )
+    reading.add_argument("--since", choices=("submit", "eligible"), help="when a Slurm job enters")
+    reading.add_argument(
+        "--time-unit", choices=("s", "ms", "min", "h", "d"), help="unit of numeric times"
+    )
+    reading.add_argument(
+        "--duration-unit", choices=("s", "ms", "min", "h", "d"), help="unit of durations"
+    )
+    reading.add_argument(
+        "--date-format",
+        metavar="PATTERN",
+        help="how dates of a table are written, e.g. '%%d.%%m.%%Y %%H:%%M'",
+    )
+    reading.add_argument(
+        "--map",
+        metavar="NATIVE=COLUMN",
+        action="append",
+        help="which column is which, e.g. num_gpus=GPUs",
+    )
+    add_answers(reading)
+    reading.add_argument(
+        "--max-mb",
+        metavar="MB",
+        type=_megabytes,
+        default=FILE_LIMIT_MB,
+        help=f"largest file that is read (default {FILE_LIMIT_MB:g})",
+    )
+
+
+def _megabytes(text: str) -> float:
+    try:
+        size = float(text)
+    except ValueError:
+        size = -1.0
+    if not 0.001 <= size <= 1e6:
+        raise argparse.ArgumentTypeError(f"{text} is not a number of MB from 0.001 to 1000000")
+    return size
 
 
 def read_text(path: Path, what: str) -> str:
@@ -239,7 +289,7 @@ def _study_of_arguments(args: argparse.Namespace) -> tuple[Study, Source]:
         )
     if not args.allocator:
         raise UsageError(
-            "No allocator is chosen: give --allocator NAME, as often as you like. python -m"
+            "No policy is chosen: give --policy NAME, as often as you like. python -m"
             " trainyard list allocators names them."
         )
     specs = _policies(args.allocator)

@@ -1,69 +1,55 @@
 """The command line, ``python -m trainyard``: one command for each thing that the app does; bad
 input ends with exit code 2 and one sentence.
+
+A command's module is imported when the command is chosen, so that `--help` needs no NumPy.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from typing import Final, NoReturn, TypeVar
+from collections.abc import Collection, Sequence
+from importlib import import_module
+from typing import Final, NoReturn
 
-from jobtraces import peek
-from jobtraces.generate import PROFILES, generate, with_history
 from sim.errors import ContractError, InfeasiblePlan, TrainyardError
-from sim.params import ParamInfo, Spec
-from sim.trace import Trace
-from trainyard.cli.app import add_app
-from trainyard.cli.backtest import add_backtest
-from trainyard.cli.export import add_export
-from trainyard.cli.given import UsageError, cluster_of, read_text, reading_choices, trace_spec
-from trainyard.cli.plan import add_plan
-from trainyard.cli.questions import add_answers, settled, ways
-from trainyard.cli.recipes import add_recipes
-from trainyard.cli.replay import add_replay
-from trainyard.cli.report import add_report
-from trainyard.cli.run import command_run
-from trainyard.cli.runs import add_compare, add_runs
-from trainyard.cli.sweep import StoppedError, add_sweep
-from trainyard.cli.tenants import add_tenants
-from trainyard.clusters.drops import LARGEST, sort_out
-from trainyard.clusters.machines import recognised
-from trainyard.runs.engines import ENGINES
-from trainyard.study import catalog
-from trainyard.study.document import MAX_BYTES
-from trainyard.study.scenario import MADE, READY, TraceSpec
-from trainyard.text import plural
-from trainyard.traces import likeness
-from trainyard.traces.fitting import cluster_for
-from trainyard.traces.merging import merged
-from trainyard.traces.own_recipes import keep, of_import
-from trainyard.traces.samples import SAMPLES, write_sample, write_trace
-from trainyard.traces.sources import FILE_LIMIT_MB, Source, changed, load_files, load_source
-from trainyard.views.report.page import offline_html
+from sim.params import did_you_mean
+from trainyard.cli.errors import CommandStoppedError, UsageError
 
-T = TypeVar("T")
-_LISTS = (
-    "allocators",
-    "formats",
-    "samples",
-    "workloads",
-    "profiles",
-    "models",
-    "estimators",
-    "checkpoints",
-    "params",
-)
+COMMANDS: Final = {
+    "app": ("app:add_app", "open the dashboard in a browser"),
+    "run": ("run:add_run", "simulate a trace under one or more policies"),
+    "export": ("export:add_export", "write a what-if as a patch for the scheduler that you run"),
+    "backtest": ("backtest:add_backtest", "check a policy against the recorded waits"),
+    "tenants": ("tenants:add_tenants", "show what each team held, borrowed and lacked"),
+    "replay": ("replay:add_replay", "repeat the published comparison of a paper"),
+    "sweep": ("sweep:add_sweep", "run a scenario under many settings"),
+    "plan": ("plan:add_plan", "find the fewest nodes that meet a target"),
+    "runs": ("runs:add_runs", "find, name, pass on or delete what was run"),
+    "compare": ("runs:add_compare", "set two things of the library beside each other"),
+    "report": ("report:add_report", "write one HTML file with everything on a scenario"),
+    "generate": ("tables:add_generate", "make a look-alike workload, or a sample again"),
+    "convert": ("tables:add_convert", "write any trace in the native schema"),
+    "recipes": ("recipes:add_recipes", "show, check and try recipes of trace formats"),
+    "list": ("listing:add_list", "show what can be chosen"),
+}
+"""Command -> module of this package and the function that declares its arguments; what it does."""
 
 
 class _Parser(argparse.ArgumentParser):
     """Reports a mistake as one sentence, like every other bad input."""
 
+    options: Collection[str] = ()
+    """Of the chosen command, for a misspelt one."""
+
     def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{message[:1].upper()}{message[1:].rstrip('.')}. See {self.prog} --help.")
+        sentence = f"{message[:1].upper()}{message[1:].rstrip('.')}."
+        if unknown := re.match(r"unrecognized arguments: (--[\w-]+)", message):
+            sentence += f" {did_you_mean(unknown.group(1), self.options)}".rstrip()
+        raise UsageError(f"{sentence} See {self.prog} --help.")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -73,7 +59,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not sys.warnoptions:
         warnings.simplefilter("ignore")
     try:
-        args = _parser().parse_args(arguments)
+        given = sys.argv[1:] if arguments is None else list(arguments)
+        args = make_parser(given[0] if given else "").parse_args(given)
         args.command(args)
         sys.stdout.flush()
     except BrokenPipeError:
@@ -96,7 +83,9 @@ def _verdict(error: BaseException) -> tuple[str, int]:
         return str(error) or "Interrupted.", 130
     if isinstance(error, MemoryError):
         return "Memory ran out. Choose fewer jobs, or a shorter window.", 1
-    return str(error), 1 if isinstance(error, (InfeasiblePlan, ContractError, StoppedError)) else 2
+    return str(error), 1 if isinstance(
+        error, (InfeasiblePlan, ContractError, CommandStoppedError)
+    ) else 2
 
 
 def _pipe_closed() -> int:
@@ -111,597 +100,27 @@ def _say(sentence: str, code: int) -> int:
     return code
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser(chosen: str) -> argparse.ArgumentParser:
+    """Return the parser of all commands; only the chosen one has its arguments.
+
+    Raises
+    ------
+    UsageError
+        If there is no such command.
+    """
     parser = _Parser(
         prog="python -m trainyard",
         description="What would another scheduler have done?",
         allow_abbrev=False,
     )
+    if chosen and not chosen.startswith("-") and chosen not in COMMANDS:
+        hint = f" {did_you_mean(chosen, COMMANDS)}".rstrip()
+        raise UsageError(f"There is no command {chosen!r}.{hint} See {parser.prog} --help.")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    for name, add, about in (
-        ("app", add_app, "open the dashboard in a browser"),
-        ("run", _add_run, "simulate a trace under one or more allocators"),
-        ("export", _add_export, "write a what-if as a patch for the scheduler that you run"),
-        ("backtest", _add_backtest, "check a policy against the recorded waits"),
-        ("tenants", _add_tenants, "show what each team held, borrowed and lacked"),
-        ("replay", add_replay, "repeat the published comparison of a paper"),
-        ("sweep", add_sweep, "run a scenario under many settings"),
-        ("plan", add_plan, "find the fewest nodes that meet a target"),
-        ("runs", add_runs, "find, name, pass on or delete what was run"),
-        ("compare", add_compare, "set two things of the library beside each other"),
-        ("report", _add_report, "write one HTML file with everything on a scenario"),
-        ("generate", _add_generate, "make a look-alike workload, or a sample again"),
-        ("convert", _add_convert, "write any trace in the native schema"),
-        ("recipes", add_recipes, "show, check and try recipes of trace formats"),
-        ("list", _add_list, "show what can be chosen"),
-    ):
-        add(commands.add_parser(name, help=about, allow_abbrev=False))
+    for name, (place, about) in COMMANDS.items():
+        command = commands.add_parser(name, help=about, allow_abbrev=False)
+        if name == chosen:
+            module, function = place.split(":")
+            getattr(import_module(f"trainyard.cli.{module}"), function)(command)
+            parser.options = command._option_string_actions.keys()
     return parser
-
-
-def _add_run(parser: argparse.ArgumentParser) -> None:
-    parser.set_defaults(command=command_run)
-    parser.add_argument(
-        "--trace",
-        metavar="FILE|sample:NAME|made:NAME",
-        help="the jobs; formats are recognised by content",
-    )
-    _add_reading(parser)
-    parser.add_argument(
-        "--cluster",
-        metavar="SPEC|FILE",
-        help=(
-            "the machines, e.g. 16x8:v100,4x4:t4 or 4xp4d.24xlarge, or a file that describes them,"
-            " and speeds of types that are not known: nodes.csv,12gb=0.4; else the sample's own,"
-            " or one built from the trace"
-        ),
-    )
-    parser.add_argument(
-        "--allocator",
-        metavar="NAME[:key=value,...]",
-        action="append",
-        help="a policy, or all; repeat to compare",
-    )
-    parser.add_argument(
-        "--perf",
-        metavar="NAME[:key=value,...]",
-        help=(
-            "how fast jobs run; auto = every policy under the plainest model that it can run under;"
-            " table=FILE.csv is a profile of your own"
-        ),
-    )
-    parser.add_argument(
-        "--without-unmeasured",
-        action="store_true",
-        help="leave out jobs of which the profile of measured throughputs knows too little",
-    )
-    parser.add_argument("--seed", metavar="N", help="of everything random (default 0)")
-    parser.add_argument("--horizon-s", metavar="S", help="stop at this simulated second")
-    parser.add_argument("--scenario", metavar="FILE.json", help="repeat exactly what a page saved")
-    parser.add_argument(
-        "--set",
-        metavar="path=value",
-        action="append",
-        help="change one value, e.g. faults.mtbf_h=500; repeat for more",
-    )
-    parser.add_argument(
-        "--checkpoints",
-        metavar="NAME",
-        help="take measured times to save and load, e.g. ddp-flash; see: list checkpoints",
-    )
-    parser.add_argument(
-        "--engine",
-        choices=ENGINES,
-        default="",
-        help=(
-            "what makes the runs: the fast engine where it can (auto), always the general simulator"
-            " (kernel), or only the fast engine; the results are the same"
-        ),
-    )
-    parser.add_argument(
-        "--summary-only",
-        action="store_true",
-        help=(
-            "for millions of jobs: read a native Parquet file column by column, run on the fast"
-            " engine, and print times and counts without keeping a record of the run"
-        ),
-    )
-    parser.add_argument("--jobs-out", metavar="DIR", help="write DIR/<label>.csv, one row per job")
-    parser.add_argument(
-        "--keep", action="store_true", help="keep the results in the library, see: runs list"
-    )
-    parser.add_argument(
-        "--json", action="store_true", help="print one JSON document instead of a table"
-    )
-
-
-def _add_export(parser: argparse.ArgumentParser) -> None:
-    _add_run(parser)
-    add_export(parser)
-
-
-def _add_reading(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--format", metavar="F", help="read the file as this format; see: list formats"
-    )
-    parser.add_argument(
-        "--recipe", metavar="FILE|NAME", help="read the file by this recipe; see: recipes list"
-    )
-    reading = parser.add_argument_group("reading a file")
-    reading.add_argument(
-        "--zone", metavar="NAME", help="zone of times without an offset, e.g. Asia/Shanghai"
-    )
-    reading.add_argument("--cpu-jobs", choices=("drop", "keep"), help="jobs without a GPU")
-    reading.add_argument(
-        "--unfinished", choices=("drop", "cut"), help="jobs that still ran at the end of the trace"
-    )
-    reading.add_argument("--since", choices=("submit", "eligible"), help="when a Slurm job enters")
-    reading.add_argument(
-        "--time-unit", choices=("s", "ms", "min", "h", "d"), help="unit of numeric times"
-    )
-    reading.add_argument(
-        "--duration-unit", choices=("s", "ms", "min", "h", "d"), help="unit of durations"
-    )
-    reading.add_argument(
-        "--date-format",
-        metavar="PATTERN",
-        help="how dates of a table are written, e.g. '%%d.%%m.%%Y %%H:%%M'",
-    )
-    reading.add_argument(
-        "--map",
-        metavar="NATIVE=COLUMN",
-        action="append",
-        help="which column is which, e.g. num_gpus=GPUs",
-    )
-    add_answers(reading)
-    reading.add_argument(
-        "--max-mb",
-        metavar="MB",
-        type=_megabytes,
-        default=FILE_LIMIT_MB,
-        help=f"largest file that is read (default {FILE_LIMIT_MB:g})",
-    )
-
-
-def _megabytes(text: str) -> float:
-    try:
-        size = float(text)
-    except ValueError:
-        size = -1.0
-    if not 0.001 <= size <= 1e6:
-        raise argparse.ArgumentTypeError(f"{text} is not a number of MB from 0.001 to 1000000")
-    return size
-
-
-def _add_report(parser: argparse.ArgumentParser) -> None:
-    add_report(parser, lambda shown, store, created: offline_html(shown, store, created=created))
-    _add_reading(parser)
-
-
-def _add_backtest(parser: argparse.ArgumentParser) -> None:
-    add_backtest(parser)
-    _add_reading(parser)
-
-
-def _add_tenants(parser: argparse.ArgumentParser) -> None:
-    add_tenants(parser)
-    _add_reading(parser)
-
-
-def _add_generate(parser: argparse.ArgumentParser) -> None:
-    parser.set_defaults(command=_generate)
-    parser.add_argument(
-        "what",
-        metavar="PROFILE|sample:NAME|made:NAME",
-        nargs="?",
-        help=f"one of {', '.join(PROFILES)}, a sample or a made workload",
-    )
-    parser.add_argument("--profile", metavar="PROFILE", help="the same as the first argument")
-    parser.add_argument(
-        "--like",
-        metavar="TRACE|FIGURES.json",
-        help="jobs like those of a trace, or of the figures that were fitted to one",
-    )
-    parser.add_argument(
-        "--figures",
-        metavar="FILE.json",
-        help="write the fitted figures, which hold no name, id or date",
-    )
-    parser.add_argument("--jobs", metavar="N", type=int, help="number of jobs (default 1000)")
-    parser.add_argument("--seed", metavar="N", type=int, help="same seed, same file (default 0)")
-    parser.add_argument(
-        "--load",
-        metavar="L",
-        type=float,
-        help=(
-            "GPU-seconds asked for over those there are (default 0.9); with --like how many times"
-            " the jobs (default 1)"
-        ),
-    )
-    parser.add_argument("--days", metavar="D", type=float, help="from first to last submission")
-    parser.add_argument(
-        "--cluster",
-        metavar="SPEC|FILE",
-        help="the machines the jobs are for; without it the profile's",
-    )
-    parser.add_argument(
-        "--history", action="store_true", help="add made start times; needs --cluster"
-    )
-    parser.add_argument(
-        "--out",
-        metavar="FILE|DIR",
-        help="FILE.csv or FILE.parquet; a folder for a sample",
-    )
-    _add_reading(parser)
-
-
-def _add_convert(parser: argparse.ArgumentParser) -> None:
-    parser.set_defaults(command=_convert)
-    parser.add_argument(
-        "files",
-        metavar="FILE|sample:NAME|made:NAME",
-        nargs="*",
-        help="the trace to read; several files where its tables are apart",
-    )
-    parser.add_argument("--trace", metavar="FILE|sample:NAME|made:NAME", help="the same")
-    _add_reading(parser)
-    parser.add_argument("--out", metavar="FILE", required=True, help="FILE.csv or FILE.parquet")
-    parser.add_argument(
-        "--merge", action="store_true", help="make one trace of several, on one clock"
-    )
-    parser.add_argument(
-        "--anonymise",
-        action="store_true",
-        help="replace ids, users, names, accounts, virtual clusters and partitions by numbers",
-    )
-    parser.add_argument(
-        "--report", metavar="FILE.csv", help="write every dropped or altered row with its reason"
-    )
-    parser.add_argument(
-        "--save-recipe",
-        metavar="FILE.toml|NAME",
-        help=(
-            "keep how the file was read: in FILE.toml for --recipe, or under a NAME, by which files"
-            " with the same columns are read from then on"
-        ),
-    )
-
-
-def _add_list(parser: argparse.ArgumentParser) -> None:
-    parser.set_defaults(command=_list)
-    parser.add_argument(
-        "what", choices=_LISTS, nargs="?", help="what to show; without it, what can be shown"
-    )
-    parser.add_argument(
-        "name",
-        nargs="?",
-        help="for params: an allocator, a model, made:WORKLOAD, overheads or faults",
-    )
-
-
-def _generate(args: argparse.Namespace) -> None:
-    if args.like or args.figures:
-        _generate_like(args)
-        return
-    if given := reading_choices(args):
-        raise UsageError(f"{given[0]} says how a trace is read, so it goes with --like TRACE.")
-    if not args.out:
-        raise UsageError("Nothing to write to: give --out FILE.csv or FILE.parquet.")
-    what = args.what or args.profile
-    if args.profile and args.profile != what:
-        raise UsageError(
-            f"generate {args.what} and --profile {args.profile} contradict each other. Keep one of"
-            " them."
-        )
-    if not what:
-        raise UsageError(
-            f"Nothing to generate: name a profile ({', '.join(PROFILES)}), sample:NAME or"
-            " made:NAME."
-        )
-    out = Path(args.out)
-    if what.startswith(READY) and (needless := _profile_choices(args)):
-        raise UsageError(
-            f"{needless[0]} goes with a profile, but {what} says by itself how it is made. Leave it"
-            " out."
-        )
-    if what.startswith("sample:"):
-        _folder_of(out / "x")
-        jobs, machines = _writing(out, lambda: write_sample(what.removeprefix("sample:"), out))
-        print(f"{jobs}\n{machines}")
-        return
-    _table_name(out)
-    trace = load_source(TraceSpec(what)).trace if what.startswith(MADE) else _look_alike(what, args)
-    _folder_of(out)
-    _writing(out, lambda: write_trace(trace, out))
-    _say_written(out, trace)
-
-
-def _say_written(out: Path, trace: Trace) -> None:
-    print(
-        f"{out}: {plural(len(trace), 'job')} over {trace.span_s / 86_400:.1f} days,"
-        f" {trace.gpu_seconds / 3600:,.0f} GPU-hours"
-    )
-
-
-def _generate_like(args: argparse.Namespace) -> None:
-    needless = [f"--{name}" for name in ("jobs", "days", "history") if getattr(args, name)]
-    if not args.like or args.what or args.profile or needless:
-        extra = args.what or (needless or ["--profile" if args.profile else "--figures"])[0]
-        raise UsageError(
-            f"{extra} does not fit here: a look-alike is made by --like TRACE with --load, --seed,"
-            " --cluster, --figures and --out."
-        )
-    if not args.out and not args.figures:
-        raise UsageError("Nothing to write: give --out FILE.csv, --figures FILE.json, or both.")
-    if args.out:
-        _table_name(Path(args.out))
-    load, seed = 1.0 if args.load is None else args.load, args.seed or 0
-    cluster = cluster_of(args.cluster) if args.cluster else None
-    known = _figures_in(args.like)
-    if known is None:
-        args.trace = args.like
-        _, source = settled(
-            trace_spec(args), args, lambda spec: load_source(spec, max_mb=args.max_mb)
-        )
-        machines = cluster or cluster_for(source).cluster
-        spec = likeness.look_alike(source.trace, load=load, seed=seed, cluster=machines)
-        print(likeness.fit_sentence(likeness.how_like(source.trace, seed)))
-    else:
-        changes = {"load": args.load, "seed": args.seed} | (
-            {"cluster": likeness.short(cluster)} if cluster else {}
-        )
-        given = {name: value for name, value in changes.items() if value is not None}
-        spec = TraceSpec(f"{MADE}{Spec.of('like', **{**known.values, **given})}")
-    if args.figures:
-        path = Path(args.figures)
-        _folder_of(path)
-        _writing(path, lambda: path.write_text(likeness.document(spec), encoding="utf-8"))
-        print(f"{path}: the fitted figures, without names, ids and dates. {likeness.PRIVACY}")
-    if args.out:
-        out, trace = Path(args.out), load_source(spec).trace
-        _folder_of(out)
-        _writing(out, lambda: write_trace(trace, out))
-        _say_written(out, trace)
-
-
-def _figures_in(place: str) -> Spec | None:
-    """Return the figures that a file holds; None = it is a trace."""
-    if not place.lower().endswith(".json"):
-        return None
-    path = Path(place)
-    if not path.is_file() or path.stat().st_size > MAX_BYTES:
-        return None  # reading it as a trace says what is wrong
-    return likeness.figures_of(read_text(path, "a file of figures"))
-
-
-def _profile_choices(args: argparse.Namespace) -> list[str]:
-    """Return the given arguments that say how a profile is drawn."""
-    return [
-        f"--{name}"
-        for name in ("jobs", "seed", "load", "days", "cluster", "history")
-        if getattr(args, name) not in (None, False)
-    ]
-
-
-def _look_alike(profile: str, args: argparse.Namespace) -> Trace:
-    cluster = cluster_of(args.cluster) if args.cluster else None
-    if args.history and cluster is None:
-        raise UsageError(
-            "--history needs --cluster, because the made start times depend on its GPUs."
-        )
-    jobs, load = 1000 if args.jobs is None else args.jobs, 0.9 if args.load is None else args.load
-    seed = args.seed or 0
-    trace = generate(profile, jobs=jobs, seed=seed, cluster=cluster, load=load, days=args.days)
-    return with_history(trace, cluster, seed) if cluster is not None and args.history else trace
-
-
-def _convert(args: argparse.Namespace) -> None:
-    out = Path(args.out)
-    _table_name(out)
-    if args.anonymise and args.report:
-        raise UsageError(
-            "--report lists rows with the ids and cells of the file, so it does not go with"
-            " --anonymise. Leave one of them out."
-        )
-    spec, found = _to_convert(args)
-    trace = changed(found.trace, TraceSpec(anonymise=True)) if args.anonymise else found.trace
-    _folder_of(out)
-    _writing(out, lambda: write_trace(trace, out))
-    account = found.account
-    if args.report:
-        report = Path(args.report)
-        _folder_of(report)
-        text = (
-            found.imported.issues_csv() if found.imported else "row,job_id,action,reason,detail\n"
-        )
-        _writing(report, lambda: report.write_text(text, encoding="utf-8", newline=""))
-    if args.save_recipe:
-        _save_recipe(args, spec, found)
-    print(
-        f"{out}: {plural(account['read'], 'row')} read, {account['used']:,} used,"
-        f" {account['dropped']:,} left out"
-    )
-    for item in account["reasons"]:
-        print(f"  {item['rows']:,} {item['action']}: {item['reason']}")
-    for sentence in (*account["warnings"], *account["guesses"]):
-        print(f"  {sentence}")
-        for offer in account.get("offers", ()):
-            if offer["text"] == sentence:
-                for line in ways(offer):
-                    print(f"    {line}")
-
-
-def _save_recipe(args: argparse.Namespace, spec: TraceSpec, found: Source) -> None:
-    if found.imported is None or len(args.files) > 1:
-        raise UsageError("--save-recipe keeps how one file was read. Convert one file with it.")
-    path = Path(spec.source).expanduser()
-    fingerprint = peek(path).fingerprint
-    name = Path(args.save_recipe).stem
-    recipe = of_import(path.name, found.imported, spec.choices(), fingerprint, name)
-    sys.stderr.write(f"{keep(recipe, args.save_recipe)}: how {path.name} was read.\n")
-
-
-def _to_convert(args: argparse.Namespace) -> tuple[TraceSpec, Source]:
-    places = [*args.files, *([args.trace] if args.trace else [])]
-    if not places:
-        raise UsageError("Nothing to convert: name a file, sample:NAME or made:NAME.")
-    if len(places) == 1:
-        args.trace = places[0]
-        _refuse_machines(Path(places[0]))
-        return settled(trace_spec(args), args, lambda spec: load_source(spec, max_mb=args.max_mb))
-    if ready := next((place for place in places if place.startswith(READY)), ""):
-        raise UsageError(f"{ready} is a trace by itself. Convert it alone.")
-    groups = [tuple(places)] if args.format or args.recipe else _jobs_among(places, args.merge)
-    read = {" + ".join(one): _read_one(args, one) for one in groups}
-    first, _ = next(iter(read.values()))
-    if len(read) == 1:
-        return next(iter(read.values()))
-    return first, merged({name: source for name, (_, source) in read.items()})
-
-
-def _read_one(args: argparse.Namespace, places: Sequence[str]) -> tuple[TraceSpec, Source]:
-    """Read one trace, whose tables may be several files."""
-    args.trace = places[0]
-    return settled(
-        trace_spec(args),
-        args,
-        lambda one: (
-            load_files(places, one.fmt, one.choices(), max_mb=args.max_mb)
-            if len(places) > 1
-            else load_source(one, max_mb=args.max_mb)
-        ),
-    )
-
-
-def _refuse_machines(path: Path) -> None:
-    """Say what a file is that describes machines, before its columns are asked for.
-
-    Raises
-    ------
-    UsageError
-        If it is one.
-    """
-    try:
-        data = path.read_bytes() if path.stat().st_size <= LARGEST else b""
-    except (OSError, ValueError):
-        return  # reading says what is wrong with it
-    if data and (found := recognised(path.name, data)) is not None:
-        nodes = plural(len(found.cluster.nodes), "node")
-        raise UsageError(
-            f"{path.name} describes machines, not jobs: {nodes} with"
-            f" {plural(found.cluster.gpus, 'GPU')}. Name a file of jobs, and give this one as"
-            " --cluster of a run."
-        )
-
-
-def _jobs_among(places: Sequence[str], merge: bool) -> list[tuple[str, ...]]:
-    """Return the traces among several files, each with the files of its tables; say what the others
-    are.
-
-    Raises
-    ------
-    TrainyardError
-        If none of them holds jobs, or several are traces of their own and are not to be merged.
-    """
-    try:
-        files = {place: Path(place).read_bytes() for place in dict.fromkeys(places)}
-    except OSError as error:
-        raise UsageError(
-            f"{error.filename}: this file cannot be read ({error.strerror})."
-        ) from error
-    found = sort_out(files)
-    sys.stderr.writelines(f"{sentence}\n" for sentence in found.refused)
-    sys.stderr.writelines(
-        f"{name} describes machines, not jobs: give it as --cluster of a run.\n"
-        for name in found.machines
-    )
-    if len(found.traces) > 1 and not merge:
-        named = "; ".join(" + ".join(names) for names in found.traces)
-        raise UsageError(
-            f"These are traces of their own: {named}. Convert one at a time, or make one of them"
-            " with --merge."
-        )
-    if not found.traces:
-        raise UsageError("None of these files holds jobs, so nothing was converted.")
-    return list(found.traces)
-
-
-def _list(args: argparse.Namespace) -> None:
-    if args.what == "params":
-        if not args.name:
-            raise UsageError("list params wants a name, e.g. python -m trainyard list params fifo.")
-        for info in catalog.choice_params(args.name):
-            print(_describe(info))
-        return
-    if args.name:
-        raise UsageError(
-            f"list {args.what} takes no name, so {args.name!r} is too much. Only list params wants"
-            " one."
-        )
-    if not args.what:
-        for what, listed in _CHOICES.items():
-            print(f"{what:<14} {', '.join(choice.name for choice in listed())}")
-        print(
-            f"{'params NAME':<14} the parameters of an allocator, a model, made:WORKLOAD, overheads"
-            " or faults"
-        )
-        return
-    for choice in _CHOICES[args.what]():
-        title = f"{choice.title}{': ' + choice.help if choice.help else ''}"
-        print(f"{choice.name:<14} {title}".rstrip() if title else choice.name)
-
-
-def _samples() -> list[catalog.CatalogEntry]:
-    return [
-        catalog.CatalogEntry(name, sample.title, sample.description)
-        for name, sample in SAMPLES.items()
-    ]
-
-
-def _profiles() -> list[catalog.CatalogEntry]:
-    return [catalog.CatalogEntry(name, "", "") for name in PROFILES]
-
-
-_CHOICES: Final[Mapping[str, Callable[[], Sequence[catalog.CatalogEntry]]]] = {
-    "allocators": catalog.allocator_choices,
-    "formats": catalog.formats,
-    "samples": _samples,
-    "workloads": catalog.workloads,
-    "profiles": _profiles,
-    "models": catalog.perf_models,
-    "estimators": catalog.estimators,
-    "checkpoints": catalog.checkpoints,
-}
-
-
-def _describe(info: ParamInfo) -> str:
-    bounds = (
-        f"{'' if info.low is None else f'{info.low:g}'}..{'' if info.high is None else f'{info.high:g}'}"  # noqa: E501
-        if (info.low, info.high) != (None, None)
-        else ""
-    )
-    allowed = "|".join(info.choices) or bounds
-    default = (
-        "/".join(f"{item:g}" for item in info.default)
-        if isinstance(info.default, tuple)
-        else info.default
-    )
-    return f"{info.name:<24} {info.kind:<8} default {default} {info.unit}  {allowed}  {info.help}".rstrip()  # noqa: E501
-
-
-def _table_name(path: Path) -> None:
-    if path.suffix not in (".csv", ".parquet"):
-        raise UsageError(f"{path}: the name must end in .csv or .parquet.")
-
-
-def _folder_of(path: Path) -> None:
-    _writing(path.parent, lambda: path.parent.mkdir(parents=True, exist_ok=True))
-
-
-def _writing(path: Path, write: Callable[[], T]) -> T:
-    try:
-        return write()
-    except OSError as error:
-        raise UsageError(
-            f"{path}: this cannot be written ({error.strerror or error}). Choose another place."
-        ) from error

@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from trainyard.cli.given import UsageError
+from trainyard.cli.errors import UsageError
 from trainyard.cli.sweep import (
     BY_NAME,
     add_common,

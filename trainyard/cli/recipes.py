@@ -13,7 +13,7 @@ from typing import Final
 from jobtraces import ReadOptions, peek, read
 from jobtraces.readers.options import digest_of
 from jobtraces.recipes import MINE, parse, shipped, shipped_text
-from trainyard.cli.given import UsageError
+from trainyard.cli.errors import UsageError
 from trainyard.text import plural
 from trainyard.traces.own_recipes import checked, folder, kept, of_text, own_text
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from sim.errors import ContractError
-from trainyard.cli.given import UsageError
+from trainyard.cli.errors import UsageError
 from trainyard.labs.replays import curves
 from trainyard.labs.replays.reading import MOST_SEEDS, load, names
 from trainyard.labs.replays.report import ClaimRow, ReplayReport, expected, tally

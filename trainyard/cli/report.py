@@ -6,17 +6,16 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from trainyard.cli.given import UsageError, read_text, trace_spec
+from trainyard.cli.errors import UsageError
+from trainyard.cli.given import add_reading, read_text, trace_spec
 from trainyard.cli.questions import settled
 from trainyard.cli.run import Bar
 from trainyard.results import outcomes
-from trainyard.results.outcomes import Shown
 from trainyard.runs.run import complete, key_of
 from trainyard.store import Store, StoreError, profiles
 from trainyard.study.document import parse_json
@@ -24,16 +23,12 @@ from trainyard.study.settings import with_settings
 from trainyard.study.study import Study
 from trainyard.text import plural
 from trainyard.traces.sources import load_source
-
-Write = Callable[[Shown, Store, datetime], str]
-"""Makes the text of the report; handed in, because this layer knows nothing of figures."""
+from trainyard.views.report.page import offline_html
 
 
-def add_report(parser: argparse.ArgumentParser, write: Write) -> None:
-    """Declare the arguments of ``python -m trainyard report``, but for those on how a file is
-    read.
-    """
-    parser.set_defaults(command=lambda args: command_report(args, write))
+def add_report(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of ``python -m trainyard report``."""
+    parser.set_defaults(command=command_report)
     parser.add_argument("--scenario", metavar="FILE.json", required=True, help="what a page saved")
     parser.add_argument(
         "--trace",
@@ -53,9 +48,10 @@ def add_report(parser: argparse.ArgumentParser, write: Write) -> None:
         default="report.html",
         help="where to write it (default report.html)",
     )
+    add_reading(parser)
 
 
-def command_report(args: argparse.Namespace, write: Write) -> None:
+def command_report(args: argparse.Namespace) -> None:
     """Execute ``python -m trainyard report``.
 
     Raises
@@ -69,11 +65,11 @@ def command_report(args: argparse.Namespace, write: Write) -> None:
     study = _study(args)
     made = _complete(study, store)
     try:
-        text = write(outcomes.gather(study, store), store, datetime.now(UTC))
+        text = offline_html(outcomes.gather(study, store), store, created=datetime.now(UTC))
     except StoreError:
         _check(study, store)
         made += _complete(study, store)
-        text = write(outcomes.gather(study, store), store, datetime.now(UTC))
+        text = offline_html(outcomes.gather(study, store), store, created=datetime.now(UTC))
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         out.write_text(text, encoding="utf-8", newline="")

@@ -19,7 +19,8 @@ from sim.errors import ParameterError, TrainyardError
 from sim.metrics import measured
 from sim.result import RunResult
 from sim.trace import Trace
-from trainyard.cli.given import UsageError, beside_the_trace, folder_of, study_of
+from trainyard.cli.errors import UsageError
+from trainyard.cli.given import add_reading, beside_the_trace, folder_of, study_of
 from trainyard.cli.totals import command_totals
 from trainyard.library import library
 from trainyard.preflight import coverage, preflight
@@ -29,6 +30,7 @@ from trainyard.results.compare import Outcome
 from trainyard.results.headline import Headline, headline
 from trainyard.results.meaning import setting
 from trainyard.results.plainest import AUTO
+from trainyard.runs.engines import ENGINES
 from trainyard.runs.estimate import LONG_S, usual_seconds
 from trainyard.runs.run import run, summarise
 from trainyard.runs.totals import JOB_COLUMNS
@@ -107,6 +109,85 @@ class StudyPart(NamedTuple):
     done: list[Finished]
     skipped: dict[str, str]
     asked: Study
+
+
+def add_run(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of ``python -m trainyard run``."""
+    parser.set_defaults(command=command_run)
+    parser.add_argument(
+        "--trace",
+        metavar="FILE|sample:NAME|made:NAME",
+        help="the jobs; formats are recognised by content",
+    )
+    add_reading(parser)
+    parser.add_argument(
+        "--cluster",
+        metavar="SPEC|FILE",
+        help=(
+            "the machines, e.g. 16x8:v100,4x4:t4 or 4xp4d.24xlarge, or a file that describes them,"
+            " and speeds of types that are not known: nodes.csv,12gb=0.4; else the sample's own,"
+            " or one built from the trace"
+        ),
+    )
+    parser.add_argument(
+        "--policy",
+        "--allocator",
+        dest="allocator",
+        metavar="NAME[:key=value,...]",
+        action="append",
+        help="a policy, or all; repeat to compare",
+    )
+    parser.add_argument(
+        "--perf",
+        metavar="NAME[:key=value,...]",
+        help=(
+            "how fast jobs run; auto = every policy under the plainest model that it can run under;"
+            " table=FILE.csv is a profile of your own"
+        ),
+    )
+    parser.add_argument(
+        "--without-unmeasured",
+        action="store_true",
+        help="leave out jobs of which the profile of measured throughputs knows too little",
+    )
+    parser.add_argument("--seed", metavar="N", help="of everything random (default 0)")
+    parser.add_argument("--horizon-s", metavar="S", help="stop at this simulated second")
+    parser.add_argument("--scenario", metavar="FILE.json", help="repeat exactly what a page saved")
+    parser.add_argument(
+        "--set",
+        metavar="path=value",
+        action="append",
+        help="change one value, e.g. faults.mtbf_h=500; repeat for more",
+    )
+    parser.add_argument(
+        "--checkpoints",
+        metavar="NAME",
+        help="take measured times to save and load, e.g. ddp-flash; see: list checkpoints",
+    )
+    parser.add_argument(
+        "--engine",
+        choices=ENGINES,
+        default="",
+        help=(
+            "what makes the runs: the fast engine where it can (auto), always the general simulator"
+            " (kernel), or only the fast engine; the results are the same"
+        ),
+    )
+    parser.add_argument(
+        "--summary-only",
+        action="store_true",
+        help=(
+            "for millions of jobs: read a native Parquet file column by column, run on the fast"
+            " engine, and print times and counts without keeping a record of the run"
+        ),
+    )
+    parser.add_argument("--jobs-out", metavar="DIR", help="write DIR/<label>.csv, one row per job")
+    parser.add_argument(
+        "--keep", action="store_true", help="keep the results in the library, see: runs list"
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="print one JSON document instead of a table"
+    )
 
 
 def command_run(args: argparse.Namespace) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 import pandas as pd
 
 from trainyard.cli.backtest import backtest_document, backtest_lines
-from trainyard.cli.given import UsageError
+from trainyard.cli.errors import UsageError
 from trainyard.cli.plan import plan_document, plan_text
 from trainyard.cli.sweep import DEFAULT_METRIC, columns, sweep_document, sweep_text, with_unit
 from trainyard.labs.backtests.run import BacktestRun

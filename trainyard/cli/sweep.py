@@ -16,8 +16,8 @@ from typing import Any, Final, TextIO, TypeVar
 
 import pandas as pd
 
-from sim.errors import TrainyardError
-from trainyard.cli.given import UsageError, read_text
+from trainyard.cli.errors import CommandStoppedError, UsageError
+from trainyard.cli.given import read_text
 from trainyard.cli.replay import figure
 from trainyard.library import library
 from trainyard.library.library import HERE
@@ -49,10 +49,6 @@ BY_NAME: Final = {metric.name: metric for metric in METRICS}
 
 
 T = TypeVar("T")
-
-
-class StoppedError(TrainyardError):
-    """A sweep or search ended early."""
 
 
 def add_sweep(parser: argparse.ArgumentParser) -> None:
@@ -159,7 +155,7 @@ def command_sweep(args: argparse.Namespace) -> None:
         )
     raise_unless_done(run, made, " --whole" * args.whole)
     if broken := sum(not lost.refused for lost in run.failed.values()):
-        raise StoppedError(
+        raise CommandStoppedError(
             f"{plural(broken, 'run')} of {len(run.table())} failed; see the reasons above. To try"
             f" what failed again: --resume {made[:12]}."
         )
@@ -287,14 +283,14 @@ def raise_unless_done(run: ScenarioBatch, made: str, options: str = "") -> None:
 
     Raises
     ------
-    StoppedError
+    CommandStoppedError
         If it ended early.
     KeyboardInterrupt
         If it was interrupted.
     """
     again = f"Go on with: --resume {made[:12]}{options}."
     if run.state == "failed":
-        raise StoppedError(f"{run.error} {again}")
+        raise CommandStoppedError(f"{run.error} {again}")
     if run.state == "cancelled":
         raise KeyboardInterrupt(f"Interrupted; what is done is kept. {again}")
 

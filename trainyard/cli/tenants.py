@@ -17,7 +17,8 @@ import pandas as pd
 from allocators.quotas import Quota, read_quotas, write_quotas
 from allocators.tenants import COLUMNS
 from sim.trace import Trace
-from trainyard.cli.given import UsageError, read_text, study_of
+from trainyard.cli.errors import UsageError
+from trainyard.cli.given import add_reading, read_text, study_of
 from trainyard.cli.run import Bar
 from trainyard.cli.sweep import columns
 from trainyard.results.tenants import (
@@ -57,16 +58,16 @@ _HEAD: Final = (
 
 
 def add_tenants(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments of ``python -m trainyard tenants``, but for those on how a file is
-    read.
-    """
+    """Declare the arguments of ``python -m trainyard tenants``."""
     parser.set_defaults(
         command=command_tenants, perf=None, checkpoints=None, horizon_s=None, repeats=None
     )
     parser.add_argument("--trace", metavar="FILE|sample:NAME|made:NAME", help="the jobs")
     parser.add_argument("--cluster", metavar="SPEC|FILE", help="the machines, see: run --help")
     parser.add_argument(
+        "--policy",
         "--allocator",
+        dest="allocator",
         metavar="NAME[:key=value,...]",
         action="append",
         help="a policy; repeat for more",
@@ -106,6 +107,7 @@ def add_tenants(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--json", action="store_true", help="print one JSON document instead of tables"
     )
+    add_reading(parser)
 
 
 def command_tenants(args: argparse.Namespace) -> None:
@@ -155,7 +157,7 @@ def command_tenants(args: argparse.Namespace) -> None:
 
 def _needed(args: argparse.Namespace, study: Study, trace: Trace) -> str:
     if len(study.allocators) != 1:
-        raise UsageError("Quotas are planned under one policy: give --allocator once.")
+        raise UsageError("Quotas are planned under one policy: give --policy once.")
 
     def told(team: str, runs: int) -> None:
         sys.stderr.write(f"Run {runs + 1}: {team or 'all teams together'}\n")

@@ -16,7 +16,8 @@ from sim.engine.simulator import Conditions
 from sim.errors import ParameterError
 from sim.params import Spec
 from sim.trace import Trace
-from trainyard.cli.given import ALL, UsageError, beside_the_trace, cluster_of, folder_of
+from trainyard.cli.errors import UsageError
+from trainyard.cli.given import ALL, beside_the_trace, cluster_of, folder_of
 from trainyard.runs.engines import warm
 from trainyard.runs.totals import totals, write_jobs
 from trainyard.store import plain
@@ -55,7 +56,7 @@ def command_totals(args: argparse.Namespace) -> None:
     if not (args.trace and args.cluster and args.allocator) or ALL in args.allocator:
         raise UsageError(
             "--summary-only wants --trace FILE.parquet, --cluster and the names of policies with"
-            " --allocator."
+            " --policy."
         )
     folder = folder_of(args.jobs_out) if args.jobs_out else None
     source = Path(args.trace)

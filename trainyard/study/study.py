@@ -21,7 +21,7 @@ MAX_REPEATS: Final = 1000
 LONGEST_NAME: Final = 40
 """Characters of the name of a policy."""
 _IN_NAMES: Final = " .,+-=()/%·"
-_NONE: Final = "No allocator is chosen. Choose at least one."
+_NONE: Final = "No policy is chosen. Choose at least one."
 SLOTS: Final = 5
 """Colours beside the grey of the baseline; see `trainyard.views.charts.theme`."""
 

@@ -11,7 +11,6 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,6 +19,7 @@ from jobtraces.readers.plausible import DROP, GO_ON, OF_ROWS, WINDOW
 from jobtraces.recipes import MINE, check, parse
 from jobtraces.recipes.parsing import MOST_TEXT
 from sim.errors import TraceError, TrainyardError
+from sim.params import did_you_mean
 from trainyard.store import default_root
 
 _READ: Final = ("zone", "since", "time_unit", "duration_unit", "date_format")
@@ -197,9 +197,8 @@ def _quoted(value: Any) -> str:
 def _known(raw: Mapping[str, Any], keys: tuple[str, ...], where: str) -> None:
     for key in raw:
         if key not in keys:
-            near = get_close_matches(key, keys, 1)
-            meant = f"; did you mean {near[0]}?" if near else "."
-            raise TraceError(f"{where}: the key {key} is not known{meant}")
+            hint = did_you_mean(key, keys)
+            raise TraceError(f"{where}: the key {key} is not known. {hint}".rstrip())
 
 
 def _table(raw: Mapping[str, Any], key: str, where: str) -> Mapping[str, Any]:

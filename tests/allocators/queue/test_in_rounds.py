@@ -169,7 +169,7 @@ def starts_and_stops(result: RunResult) -> list[float]:
 
 
 def test_wrong_insides_are_refused_at_once() -> None:
-    with pytest.raises(ParameterError, match="There is no allocator 'nobody'"):
+    with pytest.raises(ParameterError, match="There is no policy 'nobody'"):
         make(Spec.parse("rounds:inner=nobody()"))
     with pytest.raises(ParameterError, match="rounds: every_s"):
         make(Spec.parse("rounds:every_s=0"))

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from allocators.queue.fifo import Fifo
 from allocators.queue.las import Las
 from allocators.queue.upgrade import Upgrades
-from allocators.queue.walk import Walk
 from sim.contract import Grant, JobId, ParameterError, View, instant
 from sim.engine.faults import Faults
 from sim.engine.simulator import Conditions, Simulator
@@ -19,6 +18,7 @@ from sim.overheads import Overheads
 from sim.result import RunResult
 from tests.allocators.parameter_server.staffed import run as run_staffed
 from tests.allocators.parameter_server.staffed import staffed
+from tests.allocators.queue.oracle import Walk
 from tests.allocators.queue.walk import (
     MIGRATE,
     After,

@@ -14,13 +14,13 @@ from allocators.queue.fifo import Fifo
 from allocators.queue.running_index import EVERYBODY
 from allocators.queue.srtf import Remaining, Srtf, _gain_s
 from allocators.queue.upgrade import Upgrades
-from allocators.queue.walk import Walk
 from sim.contract import ContractError, Demand, Grant, JobId, Plan, View, instant
 from sim.engine.faults import Faults
 from sim.engine.simulator import Conditions, Simulator
 from sim.overheads import Overheads
 from sim.perf.estimators import Biased
 from sim.result import RunResult
+from tests.allocators.queue.oracle import Walk
 from tests.allocators.queue.walk import (
     MIGRATE,
     After,

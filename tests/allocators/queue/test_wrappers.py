@@ -423,10 +423,10 @@ def test_what_only_the_first_could_place_is_refused() -> None:
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ("partition:inner=nobody()", "There is no allocator 'nobody'"),
+        ("partition:inner=nobody()", "There is no policy 'nobody'"),
         ("partition:inner=fifo(backfill=neither)", "fifo: backfill = neither is not one of none"),
         ("partition:inner=partition(by=partition)", "confines jobs by another column"),
-        ("switch:first=nobody()", "There is no allocator 'nobody'"),
+        ("switch:first=nobody()", "There is no policy 'nobody'"),
         (
             "switch:first=partition(),then=partition(by=partition)",
             "confine jobs by different columns",

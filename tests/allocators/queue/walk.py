@@ -10,7 +10,6 @@ import pandas as pd
 from hypothesis import strategies as st
 
 from allocators.placement import PLACEMENTS, Placer
-from allocators.queue.walk import Walk
 from sim.cluster import Cluster, GpuType
 from sim.contract import Cadence, Delta, JobId, Plan, View
 from sim.engine.faults import Faults
@@ -19,6 +18,7 @@ from sim.overheads import Overheads
 from sim.perf.estimators import Biased, Exact
 from sim.result import RunResult
 from sim.trace import Trace
+from tests.allocators.queue.oracle import Walk
 
 
 def trace_of(jobs: Sequence[tuple[float, int, float]], **columns: list[Any]) -> Trace:

@@ -128,7 +128,7 @@ def test_a_faulty_recipe_is_found_without_data() -> None:
     assert recipes.check(OURS, "ours.toml").name == "ours"
     for expression, words in (
         ("num(cards, 2)", "does not support"),
-        ("crads", "crads is no known column; did you mean cards"),
+        ("crads", "crads is no known column. Did you mean cards?"),
     ):
         with pytest.raises(TraceError, match=words):
             recipes.check(ours(expression), "ours.toml")

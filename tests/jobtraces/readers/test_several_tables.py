@@ -153,7 +153,7 @@ num_gpus = "cards"
         ('on_other = ["job"]', 'on_other = ["job", "gpus"]', "equally many"),
         ("cards =", "sent =", "join.take.sent must be a new name"),
         ('["job", "gpus"]', '["job", "gpus", "x"]', "differ in their numbers of columns"),
-        ("take =", "tkae =", "join.tkae is not known; did you mean take"),
+        ("take =", "tkae =", "join.tkae is not known. Did you mean take?"),
         ('"gpus"]', '"GPUs"]', "no plain name"),
         ("[[join]]", "[join]", r"write \[\[join\]\]"),
     ],

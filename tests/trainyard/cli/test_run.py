@@ -446,12 +446,12 @@ def test_settings_work_without_a_scenario_file(call: Call) -> None:
 
 BAD: list[tuple[list[str], str]] = [
     ([], "required"),
-    (["walk"], "invalid choice: 'walk'"),
+    (["walk"], "There is no command 'walk'"),
     (["run"], "Nothing to run"),
-    (["run", "--trace", "sample:tiny"], "No allocator is chosen"),
+    (["run", "--trace", "sample:tiny"], "No policy is chosen"),
     ([*RUN, "--colour", "red"], "--colour"),
     ([*RUN, "--allocator"], "expected one argument"),
-    ([*RUN, "--allocator", "nobody"], "There is no allocator 'nobody'"),
+    ([*RUN, "--allocator", "nobody"], "There is no policy 'nobody'"),
     (
         [*RUN, "--allocator", "fifo:head=maybe"],
         "head is called backfill now and takes none, first_fit",

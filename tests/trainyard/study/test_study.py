@@ -88,7 +88,7 @@ def test_labels_are_safe_file_names() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"allocators": []}, "No allocator is chosen"),
+        ({"allocators": []}, "No policy is chosen"),
         ({"allocators": "fifo"}, "a list"),
         ({"allocators": [5]}, "neither a name nor a table"),
         ({"base": 5}, "needs 'base'"),
@@ -107,7 +107,7 @@ def test_bad_studies_are_one_sentence(
 
 
 def test_no_allocator_at_all(scenario: Scenario) -> None:
-    with pytest.raises(ParameterError, match="No allocator is chosen"):
+    with pytest.raises(ParameterError, match="No policy is chosen"):
         Study(scenario, ())
     with pytest.raises(ParameterError, match="holds no table"):
         Study.from_json([1])  # type: ignore[arg-type]

@@ -112,7 +112,7 @@ def test_expressions_of_the_user_get_the_fingerprint_too(monkeypatch: pytest.Mon
         ("[read", "is no TOML"),
         ('[read]\nformat = "table"\n', "name must be a text"),
         ('name = "a"\ntitle = "b"\n[read]\nformat = "tabel"\n', "'tabel' is not known"),
-        ('name = "a"\ntitle = "b"\n[read]\nformt = "table"\n', "did you mean format?"),
+        ('name = "a"\ntitle = "b"\n[read]\nformt = "table"\n', "Did you mean format?"),
         ('name = "a"\n[read]\nformat = "table"\nzone = "Mars"\n', "time zone 'Mars'"),
         ('name = "a"\n[read]\nformat = "table"\nanswers = 3\n', "answers must be a table"),
         ('saved = "soon"\n[read]\n', "saved must be a date"),

@@ -96,7 +96,7 @@ WRONG: list[tuple[str, str, str]] = [
     (
         'set = ["allocator=srtf"]',
         'set = ["allocator=nobody"]',
-        "arm short: There is no allocator 'nobody'",
+        "arm short: There is no policy 'nobody'",
     ),
     (
         'set = ["allocator=srtf"]',
