@@ -36,9 +36,9 @@ CIRCLES: Final = 0
 """Groups of modules that import each other, for annotations alone included."""
 UPWARD: Final = 0
 """Imports between neighbors of one folder that close a loop."""
-ONE_IMPORTER: Final = 73
+ONE_IMPORTER: Final = 69
 """Modules that one other module imports, out of the same folder."""
-TWICE: Final = 54
+TWICE: Final = 53
 """Class names that two or more modules define."""
 
 Node = TypeVar("Node", bound=Hashable)
