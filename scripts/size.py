@@ -30,7 +30,7 @@ BUDGETS: Final[Mapping[str, tuple[tuple[str, ...], int]]] = {
     "trainyard/views": (("trainyard/views",), 3_112),
     "ui, pages, app": (("ui", "pages", "app.py"), 7_695),
     "benchmarks, scripts": (AROUND, 2_710),
-    "tests": (("tests",), 40_420),
+    "tests": (("tests",), 40_440),
 }
 CIRCLES: Final = 0
 """Groups of modules that import each other, for annotations alone included."""

@@ -7,6 +7,9 @@ and the JSON of the runs; `lab` a whole store too.
 
 `before/head` was written when `backfill` was called `head` and `promote_factor` was called `knob`:
 documents with their links, canonical texts and ids, and the keys of their runs.
+
+`before/sim-readers` was written by the last version whose readers lay in sim, with results of
+version 4; it holds what `lab` does.
 """
 
 from __future__ import annotations
@@ -85,6 +88,29 @@ def test_scenarios_of_the_last_version_give_the_same_numbers_under_other_keys() 
         found = summarise(scenario, run(scenario), trace)["jct_mean_s"]
         assert found == run_before["jct_mean_s"]
     assert not {key_of(one) for one in study.scenarios()} & {one["key"] for one in kept}
+
+
+def test_what_was_written_before_packages_moved_has_the_same_keys_and_numbers(
+    tmp_path: Path,
+) -> None:
+    study = Study.from_json(read("sim-readers", "scenario.json"))
+    link = (BEFORE / "sim-readers" / "link.txt").read_text(encoding="utf-8").strip()
+    assert Study.unpack(link) == study
+    kept = read("sim-readers", "run.json")["runs"]
+    trace = load_trace(study.base.trace)
+    for scenario, run_before in zip(study.scenarios(), kept, strict=True):
+        assert key_of(scenario) == run_before["key"]
+        found = summarise(scenario, run(scenario), trace)
+        assert {name: found[name] for name in ("jct_mean_s", "queue_p95_s", "makespan_s")} == {
+            name: run_before[name] for name in ("jct_mean_s", "queue_p95_s", "makespan_s")
+        }
+    with zipfile.ZipFile(BEFORE / "sim-readers" / "store.zip") as file:
+        file.extractall(tmp_path)
+    store = Store(tmp_path / "store")
+    assert {one["key"] for one in kept} == {entry.key for entry in store.entries()}
+    data = (BEFORE / "sim-readers" / "archive.zip").read_bytes()
+    taken = archive.unpack(Store(tmp_path / "new"), "0" * 32, data, "archive.zip", results=True)
+    assert taken.left == 0
 
 
 def test_rules_that_did_not_change_give_what_they_gave_before() -> None:
