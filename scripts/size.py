@@ -25,7 +25,7 @@ BUDGETS: Final[Mapping[str, tuple[tuple[str, ...], int]]] = {
     "sim": (("sim",), 8_525),
     "jobtraces": (("jobtraces",), 5_829),
     "allocators": (("allocators",), 8_419),
-    "allocators/sites": (("allocators/sites",), 6_408),
+    "allocators/sites": (("allocators/sites",), 6_396),
     "trainyard": (("trainyard",), 15_335),
     "trainyard/views": (("trainyard/views",), 3_112),
     "ui, pages, app": (("ui", "pages", "app.py"), 7_695),

@@ -240,19 +240,16 @@ class Kai(Allocator):
             "fair": leaf.fair[0] if self._kinds[:1] == (0,) else 0.0,
         }
         stands = "its queue {queue:text} held {held:number} GPUs of a fair share of {fair:number}"
-        word, _, where = lane.why.partition(" ")
-        if word == "limit":
-            return Reason(
-                f"it would go beyond the limit of queue {{where:text}}; {stands}",
-                {**values, "where": where},
-            )
-        if word == "quota":
-            return Reason(
-                "jobs that are never stopped start within the quota only, and that of queue"
-                f" {{where:text}} is in use; {stands}",
-                {**values, "where": where},
-            )
-        return joined(stands, room(decided, job), **values)
+        if lane.barrier is None:
+            return joined(stands, room(decided, job), **values)
+        values["where"] = lane.barrier.queue
+        if lane.barrier.kind == "limit":
+            return Reason(f"it would go beyond the limit of queue {{where:text}}; {stands}", values)
+        return Reason(
+            "jobs that are never stopped start within the quota only, and that of queue"
+            f" {{where:text}} is in use; {stands}",
+            values,
+        )
 
     # -- what happened -----------------------------------------------------------------------------
 
@@ -398,8 +395,8 @@ class _Cycle:
         line = Line(tree, self._jobs.works)
         while (lane := line.first()) is not None:
             job, work = self._head(lane)
-            lane.why = tree.barrier(work)
-            if lane.why:
+            lane.barrier = tree.barrier(work)
+            if lane.barrier is not None:
                 line.close([lane])
                 continue
             grant = self._place(view, view.demand(job))

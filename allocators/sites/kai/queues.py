@@ -1,4 +1,4 @@
-"""KAI's queues: read from objects of Kubernetes, written as such, or one for each tenant."""
+"""KAI's queues: read from objects of Kubernetes, or one for each tenant."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from math import inf
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from allocators.quotas import parents_first
-from allocators.sites.manifests import Fields, Manifest, as_text, manifests, written
+from allocators.sites.manifests import Fields, Manifest, manifests
 from sim.contract import ParameterError
 
 RESOURCES: Final = ("gpu", "cpu", "memory")
@@ -106,11 +106,6 @@ def read_queues(text: str) -> tuple[tuple[Queue, ...], tuple[str, ...]]:
     return tuple(queues[name] for name in order), tuple(unread)
 
 
-def write_queues(queues: Iterable[Queue]) -> str:
-    """Return the YAML text that `read_queues` reads as the same queues."""
-    return written(map(_object, queues))
-
-
 def one_each(names: Iterable[str], gpus: float) -> tuple[Queue, ...]:
     """Return a queue for each tenant with a quota of so many GPUs."""
     return tuple(Queue(name, quotas=(Quota(gpus), Quota(), Quota())) for name in names)
@@ -168,35 +163,3 @@ def _duration_s(fields: Fields, key: str) -> float | None:
     if _DURATION.fullmatch(text) is None:
         raise fields.wrong(key, f"is {text[:40]!r}; it must be a duration such as 90s or 1h30m")
     return sum([float(number) * _UNIT_S[unit] for number, unit in _PIECE.findall(text)])
-
-
-def _object(queue: Queue) -> dict[str, Any]:
-    spec: dict[str, Any] = {"parentQueue": queue.parent} if queue.parent else {}
-    if queue.priority != _USUAL_PRIORITY:
-        spec["priority"] = queue.priority
-    for key, value in (
-        ("reclaimMinRuntime", queue.reclaim_after_s),
-        ("preemptMinRuntime", queue.preempt_after_s),
-    ):
-        if value is not None:
-            spec[key] = f"{value:.3f}".rstrip("0").rstrip(".") + "s"
-    spec["resources"] = {
-        name: {
-            "quota": _number(quota.deserved),
-            "overQuotaWeight": _number(quota.weight),
-            "limit": _number(quota.limit),
-        }
-        for name, quota in zip(RESOURCES, queue.quotas, strict=True)
-    }
-    return {
-        "apiVersion": f"{GROUP}/v2",
-        "kind": "Queue",
-        "metadata": {"name": queue.name},
-        "spec": spec,
-    }
-
-
-def _number(value: float) -> int | float | str:
-    if value == inf:
-        return -1
-    return int(value) if value == int(value) else as_text(Fraction(str(value)))

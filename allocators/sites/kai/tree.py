@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from heapq import heappop, heappush
 from math import inf
-from typing import Final
+from typing import Final, Literal, NamedTuple
 
 from allocators.quotas import Ask, fair_shares
 from allocators.sites.kai.queues import RESOURCES, Queue
@@ -21,17 +21,24 @@ Amounts = tuple[float, ...]
 Key = tuple[object, ...]
 
 
+class Barrier(NamedTuple):
+    """What forbids a job to start: the limit of a queue, or its quota, and the queue's name."""
+
+    kind: Literal["limit", "quota"]
+    queue: str
+
+
 class Lane:
     """Waiting jobs of one queue that ask for the same and may be stopped alike: where the first
     finds no place, no other does.
     """
 
-    __slots__ = ("demand", "fixed", "heap", "leaf", "why")
+    __slots__ = ("barrier", "demand", "fixed", "heap", "leaf")
 
     def __init__(self, leaf: Node, demand: int, fixed: bool) -> None:
         self.leaf, self.demand, self.fixed = leaf, demand, fixed
         self.heap: list[tuple[float, JobId]] = []
-        self.why = ""
+        self.barrier: Barrier | None = None
 
     @property
     def head(self) -> tuple[float, JobId] | None:
@@ -235,21 +242,19 @@ class Tree:
 
     # -- what is allowed ---------------------------------------------------------------------------
 
-    def barrier(self, work: Work) -> str:
-        """Return what forbids a job to hold what it asks for, and where: "limit queue" or "quota
-        queue"; "" = nothing.
-        """
+    def barrier(self, work: Work) -> Barrier | None:
+        """Return what forbids a job to hold what it asks for; None = nothing."""
         for node in work.leaf.path():
             for at, amount in enumerate(work.amounts):
                 if amount and node.allocated[at] + amount > node.limits[at] + _TOLERANCE:
-                    return f"limit {node.queue.name}"
+                    return Barrier("limit", node.queue.name)
                 if (
                     work.fixed
                     and amount
                     and node.fixed[at] + amount > node.deserved[at] + _TOLERANCE
                 ):
-                    return f"quota {node.queue.name}"
-        return ""
+                    return Barrier("quota", node.queue.name)
+        return None
 
     def is_hopeless(self, work: Work) -> bool:
         """Tell whether a queue could not hold what a job asks for even if it held nothing else."""
