@@ -6,13 +6,16 @@ import ctypes
 import logging
 import multiprocessing
 import os
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, MutableSequence, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
 from dataclasses import dataclass
 from math import isfinite
 from multiprocessing import forkserver
+from threading import Thread
 from typing import Any, ClassVar, Final
 
 from pebble import ProcessExpired, ProcessPool
@@ -40,6 +43,8 @@ a second, and share its memory.
 """
 _RETRIES: Final = 3
 """How often a run is tried elsewhere when the machine that had it is lost."""
+_WATCH_S: Final = 0.5
+"""How often a pool of processes is looked at."""
 _LOG: Final = logging.getLogger(__name__)
 
 
@@ -182,6 +187,8 @@ class Processes(Executor):
         self._board: MutableSequence[float] = self._context.RawArray(
             ctypes.c_double, len(self._free_rows) * worker.FIELDS
         )  # type: ignore[assignment]
+        self._pending: dict[Future[Any], ProcessPool] = {}
+        self._closed = False
         self._processes = self._started()
 
     def submit(
@@ -199,8 +206,14 @@ class Processes(Executor):
             self._processes.stop()  # type: ignore[no-untyped-call]
             self._processes = self._started()
             future = self._processes.schedule(worker.execute, args=given, timeout=timeout_s)
-        future.add_done_callback(lambda _: self._free_rows.append(self._rows.pop(ticket)))
+        self._pending[future] = self._processes
+        future.add_done_callback(lambda _: self._release(ticket, future))
         return future
+
+    def _release(self, ticket: int, future: Future[Any]) -> None:
+        """Free the row of a run that has ended."""
+        self._free_rows.append(self._rows.pop(ticket))
+        self._pending.pop(future, None)
 
     def progress(self, ticket: int) -> Progress | None:
         """Return the last report of a run, at most 0.2 s old."""
@@ -209,6 +222,7 @@ class Processes(Executor):
 
     def close(self) -> None:
         """Kill all workers."""
+        self._closed = True
         self._processes.stop()  # type: ignore[no-untyped-call]
         self._processes.join()
 
@@ -224,7 +238,23 @@ class Processes(Executor):
         # Pebble starts its processes with the first task; this one costs nothing and lets them warm
         # up at once.
         processes.schedule(worker.ready)
+        Thread(target=self._watch, args=(processes,), daemon=True).start()
         return processes
+
+    def _watch(self, processes: ProcessPool) -> None:
+        """Fail the runs of a pool that breaks: Pebble may leave some of them waiting for ever.
+
+        Its thread that finds a dead worker can stop with an error while another one takes the
+        worker's last message; then nothing ends the runs, nor the other workers.
+        """
+        while processes.active:
+            time.sleep(_WATCH_S)
+        if self._closed:
+            return
+        processes.join()
+        for future in [one for one, pool in list(self._pending.items()) if pool is processes]:
+            with suppress(InvalidStateError):  # it has just ended
+                future.set_exception(BrokenProcessPool("The pool of worker processes broke."))
 
 
 class WarmProcess(Processes):

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from pebble.pool.base_pool import PoolStatus
 
 from sim.engine.simulator import Progress
 from sim.errors import TraceError, TrainyardError
@@ -210,6 +211,26 @@ def test_an_idle_worker_that_dies_is_replaced(pool: WorkerPool, named: Named) ->
     again = pool.submit(named("ok", 2))
     assert again.wait(300)
     assert again.state == "done"
+
+
+def test_runs_of_a_pool_that_breaks_are_tried_again_and_its_workers_end(
+    store: Store, named: Named
+) -> None:
+    executor = Processes(1, spare=1)
+    fresh = WorkerPool(store, executor, work=act)
+    try:
+        job = fresh.submit(named("hold"))
+        worker = psutil.Process(pid_of(fresh, job))
+        # As Pebble leaves a pool when its thread that found a dead worker stops with an error.
+        executor._processes._context.status = PoolStatus.ERROR
+        wait_until(lambda: has_ended(worker), "the worker of the broken pool ends")
+        wait_until(lambda: len(pids_of(fresh, job)) == 2, "the run is tried again")
+        release_runs(fresh, job)
+        assert job.wait(300)
+        assert (job.state, job.error) == ("done", "")
+    finally:
+        fresh.grace.begin("anyone", 60)
+        fresh.close()
 
 
 def workers_here() -> set[psutil.Process]:
