@@ -6,9 +6,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from allocators.registry import REGISTRY, hard_quotas, make, packages_of
+    from allocators.registry import LEFT_OUT, PACKAGES, REGISTRY, hard_quotas, make, packages_of
 
-__all__ = ["REGISTRY", "hard_quotas", "make", "packages_of"]
+__all__ = ["LEFT_OUT", "PACKAGES", "REGISTRY", "hard_quotas", "make", "packages_of"]
 
 
 def __getattr__(name: str) -> Any:

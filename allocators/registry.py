@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import warnings
 from dataclasses import is_dataclass
 from importlib.metadata import EntryPoint, entry_points
 from typing import Final
@@ -67,6 +66,10 @@ ENTRY_POINTS: Final = "trainyard.policies"
 """Group of the entry points by which other packages bring policies."""
 PACKAGES: Final[dict[str, str]] = {}
 """Policy that another package brings -> that package and its version."""
+LEFT_OUT: Final[dict[str, str]] = {}
+"""Policy that another package brings and that cannot be used -> why, as a sentence."""
+RESERVED: Final = ("all", "faults", "overheads")
+"""Names that stand for something else on the command line."""
 
 
 def load_policy(point: EntryPoint) -> type[Allocator]:
@@ -75,17 +78,20 @@ def load_policy(point: EntryPoint) -> type[Allocator]:
     Raises
     ------
     ParameterError
-        If it cannot be loaded, is no policy, or its name is taken or cannot be written in a spec.
+        If it cannot be loaded, is no policy, its package has no version, or its name is taken or
+        cannot be written in a spec.
     """
     if not re.fullmatch(r"[a-z][a-z0-9_]*", point.name):
         raise ParameterError("Its name must be of the form lower_case_1.")
-    if point.name in REGISTRY:
+    if point.name in REGISTRY or point.name in RESERVED:
         raise ParameterError("Its name is taken.")
+    if point.dist and not point.dist.version:
+        raise ParameterError("Its package has no version, which results are stored under.")
     try:
         cls: type[Allocator] = point.load()
         is_policy = is_dataclass(cls) and Allocator in cls.__mro__
         has_card = is_policy and isinstance(build(cls, Spec(point.name)).card, Card)
-    except Exception as error:  # the code of others may raise anything
+    except (Exception, SystemExit) as error:  # the code of others may raise anything
         raise ParameterError(f"It cannot be loaded: {error}.") from error
     if not has_card:
         raise ParameterError(f"{point.value} is no dataclass derived from Allocator with a card.")
@@ -99,22 +105,6 @@ def packages_of(spec: Spec) -> dict[str, str]:
         if isinstance(value, Spec):
             found |= packages_of(value)
     return found
-
-
-def register_installed() -> None:
-    """Add the policies that installed packages bring; warn about each that cannot be used."""
-    for point in entry_points(group=ENTRY_POINTS):
-        package = f"{point.dist.name} {point.dist.version}" if point.dist else point.value
-        try:
-            REGISTRY[point.name] = load_policy(point)
-        except ParameterError as error:
-            text = f"Policy {point.name!r} of package {package} is left out. {error}"
-            warnings.warn(text, stacklevel=2)
-        else:
-            PACKAGES[point.name] = package
-
-
-register_installed()
 
 
 def make(spec: Spec) -> Allocator:
@@ -133,6 +123,7 @@ def make(spec: Spec) -> Allocator:
     """
     if spec.name not in REGISTRY:
         choices = did_you_mean(spec.name, REGISTRY) or f"Choose one of {', '.join(REGISTRY)}."
+        choices = LEFT_OUT.get(spec.name) or choices
         raise ParameterError(f"There is no policy '{spec.name}'. {choices}")
     made = build(REGISTRY[spec.name], spec)
     if isinstance(made, Composite):
@@ -140,4 +131,19 @@ def make(spec: Spec) -> Allocator:
     return made
 
 
-__all__ = ["REGISTRY", "hard_quotas", "make", "packages_of"]
+def register_installed() -> None:
+    """Add the policies that installed packages bring, and note why others are left out."""
+    for point in entry_points(group=ENTRY_POINTS):
+        package = f"{point.dist.name} {point.dist.version}" if point.dist else point.value
+        try:
+            REGISTRY[point.name] = load_policy(point)
+        except ParameterError as error:
+            text = f"Policy {point.name!r} of package {package} is left out. {error}"
+            LEFT_OUT[point.name] = text
+        else:
+            PACKAGES[point.name] = package
+
+
+register_installed()
+
+__all__ = ["LEFT_OUT", "PACKAGES", "REGISTRY", "hard_quotas", "make", "packages_of"]

@@ -16,7 +16,7 @@ from typing import Any, Final
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from allocators import REGISTRY, make  # noqa: E402 - the checkout, wherever it is started from
+from allocators import PACKAGES, REGISTRY, make  # noqa: E402 - the checkout, wherever it is started from
 from allocators.nesting import Composite  # noqa: E402
 from sim import contract  # noqa: E402
 from sim.contract import Allocator, Card, ParamInfo, Spec, parameters  # noqa: E402
@@ -50,6 +50,8 @@ ELSEWHERE: Final = frozenset(
     | {"Value"}
 )
 """Public types of the contract that need no section."""
+OWN: Final = {name: cls for name, cls in REGISTRY.items() if name not in PACKAGES}
+"""Policies of this project; other packages document theirs."""
 FAMILIES: Final = {
     "queue": "jobs that keep their size",
     "elastic": "jobs that are resized",
@@ -109,7 +111,7 @@ def policies_page() -> str:
 
 def _cards() -> list[Card]:
     """Return the cards of all policies, those of one goal together."""
-    cards = [make(Spec(name)).card for name in REGISTRY]
+    cards = [make(Spec(name)).card for name in OWN]
     goals = list(dict.fromkeys(card.goals[0] for card in cards))
     return sorted(cards, key=lambda card: goals.index(card.goals[0]))
 
@@ -117,7 +119,7 @@ def _cards() -> list[Card]:
 def families() -> dict[str, list[str]]:
     """Return the policies by what they are for, in the order of the registry."""
     found: dict[str, list[str]] = {label: [] for label in FAMILIES.values()}
-    for name, cls in REGISTRY.items():
+    for name, cls in OWN.items():
         family = cls.__module__.split(".")[1]
         nested = isinstance(make(Spec(name)), Composite)
         if not (nested and family == "queue"):
@@ -167,8 +169,8 @@ def _policy(name: str) -> Iterator[str]:
 
 def _common() -> list[ParamInfo]:
     """Return the parameters that at least three policies declare alike."""
-    found = {(info.name, info.help): info for cls in REGISTRY.values() for info in parameters(cls)}
-    times = Counter((info.name, info.help) for cls in REGISTRY.values() for info in parameters(cls))
+    found = {(info.name, info.help): info for cls in OWN.values() for info in parameters(cls)}
+    times = Counter((info.name, info.help) for cls in OWN.values() for info in parameters(cls))
     return [info for key, info in found.items() if times[key] >= _COMMON]
 
 

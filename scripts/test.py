@@ -22,6 +22,7 @@ from check import print_verdict, run_steps
 PARALLEL = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
 GATE = (*PARALLEL, "-m", "not slow")
 ALL = PARALLEL
+WITH_VALUE = ("-c", "-k", "-m", "-n", "-o", "-p", "-W")
 CLOSING = "Took {minutes:.1f} minutes and {cpu_s:,.0f} CPU seconds."
 
 
@@ -49,13 +50,18 @@ def main(arguments: Sequence[str]) -> int:
     python = prepare(DEV)
     if not arguments or list(arguments) == ["--all"]:
         return run_with_checks(python, ALL if arguments else GATE)
-    return run_pytest(python, [test_folder(argument) for argument in arguments])
+    return run_pytest(python, folders_of_tests(arguments))
 
 
-def test_folder(argument: str) -> str:
-    """Return the folder with the tests of a package; any other argument as it is."""
-    folder = ROOT / "tests" / argument
-    return str(folder.relative_to(ROOT)) if folder.is_dir() else argument
+def folders_of_tests(arguments: Sequence[str]) -> list[str]:
+    """Return arguments of pytest with the folder of its tests for each package."""
+    before = ("", *arguments)
+    return [
+        f"tests/{argument}"
+        if option not in WITH_VALUE and argument and (ROOT / "tests" / argument).is_dir()
+        else argument
+        for option, argument in zip(before, arguments, strict=False)
+    ]
 
 
 if __name__ == "__main__":

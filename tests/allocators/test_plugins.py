@@ -123,6 +123,7 @@ def point(name: str, value: str) -> EntryPoint:
     ("name", "value", "why"),
     [
         ("fifo", "allocators.queue.fifo:Fifo", "Its name is taken."),
+        ("all", "allocators.queue.fifo:Fifo", "Its name is taken."),
         ("First-In", "allocators.queue.fifo:Fifo", "form lower_case_1"),
         ("mine", "allocators.queue.nothing:Fifo", "cannot be loaded: No module named"),
         ("mine", "sim.cluster:Cluster", "is no dataclass derived from Allocator"),
@@ -134,6 +135,21 @@ def test_what_cannot_be_used_is_refused_in_words(name: str, value: str, why: str
         registry.load_policy(point(name, value))
 
 
+def test_why_a_policy_is_left_out_is_said_where_it_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "ends_at_import.py").write_text("raise SystemExit('no license')", "utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    found = [point("mine", "ends_at_import:Mine"), point("fifo", "allocators.queue.las:Las")]
+    monkeypatch.setattr(registry, "entry_points", lambda group: found)
+    monkeypatch.setattr(registry, "LEFT_OUT", {})
+    registry.register_installed()
+    assert sorted(registry.LEFT_OUT) == ["fifo", "mine"]
+    with pytest.raises(ParameterError, match="It cannot be loaded: no license"):
+        allocators.make(Spec("mine"))
+    assert type(allocators.make(Spec("fifo"))).__name__ == "Fifo"
+
+
 def test_a_package_is_listed_and_its_version_is_part_of_the_key(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -141,6 +157,7 @@ def test_a_package_is_listed_and_its_version_is_part_of_the_key(
     monkeypatch.setattr(registry, "entry_points", lambda group: [mine] if group == GROUP else [])
     monkeypatch.setattr(registry, "REGISTRY", dict(registry.REGISTRY))
     monkeypatch.setattr(registry, "PACKAGES", {})
+    monkeypatch.setattr(registry, "LEFT_OUT", {})
     registry.register_installed()
     # Without a distribution the entry point itself stands for its package.
     assert registry.PACKAGES == {"mine": "allocators.queue.fifo:Fifo"}

@@ -197,6 +197,6 @@ def test_a_run_from_the_wheel_outside_the_checkout(installed: Path, tmp_path: Pa
     (entry,) = installed.glob("trainyard-*.dist-info/entry_points.txt")
     assert "trainyard = trainyard.cli.main:main" in entry.read_text(encoding="utf-8")
     assert told[1:] == [
-        str(len(list((ROOT / "trainyard" / kind).glob("*.toml"))))
+        str(len(list((ROOT / "trainyard" / "labs" / kind).glob("*.toml"))))
         for kind in ("lessons", "replays")
     ]

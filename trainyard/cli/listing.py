@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
+from allocators import LEFT_OUT
 from jobtraces.generate import PROFILES
 from sim.params import ParamInfo
 from trainyard.cli.errors import UsageError
@@ -58,6 +60,8 @@ def _list(args: argparse.Namespace) -> None:
             " or faults"
         )
         return
+    if args.what == "allocators":
+        sys.stderr.writelines(f"{sentence}\n" for sentence in LEFT_OUT.values())
     for choice in _CHOICES[args.what]():
         title = f"{choice.title}{': ' + choice.help if choice.help else ''}"
         print(f"{choice.name:<14} {title}".rstrip() if title else choice.name)

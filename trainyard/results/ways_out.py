@@ -207,7 +207,7 @@ def add_references() -> WayOut:
     specs = references()
     names = " and ".join(catalog.allocator(spec).title for spec in specs)
     return WayOut(
-        "add_references", f"Add {names}", " ".join(f"--allocator {spec.name}" for spec in specs)
+        "add_references", f"Add {names}", " ".join(f"--policy {spec.name}" for spec in specs)
     )
 
 

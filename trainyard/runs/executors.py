@@ -20,6 +20,7 @@ from typing import Any, ClassVar, Final
 
 from pebble import ProcessExpired, ProcessPool
 
+import allocators
 from sim.engine.simulator import Progress
 from sim.errors import ParameterError, TrainyardError
 from sim.result import RESULTS_VERSION
@@ -461,8 +462,10 @@ def _check_workers(client: Any, address: str) -> None:
             )
 
 
-def _version() -> int:
-    return RESULTS_VERSION
+def _version() -> str:
+    """Return what workers must have in common: the version of results, and policies of packages."""
+    policies = [f"{name} of {package}" for name, package in sorted(allocators.PACKAGES.items())]
+    return ", ".join([str(RESULTS_VERSION), *policies])
 
 
 def cores() -> int:

@@ -10,6 +10,7 @@ from functools import lru_cache
 from importlib.metadata import version
 from typing import Any, Final
 
+import allocators
 from sim import metrics
 from sim.engine.simulator import Conditions, Progress
 from sim.errors import ParameterError
@@ -185,9 +186,8 @@ def versions() -> dict[str, str]:
     """Return what a result depends on beyond its scenario: versions of Python, the packages and the
     results.
     """
-    return {"results": str(RESULTS_VERSION), "python": platform.python_version()} | {
-        name: version(name) for name in _PACKAGES
-    }
+    own = {"results": str(RESULTS_VERSION), "python": platform.python_version()}
+    return own | {name: version(name) for name in _PACKAGES} | allocators.PACKAGES
 
 
 def complete(

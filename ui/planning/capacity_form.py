@@ -115,6 +115,7 @@ def asked(study: Study) -> PlanRequest:
 
 def take(new: PlanRequest) -> None:
     """Let the form hold something else."""
+    st.session_state.pop(state.SIZE_CLUSTER, None)
     st.session_state[_ASKED] = new
     st.session_state[_EDITION] = st.session_state.get(_EDITION, 0) + 1
 
