@@ -440,9 +440,11 @@ def test_a_saved_picture_names_every_line_and_cuts_nothing(sample_app: str, visi
 
 
 @pytest.mark.parametrize("width", [800, 390])
-def test_five_tiles_leave_no_hole(app: str, visit: Visit, width: int) -> None:
-    page = visit(f"{app}/compare?s={start.sample_study().pack()}&r=1", width=width)
+def test_five_tiles_leave_no_hole(sample_app: str, visit: Visit, width: int) -> None:
+    page = visit(f"{sample_app}/compare?s={start.sample_study().pack()}&r=1", width=width)
     drawn(page)
+    page.locator(".ty-tiles > :nth-child(6)").wait_for()
+    idle(page)
     # The sixth tile is the cost, which a cluster of unknown GPUs does not have.
     ends = page.evaluate(
         """() => { const tiles = document.querySelector('.ty-tiles'); tiles.lastChild.remove();

@@ -240,7 +240,7 @@ def test_policies_with_the_reason_why_not() -> None:
 
 
 @pytest.mark.parametrize(
-    ("allocators", "sentence"), [([], "No policy is named"), (["nobody"], "no allocator 'nobody'")]
+    ("allocators", "sentence"), [([], "No policy is named"), (["nobody"], "no policy 'nobody'")]
 )
 def test_bad_input_is_one_sentence(allocators: list[str], sentence: str, tmp_path: Path) -> None:
     with pytest.raises(ty.TrainyardError, match=sentence):

@@ -238,7 +238,7 @@ def test_ways_out_carry_their_values_and_commands() -> None:
     assert values("recording not explained") == [2]
     assert values("recording not explained by the backtest") == [1]
     assert [way.command for way in headline_in("recording without references").advice] == [
-        "--allocator fifo --allocator easy",
+        "--policy fifo --policy easy",
         "python -m trainyard backtest",
     ]
 

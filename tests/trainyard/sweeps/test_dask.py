@@ -264,7 +264,7 @@ def test_a_scheduler_that_dies_ends_the_sweep_with_a_sentence_and_what_is_done_i
     assert 5 <= run.done < 200
 
 
-@pytest.mark.parametrize("others", [{}, {"tcp://b": RESULTS_VERSION}])
+@pytest.mark.parametrize("others", [{}, {"tcp://b": executors._version()}])
 def test_a_worker_that_goes_while_it_is_asked_is_lost_like_any_other(
     others: dict[str, object],
 ) -> None:
