@@ -1,4 +1,4 @@
-"""Who gets what, where, from now on: families of policies, and the registry of them all."""
+"""Scheduling policies by family, and the registry that lists them."""
 
 from __future__ import annotations
 

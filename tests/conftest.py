@@ -1,5 +1,5 @@
 """Settings of all tests: hypothesis draws the same examples in every run, without a deadline, and
-no test computes forever.
+the body of a test may take `MOST_CPU_S` of processor time.
 
 Exploration selects the profile "explore" instead, with `--hypothesis-profile` and a seed.
 """
@@ -57,7 +57,10 @@ MOST_CPU_S = 600.0
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
-    """Fail a test that takes more than `MOST_CPU_S`, where the system can tell (not on Windows)."""
+    """Fail a test whose body takes more than `MOST_CPU_S`; Windows has no such timer.
+
+    Fixtures, child processes and waiting are not limited.
+    """
     if sys.platform == "win32":
         return (yield)
 

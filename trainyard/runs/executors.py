@@ -243,10 +243,10 @@ class Processes(Executor):
         return processes
 
     def _watch(self, processes: ProcessPool) -> None:
-        """Fail the runs of a pool that breaks: Pebble may leave some of them waiting for ever.
+        """Fail the runs of a pool that breaks, because Pebble can leave runs without an end.
 
-        Its thread that finds a dead worker can stop with an error while another one takes the
-        worker's last message; then nothing ends the runs, nor the other workers.
+        Pebble's thread that finds a dead worker can stop with an error while another thread takes
+        that worker's last message. Then no thread ends the waiting runs or the other workers.
         """
         while processes.active:
             time.sleep(_WATCH_S)
