@@ -13,6 +13,7 @@ import pandas as pd
 
 from sim.cluster import Cluster
 from sim.errors import ParameterError
+from sim.metrics.registry import COLUMNS
 from sim.params import Spec
 from sim.trace import Trace
 from trainyard.clusters import machines
@@ -24,7 +25,6 @@ from trainyard.runs.run import complete
 from trainyard.store import Entry, Store
 from trainyard.study import catalog, files, gpu_types
 from trainyard.study.check import Check
-from trainyard.study.metrics_shown import METRICS
 from trainyard.study.scenario import NEW_COSTS, RIGID, Scenario, TraceSpec
 from trainyard.study.study import Study
 from trainyard.traces import bundle, fitting, likeness
@@ -375,7 +375,7 @@ class Comparison:
             sort=False,
             dropna=True,
         )
-        known = [metric.name for metric in METRICS if metric.name in long["metric"].unique()]
+        known = [name for name in COLUMNS if name in long["metric"].unique()]
         order = [
             (metric, part)
             for metric in known

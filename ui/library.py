@@ -15,12 +15,12 @@ from zoneinfo import ZoneInfo
 import streamlit as st
 
 from sim.errors import TrainyardError
+from sim.metrics.registry import COLUMNS
 from trainyard.library import archive, library
 from trainyard.library.library import Beside, Item, Recipe
 from trainyard.runs.disconnects import tidy
 from trainyard.study.branch import FromHere
 from trainyard.study.check import Check
-from trainyard.study.metrics_shown import METRICS
 from trainyard.study.study import Study
 from trainyard.text import moment
 from trainyard.traces import bundle, intake, start
@@ -350,7 +350,7 @@ def _beside(first: Item, second: Item) -> None:
 
 def _table(found: Beside) -> str:
     """Return the means of both: two lines per policy, the difference below the second."""
-    metrics = [metric for metric in METRICS if metric.name in library.BRIEF]
+    metrics = [metric for name, metric in COLUMNS.items() if name in library.BRIEF]
     head = "".join(
         f'<th scope="col" title="{html.escape(metric.help)}">{html.escape(metric.title)}</th>'
         for metric in metrics

@@ -23,13 +23,12 @@ from sim.metrics.jobs import (
     jct_cdf,
     jct_parts,
     job_table,
-    longest_waits,
     measured,
-    outcome_counts,
     size_class,
 )
 from sim.metrics.predictions import Accuracy, accuracy, predicted
 from sim.metrics.prefix import first_difference_s
+from sim.metrics.registry import summary
 from sim.metrics.resources import resource_hours, resource_series, resource_share
 from sim.metrics.series import (
     GPU_STATES,
@@ -41,7 +40,6 @@ from sim.metrics.series import (
     utilisation_series,
 )
 from sim.metrics.steps import Steps, bins_for, integral, reduce_frame, reduce_steps
-from sim.metrics.summary import summary
 from sim.metrics.usage import UsageArrays, capacity_gpu_s, cost_cluster_usd, downtimes
 from sim.metrics.workload import arrivals, durations, heaviest, node_table, sizes
 
@@ -74,12 +72,10 @@ __all__ = [
     "jct_cdf",
     "jct_parts",
     "job_table",
-    "longest_waits",
     "measured",
     "node_table",
     "note_families",
     "note_series",
-    "outcome_counts",
     "predicted",
     "presence",
     "quantiles",

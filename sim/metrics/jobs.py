@@ -11,7 +11,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from sim.metrics.steps import MOST_POINTS, Floats, changing, reduce_all
-from sim.result import OUTCOMES, RunResult
+from sim.result import RunResult
 from sim.trace import Trace
 
 Mask = NDArray[np.bool_]
@@ -77,12 +77,6 @@ def size_class(gpus: NDArray[np.int64]) -> pd.Categorical[str]:
 def completed(result: RunResult) -> Mask:
     """Return which jobs were completed."""
     return np.asarray(result.jobs["outcome"] == "completed")
-
-
-def outcome_counts(result: RunResult, mask: Mask) -> dict[str, int]:
-    """Return how many of the chosen jobs ended in each way of `OUTCOMES`."""
-    counts = result.jobs["outcome"][mask].value_counts()
-    return {outcome: int(counts.get(outcome, 0)) for outcome in OUTCOMES}
 
 
 def failed_by(result: RunResult, mask: Mask) -> dict[str, int]:
@@ -155,39 +149,6 @@ def waits(result: RunResult, jct_s: Floats) -> Floats:
     return np.asarray(np.maximum(jct_s - result.jobs["held_s"].to_numpy(), 0.0).round(6))
 
 
-def longest_waits(jobs: pd.DataFrame, end_s: float, mask: Mask) -> dict[str, float]:
-    """Return `wait_max_s` and `waits_over_day`, the numbers that show starvation.
-
-    Parameters
-    ----------
-    jobs : DataFrame
-        The `jobs` of a run.
-    end_s : float, seconds
-        When the run ended.
-    mask : bool array
-        Which jobs count.
-
-    Returns
-    -------
-    dict
-        The longest waiting time, NaN without a job that waits, and the number of jobs that waited
-        for more than `DAY_S`.
-
-    Notes
-    -----
-    Waiting time = end of the job - submission - time held. An unfinished job waits until the run
-    ends: a starved job counts. Refused and impossible jobs do not wait.
-    """
-    waiting = mask & np.asarray(jobs["outcome"].isin(["completed", "failed", "unfinished"]))
-    finish_s = jobs["finish_s"].to_numpy(np.float64)
-    open_s = np.where(np.isnan(finish_s), end_s, finish_s) - jobs["submit_s"].to_numpy(np.float64)
-    waits_s = np.maximum(open_s - jobs["held_s"].to_numpy(np.float64), 0.0).round(6)[waiting]
-    return {
-        "wait_max_s": float(waits_s.max()) if len(waits_s) else np.nan,
-        "waits_over_day": int((waits_s > DAY_S).sum()),
-    }
-
-
 def jct_cdf(result: RunResult, measure: Window | None = None, most: int = 400) -> pd.DataFrame:
     """Return the distribution of completion times as at most `most` quantiles.
 
@@ -204,8 +165,8 @@ def jct_cdf(result: RunResult, measure: Window | None = None, most: int = 400) -
     -------
     DataFrame
         `share` (of the completed jobs, above 0 and up to 1) and `jct_s` (that share of them took at
-        most so long). Empty if none was completed. Show `outcome_counts` beside it: jobs that were
-        not completed are not in the curve.
+        most so long). Empty if none was completed. Jobs that were not completed are not in
+        the curve.
 
     Notes
     -----

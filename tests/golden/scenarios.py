@@ -133,15 +133,15 @@ def stored(scenario: str) -> dict[str, Any]:
 
 
 def differences(old: dict[str, dict[str, Any]], new: dict[str, dict[str, Any]]) -> list[str]:
-    """Return one line per number of a known run that is no longer what it was; new runs are no
-    difference.
+    """Return one line per stored number that is no longer what it was.
+
+    New runs and new numbers are no difference: the next refresh stores them.
     """
     return [
-        f"{name}: {key} was {old[name].get(key, 'missing')}, is"
-        f" {new.get(name, {}).get(key, 'missing')}"
+        f"{name}: {key} was {old[name][key]}, is {new.get(name, {}).get(key, 'missing')}"
         for name in old
-        for key in sorted({*old[name], *new.get(name, {})})
-        if old[name].get(key, "missing") != new.get(name, {}).get(key, "missing")
+        for key in sorted(old[name])
+        if old[name][key] != new.get(name, {}).get(key, "missing")
     ]
 
 

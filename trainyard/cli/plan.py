@@ -10,9 +10,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from sim.metrics.registry import COLUMNS
 from trainyard.cli.errors import UsageError
 from trainyard.cli.sweep import (
-    BY_NAME,
     add_common,
     ask_first,
     columns,
@@ -170,7 +170,7 @@ def plan_document(made: str, run: PlanRun) -> dict[str, Any]:
 
 def plan_text(made: str, run: PlanRun) -> str:
     """Return what a search came to so far, for people."""
-    question, metric = run.question, BY_NAME[run.question.metric]
+    question, metric = run.question, COLUMNS[run.question.metric]
     sign = "at most" if question.lower else "at least"
     names = [
         question.study.base.cluster.groups[at].name

@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple, TextIO
 from sim.engine.simulator import Progress
 from sim.errors import ParameterError, TrainyardError
 from sim.metrics import measured
+from sim.metrics.registry import COLUMNS, JSON_KEYS, Metric
 from sim.result import RunResult
 from sim.trace import Trace
 from trainyard.cli.errors import UsageError
@@ -43,46 +44,10 @@ from trainyard.text import duration, plural, why_failed
 from trainyard.traces.sources import Source, changed, check_measure
 from trainyard.traces.start import with_model
 
-RUN_KEYS: Final = (
-    "jobs",
-    "completed",
-    "failed",
-    "impossible",
-    "refused",
-    "unfinished",
-    "completion_rate",
-    "deadline_rate",
-    "failed_by",
-    "jct_mean_s",
-    "jct_p50_s",
-    "jct_p95_s",
-    "jct_p99_s",
-    "queue_mean_s",
-    "queue_p95_s",
-    "wait_mean_s",
-    "makespan_s",
-    "believed_near",
-    "believed_factor",
-    "utilisation",
-    "cpus_held",
-    "cpus_used",
-    "mem_held",
-    "mem_used",
-    "preemptions",
-    "evictions",
-    "relaunches",
-    "restarts",
-    "lost_work_s",
-    "decisions",
-    "decision_ms_mean",
-    "cpu_s",
-    "peak_rss_mb",
-    "wait_max_s",
-    "waits_over_day",
-)
+_SHOWN: Final = {metric.short: metric for metric in COLUMNS.values() if metric.short}
+"""Columns of the table, from `sim.metrics.registry`."""
 _MAY_BE_SILENT: Final = frozenset(
-    {"over a day", "deadlines met", "GPUs busy", "CPU used", "memory used", "evicted"}
-    | {"relaunched", "work lost"}
+    {"over a day", *(title for title, metric in _SHOWN.items() if metric.silent is not None)}
 )
 _SILENT: Final = frozenset({"-", "0"})
 """Columns that are left out where all their cells say nothing, and what says nothing."""
@@ -410,7 +375,7 @@ def _document(source: Source, trace: Trace, parts: Sequence[StudyPart]) -> dict[
             "engine": one.result.timing.engine,
         }
         rows.append(
-            name | {key: one.summary[key] for key in RUN_KEYS} | {"remarks": one.result.remarks}
+            name | {key: one.summary[key] for key in JSON_KEYS} | {"remarks": one.result.remarks}
         )
     skipped = [
         {"label": label, "reason": why} for part in parts for label, why in part.skipped.items()
@@ -536,38 +501,21 @@ def _cells(one: Finished) -> dict[str, str]:
         for name in ("failed", "impossible", "refused", "unfinished")
         if numbers[name]
     ]
-    times = {
-        "average time": "jct_mean_s",
-        "half within": "jct_p50_s",
-        "95 % within": "jct_p95_s",
-        "average wait": "wait_mean_s",
-        "longest wait": "wait_max_s",
-    }
-    shares = {
-        "deadlines met": "deadline_rate",
-        "GPUs busy": "utilisation",
-        "CPU used": "cpus_used",
-        "memory used": "mem_used",
-    }
-    counted = {"preempted": "preemptions", "evicted": "evictions", "relaunched": "relaunches"}
     return {
         "allocator": one.label,
         "done": f"{numbers['completed']:,}",
         "not done": ", ".join(others) or "0",
-        **{title: _time(numbers[name]) for title, name in times.items()},
-        "over a day": f"{numbers['waits_over_day']:,}",
-        "makespan": _time(numbers["makespan_s"]),
-        **{
-            title: "-" if math.isnan(numbers[name]) else f"{100 * numbers[name]:.1f} %"
-            for title, name in shares.items()
-        },
-        **{title: f"{numbers[name]:,}" for title, name in counted.items()},
-        "work lost": _time(numbers["lost_work_s"]) if numbers["lost_work_s"] else "0",
+        **{title: _cell(numbers[metric.name], metric) for title, metric in _SHOWN.items()},
     }
 
 
-def _time(seconds: float) -> str:
-    return "-" if math.isnan(seconds) else duration(seconds)
+def _cell(value: float, metric: Metric) -> str:
+    """Return a number as the table writes it; "-" = unknown, "0" = no time at all is lost."""
+    if math.isnan(value):
+        return "-"
+    if metric.unit == "s":
+        return "0" if value == metric.silent else duration(value)
+    return f"{100 * value:.1f} %" if metric.unit == "1" else f"{value:,}"
 
 
 class Bar:

@@ -16,6 +16,7 @@ from typing import Any
 
 import pandas as pd
 
+from sim.metrics.registry import COLUMNS
 from trainyard.cli.backtest import backtest_document, backtest_lines
 from trainyard.cli.errors import UsageError
 from trainyard.cli.plan import plan_document, plan_text
@@ -26,7 +27,6 @@ from trainyard.library.library import HERE, Item
 from trainyard.store import Store, plain
 from trainyard.study.branch import FromHere
 from trainyard.study.check import Check
-from trainyard.study.metrics_shown import METRICS
 from trainyard.study.search import Question
 from trainyard.study.study import Study
 from trainyard.study.sweep import Sweep
@@ -187,7 +187,7 @@ def _plan(store: Store, recipe: Question) -> PlanRun:
     return run
 
 
-_SHOWN = tuple(metric for metric in METRICS if metric.name in library.BRIEF)
+_SHOWN = tuple(metric for name, metric in COLUMNS.items() if name in library.BRIEF)
 
 
 def _lines(runs: pd.DataFrame) -> list[tuple[str, ...]]:

@@ -16,6 +16,7 @@ from typing import Any, Final, TextIO, TypeVar
 
 import pandas as pd
 
+from sim.metrics.registry import COLUMNS
 from trainyard.cli.errors import CommandStoppedError, UsageError
 from trainyard.cli.given import read_text
 from trainyard.cli.replay import figure
@@ -26,7 +27,6 @@ from trainyard.runs.estimate import Costs, estimate
 from trainyard.runs.executors import DASK, DEFAULT, checked
 from trainyard.store import Store, plain, profiles
 from trainyard.study.document import parse_json, whole
-from trainyard.study.metrics_shown import METRICS
 from trainyard.study.settings import with_settings
 from trainyard.study.study import Study
 from trainyard.study.sweep import Sweep, axis_from_text
@@ -45,7 +45,6 @@ LONG_S: Final = 600.0
 """A sweep that is estimated to take longer is not begun without --yes."""
 DEFAULT_METRIC: Final = "jct_mean_s"
 _TICK_S: Final = 0.2
-BY_NAME: Final = {metric.name: metric for metric in METRICS}
 
 
 T = TypeVar("T")
@@ -126,9 +125,9 @@ def command_sweep(args: argparse.Namespace) -> None:
         If the input cannot be used, the machines cannot be reached, the sweep was interrupted, or
         runs failed that were not refused by their policy.
     """
-    if args.metric not in BY_NAME:
+    if args.metric not in COLUMNS:
         raise UsageError(
-            f"--metric {args.metric}: there is no such number. Choose one of {', '.join(BY_NAME)}."
+            f"--metric {args.metric}: there is no such number. Choose one of {', '.join(COLUMNS)}."
         )
     store = Store()
     sweep = resumed(store, args, "sweep", Sweep) or _sweep(args)
@@ -307,7 +306,7 @@ def sweep_document(made: str, run: SweepRun, name: str) -> dict[str, Any]:
         "sweep": sweep.to_json(),
         "known_before": run.known,
         "metric": name,
-        "verdict": tables.verdict(found, table, sweep, name, BY_NAME[name].title),
+        "verdict": tables.verdict(found, table, sweep, name, COLUMNS[name].title),
         "curves": _rows(found),
         "baseline": baseline,
         "differences": _rows(tables.differences(table, sweep, name, baseline)),
@@ -328,7 +327,7 @@ def sweep_text(made: str, run: SweepRun, name: str) -> str:
     """Return what a sweep came to so far, for people: values, then changes against the baseline,
     both with their 95 % bands where there are repeats enough.
     """
-    sweep, metric, table = run.sweep, BY_NAME[name], run.table()
+    sweep, metric, table = run.sweep, COLUMNS[name], run.table()
     found, policies = tables.curves(table, sweep, name), sweep.study.titles
     lines = [f"{metric.title} (id {made[:12]})", *_block(found, sweep, metric.unit)]
     if len(policies) > 1:
@@ -371,7 +370,7 @@ def _cell(row: Mapping[Any, Any], unit: str, sign: str) -> str:
 
 
 def with_unit(value: float, unit: str) -> str:
-    """Return a number with its unit, as `trainyard.study.metrics_shown.Metric.unit` names it."""
+    """Return a number with its unit, as `sim.metrics.registry.Metric.unit` names it."""
     if math.isnan(value):
         return "-"
     return (

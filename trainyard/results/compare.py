@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Final
 
 import numpy as np
@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 
 from sim.errors import ParameterError
 from sim.metrics import change_histogram, distribution
+from sim.metrics.facts import JobFacts
+from sim.metrics.registry import COLUMNS, Goal, Metric, PerJob
 from trainyard import text
 from trainyard.results.bootstrap import FEWEST, interval
-from trainyard.study.metrics_shown import METRICS, Goal, Metric
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -27,26 +28,19 @@ SAME_S: Final = 0.001
 """Completion times that differ by less count as equal."""
 SLOWER_BY: Final = 0.02
 """A job is slower or faster if its completion time differs by more than this share."""
+SLOWER: Final = Metric(
+    "slower",
+    "Jobs slower",
+    "1",
+    "Share of the jobs that take over 2 % longer than under the baseline.",
+)
+"""Of a comparison only, not of a run."""
 _ALIKE: Final = 5e-4
 """A relative difference of two values that a table tells as ±0 %."""
 CLEAR: Final = 0.01
 """Without repeats a relative difference below this is not called one."""
 FEWEST_REPEATS: Final = FEWEST
 
-
-_PER_JOB: Final[Mapping[str, tuple[str, float | None]]] = {
-    "jct_mean_s": ("jct", None),
-    "jct_p50_s": ("jct", 50),
-    "jct_p95_s": ("jct", 95),
-    "jct_p99_s": ("jct", 99),
-    "queue_mean_s": ("queue", None),
-    "queue_p95_s": ("queue", 95),
-    "wait_mean_s": ("wait", None),
-    "cost_held_per_job_usd": ("cost", None),
-}
-"""Metric that is an average or percentile over jobs -> what is taken of each job, and the
-percentile; None = the mean.
-"""
 COUNTS: Final = ("jobs", "completed", "failed", "impossible", "refused", "unfinished")
 
 
@@ -85,14 +79,25 @@ class Outcome:
 
     def done(self, turn: int) -> Mask:
         """Return which jobs count and were completed in a repeat."""
-        return self._done[turn]
+        return self.facts(turn).completed
+
+    def facts(self, turn: int) -> JobFacts:
+        """Return what the metrics of single jobs are computed from, of a repeat."""
+        return self._facts[turn]
 
     @cached_property
-    def _done(self) -> tuple[Mask, ...]:
-        completed = [np.asarray(jobs["outcome"] == "completed") for jobs in self.jobs]
-        if not self.measured:
-            return tuple(completed)
-        return tuple(one & mask for one, mask in zip(completed, self.measured, strict=True))
+    def _facts(self) -> tuple[JobFacts, ...]:
+        masks = self.measured or [np.ones(len(jobs), np.bool_) for jobs in self.jobs]
+        costs_usd = self.costs_usd
+        return tuple(
+            JobFacts(
+                jobs,
+                float(self.summaries[turn].get("end_s", np.nan)),
+                mask,
+                costs_usd and partial(costs_usd, turn),
+            )
+            for turn, (jobs, mask) in enumerate(zip(self.jobs, masks, strict=True))
+        )
 
     @property
     def completed(self) -> int:
@@ -189,8 +194,8 @@ def paired(base: Outcome, other: Outcome) -> Paired:
     before, after, only = [], [], np.zeros(2, np.int64)
     for turn, both in enumerate(_common(base, other)):
         only += [int((base.done(turn) & ~both).sum()), int((other.done(turn) & ~both).sum())]
-        before.append(of_jobs(base, turn, "jct")[both])
-        after.append(of_jobs(other, turn, "jct")[both])
+        before.append(base.facts(turn).jct_s[both])
+        after.append(other.facts(turn).jct_s[both])
     change = ratio([float(x.sum()) for x in before], [float(x.sum()) for x in after])
     old, new = np.concatenate(before), np.concatenate(after)
     count = max(len(old), 1)
@@ -229,28 +234,29 @@ def table(outcomes: Sequence[Outcome], baseline: int = 0) -> pd.DataFrame:
     for totals over the whole run, such as the makespan. Nor is a recorded schedule ever best; where
     it held GPUs that the cluster does not have, no verdict is in its favour.
     """
-    rows = [_row(outcome, outcomes[baseline], metric) for outcome in outcomes for metric in METRICS]
+    rows = [
+        _row(outcome, outcomes[baseline], metric)
+        for outcome in outcomes
+        for metric in COLUMNS.values()
+    ]
     rows += [_slower_row(outcome, outcomes[baseline]) for outcome in outcomes]
     frame = pd.DataFrame(rows)
     if len(outcomes) == 1:
         frame = frame[frame["metric"] != "slower"]
-    present = frame["value"].notna() & (
-        frame["value"] != frame["metric"].map({metric.name: metric.silent for metric in METRICS})
-    )
-    silent = {metric.name for metric in METRICS if metric.silent is not None} - set(
-        frame.loc[present, "metric"]
-    )
-    frame = frame[~frame["metric"].isin(silent)].reset_index(drop=True)
+    silent = {name: one.silent for name, one in COLUMNS.items() if one.silent is not None}
+    present = frame["value"].notna() & (frame["value"] != frame["metric"].map(silent))
+    frame = frame[~frame["metric"].isin(silent.keys() - set(frame.loc[present, "metric"]))]
+    frame = frame.reset_index(drop=True)
     frame.insert(1, "baseline", frame["label"] == outcomes[baseline].label)
     frame["best"] = False
-    directions: dict[str, Goal] = {metric.name: metric.better for metric in METRICS}
     most = max(outcome.completed for outcome in outcomes)
     # A recorded schedule had GPUs that nobody prices here and was nobody's decision: it is
     # compared, but wins nothing.
     barred = {outcome.label for outcome in outcomes if outcome.replays or outcome.completed < most}
     frame["barred"] = frame["label"].isin(barred)
+    known = {**COLUMNS, SLOWER.name: SLOWER}
     for name, group in frame[~frame["barred"]].groupby("metric", sort=False):
-        frame.loc[_best(group["value"], directions.get(str(name), "")), "best"] = True
+        frame.loc[_best(group["value"], known[str(name)].better), "best"] = True
     return frame
 
 
@@ -282,7 +288,7 @@ def cdf(outcome: Outcome) -> pd.DataFrame:
     """Return the distribution of completion times over all repeats, as `sim.metrics.jct_cdf`."""
     return distribution(
         np.concatenate(
-            [of_jobs(outcome, turn, "jct")[outcome.done(turn)] for turn in range(len(outcome.jobs))]
+            [outcome.facts(turn).jct_s[outcome.done(turn)] for turn in range(len(outcome.jobs))]
         )
     )
 
@@ -366,29 +372,10 @@ def _common(base: Outcome, other: Outcome) -> list[Mask]:
     return [base.done(turn) & other.done(turn) for turn in range(len(base.jobs))]
 
 
-def of_jobs(outcome: Outcome, turn: int, kind: str) -> Floats:
-    """Return "jct", "queue", "wait" (in seconds) or "cost" of every job of a repeat; meaningless
-    for jobs that were not completed.
-    """
-    jobs = outcome.jobs[turn]
-    if kind == "cost":
-        return np.full(len(jobs), np.nan) if outcome.costs_usd is None else outcome.costs_usd(turn)
-    submit = jobs["submit_s"].to_numpy(np.float64)
-    if kind == "queue":
-        return np.asarray(jobs["first_start_s"].to_numpy(np.float64) - submit)
-    jct = np.asarray(jobs["finish_s"].to_numpy(np.float64) - submit)
-    return (
-        jct
-        if kind == "jct"
-        else np.asarray(np.maximum(jct - jobs["held_s"].to_numpy(np.float64), 0.0))
-    )
-
-
-def _paired_change(base: Outcome, other: Outcome, metric: str) -> Interval:
+def _paired_change(base: Outcome, other: Outcome, metric: str, per_job: PerJob) -> Interval:
     """Return the change of a metric over jobs, on the jobs completed under both; means are pooled
     over repeats, percentiles are taken in each.
     """
-    kind, percentile = _PER_JOB[metric]
     common = _common(base, other)
     same = all(
         (base.done(turn) == both).all() and (other.done(turn) == both).all()
@@ -396,8 +383,8 @@ def _paired_change(base: Outcome, other: Outcome, metric: str) -> Interval:
     )
     sides: list[list[float]] = []
     for outcome in (base, other):
-        if kind == "cost" and same:
-            # The means are over the same jobs already; the cost of single jobs would have to be
+        if per_job.needs_segments and same:
+            # The means are over the same jobs already; the values of single jobs would have to be
             # derived from all segments.
             sides.append(
                 [
@@ -406,8 +393,8 @@ def _paired_change(base: Outcome, other: Outcome, metric: str) -> Interval:
                 ]
             )
             continue
-        values = [of_jobs(outcome, turn, kind)[both] for turn, both in enumerate(common)]
-        sides.append([_statistic(one, percentile) for one in values])
+        values = [per_job.values(outcome.facts(turn))[both] for turn, both in enumerate(common)]
+        sides.append([_statistic(one, per_job.percentile) for one in values])
     return ratio(*sides)
 
 
@@ -415,20 +402,21 @@ def common_values(base: Outcome, other: Outcome, metric: str) -> tuple[float, fl
     """Return an average or percentile over the jobs that both completed, under both; None = the
     metric is of the whole run, or both completed the same jobs, so that their own values do.
     """
-    kind, percentile = _PER_JOB.get(metric, ("", None))
+    per_job = COLUMNS[metric].per_job
     common = _common(base, other)
     jobs = sum(int(both.sum()) for both in common)
-    if not kind or not jobs or jobs == base.completed == other.completed:
+    if per_job is None or not jobs or jobs == base.completed == other.completed:
         return None
     sides = [
-        [of_jobs(one, turn, kind)[both] for turn, both in enumerate(common)]
+        [per_job.values(one.facts(turn))[both] for turn, both in enumerate(common)]
         for one in (base, other)
     ]
-    if percentile is None:
+    if per_job.percentile is None:
         before, after = (float(np.concatenate(values).mean()) for values in sides)
     else:
         before, after = (
-            float(np.mean([_statistic(one, percentile) for one in values])) for values in sides
+            float(np.mean([_statistic(one, per_job.percentile) for one in values]))
+            for values in sides
         )
     return before, after
 
@@ -463,13 +451,13 @@ def _row(outcome: Outcome, base: Outcome, metric: Metric) -> dict[str, object]:
     values = _numbers(outcome, metric.name)
     if outcome is base:
         change = Interval(float("nan"))
-    elif metric.name in _PER_JOB:
-        change = _paired_change(base, outcome, metric.name)
+    elif metric.per_job is not None:
+        change = _paired_change(base, outcome, metric.name, metric.per_job)
     else:
         change = ratio(_numbers(base, metric.name), values)
-    better = metric.better if metric.judged else ""
+    better = metric.better if metric.is_judged else ""
     line = _line(outcome.label, metric.name, float(np.mean(values)), change, better)
-    dropped = metric.name not in _PER_JOB and outcome.completed < base.completed
+    dropped = metric.per_job is None and outcome.completed < base.completed
     if (line["verdict"] == "better" and (outcome.overflow or dropped)) or (
         line["verdict"] == "worse" and base.overflow
     ):

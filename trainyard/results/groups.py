@@ -6,17 +6,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from sim.metrics import SIZE_CLASSES, longest_waits, size_class
-from sim.result import OUTCOMES
+from sim.metrics import SIZE_CLASSES, size_class
+from sim.metrics.registry import COLUMNS, of_jobs_alone
 from sim.trace import Trace
 from trainyard.results import compare, meaning, outcomes
-from trainyard.results.compare import Floats, Mask, MetricChange, Outcome, of_jobs, percent, ratio
+from trainyard.results.compare import Floats, Mask, MetricChange, Outcome, percent, ratio
 from trainyard.results.headline import GOALS, Headline, Headlines, headlines
 from trainyard.results.outcomes import Shown
 from trainyard.text import change, numbers, plural
@@ -36,23 +36,6 @@ _IDLE: Final = "These jobs hardly wait under any policy."
 _TYPE_COLUMNS: Final = ("gpu_types_allowed", "gpu_type")
 _LENGTHS: Final = ("under 10 min", "10 min to 1 h", "1 to 8 h", "over 8 h")
 _LENGTH_EDGES_S: Final = np.array([600.0, 3600.0, 28_800.0])
-_METRICS: Final = (
-    *(
-        "jct_mean_s",
-        "jct_p50_s",
-        "jct_p95_s",
-        "jct_p99_s",
-        "queue_mean_s",
-        "queue_p95_s",
-        "wait_mean_s",
-        "wait_max_s",
-        "waits_over_day",
-    ),
-    *("completion_rate", "preemptions", "evictions", "relaunches", "slower"),
-)
-"""Those of `trainyard.study.metrics_shown.METRICS` that are known of every job by itself; the
-others are totals of a whole run.
-"""
 Codes = NDArray[np.int64]
 
 
@@ -274,12 +257,13 @@ def only(shown: Shown, members: Mask, trace: Trace) -> GroupComparison:
     made = [_restricted(outcomes.outcome(shown, at), members) for at in shown.places]
     base = shown.places.index(shown.baseline)
     table = compare.table(made, base)
-    table = table[table["metric"].isin(_METRICS)].reset_index(drop=True)
-    known = set(table.loc[table["value"].notna(), "metric"])
+    known = [*(name for name, metric in COLUMNS.items() if metric.of_jobs), compare.SLOWER.name]
+    table = table[table["metric"].isin(known)].reset_index(drop=True)
+    told = set(table.loc[table["value"].notna(), "metric"])
     setting = meaning.setting(
         shown.study, trace, dict(zip(shown.places, made, strict=True)), shown.past
     )
-    said = headlines(made, base, [goal for goal in GOALS if goal in known], table, 0, setting)
+    said = headlines(made, base, [goal for goal in GOALS if goal in told], table, 0, setting)
     curves = {one.label: compare.cdf(one) for one in made}
     return GroupComparison(table, compare.counts(made), said, curves)
 
@@ -323,7 +307,8 @@ def _heaviest(title: str, trace: Trace, column: str, hours: Floats) -> Grouping:
 
 
 def _sums(outcome: Outcome, turn: int, what: str, grouping: Grouping, mask: Mask) -> Floats:
-    values = of_jobs(outcome, turn, what)[mask]
+    facts = outcome.facts(turn)
+    values = (facts.jct_s if what == "jct" else facts.wait_s)[mask]
     return np.asarray(
         np.bincount(grouping.codes[mask], values, minlength=len(grouping.names)), np.float64
     )
@@ -342,28 +327,6 @@ def _mean(base: Floats, own: Floats, jobs: int, *, compared: bool) -> dict[str, 
 
 def _restricted(outcome: Outcome, members: Mask) -> Outcome:
     masks = tuple(measured & members for measured in outcome.measured)
-    summaries = tuple(_summary(outcome, turn, mask) for turn, mask in enumerate(masks))
-    return replace(outcome, summaries=summaries, measured=masks, costs_usd=None)
-
-
-def _summary(outcome: Outcome, turn: int, mask: Mask) -> dict[str, Any]:
-    """Return the numbers of `sim.metrics.summary` that a `jobs` frame alone tells."""
-    jobs = outcome.jobs[turn]
-    done = outcome.done(turn) & mask
-    ended = jobs["outcome"][mask].value_counts()
-    found: dict[str, Any] = {
-        "jobs": int(mask.sum()),
-        **{name: int(ended.get(name, 0)) for name in OUTCOMES},
-    }
-    found["completion_rate"] = found["completed"] / found["jobs"] if found["jobs"] else np.nan
-    for kind in ("jct", "queue", "wait"):
-        values = of_jobs(outcome, turn, kind)[done]
-        found[f"{kind}_mean_s"] = float(values.mean()) if len(values) else np.nan
-        found |= {
-            f"{kind}_p{at}_s": float(np.percentile(values, at)) if len(values) else np.nan
-            for at in (50, 95, 99)
-        }
-    found |= longest_waits(jobs, float(outcome.summaries[turn]["end_s"]), mask)
-    return found | {
-        name: int(jobs[name][mask].sum()) for name in ("preemptions", "evictions", "relaunches")
-    }
+    cut = replace(outcome, measured=masks, costs_usd=None)
+    summaries = tuple(of_jobs_alone(cut.facts(turn)) for turn in range(len(masks)))
+    return replace(cut, summaries=summaries)

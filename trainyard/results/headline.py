@@ -12,6 +12,7 @@ from typing import Any, Final, Literal, NamedTuple
 import numpy as np
 import pandas as pd
 
+from sim.metrics.registry import COLUMNS
 from trainyard.clusters.doubts import CONCURRENCY
 from trainyard.results import meaning, ways_out
 from trainyard.results.compare import (
@@ -27,7 +28,6 @@ from trainyard.results.compare import (
 from trainyard.results.meaning import UNKNOWN, WITHHELD, Limit, Setting, Verdict
 from trainyard.results.trust import Explained
 from trainyard.results.ways_out import WayOut
-from trainyard.study.metrics_shown import METRICS
 from trainyard.text import BY_UNIT, MANY, as_many
 
 State = Literal["sound", "doubtful", "not meaningful"]
@@ -79,7 +79,6 @@ GOALS: Final[Mapping[str, str]] = {goal: phrase.noun for goal, phrase in _PHRASE
 _FIRST: Final = next(iter(GOALS))
 _OF_WAITS: Final = ("jct_mean_s", "jct_p95_s", "wait_mean_s")
 """Goals that a job which others wait for decides."""
-_UNITS: Final = {metric.name: metric.unit for metric in METRICS}
 _WORTH: Final = 0.05
 """A change of another goal below this is no main cost."""
 
@@ -521,7 +520,7 @@ def _claim(goal: str, told: _Told, found: Outcome, *, dropped: bool = True) -> s
     cuts = change < 0
     besides = _cost(pair, elsewhere, dropped=dropped) if cuts else _gain(pair, dropped=dropped)
     was, own = _pair_of_values(goal, told, found)
-    write = BY_UNIT[_UNITS[goal]]
+    write = BY_UNIT[COLUMNS[goal].unit]
     if _rounds_alike(write(was), write(own)):
         less = f"{percent(abs(change))} {'less' if cuts else 'more'}"
         return f"With {found.label} the {phrase.noun} is {less} than with {base.label}; {besides}."
@@ -558,7 +557,7 @@ def _rounds_alike(one: str, other: str) -> bool:
 
 def _figures(goal: str, told: _Told, subject: Outcome, *, median: bool = False) -> str:
     """Return the same in absolute values, on request with the median beside the mean."""
-    phrase, write = _PHRASES[goal], BY_UNIT[_UNITS[goal]]
+    phrase, write = _PHRASES[goal], BY_UNIT[COLUMNS[goal].unit]
     was, own = _pair_of_values(goal, told, subject)
     if not (math.isfinite(was) and math.isfinite(own)):
         return ""

@@ -19,7 +19,7 @@ from sim.perf.profiled import Profiled
 from sim.trace import Trace
 from trainyard.clusters import doubts as of_machines
 from trainyard.clusters.machines import offered_load
-from trainyard.results.compare import CLEAR, Floats, Mask, Outcome, of_jobs, percent
+from trainyard.results.compare import CLEAR, Floats, Mask, Outcome, percent
 from trainyard.results.past import Past
 from trainyard.results.trust import Explained, explained, waited_for_gpus
 from trainyard.results.ways_out import is_reference, references
@@ -317,8 +317,9 @@ def _means(one: Outcome, others: Sequence[Outcome]) -> tuple[float, float]:
     waits, held = [], []
     for turn in range(len(one.jobs)):
         done = np.logical_and.reduce([other.done(turn) for other in others])
-        waits.append(of_jobs(one, turn, "wait")[done])
-        held.append((of_jobs(one, turn, "jct") - of_jobs(one, turn, "wait"))[done])
+        facts = one.facts(turn)
+        waits.append(facts.wait_s[done])
+        held.append((facts.jct_s - facts.wait_s)[done])
     if not sum(map(len, waits)):
         return math.nan, math.nan
     return float(np.concatenate(waits).mean()), float(np.concatenate(held).mean())
@@ -454,7 +455,7 @@ def carried(base: Outcome, other: Outcome) -> Limit | None:
     it is below `CLEAR` or has the other sign. First repeat.
     """
     both: Mask = base.done(0) & other.done(0)
-    before, after = of_jobs(base, 0, "jct")[both], of_jobs(other, 0, "jct")[both]
+    before, after = base.facts(0).jct_s[both], other.facts(0).jct_s[both]
     few = max(min(MOST_CARRIERS, int(CARRIERS * len(before))), 1)
     if len(before) < 2 or not before.sum() or not after.sum():
         return None
@@ -483,7 +484,7 @@ def blocked(base: Outcome, other: Outcome, gpus: int) -> Limit | None:
     time that jobs wait to start under the slower of the two policies. First repeat.
     """
     both: Mask = base.done(0) & other.done(0)
-    totals = [float(of_jobs(one, 0, "jct")[both].sum()) for one in (base, other)]
+    totals = [float(one.facts(0).jct_s[both].sum()) for one in (base, other)]
     if gpus <= 0 or not totals[0] or abs(totals[1] / totals[0] - 1) < CLEAR:
         return None
     slower = max(zip(totals, (base, other), strict=True), key=lambda pair: pair[0])[1]

@@ -15,7 +15,9 @@ import pandas as pd
 
 from sim.cluster import Cluster
 from sim.errors import TrainyardError
-from sim.metrics import UsageArrays, longest_waits, measured
+from sim.metrics import UsageArrays, measured
+from sim.metrics.facts import JobFacts
+from sim.metrics.registry import of_jobs_alone
 from sim.result import RunResult
 from sim.trace import Trace
 from trainyard.clusters import prices
@@ -411,7 +413,7 @@ def outcome(shown: Shown, at: int) -> Outcome:
     return Outcome(
         label=shown.titles[at],
         summaries=tuple(
-            _priced(_with_waits(entry.summary, frame, mask), shown.study.base.cluster)
+            _priced(_complete(entry.summary, frame, mask), shown.study.base.cluster)
             for entry, frame, mask in zip(entries, jobs, masks, strict=True)
         ),
         jobs=jobs,
@@ -422,9 +424,12 @@ def outcome(shown: Shown, at: int) -> Outcome:
     )
 
 
-def _with_waits(summary: Mapping[str, Any], jobs: pd.DataFrame, mask: Mask) -> Mapping[str, Any]:
-    """Return a summary with the longest waits, which earlier versions did not store."""
-    return {**longest_waits(jobs, float(summary["end_s"]), mask), **summary}
+def _complete(summary: Mapping[str, Any], jobs: pd.DataFrame, mask: Mask) -> Mapping[str, Any]:
+    """Return a summary with the metrics that an earlier version did not store, as far as the jobs
+    tell them.
+    """
+    facts = JobFacts(jobs, float(summary["end_s"]), mask)
+    return {**of_jobs_alone(facts, known=summary), **summary}
 
 
 def _priced(summary: Mapping[str, Any], cluster: Cluster) -> Mapping[str, Any]:

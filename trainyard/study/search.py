@@ -10,14 +10,14 @@ from typing import Any, Final
 
 from sim.cluster import Cluster
 from sim.errors import ParameterError
+from sim.metrics.registry import COLUMNS
 from trainyard.study.capacity import MOST_CHECKED, CountSearch, MixSearch, Size, most_tried
 from trainyard.study.document import Document, number, settings, whole
-from trainyard.study.metrics_shown import METRICS
 from trainyard.study.study import Study
 
 MOST_SIZES: Final = 10_000
 _SAME: Final = 1e-9
-LOWER: Final = {metric.name: metric.better == "lower" for metric in METRICS if metric.better}
+LOWER: Final = {name: one.better == "lower" for name, one in COLUMNS.items() if one.better}
 """Name of a metric that a target may be set for -> whether less is better."""
 
 

@@ -10,13 +10,13 @@ from dataclasses import replace
 from typing import Final
 
 from sim.errors import ParameterError
+from sim.metrics.registry import COLUMNS
 from sim.params import Spec
 from trainyard.runs.estimate import Estimate
 from trainyard.runs.executors import DASK, DEFAULT, cores
 from trainyard.store import Store
 from trainyard.study import catalog
 from trainyard.study.capacity import Size
-from trainyard.study.metrics_shown import METRICS, Metric
 from trainyard.study.search import Question
 from trainyard.study.study import Study
 from trainyard.sweeps.axes import row_name
@@ -25,26 +25,11 @@ from trainyard.text import BY_UNIT, money, plural, time
 from trainyard.traces.sources import load_trace
 from trainyard.traces.start import FIRST_POLICIES
 
-BY_NAME: Final[Mapping[str, Metric]] = {metric.name: metric for metric in METRICS}
 _START_S: Final = 2.0
 """Until the processes are up."""
 _EACH_S: Final = 0.1
 """Of every run, however few jobs it has."""
 _MOST_REASONS: Final = 3
-_CONDITIONS: Final = {
-    "queue_p95_s": "95 % of jobs wait at most",
-    "queue_mean_s": "the average wait before start is at most",
-    "wait_mean_s": "the average wait is at most",
-    "wait_max_s": "no job waits longer than",
-    "waits_over_day": "jobs that wait over a day are at most",
-    "jct_mean_s": "the average job is done within",
-    "jct_p50_s": "half of the jobs are done within",
-    "jct_p95_s": "95 % of jobs are done within",
-    "jct_p99_s": "99 % of jobs are done within",
-    "makespan_s": "all jobs are done within",
-    "completion_rate": "the share of jobs completed is at least",
-    "deadline_rate": "the share of deadlines met is at least",
-}
 _TYPED: Final = (
     (2 * 86_400.0, 86_400.0, "days"),
     (3600.0, 3600.0, "h"),
@@ -144,7 +129,7 @@ def seconds(one: Estimate, runs: int, where: str) -> float:
 
 def amount(metric: str, value: float) -> str:
     """Return a value of a metric with its unit."""
-    return BY_UNIT[BY_NAME[metric].unit](value)
+    return BY_UNIT[COLUMNS[metric].unit](value)
 
 
 def nodes(question: Question, size: Size) -> str:
@@ -220,7 +205,7 @@ def missed(answer: Answer, question: Question) -> str:
     part = (
         "" if near.completed >= 1 else f", with {100 * near.completed:.1f} % of the jobs completed"
     )
-    title = BY_NAME[question.metric].title
+    title = COLUMNS[question.metric].title
     return (
         f"Not met up to {most}: {title} {amount(question.metric, near.value)} at"
         f" {nodes(question, near.size)} with {answer.policy}{part}."
@@ -242,14 +227,14 @@ def one_fewer(answer: Answer, question: Question) -> str:
 
 def target(metric: str) -> str:
     """Return the condition that a target sets, without its amount: "95 % of jobs wait at most"."""
-    most = "at most" if BY_NAME[metric].better == "lower" else "at least"
-    title = BY_NAME[metric].title
-    return _CONDITIONS.get(metric, f"{title} is {most}")
+    about = COLUMNS[metric]
+    most = "at most" if about.better == "lower" else "at least"
+    return about.target or f"{about.title} is {most}"
 
 
 def limit_text(metric: str, limit: float) -> str:
     """Return the amount of a target as it is typed: "1 h", "90 %", "$ 12.00"."""
-    unit = BY_NAME[metric].unit
+    unit = COLUMNS[metric].unit
     if unit == "s":
         size, name = next((one[1:] for one in _TYPED if limit >= one[0]), _TYPED[-1][1:])
         return f"{limit / size:.6g} {name}"
@@ -265,7 +250,7 @@ def read_limit(metric: str, text: str) -> float:
         If it is no such amount.
     """
     found = _AMOUNT.fullmatch(text.strip().replace(",", ""))
-    unit = BY_NAME[metric].unit
+    unit = COLUMNS[metric].unit
     scale = dict(_SCALES[unit]).get(found["unit"].lower()) if found is not None else None
     if found is None or scale is None:
         raise ParameterError(
@@ -276,7 +261,7 @@ def read_limit(metric: str, text: str) -> float:
 
 def reached(question: Question, value: float) -> tuple[float, str]:
     """Return a target that a value meets, as round as two digits allow, and its words."""
-    unit = BY_NAME[question.metric].unit
+    unit = COLUMNS[question.metric].unit
     step = next(
         (one for one in sorted(_SCALES[unit].values(), reverse=True) if abs(value) >= 2 * one),
         min(_SCALES[unit].values()),

@@ -10,15 +10,14 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
+from sim.metrics.registry import METRICS
 from trainyard import text
 from trainyard.results.bootstrap import Floats, interval
 from trainyard.results.outcomes import titles
 from trainyard.study import catalog
-from trainyard.study.metrics_shown import METRICS
 from trainyard.study.sweep import Sweep
 
 _SAME: Final = 1e-9
-_LOWER: Final = {metric.name: metric.better != "higher" for metric in METRICS}
 
 
 def curves(table: pd.DataFrame, sweep: Sweep, metric: str) -> pd.DataFrame:
@@ -89,7 +88,7 @@ def verdict(found: pd.DataFrame, table: pd.DataFrame, sweep: Sweep, metric: str,
     title : str
         What the metric is called.
     """
-    lower, won, unclear = _LOWER.get(metric, True), dict[str, int](), 0
+    lower, won, unclear = METRICS[metric].better != "higher", dict[str, int](), 0
     eligible = found[~found["policy"].isin(_replays(sweep))].dropna(subset=["value"])
     eligible = eligible[
         ~(eligible["completed"] < eligible.groupby("point")["completed"].transform("max") - _SAME)

@@ -10,8 +10,9 @@ from typing import Any, Final
 
 import pandas as pd
 
+from sim.metrics.registry import COLUMNS, Metric
 from trainyard import text
-from trainyard.study.metrics_shown import METRICS, SLOWER, Metric
+from trainyard.results.compare import SLOWER
 from trainyard.views import charts
 from trainyard.views.charts import visible
 from trainyard.views.compared import ComparedRuns
@@ -27,11 +28,9 @@ CURVE: Final = 400
 """Points of a completion curve that the readout knows."""
 ALIKE: Final = 0.01
 """A relative change below that is called about the same."""
-_SHORT: Final = {"wait_mean_s": "Average wait", "slower": "Jobs slower"}
-"""What stands in the head of a column where the title is long."""
 NAME: Final = 200
 """Characters of a policy's title."""
-ALL: Final[Mapping[str, Metric]] = {metric.name: metric for metric in (*METRICS, SLOWER)}
+ALL: Final[Mapping[str, Metric]] = {**COLUMNS, SLOWER.name: SLOWER}
 
 
 @dataclass(frozen=True)
@@ -299,7 +298,7 @@ def _labels(compared: ComparedRuns) -> list[str]:
 
 def short(metric: Metric) -> str:
     """Return the title of a metric where there is little room."""
-    return _SHORT.get(metric.name, metric.title)
+    return metric.title
 
 
 Cells = Mapping[tuple[str, str], Mapping[str, Any]]

@@ -10,9 +10,9 @@ from typing import Any, Final
 
 import pandas as pd
 
+from sim.metrics.registry import Metric
 from trainyard import text as words
 from trainyard.results.trust import Trust
-from trainyard.study.metrics_shown import METRICS, Metric
 from trainyard.text import MANY, SEEN
 from trainyard.views import ledger
 from trainyard.views.charts.theme import Style
@@ -51,7 +51,7 @@ class TableStyle:
 def full_table(table: pd.DataFrame, style: TableStyle) -> str:
     """Return the table with one row per metric and one column per policy."""
     cells = ledger.by_place(table)
-    titles = [title for title in style.policies if (title, METRICS[0].name) in cells]
+    titles = [title for title in style.policies if any(title == one for one, _ in cells)]
     head = "".join(f'<th scope="col">{_named(title, style)}</th>' for title in titles)
     rows = []
     for metric in ledger.ALL.values():

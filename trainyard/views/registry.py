@@ -61,13 +61,23 @@ def _type_shares(compared: ComparedRuns) -> Views:
         yield from (gpu_types.type_shares(compared, title) for title in compared.drawn)
 
 
+OF_METRICS: Final[Mapping[str, Callable[[ComparedRuns], FigureView | None]]] = {
+    "parts": jobs.parts,
+}
+"""Name of a figure that explains a metric -> its view; Compare draws them in *Where time goes*."""
+
+
+def _of_metric(name: str) -> Callable[[ComparedRuns], Views]:
+    return lambda compared: iter([OF_METRICS[name](compared)])
+
+
 VIEWS: Final[Mapping[str, Callable[[ComparedRuns], Views]]] = {
     "queue": lambda compared: iter([over_time.queue(compared)]),
     "gpus": lambda compared: iter([over_time.gpus(compared)]),
     "jct_cdf": lambda compared: iter([jobs.jct_cdf(compared)]),
     "winners": _winners,
     "groups": _groups,
-    "parts": lambda compared: iter([jobs.parts(compared)]),
+    **{name: _of_metric(name) for name in OF_METRICS},
     "allocation": _allocation,
     "resources": _resources,
     "tenants": _tenants,

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from sim.metrics.registry import COLUMNS
 from trainyard.study.search import Question
 from trainyard.study.sweep import Sweep
-from trainyard.sweeps import sentences
 from trainyard.sweeps.axes import row_name
 from trainyard.sweeps.plan import Answer
 from trainyard.views import charts
@@ -104,7 +104,7 @@ def sweep_table(
     findings: SweepFindings, found: pd.DataFrame, metric: str, *, change: bool
 ) -> pd.DataFrame:
     """Return the numbers of a sweep: only what varies, and the metric; changes as shares."""
-    amount = sentences.BY_NAME[metric]
+    amount = COLUMNS[metric]
     names = dict(zip((axis.path for axis in findings.sweep.axes), findings.axes, strict=True))
     columns = {
         "point": "Point",
@@ -178,12 +178,12 @@ def mix_map(question: Question, readings: pd.DataFrame, answer: Answer, finding:
 
 
 def _amount(metric: str, *, change: bool = False) -> charts.Amount:
-    about = sentences.BY_NAME[metric]
+    about = COLUMNS[metric]
     return charts.Amount(about.title, about.unit, change)
 
 
 def _with_unit(metric: str) -> str:
-    about = sentences.BY_NAME[metric]
+    about = COLUMNS[metric]
     return f"{about.title}{f' ({about.unit})' if about.unit not in ('', '1') else ''}"
 
 

@@ -13,13 +13,13 @@ import numpy as np
 import pandas as pd
 
 from sim.metrics import first_difference_s
+from sim.metrics.registry import COLUMNS, METRICS
 from trainyard.results import compare
 from trainyard.results.compare import Mask, Outcome
 from trainyard.results.differences import branch_changes
 from trainyard.results.outcomes import measured_jobs
 from trainyard.store import Entry
 from trainyard.study.branch import Branch
-from trainyard.study.metrics_shown import METRICS
 from trainyard.study.study import Study
 from trainyard.text import BY_UNIT, RunClock, plural
 from trainyard.text import change as relative
@@ -28,12 +28,7 @@ WAS: Final = "As it was"
 HERE: Final = "From here on"
 TITLES: Final = (WAS, HERE)
 _KINDS: Final = ("queue", "utilisation", "capacity")
-_TITLES: Final = {
-    "jct_mean_s": "Average time to finish",
-    "jct_p95_s": "95 % done within",
-    "wait_mean_s": "Average wait",
-    "wait_p95_s": "P95 wait",
-}
+_TIMES: Final = ("jct_mean_s", "jct_p95_s", "wait_mean_s", "wait_p95_s")
 _TOTALS: Final = (
     "completion_rate",
     "wait_max_s",
@@ -88,8 +83,8 @@ def after(branch: Branch, was: Entry, here: Entry, clock: RunClock) -> After:
     results = was.result(), here.result()
     masks = _groups(branch, results[0].jobs, results[1].jobs)
     rows = [
-        _row(name, mask, _outcomes(mask, was, here, results[0].jobs, results[1].jobs))
-        for name, mask in masks.items()
+        _row(group, mask, _outcomes(mask, was, here, results[0].jobs, results[1].jobs))
+        for group, mask in masks.items()
     ]
     table = pd.DataFrame(rows)
     pair = compare.paired(
@@ -164,31 +159,26 @@ def _outcomes(mask: Mask, was: Entry, here: Entry, *jobs: pd.DataFrame) -> tuple
     return made[0], made[1]
 
 
-def _row(name: str, mask: Mask, outcomes: tuple[Outcome, Outcome]) -> dict[str, Any]:
+def _row(group: str, mask: Mask, outcomes: tuple[Outcome, Outcome]) -> dict[str, Any]:
     both = outcomes[0].done(0) & outcomes[1].done(0)
-    row: dict[str, Any] = {"group": name, "jobs": int(mask.sum()), "both": int(both.sum())}
-    for kind in ("jct", "wait"):
-        values = [compare.of_jobs(outcome, 0, kind)[both] for outcome in outcomes]
-        for statistic, percentile in (("mean", None), ("p95", 95)):
-            was, here = (_statistic(one, percentile) for one in values)
-            metric = f"{kind}_{statistic}_s"
-            row |= {
-                f"{metric}_was": was,
-                metric: here,
-                f"{metric}_change": compare.ratio([was], [here]).value,
-            }
+    row: dict[str, Any] = {"group": group, "jobs": int(mask.sum()), "both": int(both.sum())}
+    for name in _TIMES:
+        per_job = METRICS[name].per_job
+        assert per_job is not None, "a mean or percentile over jobs"
+        was, here = (
+            per_job.summarize(per_job.values(outcome.facts(0))[both]) for outcome in outcomes
+        )
+        row |= {
+            f"{name}_was": was,
+            name: here,
+            f"{name}_change": compare.ratio([was], [here]).value,
+        }
     return row
-
-
-def _statistic(values: compare.Floats, percentile: float | None) -> float:
-    if not len(values):
-        return float("nan")
-    return float(values.mean() if percentile is None else np.percentile(values, percentile))
 
 
 def _totals(was: Entry, here: Entry) -> pd.DataFrame:
     rows = []
-    for metric in (metric for metric in METRICS if metric.name in _TOTALS):
+    for metric in (one for name, one in COLUMNS.items() if name in _TOTALS):
         values = [
             float("nan") if (value := entry.summary.get(metric.name)) is None else float(value)
             for entry in (was, here)
@@ -255,10 +245,10 @@ def _amount(change: float) -> str:
 def _lines(found: After) -> Iterator[tuple[str, ...]]:
     for row in found.jobs.to_dict("records"):
         of = f"{row['jobs']:,} {row['group']}"
-        for name, title in _TITLES.items() if row["both"] else ():
+        for name in _TIMES if row["both"] else ():
             yield (
                 of,
-                title,
+                METRICS[name].title,
                 BY_UNIT["s"](row[f"{name}_was"]),
                 BY_UNIT["s"](row[name]),
                 relative(row[f"{name}_change"]),

@@ -12,11 +12,11 @@ from typing import NamedTuple
 import streamlit as st
 
 from sim.errors import TrainyardError
+from sim.metrics.registry import COLUMNS
 from sim.params import Spec
 from trainyard.results import decision_picture
 from trainyard.results.headline import GOALS
 from trainyard.results.outcomes import Shown
-from trainyard.study.metrics_shown import METRICS
 from trainyard.study.study import Study
 from trainyard.text import BY_UNIT
 from trainyard.traces import start
@@ -89,7 +89,7 @@ def _of_all(mark: str, _study: Study, _specs: tuple[Spec, ...], _goal: str) -> d
 
 
 def _notes(runs: Shown, goal: str) -> dict[Spec, str]:
-    write = next(BY_UNIT[metric.unit] for metric in METRICS if metric.name == goal)
+    write = BY_UNIT[COLUMNS[goal].unit]
     means = {
         at: fmean(
             math.nan if (value := entry.summary.get(goal)) is None else float(value)

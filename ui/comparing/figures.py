@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 import pandas as pd
@@ -14,7 +15,7 @@ import streamlit as st
 from sim.cluster import Cluster
 from trainyard.results import loads, outcomes
 from trainyard.store import Entry
-from trainyard.views import gpu_types, jobs, over_time, resources
+from trainyard.views import gpu_types, over_time, registry, resources
 from trainyard.views.compared import ComparedRuns, Window
 from trainyard.views.figure_view import FigureView
 from ui import figure
@@ -124,7 +125,10 @@ def of_time(compared: ComparedRuns, high: str) -> None:
     high : str
         Title of the highlighted policy; "" = there is none, so the baseline is shown.
     """
-    figure.draw(figure.kept(("parts", compared.key), lambda: jobs.parts(compared)))
+    for name, make in registry.OF_METRICS.items():
+        view = figure.kept((name, compared.key), partial(make, compared))
+        if view is not None:
+            figure.draw(view)
     parts: dict[str, Callable[[ComparedRuns, str], None]] = {}
     if compared.cluster.gpus:
         parts = {"GPUs busy, fragmented, idle": _states, "GPUs by job": _holders}

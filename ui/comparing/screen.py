@@ -14,12 +14,12 @@ import pandas as pd
 import streamlit as st
 
 from sim.errors import TrainyardError
+from sim.metrics.registry import Metric
 from trainyard.results import groups, meaning
 from trainyard.results.details import several_types
 from trainyard.results.groups import GroupComparison, Grouping
 from trainyard.results.headline import GOALS, Headline
 from trainyard.results.outcomes import Shown
-from trainyard.study.metrics_shown import Metric
 from trainyard.views import charts, jobs, ledger, over_time
 from trainyard.views.charts import lines, visible
 from trainyard.views.compared import ComparedRuns

@@ -10,6 +10,7 @@ from typing import Final
 import streamlit as st
 
 from sim.errors import ParameterError
+from sim.metrics.registry import COLUMNS
 from trainyard.study.search import LOWER, MOST_SIZES, Question
 from trainyard.study.study import Study
 from trainyard.sweeps import sentences
@@ -155,12 +156,12 @@ def draw(study: Study, now: PlanRequest, *, locked: bool) -> PlanRequest:
 
 def _limit(now: PlanRequest, metric: str, locked: bool) -> float:
     """Draw the amount of the target; one that cannot be read is said, and the last one stays."""
-    same = sentences.BY_NAME[metric].unit == sentences.BY_NAME[now.metric].unit
-    limit = now.limit if same else _USUAL[sentences.BY_NAME[metric].unit]
+    same = COLUMNS[metric].unit == COLUMNS[now.metric].unit
+    limit = now.limit if same else _USUAL[COLUMNS[metric].unit]
     typed = st.text_input(
         "Amount",
         sentences.limit_text(metric, limit),
-        key=_key("limit", metric if not same else sentences.BY_NAME[metric].unit),
+        key=_key("limit", metric if not same else COLUMNS[metric].unit),
         disabled=locked,
         label_visibility="collapsed",
         width=110,

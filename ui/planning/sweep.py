@@ -14,6 +14,7 @@ import pandas as pd
 import streamlit as st
 
 from sim.errors import TrainyardError
+from sim.metrics.registry import COLUMNS
 from trainyard.library import library
 from trainyard.results import outcomes
 from trainyard.results.compare import FEWEST_REPEATS
@@ -92,7 +93,7 @@ def _results(sweep: Sweep, mark: str, known: Mapping[str, Lever], run: Run, goin
         sweep, mark, tuple(sweep_form.title(axis, known) for axis in sweep.axes), rows
     )
     with st.container(horizontal=True):
-        metrics = [name for name in sentences.BY_NAME if name in rows and rows[name].notna().any()]
+        metrics = [name for name in COLUMNS if name in rows and rows[name].notna().any()]
         first = metrics.index(_FIRST) if _FIRST in metrics else 0
         metric = (
             st.selectbox(
@@ -255,7 +256,7 @@ def _command(sweep: Sweep) -> None:
 
 
 def _metric_title(name: str) -> str:
-    return sentences.BY_NAME[name].title
+    return COLUMNS[name].title
 
 
 @st.cache_resource(max_entries=16, show_spinner=False)

@@ -13,7 +13,7 @@ from numpy.testing import assert_allclose
 from sim import metrics
 from sim.cluster import Change, Cluster, NodeGroup
 from sim.engine.simulator import Measure
-from sim.metrics.summary import NUMBERS
+from sim.metrics.registry import NUMBERS
 from sim.result import RunResult
 from sim.trace import Trace
 from tests.properties.invariants import littles_law

@@ -18,10 +18,11 @@ import pytest
 import allocators
 from sim.contract import Cadence, Card, Gang, Grant, Needs, Part, Plan, View
 from sim.engine.simulator import Progress
+from sim.metrics.registry import JSON_KEYS
 from sim.params import Spec
 from tests.waiting import wait_until
 from trainyard.cli.main import main
-from trainyard.cli.run import RUN_KEYS, Bar
+from trainyard.cli.run import Bar
 from trainyard.runs.run import key_of, run
 from trainyard.study import catalog
 from trainyard.study.scenario import Scenario
@@ -79,7 +80,7 @@ def test_json_has_exactly_the_promised_keys(call: Call) -> None:
     assert document["headline"]["verdict"] == "idle"  # twice the GPUs that these jobs need
     assert document["assumptions"] == document["skipped"] == []
     assert [list(one) for one in document["runs"]] == [
-        ["allocator", "label", "params", "key", "seed", "perf", "engine", *RUN_KEYS, "remarks"]
+        ["allocator", "label", "params", "key", "seed", "perf", "engine", *JSON_KEYS, "remarks"]
     ] * 2
     first, second = document["runs"]
     assert (first["allocator"], first["label"], first["params"], first["seed"]) == (

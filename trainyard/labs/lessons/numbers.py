@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from sim import metrics
 from sim.cluster import Cluster
-from sim.metrics.summary import NUMBERS
+from sim.metrics.registry import NUMBERS
 from trainyard.results.compare import SAME_S
 from trainyard.results.groups import size_text
 from trainyard.results.outcomes import Shown

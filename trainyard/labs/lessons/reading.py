@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
 from sim.errors import ParameterError
-from sim.metrics.summary import NUMBERS
+from sim.metrics.registry import NUMBERS
 from sim.params import Spec
 from trainyard.labs.lessons.numbers import (
     BY,

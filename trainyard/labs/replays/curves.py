@@ -14,12 +14,12 @@ import numpy as np
 import pandas as pd
 
 from jobtraces.generate.elastic import CLASSES
+from sim.metrics.registry import METRICS
 from sim.perf.batch import Batch, speedups
 from trainyard.labs.replays.explained import explained
 from trainyard.labs.replays.report import Numbers, ReplayCell, ReplayReport
 from trainyard.labs.replays.types import BASE, Replay, ReplayPoint
 from trainyard.study import catalog
-from trainyard.study.metrics_shown import METRICS
 from trainyard.study.scenario import Scenario
 from trainyard.study.study import Study
 
@@ -30,16 +30,6 @@ _WAYS: Final = {
     "elastic": "best batch for each size",
     "max": "largest batch, fixed",
     "min": "smallest batch, fixed",
-}
-_TITLES: Final[Mapping[str, tuple[str, str]]] = {
-    **{metric.name: (metric.title, metric.unit) for metric in METRICS},
-    "efficiency": ("Training efficiency", ""),
-    "completed": ("Jobs completed", ""),
-    "refused": ("Jobs refused", ""),
-    "refused_share": ("Share of jobs refused", "1"),
-    "utilisation_to_end": ("Utilisation to the end", "1"),
-    "decision_ms_mean": ("Time per decision", "ms"),
-    "decision_ms_max": ("Longest decision", "ms"),
 }
 
 
@@ -90,12 +80,12 @@ def by_arm(replay: Replay, numbers: Mapping[ReplayCell, Numbers]) -> pd.DataFram
 
 def title(metric: str) -> str:
     """Return what the user reads of a number of the summary."""
-    return _TITLES.get(metric, (metric.replace("_", " "), ""))[0]
+    return METRICS[metric].title or metric.replace("_", " ")
 
 
 def unit(metric: str) -> str:
     """Return its unit: "s", "ms", "1" (a share), "USD" or "" (a plain number)."""
-    return _TITLES.get(metric, ("", ""))[1]
+    return METRICS[metric].unit
 
 
 def explanation(replay: Replay, report: ReplayReport) -> str:

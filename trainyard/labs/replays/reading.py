@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import allocators
 from sim.errors import ParameterError, TrainyardError
-from sim.metrics.summary import NUMBERS
+from sim.metrics.registry import NUMBERS
 from trainyard.labs.replays.bounds import BOUNDS
 from trainyard.labs.replays.explained import figures
 from trainyard.labs.replays.types import (

@@ -88,7 +88,7 @@ class ReplayMeasure:
     Parameters
     ----------
     metric : str
-        One of `sim.metrics.summary.NUMBERS`.
+        One of `sim.metrics.registry.NUMBERS`.
     arm, against : str
         Names of arms or bounds; `against` is "" for a plain value.
     kind : {"ratio", "difference", "value"}

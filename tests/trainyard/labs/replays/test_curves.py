@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sim.metrics.summary import NUMBERS
+from sim.metrics.registry import NUMBERS
 from sim.params import Spec
 from tests.trainyard.labs.replays.replay_cases import SMALL, small, write
 from trainyard.labs.replays import curves

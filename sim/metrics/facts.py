@@ -1,0 +1,215 @@
+"""What metrics are computed from: the jobs of a run that count, and the whole run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+import pandas as pd
+
+from sim.cluster import Cluster
+from sim.metrics.jobs import Mask, Window, measured
+from sim.metrics.predictions import Accuracy, accuracy
+from sim.metrics.resources import resource_hours, resource_share, resources_held
+from sim.metrics.steps import Floats
+from sim.metrics.usage import UsageArrays, capacity_gpu_s
+from sim.result import RunResult
+from sim.trace import Trace
+
+_ON_TIME_S: Final = 1e-6
+"""What rounding may add to the time of a finish."""
+
+
+def ratio(part: float, whole: float) -> float:
+    """Return part / whole, NaN if the whole is not above 0."""
+    return float(part / whole) if whole > 0 else np.nan
+
+
+class JobFacts:
+    """The `jobs` frame of a run and which of its rows count.
+
+    Parameters
+    ----------
+    jobs : DataFrame
+        One row per job of the trace, see `sim.result.RunResult`.
+    end_s : float, seconds
+        When the run ended.
+    mask : bool array
+        Which rows count.
+    compute_costs_usd : callable or None
+        Returns the cost of every job; None = unknown.
+    """
+
+    def __init__(
+        self,
+        jobs: pd.DataFrame,
+        end_s: float,
+        mask: Mask,
+        compute_costs_usd: Callable[[], Floats] | None = None,
+    ) -> None:
+        self.jobs, self.end_s, self.mask = jobs, end_s, mask
+        self._compute_costs_usd = compute_costs_usd
+
+    @cached_property
+    def completed(self) -> Mask:
+        """Which rows count and were completed."""
+        return np.asarray(self.jobs["outcome"] == "completed") & self.mask
+
+    @cached_property
+    def jct_s(self) -> Floats:
+        """Finish - submission of every row; NaN if it never finished."""
+        return self._column("finish_s") - self._column("submit_s")
+
+    @cached_property
+    def queue_s(self) -> Floats:
+        """First start - submission of every row; NaN if it never started."""
+        return self._column("first_start_s") - self._column("submit_s")
+
+    @cached_property
+    def wait_s(self) -> Floats:
+        """JCT - time held of every row, in whole microseconds and never below 0."""
+        return np.maximum(self.jct_s - self._column("held_s"), 0.0).round(6)
+
+    @cached_property
+    def cost_usd(self) -> Floats:
+        """Price of the GPU-hours that every row held; NaN if unknown."""
+        compute = self._compute_costs_usd
+        return np.full(len(self.jobs), np.nan) if compute is None else compute()
+
+    @cached_property
+    def waits_to_end_s(self) -> Floats:
+        """The wait of every job that counts; an unfinished job waits until the run ends.
+
+        Refused and impossible jobs do not wait.
+        """
+        waiting = self.mask & np.asarray(
+            self.jobs["outcome"].isin(["completed", "failed", "unfinished"])
+        )
+        finish_s = self._column("finish_s")
+        open_s = np.where(np.isnan(finish_s), self.end_s, finish_s) - self._column("submit_s")
+        return np.asarray(np.maximum(open_s - self._column("held_s"), 0.0).round(6)[waiting])
+
+    def count(self, outcome: str) -> int:
+        """Return how many jobs that count ended in a way of `sim.result.OUTCOMES`."""
+        return int((np.asarray(self.jobs["outcome"] == outcome) & self.mask).sum())
+
+    def values(self, column: str) -> Floats:
+        """Return a column of the jobs that count."""
+        return self.jobs[column].to_numpy()[self.mask]
+
+    def _column(self, name: str) -> Floats:
+        return self.jobs[name].to_numpy(np.float64)
+
+
+class RunFacts(JobFacts):
+    """A run with its trace and cluster; what several metrics need is computed once.
+
+    Parameters
+    ----------
+    result : RunResult
+        The run.
+    trace : Trace
+        Its jobs.
+    cluster : Cluster
+        The machines it ran on.
+    measure : Window or None
+        Which jobs count; None = all.
+    """
+
+    def __init__(
+        self, result: RunResult, trace: Trace, cluster: Cluster, measure: Window | None = None
+    ) -> None:
+        mask = measured(result, measure)
+        super().__init__(result.jobs, float(result.end_s), mask)
+        self.result, self.trace, self.cluster = result, trace, cluster
+
+    @cached_property
+    def usage(self) -> UsageArrays:
+        """GPUs held over time."""
+        return UsageArrays(self.result, self.cluster)
+
+    @cached_property
+    def cost_usd(self) -> Floats:
+        """Price of the GPU-hours that every row held."""
+        return np.asarray(self.usage.cost_held_usd())
+
+    @cached_property
+    def window(self) -> tuple[float, float]:
+        """First to last submission that counts, the same window for every policy.
+
+        Cut at the horizon; it reaches to the end of the run if all jobs come at one instant.
+        """
+        submit = self.values("submit_s")
+        if not len(submit):
+            return 0.0, self.end_s
+        begin, last = float(submit[0]), float(submit[-1])
+        if self.result.reason == "horizon":
+            last = min(last, self.end_s)
+        return begin, last if last > begin else self.end_s
+
+    @cached_property
+    def held_gpu_s(self) -> Floats:
+        """GPU-seconds held in the window, by GPU type."""
+        return self.usage.by_type(self.usage.held_gpu_s(*self.window))
+
+    @cached_property
+    def capacity_gpu_s(self) -> Floats:
+        """GPU-seconds there and up in the window, by GPU type."""
+        return self.usage.by_type(capacity_gpu_s(self.result, self.cluster, *self.window))
+
+    @cached_property
+    def held_per_node_gpu_s(self) -> Floats:
+        """GPU-seconds held over the whole run, by node, the overflow node last."""
+        return self.usage.held_gpu_s(-np.inf, np.inf)
+
+    @property
+    def overflow_gpu_s(self) -> float:
+        """GPU-seconds that a recorded schedule held beyond the cluster."""
+        overflow = self.result.overflow
+        return 0.0 if overflow is None else float(self.held_per_node_gpu_s[overflow])
+
+    @cached_property
+    def resources_held(self) -> pd.DataFrame:
+        """See `sim.metrics.resources.resources_held`."""
+        return resources_held(self.result, self.cluster)
+
+    @cached_property
+    def resource_hours(self) -> dict[str, float]:
+        """See `sim.metrics.resources.resource_hours`."""
+        return resource_hours(self.result, self.cluster, self.resources_held)
+
+    @cached_property
+    def resource_share(self) -> dict[str, float]:
+        """See `sim.metrics.resources.resource_share`, in the window."""
+        return resource_share(self.result, self.cluster, *self.window, self.resources_held)
+
+    @cached_property
+    def accuracy(self) -> Accuracy:
+        """See `sim.metrics.predictions.accuracy`."""
+        return accuracy(self.jobs, self.mask)
+
+    @property
+    def makespan_s(self) -> float:
+        """Last finish of a completed or failed job - first submission; NaN without any."""
+        finish_s = self._column("finish_s")
+        ended = np.asarray(self.jobs["outcome"].isin(["completed", "failed"]))
+        ran = self.mask & np.isfinite(finish_s) & ended
+        return float(finish_s[ran].max() - self.values("submit_s").min()) if ran.any() else np.nan
+
+    @property
+    def deadline_rate(self) -> float:
+        """Share of the jobs with a deadline that were completed by it; NaN without any."""
+        deadline_s = self.trace.numbers("deadline_s", np.inf)
+        due = self.mask & np.isfinite(deadline_s)
+        met = due & self.completed & (self._column("finish_s") <= deadline_s + _ON_TIME_S)
+        return ratio(float(met.sum()), float(due.sum()))
+
+    @property
+    def utilisation_to_end(self) -> float:
+        """Share of the GPU capacity held from the first submission to the end of the run."""
+        begin = self.window[0]
+        room = capacity_gpu_s(self.result, self.cluster, begin, self.end_s)
+        held = self.usage.by_type(self.usage.held_gpu_s(begin, self.end_s))
+        return ratio(held.sum(), self.usage.by_type(room).sum())
