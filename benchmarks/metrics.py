@@ -32,9 +32,7 @@ def main(arguments: list[str]) -> list[str]:
         "summary, 10,000 jobs": lambda: metrics.summary(few, small, cluster),
         "queue series, 100,000 segments": lambda: metrics.queue_series(many),
         "utilisation series, 100,000 segments": lambda: metrics.utilisation_series(many, cluster),
-        "fragmentation series, 100,000 segments": lambda: metrics.fragmentation_series(
-            many, cluster
-        ),
+        "GPU states, 100,000 segments": lambda: metrics.state_series(many, cluster),
         "1,000,000 steps reduced": lambda: metrics.reduce_steps(instants, np.sin(instants), 0, 1e6),
     }
     over: list[str] = []

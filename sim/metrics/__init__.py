@@ -26,14 +26,13 @@ from sim.metrics.jobs import (
     measured,
     size_class,
 )
+from sim.metrics.moment import first_difference_s
 from sim.metrics.predictions import Accuracy, accuracy, predicted
-from sim.metrics.prefix import first_difference_s
 from sim.metrics.registry import summary
 from sim.metrics.resources import resource_hours, resource_series, resource_share
 from sim.metrics.series import (
     GPU_STATES,
     capacity_series,
-    fragmentation_series,
     presence,
     queue_series,
     state_series,
@@ -65,7 +64,6 @@ __all__ = [
     "durations",
     "fairness",
     "first_difference_s",
-    "fragmentation_series",
     "heaviest",
     "integral",
     "isolated_s",

@@ -159,35 +159,14 @@ def capacity_series(result: RunResult, cluster: Cluster) -> pd.DataFrame:
     return _frame(t[inside], columns, result.end_s)
 
 
-def fragmentation_series(result: RunResult, cluster: Cluster) -> pd.DataFrame:
-    """Return the free GPUs on nodes that are partly used, which a gang that wants whole nodes
-    cannot have: `t_s`, `fragmented`, `partial_nodes`.
+def _fragments(usage: UsageArrays, mine: NDArray[np.bool_], at: Ints, instants: int) -> Floats:
+    """Return the fragmented GPUs at each of so many instants; `at` says at which of them each of
+    these placements begins, then at which each ends.
 
     Notes
     -----
     fragmented(t) = sum over nodes with 0 < held < GPUs of (GPUs - held). A node that is down holds
     nothing and does not count.
-    """
-    usage, mine = _on_nodes(result, cluster)
-    segment = usage.segment[mine]
-    instants, at = np.unique(
-        np.concatenate((usage.t0[segment], usage.t1[segment])), return_inverse=True
-    )
-    t, values = changing(instants, _fragments(usage, mine, at, len(instants)))
-    return _frame(t, dict(zip(("fragmented", "partial_nodes"), values, strict=True)), result.end_s)
-
-
-def _on_nodes(result: RunResult, cluster: Cluster) -> tuple[UsageArrays, NDArray[np.bool_]]:
-    """Return a run as arrays, and which of its placements hold GPUs on nodes of the cluster."""
-    usage = UsageArrays(result, cluster)
-    return usage, (usage.held_gpus > 0) & (usage.node < len(cluster.nodes))
-
-
-def _fragments(
-    usage: UsageArrays, mine: NDArray[np.bool_], at: Ints, instants: int
-) -> list[Floats]:
-    """Return fragmented GPUs and partly used nodes at each of so many instants; `at` says at which
-    of them each of these placements begins, then at which each ends.
     """
     node, gpus = usage.node[mine], usage.held_gpus[mine]
     # Every node's changes sum to 0, so one running sum over all nodes is the running sum within
@@ -196,17 +175,9 @@ def _fragments(
     held = running(row, np.concatenate((gpus, -gpus)), len(rows))
     node, at = np.divmod(rows, max(instants, 1))
     size = node_gpus(usage.cluster)[node]
-    partial = (held > 0) & (held < size)
-    free = np.where(partial, size - held, 0.0)
+    free = np.where((held > 0) & (held < size), size - held, 0.0)
     first = np.append(True, node[1:] != node[:-1])[: len(node)]
-    return [
-        running(at, _changes(level, first), instants)
-        for level in (free, partial.astype(np.float64))
-    ]
-
-
-def _changes(level: Floats, first: NDArray[np.bool_]) -> Floats:
-    return np.where(first, level, np.diff(level, prepend=0.0))
+    return running(at, np.where(first, free, np.diff(free, prepend=0.0)), instants)
 
 
 GPU_STATES: Final = ("busy", "paused", "fragmented", "idle", "down")
@@ -224,12 +195,13 @@ def state_series(result: RunResult, cluster: Cluster) -> pd.DataFrame:
     Notes
     -----
     busy: held and in progress; paused: held without progress, while a job starts, restarts, or is
-    changed; fragmented: free on a node of which other GPUs are held, see `fragmentation_series`;
+    changed; fragmented: free on a node of which other GPUs are held;
     idle: free otherwise; down: in an outage, or absent by the dated list of the cluster. Work that
     is lost later counts as busy while it is done. GPUs of the recorded schedule beyond the cluster
     do not count.
     """
-    usage, mine = _on_nodes(result, cluster)
+    usage = UsageArrays(result, cluster)
+    mine = (usage.held_gpus > 0) & (usage.node < len(cluster.nodes))
     segment, gpus = usage.segment[mine], usage.held_gpus[mine]
     capacity = capacity_series(result, cluster)
     there_t, there = (capacity[name].to_numpy(np.float64) for name in ("t_s", "total"))
@@ -239,8 +211,8 @@ def state_series(result: RunResult, cluster: Cluster) -> pd.DataFrame:
     begun, resumed, ended = (running(each, gpus, len(instants)) for each in (begin, resume, end))
     fragments = _fragments(usage, mine, np.concatenate((begin, end)), len(instants))
     there = running(counted, np.diff(there, prepend=0.0), len(instants))
-    t, (busy, paused, fragmented, _, there) = changing(
-        instants, [resumed - ended, begun - resumed, *fragments, there]
+    t, (busy, paused, fragmented, there) = changing(
+        instants, [resumed - ended, begun - resumed, fragments, there]
     )
     columns = {
         "busy": busy,

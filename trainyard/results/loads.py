@@ -39,7 +39,6 @@ _STEPS_S: Final = (
 )
 """Widths of a bin; those below a day divide it, so that bins begin at the same times every day."""
 _KINDS: Final = ("queue", "utilisation", "capacity")
-_STRIP_BINS: Final = 199
 _LINKED_POINTS: Final = 18_000
 """What the linked figure may use of the 32,000 points of a page; at most 6,000 are of other figures
 over time.

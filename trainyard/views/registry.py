@@ -66,18 +66,16 @@ OF_METRICS: Final[Mapping[str, Callable[[ComparedRuns], FigureView | None]]] = {
 }
 """Name of a figure that explains a metric -> its view; Compare draws them in *Where time goes*."""
 
-
-def _of_metric(name: str) -> Callable[[ComparedRuns], Views]:
-    return lambda compared: iter([OF_METRICS[name](compared)])
-
-
 VIEWS: Final[Mapping[str, Callable[[ComparedRuns], Views]]] = {
     "queue": lambda compared: iter([over_time.queue(compared)]),
     "gpus": lambda compared: iter([over_time.gpus(compared)]),
     "jct_cdf": lambda compared: iter([jobs.jct_cdf(compared)]),
     "winners": _winners,
     "groups": _groups,
-    **{name: _of_metric(name) for name in OF_METRICS},
+    **{
+        name: lambda compared, make=make: iter([make(compared)])
+        for name, make in OF_METRICS.items()
+    },
     "allocation": _allocation,
     "resources": _resources,
     "tenants": _tenants,

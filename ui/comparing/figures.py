@@ -17,26 +17,11 @@ from trainyard.results import loads, outcomes
 from trainyard.store import Entry
 from trainyard.views import gpu_types, over_time, registry, resources
 from trainyard.views.compared import ComparedRuns, Window
-from trainyard.views.figure_view import FigureView
 from ui import figure
 
 _ISOLATED: Final = "each job alone with an equal part of every GPU type"
 _NOTES: Final = "Recorded numbers"
 _WIDTH: Final[dict[str, Any]] = {"width": 320}
-
-
-def _allocation(compared: ComparedRuns, title: str) -> FigureView:
-    """Return which jobs hold the GPUs under a policy, within the window.
-
-    Raises
-    ------
-    TrainyardError
-        If the trace or a stored result was removed meanwhile.
-    """
-    return figure.kept(
-        ("allocation", compared.key, title),
-        lambda: over_time.allocation(_held(compared, title), title),
-    )
 
 
 def _held(compared: ComparedRuns, title: str) -> ComparedRuns:
@@ -126,8 +111,7 @@ def of_time(compared: ComparedRuns, high: str) -> None:
         Title of the highlighted policy; "" = there is none, so the baseline is shown.
     """
     for name, make in registry.OF_METRICS.items():
-        view = figure.kept((name, compared.key), partial(make, compared))
-        if view is not None:
+        if (view := figure.kept((name, compared.key), partial(make, compared))) is not None:
             figure.draw(view)
     parts: dict[str, Callable[[ComparedRuns, str], None]] = {}
     if compared.cluster.gpus:
@@ -156,7 +140,11 @@ def _states(compared: ComparedRuns, title: str) -> None:
 
 
 def _holders(compared: ComparedRuns, title: str) -> None:
-    figure.draw(_allocation(compared, title), "allocation")
+    view = figure.kept(
+        ("allocation", compared.key, title),
+        lambda: over_time.allocation(_held(compared, title), title),
+    )
+    figure.draw(view, "allocation")
 
 
 def _resources(compared: ComparedRuns, title: str) -> None:

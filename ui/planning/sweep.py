@@ -97,7 +97,12 @@ def _results(sweep: Sweep, mark: str, known: Mapping[str, Lever], run: Run, goin
         first = metrics.index(_FIRST) if _FIRST in metrics else 0
         metric = (
             st.selectbox(
-                "Metric", metrics, first, key="sweep_metric", format_func=_metric_title, width=260
+                "Metric",
+                metrics,
+                first,
+                key="sweep_metric",
+                format_func=lambda name: COLUMNS[name].title,
+                width=260,
             )
             if metrics
             else ""
@@ -255,10 +260,6 @@ def _command(sweep: Sweep) -> None:
         )
 
 
-def _metric_title(name: str) -> str:
-    return COLUMNS[name].title
-
-
 @st.cache_resource(max_entries=16, show_spinner=False)
 def _rows(mark: str, done: int, _run: SweepRun) -> pd.DataFrame:
     del mark, done
@@ -278,7 +279,7 @@ def _verdict(mark: str, rows: int, metric: str, _findings: SweepFindings) -> str
         _findings.rows,
         _findings.sweep,
         metric,
-        _metric_title(metric),
+        COLUMNS[metric].title,
     )
 
 

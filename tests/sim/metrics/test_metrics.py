@@ -13,7 +13,6 @@ from numpy.testing import assert_allclose
 from sim import metrics
 from sim.cluster import Change, Cluster, NodeGroup
 from sim.engine.simulator import Measure
-from sim.metrics.registry import NUMBERS
 from sim.result import RunResult
 from sim.trace import Trace
 from tests.properties.invariants import littles_law
@@ -147,12 +146,6 @@ def test_deadlines_met_are_of_the_jobs_that_have_one() -> None:
         metrics.summary(five(), Trace.of(due), cluster_of(), Measure(to_s=1.0))["deadline_rate"]
         == 1.0
     )
-
-
-def test_numbers_name_every_single_number_of_a_summary() -> None:
-    found = metrics.summary(five(), trace_of(FIVE), cluster_of())
-    assert set(NUMBERS) == set(found) - {"reason", "utilisation_by_type", "failed_by"}
-    assert all(isinstance(found[name], (int, float)) for name in NUMBERS)
 
 
 def test_refused_jobs_as_a_share_and_not_in_the_efficiency() -> None:
@@ -478,26 +471,19 @@ def test_utilisation_series_worked_out_by_hand() -> None:
     ]
 
 
-def test_fragmentation_series_worked_out_by_hand() -> None:
-    # Node 0 is partly used while job 0 holds 2 of 4; node 1 while job 2 holds 1 of 2.
-    assert rows(
-        metrics.fragmentation_series(five(), cluster_of()), "fragmented", "partial_nodes"
-    ) == [
-        (0, 2, 1),
-        (20, 3, 2),
-        (80, 2, 1),
-        (100, 0, 0),
-        (150, 1, 1),  # from 200 on node 0 is full
-        (210, 0, 0),
-        (260, 0, 0),
-    ]
+def test_fragmented_gpus_worked_out_by_hand() -> None:
+    # Node 0 is partly used while job 0 holds 2 of 4; node 1 while job 2 holds 1 of 2. From 200 on
+    # node 0 is full.
+    states = metrics.state_series(five(), cluster_of())
+    at = np.searchsorted(states["t_s"], [0, 20, 79, 80, 100, 150, 209, 210, 260], "right") - 1
+    assert states["fragmented"].to_numpy()[at].tolist() == [2, 3, 3, 2, 0, 1, 1, 0, 0]
 
 
 def test_series_of_a_run_without_any_grant() -> None:
     result = run_of([Job(0, 1, outcome="impossible")], [], 0.0)
     assert rows(metrics.queue_series(result), "waiting", "running") == [(0, 0, 0)]
     assert rows(metrics.utilisation_series(result, cluster_of()), "v100", "total") == [(0, 0, 0)]
-    assert rows(metrics.fragmentation_series(result, cluster_of()), "fragmented") == [(0, 0)]
+    assert rows(metrics.state_series(result, cluster_of()), "fragmented") == [(0, 0)]
     assert rows(metrics.capacity_series(result, cluster_of()), "v100", "t4") == [(0, 4, 2)]
     assert littles_law(result) == (0, 0)
 
@@ -545,7 +531,7 @@ def test_series_never_go_below_zero_and_span_the_run(result: RunResult) -> None:
     for frame in (
         metrics.queue_series(result),
         metrics.utilisation_series(result, cluster_of()),
-        metrics.fragmentation_series(result, cluster_of()),
+        metrics.state_series(result, cluster_of()),
     ):
         assert (frame.to_numpy() >= 0).all()
         assert frame["t_s"].iloc[0] == 0

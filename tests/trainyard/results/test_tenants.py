@@ -20,8 +20,7 @@ from sim.metrics.usage import UsageArrays
 from sim.overheads import Overheads
 from sim.trace import Trace
 from tests.sim.scripted import Script, on
-from trainyard.results.evictions import stops_of
-from trainyard.results.tenants import column_of, proposal, teams_of, tenant_report
+from trainyard.results.tenants import column_of, proposal, stops_of, teams_of, tenant_report
 
 CLUSTER = Cluster.parse("1x8:v100")
 

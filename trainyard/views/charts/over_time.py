@@ -35,22 +35,6 @@ MOST_BANDS: Final = 3
 
 
 _GAP_PX: Final = 40
-_DATA_PX: Final = 56
-_BELOW_PX: Final = 44
-_ABOVE_PX: Final = 6
-_WIDTHLESS: Final = {"shape": "hv", "width": 0, "color": NEUTRAL}
-_VEIL: Final = faded(NEUTRAL, 0.35)
-_BUTTONS: Final = [
-    "toImage",
-    "zoom2d",
-    "pan2d",
-    "zoomIn2d",
-    "zoomOut2d",
-    "autoScale2d",
-    "resetScale2d",
-    "select2d",
-    "lasso2d",
-]
 
 
 class GpuState(NamedTuple):

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from sim.metrics.registry import NUMBERS
 from sim.params import Spec
 from tests.trainyard.labs.replays.replay_cases import SMALL, small, write
 from trainyard.labs.replays import curves
@@ -106,20 +105,6 @@ def test_speed_curves_are_there_where_batch_sizes_matter(tmp_path: Path) -> None
     largest = table[table["arm"] == "largest batch, fixed"].set_index(["class", "gpus"])["speedup"]
     assert math.isnan(largest["compute", 7])
     assert largest["compute", 8] > 0
-
-
-@pytest.mark.parametrize(
-    "metric",
-    [
-        name
-        for name in NUMBERS
-        if name.startswith(("jct", "queue", "completed", "refused", "efficiency"))
-    ],
-)
-def test_numbers_of_the_summary_have_titles(metric: str) -> None:
-    assert curves.title(metric) != ""
-    assert "_" not in curves.title(metric)
-    assert curves.unit(metric) in ("s", "1", "USD", "")
 
 
 def test_a_base_scenario_is_left_as_it_is(tmp_path: Path) -> None:
