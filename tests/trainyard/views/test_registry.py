@@ -19,7 +19,7 @@ from trainyard.store import Store
 from trainyard.traces import start
 from trainyard.views.compared import ComparedRuns, compare_runs
 from trainyard.views.over_time import queue, rounded, shaded
-from trainyard.views.registry import VIEWS, view, views
+from trainyard.views.registry import OF_METRICS, VIEWS, view, views
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +68,7 @@ def test_no_figure_of_gpus_without_gpus_and_none_of_changes_without_a_baseline(
     found = compare_runs(finished(study, store), store)
     assert found is not None
     kinds = {one.name.split("-")[0] for one in views(found)}
-    assert kinds == {"queue", "gpus", "jct_cdf", "parts", "allocation", "tenants"}
+    assert kinds - OF_METRICS.keys() == {"queue", "gpus", "jct_cdf", "allocation", "tenants"}
     missing = outcomes.gather(replace(study, base=replace(study.base, seed=9)), store)
     assert compare_runs(missing, store) is None
 
