@@ -172,22 +172,22 @@ class RunFacts(JobFacts):
 
     @cached_property
     def resources_held(self) -> pd.DataFrame:
-        """See `sim.metrics.resources.resources_held`."""
+        """Cores and memory of each segment and role, as `sim.metrics.resources` has them."""
         return resources_held(self.result, self.cluster)
 
     @cached_property
     def resource_hours(self) -> dict[str, float]:
-        """See `sim.metrics.resources.resource_hours`."""
+        """Core-hours and GB-hours held, known and used over the whole run."""
         return resource_hours(self.result, self.cluster, self.resources_held)
 
     @cached_property
     def resource_share(self) -> dict[str, float]:
-        """See `sim.metrics.resources.resource_share`, in the window."""
+        """Share of the cores and of the memory of the cluster held in the window."""
         return resource_share(self.result, self.cluster, *self.window, self.resources_held)
 
     @cached_property
     def accuracy(self) -> Accuracy:
-        """See `sim.metrics.predictions.accuracy`."""
+        """How near first estimated sizes came to the true ones."""
         return accuracy(self.jobs, self.mask)
 
     @property

@@ -121,7 +121,7 @@ def job_table(result: RunResult, trace: Trace, measure: Window | None = None) ->
         "outcome": jobs["outcome"].array,
         "jct_s": jct,
         "queue_s": (jobs["first_start_s"] - jobs["submit_s"]).to_numpy(),
-        "wait_s": waits(result, jct),
+        "wait_s": np.maximum(jct - jobs["held_s"].to_numpy(), 0.0).round(6),
         **{
             name: jobs[name].to_numpy()
             for name in (
@@ -139,14 +139,6 @@ def job_table(result: RunResult, trace: Trace, measure: Window | None = None) ->
     }
     table = pd.DataFrame(columns)
     return table if measure is None else table[measured(result, measure)]
-
-
-def waits(result: RunResult, jct_s: Floats) -> Floats:
-    """Return JCT minus the time a job held something, in whole microseconds as all instants.
-
-    Never below 0: overlapping grants could make it so.
-    """
-    return np.asarray(np.maximum(jct_s - result.jobs["held_s"].to_numpy(), 0.0).round(6))
 
 
 def jct_cdf(result: RunResult, measure: Window | None = None, most: int = 400) -> pd.DataFrame:

@@ -730,7 +730,7 @@ def test_durations_in_tables_are_numbers(visit: Open, tiny: Study, pool: FakePoo
 class Answered:
     """A question of the slider, answered in this process."""
 
-    def __init__(self, asked: preview.Asked) -> None:
+    def __init__(self, asked: preview.PreviewRequest) -> None:
         self.result, self.error = preview.answer(asked), ""
 
     def wait(self, most_s: float) -> bool:

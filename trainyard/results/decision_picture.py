@@ -188,7 +188,7 @@ def bars(result: RunResult, cluster: Cluster) -> pd.DataFrame:
     made: list[tuple[str, float, float, float, float, str]] = []
     for at, node in enumerate(cluster.nodes):
         each = 1.0 if node.gpus else 1 / CORES_PER_LANE
-        cells = _Cells(int(node.gpus or node.cpus))
+        cells = _NodeUnits(int(node.gpus or node.cpus))
         column = "gpus" if node.gpus else "cpus"
         mine = held[held["node"] == at]
         amounts = (mine["count"] * mine[column]).groupby(mine["segment"], sort=False).sum()
@@ -216,7 +216,7 @@ def bars(result: RunResult, cluster: Cluster) -> pd.DataFrame:
     return pd.DataFrame(made, columns=["job", "lane", "lanes", "t0_s", "t1_s", "what"])
 
 
-class _Cells:
+class _NodeUnits:
     """The GPUs or cores of one node: until when each is taken, and who had it last."""
 
     def __init__(self, count: int) -> None:

@@ -25,7 +25,7 @@ from trainyard.results.compare import (
     percent,
     table,
 )
-from trainyard.results.meaning import UNKNOWN, WITHHELD, Limit, Setting, Verdict
+from trainyard.results.meaning import UNKNOWN, WITHHELD, ComparisonSetting, Limit, Verdict
 from trainyard.results.trust import Explained
 from trainyard.results.ways_out import WayOut
 from trainyard.text import BY_UNIT, MANY, as_many
@@ -180,7 +180,7 @@ def headline(
     goal: str = _FIRST,
     rows: pd.DataFrame | None = None,
     missing: int = 0,
-    setting: Setting = UNKNOWN,
+    setting: ComparisonSetting = UNKNOWN,
 ) -> Headline:
     """Return the headline on one goal; see `headlines`."""
     return headlines(outcomes, baseline, (goal,), rows, missing, setting).first[goal]
@@ -192,7 +192,7 @@ def headlines(
     goals: Sequence[str] = (_FIRST,),
     rows: pd.DataFrame | None = None,
     missing: int = 0,
-    setting: Setting = UNKNOWN,
+    setting: ComparisonSetting = UNKNOWN,
 ) -> Headlines:
     """Return the headline on each of several goals.
 
@@ -208,7 +208,7 @@ def headlines(
         The `table` of these outcomes, if it is at hand.
     missing : int
         Policies of the same study that have no outcome (yet).
-    setting : Setting
+    setting : ComparisonSetting
         What is known beyond the runs.
 
     Notes
@@ -276,7 +276,7 @@ def _instead(
     base: Outcome,
     goals: Sequence[str],
     missing: int,
-    setting: Setting,
+    setting: ComparisonSetting,
 ) -> Headlines | None:
     """Return the headlines with the policy of the site as the baseline, where its check bars the
     recording; None = it does not, or nothing else was simulated.
@@ -294,7 +294,7 @@ def _common(
     outcomes: Sequence[Outcome],
     base: Outcome,
     missing: int,
-    setting: Setting,
+    setting: ComparisonSetting,
     found: Explained | None,
 ) -> Headline | list[Limit]:
     """Return the headline that is the same whatever one is after, or remarks that go with all of
@@ -336,7 +336,7 @@ def _common(
 
 
 def _general(
-    outcomes: Sequence[Outcome], base: Outcome, setting: Setting, found: Explained | None
+    outcomes: Sequence[Outcome], base: Outcome, setting: ComparisonSetting, found: Explained | None
 ) -> list[Limit]:
     """Return the limits that do not depend on the goal, the gravest first."""
     limits = (
@@ -352,7 +352,7 @@ def _on(
     goal: str,
     told: _Told,
     limits: Sequence[Limit],
-    setting: Setting,
+    setting: ComparisonSetting,
     about: Outcome | None = None,
 ) -> Headline:
     """Return the headline on a goal, about one policy, or else about that of the largest effect."""
@@ -478,16 +478,16 @@ def _undecided(goal: str, told: _Told, subject: Outcome) -> str:
     return alike
 
 
-def _mends(setting: Setting) -> tuple[WayOut, ...]:
+def _mends(setting: ComparisonSetting) -> tuple[WayOut, ...]:
     """Return what helps against the doubts of these jobs on these machines."""
     return ways_out.for_doubts(setting.doubts, _jobs(setting))
 
 
-def _jobs(setting: Setting) -> ways_out.Jobs:
-    return ways_out.Jobs(setting.trace, setting.cluster, setting.source)
+def _jobs(setting: ComparisonSetting) -> ways_out.JobsOnCluster:
+    return ways_out.JobsOnCluster(setting.trace, setting.cluster, setting.source)
 
 
-def _advice(first: Limit, told: _Told, setting: Setting) -> tuple[WayOut, ...]:
+def _advice(first: Limit, told: _Told, setting: ComparisonSetting) -> tuple[WayOut, ...]:
     repeats = len(told.base.summaries)
     if first.verdict == "untested":
         return (ways_out.add_references(), ways_out.CHECK_PAST)

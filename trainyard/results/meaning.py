@@ -94,7 +94,7 @@ class Limit(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Setting:
+class ComparisonSetting:
     """What is known of a comparison beyond its runs.
 
     Parameters
@@ -134,12 +134,12 @@ class Setting:
     site: str = ""
 
 
-UNKNOWN: Final = Setting()
+UNKNOWN: Final = ComparisonSetting()
 
 
 def setting(
     study: Study, trace: Trace, outcomes: Mapping[int, Outcome], past: Past | None = None
-) -> Setting:
+) -> ComparisonSetting:
     """Return what is known of a study.
 
     Parameters
@@ -163,7 +163,7 @@ def setting(
     ]
     never = np.logical_and.reduce(impossible) if impossible else np.zeros(len(trace), bool)
     reference = str(base.perf.values.get("reference", ""))
-    return Setting(
+    return ComparisonSetting(
         trace=trace,
         cluster=base.cluster,
         load=offered_load(trace, base.cluster, fits, reference),
@@ -326,7 +326,7 @@ def _means(one: Outcome, others: Sequence[Outcome]) -> tuple[float, float]:
 
 
 def against_recording(
-    base: Outcome, found: Explained | None, setting: Setting = UNKNOWN
+    base: Outcome, found: Explained | None, setting: ComparisonSetting = UNKNOWN
 ) -> Limit | None:
     """Return why nothing can be credited against a recorded schedule; None = it can, or the
     baseline is none.
@@ -366,7 +366,9 @@ def against_recording(
     )
 
 
-def explanation(setting: Setting, base: Outcome, outcomes: Sequence[Outcome]) -> Explained | None:
+def explanation(
+    setting: ComparisonSetting, base: Outcome, outcomes: Sequence[Outcome]
+) -> Explained | None:
     """Return how well the nearest of the reference policies explains the recording; None =
     unknown.
     """

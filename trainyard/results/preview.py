@@ -72,7 +72,7 @@ class InMemory(Entry):
 
 
 @dataclass(frozen=True, eq=False)
-class Asked:
+class PreviewRequest:
     """What is to be answered; plain values, as it goes to the process.
 
     Parameters
@@ -100,7 +100,7 @@ class Asked:
 
 
 @dataclass(frozen=True, eq=False)
-class Answer:
+class PreviewAnswer:
     """What the changed study says.
 
     Parameters
@@ -148,7 +148,9 @@ def fast_policies(study: Study, store: Store) -> frozenset[str]:
     )
 
 
-def answer(asked: Asked, progress: Callable[[Progress], None] | None = None) -> Answer:
+def answer(
+    asked: PreviewRequest, progress: Callable[[Progress], None] | None = None
+) -> PreviewAnswer:
     """Answer in this process; the function that the warm process executes.
 
     Raises
@@ -189,7 +191,7 @@ def answer(asked: Asked, progress: Callable[[Progress], None] | None = None) -> 
             found[window] = loads(drawn, study.base.cluster, window, asked.midnight_s)
     empty = Shown(study, study.titles, keys, ((),) * len(keys), shown.instead)
     whole = _group(asked, shown, trace)
-    return Answer(empty, report, found, whole, others, simulated_s, process_time() - began_s)
+    return PreviewAnswer(empty, report, found, whole, others, simulated_s, process_time() - began_s)
 
 
 def _prepared(study: Study, spec: Spec, trace: Trace, given: Conditions) -> Lane | str:
@@ -213,12 +215,12 @@ def _entry(scenario: Scenario, result: RunResult, trace: Trace, store: Store) ->
     return InMemory(key, None, {}, summary, {}, {}, result)  # type: ignore[arg-type]
 
 
-def _stored(asked: Asked, store: Store) -> dict[str, Entry]:
+def _stored(asked: PreviewRequest, store: Store) -> dict[str, Entry]:
     found = ((title, store.get(key)) for title, key in (asked.stored or {}).items())
     return {title: entry for title, entry in found if entry is not None}
 
 
-def _group(asked: Asked, shown: Shown, trace: Trace) -> GroupComparison | None:
+def _group(asked: PreviewRequest, shown: Shown, trace: Trace) -> GroupComparison | None:
     if asked.group is None or shown.baseline not in shown.places:
         return None
     title, name = asked.group
@@ -236,13 +238,13 @@ class Previews:
         self._queue = RunQueue(WarmProcess(RunLimits.from_environment()))
         self._numbers: Iterator[int] = itertools.count()
 
-    def ask(self, asked: Asked, watcher: str, base: Scenario) -> Submission:
+    def ask(self, asked: PreviewRequest, watcher: str, base: Scenario) -> Submission:
         """Ask for an answer, which `Submission.result` is; cancel what was asked before and is
         overtaken.
 
         Parameters
         ----------
-        asked : Asked
+        asked : PreviewRequest
             What is wanted.
         watcher : str
             The session; the process is shared fairly.

@@ -100,7 +100,7 @@ def references() -> tuple[Spec, ...]:
     return tuple(Spec(name) for name in _REFERENCES if name in REGISTRY)
 
 
-class Jobs(NamedTuple):
+class JobsOnCluster(NamedTuple):
     """What is simulated, as far as it is known.
 
     Parameters
@@ -116,10 +116,10 @@ class Jobs(NamedTuple):
     source: str = ""
 
 
-NOTHING_KNOWN: Final = Jobs()
+NOTHING_KNOWN: Final = JobsOnCluster()
 
 
-def fit_cluster(jobs: Jobs, most_load: float = math.inf) -> tuple[WayOut, ...]:
+def fit_cluster(jobs: JobsOnCluster, most_load: float = math.inf) -> tuple[WayOut, ...]:
     """Return the way to machines that fit the jobs; none if there are no others, or if they were
     asked for more than `most_load` too.
     """
@@ -144,7 +144,7 @@ def _fitting(source: str, trace: Trace) -> Cluster:
     return cluster_for(load_source(TraceSpec(source)) if ready else trace).cluster
 
 
-def for_doubts(doubts: Iterable[str], jobs: Jobs) -> tuple[WayOut, ...]:
+def for_doubts(doubts: Iterable[str], jobs: JobsOnCluster) -> tuple[WayOut, ...]:
     """Return what helps where something is in doubt of jobs on machines; `doubts` are keys of
     `trainyard.clusters.doubts.found`.
     """
@@ -156,7 +156,9 @@ def for_doubts(doubts: Iterable[str], jobs: Jobs) -> tuple[WayOut, ...]:
     )
 
 
-def for_overload(load: float, scale: float, jobs: Jobs = NOTHING_KNOWN) -> tuple[WayOut, ...]:
+def for_overload(
+    load: float, scale: float, jobs: JobsOnCluster = NOTHING_KNOWN
+) -> tuple[WayOut, ...]:
     """Return what helps where jobs ask for more than a cluster can do.
 
     Parameters
@@ -165,7 +167,7 @@ def for_overload(load: float, scale: float, jobs: Jobs = NOTHING_KNOWN) -> tuple
         Of this cluster; NaN = not known.
     scale : float
         `TraceSpec.load` under which it is that.
-    jobs : Jobs
+    jobs : JobsOnCluster
         On which machines.
     """
     # Below 1 the queue has other reasons, such as gangs that do not fit beside each other.

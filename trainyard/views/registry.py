@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Final
 
 from sim.errors import ParameterError
@@ -12,6 +13,10 @@ from trainyard.views.compared import ComparedRuns
 from trainyard.views.figure_view import FigureView
 
 Views = Iterator[FigureView | None]
+
+
+def _yield_view(make: Callable[[ComparedRuns], FigureView | None], compared: ComparedRuns) -> Views:
+    yield make(compared)
 
 
 def _winners(compared: ComparedRuns) -> Views:
@@ -72,10 +77,7 @@ VIEWS: Final[Mapping[str, Callable[[ComparedRuns], Views]]] = {
     "jct_cdf": lambda compared: iter([jobs.jct_cdf(compared)]),
     "winners": _winners,
     "groups": _groups,
-    **{
-        name: lambda compared, make=make: iter([make(compared)])
-        for name, make in OF_METRICS.items()
-    },
+    **{name: partial(_yield_view, make) for name, make in OF_METRICS.items()},
     "allocation": _allocation,
     "resources": _resources,
     "tenants": _tenants,

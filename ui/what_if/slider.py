@@ -18,7 +18,7 @@ from sim.errors import TrainyardError
 from trainyard.results import preview
 from trainyard.results.details import Details
 from trainyard.results.groups import GroupComparison, Grouping
-from trainyard.results.preview import Answer, Asked
+from trainyard.results.preview import PreviewAnswer, PreviewRequest
 from trainyard.runs import estimate
 from trainyard.runs.queue import Submission
 from trainyard.study.study import Study
@@ -220,7 +220,7 @@ def _answered(
     store = server.store()
     stored = {} if before is None else _firsts(before)
     waiting = set(study.titles) - stored_results.barred(study).keys()
-    asked = Asked(
+    asked = PreviewRequest(
         # One draw: what repeats say comes when the slider rests.
         replace(study, repeats=1).to_json(),
         store.address,
@@ -243,7 +243,7 @@ def _firsts(before: ComparedRuns) -> dict[str, str]:
     return {before.runs.titles[at]: before.runs.keys[at][0] for at in before.runs.places}
 
 
-def _awaited(submission: Submission) -> Answer | None:
+def _awaited(submission: Submission) -> PreviewAnswer | None:
     """Wait for an answer. Every look into the state of the session lets Streamlit end this run of
     the script when a newer value has come, which cancels the question.
     """
@@ -253,11 +253,11 @@ def _awaited(submission: Submission) -> Answer | None:
     finally:
         submission.cancel()
     result = submission.result
-    return result if isinstance(result, Answer) else None
+    return result if isinstance(result, PreviewAnswer) else None
 
 
 def _compared(
-    found: Answer, study: Study, before: ComparedRuns | None, window: Window | None
+    found: PreviewAnswer, study: Study, before: ComparedRuns | None, window: Window | None
 ) -> ComparedRuns | None:
     report = found.report
     if report is None:

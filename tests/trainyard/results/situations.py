@@ -17,7 +17,7 @@ from sim.trace import Trace
 from tests.trainyard.results.test_compare import outcome_of
 from trainyard.results.compare import Outcome
 from trainyard.results.headline import GOALS, Headline, headline, headlines
-from trainyard.results.meaning import Setting
+from trainyard.results.meaning import ComparisonSetting
 from trainyard.results.past import Past
 
 HOUR: Final = 3600.0
@@ -71,12 +71,12 @@ def doubtful(*doubts: tuple[str, str]) -> Trace:
 
 def headline_of(*outcomes: Outcome, **setting: Any) -> Headline:
     """Return the headline at a load of 0.8 unless the setting has another."""
-    return headline(outcomes, setting=replace(Setting(load=0.8), **setting))
+    return headline(outcomes, setting=replace(ComparisonSetting(load=0.8), **setting))
 
 
 def by_goal(*outcomes: Outcome) -> Mapping[str, Headline]:
     """Return the first headline for every goal."""
-    return headlines(outcomes, goals=tuple(GOALS), setting=Setting(load=0.8)).first
+    return headlines(outcomes, goals=tuple(GOALS), setting=ComparisonSetting(load=0.8)).first
 
 
 def one_gang_blocks() -> Headline:
@@ -103,7 +103,7 @@ def one_gang_blocks() -> Headline:
             "wait_mean_s": float((start - submit).mean()),
         }
         made.append(Outcome(label, (summary,), (frame.assign(outcome="completed"),)))
-    return headline(made, setting=Setting(cluster=Cluster.parse("1x8:v100")))
+    return headline(made, setting=ComparisonSetting(cluster=Cluster.parse("1x8:v100")))
 
 
 def fit_nowhere(outcome: Outcome, share: float) -> Outcome:
@@ -207,9 +207,11 @@ SITUATIONS: Final[Mapping[str, Callable[[], Headline]]] = {
     "one policy is missing": lambda: headline([A, B], missing=1),
     "one policy alone": lambda: headline([A]),
     "beside the recording only": lambda: headline_of(A, RECORDING),
-    "overload": lambda: headline([A, B], setting=Setting(load=67.2, scale=2.0, random=True)),
-    "load above 1": lambda: headline([A, B], setting=Setting(load=1.15)),
-    "idle": lambda: headline(SHORT, setting=Setting(load=0.1)),
+    "overload": lambda: headline(
+        [A, B], setting=ComparisonSetting(load=67.2, scale=2.0, random=True)
+    ),
+    "load above 1": lambda: headline([A, B], setting=ComparisonSetting(load=1.15)),
+    "idle": lambda: headline(SHORT, setting=ComparisonSetting(load=0.1)),
     "two jobs": lambda: headline_of(
         hours("A", (10.0, 20.0), times=1), hours("B", (4.0, 8.0), times=1)
     ),

@@ -10,7 +10,7 @@ import pytest
 from allocators import REGISTRY
 from sim.cluster import Cluster
 from sim.result import RunResult
-from trainyard.results.decision_picture import _Cells, bars, picture, solve_time
+from trainyard.results.decision_picture import _NodeUnits, bars, picture, solve_time
 
 
 @pytest.mark.parametrize("name", list(REGISTRY))
@@ -45,7 +45,7 @@ def test_the_picture_is_what_the_rule_says() -> None:
 
 
 def test_a_job_keeps_its_gpus_and_others_take_the_lowest_that_are_free() -> None:
-    cells = _Cells(4)
+    cells = _NodeUnits(4)
     assert cells.take(0, 1, (0, 10)) == [(0, 1)]
     assert cells.take(1, 1, (0, 20)) == [(1, 1)]
     assert cells.take(2, 2, (10, 20)) == [(0, 1), (2, 1)]

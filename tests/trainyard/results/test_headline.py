@@ -24,7 +24,7 @@ from tests.trainyard.results.situations import (
 )
 from trainyard.results import meaning
 from trainyard.results.headline import GOALS, headline, headlines
-from trainyard.results.meaning import Setting
+from trainyard.results.meaning import ComparisonSetting
 from trainyard.results.ways_out import COMPARE_ANYWAY
 
 
@@ -177,7 +177,7 @@ def test_values_that_read_alike_are_written_once(situation: str, figures: str) -
 
 def test_every_policy_has_a_headline_about_it() -> None:
     made = [A, B, hours("C", (12.0,) * 4), hours("history", (2.0,) * 4, replays=True)]
-    found = headlines(made, goals=tuple(GOALS), setting=Setting(load=0.8))
+    found = headlines(made, goals=tuple(GOALS), setting=ComparisonSetting(load=0.8))
     assert found.first["jct_mean_s"].subject == "B"
     assert {label for label, _ in found.about} == {"B", "C", "history"}
     about = found.about["C", "jct_mean_s"]
@@ -221,7 +221,7 @@ def test_overload_comes_before_everything() -> None:
     # On the command line all of it stands in the table above.
     assert COMPARE_ANYWAY.text not in told.lines()[-1]
     # Alone, a policy does not have to wait for another one to be told so.
-    load = Setting(load=67.2)
+    load = ComparisonSetting(load=67.2)
     assert headline([A], setting=load).verdict == "overload"
     every = headlines([A, B], goals=tuple(GOALS), setting=load)
     assert set(every.first.values()) == {headline([A, B], setting=load)}
@@ -253,7 +253,7 @@ def test_waits_may_be_clear_where_a_few_jobs_carry_the_mean() -> None:
 
 
 def test_it_is_plain_values_for_json() -> None:
-    told = headline([A, B], setting=Setting(load=67.2))
+    told = headline([A, B], setting=ComparisonSetting(load=67.2))
     document = json.loads(json.dumps(told.to_json(), allow_nan=False))
     assert list(document) == ["state", "reasons", "verdict", "text", "also", "advice", "load"]
     assert document["load"] == 67.2
@@ -304,7 +304,7 @@ def test_a_limited_headline_is_doubtful_and_no_difference_at_all_is_sound() -> N
     ],
 )
 def test_limits_of_the_load(load: float, state: str, verdict: str) -> None:
-    told = headline([A, B], setting=Setting(load=load))
+    told = headline([A, B], setting=ComparisonSetting(load=load))
     assert (told.state, told.verdict) == (state, verdict)
 
 

@@ -14,7 +14,7 @@ from sim.result import Progress
 from tests.waiting import wait_until
 from trainyard.results import groups, outcomes, preview
 from trainyard.results.loads import loads
-from trainyard.results.preview import Answer, Asked, Previews
+from trainyard.results.preview import PreviewAnswer, PreviewRequest, Previews
 from trainyard.runs.run import keep, key_of, run
 from trainyard.runs.worker import StoppedError
 from trainyard.store import Store
@@ -44,7 +44,7 @@ def stored(asked: Study, store: Store) -> outcomes.Shown:
 
 def test_an_answer_is_what_the_stored_runs_say(store: Store) -> None:
     asked = study()
-    found = preview.answer(Asked(asked.to_json(), store.address))
+    found = preview.answer(PreviewRequest(asked.to_json(), store.address))
     whole = stored(asked.only((0, 1)), store)
     report = outcomes.report(whole, store)
     assert found.report is not None
@@ -71,13 +71,15 @@ def test_a_policy_without_an_answer_keeps_its_last_course(store: Store) -> None:
     keys = {title: own[0] for title, own in zip(before.titles, before.keys, strict=True)}
     after = study("1x8:v100", "fifo", "gavel")
     found = preview.answer(
-        Asked(after.to_json(), store.address, stored={"Gavel": keys["Gavel"], "FIFO": keys["FIFO"]})
+        PreviewRequest(
+            after.to_json(), store.address, stored={"Gavel": keys["Gavel"], "FIFO": keys["FIFO"]}
+        )
     )
     course = found.loads[None].runs
     alone = loads({"Gavel": before.entries[1][0]}, before.study.base.cluster)
     assert course["Gavel"].peak == alone.runs["Gavel"].peak
     # That of the policy that has an answer is the new one.
-    fresh = preview.answer(Asked(after.to_json(), store.address))
+    fresh = preview.answer(PreviewRequest(after.to_json(), store.address))
     assert course["FIFO"].peak_s == fresh.loads[None].runs["FIFO"].peak_s
 
 
@@ -86,18 +88,18 @@ def test_a_group_is_compared_by_its_name(store: Store) -> None:
     trace, whole = load_trace(asked.base.trace, store), stored(asked, store)
     way = next(iter(groups.groupings(trace, whole.entries[0][0].jobs()).values()))
     found = preview.answer(
-        Asked(asked.to_json(), store.address, group=(way.title, way.names[0]))
+        PreviewRequest(asked.to_json(), store.address, group=(way.title, way.names[0]))
     ).group
     assert found is not None
     same = groups.only(whole, way.codes == 0, trace)
     pd.testing.assert_frame_equal(found.table, same.table)
-    unknown = Asked(asked.to_json(), store.address, group=(way.title, "no such"))
+    unknown = PreviewRequest(asked.to_json(), store.address, group=(way.title, "no such"))
     assert preview.answer(unknown).group is None
 
 
 def test_nothing_of_an_answer_is_kept_or_taken_for_a_stored_run(store: Store) -> None:
     asked = study()
-    found = preview.answer(Asked(asked.to_json(), store.address))
+    found = preview.answer(PreviewRequest(asked.to_json(), store.address))
     assert store.entries() == []
     assert all(key.startswith("preview ") for own in found.shown.keys for key in own if key)
     assert all(own == () for own in found.shown.entries)
@@ -124,7 +126,7 @@ def test_an_answer_that_is_overtaken_ends_between_policies(store: Store) -> None
         raise StoppedError("overtaken")
 
     with pytest.raises(StoppedError):
-        preview.answer(Asked(study().to_json(), store.address), progress=stop)
+        preview.answer(PreviewRequest(study().to_json(), store.address), progress=stop)
     assert len(seen) == 1
 
 
@@ -141,13 +143,13 @@ def test_the_process_stays_when_a_question_is_cancelled(previews: Previews, stor
         study("16x8:v100", "fifo", "easy"),
         base=replace(study("16x8:v100").base, trace=TraceSpec.of("sample:philly-like")),
     )
-    asked = Asked(large.to_json(), store.address)
+    asked = PreviewRequest(large.to_json(), store.address)
     first = previews.ask(asked, "me", large.base)
     wait_until(lambda: first.progress or first.settled, "the answer is under way")
     first.cancel()
-    last = previews.ask(Asked(study().to_json(), store.address), "me", large.base)
+    last = previews.ask(PreviewRequest(study().to_json(), store.address), "me", large.base)
     assert last.wait(300)
-    assert isinstance(last.result, Answer)
+    assert isinstance(last.result, PreviewAnswer)
     assert first.settled
     # What is overtaken before it begins never runs.
     running = previews.ask(asked, "me", large.base)

@@ -112,7 +112,7 @@ def test_a_cluster_that_fits_ends_what_it_is_offered_for(study: Study) -> None:
     never = machines.unschedulable(trace, small.base.cluster).never
     found = doubts.found(trace, small.base.cluster, never)
     assert {doubts.FITS, doubts.CONCURRENCY} <= found.keys()
-    jobs = ways_out.Jobs(trace, small.base.cluster, small.base.trace.source)
+    jobs = ways_out.JobsOnCluster(trace, small.base.cluster, small.base.trace.source)
     ways = ways_out.for_doubts(found, jobs)
     assert [way.name for way in ways] == ["fit_cluster", "leave_out"]
     made = ways_out.apply(small, ways[0], trace)
@@ -136,7 +136,7 @@ def test_an_unknown_speed_is_mended_by_a_speed() -> None:
     )
     trace, cluster = Trace.of(frame), Cluster.parse("1x8:v100")
     assert list(doubts.strange(trace, cluster)) == ["x9"]
-    jobs = ways_out.Jobs(trace, cluster)
+    jobs = ways_out.JobsOnCluster(trace, cluster)
     assert ways_out.for_doubts([doubts.UNKNOWN], jobs) == (ways_out.NAME_SPEEDS,)
     faster = gpu_types.with_figures(cluster, "x9", 4.0, None)
     assert doubts.found(trace, faster, np.zeros(2, bool)) == {}
