@@ -66,7 +66,7 @@ class Metric:
     name : str
         Key in summaries and `--json`; ends with its unit (`_s`, `_usd`) if it has one.
     title : str
-        Header of its column; "" = none, then it has no column.
+        Header of its column; "" only without a column.
     unit : str
         "s", "1" (a share), "USD" or "" (a count), or another word that only tables show.
     help : str
@@ -77,7 +77,7 @@ class Metric:
         Computes it from the jobs alone: then it exists for one group of jobs too, and for results
         that were stored before it was added. A `PerJob` is also compared job by job.
     compute : callable or None
-        Computes it from the run, if the jobs alone do not tell. One of the two is given.
+        Computes it from the run, if the jobs alone do not tell. Neither = of a comparison only.
     silent : float or None
         The value that says nothing: where every policy has it or none at all, its column is left
         out. None = it never is.
