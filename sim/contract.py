@@ -28,7 +28,6 @@ from sim.seen import Estimates, Floats, FreeResources, Ints, JobTable, Resources
 __all__ = [
     "EMPTY",
     "LATEST_S",
-    "NEAREST",
     "READS",
     "REQUIRES",
     "STEP_S",
@@ -221,17 +220,6 @@ class Cadence:
     every_s: float = inf
 
 
-NEAREST: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "by_submission": "jobs go by submission, and nobody passes",
-        "first_plans": "only the first jobs of the queue have plans that others keep",
-        "small_first": "small jobs go first",
-        "least_served_first": "jobs of those that were served least go first",
-    }
-)
-"""Word of `Card.nearest` -> how a scheduler that sites run is set then."""
-
-
 @dataclass(frozen=True, slots=True)
 class Card:
     """What the user interface, the documentation and the command line say of an allocator.
@@ -255,15 +243,6 @@ class Card:
         How it decides under its defaults, in three to five short sentences.
     brief : str
         The rule in at most nine words, without a full stop: what lists of policies show.
-    slot : int
-        The colour that it has unless another policy has it already: 1 blue, 2 vermilion, 3 green,
-        4 purple, 5 bronze.
-    job_ms : float, milliseconds
-        What a job takes to simulate, measured with a thousand jobs at a usual load: for the time
-        that is said before a policy has run here for the first time.
-    nearest : str
-        What a scheduler that sites run can be set to in its stead, one of `NEAREST`; "" = nothing
-        is near.
     """
 
     title: str
@@ -275,9 +254,6 @@ class Card:
     goals: tuple[str, ...] = ()
     how: tuple[str, ...] = ()
     brief: str = ""
-    slot: int = 1
-    job_ms: float = 0.1
-    nearest: str = ""
 
 
 class Allocator(Protocol):

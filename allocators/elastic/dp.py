@@ -389,7 +389,6 @@ class DpElastic(Allocator):
     needs = Needs(frozenset({"rates"}), frozenset({"scaling"}))
     card = Card(
         title="IBM elastic DP",
-        slot=3,
         brief="best split of GPUs every few minutes",
         what=(
             "Every few minutes GPUs and batch sizes are chosen to maximise the sum of the"

@@ -118,7 +118,6 @@ class GreedyElastic(Allocator):
     needs = Needs(frozenset({"rates"}), frozenset({"scaling"}))
     card = Card(
         title="Greedy elastic",
-        slot=1,
         brief="free GPUs go where they help most",
         what=(
             "Jobs start at their smallest size; idle GPUs go, step by step, to the job that"

@@ -247,8 +247,6 @@ class MipElastic(Allocator):
     needs = Needs(RUN_TIME | {"pause"}, frozenset({"scaling"}))
     card = Card(
         title="Huawei-style MIP",
-        slot=5,
-        job_ms=0.4,
         brief="optimal sizes by integer program",
         what=(
             "Every few minutes the sizes of all jobs are chosen together to maximise their"

@@ -137,8 +137,6 @@ class AITurbo(Allocator):
     needs = Needs(RUN_TIME, frozenset({"servers", "scaling"}))
     card = Card(
         title="AITurbo",
-        slot=2,
-        job_ms=2,
         brief="resizes jobs and parameter servers",
         what=(
             "Resizes jobs towards their lowest total resource need, and prefers jobs that"

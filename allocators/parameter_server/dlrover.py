@@ -344,8 +344,6 @@ class DLRover(Allocator):
 
     card = Card(
         title="DLRover",
-        slot=4,
-        job_ms=5,
         brief="learns the sizes that jobs need",
         what=(
             "Gives jobs with parameter servers the workers, servers, cores and memory that"

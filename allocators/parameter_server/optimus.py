@@ -108,8 +108,6 @@ class Optimus(Allocator):
     needs = Needs(RUN_TIME, frozenset({"servers", "scaling"}))
     card = Card(
         title="Optimus",
-        slot=3,
-        job_ms=2,
         brief="next worker to the steepest gain",
         what=(
             "Gives the next worker or parameter server to the job whose remaining time"

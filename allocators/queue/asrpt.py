@@ -194,7 +194,6 @@ class Asrpt(Allocator):
 
     card = Card(
         title="A-SRPT",
-        slot=5,
         brief="the order of one imagined fast machine",
         what=(
             "Jobs start in the order in which an imagined single machine, serving the job"

@@ -155,7 +155,6 @@ class Conservative(Allocator):
 
     card = Card(
         title="Conservative backfilling",
-        slot=4,
         brief="jobs fill gaps that delay no planned start",
         what="Every waiting job has a planned start, and no job behind it may delay that start.",
         cost="Fewer gaps are filled than under EASY, where only the first job is protected.",
@@ -169,7 +168,6 @@ class Conservative(Allocator):
             " clusters, and places that matter"
         ),
         goals=("short waits", "baseline"),
-        job_ms=2,
         how=(
             "A job that arrives gets the earliest start that all plans before it allow.",
             "It starts at that time, or earlier if a job ends before its estimate.",

@@ -116,8 +116,6 @@ class Easy(Allocator):
 
     card = Card(
         title="EASY backfilling",
-        slot=1,
-        nearest="first_plans",
         brief="small jobs fill gaps, the first keeps its start",
         what=(
             "First come, first served, but jobs may fill gaps that do not delay the first of the"

@@ -52,8 +52,6 @@ class Fifo(Allocator):
 
     card = Card(
         title="FIFO",
-        slot=5,
-        nearest="by_submission",
         brief="first come, first served",
         what="First come, first served.",
         cost="One large job at the head of the queue holds up all jobs behind it.",

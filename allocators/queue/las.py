@@ -437,8 +437,6 @@ class Las(Allocator):
 
     card = Card(
         title="LAS (Tiresias)",
-        slot=4,
-        nearest="least_served_first",
         brief="least served first, no run times needed",
         what="Jobs that have received the least GPU time so far run first, in a few queues.",
         cost=(

@@ -92,7 +92,6 @@ class Quotas(Allocator):
 
     card = Card(
         title="Quotas",
-        slot=3,
         brief="quotas of teams around another policy",
         what="Every team has a quota of GPUs; another policy starts the jobs within it.",
         cost="GPUs may idle while a team at its limit has waiting jobs.",

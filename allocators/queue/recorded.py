@@ -50,7 +50,6 @@ class Recorded(Allocator):
     cadence = Cadence(on_finish=True, on_capacity=False)
     card = Card(
         title="Recorded schedule",
-        slot=4,
         brief="what the trace says was done",
         what="Starts every job when the trace says that it started.",
         cost="No decisions are made: it shows what happened, not what could have happened.",

@@ -65,7 +65,6 @@ class Rounds(Allocator):
 
     card = Card(
         title="Rounds",
-        slot=3,
         brief="another policy, in rounds of equal length",
         what=("Lets another policy decide only at the start of a round, every 300 s by default."),
         cost=(

@@ -74,8 +74,6 @@ class Sjf(Allocator):
 
     card = Card(
         title="SJF",
-        slot=3,
-        nearest="small_first",
         brief="shortest job first, never stopped",
         what="The job with the shortest estimated run time goes first.",
         cost="Long jobs wait for as long as enough short jobs arrive.",

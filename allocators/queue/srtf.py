@@ -338,8 +338,6 @@ class Srtf(Allocator):
 
     card = Card(
         title="SRTF",
-        slot=2,
-        nearest="small_first",
         brief="shortest remaining time first, others are stopped",
         what="The jobs with the least remaining time run; other jobs are stopped for them.",
         cost=(

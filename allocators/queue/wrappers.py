@@ -86,7 +86,6 @@ class Partition(Allocator):
 
     card = Card(
         title="Partition",
-        slot=5,
         brief="one policy for each group of nodes",
         what="Every virtual cluster or partition has its own policy and its own nodes.",
         cost="GPUs that one part does not use stay idle while another part waits.",
@@ -367,7 +366,6 @@ class Switch(Allocator):
 
     card = Card(
         title="Switch",
-        slot=1,
         brief="changes policy at one instant",
         what="Changes from one policy to another at a given time, to show the effect.",
         cost="None beyond those of the two policies.",

@@ -19,7 +19,6 @@ from allocators.placement import RUN_TIME
 from sim.cluster import Change, Cluster, NodeGroup
 from sim.contract import (
     EMPTY,
-    NEAREST,
     Allocator,
     Cadence,
     Card,
@@ -86,7 +85,6 @@ def test_card_and_needs(name: str) -> None:
         assert len(line) <= 130
     assert card.goals
     assert set(card.goals) <= GOALS
-    assert card.nearest in {"", *NEAREST}
     assert 1 <= len(card.brief.split()) <= 9
     assert not card.brief.endswith(".")
     assert isinstance(allocator.needs, Needs)

@@ -15,10 +15,10 @@ from allocators.sites.slurm.commands import Command, commands, script
 from allocators.sites.slurm.config import lines, read_conf
 from allocators.sites.slurm.policy import DEFAULTS
 from allocators.sites.slurm.site import IN_FILE, depth_in
-from sim.contract import Card
 from sim.errors import ParameterError
 from sim.params import Spec
 from trainyard.export.caveats import Simulated, comments
+from trainyard.study import catalog
 from trainyard.study.check import with_values
 
 SAYS: Final = frozenset({"conf", "accounts", "qos", *IN_FILE})
@@ -40,13 +40,13 @@ _WEIGHTS: Final = tuple(
 )
 
 
-def nearest(card: Card, before: Spec) -> tuple[str, Spec | None]:
-    """Return what of Slurm is nearest to a policy that Slurm does not have.
+def nearest(after: Spec, before: Spec) -> tuple[str, Spec | None]:
+    """Return the setting of Slurm that is nearest to a policy that Slurm does not have.
 
     Parameters
     ----------
-    card : Card
-        Of the policy.
+    after : Spec
+        The policy.
     before : Spec
         Slurm as it is in force, with the text of ``slurm.conf``.
 
@@ -57,10 +57,10 @@ def nearest(card: Card, before: Spec) -> tuple[str, Spec | None]:
     Spec or None
         That setting, to be simulated instead; None = there is none.
     """
-    name = card.title
-    if card.nearest not in _NEAREST:
+    name = catalog.allocator(after).title
+    if after.name not in SETTINGS:
         return f"Slurm cannot run {name}, and none of its settings is near to it.", None
-    words, make = _NEAREST[card.nearest]
+    words, make = SETTINGS[after.name]
     made = make(before)
     changed = dict(sorted(set(made.params) - set(before.params)))
     if not changed:
@@ -111,22 +111,21 @@ def _above(before: Spec, own: str) -> int:
     return int(min(20 * max(others, 1000), 4e9))
 
 
-_NEAREST: Final[Mapping[str, tuple[str, Callable[[Spec], Spec]]]] = {
-    "by_submission": (f"{_BASIC}, which goes by submission", _by_submission),
-    "first_plans": (
+_BY_SIZE: Final = "favor_small with a weight_size above all other weights, which goes by size"
+SETTINGS: Final[Mapping[str, tuple[str, Callable[[Spec], Spec]]]] = {
+    "fifo": (f"{_BASIC}, which goes by submission", _by_submission),
+    "easy": (
         "bf_max_job_test=10, which plans for the first jobs of the queue only",
         _first_plans,
     ),
-    "small_first": (
-        "favor_small with a weight_size above all other weights, which goes by size",
-        _small_first,
-    ),
-    "least_served_first": (
+    "sjf": (_BY_SIZE, _small_first),
+    "srtf": (_BY_SIZE, _small_first),
+    "las": (
         "a half_life_h of an hour with a weight_fairshare above all other weights",
         _least_served_first,
     ),
 }
-"""Word of `Card.nearest` -> the setting, in words and made."""
+"""Policy -> the setting of Slurm that is nearest to it, in words and made."""
 
 
 def patch(before: Spec, after: Spec, caveats: Sequence[str]) -> str:

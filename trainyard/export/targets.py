@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from allocators import make
-from sim.contract import Card
 from sim.errors import ParameterError
 from sim.params import Spec
 from sim.trace import Trace
@@ -19,15 +18,13 @@ from trainyard.store import Store
 from trainyard.study import catalog
 from trainyard.study.study import Study
 
-Nearest = Callable[[Card, Spec], tuple[str, Spec | None]]
-"""From the card of a policy and the configuration in force: what is nearest, in words and to be
-simulated.
-"""
+Nearest = Callable[[Spec, Spec], tuple[str, Spec | None]]
+"""From a policy and the configuration in force: the nearest setting, in words and to simulate."""
 
 
-def _nothing(card: Card, before: Spec) -> tuple[str, Spec | None]:
-    title = catalog.allocator(before).title
-    return f"{title} cannot run {card.title}, and none of its settings is near to it.", None
+def _nothing(after: Spec, before: Spec) -> tuple[str, Spec | None]:
+    title, wanted = (catalog.allocator(spec).title for spec in (before, after))
+    return f"{title} cannot run {wanted}, and none of its settings is near to it.", None
 
 
 def _nothing_more(before: Sequence[Simulated], after: Sequence[Simulated]) -> list[str]:
@@ -49,17 +46,19 @@ class Target(NamedTuple):
     load: Callable[[Sequence[Simulated], Sequence[Simulated]], list[str]] = _nothing_more
 
 
-_OF_KUEUE: Final[Mapping[str, str]] = {
-    "by_submission": "queueingStrategy: StrictFIFO in each ClusterQueue",
+KUEUE_SETTINGS: Final[Mapping[str, str]] = {
+    "fifo": "queueingStrategy: StrictFIFO in each ClusterQueue",
 }
+"""Policy -> the setting of Kueue that is nearest to it."""
 
 
-def _near_kueue(card: Card, before: Spec) -> tuple[str, Spec | None]:
-    if card.nearest not in _OF_KUEUE:
-        return _nothing(card, before)
+def _near_kueue(after: Spec, before: Spec) -> tuple[str, Spec | None]:
+    if after.name not in KUEUE_SETTINGS:
+        return _nothing(after, before)
     nearest = (
-        f"Kueue cannot run {card.title}. The nearest setting is {_OF_KUEUE[card.nearest]}: simulate"
-        " a copy of the file with it as the second policy, and take that home."
+        f"Kueue cannot run {catalog.allocator(after).title}. The nearest setting is"
+        f" {KUEUE_SETTINGS[after.name]}: simulate a copy of the file with it as the second policy,"
+        " and take that home."
     )
     return nearest, None
 
@@ -127,7 +126,7 @@ def nearest(before: Spec, after: Spec) -> tuple[str, Spec | None]:
     """Return what of the scheduler in force, one of `TARGETS`, is nearest to another policy: in
     words, and to be simulated.
     """
-    return TARGETS[before.name].nearest(make(after).card, before)
+    return TARGETS[before.name].nearest(after, before)
 
 
 def has_file(spec: Spec) -> bool:

@@ -212,8 +212,6 @@ class Gavel(Allocator):
 
     card = Card(
         title="Gavel",
-        slot=3,
-        job_ms=3,
         brief="shares of each type by measured speed",
         what=(
             "Every job gets shares of time on each GPU type, optimal for a chosen"

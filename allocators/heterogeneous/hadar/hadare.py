@@ -446,8 +446,6 @@ class HadarE(Allocator):
     cadence = Cadence(on_finish=False)
     card = Card(
         title="HadarE",
-        slot=4,
-        job_ms=7,
         brief="copies of a job on several nodes",
         what=(
             "Every job is forked into copies that train at the same time on nodes of their own, so"

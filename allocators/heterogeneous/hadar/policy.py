@@ -426,8 +426,6 @@ class Hadar(Allocator):
     cadence = Cadence(on_finish=False)
     card = Card(
         title="Hadar",
-        slot=2,
-        job_ms=5,
         brief="GPUs have prices, the highest bids win",
         what=(
             "GPUs have prices that rise as they are taken; every few minutes each job takes those"

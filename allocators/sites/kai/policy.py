@@ -143,7 +143,6 @@ class Kai(Allocator):
 
     card = Card(
         title="KAI",
-        slot=4,
         brief="quotas per queue, the rest by weight, taken back",
         what=(
             "Every queue gets its quota when it asks for it; what is left is lent by weight, and"
@@ -154,7 +153,6 @@ class Kai(Allocator):
         source="KAI Scheduler (NVIDIA, Apache-2.0), plugins proportion and its actions, 2026",
         certainty="our reading of the scheduler's source; its division of shares is exact",
         goals=("fairness",),
-        job_ms=1,
         how=(
             "Each queue's fair share is its quota, plus a part by weight of what others leave.",
             "The queue furthest below its share starts its next job that has a place.",

@@ -131,7 +131,6 @@ class Kueue(Allocator):
             "exact for the rules named, without topology-aware scheduling and admission checks"
         ),
         goals=("fairness", "baseline"),
-        job_ms=0.2,
         how=(
             "Jobs wait in the queue of their tenant, by priority and then by submission.",
             "The first of each queue gets quota if its queue has some left or can borrow it.",

@@ -120,7 +120,6 @@ class Slurm(Settings):
 
     card = Card(
         title="Slurm",
-        slot=1,
         brief="priority by age, usage and size, backfill around plans",
         what=(
             "Starts jobs by a priority of age, fair share and size; others may go first where no"
@@ -137,7 +136,6 @@ class Slurm(Settings):
             " jobs have no time limit"
         ),
         goals=("fairness", "baseline"),
-        job_ms=5,
         how=(
             "Each waiting job has a priority: the sum of age, fair share and size.",
             "After submissions and ends, jobs start by priority until one does not fit.",

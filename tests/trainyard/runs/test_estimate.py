@@ -94,7 +94,7 @@ def test_runs_share_the_processes_and_the_longest_policy_sets_the_least_time(sto
 
 
 @pytest.mark.usefixtures("kernel")
-def test_a_policy_that_has_not_run_here_takes_what_its_card_says(store: Store) -> None:
+def test_a_policy_that_has_not_run_here_has_its_usual_cost(store: Store) -> None:
     study = replace(
         start.sample_study("tiny"), allocators=(Spec("fifo"), Spec("hadar")), baseline=0
     )
@@ -140,9 +140,9 @@ def test_the_engine_that_will_run_decides(store: Store, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("policy", ["fifo", "easy", "conservative", "kueue"])
-def test_cards_state_what_function_calls_show(policy: str) -> None:
-    """A call of a function takes about 0.25 us in all of them. With 300 jobs in a queue a card must
-    not state less than the calls, nor ten times as much.
+def test_usual_costs_match_counted_function_calls(policy: str) -> None:
+    """A call of a function takes about 0.25 us in all of them. With 300 jobs in a queue the
+    usual cost must not be less than the calls, nor ten times as much.
     """
     rows = pd.DataFrame(
         {
@@ -172,6 +172,10 @@ def test_cards_state_what_function_calls_show(policy: str) -> None:
 def test_a_policy_around_others_takes_as_long_as_the_slowest() -> None:
     assert estimate.usual_s(Spec.of("rounds", inner=Spec("hadar"))) == 5e-3
     assert estimate.usual_s(Spec.of("switch", first=Spec("fifo"), then=Spec("hadare"))) == 7e-3
+
+
+def test_a_policy_without_a_usual_cost_takes_a_tenth_of_a_millisecond() -> None:
+    assert estimate.usual_s(Spec("site_rule")) == 1e-4
 
 
 @pytest.mark.parametrize(

@@ -1,15 +1,18 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
 
-from allocators import REGISTRY, make
+from allocators import REGISTRY
 from sim.errors import ParameterError
 from sim.params import Spec
+from trainyard.export import slurm, targets
+from trainyard.runs import estimate
 from trainyard.study.scenario import Scenario
-from trainyard.study.study import SLOTS, Study
+from trainyard.study.study import PREFERRED_SLOTS, SLOTS, Study, preferred_slot
 
 FIVE = tuple(Spec(name) for name in ("fifo", "easy", "srtf", "gavel", "recorded"))
 
@@ -18,8 +21,23 @@ def slots(study: Study) -> dict[str, int]:
     return {str(spec): slot for spec, slot in zip(study.allocators, study.slots, strict=True)}
 
 
-def test_every_policy_prefers_a_slot_that_there_is() -> None:
-    assert {1 <= make(Spec(name)).card.slot <= SLOTS for name in REGISTRY} == {True}
+def test_every_policy_prefers_a_slot_from_1_to_5() -> None:
+    assert {1 <= preferred_slot(name) <= SLOTS for name in REGISTRY} == {True}
+
+
+@pytest.mark.parametrize(
+    "table",
+    [PREFERRED_SLOTS, estimate.JOB_MS, slurm.SETTINGS, targets.KUEUE_SETTINGS],
+    ids=["slots", "job_ms", "slurm", "kueue"],
+)
+def test_tables_name_only_policies_of_the_registry(table: Mapping[str, object]) -> None:
+    assert sorted(table.keys() - REGISTRY.keys()) == []
+
+
+def test_a_policy_without_an_entry_gets_a_slot_by_its_name() -> None:
+    # crc32 gives 1583414508 and 2101481781; modulo 5 they are 3 and 1.
+    assert preferred_slot("smallest") == 4
+    assert preferred_slot("site_rule") == 2
 
 
 def test_policies_get_the_slots_that_they_prefer(scenario: Scenario) -> None:
