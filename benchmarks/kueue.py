@@ -25,10 +25,10 @@ from allocators.sites.kueue.files import write
 from allocators.sites.kueue.objects import (
     ClusterQueue,
     Config,
+    FlavorQuota,
     FlavorQuotas,
     Group,
     Preemption,
-    Quota,
     ResourceFlavor,
 )
 from allocators.sites.kueue.policy import Kueue
@@ -88,7 +88,7 @@ def scenario(generator: dict[str, Any]) -> tuple[Config, pd.DataFrame]:
 
 
 def _queue(name: str, cohort: str, kind: dict[str, Any]) -> ClusterQueue:
-    quota = Quota(Fraction(kind["nominalQuota"]), Fraction(kind["borrowingLimit"]))
+    quota = FlavorQuota(Fraction(kind["nominalQuota"]), Fraction(kind["borrowingLimit"]))
     group = Group(("cpu",), (FlavorQuotas("rf", {"cpu": quota}),))
     rules = Preemption(kind["withinClusterQueue"], kind["reclaimWithinCohort"])
     return ClusterQueue(name, cohort, (group,), preemption=rules)

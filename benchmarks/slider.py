@@ -23,7 +23,7 @@ from trainyard.runs.queue import RunQueue
 from trainyard.runs.run import complete
 from trainyard.store import Store
 from trainyard.study.scenario import Scenario, TraceSpec
-from trainyard.study.search import Question
+from trainyard.study.search import SizeQuestion
 from trainyard.study.study import Study
 from trainyard.sweeps.plan import PlanRun
 
@@ -137,7 +137,7 @@ def _question_s(store: Store) -> float:
     try:
         for seed in (0, 1):  # the first one warms the workers up
             base = replace(small.base, seed=seed)
-            question = Question(replace(small, base=base), (0,), (32,), (31 + SIZES,))
+            question = SizeQuestion(replace(small, base=base), (0,), (32,), (31 + SIZES,))
             run = PlanRun(question, store, queue)
             began = time.perf_counter()
             run.run()

@@ -28,7 +28,7 @@ from trainyard.library.library import HERE
 from trainyard.store import Store
 from trainyard.store.index import RUN
 from trainyard.study.scenario import Scenario, TraceSpec
-from trainyard.study.search import Question
+from trainyard.study.search import SizeQuestion
 from trainyard.study.study import Study
 from trainyard.study.sweep import Axis, Sweep
 from trainyard.sweeps.plan import PlanRun
@@ -389,7 +389,9 @@ def asking() -> list[str]:
     over = []
     for low, high in ((36, 54), (2, 20)):
         with tempfile.TemporaryDirectory() as folder:
-            question = Question(study(POLICIES[:3]), (0,), (low,), (high,), "queue_p95_s", 3600.0)
+            question = SizeQuestion(
+                study(POLICIES[:3]), (0,), (low,), (high,), "queue_p95_s", 3600.0
+            )
             run, cpu, wall = (
                 PlanRun(question, Store(folder), "processes:2"),
                 time.process_time(),

@@ -22,7 +22,7 @@ from trainyard.labs.backtests.run import BacktestRun
 from trainyard.results import outcomes, plainest
 from trainyard.results.outcomes import ComparisonReport, Shown
 from trainyard.runs.run import complete
-from trainyard.store import Entry, Store
+from trainyard.store import Store, StoredResult
 from trainyard.study import catalog, files, gpu_types
 from trainyard.study.check import Check
 from trainyard.study.scenario import NEW_COSTS, RIGID, Scenario, TraceSpec
@@ -435,7 +435,7 @@ class Comparison:
         said = reasons.replayed(book, row, self.store)
         return tuple(one.told for one in reasons.why(book, row, said))
 
-    def _entry(self, policy: str | Spec) -> tuple[str, Entry]:
+    def _entry(self, policy: str | Spec) -> tuple[str, StoredResult]:
         known = self.study.allocators
         # As messages and tables call them, where a file is its digest, or as it was asked for.
         names = {str(spec): at for at, spec in enumerate(known)}

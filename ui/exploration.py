@@ -11,7 +11,7 @@ from typing import Any, Final
 import streamlit as st
 
 from trainyard.results.outcomes import Shown
-from trainyard.store import Entry
+from trainyard.store import StoredResult
 from trainyard.study.study import Study
 from trainyard.traces.sources import load_trace
 from trainyard.views.compared import ComparedRuns
@@ -52,7 +52,7 @@ def explored(compared: ComparedRuns, chosen: Sequence[int]) -> ExploredRuns:
 
 
 @st.cache_resource(max_entries=8, show_spinner=False)
-def _book(key: str, title: str, epoch: str, _entry: Entry, _shown: Shown) -> Book:
+def _book(key: str, title: str, epoch: str, _entry: StoredResult, _shown: Shown) -> Book:
     del key
     base = _shown.study.base
     # Sentences write instants as the axis does: on the calendar, or in days since the first

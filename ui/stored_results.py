@@ -11,7 +11,7 @@ from sim.errors import TrainyardError
 from trainyard.results import outcomes, past
 from trainyard.results.outcomes import Shown
 from trainyard.results.past import Past
-from trainyard.store import Entry
+from trainyard.store import StoredResult
 from trainyard.study.study import Study
 from trainyard.traces import start
 from ui import server
@@ -69,7 +69,7 @@ def keys_of(mark: str, _study: Study) -> tuple[tuple[str, ...], ...]:
     return outcomes.keys(_study, server.store())
 
 
-def _entries(keys: list[str]) -> dict[str, Entry]:
+def _entries(keys: list[str]) -> dict[str, StoredResult]:
     """Return the results that are stored; those not known yet are looked up together, because
     hundreds may be absent.
     """
@@ -85,7 +85,7 @@ def _entries(keys: list[str]) -> dict[str, Entry]:
 
 
 @st.cache_resource(max_entries=1, ttl=300, show_spinner=False)
-def _known() -> dict[str, Entry]:
+def _known() -> dict[str, StoredResult]:
     """Return the results that sessions have looked up; only what is there is remembered."""
     return {}
 

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from allocators.elastic.knapsack import knapsack
-from allocators.elastic.scaling import Choices, Market, Menu, Option, jobs_were
+from allocators.elastic.scaling import Choices, Market, Menu, SizeOptions, jobs_were
 from allocators.nesting import is_tick, next_tick
 from allocators.placement import Placer, placement_param, types_param
 from allocators.reasons import next_decision, room
@@ -548,7 +548,7 @@ class _Division:
         self.type_of |= {option.job: kind for option in options}
         return {option.job: option.sizes[at] for option, at in zip(options, best.at, strict=True)}
 
-    def _admit(self, waiting: Sequence[Option], free: int) -> list[Option]:
+    def _admit(self, waiting: Sequence[SizeOptions], free: int) -> list[SizeOptions]:
         admitted = []
         for option in waiting:
             if option.sizes[0] <= free:
@@ -558,7 +558,7 @@ class _Division:
                 break
         return admitted
 
-    def _note(self, objective: float, options: list[Option], admitted: int) -> None:
+    def _note(self, objective: float, options: list[SizeOptions], admitted: int) -> None:
         self.notes["objective"] += objective
         self.notes["least_gpus"] += sum([option.sizes[0] for option in options])
         self.notes["admitted"] += admitted

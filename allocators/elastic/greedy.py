@@ -11,7 +11,7 @@ from allocators.elastic.scaling import (
     Choices,
     Market,
     Menu,
-    Option,
+    SizeOptions,
     granularity_param,
     jobs_were,
     sizes_param,
@@ -288,7 +288,7 @@ class Division:
             self.free -= option.sizes[last] - option.sizes[step]
             self._step[job] = last
 
-    def _offer(self, option: Option, gains: list[tuple[float, JobId]]) -> None:
+    def _offer(self, option: SizeOptions, gains: list[tuple[float, JobId]]) -> None:
         sizes, rates, step = option.sizes, option.rates, self._step[option.job]
         if step + 1 < len(sizes):
             gain = (rates[step + 1] - rates[step]) / rates[0] / (sizes[step + 1] - sizes[step])

@@ -14,7 +14,7 @@ from allocators.elastic.scaling import (
     Choices,
     Market,
     Menu,
-    Option,
+    SizeOptions,
     granularity_param,
     jobs_were,
     sizes_param,
@@ -384,7 +384,7 @@ class MipElastic(Allocator):
         self._worth.forget(refused)
         return Plan(changes, refused, notes=turn.notes | {"refused": float(len(refused))})
 
-    def look(self, options: Sequence[Option]) -> None:
+    def look(self, options: Sequence[SizeOptions]) -> None:
         """Note whether any job has a choice of sizes."""
         self._choices.look(options)
 
@@ -448,7 +448,7 @@ class _Optimisation:
         }
 
     def _at_once(
-        self, market: Market, options: Sequence[Option], offers: Sequence[Offer]
+        self, market: Market, options: Sequence[SizeOptions], offers: Sequence[Offer]
     ) -> list[int]:
         worth = values(self._asked.objective, offers, self._asked.lookahead_s)
         program = self._program(market, options, offers, in_steps(worth, self._asked.gap))
@@ -470,7 +470,7 @@ class _Optimisation:
         return at
 
     def _ahead(
-        self, market: Market, options: Sequence[Option], offers: Sequence[Offer]
+        self, market: Market, options: Sequence[SizeOptions], offers: Sequence[Offer]
     ) -> list[int]:
         asked = self._asked
         first = [progress(offer, asked.slot_s) for offer in offers]
@@ -496,7 +496,7 @@ class _Optimisation:
     def _program(
         self,
         market: Market,
-        options: Sequence[Option],
+        options: Sequence[SizeOptions],
         offers: Sequence[Offer],
         worth: Sequence[Sequence[float]],
     ) -> SizeProgram:

@@ -74,7 +74,7 @@ def jobs_were(count: int) -> str:
     return "1 job was" if count == 1 else f"{count:,} jobs were"
 
 
-class Option(NamedTuple):
+class SizeOptions(NamedTuple):
     """The sizes that a job may have in a market.
 
     Parameters
@@ -117,8 +117,8 @@ class Market(NamedTuple):
     pools: tuple[int, ...]
     unit: int
     capacity: int
-    running: tuple[Option, ...]
-    waiting: tuple[Option, ...]
+    running: tuple[SizeOptions, ...]
+    waiting: tuple[SizeOptions, ...]
 
 
 Choose = Callable[[Market], Mapping[JobId, int]]
@@ -132,7 +132,7 @@ class _Held(NamedTuple):
 
     grant: Grant
     area: int
-    option: Option | None
+    option: SizeOptions | None
 
 
 class Menu:
@@ -177,7 +177,7 @@ class Menu:
         self._profile = profile or _estimated
         self._placer = UnitPlacer(place, whole=self._whole)
         self._areas = Areas(place, whole=self._whole)
-        self._offers: dict[JobId, dict[int, Option]] = {}
+        self._offers: dict[JobId, dict[int, SizeOptions]] = {}
         self._held: dict[JobId, _Held] = {}
         self._into: dict[JobId, int] = {}
         self._most: dict[tuple[int, int], int] = {}
@@ -232,7 +232,7 @@ class Menu:
             [job for job in waiting if not self._offers[job] and view.demand(job).gpus]
         )
         waiting = waiting if last is None else [job for job in waiting if job <= last]
-        held: list[list[Option]] = [[] for _ in self._areas.all]
+        held: list[list[SizeOptions]] = [[] for _ in self._areas.all]
         for job in running:
             now = self._now(view, job)
             if now.option is not None:
@@ -331,9 +331,9 @@ class Menu:
                 rates = row[columns[sizes]]
                 able = rates > 0
                 if able.all():
-                    self._offers[job][at] = Option(job, sizes, tuple(rates.tolist()), 0)
+                    self._offers[job][at] = SizeOptions(job, sizes, tuple(rates.tolist()), 0)
                 elif able.any():
-                    self._offers[job][at] = Option(
+                    self._offers[job][at] = SizeOptions(
                         job, tuple(np.array(sizes)[able].tolist()), tuple(rates[able].tolist()), 0
                     )
 
@@ -388,9 +388,11 @@ class Menu:
         units = ceil(sum(held.values()) / self._areas.all[at].unit)
         if len(areas) > 1:
             return _Held(
-                grant, at, Option(job, (units,), (self._rate(view, job, grant),), units, fixed=True)
+                grant,
+                at,
+                SizeOptions(job, (units,), (self._rate(view, job, grant),), units, fixed=True),
             )
-        offer = self._offers[job].get(at, Option(job, (), (), 0))
+        offer = self._offers[job].get(at, SizeOptions(job, (), (), 0))
         if units not in offer.sizes:
             offer = self._with(view, offer, at, units, grant)
         if view.one("preemptible", job):
@@ -398,10 +400,12 @@ class Menu:
         return _Held(
             grant,
             at,
-            Option(job, (units,), (offer.rates[offer.sizes.index(units)],), units, fixed=True),
+            SizeOptions(job, (units,), (offer.rates[offer.sizes.index(units)],), units, fixed=True),
         )
 
-    def _with(self, view: View, offer: Option, at: int, units: int, grant: Grant) -> Option:
+    def _with(
+        self, view: View, offer: SizeOptions, at: int, units: int, grant: Grant
+    ) -> SizeOptions:
         """Add the size that a job was given by another policy."""
         rate = float(
             self._profile(view, np.array([offer.job], np.int64), [self._shape(view, at, units)])[
@@ -413,7 +417,7 @@ class Menu:
             (units, rate if rate > 0 else self._rate(view, offer.job, grant)),
         ]
         sizes, rates = zip(*sorted(known), strict=True)
-        return Option(offer.job, sizes, rates, 0)
+        return SizeOptions(offer.job, sizes, rates, 0)
 
     @staticmethod
     def _rate(view: View, job: JobId, grant: Grant) -> float:
@@ -477,7 +481,7 @@ class Menu:
         self._start_without_gpus(resizing)
         return resizing.changes
 
-    def _reduce(self, resizing: _Resizing, grant: Grant, option: Option, units: int) -> None:
+    def _reduce(self, resizing: _Resizing, grant: Grant, option: SizeOptions, units: int) -> None:
         view, job = resizing.view, option.job
         if not units:
             view.room.give(grant)
@@ -554,7 +558,7 @@ class Choices:
     jobs: int = 0
     any_choice: bool = False
 
-    def look(self, options: Iterable[Option]) -> None:
+    def look(self, options: Iterable[SizeOptions]) -> None:
         """Note the sizes that jobs may have in a market."""
         self.any_choice = self.any_choice or any(len(option.sizes) > 1 for option in options)
 

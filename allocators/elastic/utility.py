@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from math import floor, frexp
 from typing import Final, NamedTuple
 
-from allocators.elastic.scaling import Option
+from allocators.elastic.scaling import SizeOptions
 from sim.contract import JobId, View
 
 OBJECTIVES: Final = ("remaining", "total", "throughput", "etc")
@@ -76,7 +76,7 @@ class Utility:
         """Take in that a waiting job starts: if it is its first start, it has waited until now."""
         self._waited_s.setdefault(job, self._waits_s(view, job))
 
-    def offer(self, view: View, option: Option) -> Offer:
+    def offer(self, view: View, option: SizeOptions) -> Offer:
         """Consider a job."""
         job, left = option.job, view.one("remaining_work", option.job)
         grant = view.grants[job] if option.held else None
@@ -93,7 +93,7 @@ class Utility:
             option.rates,
         )
 
-    def _weight(self, view: View, option: Option) -> float:
+    def _weight(self, view: View, option: SizeOptions) -> float:
         if not self._phi:
             return 1.0
         waits_s = self._waited_s.get(option.job)
@@ -197,7 +197,7 @@ def in_steps(numbers: Sequence[Sequence[float]], gap: float) -> list[list[float]
 
 
 def ties(
-    offers: Sequence[Offer], options: Sequence[Option], window_s: float
+    offers: Sequence[Offer], options: Sequence[SizeOptions], window_s: float
 ) -> list[list[list[float]]]:
     """Return what decides between choices of the same value: progress per second, then the fewest
     changes, at last the order of submission.

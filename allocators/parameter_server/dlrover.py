@@ -18,8 +18,8 @@ from allocators.parameter_server.scaling_rules import (
     MOST_GB,
     PRESETS,
     Before,
-    Config,
     History,
+    JobResources,
     RulePreset,
     Seen,
     Watched,
@@ -72,7 +72,7 @@ class JobState:
     """
 
     asked: Demand
-    config: Config
+    config: JobResources
     demand: Demand
     kind: int
     due_s: float = inf
@@ -107,7 +107,7 @@ class JobState:
         self.watched.servers.append(self.config.servers)
         self.memory[1:] = [(left, found.server_gb * self.config.servers)]
 
-    def becomes(self, config: Config, demand: Demand, now_s: float) -> None:
+    def becomes(self, config: JobResources, demand: Demand, now_s: float) -> None:
         """Take note that the running job is made of something else from now on."""
         if config.workers != self.config.workers and self.seen:
             self.before = Before(self.config.workers, self.seen[-1].speed)
@@ -131,7 +131,7 @@ class Stages(NamedTuple):
 
     def planned(
         self, case: JobState, now_s: float, left: float, limit: tuple[float, float]
-    ) -> Config:
+    ) -> JobResources:
         """Return the planned size of a job that was just checked: `left` is its remaining work,
         `limit` its cores and GB without a history.
         """
@@ -159,7 +159,7 @@ class Stages(NamedTuple):
     def _hot_due(self, case: JobState, now_s: float) -> bool:
         return case.stage == PS_RUNNING and now_s >= instant(case.servers_s + _SERVERS_EVERY_S)
 
-    def _servers(self, case: JobState, left: float, limit_cores: float) -> Config:
+    def _servers(self, case: JobState, left: float, limit_cores: float) -> JobResources:
         end_gb = at_end_gb(case.memory[0], case.memory[-1])
         if not self.brain:
             return servers_within(case.config, case.seen, limit_cores, end_gb)
@@ -522,7 +522,7 @@ class DLRover(Allocator):
             if _sized(asked):
                 self._waits(job, self._admit(view, job, None), now_s)
 
-    def _admit(self, view: View, job: JobId, config: Config | None) -> JobState:
+    def _admit(self, view: View, job: JobId, config: JobResources | None) -> JobState:
         asked = view.demand(job)
         code = int(view.one(self.similar, job))
         kind = (
@@ -533,7 +533,7 @@ class DLRover(Allocator):
         self._settle_on(view, case, config or self._created(view, job, case))
         return case
 
-    def _created(self, view: View, job: JobId, case: JobState) -> Config:
+    def _created(self, view: View, job: JobId, case: JobState) -> JobResources:
         """Return what a job begins with."""
         asked = config_of(case.asked)
         if not self.resize:
@@ -545,7 +545,7 @@ class DLRover(Allocator):
         else:
             cores, gb = self._limit(case)
             each = min(16.0, cores / 5), min(8.0, gb / 5)
-            first = Config(1, *each, 1, *each)
+            first = JobResources(1, *each, 1, *each)
         return first._replace(
             worker_gb=first.worker_gb if asked.worker_gb else 0.0,
             server_gb=first.server_gb if asked.server_gb else 0.0,
@@ -558,7 +558,7 @@ class DLRover(Allocator):
         gb = asked.workers * asked.worker_gb + asked.servers * asked.server_gb
         return self.limit_cores or cores, self.limit_gb or gb
 
-    def _settle_on(self, view: View, case: JobState, config: Config) -> None:
+    def _settle_on(self, view: View, case: JobState, config: JobResources) -> None:
         """Let a job that waits ask for this, as far as the nodes are large enough; if the cluster
         never has room for it, for what its user asks.
         """
@@ -568,7 +568,7 @@ class DLRover(Allocator):
         case.config = config_of(case.demand)
 
     @staticmethod
-    def _clipped(view: View, case: JobState, config: Config) -> Config:
+    def _clipped(view: View, case: JobState, config: JobResources) -> JobResources:
         """Return a configuration whose replicas are no larger than usual and than the largest node,
         or than the user asked for.
         """
@@ -658,7 +658,7 @@ class DLRover(Allocator):
         return found
 
     def _made(
-        self, view: View, job: JobId, case: JobState, held: Grant, config: Config
+        self, view: View, job: JobId, case: JobState, held: Grant, config: JobResources
     ) -> Grant | None:
         """Find a place for what a running job shall be made of; None = there is none now."""
         demand = self._rebuild.interned(demand_of(case.asked, config))
@@ -735,10 +735,10 @@ def _alike(grant: Grant) -> bool:
     return len(grant.gangs) == 1 and servers is not None and not workers.gpus
 
 
-def _config_held(grant: Grant) -> Config:
+def _config_held(grant: Grant) -> JobResources:
     workers, servers = grant.gangs[0]
     assert servers is not None, "a job that lost its servers has no configuration"
-    return Config(
+    return JobResources(
         sum(workers.count),
         workers.cpus,
         workers.mem_gb,

@@ -32,7 +32,7 @@ _LEAST_CORES: Final = 4.0
 _LEAST_GB: Final = 6.0
 
 
-class Config(NamedTuple):
+class JobResources(NamedTuple):
     """What a job is made of: replicas of each role, and cores and GB of each replica; memory of 0
     is not modelled.
     """
@@ -101,16 +101,16 @@ PRESETS: Final[Mapping[str, RulePreset]] = {
 }
 
 
-def config_of(demand: Demand) -> Config:
+def config_of(demand: Demand) -> JobResources:
     """Return what a demand for workers and servers is for."""
     servers = demand.servers
     assert servers is not None, "a job without parameter servers has no such configuration"
-    return Config(
+    return JobResources(
         demand.replicas, demand.cpus, demand.mem_gb, servers.replicas, servers.cpus, servers.mem_gb
     )
 
 
-def demand_of(asked: Demand, config: Config) -> Demand:
+def demand_of(asked: Demand, config: JobResources) -> Demand:
     """Return the demand for a configuration of a job."""
     assert asked.servers is not None, "a job without parameter servers has no such configuration"
     servers = replace(
@@ -130,13 +130,13 @@ def demand_of(asked: Demand, config: Config) -> Demand:
 
 
 def more_workers(
-    now: Config,
+    now: JobResources,
     seen: Sequence[Seen],
     before: Before | None,
     plans: int,
     alone_s: float,
     preset: RulePreset,
-) -> Config:
+) -> JobResources:
     """Return the next plan for workers.
 
     Parameters
@@ -178,8 +178,8 @@ def more_workers(
 
 
 def first_servers(
-    now: Config, seen: Sequence[Seen], alone_s: float, at_end_gb: float, preset: RulePreset
-) -> Config:
+    now: JobResources, seen: Sequence[Seen], alone_s: float, at_end_gb: float, preset: RulePreset
+) -> JobResources:
     """Return the first plan for servers: as many as the workers that the job shall grow to need.
 
     Parameters
@@ -205,8 +205,8 @@ def first_servers(
 
 
 def workers_within(
-    now: Config, seen: Sequence[Seen], before: Before | None, limit: tuple[float, float]
-) -> Config:
+    now: JobResources, seen: Sequence[Seen], before: Before | None, limit: tuple[float, float]
+) -> JobResources:
     """Return the plan for workers of a job that must keep within a limit of cores and GB, and of
     whose like nothing is known.
     """
@@ -234,8 +234,8 @@ def workers_within(
 
 
 def servers_within(
-    now: Config, seen: Sequence[Seen], limit_cores: float, at_end_gb: float
-) -> Config:
+    now: JobResources, seen: Sequence[Seen], limit_cores: float, at_end_gb: float
+) -> JobResources:
     """Return the plan for servers of such a job: what the workers leave when the limit is divided
     as workers and servers use it.
     """
@@ -257,7 +257,7 @@ _WORTH: Final = 0.2
 # --------------------------------------------------------------------------------------------------
 
 
-def hot_servers(now: Config, seen: Sequence[Seen], *, with_history: bool) -> Config:
+def hot_servers(now: JobResources, seen: Sequence[Seen], *, with_history: bool) -> JobResources:
     """Return larger servers if they lack cores now, or lacked memory at every check."""
     used = max(item.server_cpus for item in seen)
     cpus = now.server_cpus
@@ -288,7 +288,7 @@ def hot_servers(now: Config, seen: Sequence[Seen], *, with_history: bool) -> Con
 _FULL: Final = 0.9
 
 
-def after_oom(now: Config, role: str, asked: Config, *, watched: bool) -> Config:
+def after_oom(now: JobResources, role: str, asked: JobResources, *, watched: bool) -> JobResources:
     """Return what a job is made of after a replica of this role ran out of memory.
 
     Servers of a job are alike here, so once they were `watched` it is known that none needs more
@@ -304,7 +304,7 @@ def after_oom(now: Config, role: str, asked: Config, *, watched: bool) -> Config
     return now._replace(servers=min(2 * now.servers, most))
 
 
-def halved(now: Config) -> Config:
+def halved(now: JobResources) -> JobResources:
     """Return half the cores and memory of a job that waits for too long, but no less per replica
     than is usual.
     """
@@ -327,7 +327,7 @@ def at_end_gb(first: tuple[float, float], last: tuple[float, float]) -> float:
     )
 
 
-def _with_servers(now: Config, size: tuple[int, float], end_gb: float) -> Config:
+def _with_servers(now: JobResources, size: tuple[int, float], end_gb: float) -> JobResources:
     servers = min(max(size[0], 1, for_memory(end_gb) if now.server_gb else 1), MOST_SERVERS)
     gb = tenths(min(SPARE * end_gb / servers, MOST_GB)) if now.server_gb else 0.0
     return now._replace(servers=servers, server_cpus=size[1], server_gb=gb)
@@ -353,12 +353,12 @@ def tenths(value: float) -> float:
     return ceil(value * 10 - 1e-6) / 10
 
 
-COLD: Final = Config(1, 12.0, 16.0, 4, 12.0, 16.0)
+COLD: Final = JobResources(1, 12.0, 16.0, 4, 12.0, 16.0)
 """What the first job of a kind begins with."""
 _DAY_S: Final = 86_400.0
 
 
-class Past(NamedTuple):
+class FinishedJob(NamedTuple):
     """What was seen of a finished job: its end, cores of all servers and of one as means, and the
     most GB of one and of all, cores and GB of a worker.
     """
@@ -378,10 +378,10 @@ class Watched(NamedTuple):
     seen: list[Seen]
     servers: list[int]
 
-    def past(self, finish_s: float) -> Past:
+    def past(self, finish_s: float) -> FinishedJob:
         """Return what of it is remembered."""
         seen, servers = self
-        return Past(
+        return FinishedJob(
             finish_s,
             major([item.server_cpus * count for item, count in zip(seen, servers, strict=True)]),
             sum(item.server_cpus for item in seen) / len(seen),
@@ -403,13 +403,13 @@ class History:
 
     def __init__(self, days: float) -> None:
         self._days = days
-        self._kinds: dict[int, list[Past]] = {}
+        self._kinds: dict[int, list[FinishedJob]] = {}
 
-    def add(self, kind: int, past: Past) -> None:
+    def add(self, kind: int, past: FinishedJob) -> None:
         """Remember a job that was done."""
         self._kinds.setdefault(kind, []).append(past)
 
-    def first(self, kind: int, now_s: float) -> Config:
+    def first(self, kind: int, now_s: float) -> JobResources:
         """Return what a job of a kind begins with."""
         known = [
             past
@@ -422,7 +422,7 @@ class History:
         return begins(known)
 
 
-def estimated(told: Resources | None, servers: int) -> Config:
+def estimated(told: Resources | None, servers: int) -> JobResources:
     """Return what a job begins with that is estimated to use so much of so many servers, as if one
     like it had been seen to.
     """
@@ -430,11 +430,11 @@ def estimated(told: Resources | None, servers: int) -> Config:
         return COLD
     cpus, gb = told.server_cpus, told.server_gb
     return begins(
-        [Past(0.0, cpus * servers, cpus, gb, gb * servers, told.worker_cpus, told.worker_gb)]
+        [FinishedJob(0.0, cpus * servers, cpus, gb, gb * servers, told.worker_cpus, told.worker_gb)]
     )
 
 
-def begins(known: Sequence[Past]) -> Config:
+def begins(known: Sequence[FinishedJob]) -> JobResources:
     """Return a single worker, and servers for all that these have used."""
     cpus = min(ceil(max(past.server_cpus for past in known) - 1e-9) + 4.0, MOST_CORES)
     total = 1.5 * major([past.all_cpus for past in known])
@@ -442,7 +442,7 @@ def begins(known: Sequence[Past]) -> Config:
     servers = max(ceil(total / cpus - 1e-9), for_memory(all_gb), 1)
     if servers > MOST_SERVERS:
         servers, cpus = MOST_SERVERS, min(float(ceil(total / MOST_SERVERS - 1e-9)), MOST_CORES)
-    return Config(
+    return JobResources(
         1,
         min(
             max(COLD.worker_cpus, float(ceil(max(past.worker_cpus for past in known) - 1e-9))),

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, cast
 from allocators.nesting import SubView
 from allocators.placement import WAITING, Placer, mix_param, placement_param, types_param
 from allocators.queue.preemption import PriorityPreemption
-from allocators.queue.running_index import EVERYBODY, NOBODY, Height, Key, Slot, gpus_of
+from allocators.queue.running_index import EVERYBODY, NOBODY, Height, Key, RunningSlot, gpus_of
 from allocators.queue.upgrade import Upgrades, migrate_param, speed_of
 from allocators.reasons import behind
 from allocators.toolkit import backfill_param, queue_rule
@@ -162,7 +162,9 @@ class Attained:
             return _TAIL, height[2], now
         return -now, *height
 
-    def moved(self, view: View, job: JobId, grant: Grant, slot: Slot) -> tuple[float, Height]:
+    def moved(
+        self, view: View, job: JobId, grant: Grant, slot: RunningSlot
+    ) -> tuple[float, Height]:
         """Return the same place: service continues as before."""
         del view, job, grant
         return slot.group.tag, slot.height

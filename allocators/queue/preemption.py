@@ -10,7 +10,7 @@ from heapq import heapify, heappop, heappush
 from math import inf
 from typing import Final, NamedTuple
 
-from allocators.queue.running_index import Key, Order, RunningIndex, gpus_of
+from allocators.queue.running_index import Key, Priorities, RunningIndex, gpus_of
 from allocators.queue.upgrade import Upgrades
 from sim.contract import ContractError, Decided, Demand, Grant, JobId, View
 
@@ -302,7 +302,7 @@ class PriorityPreemption:
     """
 
     def __init__(
-        self, order: Order, place: Place, *, block: bool, upgrades: Upgrades | None = None
+        self, order: Priorities, place: Place, *, block: bool, upgrades: Upgrades | None = None
     ) -> None:
         self._order, self._block, self._upgrades = order, block, upgrades
         self.waiting: dict[JobId, Key] = {}

@@ -88,7 +88,7 @@ class Quotas(Allocator):
     )
     _rows: tuple[Quota, ...] = field(init=False, repr=False, default=())
     _inside: Inside | None = field(init=False, repr=False, default=None)
-    _state: _State | None = field(init=False, repr=False, default=None)
+    _state: _Admission | None = field(init=False, repr=False, default=None)
 
     card = Card(
         title="Quotas",
@@ -150,7 +150,7 @@ class Quotas(Allocator):
         """Let through what quotas allow, and ask the inner policy."""
         inside, state = self._within(), self._state
         if state is None:
-            state = self._state = _State(view, self)
+            state = self._state = _Admission(view, self)
         delta = view.delta
         ended = tuple(job for job in delta.finished if job in state.visible)
         hopeless = state.follow(view)
@@ -199,7 +199,7 @@ class Quotas(Allocator):
         return self._inside
 
 
-class _State:
+class _Admission:
     """Who was let through, and what each row holds."""
 
     def __init__(self, view: View, policy: Quotas) -> None:

@@ -21,7 +21,7 @@ EVERYBODY: Height = ()
 """A limit that every job is above."""
 
 
-class Order(Protocol):
+class Priorities(Protocol):
     """The priorities of a policy: keys of waiting jobs, and heights of running jobs in groups.
 
     Jobs of one group compare by their heights at any time; jobs of several groups by `rank`.
@@ -37,7 +37,9 @@ class Order(Protocol):
         """Return group and height of a job that starts with this grant."""
         ...
 
-    def moved(self, view: View, job: JobId, grant: Grant, slot: Slot) -> tuple[float, Height]:
+    def moved(
+        self, view: View, job: JobId, grant: Grant, slot: RunningSlot
+    ) -> tuple[float, Height]:
         """Return group and height of a running job that continues with another grant."""
         ...
 
@@ -74,7 +76,7 @@ class RunningGroup(NamedTuple):
     members: list[Member]
 
 
-class Slot(NamedTuple):
+class RunningSlot(NamedTuple):
     """Where a running job is found."""
 
     group: RunningGroup
@@ -92,9 +94,9 @@ class RunningIndex:
         The policy's priorities.
     """
 
-    def __init__(self, order: Order) -> None:
+    def __init__(self, order: Priorities) -> None:
         self._order = order
-        self.slots: dict[JobId, Slot] = {}
+        self.slots: dict[JobId, RunningSlot] = {}
         self.all: dict[tuple[float, int], RunningGroup] = {}
         self._masks: dict[int, int] = {}
         self._bit: dict[int, int] = {}
@@ -119,7 +121,7 @@ class RunningIndex:
         self._put(job, (tag, self._pools(view, grant)), height, slot.gpus, grant)
         return slot.gpus
 
-    def remove(self, job: JobId) -> Slot:
+    def remove(self, job: JobId) -> RunningSlot:
         """Take a job out and return where it was."""
         slot = self.slots.pop(job)
         group = slot.group
@@ -205,7 +207,7 @@ class RunningIndex:
             group = self.all[at] = RunningGroup(*at, [])
         insort(group.members, (height, job, gpus))
         # The named tuple's own constructor costs a second call, once per start.
-        self.slots[job] = tuple.__new__(Slot, (group, height, gpus, grant))
+        self.slots[job] = tuple.__new__(RunningSlot, (group, height, gpus, grant))
 
     def _pools(self, view: View, grant: Grant) -> int:
         if not self._bit:

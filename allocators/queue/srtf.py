@@ -19,7 +19,15 @@ from allocators.placement import (
     types_param,
 )
 from allocators.queue.preemption import PriorityPreemption
-from allocators.queue.running_index import EVERYBODY, NOBODY, Height, Key, Order, RunningIndex, Slot
+from allocators.queue.running_index import (
+    EVERYBODY,
+    NOBODY,
+    Height,
+    Key,
+    Priorities,
+    RunningIndex,
+    RunningSlot,
+)
 from allocators.queue.upgrade import Upgrades, migrate_param, speed_of
 from allocators.reasons import behind
 from allocators.toolkit import backfill_param, queue_rule
@@ -136,7 +144,9 @@ class Remaining:
         self._begun[job] = pace, height, key
         return pace, height
 
-    def moved(self, view: View, job: JobId, grant: Grant, slot: Slot) -> tuple[float, Height]:
+    def moved(
+        self, view: View, job: JobId, grant: Grant, slot: RunningSlot
+    ) -> tuple[float, Height]:
         """Return pace and finish of a running job on other GPUs, after the pause of the move."""
         place = _place(slot.group.tag, slot.height, view.now_s)
         self._note_pause(view, job, slot.grant, grant)
@@ -256,7 +266,9 @@ class Smallest:
         del view, job, grant
         return key[0], key[1:]
 
-    def moved(self, view: View, job: JobId, grant: Grant, slot: Slot) -> tuple[float, Height]:
+    def moved(
+        self, view: View, job: JobId, grant: Grant, slot: RunningSlot
+    ) -> tuple[float, Height]:
         """Return the same."""
         del view, job, grant
         return slot.group.tag, slot.height
@@ -379,7 +391,7 @@ class Srtf(Allocator):
         place = Placer(self.placement, self.types, self.mix)
         times = Remaining(place, by_gpus=self.size == "gpu_time")
         self._times = times if self.size != "gpus" else None
-        order: Order = self._times or Smallest()
+        order: Priorities = self._times or Smallest()
         upgrades = Upgrades(place, _gain_s) if self.migrate == "upgrade" else None
         self._preemption = PriorityPreemption(
             order, place, block=self.backfill == "none", upgrades=upgrades

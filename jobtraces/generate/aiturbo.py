@@ -41,7 +41,7 @@ left out.
 """
 
 
-class Times(NamedTuple):
+class LognormalTimes(NamedTuple):
     """A lognormal run time in seconds, clipped."""
 
     mu: float
@@ -61,17 +61,21 @@ class WorkloadMix(NamedTuple):
     predictable from the start and of the others, and the rest.
     """
 
-    at_once: Times
-    others: Times
+    at_once: LognormalTimes
+    others: LognormalTimes
     jobs: int
     gap_s: float
     later: float
 
 
-_W2_TIMES: Final = Times(float(np.log(45 * 60)), 1.2, 120, 86_400)
+_W2_TIMES: Final = LognormalTimes(float(np.log(45 * 60)), 1.2, 120, 86_400)
 MIXES: Final = {
     "w1": WorkloadMix(
-        Times(8.59, 1.71, 16, 89_145), Times(5.83, 1.60, 2, 53_350), jobs=200, gap_s=1000, later=0.0
+        LognormalTimes(8.59, 1.71, 16, 89_145),
+        LognormalTimes(5.83, 1.60, 2, 53_350),
+        jobs=200,
+        gap_s=1000,
+        later=0.0,
     ),
     "w2": WorkloadMix(_W2_TIMES, _W2_TIMES, jobs=150, gap_s=200, later=0.4),
 }

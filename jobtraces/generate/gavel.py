@@ -63,7 +63,7 @@ on average, the makespan that upstream's notebook stores for 100 and for 300 job
 KINDS: Final = {"released": TEMPLATES, "published": OLD_TEMPLATES}
 
 
-class Job(NamedTuple):
+class GavelJob(NamedTuple):
     """What is drawn of one job; `steps` are iterations, `duration_s` those on V100s."""
 
     template: Template
@@ -213,10 +213,10 @@ class GavelWorkload:
                 at += -math.log(1.0 - stream.random()) * (HOUR_S / self.per_h)
             yield at
 
-    def _philly(self) -> Callable[[], Job]:
+    def _philly(self) -> Callable[[], GavelJob]:
         stream, templates = random.Random(self.seed + 2), KINDS[self.kinds]
 
-        def draw() -> Job:
+        def draw() -> GavelJob:
             size = _gpus(stream.uniform(0, 1))
             long = stream.random() >= 0.8
             duration = 60 * 10 ** (stream.uniform(3, 4) if long else stream.uniform(1.5, 3))
@@ -224,7 +224,7 @@ class GavelWorkload:
             template = stream.choice(templates)
             while gpus > 1 and not template.gangs:
                 template = stream.choice(templates)
-            return Job(
+            return GavelJob(
                 template,
                 gpus,
                 duration * _throughput(template, gpus),
@@ -234,16 +234,16 @@ class GavelWorkload:
 
         return draw
 
-    def _spaced(self) -> Callable[[], Job]:
+    def _spaced(self) -> Callable[[], GavelJob]:
         kinds, lengths, sizes = (random.Random(self.seed + more) for more in (0, 2, 3))
         hours = np.linspace(self.shortest_h, self.longest_h, self.lengths).tolist()
 
-        def draw() -> Job:
+        def draw() -> GavelJob:
             template = kinds.choice(KINDS[self.kinds])
             gpus = min(_gpus(sizes.uniform(0, 1)), 4) if self.multi_gpu and template.gangs else 1
             throughput = _throughput(template, gpus)
             steps = max(1, int(throughput * (lengths.choice(hours) * HOUR_S)))
-            return Job(template, gpus, float(steps), steps / throughput, self._priority(kinds))
+            return GavelJob(template, gpus, float(steps), steps / throughput, self._priority(kinds))
 
         return draw
 
@@ -285,14 +285,16 @@ class GavelPhysical:
         for row in rows:
             template = Template(row["model"], float(row["batch_size"] or math.nan), False)
             gpus, steps = int(row["scale_factor"]), float(row["total_steps"])
-            jobs.append(Job(template, gpus, steps, steps / _throughput(template, gpus)))
+            jobs.append(GavelJob(template, gpus, steps, steps / _throughput(template, gpus)))
         return Trace.of(
             _frame(jobs, np.array([float(row["arrival_time_s"]) for row in rows])),
             name=f"Made: Gavel's {self.trace}",
         )
 
 
-def _frame(jobs: list[Job], submit_s: np.ndarray[tuple[int], np.dtype[np.float64]]) -> pd.DataFrame:
+def _frame(
+    jobs: list[GavelJob], submit_s: np.ndarray[tuple[int], np.dtype[np.float64]]
+) -> pd.DataFrame:
     return pd.DataFrame(
         {
             "job_id": list(map(str, range(len(jobs)))),

@@ -30,7 +30,7 @@ from jobtraces.readers.sniff import Sample
 from jobtraces.readers.source import Content
 from jobtraces.recipes import engine
 from jobtraces.recipes.parsing import parse
-from jobtraces.recipes.recipe import Ask, Recipe
+from jobtraces.recipes.recipe import Recipe, RecipeQuestion
 from jobtraces.recipes.sources import (
     ItemSource,
     TableSource,
@@ -507,7 +507,7 @@ def _ask(
         raise OpenQuestionError(name, tuple(lacking))
 
 
-def _questions(ask: Ask, rows: pd.DataFrame, each: str, name: str) -> list[Question]:
+def _questions(ask: RecipeQuestion, rows: pd.DataFrame, each: str, name: str) -> list[Question]:
     """Return what is asked because of some rows: a question, or one for each value in them.
 
     Raises

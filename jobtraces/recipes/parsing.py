@@ -14,12 +14,12 @@ from jobtraces.recipes.builtin import BUILTIN
 from jobtraces.recipes.recipe import (
     ANYTHING,
     IDENTIFIER,
-    Ask,
     Join,
     Lines,
     Merge,
     Recipe,
-    Rule,
+    RecipeQuestion,
+    RowRule,
     SourceTable,
 )
 from sim.errors import TraceError
@@ -267,9 +267,9 @@ def _joins(raw: Mapping[str, Any], where: str) -> tuple[Join, ...]:
     return tuple(made)
 
 
-def _asks(raw: Mapping[str, Any], where: str) -> tuple[Ask, ...]:
+def _asks(raw: Mapping[str, Any], where: str) -> tuple[RecipeQuestion, ...]:
     listed = _listed(raw, "ask", where)
-    made: dict[str, Ask] = {}
+    made: dict[str, RecipeQuestion] = {}
     for ask in listed:
         key, place = _text(ask, "id", f"{where}, ask"), f"{where}, ask"
         options = _expressions(ask, "options", place)
@@ -286,7 +286,9 @@ def _asks(raw: Mapping[str, Any], where: str) -> tuple[Ask, ...]:
         if not free and (not options or default not in ("", *options)):
             raise TraceError(f"{place} {key}: default must be one of the options.")
         question = Question(key, _text(ask, "text", place), options, default, free)
-        made[key] = Ask(_text({"when": "true"} | dict(ask), "when", place), question, each)
+        made[key] = RecipeQuestion(
+            _text({"when": "true"} | dict(ask), "when", place), question, each
+        )
     return tuple(made.values())
 
 
@@ -363,9 +365,9 @@ def _separator(lines: Mapping[str, Any], place: str) -> str:
     return split
 
 
-def _rules(raw: Mapping[str, Any], key: str, text: str, where: str) -> tuple[Rule, ...]:
+def _rules(raw: Mapping[str, Any], key: str, text: str, where: str) -> tuple[RowRule, ...]:
     return tuple(
-        Rule(
+        RowRule(
             _text(rule, "when", f"{where}, {key}"),
             _text(rule, text, f"{where}, {key}"),
             rule.get("warn") is True,

@@ -21,7 +21,7 @@ FIRST_FITTING: Final = 50
 
 
 @dataclass(frozen=True)
-class Rule:
+class RowRule:
     """Rows of which something is said, or that are left out.
 
     Parameters
@@ -167,7 +167,7 @@ class Lines:
 
 
 @dataclass(frozen=True)
-class Ask:
+class RecipeQuestion:
     """A question that is asked where a row gives rise to it.
 
     Parameters
@@ -314,15 +314,15 @@ class Recipe:
     let: Mapping[str, str] = field(default_factory=dict)
     columns: Mapping[str, str] = field(default_factory=dict)
     status: Mapping[str, str] = field(default_factory=dict)
-    leave_out: tuple[Rule, ...] = ()
-    alter: tuple[Rule, ...] = ()
-    say: tuple[Rule, ...] = ()
+    leave_out: tuple[RowRule, ...] = ()
+    alter: tuple[RowRule, ...] = ()
+    say: tuple[RowRule, ...] = ()
     attempts: bool = False
     refuse: str = ""
     tables: tuple[SourceTable, ...] = ()
     builtin: tuple[SourceTable, ...] = ()
     joins: tuple[Join, ...] = ()
-    asks: tuple[Ask, ...] = ()
+    asks: tuple[RecipeQuestion, ...] = ()
     choices: tuple[Question, ...] = ()
     lines: Lines | None = None
     needed: Mapping[str, str] = field(default_factory=dict)

@@ -22,7 +22,7 @@ from trainyard.text import BY_UNIT
 from trainyard.traces import start
 from trainyard.traces.sources import load_source
 from trainyard.views.ledger import ALL as METRICS
-from trainyard.views.ledger import Cell, short
+from trainyard.views.ledger import LedgerCell, short
 from ui import state, zoom_window
 from ui.comparing import screen
 from ui.what_if import slider
@@ -376,7 +376,7 @@ def test_results_show_answer_tiles_charts_and_ledger(
     ],
 )
 def test_an_arrow_points_where_the_figure_went(change: str, verdict: str, line: str) -> None:
-    assert screen._change(Cell("", change, verdict)) == (line, verdict)
+    assert screen._change(LedgerCell("", change, verdict)) == (line, verdict)
 
 
 def test_a_policy_has_one_colour_in_ledger_and_charts(

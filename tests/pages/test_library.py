@@ -24,7 +24,7 @@ from trainyard.store import Store, files, index
 from trainyard.store.index import LibraryError
 from trainyard.study.document import unpack_document
 from trainyard.study.scenario import TraceSpec
-from trainyard.study.search import Question
+from trainyard.study.search import SizeQuestion
 from trainyard.study.study import Study
 from trainyard.text import moment
 from trainyard.traces import start
@@ -349,7 +349,9 @@ def test_a_thousand_are_twenty_at_a_time_without_a_look_at_files(
 
 
 def test_a_plan_is_opened_where_plans_are_made(browse: Browse, pool: FakePool, tiny: Study) -> None:
-    asked = Question(replace(tiny, allocators=tiny.allocators[:2]), (0,), (1,), (4,), limit=1200.0)
+    asked = SizeQuestion(
+        replace(tiny, allocators=tiny.allocators[:2]), (0,), (1,), (4,), limit=1200.0
+    )
     mark = library.shelve(pool.store, shelf(ANN), asked, ["aa" * 8])
     app = browse(ANN)
     assert "Plan · no run is kept · " in texts(app)

@@ -165,7 +165,7 @@ def test_without_recorded_starts_or_policies_it_says_so(visit: Open, study: Stud
 def test_an_address_is_read_within_its_limits(
     written: str, lengths: tuple[float | None, float | None] | None
 ) -> None:
-    read, usual = past._read(written, {0: "", 1: ""}), past.Asked(0)
+    read, usual = past._read(written, {0: "", 1: ""}), past.PastForm(0)
     assert (read == usual) is (lengths is None)
     if lengths is not None:
         assert (read.policy, read.repeats, read.warm_h, read.judge_days) == (1, 3, *lengths)

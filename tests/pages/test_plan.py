@@ -17,7 +17,7 @@ from tests.waiting import wait_until
 from trainyard.library import library
 from trainyard.runs.queue import ENDED
 from trainyard.study.document import unpack_document
-from trainyard.study.search import Question
+from trainyard.study.search import SizeQuestion
 from trainyard.study.study import Study
 from trainyard.study.sweep import Axis, Sweep
 from trainyard.sweeps.plan import PlanRun
@@ -58,8 +58,8 @@ def go(visit: Open) -> Go:
 
 def asked(
     study: Study, limit: float = 600.0, high: int = 4, metric: str = "queue_mean_s"
-) -> Question:
-    return Question(study, (0,), (1,), (high,), metric, limit)
+) -> SizeQuestion:
+    return SizeQuestion(study, (0,), (1,), (high,), metric, limit)
 
 
 def pressed(app: AppTest, label: str) -> AppTest:
@@ -92,7 +92,7 @@ def test_before_the_first_search_it_says_what_it_takes_and_who_is_left_out(visit
     assert "Recorded schedule is left out" in texts(app)
     assert "The search shows the fewest nodes of every policy" in texts(app)
     recipe = recipe_of(app)
-    assert isinstance(recipe, Question)
+    assert isinstance(recipe, SizeQuestion)
     assert (recipe.low, recipe.high, recipe.begin) == ((0,), (64,), 4)
     assert (recipe.metric, recipe.limit) == ("queue_p95_s", 3600.0)
     assert app.query_params["tab"] in ("capacity", ["capacity"])
@@ -142,7 +142,7 @@ def test_a_target_that_nobody_meets_is_no_dead_end(go: Go, study: Study) -> None
     assert {"Search up to 4", "Add EASY backfilling"} <= {button.label for button in app.button}
     near = pressed(app, "as the target")
     recipe = recipe_of(near)
-    assert isinstance(recipe, Question)
+    assert isinstance(recipe, SizeQuestion)
     assert recipe.limit > 1.0
     # Known already: nothing is run for it.
     assert re.match(r"(FIFO|SRTF) needs \d nodes?", near.title[0].value)
@@ -156,7 +156,7 @@ def test_a_wide_range_is_checked_below_the_answer_too(go: Go, study: Study) -> N
     high.set_value(400).run()
     sound(app)
     recipe = recipe_of(app)
-    assert isinstance(recipe, Question)
+    assert isinstance(recipe, SizeQuestion)
     assert (recipe.high, recipe.check) == ((400,), True)
 
 
@@ -164,7 +164,7 @@ def test_a_wider_range_is_one_press(go: Go, study: Study) -> None:
     question = asked(study, 1.0, 2, "jct_mean_s")
     app = pressed(ended(pressed(go(question), "Search"), question), "Search up to 4")
     recipe = recipe_of(app)
-    assert isinstance(recipe, Question)
+    assert isinstance(recipe, SizeQuestion)
     assert recipe.high == (4,)
 
 
@@ -276,7 +276,7 @@ def test_a_range_that_is_none_is_said_and_stays_as_typed(visit: Open) -> None:
 
 def test_two_rows_are_searched_for_the_cheapest_mix(go: Go, study: Study) -> None:
     two = replace(study, base=replace(study.base, cluster=Cluster.parse("1x8:v100,1x8:a100")))
-    question = Question(two, (0, 1), (0, 0), (2, 2), "queue_mean_s", 600.0)
+    question = SizeQuestion(two, (0, 1), (0, 0), (2, 2), "queue_mean_s", 600.0)
     app = ended(pressed(go(question), "Search"), question)
     assert " V100 and " in app.title[0].value or "A100" in app.title[0].value
     assert "Along the border between mixes" in texts(app)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from allocators import make
 from allocators.sites.slurm.backfill import Planner
 from allocators.sites.slurm.fairshare import Association, FairShare, Share
-from allocators.sites.slurm.state import Job, Mask, Placement, mask_of
+from allocators.sites.slurm.state import Mask, Placement, SlurmJob, mask_of
 from sim.cluster import Cluster
 from sim.conditions import Conditions
 from sim.contract import Spec
@@ -56,7 +56,7 @@ def test_no_start_pushes_a_plan_of_a_higher_priority_back(seed: int) -> None:
             plans.clear()
             super().begin(now_s)
 
-        def place(self, job: Job, nodes: Mask, **more: Any) -> Placement | None:
+        def place(self, job: SlurmJob, nodes: Mask, **more: Any) -> Placement | None:
             before = list(self._plans)
             held = super().place(job, nodes, **more)
             if held:

@@ -9,7 +9,7 @@ from pathlib import Path
 from trainyard.cli.errors import UsageError
 from trainyard.cli.given import study_of
 from trainyard.cli.run import add_run, run_policy
-from trainyard.export.caveats import Simulated
+from trainyard.export.caveats import ExportRun
 from trainyard.export.targets import TARGETS, of_simulated, patch
 from trainyard.results import past
 from trainyard.store import Store
@@ -49,7 +49,7 @@ def command_export(args: argparse.Namespace) -> None:
     trace = changed(source.trace, study.base.trace)
     before, after = (
         [
-            Simulated(
+            ExportRun(
                 one.scenario,
                 one.scenario.key(source.trace.digest),
                 one.summary,

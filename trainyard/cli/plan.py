@@ -27,8 +27,8 @@ from trainyard.library.library import HERE
 from trainyard.runs.executors import checked
 from trainyard.store import Store, plain
 from trainyard.study.document import number, whole
-from trainyard.study.search import LOWER, Question
-from trainyard.sweeps.plan import HOURS_A_MONTH, Answer, PlanRun
+from trainyard.study.search import LOWER, SizeQuestion
+from trainyard.sweeps.plan import HOURS_A_MONTH, PlanRun, PolicyAnswer
 from trainyard.sweeps.sentences import runnable
 from trainyard.text import plural
 
@@ -77,7 +77,7 @@ def command_plan(args: argparse.Namespace) -> None:
         If the input cannot be used, the machines cannot be reached, or the search was interrupted.
     """
     store = Store()
-    question = resumed(store, args, "plan", Question) or _question(args)
+    question = resumed(store, args, "plan", SizeQuestion) or _question(args)
     study, left_out = runnable(question.study, store)
     sys.stderr.writelines(f"{title} is left out: {why}\n" for title, why in left_out.items())
     if study is None:
@@ -102,7 +102,7 @@ def command_plan(args: argparse.Namespace) -> None:
     raise_unless_done(run, made)
 
 
-def _question(args: argparse.Namespace) -> Question:
+def _question(args: argparse.Namespace) -> SizeQuestion:
     document = document_of(args)
     if args.group or "groups" not in document:
         document["groups"] = [whole("--group", text) for text in args.group or ["0"]]
@@ -119,7 +119,7 @@ def _question(args: argparse.Namespace) -> Question:
         document["budget_per_h"] = number("--budget", args.budget)
     if args.no_check:
         document["check"] = False
-    return Question.from_json(document)
+    return SizeQuestion.from_json(document)
 
 
 def _ends(text: str) -> tuple[int, int]:
@@ -199,7 +199,7 @@ def plan_text(made: str, run: PlanRun) -> str:
     )
 
 
-def _answer(answer: Answer, unit: str) -> tuple[str, ...]:
+def _answer(answer: PolicyAnswer, unit: str) -> tuple[str, ...]:
     nodes = "none" if answer.size is None else " + ".join(map(str, answer.size))
     usd = "-" if answer.size is None else f"{answer.usd_per_h:,.2f}"
     month = "-" if answer.size is None else f"{answer.usd_per_h * HOURS_A_MONTH:,.0f}"

@@ -326,7 +326,7 @@ def _measured(args: argparse.Namespace, study: Study, source: Source) -> Source:
     return source
 
 
-def _ways_out(fit: coverage.Fit) -> str:
+def _ways_out(fit: coverage.ProfileCoverage) -> str:
     count = int(fit.unmeasured.sum())
     values = {RELATIVE: f"stand_in={RELATIVE}", "": "stand_in=MODEL (one of the profile)"}
     ways = [

@@ -27,7 +27,7 @@ from trainyard.library.library import HERE, Item
 from trainyard.store import Store, plain
 from trainyard.study.branch import FromHere
 from trainyard.study.check import Check
-from trainyard.study.search import Question
+from trainyard.study.search import SizeQuestion
 from trainyard.study.study import Study
 from trainyard.study.sweep import Sweep
 from trainyard.sweeps.plan import PlanRun
@@ -181,7 +181,7 @@ def _check(store: Store, recipe: Check) -> BacktestRun:
     return run
 
 
-def _plan(store: Store, recipe: Question) -> PlanRun:
+def _plan(store: Store, recipe: SizeQuestion) -> PlanRun:
     run = PlanRun(recipe, store)
     run.recall()
     return run

@@ -9,14 +9,14 @@ from typing import Any, Final, NamedTuple
 from sim.conditions import Measure
 from sim.trace import Trace
 from trainyard.results.past import Past
-from trainyard.store import Entry
+from trainyard.store import StoredResult
 from trainyard.study.scenario import Scenario
 from trainyard.text import duration, plural
 
 _FIGURES: Final = {"wait_mean_s": "Mean wait", "jct_mean_s": "Mean time to finish"}
 
 
-class Simulated(NamedTuple):
+class ExportRun(NamedTuple):
     """One run: its scenario, the key of its result, the numbers, and what the policy said."""
 
     scenario: Scenario
@@ -25,14 +25,14 @@ class Simulated(NamedTuple):
     remarks: tuple[str, ...]
 
     @classmethod
-    def stored(cls, entry: Entry) -> Simulated:
+    def stored(cls, entry: StoredResult) -> ExportRun:
         """Return a run that is kept."""
         scenario = Scenario.from_json(entry.scenario)
         return cls(scenario, entry.key, entry.summary, entry.remarks)
 
 
 def caveats(
-    trace: Trace, before: Sequence[Simulated], after: Sequence[Simulated], past: Past | None
+    trace: Trace, before: Sequence[ExportRun], after: Sequence[ExportRun], past: Past | None
 ) -> list[str]:
     """Return sentences for the top of a patch.
 
@@ -88,12 +88,12 @@ def _measured(scenario: Scenario) -> str:
     return f"Measured: jobs {' and '.join(spans)}."
 
 
-def _keys(runs: Sequence[Simulated]) -> str:
+def _keys(runs: Sequence[ExportRun]) -> str:
     return ", ".join(one.key[:12] for one in runs)
 
 
 def _predicted(
-    name: str, figure: str, before: Sequence[Simulated], after: Sequence[Simulated]
+    name: str, figure: str, before: Sequence[ExportRun], after: Sequence[ExportRun]
 ) -> str:
     said = f"{name}: {_mean(figure, before)} -> {_mean(figure, after)}"
     changes = [
@@ -110,7 +110,7 @@ def _signed(seconds: float) -> str:
     return f"{'-' if seconds < 0 else '+'}{duration(abs(seconds))}"
 
 
-def _mean(figure: str, runs: Sequence[Simulated]) -> str:
+def _mean(figure: str, runs: Sequence[ExportRun]) -> str:
     values = [float(one.summary[figure]) for one in runs]
     if any(math.isnan(value) for value in values):
         return "unknown, as no job finished"

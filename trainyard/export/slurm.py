@@ -17,7 +17,7 @@ from allocators.sites.slurm.policy import DEFAULTS
 from allocators.sites.slurm.site import IN_FILE, depth_in
 from sim.errors import ParameterError
 from sim.params import Spec
-from trainyard.export.caveats import Simulated, comments
+from trainyard.export.caveats import ExportRun, comments
 from trainyard.study import catalog
 from trainyard.study.check import with_values
 
@@ -319,7 +319,7 @@ def _end(raw: Sequence[str], first: int) -> int:
     return last + 1
 
 
-def load(before: Sequence[Simulated], after: Sequence[Simulated]) -> list[str]:
+def load(before: Sequence[ExportRun], after: Sequence[ExportRun]) -> list[str]:
     """Return what the controller's own diagnosis should show of a patch, as sentences.
 
     Parameters

@@ -10,7 +10,7 @@ from sim.errors import ParameterError
 from sim.params import Spec
 from sim.trace import Trace
 from trainyard.export import kubernetes, slurm
-from trainyard.export.caveats import Simulated, caveats
+from trainyard.export.caveats import ExportRun, caveats
 from trainyard.results import past
 from trainyard.results.outcomes import Shown
 from trainyard.results.past import Past
@@ -27,7 +27,7 @@ def _nothing(after: Spec, before: Spec) -> tuple[str, Spec | None]:
     return f"{title} cannot run {wanted}, and none of its settings is near to it.", None
 
 
-def _nothing_more(before: Sequence[Simulated], after: Sequence[Simulated]) -> list[str]:
+def _nothing_more(before: Sequence[ExportRun], after: Sequence[ExportRun]) -> list[str]:
     return []
 
 
@@ -43,7 +43,7 @@ class Target(NamedTuple):
     suffix: str
     patch: Callable[[Spec, Spec, Sequence[str]], str]
     nearest: Nearest = _nothing
-    load: Callable[[Sequence[Simulated], Sequence[Simulated]], list[str]] = _nothing_more
+    load: Callable[[Sequence[ExportRun], Sequence[ExportRun]], list[str]] = _nothing_more
 
 
 KUEUE_SETTINGS: Final[Mapping[str, str]] = {
@@ -163,13 +163,13 @@ def of_runs(runs: Shown, old: int, at: int, trace: Trace, store: Store) -> str:
         As `patch`; or the trace is gone.
     """
     before, after = (
-        [Simulated.stored(entry) for entry in runs.entries[place]] for place in (old, at)
+        [ExportRun.stored(entry) for entry in runs.entries[place]] for place in (old, at)
     )
     return of_simulated(trace, before, after, past.of_policy(runs.study, old, store))
 
 
 def of_simulated(
-    trace: Trace, before: Sequence[Simulated], after: Sequence[Simulated], known: Past | None
+    trace: Trace, before: Sequence[ExportRun], after: Sequence[ExportRun], known: Past | None
 ) -> str:
     """Return the patch from one configuration that was simulated to another one.
 

@@ -26,13 +26,13 @@ from trainyard.study.branch import FromHere
 from trainyard.study.check import KIND as CHECK
 from trainyard.study.check import Check
 from trainyard.study.scenario import MADE, READY, Scenario
-from trainyard.study.search import Question
+from trainyard.study.search import SizeQuestion
 from trainyard.study.study import Study
 from trainyard.study.sweep import Sweep
 from trainyard.traces.samples import SAMPLES
 from trainyard.traces.sources import Source, changed, forget, source_digest
 
-Recipe = Study | Sweep | Question | FromHere | Check
+Recipe = Study | Sweep | SizeQuestion | FromHere | Check
 HERE: Final = "this-machine"
 """Owner of what the command line runs."""
 MOST_NAME: Final = 120
@@ -42,7 +42,7 @@ _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _KINDS: Final = {
     "study": Study,
     "sweep": Sweep,
-    "plan": Question,
+    "plan": SizeQuestion,
     FROM_HERE: FromHere,
     CHECK: Check,
 }
@@ -147,7 +147,7 @@ def title(recipe: Recipe, store: Store | None = None) -> str:
         return f"{what}, over {' and '.join(axis.title for axis in recipe.axes)}"
     if isinstance(recipe, Check):
         return f"{what}, checked against the past"
-    return f"Fewest nodes for {what}" if isinstance(recipe, Question) else what
+    return f"Fewest nodes for {what}" if isinstance(recipe, SizeQuestion) else what
 
 
 def _line(text: str) -> str:

@@ -54,7 +54,7 @@ _NO_WORK: Final = (
 
 
 @dataclass(frozen=True, eq=False)
-class Fit:
+class ProfileCoverage:
     """What a profile knows of the jobs of a trace on a cluster.
 
     Parameters
@@ -115,7 +115,9 @@ class Fit:
         return not self.unmeasured.any()
 
 
-def check(perf: Spec, trace: Trace, cluster: Cluster, store: Store | None = None) -> Fit | None:
+def check(
+    perf: Spec, trace: Trace, cluster: Cluster, store: Store | None = None
+) -> ProfileCoverage | None:
     """Return what a profile knows of the jobs of a trace; None if the performance model has no
     profile.
 
@@ -135,7 +137,7 @@ def check(perf: Spec, trace: Trace, cluster: Cluster, store: Store | None = None
         *_never_said(gaps.too_large, _NO_ROOM, trace),
     ]
     types = (*_types_said(made, table, trace, cluster), *machines.absent_types(trace, cluster))
-    return Fit(
+    return ProfileCoverage(
         missing(trace, cluster, table),
         gaps.stopped,
         _helped(made, trace, cluster, gaps.stopped),

@@ -21,7 +21,7 @@ from sim.params import Spec
 from sim.perf import PERF
 from sim.result import RunResult
 from sim.trace import Trace
-from trainyard.store import Entry
+from trainyard.store import StoredResult
 from trainyard.study import catalog
 from trainyard.study.scenario import RIGID
 from trainyard.text import plural, time
@@ -264,7 +264,7 @@ def _sentence(result: RunResult) -> str:
     )
 
 
-def solve_time(entries: Iterable[Entry]) -> str:
+def solve_time(entries: Iterable[StoredResult]) -> str:
     """Return in words how long decisions took in stored results; "" = there are none, or they tell
     nothing.
     """

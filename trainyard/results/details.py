@@ -20,7 +20,7 @@ from trainyard.results import groups
 from trainyard.results.groups import Grouping
 from trainyard.results.outcomes import Shown, measured_jobs
 from trainyard.results.tenants import Teams, TenantReport, teams_of, tenant_report
-from trainyard.store import Entry, Store
+from trainyard.store import Store, StoredResult
 from trainyard.study import catalog
 from trainyard.traces.sources import load_trace
 
@@ -172,7 +172,7 @@ def fairness_against(shown: Shown, reference: str) -> dict[str, pd.DataFrame]:
     return {title: quantiles(ratios(frame, own)[mask]) for title, frame in jobs.items()}
 
 
-def _firsts(shown: Shown) -> dict[str, Entry]:
+def _firsts(shown: Shown) -> dict[str, StoredResult]:
     return {shown.titles[at]: shown.entries[at][0] for at in shown.places}
 
 

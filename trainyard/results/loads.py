@@ -24,7 +24,7 @@ from sim.metrics import (
     resource_series,
 )
 from trainyard.runs.frames import SERIES
-from trainyard.store import Entry
+from trainyard.store import StoredResult
 
 Floats = NDArray[np.float64]
 Window = tuple[float, float]
@@ -90,9 +90,9 @@ class Loads:
 
 
 class _Opened:
-    """A stored run as the key of a cache: `Entry` itself holds mappings."""
+    """A stored run as the key of a cache: `StoredResult` itself holds mappings."""
 
-    def __init__(self, entry: Entry, cluster: Cluster) -> None:
+    def __init__(self, entry: StoredResult, cluster: Cluster) -> None:
         self.entry, self.cluster = entry, cluster
 
     def __eq__(self, other: object) -> bool:
@@ -112,7 +112,7 @@ def _series(run: _Opened) -> dict[str, pd.DataFrame]:
 
 
 def loads(
-    entries: Mapping[str, Entry],
+    entries: Mapping[str, StoredResult],
     cluster: Cluster,
     window: Window | None = None,
     midnight_s: float = 0.0,
@@ -221,7 +221,7 @@ def _peak(queue: pd.DataFrame, t0: float, t1: float) -> tuple[float, float]:
     return float(inside[at]), float(max(t[first + at], t0))
 
 
-def full_series(entry: Entry, cluster: Cluster) -> dict[str, pd.DataFrame]:
+def full_series(entry: StoredResult, cluster: Cluster) -> dict[str, pd.DataFrame]:
     """Return every series of `trainyard.runs.frames.SERIES` and ``resources`` of a stored run, not
     reduced; keep it, since opening a result costs the most.
 
@@ -270,7 +270,7 @@ def _lines(policies: int, utilisation: pd.DataFrame) -> int:
     )
 
 
-def allocation(entry: Entry, window: Window) -> pd.DataFrame:
+def allocation(entry: StoredResult, window: Window) -> pd.DataFrame:
     """Return which jobs hold the GPUs in a window, see `sim.metrics.allocation_series`.
 
     Raises
@@ -281,7 +281,7 @@ def allocation(entry: Entry, window: Window) -> pd.DataFrame:
     return allocation_series(entry.result(), window, _ALLOCATION_BINS)
 
 
-def notes(entry: Entry, window: Window) -> pd.DataFrame:
+def notes(entry: StoredResult, window: Window) -> pd.DataFrame:
     """Return what an allocator noted in a window, see `sim.metrics.note_series`.
 
     Raises

@@ -30,7 +30,7 @@ from trainyard.results.past import Past
 from trainyard.results.trust import Trust, recorded_overflow, trust, untold
 from trainyard.runs.frames import MOST_SHOWN
 from trainyard.runs.run import key_of
-from trainyard.store import FRAMES, Entry, Store, profiles
+from trainyard.store import FRAMES, Store, StoredResult, profiles
 from trainyard.study import catalog
 from trainyard.study.study import Study, titles
 from trainyard.text import plural
@@ -83,7 +83,7 @@ class Shown:
     study: Study
     titles: tuple[str, ...]
     keys: tuple[tuple[str, ...], ...]
-    entries: tuple[tuple[Entry, ...], ...]
+    entries: tuple[tuple[StoredResult, ...], ...]
     instead: int | None = None
     past: Past | None = None
 
@@ -265,7 +265,7 @@ def gather(study: Study, store: Store) -> Shown:
     )
 
 
-def stand_in(study: Study, entries: Sequence[Sequence[Entry]], store: Store) -> int | None:
+def stand_in(study: Study, entries: Sequence[Sequence[StoredResult]], store: Store) -> int | None:
     """Return the place of the first policy that can run on the trace if the baseline cannot; None =
     it can, or nothing is there to compare.
     """
@@ -501,11 +501,11 @@ def job_ids(frames: Iterable[pd.DataFrame], trace: Trace) -> dict[str, str]:
     return {row: str(ids.iloc[int(row)]) for row in rows}
 
 
-def _costs(entry: Entry, study: Study) -> Floats:
+def _costs(entry: StoredResult, study: Study) -> Floats:
     return np.asarray(UsageArrays(entry.result(), study.base.cluster).cost_held_usd())
 
 
-def _overflow(entries: Sequence[Entry]) -> str:
+def _overflow(entries: Sequence[StoredResult]) -> str:
     lacking = next((entry for entry in entries if entry.summary.get("overflow_gpu_s")), None)
     if lacking is None:
         return ""
@@ -519,7 +519,7 @@ def _overflow(entries: Sequence[Entry]) -> str:
     )
 
 
-def _remarks(outcomes: Sequence[Outcome], entries: Mapping[str, Entry]) -> dict[str, str]:
+def _remarks(outcomes: Sequence[Outcome], entries: Mapping[str, StoredResult]) -> dict[str, str]:
     said = {
         outcome.label: [*([BEYOND] if outcome.overflow else []), *entries[outcome.label].remarks]
         for outcome in outcomes

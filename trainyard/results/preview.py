@@ -15,7 +15,7 @@ import pandas as pd
 from sim.conditions import Conditions
 from sim.contract import rule_of
 from sim.engine.fast import lane
-from sim.engine.fast.arrays import Lane
+from sim.engine.fast.arrays import FastRun
 from sim.params import Spec
 from sim.result import Progress, RunResult
 from sim.trace import Trace
@@ -26,7 +26,7 @@ from trainyard.results.outcomes import ComparisonReport, Shown
 from trainyard.runs.executors import RunLimits, WarmProcess
 from trainyard.runs.queue import RunQueue, Submission, Task
 from trainyard.runs.run import conditions, key_of, summarise
-from trainyard.store import Entry, Store, plain
+from trainyard.store import Store, StoredResult, plain
 from trainyard.store.files import StoreError
 from trainyard.study import catalog
 from trainyard.study.scenario import Scenario
@@ -41,7 +41,7 @@ _MARK: Final = "preview "
 
 
 @dataclass(frozen=True)
-class InMemory(Entry):
+class InMemory(StoredResult):
     """A run that is not stored.
 
     Parameters
@@ -144,7 +144,7 @@ def fast_policies(study: Study, store: Store) -> frozenset[str]:
     return frozenset(
         title
         for title, spec in zip(study.titles, study.allocators, strict=True)
-        if isinstance(_prepared(study, spec, trace, given), Lane)
+        if isinstance(_prepared(study, spec, trace, given), FastRun)
     )
 
 
@@ -164,7 +164,7 @@ def answer(
     check_measure(trace, study.base.measure)
     given = conditions(study.base, store)
     others: dict[str, str] = {}
-    entries: list[tuple[Entry, ...]] = []
+    entries: list[tuple[StoredResult, ...]] = []
     for title, spec in zip(study.titles, study.allocators, strict=True):
         if progress is not None:
             progress(Progress(0, len(trace), 0.0, trace.span_s))
@@ -194,7 +194,7 @@ def answer(
     return PreviewAnswer(empty, report, found, whole, others, simulated_s, process_time() - began_s)
 
 
-def _prepared(study: Study, spec: Spec, trace: Trace, given: Conditions) -> Lane | str:
+def _prepared(study: Study, spec: Spec, trace: Trace, given: Conditions) -> FastRun | str:
     """Return a run as the fast engine takes it, or why it cannot."""
     reason = catalog.allocator(spec, trace, study.base.perf).reason
     if reason:
@@ -215,7 +215,7 @@ def _entry(scenario: Scenario, result: RunResult, trace: Trace, store: Store) ->
     return InMemory(key, None, {}, summary, {}, {}, result)  # type: ignore[arg-type]
 
 
-def _stored(asked: PreviewRequest, store: Store) -> dict[str, Entry]:
+def _stored(asked: PreviewRequest, store: Store) -> dict[str, StoredResult]:
     found = ((title, store.get(key)) for title, key in (asked.stored or {}).items())
     return {title: entry for title, entry in found if entry is not None}
 

@@ -34,7 +34,7 @@ _SMALLEST: Final = "tiny"
 _LOG: Final = logging.getLogger(__name__)
 
 
-class _State:
+class _EngineState:
     """Of this process: whether it has said why the fast engine runs uncompiled, and the process
     that it has started to compile it.
     """
@@ -114,7 +114,7 @@ def warm() -> str:
         Why it runs uncompiled here; "" = it is compiled.
     """
     why_not = compiled.warm(_exercise)
-    _State.has_said |= bool(why_not)
+    _EngineState.has_said |= bool(why_not)
     return why_not
 
 
@@ -131,7 +131,7 @@ def load() -> str:
         return warm()
     if compiled.claim():
         # Nothing is asked of that process: what it leaves on disk is found by later runs.
-        _State.compiles = subprocess.Popen(
+        _EngineState.compiles = subprocess.Popen(
             [sys.executable, "-m", __name__],
             cwd=Path(__file__).parents[2],
             stdout=subprocess.DEVNULL,
@@ -142,9 +142,9 @@ def load() -> str:
 
 def _say(why_not: str) -> None:
     """Remark once in a process why a long run is not compiled."""
-    if why_not and not _State.has_said:
+    if why_not and not _EngineState.has_said:
         _LOG.warning("%s", why_not)
-    _State.has_said = True
+    _EngineState.has_said = True
 
 
 def _exercise() -> None:

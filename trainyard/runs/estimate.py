@@ -15,7 +15,7 @@ from sim.params import Spec
 from sim.trace import Trace
 from trainyard.runs.engines import expected_engine
 from trainyard.runs.run import conditions
-from trainyard.store import Entry, Store
+from trainyard.store import Store, StoredResult
 from trainyard.study import catalog
 from trainyard.study.scenario import Scenario, TraceSpec
 from trainyard.study.study import Study
@@ -92,7 +92,7 @@ class Costs:
     def __init__(self) -> None:
         self._seen: dict[tuple[str, str], tuple[int, float]] = {}
 
-    def note(self, entry: Entry, cpu_s: float | None = None) -> None:
+    def note(self, entry: StoredResult, cpu_s: float | None = None) -> None:
         """Learn from a result and the CPU seconds of its worker; None = of the simulation alone."""
         jobs = int(entry.summary["jobs"])
         key = _chain(Spec.from_json(entry.scenario["allocator"])), entry.engine

@@ -4,7 +4,7 @@ that lists them.
 
 from __future__ import annotations
 
-from trainyard.store.entry import FRAMES, Entry
+from trainyard.store.entry import FRAMES, StoredResult
 from trainyard.store.files import StoreError, default_root
 from trainyard.store.store import KEEP_DAYS, Store, StoredTrace
 from trainyard.study.document import plain
@@ -12,9 +12,9 @@ from trainyard.study.document import plain
 __all__ = [
     "FRAMES",
     "KEEP_DAYS",
-    "Entry",
     "Store",
     "StoreError",
+    "StoredResult",
     "StoredTrace",
     "default_root",
     "plain",

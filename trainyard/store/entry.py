@@ -33,7 +33,7 @@ _WRONG: Final = (ValueError, LookupError, TypeError, AttributeError)
 
 
 @dataclass(frozen=True)
-class Entry:
+class StoredResult:
     """One stored result; its frames are read when asked for.
 
     Parameters

@@ -21,7 +21,7 @@ import pandas as pd
 from sim.errors import TraceError
 from sim.result import RunResult
 from sim.trace import Trace
-from trainyard.store.entry import FRAMES, Entry, categories, parquet
+from trainyard.store.entry import FRAMES, StoredResult, categories, parquet
 from trainyard.store.files import (
     MANIFEST,
     StoreError,
@@ -143,14 +143,14 @@ class Store:
         """Tell whether a complete result is there."""
         return self.get(key) is not None
 
-    def get(self, key: str) -> Entry | None:
+    def get(self, key: str) -> StoredResult | None:
         """Return a result, or None if it is absent; of a damaged one the numbers are left, with a
         sentence in the log.
         """
         row = self._row(RUN, key)
         return self._entry(row) if row is not None and self._is_whole(row) else None
 
-    def get_all(self, keys: Iterable[str]) -> dict[str, Entry]:
+    def get_all(self, keys: Iterable[str]) -> dict[str, StoredResult]:
         """Return those of these results that are there, as `get` does, in one look-up."""
         rows = self.index.among(RUN, map(_checked, keys))
         return {key: self._entry(row) for key, row in rows.items() if self._is_whole(row)}
@@ -174,8 +174,8 @@ class Store:
             self.spoiled(row.key)
         return not wrong
 
-    def _entry(self, row: IndexRow) -> Entry:
-        return Entry(
+    def _entry(self, row: IndexRow) -> StoredResult:
+        return StoredResult(
             row.key,
             self._files[RUN],
             row.manifest["rows"],
@@ -273,7 +273,7 @@ class Store:
         row = self._row(RUN, key)
         return row.manifest["scenario"] if row is not None else None
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[StoredResult]:
         """Return all complete results, the newest first, without a look at their files."""
         return [self._entry(row) for row in self.index.rows(RUN, complete=True)]
 

@@ -22,7 +22,7 @@ LOWER: Final = {name: one.better == "lower" for name, one in COLUMNS.items() if 
 
 
 @dataclass(frozen=True)
-class Question(Document):
+class SizeQuestion(Document):
     """How many nodes of a kind, or of two kinds together, are needed.
 
     Parameters
@@ -234,7 +234,7 @@ class Question(Document):
         return made | ({"begin": self.begin} if self.begin else {})
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Question:
+    def from_json(cls, data: Mapping[str, Any]) -> SizeQuestion:
         """Read what `to_json` wrote.
 
         Raises

@@ -21,7 +21,7 @@ from trainyard.runs.task import Numbers
 from trainyard.store import Store
 from trainyard.study.capacity import Search, Size
 from trainyard.study.scenario import Scenario
-from trainyard.study.search import Question
+from trainyard.study.search import SizeQuestion
 
 HOURS_A_MONTH: Final = 730.0
 _SAME: Final = 1e-9
@@ -59,7 +59,7 @@ class Reading:
 
 
 @dataclass(frozen=True)
-class Answer:
+class PolicyAnswer:
     """What is known for a policy.
 
     Parameters
@@ -109,7 +109,9 @@ class PlanRun(ScenarioBatch):
         As for `ScenarioBatch`.
     """
 
-    def __init__(self, question: Question, store: Store, where: str | RunQueue = DEFAULT) -> None:
+    def __init__(
+        self, question: SizeQuestion, store: Store, where: str | RunQueue = DEFAULT
+    ) -> None:
         super().__init__(store, where)
         self.question = question
         self._seekers = [
@@ -148,7 +150,7 @@ class PlanRun(ScenarioBatch):
         for seeker in self._seekers:
             seeker.take(key, outcome)
 
-    def answers(self) -> tuple[Answer, ...]:
+    def answers(self) -> tuple[PolicyAnswer, ...]:
         """Return what is known so far, by policy."""
         return tuple(seeker.answer() for seeker in self._seekers)
 
@@ -195,7 +197,7 @@ class PlanRun(ScenarioBatch):
 class _Seeker:
     """The search for one policy."""
 
-    def __init__(self, question: Question, policy: int, title: str) -> None:
+    def __init__(self, question: SizeQuestion, policy: int, title: str) -> None:
         self.title = title
         self.readings: dict[Size, Reading] = {}
         self.keys: dict[str, None] = {}
@@ -321,7 +323,7 @@ class _Seeker:
             bool(meets and completed >= self._most - _SAME),
         )
 
-    def answer(self) -> Answer:
+    def answer(self) -> PolicyAnswer:
         """Return what is known."""
         size = self._search.answer
         known_readings = [one for one in self.readings.copy().values() if one.value == one.value]
@@ -340,7 +342,7 @@ class _Seeker:
             key=lambda one: (sum(one.size), one.size),
         )
         why = failed[-1].failed if failed else ""
-        return Answer(
+        return PolicyAnswer(
             self.title,
             size,
             usd,

@@ -17,10 +17,10 @@ from trainyard.runs.executors import DASK, DEFAULT, cores
 from trainyard.store import Store
 from trainyard.study import catalog
 from trainyard.study.capacity import Size
-from trainyard.study.search import Question
+from trainyard.study.search import SizeQuestion
 from trainyard.study.study import Study
 from trainyard.sweeps.axes import row_name
-from trainyard.sweeps.plan import HOURS_A_MONTH, Answer
+from trainyard.sweeps.plan import HOURS_A_MONTH, PolicyAnswer
 from trainyard.text import BY_UNIT, money, plural, time
 from trainyard.traces.sources import load_trace
 from trainyard.traces.start import FIRST_POLICIES
@@ -132,7 +132,7 @@ def amount(metric: str, value: float) -> str:
     return BY_UNIT[COLUMNS[metric].unit](value)
 
 
-def nodes(question: Question, size: Size) -> str:
+def nodes(question: SizeQuestion, size: Size) -> str:
     """Return a size in words: "14 nodes", "14 A100 nodes" beside others, or "2 A100 and 3 V100
     nodes".
     """
@@ -146,7 +146,7 @@ def nodes(question: Question, size: Size) -> str:
     )
 
 
-def staying(question: Question) -> str:
+def staying(question: SizeQuestion) -> str:
     """Return that other nodes of the cluster do not vary: "4 V100 nodes stay"; "" = there are
     none.
     """
@@ -160,7 +160,7 @@ def staying(question: Question) -> str:
     return f"{' and '.join(found)} {'node stays' if count == 1 else 'nodes stay'}" if found else ""
 
 
-def fewest(answers: Sequence[Answer], question: Question) -> str:
+def fewest(answers: Sequence[PolicyAnswer], question: SizeQuestion) -> str:
     """Return what the cheapest policy and the baseline need, and what that saves; "" = none
     holds.
     """
@@ -181,17 +181,17 @@ def fewest(answers: Sequence[Answer], question: Question) -> str:
     return f"{first} That saves {money(round(saved, -2) or saved)} a month." if saved > 0 else first
 
 
-def _price(answer: Answer) -> tuple[float, int]:
+def _price(answer: PolicyAnswer) -> tuple[float, int]:
     assert answer.size is not None, "asked for answers only"
     return answer.usd_per_h, sum(answer.size)
 
 
-def _needed(answer: Answer, question: Question) -> str:
+def _needed(answer: PolicyAnswer, question: SizeQuestion) -> str:
     assert answer.size is not None, "asked for answers only"
     return f"{'' if answer.over else 'at most '}{nodes(question, answer.size)}"
 
 
-def missed(answer: Answer, question: Question) -> str:
+def missed(answer: PolicyAnswer, question: SizeQuestion) -> str:
     """Return how near a policy came that meets the target nowhere, as one sentence."""
     within = (
         ""
@@ -212,7 +212,7 @@ def missed(answer: Answer, question: Question) -> str:
     )
 
 
-def reached_at(answer: Answer, question: Question) -> str:
+def reached_at(answer: PolicyAnswer, question: SizeQuestion) -> str:
     """Return the nearest miss in a few words: "80 min at 4 V100 nodes"."""
     near = answer.nearest
     if near is None:
@@ -220,7 +220,7 @@ def reached_at(answer: Answer, question: Question) -> str:
     return f"{amount(question.metric, near.value)} at {nodes(question, near.size)}"
 
 
-def one_fewer(answer: Answer, question: Question) -> str:
+def one_fewer(answer: PolicyAnswer, question: SizeQuestion) -> str:
     """Return what the metric is with one node fewer; "" = not tried."""
     return "" if math.isnan(answer.fewer) else amount(question.metric, answer.fewer)
 
@@ -259,7 +259,7 @@ def read_limit(metric: str, text: str) -> float:
     return float(found["number"]) * scale
 
 
-def reached(question: Question, value: float) -> tuple[float, str]:
+def reached(question: SizeQuestion, value: float) -> tuple[float, str]:
     """Return a target that a value meets, as round as two digits allow, and its words."""
     unit = COLUMNS[question.metric].unit
     step = next(
@@ -279,7 +279,7 @@ def reached(question: Question, value: float) -> tuple[float, str]:
     return target, amount(question.metric, target)
 
 
-def wider(question: Question) -> Question:
+def wider(question: SizeQuestion) -> SizeQuestion:
     """Return the question with twice the range, all of which is looked at."""
     high = tuple(max(2 * high, high + 1) for high in question.high)
     return replace(question, high=high, begin=0)

@@ -21,7 +21,7 @@ FOLDER: Final = Path(__file__).resolve().parents[2] / "sample_traces"
 
 
 @dataclass(frozen=True, slots=True)
-class Recipe:
+class SampleSpec:
     """The arguments of `jobtraces.generate.generate` and the cluster's short description; the
     history is made with the same seed.
     """
@@ -78,7 +78,7 @@ class SampleInfo:
     made: str
     cluster_name: str
     suffix: str = ".parquet"
-    recipe: Recipe | None = None
+    recipe: SampleSpec | None = None
 
     @property
     def path(self) -> Path:
@@ -105,7 +105,7 @@ SAMPLES: Final[Mapping[str, SampleInfo]] = {
             "1,200 jobs of 24 users in 7 days on 32 A100 and 32 V100, with models named.",
             _GENERATED,
             "Mixed 64",
-            recipe=Recipe("week", 1_200, 3, "4x8:a100,4x8:v100", 0.85, 7),
+            recipe=SampleSpec("week", 1_200, 3, "4x8:a100,4x8:v100", 0.85, 7),
         ),
         SampleInfo(
             "tiny",
@@ -122,7 +122,7 @@ SAMPLES: Final[Mapping[str, SampleInfo]] = {
             " one-GPU jobs, most GPU time in eight-GPU jobs, violent bursts.",
             _GENERATED,
             "Philly 320",
-            recipe=Recipe("philly", 10_000, 4, "40x8:p100", 0.85),
+            recipe=SampleSpec("philly", 10_000, 4, "40x8:p100", 0.85),
         ),
         SampleInfo(
             "venus-like",
@@ -131,7 +131,7 @@ SAMPLES: Final[Mapping[str, SampleInfo]] = {
             " jobs short, a quarter on eight GPUs, jobs of up to 128.",
             _GENERATED,
             "Venus 512",
-            recipe=Recipe("venus", 10_000, 6, "64x8:v100", 0.85),
+            recipe=SampleSpec("venus", 10_000, 6, "64x8:v100", 0.85),
         ),
         SampleInfo(
             "pai-like",
@@ -140,7 +140,7 @@ SAMPLES: Final[Mapping[str, SampleInfo]] = {
             " round decimal gang sizes, many repeated submissions.",
             _GENERATED,
             "PAI 384",
-            recipe=Recipe("pai", 10_000, 1, "64x2:p100,32x2:t4,24x8:v100", 0.82),
+            recipe=SampleSpec("pai", 10_000, 1, "64x2:p100,32x2:t4,24x8:v100", 0.82),
         ),
     )
 }

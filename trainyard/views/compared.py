@@ -15,7 +15,7 @@ from trainyard.results.details import Details
 from trainyard.results.loads import Loads, loads
 from trainyard.results.outcomes import ComparisonReport, Shown
 from trainyard.runs.frames import MOST_SHOWN, drawn
-from trainyard.store import Entry, Store
+from trainyard.store import Store, StoredResult
 from trainyard.views import charts
 
 Window = tuple[float, float]
@@ -54,7 +54,7 @@ class ComparedRuns:
     job_ids: Mapping[str, str]
     window: Window | None = None
     epoch: str = ""
-    earlier: Mapping[str, Entry] = field(default_factory=dict)
+    earlier: Mapping[str, StoredResult] = field(default_factory=dict)
     computed: Mapping[Window | None, Loads] = field(default_factory=dict)
 
     @property

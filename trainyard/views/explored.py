@@ -8,7 +8,7 @@ from typing import Final
 
 import pandas as pd
 
-from trainyard.store import Entry
+from trainyard.store import StoredResult
 from trainyard.text import RunClock, plural, share
 from trainyard.views import charts
 from trainyard.views.compared import ComparedRuns
@@ -178,7 +178,9 @@ def node_jobs(explored: ExploredRuns, title: str, node: str, bars: Bars) -> Figu
     )
 
 
-def branched(was: Entry, here: Entry, at_s: float, after: After, clock: RunClock) -> FigureView:
+def branched(
+    was: StoredResult, here: StoredResult, at_s: float, after: After, clock: RunClock
+) -> FigureView:
     """Describe a run and one that branched off from it at an instant; `clock` writes it."""
     end_s = max(float(entry.summary["end_s"]) for entry in (was, here))
     frames = branch_diff.frames(was, here)

@@ -34,7 +34,7 @@ ALL: Final[Mapping[str, Metric]] = {**COLUMNS, SLOWER.name: SLOWER}
 
 
 @dataclass(frozen=True)
-class Cell:
+class LedgerCell:
     """One figure of one policy.
 
     Parameters
@@ -87,7 +87,7 @@ class Row:
 
     title: str
     colour: str
-    cells: Sequence[Cell] = ()
+    cells: Sequence[LedgerCell] = ()
     kind: str = ""
     mark: str = ""
     note: str = ""
@@ -100,7 +100,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Ledger:
+class LedgerView:
     """The whole of it.
 
     Parameters
@@ -208,7 +208,7 @@ class State:
 
 def of_runs(
     compared: ComparedRuns, table: pd.DataFrame, metrics: Sequence[Metric], state: State
-) -> Ledger:
+) -> LedgerView:
     """Return the ledger of compared runs, in the order of the study.
 
     Parameters
@@ -241,7 +241,7 @@ def of_runs(
     low = min((float(one.min()) for one in ends), default=60.0)
     high = max((float(one.max()) for one in ends), default=86_400.0)
     bounds = charts.axes.log_duration(low, high)["range"]
-    return Ledger(
+    return LedgerView(
         metrics,
         rows,
         f"whole run{against}",
@@ -254,7 +254,7 @@ def of_runs(
     )
 
 
-def _complete(compared: ComparedRuns, title: str, cells: Sequence[Cell], state: State) -> Row:
+def _complete(compared: ComparedRuns, title: str, cells: Sequence[LedgerCell], state: State) -> Row:
     load = compared.loads.runs[title]
     curve = compared.frames["cdf"][title]
     base, earlier = title == compared.baseline, title in compared.earlier
@@ -319,17 +319,17 @@ def columns(table: pd.DataFrame, goal: str = "", names: Sequence[str] = MAIN) ->
     return [ALL[name] for name in wanted if name in known]
 
 
-def cell(cells: Cells, title: str, metric: Metric, baseline: str) -> Cell:
+def cell(cells: Cells, title: str, metric: Metric, baseline: str) -> LedgerCell:
     """Return one figure of one policy, with the difference to the baseline if one may be told."""
     row = cells.get((title, metric.name))
     if row is None or row["value"] is None or math.isnan(float(row["value"])):
-        return Cell(text.MISSING)
+        return LedgerCell(text.MISSING)
     value = float(row["value"])
     shown = f"{100 * value:.0f} %" if metric.unit == "1" else text.BY_UNIT[metric.unit](value)
     base = cells.get((baseline, metric.name))
     change = float(row["change"])
     if not baseline or title == baseline or base is None or math.isnan(change):
-        return Cell(shown, value=value)
+        return LedgerCell(shown, value=value)
     # As both are read: 82 % and 78 % differ by 4 points, however they were rounded.
     points = round(100 * value) - round(100 * float(base["value"]))
     alike = points == 0 if metric.unit == "1" else abs(change) < ALIKE
@@ -337,6 +337,6 @@ def cell(cells: Cells, title: str, metric: Metric, baseline: str) -> Cell:
     bounds = f"{text.change(low)} to {text.change(high)}" if math.isfinite(low) else ""
     help = f"95 % of resamples: {bounds}" if bounds else ""
     if alike or low <= 0 <= high:
-        return Cell(shown, "≈", help=help or "about the same", value=value)
+        return LedgerCell(shown, "≈", help=help or "about the same", value=value)
     told = f"{points:+d} pt".replace("-", "−") if metric.unit == "1" else text.change(change)
-    return Cell(shown, told, str(row["verdict"]), help, value)
+    return LedgerCell(shown, told, str(row["verdict"]), help, value)

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import pandas as pd
 
 from sim.metrics.registry import COLUMNS
-from trainyard.study.search import Question
+from trainyard.study.search import SizeQuestion
 from trainyard.study.sweep import Sweep
 from trainyard.sweeps.axes import row_name
-from trainyard.sweeps.plan import Answer
+from trainyard.sweeps.plan import PolicyAnswer
 from trainyard.views import charts
 from trainyard.views.charts.theme import Style
 from trainyard.views.figure_view import FigureView
@@ -129,7 +129,7 @@ def value_text(value: object) -> str:
 
 
 def capacity_curve(
-    question: Question, readings: pd.DataFrame, style: Style, finding: str
+    question: SizeQuestion, readings: pd.DataFrame, style: Style, finding: str
 ) -> FigureView:
     """Describe what was tried of one row of nodes in a search for the fewest."""
     name = row_name(question.study, question.groups[0])
@@ -144,7 +144,7 @@ def capacity_curve(
     return FigureView("capacity", figure, finding, lambda: _readings(question, readings))
 
 
-def _tried(question: Question, readings: pd.DataFrame) -> tuple[int, int]:
+def _tried(question: SizeQuestion, readings: pd.DataFrame) -> tuple[int, int]:
     """Return the range of sizes that is drawn: all of one that was given, else what was tried."""
     if not question.begin:
         return question.low[0], question.high[0]
@@ -155,11 +155,13 @@ def _tried(question: Question, readings: pd.DataFrame) -> tuple[int, int]:
     return int(readings["size"].min()), high
 
 
-def mix_map(question: Question, readings: pd.DataFrame, answer: Answer, finding: str) -> FigureView:
+def mix_map(
+    question: SizeQuestion, readings: pd.DataFrame, answer: PolicyAnswer, finding: str
+) -> FigureView:
     """Describe which mixes of two rows of nodes were tried under a policy, and which hold."""
     own = readings[readings["policy"] == answer.policy]
     first, second = (
-        charts.Nodes(row_name(question.study, at), low, high)
+        charts.NodeRange(row_name(question.study, at), low, high)
         for at, low, high in zip(question.groups, question.low, question.high, strict=True)
     )
     figure = charts.mix_map(
@@ -187,11 +189,11 @@ def _with_unit(metric: str) -> str:
     return f"{about.title}{f' ({about.unit})' if about.unit not in ('', '1') else ''}"
 
 
-def _target(question: Question) -> charts.Target:
-    return charts.Target(_amount(question.metric), question.limit, question.lower)
+def _target(question: SizeQuestion) -> charts.SweepTarget:
+    return charts.SweepTarget(_amount(question.metric), question.limit, question.lower)
 
 
-def _readings(question: Question, readings: pd.DataFrame) -> pd.DataFrame:
+def _readings(question: SizeQuestion, readings: pd.DataFrame) -> pd.DataFrame:
     names = [f"{row_name(question.study, at)} nodes" for at in question.groups]
     columns = {
         "policy": "Policy",

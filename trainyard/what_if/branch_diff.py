@@ -18,7 +18,7 @@ from trainyard.results import compare
 from trainyard.results.compare import Mask, Outcome
 from trainyard.results.differences import branch_changes
 from trainyard.results.outcomes import measured_jobs
-from trainyard.store import Entry
+from trainyard.store import StoredResult
 from trainyard.study.branch import Branch
 from trainyard.study.study import Study
 from trainyard.text import BY_UNIT, RunClock, plural
@@ -72,7 +72,7 @@ class After:
     sentence: str
 
 
-def after(branch: Branch, was: Entry, here: Entry, clock: RunClock) -> After:
+def after(branch: Branch, was: StoredResult, here: StoredResult, clock: RunClock) -> After:
     """Compare two stored runs of a branch, job by job.
 
     Raises
@@ -104,7 +104,7 @@ def after(branch: Branch, was: Entry, here: Entry, clock: RunClock) -> After:
     return After(differs_s, table, _totals(was, here), pair.only_base, pair.only_other, sentence)
 
 
-def frames(was: Entry, here: Entry) -> dict[str, dict[str, pd.DataFrame]]:
+def frames(was: StoredResult, here: StoredResult) -> dict[str, dict[str, pd.DataFrame]]:
     """Return the stored series of both runs for a figure: kind -> title -> reduced series; the
     capacity is that of the changed run.
 
@@ -151,7 +151,9 @@ def _groups(branch: Branch, was: pd.DataFrame, here: pd.DataFrame) -> dict[str, 
     }
 
 
-def _outcomes(mask: Mask, was: Entry, here: Entry, *jobs: pd.DataFrame) -> tuple[Outcome, Outcome]:
+def _outcomes(
+    mask: Mask, was: StoredResult, here: StoredResult, *jobs: pd.DataFrame
+) -> tuple[Outcome, Outcome]:
     made = [
         Outcome(title, (entry.summary,), (one,), measured=(mask,))
         for title, entry, one in zip(TITLES, (was, here), jobs, strict=True)
@@ -176,7 +178,7 @@ def _row(group: str, mask: Mask, outcomes: tuple[Outcome, Outcome]) -> dict[str,
     return row
 
 
-def _totals(was: Entry, here: Entry) -> pd.DataFrame:
+def _totals(was: StoredResult, here: StoredResult) -> pd.DataFrame:
     rows = []
     for metric in (one for name, one in COLUMNS.items() if name in _TOTALS):
         values = [

@@ -31,12 +31,12 @@ from sim.perf.model import Fitting, Staffed
 from sim.perf.rigid import Rigid
 from sim.result import RunResult
 from sim.trace import Trace
-from trainyard.store import Entry, Store, profiles
+from trainyard.store import Store, StoredResult, profiles
 from trainyard.study import catalog
 from trainyard.study.scenario import Scenario
 from trainyard.text import RunClock
 from trainyard.what_if import sentences
-from trainyard.what_if.sentences import Reason, Reasons
+from trainyard.what_if.sentences import Reasons, WaitReason
 
 __all__ = [
     "MOST_ROWS",
@@ -49,7 +49,7 @@ __all__ = [
     "Life",
     "MomentReport",
     "Occupancy",
-    "Reason",
+    "WaitReason",
     "bars",
     "fitting",
     "groups",
@@ -345,7 +345,7 @@ def life(book: Book, job: int, window: Window | None = None) -> Life:
     )
 
 
-def why(book: Book, job: int) -> tuple[Reason, ...]:
+def why(book: Book, job: int) -> tuple[WaitReason, ...]:
     """Return why one job waited: one reason per time in which it did, in order; none for a job that
     never waited.
 
@@ -418,7 +418,7 @@ class Book:
     title: str
     needs: Needs = field(default_factory=Needs)
     perf: PerfSpec = field(default_factory=Rigid)
-    entry: Entry | None = None
+    entry: StoredResult | None = None
 
     @cached_property
     def line(self) -> Timeline:
@@ -473,7 +473,7 @@ class Book:
 
 
 def opened(
-    entry: Entry, trace: Trace, cluster: Cluster, title: str, store: Store | None = None
+    entry: StoredResult, trace: Trace, cluster: Cluster, title: str, store: Store | None = None
 ) -> Book:
     """Open a stored run.
 

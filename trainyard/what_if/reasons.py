@@ -162,7 +162,7 @@ def replayed(
     return tuple(witness.said)
 
 
-def _unstated(book: Book, job: int, pieces: Sequence[explore.Reason]) -> WhyWaited:
+def _unstated(book: Book, job: int, pieces: Sequence[explore.WaitReason]) -> WhyWaited:
     """Return what the record alone shows."""
     wanted, longest = book.wanted(job), max(pieces, key=lambda piece: piece.waited_s)
     waited_s = math.fsum(piece.waited_s for piece in pieces)

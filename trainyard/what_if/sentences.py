@@ -247,7 +247,7 @@ _LEAST_TOLD: Final = 0.02
 """Share of a piece from which on a second cause is named."""
 
 
-class Reason(NamedTuple):
+class WaitReason(NamedTuple):
     """Why a job waited for a time.
 
     Parameters
@@ -300,14 +300,14 @@ class Reasons:
     wanted: RoomNeeds
     recorded_s: float = float("nan")
 
-    def reason(self, piece: Piece) -> Reason:
+    def reason(self, piece: Piece) -> WaitReason:
         """Return one piece in words."""
         if piece.waits:
             sentence = (
                 f"{plural(piece.waits, 'more wait')}, {duration(piece.waited_s)} together:"
                 f" {self._shares(piece.seconds)}."
             )
-            return Reason(piece.t0, piece.t1, piece.cause, sentence, piece.waited_s, "", piece)
+            return WaitReason(piece.t0, piece.t1, piece.cause, sentence, piece.waited_s, "", piece)
         said = [_SAID[piece.cause](self, piece)]
         others = {
             cause: seconds
@@ -322,7 +322,9 @@ class Reasons:
             said.append(f"The recording started it at {self.clock.at(self.recorded_s)}.")
         if notes := "; ".join(map(_note, piece.notes)):
             said.append(f"The policy noted: {notes}.")
-        return Reason(piece.t0, piece.t1, piece.cause, " ".join(said), piece.waited_s, notes, piece)
+        return WaitReason(
+            piece.t0, piece.t1, piece.cause, " ".join(said), piece.waited_s, notes, piece
+        )
 
     @property
     def _need(self) -> str:

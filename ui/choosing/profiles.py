@@ -90,7 +90,7 @@ def findings() -> None:
                 st.caption(f"{_SHOWN} of {len(found.missing):,} shown, those of the most jobs.")
 
 
-def ways_out(found: coverage.Fit, where: str) -> None:
+def ways_out(found: coverage.ProfileCoverage, where: str) -> None:
     """Offer what lets a run begin, a click each.
 
     Parameters
@@ -139,7 +139,7 @@ def ways_out(found: coverage.Fit, where: str) -> None:
                 _let(session, chosen)
 
 
-def stopped(study: Study) -> coverage.Fit | None:
+def stopped(study: Study) -> coverage.ProfileCoverage | None:
     """Return what the profile of a study knows of its jobs if that lets no run begin; else None."""
     try:
         found = fit(study)
@@ -148,7 +148,7 @@ def stopped(study: Study) -> coverage.Fit | None:
     return found if found is not None and not found.runs else None
 
 
-def fit(study: Study) -> coverage.Fit | None:
+def fit(study: Study) -> coverage.ProfileCoverage | None:
     """Return what the profile of a study knows of its jobs, None if its performance model has none;
     remembered by content.
 
@@ -246,7 +246,7 @@ def _stand_in(now: Spec, key: str) -> str:
 
 
 @st.cache_resource(max_entries=16, show_spinner=False)
-def _fit(mark: str, _study: Study) -> coverage.Fit | None:
+def _fit(mark: str, _study: Study) -> coverage.ProfileCoverage | None:
     del mark
     base, store = _study.base, server.store()
     return coverage.check(base.perf, load_trace(base.trace, store), base.cluster, store)

@@ -14,7 +14,7 @@ import streamlit as st
 
 from sim.cluster import Cluster
 from trainyard.results import loads, outcomes
-from trainyard.store import Entry
+from trainyard.store import StoredResult
 from trainyard.views import gpu_types, over_time, registry, resources
 from trainyard.views.compared import ComparedRuns, Window
 from ui import figure
@@ -77,25 +77,25 @@ def _noted_within(compared: ComparedRuns, title: str) -> ComparedRuns:
     return replace(compared, frames={**compared.frames, "notes": {title: frame}})
 
 
-def _entry(compared: ComparedRuns, title: str) -> Entry:
+def _entry(compared: ComparedRuns, title: str) -> StoredResult:
     return compared.runs.entries[compared.runs.titles.index(title)][0]
 
 
 @st.cache_resource(max_entries=8, show_spinner=False)
-def _full(key: str, _entry: Entry, _cluster: Cluster) -> dict[str, pd.DataFrame]:
+def _full(key: str, _entry: StoredResult, _cluster: Cluster) -> dict[str, pd.DataFrame]:
     del key
     return loads.full_series(_entry, _cluster)
 
 
 @st.cache_resource(max_entries=64, show_spinner=False)
 def _window_frames(
-    key: str, window: Window, policies: int, _entry: Entry, _cluster: Cluster
+    key: str, window: Window, policies: int, _entry: StoredResult, _cluster: Cluster
 ) -> dict[str, pd.DataFrame]:
     return loads.within(_full(key, _entry, _cluster), window, policies)
 
 
 @st.cache_resource(max_entries=16, show_spinner=False)
-def _window_notes(key: str, window: Window, _entry: Entry) -> pd.DataFrame:
+def _window_notes(key: str, window: Window, _entry: StoredResult) -> pd.DataFrame:
     del key
     return loads.notes(_entry, window)
 

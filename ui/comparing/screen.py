@@ -107,7 +107,7 @@ def _empty(session: state.Session, runs: Shown) -> None:
         rows = [ledger.Row(title, colours[title], note=notes[title]) for title in titles]
         metrics = [ledger.ALL[name] for name in ledger.MAIN]
         with st.container(key="ledger_box", gap=0):
-            component.draw(ledger.Ledger(metrics, rows, "whole run"), "ledger")
+            component.draw(ledger.LedgerView(metrics, rows, "whole run"), "ledger")
 
 
 def _screen(stored: ComparedRuns) -> None:
@@ -493,7 +493,7 @@ def _empty_tiles() -> list[dict[str, Any]]:
     return [empty | {"title": ledger.short(ledger.ALL[name])} for name in ledger.MAIN]
 
 
-def _change(own: ledger.Cell) -> tuple[str, str]:
+def _change(own: ledger.LedgerCell) -> tuple[str, str]:
     """Return the change in words, and whether it is good."""
     if own.change == "≈":
         return "about the same", ""

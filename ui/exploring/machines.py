@@ -38,7 +38,7 @@ _NO_TIME_S: Final = 60.0
 
 
 @dataclass(frozen=True)
-class Machines:
+class MachineMap:
     """What the figure shows.
 
     Parameters
@@ -138,7 +138,7 @@ def choices(explored: ExploredRuns) -> Wanted:
     return Wanted(by, within, sort, picture == _DIFFERENCE)
 
 
-def draw(explored: ExploredRuns, wanted: Wanted) -> Machines | None:
+def draw(explored: ExploredRuns, wanted: Wanted) -> MachineMap | None:
     """Draw the headline and the figure; None where no machine can be shown."""
     found = {
         title: _occupancy(explored.keys[title], explored.window, wanted.by, wanted.within, book)
@@ -165,7 +165,7 @@ def draw(explored: ExploredRuns, wanted: Wanted) -> Machines | None:
         lambda: explored_views.machines(explored, found, order, waiting, differs=wanted.differs),
     )
     figure.draw(view_of, CHART)
-    return Machines(
+    return MachineMap(
         tuple(first.rows[at] for at in order),
         tuple(explored_views.row_labels(first, order)),
         1 if wanted.differs else len(found),

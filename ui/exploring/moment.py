@@ -22,7 +22,7 @@ from trainyard.what_if import explore, tables
 from trainyard.what_if.explore import Book, MomentReport
 from ui import exploration, figure, job_drawer, words, zoom_window
 from ui.exploring import machines
-from ui.exploring.machines import Machines
+from ui.exploring.machines import MachineMap
 from ui.planning import from_here
 
 EVERY_S: Final = 0.5
@@ -87,7 +87,7 @@ _JOB_COLUMNS: Final = {
 }
 
 
-def draw(explored: ExploredRuns, shown: Machines) -> None:
+def draw(explored: ExploredRuns, shown: MachineMap) -> None:
     """Draw the part of the page that follows the instant; it alone is drawn anew while it moves."""
     exploration.part(
         "moment", partial(_moment, shown=shown), explored, EVERY_S if _playing() else None
@@ -103,7 +103,7 @@ def _playing() -> bool:
     return bool(st.session_state.get(_PLAYING))
 
 
-def _moment(explored: ExploredRuns, shown: Machines) -> None:
+def _moment(explored: ExploredRuns, shown: MachineMap) -> None:
     end_s = explored.compared.report.end_s
     if (zoom_window.current(end_s) or (0.0, max(end_s, 1.0))) != explored.window:
         st.rerun()  # of the whole page: every figure shows another part of the runs
@@ -154,7 +154,7 @@ class Crosshair:
     labels: Sequence[str]
 
 
-def _crosshair(explored: ExploredRuns, shown: Machines, at_s: float) -> None:
+def _crosshair(explored: ExploredRuns, shown: MachineMap, at_s: float) -> None:
     """Draw the instant that is fixed, and bind the crosshair to its figure."""
     t0, t1 = explored.window
     end_s = explored.compared.report.end_s
@@ -180,7 +180,7 @@ def _crosshair(explored: ExploredRuns, shown: Machines, at_s: float) -> None:
     )
 
 
-def _picked(shown: Machines) -> None:
+def _picked(shown: MachineMap) -> None:
     """Take over what was clicked: the instant, and the node, or the group that is opened."""
     sent = st.session_state[_INSTANT].pick
     if sent is None:

@@ -12,7 +12,7 @@ from typing import Any, Final
 import streamlit as st
 
 from trainyard.views.charts import visible
-from trainyard.views.ledger import NAME, Ledger
+from trainyard.views.ledger import NAME, LedgerView
 
 _HERE: Final = Path(__file__).parent
 _HTML: Final = """<div class="ty-ledger" tabindex="0" role="grid" aria-label="Policies">
@@ -41,9 +41,9 @@ class Charts:
         Keys of the figure over time and of that of completion times: letters, digits and `_` only;
         "" = there is none. Their lines need `uid` and `legendgroup`, the title of the policy, as
         `trainyard.views.charts.Look` gives them. The range of the first x axis over time is
-        `Ledger.window`, and ``dragmode="select"`` in its layout makes a drag choose a window.
+        `LedgerView.window`, and ``dragmode="select"`` in its layout makes a drag choose a window.
     strip : bool
-        Whether it has a second x axis below, of `Ledger.span`.
+        Whether it has a second x axis below, of `LedgerView.span`.
     """
 
     time: str = ""
@@ -52,7 +52,7 @@ class Charts:
 
 
 def draw(
-    ledger: Ledger,
+    ledger: LedgerView,
     key: str,
     charts: Charts | None = None,
     on_high: Callable[[str], None] | None = None,

@@ -13,7 +13,7 @@ import streamlit as st
 from sim.errors import ParameterError, TrainyardError
 from trainyard.library import library
 from trainyard.study.document import unpack_document
-from trainyard.study.search import Question
+from trainyard.study.search import SizeQuestion
 from trainyard.study.study import Study
 from trainyard.study.sweep import Sweep
 from trainyard.sweeps import sentences
@@ -27,7 +27,7 @@ from ui.planning.live import Recipe
 
 ASKED: Final = "q"
 """Parameter of the address: the question or the sweep."""
-T = TypeVar("T", Question, Sweep)
+T = TypeVar("T", SizeQuestion, Sweep)
 _WRITTEN: Final = "plan_written"
 _ADOPTED: Final = "plan_adopted"
 
@@ -42,7 +42,7 @@ def adopt() -> Recipe | None:
     st.session_state[_WRITTEN] = text
     try:
         recipe = library.read(unpack_document(text))
-        if not isinstance(recipe, Question | Sweep):
+        if not isinstance(recipe, SizeQuestion | Sweep):
             raise ParameterError("The address holds neither a search nor a sweep.")
         start.admitted(recipe.study)
         _take_study(recipe.study)
@@ -52,7 +52,7 @@ def adopt() -> Recipe | None:
         return None
     st.session_state[_ADOPTED] = recipe
     plan_live.opened(recipe)
-    if isinstance(recipe, Question):
+    if isinstance(recipe, SizeQuestion):
         plan_form.take(plan_form.of_question(recipe))
     else:
         sweep_form.take(sweep_form.of_sweep(recipe))
@@ -84,7 +84,7 @@ def as_it_came(recipe: T) -> T:
     came: T | None = st.session_state.get(_ADOPTED)
     same = (
         replace(recipe, check=came.check)
-        if isinstance(recipe, Question) and isinstance(came, Question)
+        if isinstance(recipe, SizeQuestion) and isinstance(came, SizeQuestion)
         else recipe
     )
     return came if came is not None and same == came else recipe

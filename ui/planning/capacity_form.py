@@ -11,7 +11,7 @@ import streamlit as st
 
 from sim.errors import ParameterError
 from sim.metrics.registry import COLUMNS
-from trainyard.study.search import LOWER, MOST_SIZES, Question
+from trainyard.study.search import LOWER, MOST_SIZES, SizeQuestion
 from trainyard.study.study import Study
 from trainyard.sweeps import sentences
 from trainyard.sweeps.axes import row_name
@@ -58,7 +58,7 @@ class PlanRequest:
     budget: float = float("inf")
     begin: int = 0
 
-    def question(self, study: Study) -> Question:
+    def question(self, study: Study) -> SizeQuestion:
         """Return the question about a study.
 
         Raises
@@ -67,7 +67,7 @@ class PlanRequest:
             If the parts do not go together.
         """
         study = with_load(study, self.load, self.repeats)
-        return Question(
+        return SizeQuestion(
             study,
             self.groups,
             self.low,
@@ -85,7 +85,7 @@ def with_load(study: Study, load: float, repeats: int) -> Study:
     return replace(study, base=replace(base, trace=replace(base.trace, load=load)), repeats=repeats)
 
 
-def of_question(question: Question) -> PlanRequest:
+def of_question(question: SizeQuestion) -> PlanRequest:
     """Return what the form holds for a question."""
     study = question.study
     return PlanRequest(

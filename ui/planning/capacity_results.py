@@ -14,10 +14,10 @@ import pandas as pd
 import streamlit as st
 
 from trainyard.study.capacity import FAR_IN_A_ROW, MOST_CHECKED
-from trainyard.study.search import Question
+from trainyard.study.search import SizeQuestion
 from trainyard.study.study import Study
 from trainyard.sweeps import sentences
-from trainyard.sweeps.plan import HOURS_A_MONTH, Answer, PlanRun
+from trainyard.sweeps.plan import HOURS_A_MONTH, PlanRun, PolicyAnswer
 from trainyard.text import money, plural
 from trainyard.views import charts, metric_table, sweeps
 from trainyard.views.markup import framed, text
@@ -30,7 +30,7 @@ _BAR: Final = 0.5
 """Of the width of a tile: the longest bar."""
 
 
-def draw(question: Question, mark: str, run: Run, going: bool) -> None:
+def draw(question: SizeQuestion, mark: str, run: Run, going: bool) -> None:
     """Draw what is known."""
     assert isinstance(run, PlanRun), "made for a question"
     answers, readings = run.answers(), run.readings()
@@ -69,13 +69,13 @@ def style(study: Study) -> charts.theme.Style:
     return charts.policy_style(own, own[study.baseline], study.slots)
 
 
-def _tiles(answers: Sequence[Answer], looks: charts.theme.Style) -> str:
+def _tiles(answers: Sequence[PolicyAnswer], looks: charts.theme.Style) -> str:
     """Return the fewest nodes of every policy as bars, with the price per month at their ends."""
     most = max((sum(answer.size) for answer in answers if answer.size is not None), default=0)
     return f'<div class="ty-bars">{"".join(_tile(one, looks, most) for one in answers)}</div>'
 
 
-def _tile(answer: Answer, looks: charts.theme.Style, most: int) -> str:
+def _tile(answer: PolicyAnswer, looks: charts.theme.Style, most: int) -> str:
     colour = figure.themed(looks[answer.policy][0])
     name = f'<span style="color: {colour}">{text(answer.policy)}</span>'
     if answer.size is None:
@@ -88,7 +88,9 @@ def _tile(answer: Answer, looks: charts.theme.Style, most: int) -> str:
     return f"<div><p><b>{number}</b> {name}</p>{bar}<small>{text(price)}</small></div>"
 
 
-def _table(question: Question, answers: Sequence[Answer], looks: charts.theme.Style) -> str:
+def _table(
+    question: SizeQuestion, answers: Sequence[PolicyAnswer], looks: charts.theme.Style
+) -> str:
     head = "".join(
         f'<th scope="col">{name}</th>'
         for name in ("Policy", "Nodes", "GPUs", "Per month", "At one node fewer")
@@ -105,7 +107,7 @@ def _table(question: Question, answers: Sequence[Answer], looks: charts.theme.St
     return framed(f"<tr>{head}</tr>", body, dark=figure.dark(), note=note)
 
 
-def _cells(question: Question, answer: Answer) -> tuple[str, ...]:
+def _cells(question: SizeQuestion, answer: PolicyAnswer) -> tuple[str, ...]:
     if answer.size is None:
         near = f"{sentences.reached_at(answer, question)}" if answer.over else "not known yet"
         return (near, *[words.MISSING] * 3)
@@ -120,10 +122,10 @@ def _cells(question: Question, answer: Answer) -> tuple[str, ...]:
 
 
 def _curve(
-    question: Question,
+    question: SizeQuestion,
     mark: str,
     readings: pd.DataFrame,
-    answers: Sequence[Answer],
+    answers: Sequence[PolicyAnswer],
     looks: charts.theme.Style,
 ) -> None:
     finding = sentences.fewest(answers, question) or " ".join(
@@ -148,7 +150,7 @@ def _failures(readings: pd.DataFrame) -> None:
         st.caption(f":material/error: {words.plain(sentence)}")
 
 
-def _ways_out(question: Question, missed: Sequence[Answer]) -> None:
+def _ways_out(question: SizeQuestion, missed: Sequence[PolicyAnswer]) -> None:
     """Draw three ways on from a target that nobody meets: more nodes, another policy, or what was
     reached.
     """
@@ -181,7 +183,7 @@ def _ways_out(question: Question, missed: Sequence[Answer]) -> None:
                 st.rerun()
 
 
-def _compare(question: Question, answers: Sequence[Answer]) -> None:
+def _compare(question: SizeQuestion, answers: Sequence[PolicyAnswer]) -> None:
     """Draw what opens the found sizes in Compare."""
     found = dict.fromkeys(answer.size for answer in answers if answer.size is not None)
     if not found:
@@ -199,7 +201,7 @@ def _compare(question: Question, answers: Sequence[Answer]) -> None:
                 st.switch_page("pages/compare.py", query_params=state.address())
 
 
-def _assumed(question: Question, answers: Sequence[Answer]) -> None:
+def _assumed(question: SizeQuestion, answers: Sequence[PolicyAnswer]) -> None:
     with st.expander(f"Assumptions of {plural(sum(answer.runs for answer in answers), 'run')}"):
         st.markdown(
             "\n".join(
@@ -211,7 +213,7 @@ def _assumed(question: Question, answers: Sequence[Answer]) -> None:
         st.caption(f"{_BORDER if len(question.groups) > 1 else _method(question)} {_HOLDS}")
 
 
-def _command(question: Question) -> None:
+def _command(question: SizeQuestion) -> None:
     with st.expander("Command line"):
         st.code(f"python -m trainyard plan {_FILE}", language="bash")
         document = json.dumps(question.to_json(), indent=2, ensure_ascii=False)
@@ -226,7 +228,7 @@ def _command(question: Question) -> None:
         )
 
 
-def _method(question: Question) -> str:
+def _method(question: SizeQuestion) -> str:
     if not question.check:
         return _ALONE
     return _DOUBLING if question.begin else _BISECTION

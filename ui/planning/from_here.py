@@ -17,7 +17,7 @@ from sim.params import Spec
 from trainyard.results.outcomes import Shown
 from trainyard.runs.estimate import run_seconds
 from trainyard.runs.queue import Submission
-from trainyard.store import Entry
+from trainyard.store import StoredResult
 from trainyard.study import branch as from_here
 from trainyard.study import catalog
 from trainyard.study.branch import Branch, BranchPoint, FromHere
@@ -155,7 +155,7 @@ def _policy(shown: Shown) -> int:
     )
 
 
-def _instant(entry: Entry, end_s: float) -> float:
+def _instant(entry: StoredResult, end_s: float) -> float:
     """Draw the instant as a slider and as a number; return it, in seconds."""
     asked = exploration.number(exploration.INSTANT)
     least_s = min(1.0, end_s / 2)
@@ -340,7 +340,7 @@ def _lost(
 # --------------------------------------------------------------------------------------------------
 
 
-def _run(recipe: FromHere, was: Entry) -> None:
+def _run(recipe: FromHere, was: StoredResult) -> None:
     """Draw the button, or how far the runs are; nothing where both are stored."""
     branch = recipe.branch
     jobs = _jobs(recipe)
@@ -423,7 +423,7 @@ def _ended(jobs: Sequence[Submission]) -> None:
         st.info("Stopped. No result of this run is kept.", icon=":material/stop_circle:")
 
 
-def _entries(branch: Branch) -> tuple[Entry | None, Entry | None]:
+def _entries(branch: Branch) -> tuple[StoredResult | None, StoredResult | None]:
     found = [
         stored_results.gather(Study(scenario, (scenario.allocator,))).entries[0]
         for scenario in (branch.was, branch.here)
@@ -499,6 +499,8 @@ def _each_job(branch: Branch) -> None:
 
 
 @st.cache_resource(max_entries=16, show_spinner=False)
-def _after(keys: str, _branch: Branch, _was: Entry, _here: Entry, _clock: RunClock) -> After:
+def _after(
+    keys: str, _branch: Branch, _was: StoredResult, _here: StoredResult, _clock: RunClock
+) -> After:
     del keys
     return branch_diff.after(_branch, _was, _here, _clock)

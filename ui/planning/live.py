@@ -21,7 +21,7 @@ from trainyard.library import library
 from trainyard.runs.estimate import LONG_S, estimate
 from trainyard.runs.shared import SharedBatches
 from trainyard.study.check import Check
-from trainyard.study.search import Question
+from trainyard.study.search import SizeQuestion
 from trainyard.study.sweep import Sweep
 from trainyard.sweeps import sentences
 from trainyard.sweeps.plan import PlanRun
@@ -29,7 +29,7 @@ from trainyard.sweeps.sweep_run import SweepRun
 from ui import browser_identity, progress, server, state, words
 
 Run = PlanRun | SweepRun | BacktestRun
-Recipe = Question | Sweep | Check
+Recipe = SizeQuestion | Sweep | Check
 MOST_LOOKED_UP: Final = 1000
 """Runs of a sweep that are looked up while a page is drawn: each takes half a millisecond."""
 
@@ -115,7 +115,7 @@ def begin(recipe: Recipe, watcher: str, browser: str) -> Run:
 def _make(recipe: Recipe) -> Run:
     store, queue = server.store(), server.queue()
     run: Run
-    if isinstance(recipe, Question):
+    if isinstance(recipe, SizeQuestion):
         run = PlanRun(recipe, store, queue)
     elif isinstance(recipe, Sweep):
         run = SweepRun(recipe, store, queue)

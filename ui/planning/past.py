@@ -43,7 +43,7 @@ _EDITION: Final = "past_edition"
 _HOUR_S, _DAY_S = 3600.0, 86_400.0
 
 
-class Asked(NamedTuple):
+class PastForm(NamedTuple):
     """What the form holds."""
 
     policy: int
@@ -77,7 +77,7 @@ class Asked(NamedTuple):
 def parameters(check: Check) -> dict[str, str]:
     """Return what the address holds of a check, beside its study."""
     warm_s, judge_s = check.warm_s, check.judge_s
-    asked = Asked(
+    asked = PastForm(
         0,
         check.repeats,
         None if warm_s is None else warm_s / _HOUR_S,
@@ -205,21 +205,21 @@ def _form(study: Study, able: dict[int, str]) -> tuple[Check, st.delta_generator
                     f" before the judged one, in at most {MOST_RUNS} more runs."
                 ),
             )
-    asked = Asked(int(policy), int(repeats), warm_h, judge_days, anyway, before.use, fit)
+    asked = PastForm(int(policy), int(repeats), warm_h, judge_days, anyway, before.use, fit)
     url_params.put(CHECKED, asked.written())
     st.session_state[_WRITTEN] = asked.written()
     return asked.check(study), place
 
 
-def _read(written: str, able: dict[int, str]) -> Asked:
+def _read(written: str, able: dict[int, str]) -> PastForm:
     """Return what the address holds; what it does not hold, or cannot, as is usual."""
-    usual = Asked(next(iter(able)))
+    usual = PastForm(next(iter(able)))
     parts = written.split("_")
     if len(parts) != 7:
         return usual
     try:
         lengths = [None if not one else float(one) for one in parts[2:4]]
-        read = Asked(int(parts[0]), int(parts[1]), lengths[0], lengths[1], parts[4] == "1")
+        read = PastForm(int(parts[0]), int(parts[1]), lengths[0], lengths[1], parts[4] == "1")
         read = read._replace(use=tuple(filter(None, parts[5].split("+"))), fit=parts[6] == "1")
     except ValueError:
         return usual

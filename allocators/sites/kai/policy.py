@@ -13,12 +13,12 @@ from allocators.reasons import joined, room
 from allocators.sites.kai.queues import (
     RESOURCES,
     UNMAPPED,
-    Queue,
+    QueueSpec,
     nothing_of_its_own,
     one_each,
     read_queues,
 )
-from allocators.sites.kai.tree import Lane, Line, Node, Tree, Work
+from allocators.sites.kai.tree import IdenticalJobs, JobOrder, QueueNode, QueueTree, Work
 from allocators.tenants import COLUMN_WORDS, gpus_to_share, named, tenant_column, tenant_param
 from allocators.toolkit import takes
 from sim.contract import (
@@ -49,7 +49,7 @@ _PER_UNIT: Final = (1.0, 1000.0, 1000.0)
 
 
 @dataclass
-class Jobs:
+class QueuedJobs:
     """All jobs of a run that wait or run."""
 
     works: dict[JobId, Work] = field(default_factory=dict)
@@ -131,11 +131,11 @@ class Kai(Allocator):
     placement: str = placement_param()
     types: str = types_param()
     _place: Placer = field(init=False, repr=False)
-    _tree: Tree | None = field(init=False, repr=False, default=None)
+    _tree: QueueTree | None = field(init=False, repr=False, default=None)
     _kinds: tuple[int, ...] = field(init=False, repr=False, default=())
-    _given: tuple[Queue, ...] = field(init=False, repr=False, default=())
-    _jobs: Jobs = field(init=False, repr=False, default_factory=Jobs)
-    _leaf_of: dict[int, Node] = field(init=False, repr=False, default_factory=dict)
+    _given: tuple[QueueSpec, ...] = field(init=False, repr=False, default=())
+    _jobs: QueuedJobs = field(init=False, repr=False, default_factory=QueuedJobs)
+    _leaf_of: dict[int, QueueNode] = field(init=False, repr=False, default_factory=dict)
     _column: str = field(init=False, repr=False, default="")
     _said: tuple[str, ...] = field(init=False, repr=False, default=())
     _reclaimed: int = field(init=False, repr=False, default=0)
@@ -251,7 +251,7 @@ class Kai(Allocator):
 
     # -- what happened -----------------------------------------------------------------------------
 
-    def _begin(self, view: View) -> Tree:
+    def _begin(self, view: View) -> QueueTree:
         cluster = view.cluster.nodes
         known = (
             any(node.gpus for node in cluster),
@@ -286,7 +286,7 @@ class Kai(Allocator):
             )
         said += self._of_quotas(queues, _total(view, view.installed, self._kinds))
         self._said = tuple(said)
-        tree = Tree(queues, self._kinds)
+        tree = QueueTree(queues, self._kinds)
         if self.usage:
             tree.remember(
                 view.now_s,
@@ -295,7 +295,7 @@ class Kai(Allocator):
             )
         return tree
 
-    def _of_quotas(self, queues: Iterable[Queue], total: list[float]) -> list[str]:
+    def _of_quotas(self, queues: Iterable[QueueSpec], total: list[float]) -> list[str]:
         said = []
         for at, amount in zip(self._kinds, total, strict=True):
             quotas = [queue.quotas[at].deserved for queue in queues if not queue.parent]
@@ -307,7 +307,7 @@ class Kai(Allocator):
                 )
         return said
 
-    def _follow(self, view: View, tree: Tree) -> frozenset[JobId]:
+    def _follow(self, view: View, tree: QueueTree) -> frozenset[JobId]:
         """Take over who waits and who runs, whatever became of the last plan; return the jobs that
         can never start.
         """
@@ -350,7 +350,7 @@ class Kai(Allocator):
             )
         return known
 
-    def _leaf(self, view: View, job: JobId) -> Node:
+    def _leaf(self, view: View, job: JobId) -> QueueNode:
         assert self._tree is not None, "a job was sorted before the queues were built"
         code = int(view.one(self._column, job))
         leaf = self._leaf_of.get(code)
@@ -381,7 +381,7 @@ class Kai(Allocator):
 class _Cycle:
     """One look at all queues."""
 
-    def __init__(self, view: View, tree: Tree, jobs: Jobs, place: Placer) -> None:
+    def __init__(self, view: View, tree: QueueTree, jobs: QueuedJobs, place: Placer) -> None:
         self._view, self._tree, self._jobs, self._place = view, tree, jobs, place
         self.changes: dict[JobId, Grant | None] = {}
         self.stopped = False
@@ -390,7 +390,7 @@ class _Cycle:
     def allocate(self) -> None:
         """Start what has a place, the queue furthest below its share first."""
         tree, view = self._tree, self._view
-        line = Line(tree, self._jobs.works)
+        line = JobOrder(tree, self._jobs.works)
         while (lane := line.first()) is not None:
             job, work = self._head(lane)
             lane.barrier = tree.barrier(work)
@@ -408,7 +408,7 @@ class _Cycle:
     def consolidate(self) -> None:
         """Move running jobs together where enough is free, but not in one place."""
         view, tree = self._view, self._tree
-        line = Line(tree, self._jobs.works)
+        line = JobOrder(tree, self._jobs.works)
         while (lane := line.first()) is not None:
             job, work = self._head(lane)
             demand = view.demand(job)
@@ -420,7 +420,7 @@ class _Cycle:
 
     def reclaim(self) -> None:
         """Stop jobs of queues above their share for jobs of queues below their own."""
-        line = Line(self._tree, self._jobs.works)
+        line = JobOrder(self._tree, self._jobs.works)
         while (lane := line.first()) is not None:
             job, work = self._head(lane)
             victims = self._reclaim(job, work) if self._tree.may_reclaim(work) else []
@@ -433,7 +433,7 @@ class _Cycle:
     def preempt(self) -> None:
         """Stop jobs of lower priority for one of the same queue."""
         view = self._view
-        line = Line(self._tree, self._jobs.works)
+        line = JobOrder(self._tree, self._jobs.works)
         while (lane := line.first()) is not None:
             job, work = self._head(lane)
             worse = [
@@ -459,7 +459,7 @@ class _Cycle:
 
     # -- steps -------------------------------------------------------------------------------------
 
-    def _head(self, lane: Lane) -> tuple[JobId, Work]:
+    def _head(self, lane: IdenticalJobs) -> tuple[JobId, Work]:
         head = lane.head
         assert head is not None, "a lane without jobs is next"
         return head[1], self._jobs.works[head[1]]
@@ -481,7 +481,7 @@ class _Cycle:
         self.changes[job] = None
         self.stopped = True
 
-    def _victims(self, leaf: Node) -> list[JobId]:
+    def _victims(self, leaf: QueueNode) -> list[JobId]:
         """Return the jobs of a queue that may be stopped, in the order in which they are: lowest
         priority first, then the newest.
         """
@@ -497,7 +497,7 @@ class _Cycle:
 
     def _reclaim(self, job: JobId, work: Work) -> list[JobId]:
         tree, works, now_s = self._tree, self._jobs.works, self._view.now_s
-        line: dict[Node, list[JobId]] = {}
+        line: dict[QueueNode, list[JobId]] = {}
         for leaf in tree.leaves():
             found = (
                 [one for one in self._victims(leaf) if self.reclaimable_s(one) <= now_s]

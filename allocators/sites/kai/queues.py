@@ -24,7 +24,7 @@ _PIECE: Final = re.compile(r"(\d+(?:\.\d+)?)(h|ms|m|s)")
 _UNIT_S: Final = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 
 
-class Quota(NamedTuple):
+class ResourceQuota(NamedTuple):
     """What a queue may have of one resource, in units of `RESOURCES`.
 
     Parameters
@@ -43,7 +43,7 @@ class Quota(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Queue:
+class QueueSpec:
     """One queue as it is written down.
 
     Parameters
@@ -63,13 +63,13 @@ class Queue:
 
     name: str
     parent: str = ""
-    quotas: tuple[Quota, ...] = (Quota(), Quota(), Quota())
+    quotas: tuple[ResourceQuota, ...] = (ResourceQuota(), ResourceQuota(), ResourceQuota())
     priority: int = _USUAL_PRIORITY
     reclaim_after_s: float | None = None
     preempt_after_s: float | None = None
 
 
-def read_queues(text: str) -> tuple[tuple[Queue, ...], tuple[str, ...]]:
+def read_queues(text: str) -> tuple[tuple[QueueSpec, ...], tuple[str, ...]]:
     """Read the Queue objects of a YAML text, parents before their children, and what nobody read.
 
     A resource that a queue does not name is not limited.
@@ -80,7 +80,7 @@ def read_queues(text: str) -> tuple[tuple[Queue, ...], tuple[str, ...]]:
         If there are none, one is wrong, comes twice, has an unknown parent, or is its own
         ancestor.
     """
-    queues: dict[str, Queue] = {}
+    queues: dict[str, QueueSpec] = {}
     unread: list[str] = []
     for one in manifests(text):
         if one.kind != "Queue" or one.group not in {GROUP, ""}:
@@ -106,17 +106,20 @@ def read_queues(text: str) -> tuple[tuple[Queue, ...], tuple[str, ...]]:
     return tuple(queues[name] for name in order), tuple(unread)
 
 
-def one_each(names: Iterable[str], gpus: float) -> tuple[Queue, ...]:
+def one_each(names: Iterable[str], gpus: float) -> tuple[QueueSpec, ...]:
     """Return a queue for each tenant with a quota of so many GPUs."""
-    return tuple(Queue(name, quotas=(Quota(gpus), Quota(), Quota())) for name in names)
+    return tuple(
+        QueueSpec(name, quotas=(ResourceQuota(gpus), ResourceQuota(), ResourceQuota()))
+        for name in names
+    )
 
 
-def nothing_of_its_own(name: str) -> Queue:
+def nothing_of_its_own(name: str) -> QueueSpec:
     """Return a queue that has what all others leave."""
-    return Queue(name, quotas=(Quota(0.0, 0.0),) * len(RESOURCES))
+    return QueueSpec(name, quotas=(ResourceQuota(0.0, 0.0),) * len(RESOURCES))
 
 
-def _queue(one: Manifest) -> Queue:
+def _queue(one: Manifest) -> QueueSpec:
     if not one.name:
         raise ParameterError(f"{one.where}: metadata.name is missing.")
     spec = one.fields.inside("spec")
@@ -124,7 +127,7 @@ def _queue(one: Manifest) -> Queue:
     resources = spec.inside("resources")
     priority = spec.whole("priority", _USUAL_PRIORITY)
     assert priority is not None, "it has a default"
-    return Queue(
+    return QueueSpec(
         one.name,
         spec.text("parentQueue"),
         tuple(_quota(resources, name) for name in RESOURCES),
@@ -134,14 +137,14 @@ def _queue(one: Manifest) -> Queue:
     )
 
 
-def _quota(resources: Fields, name: str) -> Quota:
+def _quota(resources: Fields, name: str) -> ResourceQuota:
     if name not in resources:
-        return Quota()
+        return ResourceQuota()
     fields = resources.inside(name)
     weight = fields.quantity("overQuotaWeight", Fraction(1))
     if weight is None or weight < 0:
         raise fields.wrong("overQuotaWeight", "is below 0")
-    return Quota(
+    return ResourceQuota(
         _amount(fields, "quota", Fraction(0)), float(weight), _amount(fields, "limit", Fraction(-1))
     )
 

@@ -8,7 +8,7 @@ from math import inf
 from typing import Final, Literal, NamedTuple
 
 from allocators.quotas import Ask, fair_shares
-from allocators.sites.kai.queues import RESOURCES, Queue
+from allocators.sites.kai.queues import RESOURCES, QueueSpec
 from allocators.sites.kai.usage import Held
 from sim.contract import JobId
 
@@ -28,14 +28,14 @@ class Barrier(NamedTuple):
     queue: str
 
 
-class Lane:
+class IdenticalJobs:
     """Waiting jobs of one queue that ask for the same and may be stopped alike: where the first
     finds no place, no other does.
     """
 
     __slots__ = ("barrier", "demand", "fixed", "heap", "leaf")
 
-    def __init__(self, leaf: Node, demand: int, fixed: bool) -> None:
+    def __init__(self, leaf: QueueNode, demand: int, fixed: bool) -> None:
         self.leaf, self.demand, self.fixed = leaf, demand, fixed
         self.heap: list[tuple[float, JobId]] = []
         self.barrier: Barrier | None = None
@@ -55,14 +55,14 @@ class Work:
     __slots__ = ("amounts", "demand", "fixed", "leaf", "priority", "since_s")
 
     def __init__(
-        self, leaf: Node, amounts: Amounts, priority: float, demand: int, fixed: bool
+        self, leaf: QueueNode, amounts: Amounts, priority: float, demand: int, fixed: bool
     ) -> None:
         self.leaf, self.amounts, self.priority = leaf, amounts, priority
         self.demand, self.fixed = demand, fixed
         self.since_s = inf
 
 
-class Node:
+class QueueNode:
     """A queue in a run."""
 
     __slots__ = (
@@ -89,9 +89,11 @@ class Node:
         "weights",
     )
 
-    def __init__(self, at: int, queue: Queue, above: Node | None, kinds: Sequence[int]) -> None:
+    def __init__(
+        self, at: int, queue: QueueSpec, above: QueueNode | None, kinds: Sequence[int]
+    ) -> None:
         self.at, self.queue, self.above = at, queue, above
-        self.children: list[Node] = []
+        self.children: list[QueueNode] = []
         quotas = [queue.quotas[kind] for kind in kinds]
         self.deserved = [quota.deserved for quota in quotas]
         self.weights = [quota.weight for quota in quotas]
@@ -105,13 +107,13 @@ class Node:
         self.preempt_after_s: float = _first(queue.preempt_after_s, over_s[1])
         self.waiting: set[JobId] = set()
         self.running: set[JobId] = set()
-        self.lanes: dict[tuple[int, bool], Lane] = {}
-        self.next: Lane | None = None
+        self.lanes: dict[tuple[int, bool], IdenticalJobs] = {}
+        self.next: IdenticalJobs | None = None
         self.key: Key = ()
 
-    def path(self) -> Iterator[Node]:
+    def path(self) -> Iterator[QueueNode]:
         """Yield itself and the queues above, up to the top."""
-        node: Node | None = self
+        node: QueueNode | None = self
         while node is not None:
             yield node
             node = node.above
@@ -121,7 +123,7 @@ def _first(own: float | None, above: float) -> float:
     return above if own is None else own
 
 
-class Tree:
+class QueueTree:
     """All queues of a run.
 
     Parameters
@@ -132,18 +134,18 @@ class Tree:
         The resources that count, by their place in `RESOURCES`.
     """
 
-    def __init__(self, queues: Iterable[Queue], kinds: Sequence[int]) -> None:
-        self.nodes: dict[str, Node] = {}
-        self.roots: list[Node] = []
+    def __init__(self, queues: Iterable[QueueSpec], kinds: Sequence[int]) -> None:
+        self.nodes: dict[str, QueueNode] = {}
+        self.roots: list[QueueNode] = []
         self.total: list[float] = [0.0] * len(kinds)
-        self.by_demand: dict[int, list[Lane]] = {}
+        self.by_demand: dict[int, list[IdenticalJobs]] = {}
         self._capacity: list[Held] = []
         for at, queue in enumerate(queues):
             above = self.nodes.get(queue.parent)
-            node = self.nodes[queue.name] = Node(at, queue, above, kinds)
+            node = self.nodes[queue.name] = QueueNode(at, queue, above, kinds)
             (self.roots if above is None else above.children).append(node)
 
-    def leaves(self) -> list[Node]:
+    def leaves(self) -> list[QueueNode]:
         """Return the queues that hold jobs."""
         return [node for node in self.nodes.values() if not node.children]
 
@@ -156,7 +158,7 @@ class Tree:
         number = (work.demand, work.fixed)
         lane = leaf.lanes.get(number)
         if lane is None:
-            lane = leaf.lanes[number] = Lane(leaf, *number)
+            lane = leaf.lanes[number] = IdenticalJobs(leaf, *number)
             self.by_demand.setdefault(work.demand, []).append(lane)
         heappush(lane.heap, (-work.priority, job))
         self._add(leaf, work.amounts, "request", 1)
@@ -184,7 +186,7 @@ class Tree:
         if work.fixed:
             self._add(work.leaf, work.amounts, "fixed", sign)
 
-    def _add(self, leaf: Node, amounts: Amounts, to: str, sign: int) -> None:
+    def _add(self, leaf: QueueNode, amounts: Amounts, to: str, sign: int) -> None:
         for node in leaf.path():
             values = getattr(node, to)
             for at, amount in enumerate(amounts):
@@ -220,7 +222,7 @@ class Tree:
         self.total = total
         self._divide(self.roots, total, k)
 
-    def _divide(self, nodes: Sequence[Node], total: Sequence[float], k: float) -> None:
+    def _divide(self, nodes: Sequence[QueueNode], total: Sequence[float], k: float) -> None:
         for at, amount in enumerate(total):
             asks = [
                 Ask(
@@ -303,7 +305,7 @@ class Tree:
 
     # -- order -------------------------------------------------------------------------------------
 
-    def key(self, node: Node, amounts: Amounts) -> Key:
+    def key(self, node: QueueNode, amounts: Amounts) -> Key:
         """Return the sort key of a queue among its siblings, if it is given these amounts next.
 
         Notes
@@ -334,7 +336,7 @@ class Tree:
             node.at,
         )
 
-    def worst(self, leaves: Iterable[Node]) -> Node:
+    def worst(self, leaves: Iterable[QueueNode]) -> QueueNode:
         """Return the queue that would be served last if nobody waited."""
         nothing = (0.0,) * len(self.total)
         return max(
@@ -343,23 +345,23 @@ class Tree:
         )
 
 
-class Line:
+class JobOrder:
     """The waiting jobs in the order in which one action looks at them."""
 
-    def __init__(self, tree: Tree, works: dict[JobId, Work]) -> None:
+    def __init__(self, tree: QueueTree, works: dict[JobId, Work]) -> None:
         self._tree, self._works = tree, works
-        self._closed: set[Lane] = set()
+        self._closed: set[IdenticalJobs] = set()
         for leaf in tree.leaves():
             self._choose_lane(leaf)
         for node in reversed(tree.nodes.values()):  # children come after their parents
             self._choose(node)
 
-    def first(self) -> Lane | None:
+    def first(self) -> IdenticalJobs | None:
         """Return the lane whose first job is next; None = all were looked at."""
         best = min((node for node in self._tree.roots if node.next), key=_key, default=None)
         return best.next if best is not None else None
 
-    def close(self, lanes: Iterable[Lane]) -> None:
+    def close(self, lanes: Iterable[IdenticalJobs]) -> None:
         """Look at no job of these any more."""
         new = [lane for lane in lanes if lane not in self._closed]
         self._closed.update(new)
@@ -367,7 +369,7 @@ class Line:
             if lane.leaf.next is lane:
                 self.renew(lane.leaf)
 
-    def renew(self, *leaves: Node) -> None:
+    def renew(self, *leaves: QueueNode) -> None:
         """Take in that queues hold something else, or that others of their jobs wait."""
         for leaf in leaves:
             self._choose_lane(leaf)
@@ -375,7 +377,7 @@ class Line:
             for node in leaf.path():
                 self._choose(node)
 
-    def _choose_lane(self, leaf: Node) -> None:
+    def _choose_lane(self, leaf: QueueNode) -> None:
         leaf.next = None
         if leaf.waiting:
             heads = [
@@ -385,7 +387,7 @@ class Line:
             ]
             leaf.next = min(heads, key=lambda pair: pair[0] or ())[1] if heads else None
 
-    def _choose(self, node: Node) -> None:
+    def _choose(self, node: QueueNode) -> None:
         if node.children:
             best = min((child for child in node.children if child.next), key=_key, default=None)
             node.next = best.next if best is not None else None
@@ -395,11 +397,11 @@ class Line:
             node.key = self._tree.key(node, self._works[head[1]].amounts)
 
 
-def _key(node: Node) -> Key:
+def _key(node: QueueNode) -> Key:
     return node.key
 
 
-def parting(one: Node, other: Node) -> tuple[Node, Node]:
+def parting(one: QueueNode, other: QueueNode) -> tuple[QueueNode, QueueNode]:
     """Return the siblings under which two queues stand; the same queue twice where one is the
     other.
     """

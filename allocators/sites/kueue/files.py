@@ -28,13 +28,13 @@ from allocators.sites.kueue.objects import (
     ClusterQueue,
     Cohort,
     Config,
+    FlavorQuota,
     FlavorQuotas,
     Fungibility,
     Group,
     LocalQueue,
     Preemption,
     PriorityClass,
-    Quota,
     ResourceFlavor,
 )
 from allocators.sites.manifests import Fields, Manifest, as_text, manifests, written
@@ -271,8 +271,8 @@ def _groups(spec: Fields, *, limits: bool) -> tuple[Group, ...]:
     return tuple(groups)
 
 
-def _quotas(flavor: Fields, covered: Sequence[str], *, limits: bool) -> dict[str, Quota]:
-    quotas: dict[str, Quota] = {}
+def _quotas(flavor: Fields, covered: Sequence[str], *, limits: bool) -> dict[str, FlavorQuota]:
+    quotas: dict[str, FlavorQuota] = {}
     for fields in flavor.each("resources"):
         resource = fields.needed("name")
         if resource not in covered or resource in quotas:
@@ -292,7 +292,7 @@ def _quotas(flavor: Fields, covered: Sequence[str], *, limits: bool) -> dict[str
         borrowing, lending = (
             (amounts["borrowingLimit"], amounts["lendingLimit"]) if limits else (None, None)
         )
-        quotas[resource] = Quota(nominal, borrowing, lending)
+        quotas[resource] = FlavorQuota(nominal, borrowing, lending)
     missing = [resource for resource in covered if resource not in quotas]
     if missing:
         raise flavor.wrong("resources", f"has no quota for {missing[0]!r}, which the group covers")
@@ -420,7 +420,7 @@ def _written_groups(groups: Sequence[Group]) -> dict[str, Any]:
     }
 
 
-def _written_quota(quota: Quota) -> dict[str, str]:
+def _written_quota(quota: FlavorQuota) -> dict[str, str]:
     keys = ("nominalQuota", "borrowingLimit", "lendingLimit")
     return {
         key: as_text(amount) for key, amount in zip(keys, quota, strict=True) if amount is not None

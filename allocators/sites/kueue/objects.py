@@ -15,7 +15,7 @@ FINAL_SHARE, INITIAL_SHARE = "LessThanOrEqualToFinalShare", "LessThanInitialShar
 RUNS, HOLD, DRAIN = "None", "Hold", "HoldAndDrain"
 
 
-class Quota(NamedTuple):
+class FlavorQuota(NamedTuple):
     """What a queue or cohort owns of a resource of a flavor, in the unit of the resource (cores,
     bytes, pieces); None = no limit on what it borrows or lends.
     """
@@ -29,7 +29,7 @@ class FlavorQuotas(NamedTuple):
     """The quotas of one flavor: resource -> quota."""
 
     flavor: str
-    quotas: Mapping[str, Quota]
+    quotas: Mapping[str, FlavorQuota]
 
 
 class Group(NamedTuple):

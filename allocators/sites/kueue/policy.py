@@ -15,7 +15,7 @@ from allocators.reasons import joined, room
 from allocators.sites.kueue import sites
 from allocators.sites.kueue.files import read
 from allocators.sites.kueue.objects import Config
-from allocators.sites.kueue.queueing import Choice, Queue, Workload
+from allocators.sites.kueue.queueing import FlavorChoice, QueuedWorkload, QueueState
 from allocators.sites.kueue.scheduler import Scheduler
 from allocators.tenants import COLUMN_WORDS, COLUMNS
 from sim.contract import (
@@ -225,11 +225,11 @@ class _Run:
         }
         scheduler.begin(view.now_s)
         self._pools = {flavor.name: sites.pools_of(flavor, view) for flavor in site.flavors}
-        self._jobs: dict[JobId, Workload] = {}
+        self._jobs: dict[JobId, QueuedWorkload] = {}
         self._narrow: dict[tuple[int, tuple[str, ...]], Demand] = {}
         self._fitting: dict[int, frozenset[str]] = {}
         self._requests: dict[
-            tuple[Queue, int], tuple[tuple[tuple[str, int], ...], tuple[str, ...]]
+            tuple[QueueState, int], tuple[tuple[tuple[str, int], ...], tuple[str, ...]]
         ] = {}
         self._proposed = proposed
         self._unplaced: dict[JobId, int] = {}
@@ -385,7 +385,7 @@ class _Run:
             self._refused[why] += 1
             refused.append(job)
             return
-        assert isinstance(one, Workload)
+        assert isinstance(one, QueuedWorkload)
         self._jobs[job] = one
         self._scheduler.submit(one)
 
@@ -403,12 +403,12 @@ class _Run:
     def _adopt(self, view: View, job: JobId) -> None:
         """Book the quota of a job that runs already."""
         one = self._workload(view, job)
-        if isinstance(one, Workload):
+        if isinstance(one, QueuedWorkload):
             self._jobs[job] = one
             self._scheduler.book(one, *self._running_on(view, one, view.grants[job]))
 
     def _running_on(
-        self, view: View, one: Workload, grant: Grant
+        self, view: View, one: QueuedWorkload, grant: Grant
     ) -> tuple[list[tuple[int, int]], list[str]]:
         """Return the usage and the flavors of a job on the nodes that it holds."""
         nodes = set(grant.gangs[0].workers.nodes)
@@ -420,7 +420,7 @@ class _Run:
             chosen.append(on.name)
         return usage, chosen
 
-    def _nodes(self, view: View, choice: Choice) -> set[int]:
+    def _nodes(self, view: View, choice: FlavorChoice) -> set[int]:
         here = self._pools[choice.name]
         return {
             node
@@ -432,7 +432,7 @@ class _Run:
     # -- what a job is to Kueue
     # ----------------------------------------------------------------------------------------------
 
-    def _workload(self, view: View, job: JobId) -> Workload | str:
+    def _workload(self, view: View, job: JobId) -> QueuedWorkload | str:
         """Return the workload of a job, or why there is none."""
         tenants = self._tenants
         code = int(view.one(tenants.column, job))
@@ -449,7 +449,7 @@ class _Run:
         request = self._request(queue, demand)
         if isinstance(request, str):
             return request
-        return Workload(
+        return QueuedWorkload(
             job,
             queue,
             self._priority(view, job),
@@ -464,7 +464,7 @@ class _Run:
         own = view.one("priority", job)
         return self._classes.get(int(view.one("qos", job)), own) if self._classes else own
 
-    def _request(self, queue: Queue, demand: Demand) -> tuple[tuple[str, int], ...] | str:
+    def _request(self, queue: QueueState, demand: Demand) -> tuple[tuple[str, int], ...] | str:
         """Return what a gang asks of a queue, or why it cannot be in it."""
         known = self._requests.get((queue, demand.key))
         if known is None:
@@ -484,7 +484,7 @@ class _Run:
                 self._uncounted[f"{name} in cluster queue {queue.config.name}"] += 1
         return request
 
-    def _obstacle(self, one: Workload) -> str:
+    def _obstacle(self, one: QueuedWorkload) -> str:
         """Return why a queue could never admit a workload; "" = it could."""
         queue = one.queue
         if queue.config.name in self._stopped:
@@ -540,7 +540,7 @@ class _Run:
         self._last = changes
         return changes
 
-    def _unplace(self, view: View, one: Workload) -> None:
+    def _unplace(self, view: View, one: QueuedWorkload) -> None:
         """Let a workload with quota wait for nodes."""
         demand = self._restricted(view.demand(one.id), one.chosen)
         self._unplaced[one.id] = one.order

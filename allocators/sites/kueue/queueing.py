@@ -11,14 +11,14 @@ from heapq import heappop, heappush
 from typing import NamedTuple
 
 from allocators.sites.kueue.objects import ANY, LOWER, NEVER, STRICT, ClusterQueue
-from allocators.sites.kueue.tree import Cell, Node, Usage
+from allocators.sites.kueue.tree import FlavorResource, QuotaNode, Usage
 
 Shape = tuple[float, tuple[tuple[str, int], ...], frozenset[str]]
 """Priority, request and admitted flavors: where one fails, all of the same shape do."""
 
 
 @dataclass(eq=False, slots=True)
-class Workload:
+class QueuedWorkload:
     """A gang that asks for quota.
 
     Attributes
@@ -42,7 +42,7 @@ class Workload:
     """
 
     id: int
-    queue: Queue
+    queue: QueueState
     priority: float
     since_s: float
     request: tuple[tuple[str, int], ...]
@@ -66,7 +66,7 @@ class Workload:
         return -self.priority, self.since_s, self.id
 
 
-class Choice(NamedTuple):
+class FlavorChoice(NamedTuple):
     """A flavor of a group: resource -> cell."""
 
     name: str
@@ -79,12 +79,12 @@ class Bucket:
     __slots__ = ("heap", "parked")
 
     def __init__(self) -> None:
-        self.heap: list[tuple[tuple[float, float, int], Workload]] = []
+        self.heap: list[tuple[tuple[float, float, int], QueuedWorkload]] = []
         self.parked = False
 
 
 @dataclass(eq=False)
-class Queue:
+class QueueState:
     """A cluster queue: its configuration, who holds its quota and who waits.
 
     Attributes
@@ -102,18 +102,21 @@ class Queue:
     """
 
     config: ClusterQueue
-    node: Node
-    cells: Mapping[Cell, int]
-    admitted: dict[int, Workload] = field(default_factory=dict)
-    waiting: dict[int, Workload] = field(default_factory=dict)
+    node: QuotaNode
+    cells: Mapping[FlavorResource, int]
+    admitted: dict[int, QueuedWorkload] = field(default_factory=dict)
+    waiting: dict[int, QueuedWorkload] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Find the cells of the groups."""
-        self.groups: list[list[Choice]] = [
+        self.groups: list[list[FlavorChoice]] = [
             [
-                Choice(
+                FlavorChoice(
                     one.flavor,
-                    {resource: self.cells[Cell(one.flavor, resource)] for resource in one.quotas},
+                    {
+                        resource: self.cells[FlavorResource(one.flavor, resource)]
+                        for resource in one.quotas
+                    },
                 )
                 for one in group.flavors
             ]
@@ -124,13 +127,13 @@ class Queue:
         )
         self.potential = [self.node.potential(cell) for cell in range(len(self.cells))]
         self._wanted: dict[
-            tuple[tuple[str, int], ...], list[tuple[list[Choice], list[tuple[str, int]]]]
+            tuple[tuple[str, int], ...], list[tuple[list[FlavorChoice], list[tuple[str, int]]]]
         ] = {}
         self._buckets: dict[Shape, Bucket] = {}
-        self._line: list[tuple[tuple[float, float, int], Workload, Bucket]] = []
+        self._line: list[tuple[tuple[float, float, int], QueuedWorkload, Bucket]] = []
         self.strict = self.config.strategy == STRICT
         self._parked: list[Bucket] = []
-        self.sticky: Workload | None = None
+        self.sticky: QueuedWorkload | None = None
         self._priorities: Counter[float] = Counter()
         preemption = self.config.preemption
         self.reclaims = self.node.parent is not None and preemption.reclaim != NEVER
@@ -138,7 +141,7 @@ class Queue:
 
     def wanted(
         self, request: tuple[tuple[str, int], ...]
-    ) -> list[tuple[list[Choice], list[tuple[str, int]]]]:
+    ) -> list[tuple[list[FlavorChoice], list[tuple[str, int]]]]:
         """Return what a request asks of each group of resources that it asks anything of."""
         known = self._wanted.get(request)
         if known is None:
@@ -149,7 +152,7 @@ class Queue:
             ]
         return known
 
-    def wait(self, one: Workload) -> bool:
+    def wait(self, one: QueuedWorkload) -> bool:
         """Let a workload wait; tell whether it may have a chance now."""
         self.waiting[one.id] = one
         bucket = self._buckets.get(one.shape)
@@ -161,13 +164,13 @@ class Queue:
             heappush(self._line, (*entry, bucket))
         return not bucket.parked
 
-    def leave(self, one: Workload) -> None:
+    def leave(self, one: QueuedWorkload) -> None:
         """Take a workload out of the queue."""
         self.waiting.pop(one.id, None)
         if one is self.sticky:
             self.sticky = None
 
-    def head(self) -> Workload | None:
+    def head(self) -> QueuedWorkload | None:
         """Return the first workload that may have a chance; under StrictFIFO the first of all."""
         if self.sticky is not None:
             return self.sticky
@@ -190,14 +193,14 @@ class Queue:
         """Whether workloads wait for something to change."""
         return bool(self._parked)
 
-    def stick(self, one: Workload) -> None:
+    def stick(self, one: QueuedWorkload) -> None:
         """Let a workload be the head until it is admitted or fits no longer, because others made
         way for it; a strict queue keeps to its order.
         """
         if not self.strict:
             self.sticky = one
 
-    def park(self, one: Workload) -> None:
+    def park(self, one: QueuedWorkload) -> None:
         """Note that neither a workload nor any other of its shape fits until something changes."""
         if one is self.sticky:
             self.sticky = None
@@ -215,19 +218,19 @@ class Queue:
                     heappush(self._line, (*bucket.heap[0], bucket))
         self._parked.clear()
 
-    def ahead(self, one: Workload) -> list[Workload]:
+    def ahead(self, one: QueuedWorkload) -> list[QueuedWorkload]:
         """Return the waiting workloads before one, the first first."""
         return sorted(
             (other for other in self.waiting.values() if other.rank < one.rank),
             key=lambda other: other.rank,
         )
 
-    def hold(self, one: Workload) -> None:
+    def hold(self, one: QueuedWorkload) -> None:
         """Note that a workload holds quota."""
         self.admitted[one.id] = one
         self._priorities[one.priority] += 1
 
-    def free(self, one: Workload) -> None:
+    def free(self, one: QueuedWorkload) -> None:
         """Note that a workload holds quota no longer."""
         del self.admitted[one.id]
         self._priorities[one.priority] -= 1
@@ -239,15 +242,15 @@ class Queue:
             for held, count in self._priorities.items()
         )
 
-    def may_displace_own(self, one: Workload, other: Workload) -> bool:
+    def may_displace_own(self, one: QueuedWorkload, other: QueuedWorkload) -> bool:
         """Tell whether a workload of this queue may displace another one of it."""
         return _beats(self.config.preemption.within, one, other)
 
-    def may_displace_foreign(self, one: Workload, other: Workload) -> bool:
+    def may_displace_foreign(self, one: QueuedWorkload, other: QueuedWorkload) -> bool:
         """Tell whether a workload of this queue may displace one of another queue."""
         return _beats(self.config.preemption.reclaim, one, other)
 
-    def may_while_borrowing(self, one: Workload, other: Workload) -> bool:
+    def may_while_borrowing(self, one: QueuedWorkload, other: QueuedWorkload) -> bool:
         """Tell whether it may do that although it borrows itself."""
         preemption = self.config.preemption
         limit = preemption.threshold
@@ -263,7 +266,7 @@ class Queue:
             heappop(heap)
 
 
-def _beats(rule: str, one: Workload, other: Workload) -> bool:
+def _beats(rule: str, one: QueuedWorkload, other: QueuedWorkload) -> bool:
     if rule == NEVER:
         return False
     if other.priority < one.priority:
@@ -274,6 +277,6 @@ def _beats(rule: str, one: Workload, other: Workload) -> bool:
     return newer or rule == ANY
 
 
-def displacement_order(workloads: Sequence[Workload]) -> list[Workload]:
+def displacement_order(workloads: Sequence[QueuedWorkload]) -> list[QueuedWorkload]:
     """Sort workloads that may be displaced: lower priority, then later admission first."""
     return sorted(workloads, key=lambda one: (one.priority, -one.order))

@@ -10,9 +10,9 @@ from math import inf
 from typing import Final, NamedTuple
 
 from allocators.sites.kueue.objects import ANY, NEVER, PREEMPTION_FIRST, TRY_NEXT, Config
-from allocators.sites.kueue.queueing import Choice, Queue, Workload
+from allocators.sites.kueue.queueing import FlavorChoice, QueuedWorkload, QueueState
 from allocators.sites.kueue.targets import Preemptor, fits, restore
-from allocators.sites.kueue.tree import Node, Share, Tree, Usage
+from allocators.sites.kueue.tree import BorrowedShare, CohortTree, QuotaNode, Usage
 
 NO_FIT, NO_CANDIDATES, PREEMPT, RECLAIM, FIT = range(5)
 """What a flavor can do for a workload, the worst first."""
@@ -34,7 +34,7 @@ class Tried(NamedTuple):
     """One flavor: what it can do, and of which cells too little is available."""
 
     mode: Mode
-    choice: Choice
+    choice: FlavorChoice
     short: tuple[int, ...]
 
 
@@ -42,13 +42,13 @@ class Tried(NamedTuple):
 class Entry:
     """The head of a queue in a cycle, and the flavors found for it."""
 
-    workload: Workload
+    workload: QueuedWorkload
     fits: bool = True
     usage: list[tuple[int, int]] = field(default_factory=list)
     chosen: list[str] = field(default_factory=list)
     short: list[int] = field(default_factory=list)
     borrows: int = 0
-    targets: list[Workload] = field(default_factory=list)
+    targets: list[QueuedWorkload] = field(default_factory=list)
     resumes: dict[int, int] = field(default_factory=dict)
 
 
@@ -66,8 +66,8 @@ class Root:
         When workloads that did not fit have a chance again.
     """
 
-    node: Node
-    queues: list[Queue]
+    node: QuotaNode
+    queues: list[QueueState]
     generation: int = 0
     dirty: bool = False
     due_s: float = inf
@@ -88,15 +88,17 @@ class Scheduler:
     """
 
     def __init__(self, config: Config, *, fair: bool, requeue_s: float = 0.0) -> None:
-        self.tree = tree = Tree(config)
+        self.tree = tree = CohortTree(config)
         self.fair, self._requeue_s = fair, requeue_s
         self.queues = {
-            one.name: Queue(one, tree.queues[one.name], tree.cells) for one in config.queues
+            one.name: QueueState(one, tree.queues[one.name], tree.cells) for one in config.queues
         }
-        self._queue_of: dict[Node, Queue] = {queue.node: queue for queue in self.queues.values()}
+        self._queue_of: dict[QuotaNode, QueueState] = {
+            queue.node: queue for queue in self.queues.values()
+        }
         self._preemptor = Preemptor(self._queue_of, fair, config.strategies)
-        roots: dict[Node, Root] = {}
-        self._root_of: dict[Queue, Root] = {}
+        roots: dict[QuotaNode, Root] = {}
+        self._root_of: dict[QueueState, Root] = {}
         for queue in self.queues.values():
             top = queue.node.ancestors[-1] if queue.node.ancestors else queue.node
             root = roots.setdefault(top, Root(top, []))
@@ -109,12 +111,12 @@ class Scheduler:
     # -- what happens
     # ----------------------------------------------------------------------------------------------
 
-    def submit(self, one: Workload) -> None:
+    def submit(self, one: QueuedWorkload) -> None:
         """Let a workload wait for quota."""
         if one.queue.wait(one):
             self._root_of[one.queue].dirty = True
 
-    def withdraw(self, one: Workload) -> None:
+    def withdraw(self, one: QueuedWorkload) -> None:
         """Take a workload out, whether it waits or holds quota."""
         one.queue.leave(one)
         if one.order:
@@ -129,20 +131,20 @@ class Scheduler:
         """When workloads have a chance again next."""
         return min([root.due_s for root in self.roots])
 
-    def release(self, one: Workload) -> None:
+    def release(self, one: QueuedWorkload) -> None:
         """Free the quota of a workload."""
         one.queue.node.remove(one.usage)
         one.queue.free(one)
         one.usage, one.chosen, one.order = (), (), 0
         self._stir(self._root_of[one.queue])
 
-    def book(self, one: Workload, usage: Usage, chosen: Iterable[str]) -> None:
+    def book(self, one: QueuedWorkload, usage: Usage, chosen: Iterable[str]) -> None:
         """Give quota to a workload, whether there is any or not: it runs already."""
         one.queue.leave(one)
         one.queue.node.add(usage)
         self._hold(one, tuple(usage), tuple(chosen))
 
-    def can_ever(self, one: Workload) -> bool:
+    def can_ever(self, one: QueuedWorkload) -> bool:
         """Tell whether its queue could ever admit a workload."""
         potential = one.queue.potential
         return all(
@@ -154,7 +156,7 @@ class Scheduler:
             for choices, wanted in one.queue.wanted(one.request)
         )
 
-    def run(self) -> list[tuple[Workload, bool]]:
+    def run(self) -> list[tuple[QueuedWorkload, bool]]:
         """Make cycles until nothing changes any more.
 
         Returns
@@ -165,7 +167,7 @@ class Scheduler:
         for root in self.roots:
             if root.due_s <= self._now_s:
                 self._unpark(root)
-        events: list[tuple[Workload, bool]] = []
+        events: list[tuple[QueuedWorkload, bool]] = []
         for root in self.roots:
             while root.dirty:
                 root.dirty = self._cycle(root, events)
@@ -174,7 +176,7 @@ class Scheduler:
     # -- one cycle
     # ----------------------------------------------------------------------------------------------
 
-    def _cycle(self, root: Root, events: list[tuple[Workload, bool]]) -> bool:
+    def _cycle(self, root: Root, events: list[tuple[QueuedWorkload, bool]]) -> bool:
         """Look at the head of each queue once; tell whether there were any."""
         heads = [head for queue in root.queues if (head := queue.head()) is not None]
         if not heads:
@@ -186,8 +188,8 @@ class Scheduler:
                 entries.append(entry)
             else:
                 self._put_off(entry, root)
-        booked: list[tuple[Node, Usage]] = []
-        displaced: list[Workload] = []
+        booked: list[tuple[QuotaNode, Usage]] = []
+        displaced: list[QueuedWorkload] = []
         for entry in self._in_order(root, entries):
             self._process(entry, root, booked, displaced, events)
         for node, usage in reversed(booked):
@@ -203,9 +205,9 @@ class Scheduler:
         self,
         entry: Entry,
         root: Root,
-        booked: list[tuple[Node, Usage]],
-        displaced: list[Workload],
-        events: list[tuple[Workload, bool]],
+        booked: list[tuple[QuotaNode, Usage]],
+        displaced: list[QueuedWorkload],
+        events: list[tuple[QueuedWorkload, bool]],
     ) -> None:
         one = entry.workload
         queue, node = one.queue, one.queue.node
@@ -257,7 +259,7 @@ class Scheduler:
             kept.append((cell, max(0, min(amount, most))))
         return kept
 
-    def _hold(self, one: Workload, usage: Usage, chosen: tuple[str, ...]) -> None:
+    def _hold(self, one: QueuedWorkload, usage: Usage, chosen: tuple[str, ...]) -> None:
         self._admissions += 1
         one.usage, one.chosen, one.order = usage, chosen, self._admissions
         one.preempting = False
@@ -301,11 +303,11 @@ class Scheduler:
             del left[entry.workload.queue.node]
             yield entry
 
-    def _shares(self, entries: Iterable[Entry]) -> dict[tuple[Node, int], Share]:
+    def _shares(self, entries: Iterable[Entry]) -> dict[tuple[QuotaNode, int], BorrowedShare]:
         """Return the shares that nodes would have with a workload admitted: (node, workload) ->
         share.
         """
-        shares: dict[tuple[Node, int], Share] = {}
+        shares: dict[tuple[QuotaNode, int], BorrowedShare] = {}
         for entry in entries:
             node = entry.workload.queue.node
             node.add(entry.usage)
@@ -315,14 +317,20 @@ class Scheduler:
         return shares
 
     def _winner(
-        self, node: Node, left: Mapping[Node, Entry], shares: Mapping[tuple[Node, int], Share]
+        self,
+        node: QuotaNode,
+        left: Mapping[QuotaNode, Entry],
+        shares: Mapping[tuple[QuotaNode, int], BorrowedShare],
     ) -> Entry:
         found = self._tournament(node, left, shares)
         assert found is not None
         return found
 
     def _tournament(
-        self, node: Node, left: Mapping[Node, Entry], shares: Mapping[tuple[Node, int], Share]
+        self,
+        node: QuotaNode,
+        left: Mapping[QuotaNode, Entry],
+        shares: Mapping[tuple[QuotaNode, int], BorrowedShare],
     ) -> Entry | None:
         if node in left:
             return left[node]
@@ -342,7 +350,7 @@ class Scheduler:
     # -- flavors
     # ----------------------------------------------------------------------------------------------
 
-    def _nominate(self, one: Workload, root: Root) -> Entry:
+    def _nominate(self, one: QueuedWorkload, root: Root) -> Entry:
         """Find the flavors of a workload, and whom it displaces."""
         entry = Entry(one)
         generation, resumes = one.resumes
@@ -365,8 +373,8 @@ class Scheduler:
 
     def _best(
         self,
-        one: Workload,
-        choices: list[Choice],
+        one: QueuedWorkload,
+        choices: list[FlavorChoice],
         wanted: list[tuple[str, int]],
         asked: _Asked,
     ) -> tuple[Tried | None, int]:
@@ -389,7 +397,11 @@ class Scheduler:
         return best, last
 
     def _try(
-        self, one: Workload, choice: Choice, wanted: list[tuple[str, int]], asked: _Asked
+        self,
+        one: QueuedWorkload,
+        choice: FlavorChoice,
+        wanted: list[tuple[str, int]],
+        asked: _Asked,
     ) -> Tried:
         preference = one.queue.config.fungibility.preference
         worst, short = _BEST, []
@@ -404,7 +416,7 @@ class Scheduler:
                 short.append(cell)
         return Tried(worst, choice, tuple(short))
 
-    def _mode(self, one: Workload, cell: int, amount: int, asked: _Asked) -> Mode:
+    def _mode(self, one: QueuedWorkload, cell: int, amount: int, asked: _Asked) -> Mode:
         queue = one.queue
         node = queue.node
         if amount > queue.potential[cell]:
@@ -426,7 +438,7 @@ class Scheduler:
         own = any(other.queue is queue for other in targets)
         return Mode(PREEMPT if own else RECLAIM, borrows)
 
-    def _preempts_while_borrowing(self, queue: Queue) -> bool:
+    def _preempts_while_borrowing(self, queue: QueueState) -> bool:
         preemption = queue.config.preemption
         return preemption.borrow != NEVER or (self.fair and preemption.reclaim != NEVER)
 
@@ -434,14 +446,14 @@ class Scheduler:
 class _Asked:
     """Whom a workload displaces, asked for several cells; equal questions are answered once."""
 
-    def __init__(self, preemptor: Preemptor, one: Workload, now_s: float) -> None:
-        self._find: Callable[[Usage, list[int]], list[Workload]] = lambda usage, short: (
+    def __init__(self, preemptor: Preemptor, one: QueuedWorkload, now_s: float) -> None:
+        self._find: Callable[[Usage, list[int]], list[QueuedWorkload]] = lambda usage, short: (
             preemptor.targets(one, usage, frozenset(short), now_s)
         )
-        self._known: dict[tuple[tuple[int, int], ...], list[Workload]] = {}
+        self._known: dict[tuple[tuple[int, int], ...], list[QueuedWorkload]] = {}
         self._preempts = one.queue.preempts
 
-    def targets(self, usage: list[tuple[int, int]], short: list[int]) -> list[Workload]:
+    def targets(self, usage: list[tuple[int, int]], short: list[int]) -> list[QueuedWorkload]:
         """Return whom it displaces."""
         if not self._preempts:
             return []
@@ -464,7 +476,7 @@ def preferred(mode: Mode, other: Mode, preference: str) -> bool:
     return (mode.what, -mode.borrows) > (other.what, -other.borrows)
 
 
-def borrowed_from(node: Node, cell: int, amount: int) -> tuple[int, bool]:
+def borrowed_from(node: QuotaNode, cell: int, amount: int) -> tuple[int, bool]:
     """Return the height of the lowest subtree whose own quota suffices for an amount more, that of
     the whole tree if none does, and whether it is smaller than the whole tree.
     """

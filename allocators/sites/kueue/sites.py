@@ -18,10 +18,10 @@ from allocators.sites.kueue.objects import (
     ClusterQueue,
     Cohort,
     Config,
+    FlavorQuota,
     FlavorQuotas,
     Group,
     Preemption,
-    Quota,
     ResourceFlavor,
 )
 from allocators.sites.kueue.tree import whole
@@ -239,7 +239,7 @@ def _gpus_by_type(view: View) -> dict[str, int]:
 
 def _equal(gpus: Mapping[str, int], at: int, owners: int) -> tuple[Group, ...]:
     quotas: Sequence[FlavorQuotas] = [
-        FlavorQuotas(kind, {GPU: Quota(Fraction(count // owners + (at < count % owners)))})
+        FlavorQuotas(kind, {GPU: FlavorQuota(Fraction(count // owners + (at < count % owners)))})
         for kind, count in gpus.items()
     ]
     return (Group((GPU,), tuple(quotas)),) if quotas else ()

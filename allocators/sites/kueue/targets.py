@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from allocators.sites.kueue.objects import FINAL_SHARE, INITIAL_SHARE, NEVER
-from allocators.sites.kueue.queueing import Queue, Workload, displacement_order
-from allocators.sites.kueue.tree import Node, Usage
+from allocators.sites.kueue.queueing import QueuedWorkload, QueueState, displacement_order
+from allocators.sites.kueue.tree import QuotaNode, Usage
 
 OWN, ADVANTAGE, WHILE_BORROWING, WITHOUT_BORROWING = range(4)
 """Why a workload may be displaced: it is in the same queue, the other one needs only what its
@@ -19,9 +19,9 @@ subtree owns, or it borrows and may be displaced by one that borrows, or only by
 class Candidate(NamedTuple):
     """A workload that may be displaced; ``common`` is the nearest cohort above both queues."""
 
-    workload: Workload
+    workload: QueuedWorkload
     why: int
-    common: Node | None
+    common: QuotaNode | None
 
 
 @dataclass
@@ -38,13 +38,13 @@ class Preemptor:
         The rules of fair sharing, in order.
     """
 
-    queue_of: Mapping[Node, Queue]
+    queue_of: Mapping[QuotaNode, QueueState]
     fair: bool
     strategies: Sequence[str]
 
     def targets(
-        self, one: Workload, usage: Usage, short: Collection[int], now_s: float
-    ) -> list[Workload]:
+        self, one: QueuedWorkload, usage: Usage, short: Collection[int], now_s: float
+    ) -> list[QueuedWorkload]:
         """Return whom a workload displaces; nobody where that would not help.
 
         Parameters
@@ -68,8 +68,8 @@ class Preemptor:
     # ----------------------------------------------------------------------------------------------
 
     def _classical(
-        self, one: Workload, usage: Usage, short: Collection[int], now_s: float
-    ) -> list[Workload]:
+        self, one: QueuedWorkload, usage: Usage, short: Collection[int], now_s: float
+    ) -> list[QueuedWorkload]:
         queue = one.queue
         own = [Candidate(other, OWN, None) for other in self.own_candidates(one, short, now_s)]
         forbidden = queue.config.preemption.borrow == NEVER
@@ -93,7 +93,9 @@ class Preemptor:
                 return found
         return []
 
-    def own_candidates(self, one: Workload, short: Collection[int], now_s: float) -> list[Workload]:
+    def own_candidates(
+        self, one: QueuedWorkload, short: Collection[int], now_s: float
+    ) -> list[QueuedWorkload]:
         """Return the workloads of the same queue that may be displaced, the first first."""
         queue = one.queue
         within = queue.config.preemption.within
@@ -109,7 +111,7 @@ class Preemptor:
 
     def _foreign(
         self,
-        one: Workload,
+        one: QueuedWorkload,
         usage: Usage,
         short: Collection[int],
         now_s: float,
@@ -125,7 +127,7 @@ class Preemptor:
         if not queue.reclaims:
             return privileged, others
         left = list(usage)
-        done: Node | None = None
+        done: QuotaNode | None = None
         advantage = _fits_quota(node, left)
         left = _beyond(node, left)
         for cohort in node.ancestors:
@@ -149,8 +151,8 @@ class Preemptor:
         return privileged, others
 
     def _borrowers(
-        self, cohort: Node, done: Node | None, own: Queue, short: Collection[int]
-    ) -> Iterator[Queue]:
+        self, cohort: QuotaNode, done: QuotaNode | None, own: QueueState, short: Collection[int]
+    ) -> Iterator[QueueState]:
         for child in cohort.children:
             if child is done or child is own.node or child.is_within(short):
                 continue
@@ -162,14 +164,14 @@ class Preemptor:
 
     def _fewest(
         self,
-        queue: Queue,
+        queue: QueueState,
         usage: Usage,
         short: Collection[int],
         candidates: Sequence[Candidate],
         *,
         borrow: bool,
-    ) -> list[Workload]:
-        gone: list[Workload] = []
+    ) -> list[QueuedWorkload]:
+        gone: list[QueuedWorkload] = []
         for candidate in candidates:
             other = candidate.workload
             if candidate.why != OWN and (
@@ -191,7 +193,7 @@ class _Fair:
     def __init__(
         self,
         preemptor: Preemptor,
-        one: Workload,
+        one: QueuedWorkload,
         usage: Usage,
         short: Collection[int],
         now_s: float,
@@ -199,11 +201,11 @@ class _Fair:
         self._preemptor, self._one, self._usage, self._short = preemptor, one, usage, short
         self._now_s = now_s
         self._above = set(one.queue.node.ancestors)
-        self._gone: list[Workload] = []
+        self._gone: list[QueuedWorkload] = []
 
-    def targets(self) -> list[Workload]:
+    def targets(self) -> list[QueuedWorkload]:
         queue, node = self._one.queue, self._one.queue.node
-        candidates: dict[Queue, list[Workload]] = {}
+        candidates: dict[QueueState, list[QueuedWorkload]] = {}
         own = self._preemptor.own_candidates(self._one, self._short, self._now_s)
         if own:
             candidates[queue] = own
@@ -229,10 +231,10 @@ class _Fair:
             return []
         return put_back(node, self._usage, self._gone, borrow=True)
 
-    def _search(self, root: Node, candidates: dict[Queue, list[Workload]]) -> bool:
+    def _search(self, root: QuotaNode, candidates: dict[QueueState, list[QueuedWorkload]]) -> bool:
         first, *more = self._preemptor.strategies
-        retry: dict[Queue, list[Workload]] = {}
-        pruned: set[Node] = set()
+        retry: dict[QueueState, list[QueuedWorkload]] = {}
+        pruned: set[QuotaNode] = set()
         flat = all(child in self._preemptor.queue_of for child in root.children)
         while (queue := self._next(root, candidates, pruned)) is not None:
             if queue is self._one.queue:
@@ -256,8 +258,8 @@ class _Fair:
                 retry.setdefault(queue, []).append(other)
         return INITIAL_SHARE in more and self._second(root, retry)
 
-    def _second(self, root: Node, candidates: dict[Queue, list[Workload]]) -> bool:
-        pruned: set[Node] = set()
+    def _second(self, root: QuotaNode, candidates: dict[QueueState, list[QueuedWorkload]]) -> bool:
+        pruned: set[QuotaNode] = set()
         while (queue := self._next(root, candidates, pruned)) is not None:
             mine, theirs = self._rivals(queue)
             if mine.share().key < theirs.share().key and self._drop(candidates[queue].pop(0)):
@@ -270,8 +272,8 @@ class _Fair:
         rule: str,
         new: tuple[bool, float],
         old: tuple[bool, float],
-        theirs: Node,
-        other: Workload,
+        theirs: QuotaNode,
+        other: QueuedWorkload,
     ) -> bool:
         if rule != FINAL_SHARE:
             return new < old
@@ -280,7 +282,7 @@ class _Fair:
         other.queue.node.add(other.usage)
         return new <= after
 
-    def _drop(self, other: Workload) -> bool:
+    def _drop(self, other: QueuedWorkload) -> bool:
         """Take a workload out; tell whether the other one fits now."""
         node = self._one.queue.node
         other.queue.node.remove(other.usage)
@@ -290,7 +292,7 @@ class _Fair:
         node.add(self._usage)
         return enough
 
-    def _rivals(self, queue: Queue) -> tuple[Node, Node]:
+    def _rivals(self, queue: QueueState) -> tuple[QuotaNode, QuotaNode]:
         """Return the two nodes below the nearest common cohort that lead to both queues."""
         theirs = queue.node
         for common in queue.node.ancestors:
@@ -303,14 +305,17 @@ class _Fair:
         return mine, theirs
 
     def _next(
-        self, cohort: Node, candidates: Mapping[Queue, list[Workload]], pruned: set[Node]
-    ) -> Queue | None:
+        self,
+        cohort: QuotaNode,
+        candidates: Mapping[QueueState, list[QueuedWorkload]],
+        pruned: set[QuotaNode],
+    ) -> QueueState | None:
         """Return the queue with the largest share, found by descending; None = none is left."""
         if cohort is self._one.queue.node:  # without a cohort
             return self._one.queue if candidates.get(self._one.queue) else None
         while cohort not in pruned:
             best: tuple[tuple[bool, float], bool, int] | None = None
-            chosen: Node | None = None
+            chosen: QuotaNode | None = None
             for at, child in enumerate(cohort.children):
                 if child in pruned:
                     continue
@@ -334,7 +339,7 @@ class _Fair:
                 return found
         return None
 
-    def _borrowers(self, cohort: Node) -> Iterator[Queue]:
+    def _borrowers(self, cohort: QuotaNode) -> Iterator[QueueState]:
         for child in cohort.children:
             queue = self._preemptor.queue_of.get(child)
             if queue is None:
@@ -343,7 +348,7 @@ class _Fair:
                 yield queue
 
 
-def fits(node: Node, usage: Usage, *, borrow: bool) -> bool:
+def fits(node: QuotaNode, usage: Usage, *, borrow: bool) -> bool:
     """Tell whether usage is available to a queue, perhaps only from what it owns."""
     return all(
         amount <= node.available(cell) and (borrow or not node.borrows_with(cell, amount))
@@ -351,7 +356,9 @@ def fits(node: Node, usage: Usage, *, borrow: bool) -> bool:
     )
 
 
-def put_back(node: Node, usage: Usage, gone: Sequence[Workload], *, borrow: bool) -> list[Workload]:
+def put_back(
+    node: QuotaNode, usage: Usage, gone: Sequence[QueuedWorkload], *, borrow: bool
+) -> list[QueuedWorkload]:
     """Return those of the workloads taken out that must stay out, the last one always; all usage is
     booked again.
     """
@@ -365,13 +372,13 @@ def put_back(node: Node, usage: Usage, gone: Sequence[Workload], *, borrow: bool
     return needed
 
 
-def restore(gone: Sequence[Workload]) -> None:
+def restore(gone: Sequence[QueuedWorkload]) -> None:
     """Book the usage of workloads again."""
     for other in gone:
         other.queue.node.add(other.usage)
 
 
-def _counts(other: Workload, short: Collection[int], now_s: float) -> bool:
+def _counts(other: QueuedWorkload, short: Collection[int], now_s: float) -> bool:
     return (
         other.stoppable
         and other.displaced_s != now_s
@@ -379,15 +386,15 @@ def _counts(other: Workload, short: Collection[int], now_s: float) -> bool:
     )
 
 
-def _fits_quota(node: Node, usage: Usage) -> bool:
+def _fits_quota(node: QuotaNode, usage: Usage) -> bool:
     return all(node.used[cell] + amount <= node.subtree[cell] for cell, amount in usage)
 
 
-def _beyond(node: Node, usage: Usage) -> list[tuple[int, int]]:
+def _beyond(node: QuotaNode, usage: Usage) -> list[tuple[int, int]]:
     return [(cell, max(0, amount - node.free_here(cell))) for cell, amount in usage]
 
 
-def _borrows_still(node: Node, common: Node | None, short: Collection[int]) -> bool:
+def _borrows_still(node: QuotaNode, common: QuotaNode | None, short: Collection[int]) -> bool:
     """Tell whether neither a queue nor a cohort above it, below the common one, has come down to
     what it owns.
     """

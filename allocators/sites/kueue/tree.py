@@ -15,7 +15,7 @@ Usage = Sequence[tuple[int, int]]
 """(cell, amount): amounts are whole numbers, of millicores for ``cpu``, else of the unit."""
 
 
-class Cell(NamedTuple):
+class FlavorResource(NamedTuple):
     """A resource of a flavor."""
 
     flavor: str
@@ -27,7 +27,7 @@ def whole(resource: str, amount: Fraction) -> int:
     return ceil(amount * 1000) if resource == "cpu" else ceil(amount)
 
 
-class Share(NamedTuple):
+class BorrowedShare(NamedTuple):
     """How much a node borrows: of what others lend it, in thousandths, divided by its weight. A
     node of weight 0 that borrows comes after all others.
     """
@@ -48,10 +48,10 @@ class Share(NamedTuple):
         return inf if self.endless else float(ceil(self.value))
 
 
-NO_SHARE: Final = Share(False, 0.0)
+NO_SHARE: Final = BorrowedShare(False, 0.0)
 
 
-class Node:
+class QuotaNode:
     """A queue or cohort: its quotas, and what is used below it.
 
     Lists are indexed by cell. ``nominal``, ``borrowing`` and ``lending`` are its own (None = no
@@ -79,9 +79,9 @@ class Node:
 
     def __init__(self, name: str, cells: int, weight: float = 1.0) -> None:
         self.name, self.weight = name, weight
-        self.parent: Node | None = None
-        self.children: list[Node] = []
-        self.ancestors: tuple[Node, ...] = ()
+        self.parent: QuotaNode | None = None
+        self.children: list[QuotaNode] = []
+        self.ancestors: tuple[QuotaNode, ...] = ()
         self.height = 0
         self.lent: list[tuple[str, Sequence[int], int]] = []
         self.nominal = [0] * cells
@@ -107,7 +107,7 @@ class Node:
                 for amount, limit in zip(self.subtree, self.lending, strict=True)
             ]
 
-    def settle_paths(self, above: tuple[Node, ...] = ()) -> None:
+    def settle_paths(self, above: tuple[QuotaNode, ...] = ()) -> None:
         """Note the ancestors of all below, the nearest first; call it on roots."""
         self.ancestors = above
         for child in self.children:
@@ -137,7 +137,7 @@ class Node:
     def add(self, usage: Usage) -> None:
         """Book usage here and above."""
         for cell, amount in usage:
-            node: Node | None = self
+            node: QuotaNode | None = self
             while node is not None and amount > 0:
                 free = node.local[cell] - node.used[cell]
                 node.used[cell] += amount
@@ -148,7 +148,7 @@ class Node:
     def remove(self, usage: Usage) -> None:
         """Undo `add`."""
         for cell, amount in usage:
-            node: Node | None = self
+            node: QuotaNode | None = self
             while node is not None and amount > 0:
                 above = node.used[cell] - node.local[cell]
                 node.used[cell] -= amount
@@ -167,7 +167,7 @@ class Node:
         """Tell whether it uses no more than its own in any of some cells."""
         return all(self.used[cell] <= self.subtree[cell] for cell in cells)
 
-    def share(self) -> Share:
+    def share(self) -> BorrowedShare:
         """Return its dominant share with respect to its parent."""
         highest, dominant = 0.0, ""
         borrowed: list[int] = []
@@ -183,11 +183,11 @@ class Node:
         if not borrowed:
             return NO_SHARE
         if not self.weight:
-            return Share(True, highest, dominant, frozenset(borrowed))
-        return Share(False, highest / self.weight, dominant, frozenset(borrowed))
+            return BorrowedShare(True, highest, dominant, frozenset(borrowed))
+        return BorrowedShare(False, highest / self.weight, dominant, frozenset(borrowed))
 
 
-class Tree:
+class CohortTree:
     """All queues and cohorts of a configuration.
 
     Attributes
@@ -208,13 +208,15 @@ class Tree:
     """
 
     def __init__(self, config: Config) -> None:
-        self.cells: dict[Cell, int] = {}
+        self.cells: dict[FlavorResource, int] = {}
         holders: tuple[ClusterQueue | Cohort, ...] = (*config.queues, *config.cohorts)
         for holder in holders:
             for group in holder.groups:
                 for flavor in group.flavors:
                     for resource in group.resources:
-                        self.cells.setdefault(Cell(flavor.flavor, resource), len(self.cells))
+                        self.cells.setdefault(
+                            FlavorResource(flavor.flavor, resource), len(self.cells)
+                        )
         resources: dict[str, list[int]] = {}
         for cell, number in self.cells.items():
             resources.setdefault(cell.resource, []).append(number)
@@ -241,23 +243,23 @@ class Tree:
                     for resource, places in self.by_resource.items()
                 ]
 
-    def _hang(self, node: Node, parent: str) -> None:
+    def _hang(self, node: QuotaNode, parent: str) -> None:
         if parent:
             if parent not in self.cohorts:
-                self.cohorts[parent] = Node(parent, len(self.cells))
+                self.cohorts[parent] = QuotaNode(parent, len(self.cells))
             node.parent = self.cohorts[parent]
             node.parent.children.append(node)
 
-    def _node(self, holder: ClusterQueue | Cohort) -> Node:
-        node = Node(holder.name, len(self.cells), float(holder.weight))
+    def _node(self, holder: ClusterQueue | Cohort) -> QuotaNode:
+        node = QuotaNode(holder.name, len(self.cells), float(holder.weight))
         for group in holder.groups:
             self._own(node, group)
         return node
 
-    def _own(self, node: Node, group: Group) -> None:
+    def _own(self, node: QuotaNode, group: Group) -> None:
         for flavor in group.flavors:
             for resource, quota in flavor.quotas.items():
-                cell = self.cells[Cell(flavor.flavor, resource)]
+                cell = self.cells[FlavorResource(flavor.flavor, resource)]
                 amounts = [None if amount is None else whole(resource, amount) for amount in quota]
                 if any(amount is not None and amount > MOST for amount in amounts):
                     raise ParameterError(

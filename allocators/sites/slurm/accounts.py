@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any, Final
 
-from allocators.sites.slurm.config import UNLIMITED, Line, lines, seconds
+from allocators.sites.slurm.config import UNLIMITED, ConfigLine, lines, seconds
 from allocators.sites.slurm.fairshare import ROOT, Association
 from allocators.sites.slurm.keys import (
     COUNTS,
@@ -35,7 +35,7 @@ _SIZES: Final = {"K": 1 / 1024, "M": 1.0, "G": 1024.0, "T": 1024.0**2}
 
 
 @dataclass(frozen=True)
-class Limits:
+class AssociationLimits:
     """What an association or a quality of service allows; inf, or a resource left out, is no limit.
 
     Resources are named as in TRES lists (``cpu``, ``mem`` in MB, ``node``, ``gres/gpu``); times
@@ -65,7 +65,7 @@ class Limits:
     unread: Mapping[str, str] = field(default_factory=dict)
 
 
-NO_LIMITS: Final = Limits()
+NO_LIMITS: Final = AssociationLimits()
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ class Qos:
 
     name: str
     priority: int = 0
-    limits: Limits = NO_LIMITS
+    limits: AssociationLimits = NO_LIMITS
     usage_factor: float = 1.0
     limit_factor: float = 1.0
     min_priority: float = 0.0
@@ -138,8 +138,8 @@ class Associations:
     entries: tuple[Association, ...]
     qos: Mapping[str, int]
     qualities: Mapping[str, Qos] = field(default_factory=dict)
-    limits: Mapping[tuple[str, str], Limits] = field(default_factory=dict)
-    in_partition: Mapping[tuple[str, str, str], Limits] = field(default_factory=dict)
+    limits: Mapping[tuple[str, str], AssociationLimits] = field(default_factory=dict)
+    in_partition: Mapping[tuple[str, str, str], AssociationLimits] = field(default_factory=dict)
     default_qos: Mapping[tuple[str, str], str] = field(default_factory=dict)
     priorities: Mapping[tuple[str, str], float] = field(default_factory=dict)
     default_account: Mapping[str, str] = field(default_factory=dict)
@@ -170,7 +170,7 @@ def read_associations(text: str, qos_text: str = "") -> Associations:
     ParameterError
         If a user or account names an account that is not there, or an account its own child.
     """
-    reading = _Reading()
+    reading = _AccountsReader()
     for line in lines(text):
         head, _, rest = line.text.partition(" - ")
         if rest and head.strip().lower() in {"cluster", "parent", "account", "user", "qos"}:
@@ -203,14 +203,14 @@ def read_associations(text: str, qos_text: str = "") -> Associations:
     )
 
 
-class _Reading:
+class _AccountsReader:
     """Lines become associations and qualities, one after the other."""
 
     def __init__(self) -> None:
         self.entries: dict[tuple[str, str], Association] = {}
         self.qualities: dict[str, Qos] = {}
-        self.limits: dict[tuple[str, str], Limits] = {}
-        self.in_partition: dict[tuple[str, str, str], Limits] = {}
+        self.limits: dict[tuple[str, str], AssociationLimits] = {}
+        self.in_partition: dict[tuple[str, str, str], AssociationLimits] = {}
         self.default_qos: dict[tuple[str, str], str] = {}
         self.priorities: dict[tuple[str, str], float] = {}
         self.default_account: dict[str, str] = {}
@@ -248,7 +248,7 @@ class _Reading:
             also = f" (and {more} more of such lines)" if more else ""
             yield Finding("sacctmgr", first, key, value, MISSED, f"{why}{also}")
 
-    def command(self, words: list[str], line: Line) -> None:
+    def command(self, words: list[str], line: ConfigLine) -> None:
         """Take a command."""
         words = words[1:] if words[0].lower() == "sacctmgr" else words
         words = [word for word in words if word not in {"-i", "--immediate"}]
@@ -405,7 +405,9 @@ class _Reading:
                 was = self.in_partition.get(one, NO_LIMITS)
                 self.in_partition[one] = self._limits(was, pairs, number)
 
-    def _limits(self, was: Limits, pairs: Mapping[str, str], number: int) -> Limits:
+    def _limits(
+        self, was: AssociationLimits, pairs: Mapping[str, str], number: int
+    ) -> AssociationLimits:
         """Return limits with changes; what is not simulated is noted with its line."""
         made = _limits(was, pairs, number)
         for key in pairs:
@@ -459,7 +461,7 @@ class _Reading:
         self.qualities[name] = replace(was, **changed)
 
 
-def _limits(was: Limits, pairs: Mapping[str, str], number: int) -> Limits:
+def _limits(was: AssociationLimits, pairs: Mapping[str, str], number: int) -> AssociationLimits:
     changed: dict[str, Any] = {}
 
     def add(name: str, more: Mapping[str, float]) -> None:

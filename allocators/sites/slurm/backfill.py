@@ -13,8 +13,8 @@ from typing import Final, NamedTuple
 
 from allocators.sites.slurm.preempt import Victim
 from allocators.sites.slurm.reservations import Calendar
-from allocators.sites.slurm.select import Ahead, Nodes, is_enough
-from allocators.sites.slurm.state import Job, Mask, Placement, mask_of
+from allocators.sites.slurm.select import Ahead, FreeNodes, is_enough
+from allocators.sites.slurm.state import Mask, Placement, SlurmJob, mask_of
 
 FIRST_STEP_S: Final = 30
 """Width of the first step in which ends of running jobs are gathered; it doubles."""
@@ -36,18 +36,18 @@ Found = tuple[float, Placement]
 """When and where a job could start; -inf = now, inf = never."""
 
 
-class Outlook(NamedTuple):
+class NodeForecast(NamedTuple):
     """What will be free: the nodes now, how it grows as jobs end, and what was found in it, by the
     shape of jobs. To a job that may displace others these are gone.
     """
 
-    nodes: Nodes
+    nodes: FreeNodes
     ahead: Ahead
     gone: frozenset[int]
     found: dict[int, dict[Mask, Found]]
 
 
-class Timeline:
+class NodeReservations:
     """Which nodes are kept for waiting jobs, from when to when: rows without gaps."""
 
     def __init__(self, begin_s: float) -> None:
@@ -156,7 +156,7 @@ class Planner:
 
     def __init__(
         self,
-        nodes: Nodes,
+        nodes: FreeNodes,
         window_s: float,
         resolution_s: float,
         clock_s: float,
@@ -169,11 +169,11 @@ class Planner:
         self._clock_s, self._linear, self._calendar = clock_s, linear, calendar
         self._least: dict[int, int] = {}
         self._could: dict[int, dict[Mask, bool]] = {}
-        self._outlooks: dict[frozenset[int], Outlook] = {}
+        self._outlooks: dict[frozenset[int], NodeForecast] = {}
         """By who is gone."""
         self._now_s = 0.0
         self._plans: list[tuple[float, float, Mask]] = []
-        self._tables: dict[str, Timeline] = {}
+        self._tables: dict[str, NodeReservations] = {}
         """By the reservation of jobs: the nodes of others are kept from them."""
         self._hopeless: dict[tuple[str, Mask], list[tuple[float, int, float]]] = {}
 
@@ -196,14 +196,14 @@ class Planner:
         """Whether the ends of running jobs are known, see `look_ahead`."""
         return _NOBODY in self._outlooks
 
-    def look_ahead(self, running: list[Job]) -> None:
+    def look_ahead(self, running: list[SlurmJob]) -> None:
         """Take note of the running jobs; those that are overdue end in a second."""
         now_s = self._now_s
         ends = sorted([(max(one.end_s, now_s + 1.0), one.id, one) for one in running])
         ahead = Ahead(self._nodes, [(end_s, one) for end_s, _, one in ends])
-        self._outlooks[_NOBODY] = Outlook(self._nodes, ahead, _NOBODY, {})
+        self._outlooks[_NOBODY] = NodeForecast(self._nodes, ahead, _NOBODY, {})
 
-    def outlook(self, gone: Sequence[Victim]) -> Outlook:
+    def outlook(self, gone: Sequence[Victim]) -> NodeForecast:
         """Return what will be free without some of the running jobs; the memory of suspended ones
         stays taken.
         """
@@ -214,10 +214,10 @@ class Planner:
             for one in gone:
                 one.leave(nodes)
             ends = [end for end in self._outlooks[_NOBODY].ahead.ends if end[1].id not in ids]
-            known = self._outlooks[ids] = Outlook(nodes, Ahead(nodes, ends), ids, {})
+            known = self._outlooks[ids] = NodeForecast(nodes, Ahead(nodes, ends), ids, {})
         return known
 
-    def could_fit(self, job: Job, nodes: Mask) -> bool:
+    def could_fit(self, job: SlurmJob, nodes: Mask) -> bool:
         """Tell whether these nodes, all of them empty, could hold a job."""
         known = self._could.setdefault(self._nodes.form(job), {})
         found = known.get(nodes)
@@ -225,7 +225,7 @@ class Planner:
             found = known[nodes] = bool(self._empty.select(job, nodes))
         return found
 
-    def least_nodes(self, job: Job) -> int:
+    def least_nodes(self, job: SlurmJob) -> int:
         """Return on how many empty nodes a job goes at least."""
         form = self._nodes.form(job)
         known = self._least.get(form)
@@ -235,7 +235,7 @@ class Planner:
         return known
 
     def place(
-        self, job: Job, nodes: Mask, *, keeps: bool, gone: Sequence[Victim] = ()
+        self, job: SlurmJob, nodes: Mask, *, keeps: bool, gone: Sequence[Victim] = ()
     ) -> Placement | None:
         """Return where a job starts now; () = it has a plan, None = it has none.
 
@@ -293,11 +293,11 @@ class Planner:
                     gap = next(walk, None)
         return None
 
-    def keep_now(self, job: Job, held: Placement) -> None:
+    def keep_now(self, job: SlurmJob, held: Placement) -> None:
         """Keep nodes for a job that starts as soon as those have left whom it displaced."""
         self._keep(self._table(job), self._now_s, min(job.limit_s, YEAR_S), held)
 
-    def _keep(self, own: Timeline, start_s: float, limit_s: float, held: Placement) -> bool:
+    def _keep(self, own: NodeReservations, start_s: float, limit_s: float, held: Placement) -> bool:
         """Keep the nodes of a plan wholly; False = they are kept for another then."""
         begin_s, end_s = self._rounded(start_s), self._rounded(start_s + limit_s)
         nodes = mask_of(held)
@@ -308,12 +308,12 @@ class Planner:
             table.keep(begin_s, end_s, nodes)
         return True
 
-    def _table(self, job: Job) -> Timeline:
+    def _table(self, job: SlurmJob) -> NodeReservations:
         """Return which nodes are kept from a job."""
         table = self._tables.get(job.reservation)
         if table is None:
             now_s = self._now_s
-            table = self._tables[job.reservation] = Timeline(now_s)
+            table = self._tables[job.reservation] = NodeReservations(now_s)
             last_s = now_s + self._window_s
             until_s = last_s + YEAR_S
             reserved = self._calendar.kept(job, now_s, last_s, until_s) if self._calendar else ()
@@ -325,7 +325,7 @@ class Planner:
         clock, step = self._clock_s, self._resolution_s
         return floor((at_s + clock) / step) * step - clock
 
-    def _search(self, job: Job, available: Mask, outlook: Outlook) -> Found:
+    def _search(self, job: SlurmJob, available: Mask, outlook: NodeForecast) -> Found:
         """Return when and where a job could start if only running jobs end, at their limits."""
         held = self._nodes.select(job, available)
         if not held and outlook.nodes is not self._nodes:

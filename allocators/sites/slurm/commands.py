@@ -9,7 +9,7 @@ from dataclasses import fields
 from math import inf
 from typing import Any, Final, NamedTuple
 
-from allocators.sites.slurm.accounts import NO_LIMITS, Associations, Limits, Qos
+from allocators.sites.slurm.accounts import NO_LIMITS, AssociationLimits, Associations, Qos
 from allocators.sites.slurm.fairshare import ROOT, Association
 
 _KEYS: Final[Mapping[str, str]] = {
@@ -33,7 +33,7 @@ _KEYS: Final[Mapping[str, str]] = {
     "max_submit_pa": "MaxSubmitJobsPerAccount",
     "max_wall_s": "MaxWall",
 }
-"""Attribute of `Limits` -> its option."""
+"""Attribute of `AssociationLimits` -> its option."""
 _OFF: Final[Mapping[str, str]] = {
     "Fairshare": "1",
     "Parent": ROOT,
@@ -225,8 +225,8 @@ def _of_quality(quality: Qos) -> Terms:
     return terms | dict(_of_limits(quality.limits))
 
 
-def _of_limits(limits: Limits) -> Iterator[tuple[tuple[str, str], str]]:
-    for item in fields(Limits):
+def _of_limits(limits: AssociationLimits) -> Iterator[tuple[tuple[str, str], str]]:
+    for item in fields(AssociationLimits):
         value: Any = getattr(limits, item.name)
         if item.name == "unread":
             yield from (((key, ""), text) for key, text in value.items())

@@ -19,14 +19,14 @@ _HISTORIC: Final[Mapping[str, str]] = {"max_job_bf": "bf_max_job_test"}
 _PRIORITIES: Final[Mapping[str, bool]] = {"priority/basic": False, "priority/multifactor": True}
 
 
-class Line(NamedTuple):
+class ConfigLine(NamedTuple):
     """One logical line: where it begins, and its text."""
 
     number: int
     text: str
 
 
-def lines(text: str) -> Iterator[Line]:
+def lines(text: str) -> Iterator[ConfigLine]:
     """Yield the lines without comments; a backslash at the end joins the next one."""
     begun, held = 0, ""
     for number, raw in enumerate(text.splitlines(), 1):
@@ -37,7 +37,7 @@ def lines(text: str) -> Iterator[Line]:
             continue
         whole = (held + bare).strip()
         if whole:
-            yield Line(begun, whole)
+            yield ConfigLine(begun, whole)
         begun, held = 0, ""
 
 
@@ -201,7 +201,7 @@ def read_conf(text: str) -> SlurmConfig:
     ParameterError
         If a line cannot be read, or a partition names a node that is nowhere described.
     """
-    reading = _Reading()
+    reading = _ConfigReader()
     for line in lines(text):
         reading.take(line)
     config = reading.config()
@@ -210,7 +210,7 @@ def read_conf(text: str) -> SlurmConfig:
     return config
 
 
-class _Reading:
+class _ConfigReader:
     """Lines become nodes, partitions and values, one after the other."""
 
     def __init__(self) -> None:
@@ -221,7 +221,7 @@ class _Reading:
         self._nodes: dict[str, NodeEntry] = {}
         self._partitions: list[tuple[int, dict[str, str]]] = []
 
-    def take(self, line: Line) -> None:
+    def take(self, line: ConfigLine) -> None:
         """Read one line."""
         found = _PAIR.findall(line.text)
         pairs = {key.lower(): value.strip('"') for key, value in found}
@@ -255,7 +255,7 @@ class _Reading:
                 self._findings.append(Finding("slurm.conf", number, "NodeName", name, MISSED, why))
             self._nodes |= made
 
-    def _set(self, line: Line) -> None:
+    def _set(self, line: ConfigLine) -> None:
         key, _, value = line.text.partition("=")
         key, value = key.strip(), value.strip().strip('"')
         if key.lower() in self._values:

@@ -11,12 +11,12 @@ from operator import attrgetter
 from allocators.sites.slurm.backfill import Planner
 from allocators.sites.slurm.core_plans import CorePlanner
 from allocators.sites.slurm.fairshare import FairShare
-from allocators.sites.slurm.limits import Gate
-from allocators.sites.slurm.preempt import SUSPEND, Preemption, Victim, resumable
+from allocators.sites.slurm.limits import UsageLimits
+from allocators.sites.slurm.preempt import SUSPEND, PreemptionRules, Victim, resumable
 from allocators.sites.slurm.reservations import Calendar
-from allocators.sites.slurm.rules import Partition, Rules, Timers, caps, next_reset_s
-from allocators.sites.slurm.select import Nodes
-from allocators.sites.slurm.state import Job, Mask, Placement, mask_of
+from allocators.sites.slurm.rules import Rules, SlurmPartition, Timers, caps, next_reset_s
+from allocators.sites.slurm.select import FreeNodes
+from allocators.sites.slurm.state import Mask, Placement, SlurmJob, mask_of
 
 _ALL = 1 << 40
 """More entries than any queue has."""
@@ -53,13 +53,13 @@ class Controller:
     def __init__(  # noqa: PLR0913 - what a daemon consists of
         self,
         rules: Rules,
-        partitions: Sequence[Partition],
-        nodes: Nodes,
+        partitions: Sequence[SlurmPartition],
+        nodes: FreeNodes,
         fair: FairShare,
         timers: Timers,
         *,
-        gate: Gate | None = None,
-        preemption: Preemption | None = None,
+        gate: UsageLimits | None = None,
+        preemption: PreemptionRules | None = None,
         calendar: Calendar | None = None,
     ) -> None:
         self._gate, self._preemption, self._calendar = gate, preemption, calendar
@@ -67,11 +67,11 @@ class Controller:
         """When a reservation begins or ends next."""
         self.displaced: list[Victim] = []
         """Jobs that lost their nodes since the policy looked last."""
-        self.suspended: dict[int, Job] = {}
+        self.suspended: dict[int, SlurmJob] = {}
         """Jobs without their cores: all of it stays booked, but whoever may displace them does not
         count the cores.
         """
-        self.resumed: list[Job] = []
+        self.resumed: list[SlurmJob] = []
         """Of those the ones that go on since the policy looked last."""
         self._doomed: list[tuple[float, int, Victim]] = []
         """Displaced jobs that still run for their time of grace, the next to end first."""
@@ -81,8 +81,8 @@ class Controller:
         self._caps = caps(rules)
         self.rules = rules
         self.nodes, self.partitions = nodes, partitions
-        self.waiting: dict[int, Job] = {}
-        self.running: dict[int, Job] = {}
+        self.waiting: dict[int, SlurmJob] = {}
+        self.running: dict[int, SlurmJob] = {}
         self._next_main_s, self._last_pass_s = timers.main_s, -inf
         self._next_priority_s, self._renewed_s = timers.priority_s, 0.0
         self._reset_s = self._next_reset_s(0.0)
@@ -94,15 +94,15 @@ class Controller:
         spans_s = rules.window_s, rules.resolution_s, timers.clock_s
         made = CorePlanner if rules.by_cores else Planner
         self._planner = made(nodes, *spans_s, linear=rules.linear, calendar=calendar)
-        self._line: list[Job] = []
+        self._line: list[SlurmJob] = []
         """The queue in order: each waiting job once for each of its partitions."""
-        self._started: list[Job] = []
+        self._started: list[SlurmJob] = []
         self._alone = 0
         """Running jobs that are alone on their nodes with others of their user."""
         self._no_room: set[int] = set()
         self._planned: set[int] = set()
         """Under `Rules.one_plan` the jobs that have a plan in this cycle."""
-        self._entries: dict[int, tuple[Job, ...]] = {}
+        self._entries: dict[int, tuple[SlurmJob, ...]] = {}
         """Of jobs with several partitions: the job in each."""
         sizes = [
             cpus if cpus < inf else gpus for cpus, gpus in zip(nodes.cpus, nodes.gpus, strict=True)
@@ -121,11 +121,11 @@ class Controller:
         while self._next_priority_s < now_s:
             self._renew(self._next_priority_s)
 
-    def could_fit(self, job: Job) -> bool:
+    def could_fit(self, job: SlurmJob) -> bool:
         """Tell whether the empty cluster could hold a job."""
         return self._planner.could_fit(job, self.partitions[job.partition].nodes)
 
-    def submit(self, now_s: float, job: Job, others: tuple[Job, ...] = ()) -> None:
+    def submit(self, now_s: float, job: SlurmJob, others: tuple[SlurmJob, ...] = ()) -> None:
         """Take a job into the queue, and start it at once if nobody before it waits; `others` are
         the same job in further partitions.
         """
@@ -145,7 +145,7 @@ class Controller:
             if job.id in self.waiting and self._is_first(one) and self._may(now_s, one):
                 self._try(now_s, one, self.partitions[one.partition].nodes)
 
-    def _is_barred(self, now_s: float, job: Job) -> Mask:
+    def _is_barred(self, now_s: float, job: SlurmJob) -> Mask:
         """Return the nodes that are not for a job now: reserved, or used by another user where one
         of both is alone on its nodes (``--exclusive=user``).
         """
@@ -156,7 +156,7 @@ class Controller:
                     found |= one.on
         return found
 
-    def _is_first(self, job: Job) -> bool:
+    def _is_first(self, job: SlurmJob) -> bool:
         """Tell whether nobody waits before a job for nodes of its partition."""
         nodes = self.partitions[job.partition].nodes
         for other in self._line:
@@ -166,17 +166,17 @@ class Controller:
                 return False
         return True
 
-    def entries(self, job: Job) -> tuple[Job, ...]:
+    def entries(self, job: SlurmJob) -> tuple[SlurmJob, ...]:
         """Return a job in each of its partitions."""
         return self._entries.get(job.id, (job,))
 
-    def _enter(self, job: Job) -> None:
+    def _enter(self, job: SlurmJob) -> None:
         entries = self.entries(job)
         self.waiting[job.id] = entries[0]
         for one in entries:
             insort(self._line, one, key=_RANK)
 
-    def _leave(self, job_id: int) -> Job | None:
+    def _leave(self, job_id: int) -> SlurmJob | None:
         """Take a job out of the queue."""
         job = self.waiting.pop(job_id, None)
         for one in self.entries(job) if job is not None else ():
@@ -193,7 +193,7 @@ class Controller:
         if dropped is not None and self._gate is not None:
             self._gate.submitted(dropped, -1)
 
-    def adopt(self, now_s: float, entries: tuple[Job, ...], held: Placement) -> Job:
+    def adopt(self, now_s: float, entries: tuple[SlurmJob, ...], held: Placement) -> SlurmJob:
         """Take over a job that runs already, and return it: in the first of its partitions that has
         its nodes.
         """
@@ -213,7 +213,7 @@ class Controller:
             self._gate.started(job)
         return job
 
-    def put_back(self, job: Job) -> None:
+    def put_back(self, job: SlurmJob) -> None:
         """Undo a start of this instant that had no room; it is tried again once some is freed."""
         del self.running[job.id]
         self._alone -= job.alone
@@ -244,7 +244,7 @@ class Controller:
         self._planner.forget()
         self._freed(now_s)
 
-    def tick(self, now_s: float) -> list[Job]:
+    def tick(self, now_s: float) -> list[SlurmJob]:
         """Do what is due, and return the jobs that started since the last tick."""
         self._end_doomed(now_s)
         if self.suspended:
@@ -285,13 +285,13 @@ class Controller:
             due.append(self._next_backfill_s)
         return min(due)
 
-    def queue(self) -> list[Job]:
+    def queue(self) -> list[SlurmJob]:
         """Return the waiting jobs in the order in which they are looked at."""
         if self._no_room:
             return [job for job in self._line if job.id not in self._no_room]
         return self._line[:]
 
-    def _rank(self, now_s: float, job: Job) -> tuple[float, ...]:
+    def _rank(self, now_s: float, job: SlurmJob) -> tuple[float, ...]:
         in_time = self._calendar is not None and self._calendar.holds(job, now_s)
         tier = self.partitions[job.partition].tier
         return (not in_time, -job.level, -tier, -job.priority, job.id)
@@ -311,7 +311,7 @@ class Controller:
     # -- priority
     # ----------------------------------------------------------------------------------------------
 
-    def _fixed(self, job: Job) -> float:
+    def _fixed(self, job: SlurmJob) -> float:
         rules = self._rules
         nodes = self._planner.least_nodes(job) if rules.size_by_used else max(job.nodes, 1)
         size = (nodes / len(self.nodes) + job.size / self._all) / 2
@@ -323,7 +323,7 @@ class Controller:
         fixed = rules.weight_size * size + rules.weight_partition * part
         return fixed + job.term - job.nice
 
-    def _prioritise(self, now_s: float, job: Job) -> None:
+    def _prioritise(self, now_s: float, job: SlurmJob) -> None:
         rules = self._rules
         if rules.multifactor:
             age = min((now_s - job.since_s) / rules.max_age_s, 1.0)
@@ -359,14 +359,14 @@ class Controller:
     # -- starting
     # ----------------------------------------------------------------------------------------------
 
-    def _may(self, now_s: float, job: Job) -> bool:
+    def _may(self, now_s: float, job: SlurmJob) -> bool:
         """Tell whether limits let a job start."""
         word = self._gate.waits(now_s, job) if self._gate is not None else ""
         if word:
             job.why = word
         return not word
 
-    def _try(self, now_s: float, job: Job, available: Mask) -> bool:
+    def _try(self, now_s: float, job: SlurmJob, available: Mask) -> bool:
         barred = self._is_barred(now_s, job)
         held = self.nodes.select(job, available & ~barred)
         if not held and (victims := self._victims(now_s, job)):
@@ -382,14 +382,16 @@ class Controller:
             job.why = self._calendar.why(now_s, job)
         return False
 
-    def _victims(self, now_s: float, job: Job) -> list[Victim]:
+    def _victims(self, now_s: float, job: SlurmJob) -> list[Victim]:
         """Return the running jobs that a job may displace."""
         if self._preemption is None:
             return []
         running = [*self.running.values(), *self.suspended.values()]
         return self._preemption.victims(now_s, job, running, self.partitions)
 
-    def _displace(self, now_s: float, job: Job, available: Mask, all_: list[Victim]) -> Placement:
+    def _displace(
+        self, now_s: float, job: SlurmJob, available: Mask, all_: list[Victim]
+    ) -> Placement:
         """Free nodes for a job from those that it may displace; () = that does not help, or not
         yet, as they still run for a time of grace.
         """
@@ -419,7 +421,7 @@ class Controller:
         else:
             self.displaced.append(victim)
 
-    def suspend(self, now_s: float, job: Job) -> None:
+    def suspend(self, now_s: float, job: SlurmJob) -> None:
         """Take note that a running job goes on later."""
         self.suspended[job.id] = self.running.pop(job.id)
         job.suspended_s = now_s
@@ -443,7 +445,7 @@ class Controller:
             if self.running.get(victim.job.id) is victim.job:
                 self._leave_nodes(now_s, victim)
 
-    def _start(self, now_s: float, job: Job, held: Placement) -> None:
+    def _start(self, now_s: float, job: SlurmJob, held: Placement) -> None:
         self._leave(job.id)
         job.start_s = job.booked_s = now_s
         job.hold(held)
@@ -487,11 +489,11 @@ class Controller:
                 failed.add(part)
                 gone |= nodes
 
-    def _keeps_nodes(self, now_s: float, job: Job) -> bool:
+    def _keeps_nodes(self, now_s: float, job: SlurmJob) -> bool:
         """Tell whether a job without room holds others up."""
         return not (job.test_only or job.kept_off or job.reservation) and self._is_due(now_s, job)
 
-    def _is_due(self, now_s: float, job: Job) -> bool:
+    def _is_due(self, now_s: float, job: SlurmJob) -> bool:
         """Tell whether a job is old and important enough that nodes are kept for it."""
         rules = self._rules
         return now_s - job.since_s >= rules.least_age_s and job.priority >= rules.least_priority
@@ -553,7 +555,7 @@ class Controller:
         self._planned.clear()
         return tested, planned
 
-    def _victims_in_cycle(self, now_s: float, job: Job) -> list[Victim]:
+    def _victims_in_cycle(self, now_s: float, job: SlurmJob) -> list[Victim]:
         """Return the running jobs that a job may displace, found once for all jobs alike."""
         assert self._preemption is not None, "else there are none"
         key = job.partition, job.qos, job.priority if self._preemption.by_priority else 0
@@ -563,7 +565,7 @@ class Controller:
         return found
 
     def _made_room(
-        self, now_s: float, job: Job, held: Placement, victims: list[Victim]
+        self, now_s: float, job: SlurmJob, held: Placement, victims: list[Victim]
     ) -> Placement:
         """Return where a job starts on nodes that were found for it, with those displaced that are
         in its way; () = they still run for a time of grace.
@@ -577,7 +579,7 @@ class Controller:
             self._planner.keep_now(job, held)
         return made
 
-    def _has_plan_left(self, now_s: float, job: Job, plans: Mapping[int, int]) -> bool:
+    def _has_plan_left(self, now_s: float, job: SlurmJob, plans: Mapping[int, int]) -> bool:
         """Tell whether nodes may be kept for a job, of whose partition so many have plans."""
         rules = self._rules
         return (
@@ -587,7 +589,7 @@ class Controller:
             and self._is_due(now_s, job)
         )
 
-    def _counted(self, job: Job, counts: dict[object, int]) -> bool:
+    def _counted(self, job: SlurmJob, counts: dict[object, int]) -> bool:
         """Count a job among those tested in this cycle; tell whether it may be."""
         for of, most in self._caps:
             key = of(job)

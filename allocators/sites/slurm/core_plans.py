@@ -8,13 +8,13 @@ from itertools import islice
 from math import inf
 from typing import Final, NamedTuple
 
-from allocators.sites.slurm.backfill import YEAR_S, Outlook, Planner, Timeline
+from allocators.sites.slurm.backfill import YEAR_S, NodeForecast, NodeReservations, Planner
 from allocators.sites.slurm.preempt import Victim
-from allocators.sites.slurm.select import Free, Nodes, Room, is_enough
-from allocators.sites.slurm.state import Job, Mask, Placement
+from allocators.sites.slurm.select import Free, FreeNodes, Room, is_enough
+from allocators.sites.slurm.state import Mask, Placement, SlurmJob
 
 _ANY: Final = (0, 0)
-"""Of `Timeline.gaps`: no node is needed, so that all instants come."""
+"""Of `NodeReservations.gaps`: no node is needed, so that all instants come."""
 
 
 _Tasks = tuple[Mask, list[float], list[int]]
@@ -26,7 +26,7 @@ class _Plan(NamedTuple):
 
     begin_s: float
     end_s: float
-    job: Job
+    job: SlurmJob
     held: Placement
 
 
@@ -66,7 +66,7 @@ class CorePlanner(Planner):
         self._booked: list[_Plan] = []
         self._renew()
 
-    def look_ahead(self, running: list[Job]) -> None:
+    def look_ahead(self, running: list[SlurmJob]) -> None:
         """Take note of the running jobs."""
         super().look_ahead(running)
         self._renew()
@@ -78,7 +78,7 @@ class CorePlanner(Planner):
         self._since: dict[object, list[tuple[float, float]]] = {}
 
     def place(
-        self, job: Job, nodes: Mask, *, keeps: bool, gone: Sequence[Victim] = ()
+        self, job: SlurmJob, nodes: Mask, *, keeps: bool, gone: Sequence[Victim] = ()
     ) -> Placement | None:
         """Return where a job starts now; () = it has a plan, None = it has none.
 
@@ -120,14 +120,14 @@ class CorePlanner(Planner):
             since.append((limit_s, inf))
         return None
 
-    def keep_now(self, job: Job, held: Placement) -> None:
+    def keep_now(self, job: SlurmJob, held: Placement) -> None:
         """Keep room for a job that starts as soon as those have left whom it displaced."""
         now_s = self._now_s
         end_s = self._rounded(now_s + min(job.limit_s, YEAR_S))
         self._book(_Plan(self._rounded(now_s), end_s, job, held))
 
     def _instants(
-        self, span: tuple[float, float, float], ends: list[float], table: Timeline
+        self, span: tuple[float, float, float], ends: list[float], table: NodeReservations
     ) -> Iterable[float]:
         """Return when a job might start, in order."""
         from_s, limit_s, until_s = span
@@ -140,7 +140,7 @@ class CorePlanner(Planner):
             found.update([gap.from_s for gap in table.gaps(from_s, limit_s, _ANY, until_s)])
         return sorted([at_s for at_s in found if from_s <= at_s <= until_s])
 
-    def _ends_on(self, nodes: Mask, outlook: Outlook) -> list[float]:
+    def _ends_on(self, nodes: Mask, outlook: NodeForecast) -> list[float]:
         """Return the ends of running jobs on these nodes, in steps."""
         found = self._ends.get((outlook.gone, nodes))
         if found is None:
@@ -149,7 +149,7 @@ class CorePlanner(Planner):
             self._ends[outlook.gone, nodes] = found
         return found
 
-    def _tasks(self, job: Job, nodes: Mask, outlook: Outlook) -> list[_Tasks]:
+    def _tasks(self, job: SlurmJob, nodes: Mask, outlook: NodeForecast) -> list[_Tasks]:
         """Return how many tasks of a job fit on each of these nodes, row by row."""
         found = []
         for node, rows in enumerate(self._planned(outlook)):
@@ -165,9 +165,9 @@ class CorePlanner(Planner):
 
     def _room(
         self,
-        job: Job,
+        job: SlurmJob,
         every: list[_Tasks],
-        outlook: Outlook,
+        outlook: NodeForecast,
         kept: Mask,
         span: tuple[float, float],
     ) -> Room | None:
@@ -192,7 +192,7 @@ class CorePlanner(Planner):
         return room
 
     def _select(
-        self, job: Job, available: Mask, room: Room | None, outlook: Outlook, at_s: float
+        self, job: SlurmJob, available: Mask, room: Room | None, outlook: NodeForecast, at_s: float
     ) -> Placement:
         """Return where a job goes from an instant on; () = it does not fit."""
         if room is None or not is_enough(job, room, available):
@@ -200,7 +200,7 @@ class CorePlanner(Planner):
         nodes = self._at(at_s, outlook) if self._nodes.prefer else self._nodes
         return nodes.select(job, available, room)
 
-    def _at(self, at_s: float, outlook: Outlook) -> Nodes:
+    def _at(self, at_s: float, outlook: NodeForecast) -> FreeNodes:
         """Return the nodes with what is free at an instant."""
         made = outlook.nodes.copy()
         every = self._planned(outlook)
@@ -209,7 +209,7 @@ class CorePlanner(Planner):
         made.follow(gpus, cpus, mem_gb)
         return made
 
-    def _planned(self, outlook: Outlook) -> list[_Rows]:
+    def _planned(self, outlook: NodeForecast) -> list[_Rows]:
         """Return what is free on each node as running jobs end, without what is planned."""
         found = self._rows.get(outlook.gone)
         if found is None:

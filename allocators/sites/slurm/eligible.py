@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import inf
 from typing import Final, NamedTuple
 
-from allocators.sites.slurm.state import Job
+from allocators.sites.slurm.state import SlurmJob
 
 _TYPES: Final = ("afterany", "afterok", "aftercorr", "after", "afternotok", "singleton")
 _PART: Final = re.compile(
@@ -22,12 +22,12 @@ class Condition(NamedTuple):
     jobs: tuple[tuple[int, float], ...] = ()
 
 
-class Waiting(NamedTuple):
+class IneligibleJob(NamedTuple):
     """A job that is not eligible: its entries, not before when, and what it depends on; of a group
     of `conditions` one is enough if `any_of`.
     """
 
-    entries: tuple[Job, ...]
+    entries: tuple[SlurmJob, ...]
     begin_s: float
     conditions: tuple[Condition, ...] = ()
     any_of: bool = False
@@ -83,7 +83,7 @@ class Waitlist:
     """Jobs that are not eligible yet."""
 
     def __init__(self) -> None:
-        self.held: dict[int, Waiting] = {}
+        self.held: dict[int, IneligibleJob] = {}
         self._started: dict[int, float] = {}
         self._ended: dict[int, bool] = {}
         """Job -> whether it ended well."""
@@ -122,7 +122,7 @@ class Waitlist:
             self._ended.get(job, not wrong) is wrong for job, _ in condition.jobs
         )
 
-    def release(self, now_s: float) -> Iterator[tuple[Job, ...]]:
+    def release(self, now_s: float) -> Iterator[tuple[SlurmJob, ...]]:
         """Take out and yield the jobs that are eligible now."""
         for job, one in list(self.held.items()):
             if not self.why(now_s, job):
@@ -152,7 +152,7 @@ class Waitlist:
         ]
         return min(due, default=inf)
 
-    def _is_met(self, now_s: float, one: Waiting, condition: Condition) -> bool:
+    def _is_met(self, now_s: float, one: IneligibleJob, condition: Condition) -> bool:
         if condition.kind == "singleton":
             entry = one.entries[0]
             others = self._named.get((entry.user, one.name), set())

@@ -9,15 +9,15 @@ from collections.abc import Iterator, Mapping
 from math import inf
 from typing import Final, NamedTuple
 
-from allocators.sites.slurm.accounts import NO_LIMITS, Associations, Limits, Qos
+from allocators.sites.slurm.accounts import NO_LIMITS, AssociationLimits, Associations, Qos
 from allocators.sites.slurm.config import PartitionEntry
 from allocators.sites.slurm.fairshare import ROOT
-from allocators.sites.slurm.state import Job
+from allocators.sites.slurm.state import SlurmJob
 
 _NAMES: Final = {"cpu": "Cpu", "mem": "Mem", "node": "Node", "billing": "Billing"}
 _WALL: Final = "wall"
 Key = tuple[str, ...]
-Level = tuple[Key, Limits, str]
+Level = tuple[Key, AssociationLimits, str]
 """Whose limits, the limits, and "qos" or "assoc"."""
 Scope = tuple[Key, float, Mapping[str, float], str, str]
 """Whose use is counted; jobs and resources that may run at once; and how the word begins and ends.
@@ -40,7 +40,7 @@ def _word(before: str, tres: str, after: str) -> str:
     return f"{before}{name}{after}" + ("Limit" if name not in {"GRES", "TRES"} else "")
 
 
-class Gate:
+class UsageLimits:
     """Counts what jobs use, and tells which may start.
 
     Parameters
@@ -74,7 +74,7 @@ class Gate:
         self._submitted: Counter[Key] = Counter()
         self._counted: dict[int, tuple[Key, ...]] = {}
         """Job -> where it was counted at its submission; it may start in another partition."""
-        self._jobs: dict[Key, dict[int, Job]] = {}
+        self._jobs: dict[Key, dict[int, SlurmJob]] = {}
         self._used: dict[Key, dict[str, tuple[float, float]]] = {}
         self._arrays: Counter[str] = Counter()
         self._quality_of = [
@@ -86,7 +86,7 @@ class Gate:
     # -- at submission
     # ----------------------------------------------------------------------------------------------
 
-    def refusal(self, jobs: tuple[Job, ...]) -> str:
+    def refusal(self, jobs: tuple[SlurmJob, ...]) -> str:
         """Return why a job is refused at its submission; "" = it is not.
 
         Parameters
@@ -106,11 +106,11 @@ class Gate:
         never = [self._never(one) for one in jobs]
         return word or (never[0] if all(never) else "")
 
-    def _never(self, job: Job) -> str:
+    def _never(self, job: SlurmJob) -> str:
         """Return what would keep a job waiting for ever."""
         return self._of_itself(job) or (self._by_count(job, {}) if self._qos else "")
 
-    def _too_many(self, job: Job) -> str:
+    def _too_many(self, job: SlurmJob) -> str:
         """Return which limit of jobs in the queue a submission would exceed."""
         count = self._submitted
         chain = self._chain(job)
@@ -126,7 +126,7 @@ class Gate:
                 return "QOSMaxSubmitJobPerAccountLimit"
         return ""
 
-    def submitted(self, job: Job, sign: int = 1) -> None:
+    def submitted(self, job: SlurmJob, sign: int = 1) -> None:
         """Count a job that was submitted; `sign` -1 = it is gone."""
         if not self._limits:
             return
@@ -135,12 +135,12 @@ class Gate:
         for key in self._counted[job.id] if sign > 0 else self._counted.pop(job.id, ()):
             self._submitted[key] += sign
 
-    def _denies(self, job: Job) -> bool:
+    def _denies(self, job: SlurmJob) -> bool:
         quality = self._all.qualities.get(job.qos)
         flags = quality.flags if quality is not None else frozenset()
         return "denyonlimit" in flags or self._part_limits != "NO"
 
-    def _of_partition(self, job: Job) -> str:
+    def _of_partition(self, job: SlurmJob) -> str:
         """Return what of its partition a job breaks."""
         entry = self._partitions[job.partition]
         if entry is None:
@@ -166,7 +166,7 @@ class Gate:
     # -- before a start
     # ----------------------------------------------------------------------------------------------
 
-    def waits(self, now_s: float, job: Job) -> str:
+    def waits(self, now_s: float, job: SlurmJob) -> str:
         """Return why a job may not start whatever is free; "" = it may."""
         if job.barred is None:
             job.barred = self._of_itself(job)
@@ -183,14 +183,14 @@ class Gate:
             word = self._by_count(job, self._running)
         return word or (self._by_use(now_s, job) if chain.metered else "")
 
-    def _of_itself(self, job: Job) -> str:
+    def _of_itself(self, job: SlurmJob) -> str:
         """Return what keeps a job waiting for ever, whoever runs beside it."""
         entry = self._partitions[job.partition]
         if entry is not None and not entry.up:
             return "PartitionDown"
         return self._of_partition(job) or (self._per_job(job) if self._qos else "")
 
-    def _per_job(self, job: Job) -> str:
+    def _per_job(self, job: SlurmJob) -> str:
         nodes, wall_s = float(job.needed_nodes), job.limit_s
         seen: set[tuple[str, str]] = set()
         for _, limits, name in self._chain(job).levels:
@@ -217,7 +217,7 @@ class Gate:
                     return f"{before}MaxWallDurationPerJobLimit"
         return ""
 
-    def _by_count(self, job: Job, used: Mapping[Key, Mapping[str, float]]) -> str:
+    def _by_count(self, job: SlurmJob, used: Mapping[Key, Mapping[str, float]]) -> str:
         for scope, most_jobs, most, word, after in self._chain(job).scopes:
             running = used.get(scope, _NOTHING)
             if running["jobs"] >= most_jobs:
@@ -227,7 +227,7 @@ class Gate:
                     return _word(word, tres, after)
         return ""
 
-    def _by_use(self, now_s: float, job: Job) -> str:
+    def _by_use(self, now_s: float, job: SlurmJob) -> str:
         minutes = job.limit_s / 60
         for key, limits, name in self._chain(job).metered:
             before = "QOS" if name == "qos" else "Assoc"
@@ -277,7 +277,7 @@ class Gate:
     # -- what runs
     # ----------------------------------------------------------------------------------------------
 
-    def started(self, job: Job) -> None:
+    def started(self, job: SlurmJob) -> None:
         """Count a job that starts."""
         if job.array_most < inf:
             self._arrays[job.array] += 1
@@ -289,7 +289,7 @@ class Gate:
                     counts[tres] += amount  # type: ignore[assignment]  # counts hold fractions, too
                 self._jobs.setdefault(key, {})[job.id] = job
 
-    def ended(self, now_s: float, job: Job) -> None:
+    def ended(self, now_s: float, job: SlurmJob) -> None:
         """Count a job that runs no longer."""
         if job.array_most < inf:
             self._arrays[job.array] -= 1
@@ -315,14 +315,14 @@ class Gate:
     # -- who counts
     # ----------------------------------------------------------------------------------------------
 
-    def _keys(self, job: Job) -> Iterator[Key]:
+    def _keys(self, job: SlurmJob) -> Iterator[Key]:
         for key, _, name in self._chain(job).levels:
             yield key
             if name == "qos":
                 yield (*key, "user", job.user)
                 yield (*key, "account", job.account)
 
-    def _chain(self, job: Job) -> _Chain:
+    def _chain(self, job: SlurmJob) -> _Chain:
         """Return whose limits hold for a job, the first to be asked first."""
         who = (job.account, job.user, job.qos, job.partition)
         known = self._chains.get(who)
@@ -368,7 +368,7 @@ class Gate:
 _NOTHING: Final[Mapping[str, float]] = Counter()
 
 
-def _times(limits: Limits, factor: float) -> Limits:
+def _times(limits: AssociationLimits, factor: float) -> AssociationLimits:
     if factor == 1.0:
         return limits
     changed = {
@@ -376,16 +376,16 @@ def _times(limits: Limits, factor: float) -> Limits:
         for name, value in vars(limits).items()
         if isinstance(value, Mapping)
     }
-    return Limits(**{**vars(limits), **changed})
+    return AssociationLimits(**{**vars(limits), **changed})
 
 
-def _below(job: Job, quality: Qos) -> str:
+def _below(job: SlurmJob, quality: Qos) -> str:
     if job.priority < quality.min_priority:
         return "QOSMinPrioThreshold"
     return "QOSUsageThreshold" if job.share.factor < quality.usage_threshold else ""
 
 
-def _is_metered(limits: Limits) -> bool:
+def _is_metered(limits: AssociationLimits) -> bool:
     return bool(limits.grp_tres_mins or limits.grp_tres_run_mins or limits.grp_wall_s < inf)
 
 

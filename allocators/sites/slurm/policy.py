@@ -15,20 +15,20 @@ from allocators.placement import Placer
 from allocators.reasons import joined, room
 from allocators.sites.slurm.constraints import NotSimulatedError
 from allocators.sites.slurm.controller import Controller
-from allocators.sites.slurm.eligible import NeverError, Waiting, Waitlist, conditions_of
+from allocators.sites.slurm.eligible import IneligibleJob, NeverError, Waitlist, conditions_of
 from allocators.sites.slurm.fairshare import FairShare, read_usage
 from allocators.sites.slurm.keys import Finding
-from allocators.sites.slurm.limits import Gate
+from allocators.sites.slurm.limits import UsageLimits
 from allocators.sites.slurm.preempt import CANCEL, SUSPEND, preemption_of
 from allocators.sites.slurm.requests import Requests
 from allocators.sites.slurm.reservations import Calendar
-from allocators.sites.slurm.rules import Partition, Rules, Timers
-from allocators.sites.slurm.select import Nodes
+from allocators.sites.slurm.rules import Rules, SlurmPartition, Timers
+from allocators.sites.slurm.select import FreeNodes
 from allocators.sites.slurm.settings import Settings
 from allocators.sites.slurm.site import (
     IN_FILE,
     RULE_OF,
-    Site,
+    SlurmSite,
     depth_told,
     gate_of,
     is_classic,
@@ -43,7 +43,7 @@ from allocators.sites.slurm.site import (
     too_large,
     topology_notes,
 )
-from allocators.sites.slurm.state import Job, Placement, replicas_on
+from allocators.sites.slurm.state import Placement, SlurmJob, replicas_on
 from allocators.sites.slurm.surplus import Surplus
 from allocators.toolkit import newly_waiting
 from sim.contract import (
@@ -105,7 +105,7 @@ class Slurm(Settings):
     _requests: Requests | None = field(init=False, repr=False, default=None)
     _order: list[int] = field(init=False, repr=False, default_factory=list)
     _surplus: Surplus | None = field(init=False, repr=False, default=None)
-    _gate: Gate | None = field(init=False, repr=False, default=None)
+    _gate: UsageLimits | None = field(init=False, repr=False, default=None)
     _waitlist: Waitlist = field(init=False, repr=False, default_factory=Waitlist)
     _ids: dict[str, list[JobId]] = field(init=False, repr=False, default_factory=dict)
     _lost: set[JobId] = field(init=False, repr=False, default_factory=set)
@@ -157,7 +157,7 @@ class Slurm(Settings):
             rules_of(site, site.config)
 
     @property
-    def _site(self) -> Site:
+    def _site(self) -> SlurmSite:
         topology = self.topology if is_file_text(self.topology) else ""
         return read_site(self.conf, self.accounts, self.qos, topology, self.reservations)
 
@@ -288,7 +288,7 @@ class Slurm(Settings):
                 continue
             entries = [replace(entry, since_s=view.now_s) for entry in controller.entries(one)]
             again_s = view.now_s + REQUEUE_S
-            self._waitlist.held[one.id] = Waiting(tuple(entries), again_s)
+            self._waitlist.held[one.id] = IneligibleJob(tuple(entries), again_s)
         self._failed.update(gone)
         controller.displaced.clear()
         return frozenset(gone)
@@ -309,7 +309,7 @@ class Slurm(Settings):
                 self._expect_end(one)
         controller.resumed.clear()
 
-    def _expect_end(self, one: Job) -> None:
+    def _expect_end(self, one: SlurmJob) -> None:
         if self._kill_after_s < inf:
             heappush(self._limits_due, (one.end_s + self._kill_after_s, one.id))
 
@@ -349,7 +349,7 @@ class Slurm(Settings):
         word = self._waitlist.why(now_s, job)
         return Reason("it was not eligible yet ({word:text})", {"word": word})
 
-    def _grant(self, view: View, job: Job) -> Grant | None:
+    def _grant(self, view: View, job: SlurmJob) -> Grant | None:
         """Return what a job gets that the controller started; None if its servers find no place."""
         demand, room = view.demand(job.id), view.room
         held = replicas_on(job.held, demand.replicas, evenly=job.node_gpus > 0)
@@ -404,7 +404,7 @@ class Slurm(Settings):
             self._waitlist.held[job] = held
         return True
 
-    def _held(self, view: View, made: tuple[Job, ...]) -> Waiting | None:
+    def _held(self, view: View, made: tuple[SlurmJob, ...]) -> IneligibleJob | None:
         """Return what a job waits for before it may start; None = nothing."""
         assert self._requests is not None, "see _begin"
         job, requests = made[0].id, self._requests
@@ -419,7 +419,7 @@ class Slurm(Settings):
         if not text and begin_s <= view.now_s:
             return None
         conditions, any_of = conditions_of(text, self._ids, own) if text else ((), False)
-        held = Waiting(made, begin_s, conditions, any_of, name)
+        held = IneligibleJob(made, begin_s, conditions, any_of, name)
         self._waitlist.held[job] = held
         why = self._waitlist.why(view.now_s, job)
         del self._waitlist.held[job]
@@ -436,7 +436,7 @@ class Slurm(Settings):
         ordered = [machines[node] for node in self._order]
         self._requests = requests = Requests(site, view, self._order, self.default_limit_h * HOUR_S)
         self._noted = requests.remarks
-        nodes = Nodes(
+        nodes = FreeNodes(
             [node.gpus for node in ordered],
             [node.cpus for node in ordered],
             [node.mem_gb for node in ordered],
@@ -447,7 +447,10 @@ class Slurm(Settings):
             gres=requests.gres,
         )
         # Jobs without a partition may use all nodes.
-        partitions = [Partition(nodes.up), *partitions_on(site, view.names("partition"), ordered)]
+        partitions = [
+            SlurmPartition(nodes.up),
+            *partitions_on(site, view.names("partition"), ordered),
+        ]
         self._gate = gate_of(site, requests.entries)
         if self.limits == "kill":
             minutes = config.number("OverTimeLimit", 0) if config is not None else 0.0
@@ -516,7 +519,7 @@ class Slurm(Settings):
         rules = rules_of(self._site, config)
         return replace(rules, **changed, **ours)  # type: ignore[arg-type]
 
-    def _fair(self, site: Site) -> FairShare:
+    def _fair(self, site: SlurmSite) -> FairShare:
         config = site.config
         dampening = self.dampening
         if config is not None and self.dampening == DEFAULTS["dampening"]:

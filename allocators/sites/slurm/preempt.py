@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from math import inf
 from typing import Final, NamedTuple
 
-from allocators.sites.slurm.rules import Partition
-from allocators.sites.slurm.select import Nodes
-from allocators.sites.slurm.site import Site
-from allocators.sites.slurm.state import Job, Mask, Placement, mask_of
+from allocators.sites.slurm.rules import SlurmPartition
+from allocators.sites.slurm.select import FreeNodes
+from allocators.sites.slurm.site import SlurmSite
+from allocators.sites.slurm.state import Mask, Placement, SlurmJob, mask_of
 
 CANCEL, REQUEUE, SUSPEND = "CANCEL", "REQUEUE", "SUSPEND"
 OFF, WITHIN, GANG = "OFF", "WITHIN", "GANG"
@@ -20,18 +20,18 @@ _TYPES: Final = {"preempt/partition_prio": "tier", "preempt/qos": "qos"}
 class Victim(NamedTuple):
     """A running job that may be displaced, what becomes of it, and how many seconds later."""
 
-    job: Job
+    job: SlurmJob
     mode: str
     grace_s: float = 0.0
 
-    def leave(self, nodes: Nodes) -> None:
+    def leave(self, nodes: FreeNodes) -> None:
         """Free what it holds: all of it, or its cores where it is suspended."""
         give = nodes.take_cores if self.mode == SUSPEND else nodes.take
         give(self.job, self.job.held, -1)
 
 
 @dataclass(frozen=True)
-class Preemption:
+class PreemptionRules:
     """Who may displace whom, and what becomes of the displaced.
 
     Parameters
@@ -58,7 +58,7 @@ class Preemption:
     mode: str
     exempt_s: float
     youngest_first: bool
-    site: Site
+    site: SlurmSite
     modes: tuple[str, ...]
     graces_s: tuple[float, ...]
     reorders: int = 1
@@ -77,7 +77,11 @@ class Preemption:
         return any(WITHIN in mode for mode in modes)
 
     def victims(
-        self, now_s: float, job: Job, running: Iterable[Job], partitions: Sequence[Partition]
+        self,
+        now_s: float,
+        job: SlurmJob,
+        running: Iterable[SlurmJob],
+        partitions: Sequence[SlurmPartition],
     ) -> list[Victim]:
         """Return the jobs that a job may displace, those to go first at the beginning.
 
@@ -120,7 +124,7 @@ class Preemption:
         return [victim for _, victim in found]
 
     def chosen(
-        self, job: Job, available: Mask, nodes: Nodes, victims: Sequence[Victim]
+        self, job: SlurmJob, available: Mask, nodes: FreeNodes, victims: Sequence[Victim]
     ) -> tuple[Placement, list[Victim]]:
         """Return where a job goes in the place of others, and which of them leave; () = it does not
         fit even without all of them.
@@ -165,7 +169,9 @@ class Preemption:
                 order = [last, *[one for one in order if one is not last]]
 
 
-def resumable(suspended: Iterable[Job], nodes: Nodes, tiers: Sequence[Partition]) -> list[Job]:
+def resumable(
+    suspended: Iterable[SlurmJob], nodes: FreeNodes, tiers: Sequence[SlurmPartition]
+) -> list[SlurmJob]:
     """Return the suspended jobs whose cores nobody uses, the higher tier and those that started
     first at the beginning. All that they hold is booked in `nodes`.
     """
@@ -186,7 +192,7 @@ def resumable(suspended: Iterable[Job], nodes: Nodes, tiers: Sequence[Partition]
     return found
 
 
-def preemption_of(site: Site) -> Preemption | None:
+def preemption_of(site: SlurmSite) -> PreemptionRules | None:
     """Return the preemption that a ``slurm.conf`` sets; None = none."""
     config = site.config
     if config is None:
@@ -194,7 +200,7 @@ def preemption_of(site: Site) -> Preemption | None:
     by = _TYPES.get(config.values.get("preempttype", "preempt/none").lower())
     if by is None:
         return None
-    return Preemption(
+    return PreemptionRules(
         by,
         config.values.get("preemptmode", OFF).upper(),
         config.time_s("PreemptExemptTime", "0"),

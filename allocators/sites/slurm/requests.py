@@ -12,8 +12,14 @@ from typing import Final
 from allocators.sites.slurm.accounts import Qos
 from allocators.sites.slurm.config import PartitionEntry, SlurmConfig
 from allocators.sites.slurm.constraints import Alternative, alternatives
-from allocators.sites.slurm.site import MB_PER_GB, Site, levels_of_preemption, tres_weights, weighed
-from allocators.sites.slurm.state import Job, Mask
+from allocators.sites.slurm.site import (
+    MB_PER_GB,
+    SlurmSite,
+    levels_of_preemption,
+    tres_weights,
+    weighed,
+)
+from allocators.sites.slurm.state import Mask, SlurmJob
 from sim.contract import Demand, JobId, View
 
 _ARRAY: Final = re.compile(r"([^%\s\[]+).*?(?:%(\d+))?\]?")
@@ -39,7 +45,7 @@ class Requests:
     """
 
     def __init__(
-        self, site: Site, view: View, order: Sequence[int], default_limit_s: float
+        self, site: SlurmSite, view: View, order: Sequence[int], default_limit_s: float
     ) -> None:
         self._site, self._default_limit_s = site, default_limit_s
         machines = [view.cluster.nodes[node] for node in order]
@@ -101,7 +107,7 @@ class Requests:
             names = self._names[column] = view.names(column)
         return names[int(view.one(column, job))]
 
-    def job(self, view: View, job: JobId) -> tuple[Job, ...]:
+    def job(self, view: View, job: JobId) -> tuple[SlurmJob, ...]:
         """Return a job: once for each of its partitions.
 
         Raises
@@ -128,14 +134,14 @@ class Requests:
         config = self._site.config
         return config is None or config.number("JobRequeue", 1) != 0
 
-    def _in(self, view: View, job: JobId, part: int, who: tuple[str, str, Qos]) -> Job:
+    def _in(self, view: View, job: JobId, part: int, who: tuple[str, str, Qos]) -> SlurmJob:
         user, account, quality = who
         demand = view.demand(job)
         entry = self._entries[part] if self._site.config is not None else None
         limit_s = self._limit_s(view, job, entry)
         shape = self._shape(view, job, demand, entry)
         array = _ARRAY.fullmatch(self.text(view, "array", job))
-        made = Job(
+        made = SlurmJob(
             id=job,
             user=user,
             account=account,
@@ -332,7 +338,7 @@ class Requests:
     # -- its priority
     # ----------------------------------------------------------------------------------------------
 
-    def tres(self, job: Job) -> dict[str, float]:
+    def tres(self, job: SlurmJob) -> dict[str, float]:
         """Return what a job asks for by the names of TRES; memory in MB."""
         nodes = job.needed_nodes
         gpus = job.tasks * job.gpus + nodes * job.node_gpus
@@ -348,7 +354,9 @@ class Requests:
                 found[f"gres/gpu:{kind}"] = float(gpus)
         return found
 
-    def _valued(self, job: Job, entry: PartitionEntry | None, part: int, quality: Qos) -> Job:
+    def _valued(
+        self, job: SlurmJob, entry: PartitionEntry | None, part: int, quality: Qos
+    ) -> SlurmJob:
         config, flags = self._site.config, self._site.flags
         if config is None:
             return job

@@ -13,7 +13,7 @@ from typing import Final
 
 from allocators.sites.slurm.config import lines, seconds
 from allocators.sites.slurm.keys import IDLE, MISSED, USED, Finding
-from allocators.sites.slurm.state import Job, Mask
+from allocators.sites.slurm.state import Mask, SlurmJob
 from sim.contract import ParameterError, hosts_of
 
 FILE: Final = "reservations"
@@ -225,7 +225,7 @@ class Calendar:
         )
         self._by_name = {one.name: one for one in self.reserved}
 
-    def refusal(self, job: Job) -> str:
+    def refusal(self, job: SlurmJob) -> str:
         """Return why a job may not ask for its reservation; "" = it may."""
         one = self._by_name.get(job.reservation)
         if one is None:
@@ -245,7 +245,7 @@ class Calendar:
                 return
             begin_s, end_s = begin_s + one.every_s, end_s + one.every_s
 
-    def barred(self, now_s: float, job: Job) -> Mask:
+    def barred(self, now_s: float, job: SlurmJob) -> Mask:
         """Return the nodes on which a job may not start now, as it would be there when they are
         reserved for others; -1 = all nodes, as its own reservation does not hold long enough.
         """
@@ -271,7 +271,7 @@ class Calendar:
         )
 
     def kept(
-        self, job: Job, now_s: float, last_s: float, until_s: float
+        self, job: SlurmJob, now_s: float, last_s: float, until_s: float
     ) -> Iterator[tuple[float, float, Mask]]:
         """Yield from when until when which nodes are not for a job.
 
@@ -298,14 +298,14 @@ class Calendar:
         if at_s < until_s:
             yield at_s, until_s, self.nodes[own.name]
 
-    def holds(self, job: Job, now_s: float) -> bool:
+    def holds(self, job: SlurmJob, now_s: float) -> bool:
         """Tell whether the reservation of a job holds now."""
         own = self._by_name.get(job.reservation)
         return own is not None and any(
             begin_s <= now_s < end_s for begin_s, end_s in self.spans(own, now_s, now_s)
         )
 
-    def why(self, now_s: float, job: Job) -> str:
+    def why(self, now_s: float, job: SlurmJob) -> str:
         """Return why a job waits that its nodes are kept from, as ``squeue`` says it."""
         if job.reservation:
             return "Reservation"

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from math import inf
 from typing import Final
 
-from allocators.sites.slurm.state import Job, Mask
+from allocators.sites.slurm.state import Mask, SlurmJob
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Timers:
 
 
 @dataclass(frozen=True)
-class Partition:
+class SlurmPartition:
     """Nodes with a queue.
 
     Parameters
@@ -159,11 +159,11 @@ class Rules:
     accrue_always: bool = False
 
 
-def caps(rules: Rules) -> list[tuple[Callable[[Job], object], float]]:
+def caps(rules: Rules) -> list[tuple[Callable[[SlurmJob], object], float]]:
     """Return what is counted of the jobs that a cycle tests, and up to which number; where None is,
     nothing is.
     """
-    found: list[tuple[Callable[[Job], object], float]] = [
+    found: list[tuple[Callable[[SlurmJob], object], float]] = [
         (lambda job: job.user, rules.most_per_user),
         (lambda job: job.partition, rules.most_per_part),
         (lambda job: (job.user, job.partition), rules.most_per_user_part),

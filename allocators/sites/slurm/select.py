@@ -6,20 +6,20 @@ from collections.abc import Iterable, Iterator, Sequence
 from math import ceil, inf
 from typing import Final, NamedTuple
 
-from allocators.sites.slurm.state import Job, Mask, Placement
+from allocators.sites.slurm.state import Mask, Placement, SlurmJob
 
 Room = dict[int, Mask]
 """Tasks that a node can take -> the nodes that can take just so many."""
 Share = tuple[int, float, float]
 """GPUs, cores and GB."""
 Free = tuple[Share, tuple[int, ...]]
-"""What is free on a node: GPUs, cores and GB, and of each of `Nodes.gres`."""
+"""What is free on a node: GPUs, cores and GB, and of each of `FreeNodes.gres`."""
 _LITTLE: Final = 1e-9
 _MANY: Final = 1_000_000
 """Tasks on a node of which nothing limits them."""
 
 
-class Switch(NamedTuple):
+class SwitchNodes(NamedTuple):
     """The nodes below a switch, and those of each leaf below it."""
 
     nodes: Mask
@@ -39,7 +39,7 @@ class _Known:
                 self.room[count] = self.room.get(count, 0) | 1 << node
 
 
-class Nodes:
+class FreeNodes:
     """What is free on each node.
 
     Parameters
@@ -65,7 +65,7 @@ class Nodes:
         gpus: Sequence[int],
         cpus: Sequence[float],
         mem_gb: Sequence[float],
-        levels: Sequence[Sequence[Switch]] = (),
+        levels: Sequence[Sequence[SwitchNodes]] = (),
         weights: Sequence[int] = (),
         *,
         prefer: str = "",
@@ -93,7 +93,7 @@ class Nodes:
     # -- what is free
     # ----------------------------------------------------------------------------------------------
 
-    def take(self, job: Job, held: Placement, sign: int = 1) -> None:
+    def take(self, job: SlurmJob, held: Placement, sign: int = 1) -> None:
         """Book what a job takes on its nodes; `sign` -1 gives it back."""
         for node, tasks in held:
             gpus, cpus, mem_gb = self.share(job, node, tasks)
@@ -104,7 +104,7 @@ class Nodes:
                 self.gres[kind][node] -= sign * count
             self._log.append(node)
 
-    def take_cores(self, job: Job, held: Placement, sign: int = 1) -> None:
+    def take_cores(self, job: SlurmJob, held: Placement, sign: int = 1) -> None:
         """Book the cores of a job alone."""
         for node, tasks in held:
             self.cpus[node] -= sign * self.share(job, node, tasks)[1]
@@ -119,7 +119,7 @@ class Nodes:
                 self._log += [node for node, (one, other) in enumerate(both) if one != other]
         self.gpus, self.cpus, self.mem_gb = list(gpus), list(cpus), list(mem_gb)
 
-    def share(self, job: Job, node: int, tasks: int) -> Share:
+    def share(self, job: SlurmJob, node: int, tasks: int) -> Share:
         """Return the GPUs, cores and GB that a job takes on a node."""
         if job.whole:
             cpus, mem_gb = self.all[1][node], self.all[2][node]
@@ -134,9 +134,9 @@ class Nodes:
             cpus = min(ceil(cpus / threads) * threads, max(self.all[1][node], cpus))
         return tasks * job.gpus + job.node_gpus, cpus, tasks * job.mem_gb + job.node_mem_gb
 
-    def copy(self) -> Nodes:
+    def copy(self) -> FreeNodes:
         """Return the same nodes with what is free now, for looking ahead."""
-        made: Nodes = object.__new__(Nodes)
+        made: FreeNodes = object.__new__(FreeNodes)
         made.__dict__ |= self.__dict__
         made.gpus, made.cpus, made.mem_gb = self.gpus[:], self.cpus[:], self.mem_gb[:]
         made.gres = [one[:] for one in self.gres]
@@ -148,12 +148,12 @@ class Nodes:
         own = self.gpus[node], self.cpus[node], self.mem_gb[node]
         return own, tuple([one[node] for one in self.gres])
 
-    def usable(self, job: Job, node: int) -> int:
+    def usable(self, job: SlurmJob, node: int) -> int:
         """Return how many tasks of a job a node can take."""
         free = self.gpus[node], self.cpus[node], self.mem_gb[node]
         return self.usable_of(job, node, free, [one[node] for one in self.gres])
 
-    def usable_of(self, job: Job, node: int, free: Share, gres: Sequence[int]) -> int:
+    def usable_of(self, job: SlurmJob, node: int, free: Share, gres: Sequence[int]) -> int:
         """Return how many tasks of a job a node can take of which so much is free."""
         gpus, cpus, mem_gb = free
         if job.whole and not self._is_idle(node, free):
@@ -182,13 +182,13 @@ class Nodes:
             and free[2] >= mem_gb[node] - _LITTLE
         )
 
-    def form(self, job: Job) -> int:
+    def form(self, job: SlurmJob) -> int:
         """Return the number of a job's shape: jobs of one shape fit in the same places."""
         if job.form < 0:
             job.form = self._forms.setdefault(job.shape, len(self._forms))
         return job.form
 
-    def room(self, job: Job) -> Room:
+    def room(self, job: SlurmJob) -> Room:
         """Return how many tasks of a job the nodes can take, kept for its shape."""
         form = self.form(job)
         known = self._known.get(form)
@@ -201,19 +201,19 @@ class Nodes:
             known.room = moved(known.tasks, known.room, self.counts(job, fresh))
         return known.room
 
-    def tasks(self, job: Job) -> list[int]:
+    def tasks(self, job: SlurmJob) -> list[int]:
         """Return the same node by node."""
         self.room(job)
         return self._known[job.form].tasks
 
-    def counts(self, job: Job, nodes: Iterable[int]) -> Iterator[tuple[int, int]]:
+    def counts(self, job: SlurmJob, nodes: Iterable[int]) -> Iterator[tuple[int, int]]:
         """Yield nodes with the tasks that they can take."""
         may = job.may
         for node in nodes:
             if may >> node & 1:
                 yield node, self.usable(job, node)
 
-    def _counted(self, job: Job) -> list[int]:
+    def _counted(self, job: SlurmJob) -> list[int]:
         tasks = [0] * len(self)
         for node, count in self.counts(job, range(len(self))):
             tasks[node] = count
@@ -222,12 +222,12 @@ class Nodes:
     # -- where a job goes
     # ----------------------------------------------------------------------------------------------
 
-    def could(self, job: Job, available: Mask) -> bool:
+    def could(self, job: SlurmJob, available: Mask) -> bool:
         """Tell whether these nodes have enough in all for a job, wherever it would go."""
         room = self.room(job)
         return any(is_enough(job, room, available & mask) for mask in job.allowed)
 
-    def select(self, job: Job, available: Mask, room: Room | None = None) -> Placement:
+    def select(self, job: SlurmJob, available: Mask, room: Room | None = None) -> Placement:
         """Return where a job goes on these nodes; () = it does not fit.
 
         Parameters
@@ -257,7 +257,7 @@ class Nodes:
                     return found
         return ()
 
-    def _under_switches(self, job: Job, room: Room) -> Placement:
+    def _under_switches(self, job: SlurmJob, room: Room) -> Placement:
         if not self._levels:
             return _filled(job, room, _runs(_union(room)), self._ranks())
         for level in self._levels:
@@ -292,7 +292,7 @@ class Ahead:
         When jobs end, in order.
     """
 
-    def __init__(self, nodes: Nodes, ends: Sequence[tuple[float, Job]]) -> None:
+    def __init__(self, nodes: FreeNodes, ends: Sequence[tuple[float, SlurmJob]]) -> None:
         self._now, self._nodes = nodes, nodes.copy()
         self.ends = ends
         self.at_s = [end_s for end_s, _ in ends]
@@ -301,7 +301,7 @@ class Ahead:
         self._latest: dict[int, Free] = {}
         self._rooms: dict[int, tuple[list[int], list[Room]]] = {}
 
-    def rooms(self, job: Job) -> list[Room]:
+    def rooms(self, job: SlurmJob) -> list[Room]:
         """Return how many tasks of a job the nodes can take when 0, 1, ... jobs have ended, as far
         as `extend` went.
         """
@@ -312,7 +312,7 @@ class Ahead:
             known = self._rooms[form] = self._now.tasks(job)[:], [now]
         return known[1]
 
-    def extend(self, job: Job, ended: int) -> None:
+    def extend(self, job: SlurmJob, ended: int) -> None:
         """Let the rooms of a job reach until so many jobs have ended."""
         tasks, rooms = self._rooms[job.form]
         usable_of, may = self._now.usable_of, job.may
@@ -333,7 +333,7 @@ class Ahead:
             steps.append(self._step(len(steps)))
         return steps[at]
 
-    def select(self, job: Job, available: Mask, ended: int) -> Placement:
+    def select(self, job: SlurmJob, available: Mask, ended: int) -> Placement:
         """Return where a job goes on these nodes when so many jobs have ended."""
         if self._nodes.prefer:
             # What is left on nodes decides, too.
@@ -390,7 +390,7 @@ def _union(room: Room) -> Mask:
     return found
 
 
-def is_enough(job: Job, room: Room, nodes: Mask) -> bool:
+def is_enough(job: SlurmJob, room: Room, nodes: Mask) -> bool:
     """Tell whether so many of these nodes, and so much on them, is free as a job needs."""
     count = size = 0
     for tasks, mask in room.items():
@@ -431,7 +431,7 @@ def _pick(group: Room, most: int, ranks: Sequence[float]) -> tuple[int, int]:
     return (group[tasks] & -group[tasks]).bit_length() - 1, tasks
 
 
-def _filled(job: Job, room: Room, parts: Sequence[Mask], ranks: Sequence[float]) -> Placement:
+def _filled(job: SlurmJob, room: Room, parts: Sequence[Mask], ranks: Sequence[float]) -> Placement:
     """Lay tasks on nodes: the part that suffices with the least room, else the largest, then the
     rest again; inside a part the node that holds the rest with the least room, else the largest.
     """
@@ -468,7 +468,7 @@ def _filled(job: Job, room: Room, parts: Sequence[Mask], ranks: Sequence[float])
     return tuple(sorted(taken.items())) if not left and nodes_left <= 0 else ()
 
 
-def _counted_out(job: Job, room: Room) -> Placement:
+def _counted_out(job: SlurmJob, room: Room) -> Placement:
     """Lay tasks on so many nodes of each kind as a constraint asks for, those with most room first;
     our reading where kinds overlap.
     """

@@ -17,13 +17,13 @@ from allocators.sites.slurm.config import (
     read_topology,
     weights_of,
 )
-from allocators.sites.slurm.config import Switch as Named
+from allocators.sites.slurm.config import SwitchNodes as Named
 from allocators.sites.slurm.fairshare import kept_in_a_second
 from allocators.sites.slurm.keys import MISSED, Finding
-from allocators.sites.slurm.limits import Gate
+from allocators.sites.slurm.limits import UsageLimits
 from allocators.sites.slurm.reservations import Reserved, read_reservations
-from allocators.sites.slurm.rules import Partition, Rules
-from allocators.sites.slurm.select import Switch
+from allocators.sites.slurm.rules import Rules, SlurmPartition
+from allocators.sites.slurm.select import SwitchNodes
 from allocators.sites.slurm.state import Mask
 from sim.contract import Node
 
@@ -76,7 +76,7 @@ RULE_OF: Final = {
 """Parameter -> attribute of `Rules`."""
 
 
-class Site(NamedTuple):
+class SlurmSite(NamedTuple):
     """What its files say.
 
     Parameters
@@ -132,7 +132,9 @@ class Site(NamedTuple):
 
 
 @lru_cache(maxsize=32)
-def read_site(conf: str, accounts: str, qos: str, topology: str, reservations: str = "") -> Site:
+def read_site(
+    conf: str, accounts: str, qos: str, topology: str, reservations: str = ""
+) -> SlurmSite:
     """Read the texts of the files; "" = not given.
 
     Raises
@@ -140,7 +142,7 @@ def read_site(conf: str, accounts: str, qos: str, topology: str, reservations: s
     ParameterError
         If one cannot be read.
     """
-    return Site(
+    return SlurmSite(
         read_conf(conf) if conf else None,
         read_associations(accounts, qos) if accounts or qos else NOBODY,
         read_topology(topology) if topology else (),
@@ -159,7 +161,7 @@ def name_order(names: Sequence[str]) -> list[int]:
     return sorted(range(len(names)), key=key)
 
 
-def is_classic(site: Site, chosen: str) -> tuple[bool, str]:
+def is_classic(site: SlurmSite, chosen: str) -> tuple[bool, str]:
     """Return whether fair share is the classic one, and what to say of that."""
     if chosen in {"classic", "tree"} or site.config is None:
         return chosen == "classic", ""
@@ -187,7 +189,7 @@ def is_classic(site: Site, chosen: str) -> tuple[bool, str]:
     )
 
 
-def rules_of(site: Site, config: SlurmConfig) -> Rules:
+def rules_of(site: SlurmSite, config: SlurmConfig) -> Rules:
     """Return what a ``slurm.conf`` sets.
 
     Raises
@@ -242,14 +244,16 @@ def rules_of(site: Site, config: SlurmConfig) -> Rules:
     )
 
 
-def partitions_of(site: Site, config: SlurmConfig, names: Sequence[str]) -> Iterator[Partition]:
+def partitions_of(
+    site: SlurmSite, config: SlurmConfig, names: Sequence[str]
+) -> Iterator[SlurmPartition]:
     """Yield the partitions of a ``slurm.conf`` on nodes of these names."""
     at = {name: 1 << place for place, name in enumerate(names)}
     largest = max([entry.job_factor for entry in config.partitions], default=1) or 1
     raw = "no_normal_part" in site.flags
     for entry in config.partitions:
         factor = entry.job_factor if raw else entry.job_factor / largest
-        yield Partition(
+        yield SlurmPartition(
             sum([at.get(name, 0) for name in entry.nodes]),
             entry.tier,
             factor,
@@ -258,11 +262,13 @@ def partitions_of(site: Site, config: SlurmConfig, names: Sequence[str]) -> Iter
         )
 
 
-def partitions_on(site: Site, named: Sequence[str], ordered: Sequence[Node]) -> list[Partition]:
+def partitions_on(
+    site: SlurmSite, named: Sequence[str], ordered: Sequence[Node]
+) -> list[SlurmPartition]:
     """Return the partitions on these nodes: of ``slurm.conf``, or those that jobs name."""
     names = [node.name for node in ordered]
     found = (
-        [Partition(0, name=name) for name in named]
+        [SlurmPartition(0, name=name) for name in named]
         if site.config is None
         else list(partitions_of(site, site.config, names))
     )
@@ -282,7 +288,7 @@ def _members(ordered: Sequence[Node], name: str) -> Mask:
     )
 
 
-def levels_of(switches: Sequence[Named], names: Sequence[str]) -> list[list[Switch]]:
+def levels_of(switches: Sequence[Named], names: Sequence[str]) -> list[list[SwitchNodes]]:
     """Return the switches of each level, from the leaves up; nodes below none are a leaf of their
     own.
     """
@@ -304,7 +310,7 @@ def levels_of(switches: Sequence[Named], names: Sequence[str]) -> list[list[Swit
 
     for switch in switches:
         look(switch)
-    levels: list[list[Switch]] = [[] for _ in range(max(heights.values(), default=-1) + 1)]
+    levels: list[list[SwitchNodes]] = [[] for _ in range(max(heights.values(), default=-1) + 1)]
     covered = 0
     for switch in switches:
         nodes = 0
@@ -312,10 +318,10 @@ def levels_of(switches: Sequence[Named], names: Sequence[str]) -> list[list[Swit
             nodes |= leaf
         covered |= nodes
         if nodes:
-            levels[heights[switch.name]].append(Switch(nodes, leaves[switch.name]))
+            levels[heights[switch.name]].append(SwitchNodes(nodes, leaves[switch.name]))
     alone = ((1 << len(names)) - 1) & ~covered
     if alone and levels:
-        levels[0].append(Switch(alone, (alone,)))
+        levels[0].append(SwitchNodes(alone, (alone,)))
     return [level for level in levels if level]
 
 
@@ -335,8 +341,8 @@ def switches_on(ordered: Sequence[Node], above: Sequence[tuple[str, str]]) -> tu
 
 
 def levels_on(
-    site: Site, chosen: str, ordered: Sequence[Node], above: Sequence[tuple[str, str]]
-) -> list[list[Switch]]:
+    site: SlurmSite, chosen: str, ordered: Sequence[Node], above: Sequence[tuple[str, str]]
+) -> list[list[SwitchNodes]]:
     """Return the switches over these nodes: of ``topology.conf``, of the cluster, or its racks.
 
     Parameters
@@ -363,18 +369,18 @@ def levels_on(
         racks[node.rack] = racks.get(node.rack, 0) | 1 << at
     if len(racks) < 2:
         return []
-    leaves = [Switch(nodes, (nodes,)) for nodes in racks.values()]
-    return [leaves, [Switch(sum(racks.values()), tuple(racks.values()))]]
+    leaves = [SwitchNodes(nodes, (nodes,)) for nodes in racks.values()]
+    return [leaves, [SwitchNodes(sum(racks.values()), tuple(racks.values()))]]
 
 
-def gate_of(site: Site, entries: list[PartitionEntry | None]) -> Gate | None:
+def gate_of(site: SlurmSite, entries: list[PartitionEntry | None]) -> UsageLimits | None:
     """Return the gate that a site's files set; None = there is no ``slurm.conf``."""
     config = site.config
     if config is None:
         return None
     said = config.values.get("enforcepartlimits", "NO").upper()
     half_life_s = config.time_s("PriorityDecayHalfLife", "7-0")
-    return Gate(
+    return UsageLimits(
         site.associations,
         entries,
         site.enforced,
@@ -383,7 +389,7 @@ def gate_of(site: Site, entries: list[PartitionEntry | None]) -> Gate | None:
     )
 
 
-def topology_notes(site: Site, chosen: str) -> list[str]:
+def topology_notes(site: SlurmSite, chosen: str) -> list[str]:
     """Return what to say where ``slurm.conf`` and the given topology do not go together."""
     config = site.config
     if config is None:
@@ -443,7 +449,7 @@ def weighed(entry: PartitionEntry, tres: Mapping[str, float], *, largest: bool) 
     return max(own, default=0.0)
 
 
-def missed(site: Site) -> tuple[str, ...]:
+def missed(site: SlurmSite) -> tuple[str, ...]:
     """Return what changes results and is not simulated, as sentences."""
     return tuple(dict.fromkeys(one.sentence() for one in site.findings if one.kind == MISSED))
 
@@ -459,7 +465,7 @@ def depth_in(remarks: Iterable[str]) -> float | None:
     return float(found[1].replace(",", "")) if found else None
 
 
-def too_large(site: Site, machines: Sequence[Node]) -> tuple[str, ...]:
+def too_large(site: SlurmSite, machines: Sequence[Node]) -> tuple[str, ...]:
     """Return the limits on what may be used at once that are above the cluster, as sentences."""
     totals = {
         "cpu": sum([node.cpus for node in machines]),
@@ -483,7 +489,7 @@ def too_large(site: Site, machines: Sequence[Node]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def levels_of_preemption(site: Site) -> dict[str, int]:
+def levels_of_preemption(site: SlurmSite) -> dict[str, int]:
     """Return how many qualities of service are below each, one below the other: jobs of the higher
     come first, as they may displace the others.
     """

@@ -16,7 +16,7 @@ Mask = int
 
 
 @dataclass(eq=False)
-class Job:
+class SlurmJob:
     """A job as it was submitted.
 
     Attributes

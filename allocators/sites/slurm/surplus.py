@@ -4,8 +4,8 @@ cores, and what suspended jobs still hold.
 
 from __future__ import annotations
 
-from allocators.sites.slurm.select import Nodes, Share
-from allocators.sites.slurm.state import Job, replicas_on
+from allocators.sites.slurm.select import FreeNodes, Share
+from allocators.sites.slurm.state import SlurmJob, replicas_on
 from sim.contract import Demand
 
 _LITTLE = 1e-6
@@ -20,11 +20,11 @@ class Surplus:
         Of the controller.
     """
 
-    def __init__(self, nodes: Nodes) -> None:
+    def __init__(self, nodes: FreeNodes) -> None:
         self._nodes = nodes
         self._more: dict[int, Share] = {}
 
-    def note(self, job: Job, demand: Demand, sign: int = 1) -> None:
+    def note(self, job: SlurmJob, demand: Demand, sign: int = 1) -> None:
         """Count a job that runs; `sign` -1 = it runs no longer."""
         if demand.servers is not None or (sign < 0 and not self._more):
             return
@@ -40,7 +40,7 @@ class Surplus:
             if any(abs(one) > _LITTLE for one in more):
                 self._add(place, more, sign)
 
-    def note_suspended(self, job: Job, sign: int = 1) -> None:
+    def note_suspended(self, job: SlurmJob, sign: int = 1) -> None:
         """Count a job that is suspended: the simulator sees it hold nothing."""
         for place, tasks in job.held:
             self._add(place, self._nodes.share(job, place, tasks), sign)

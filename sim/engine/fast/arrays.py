@@ -23,7 +23,7 @@ _CLOSE_S: Final = 4e-6
 _PLACEMENTS: Final = ("pack", "fewest", "consolidate", "first_fit", "spread", "anywhere")
 
 
-class Lane(NamedTuple):
+class FastRun(NamedTuple):
     """One run that the loops can make.
 
     Parameters
@@ -58,7 +58,7 @@ class Lane(NamedTuple):
 class Tables:
     """What is known of jobs, demands and pools beforehand."""
 
-    def __init__(self, lane: Lane) -> None:
+    def __init__(self, lane: FastRun) -> None:
         trace, cluster, demands = lane.trace, lane.cluster, lane.demands
         self.submit_s = np.ascontiguousarray(trace.frame["submit_time_s"].to_numpy())
         self.work = np.ascontiguousarray(lane.model.work())
@@ -76,7 +76,7 @@ class Tables:
         by_rank = _order(lane, groups, self.rates)
         rank = np.empty_like(by_rank)
         rank[by_rank] = np.arange(len(by_rank), dtype=np.int32)
-        self.jobs = loops.Jobs(
+        self.jobs = loops.JobArrays(
             self.submit_s,
             self.work,
             kind,
@@ -123,7 +123,7 @@ def _alone(cluster: Cluster, pool: NodePool, gpus: int) -> int:
     return int(np.searchsorted(held, gpus)) + 1
 
 
-def _order(lane: Lane, groups: list[list[int]], rates: Floats) -> NDArray[np.int32]:
+def _order(lane: FastRun, groups: list[list[int]], rates: Floats) -> NDArray[np.int32]:
     """Return the jobs by their key."""
     trace, rule = lane.trace, lane.rule
     columns: list[Floats] = []
@@ -143,7 +143,7 @@ def _order(lane: Lane, groups: list[list[int]], rates: Floats) -> NDArray[np.int
     return np.lexsort(columns[::-1]).astype(np.int32)
 
 
-def new_room(lane: Lane) -> room.Room:
+def new_room(lane: FastRun) -> room.Room:
     """Return the GPUs of all pools, all free."""
     nodes, base, levels = lane.cluster.nodes, [], []
     slot = word = count = 0
@@ -178,14 +178,14 @@ def new_room(lane: Lane) -> room.Room:
     )
 
 
-def _times(lane: Lane) -> int:
+def _times(lane: FastRun) -> int:
     """Return how often a job may start, as far as arrays are concerned; where that is not enough,
     the run is left to the general simulator. Memory that is never written is never taken.
     """
     return 1 if lane.rule.preemption == "none" else 64
 
 
-def new_run(lane: Lane) -> loops.Run:
+def new_run(lane: FastRun) -> loops.Run:
     """Return a run that has not begun, with room for its record."""
     jobs = len(lane.trace)
     stints, decisions = jobs * _times(lane), 2 * jobs * _times(lane) + 1
@@ -210,7 +210,7 @@ def new_run(lane: Lane) -> loops.Run:
     )
 
 
-def new_queue(lane: Lane, tables: Tables) -> reservation.Queue:
+def new_queue(lane: FastRun, tables: Tables) -> reservation.Queue:
     """Return an empty queue of which the first job is promised a start."""
     jobs, kinds = len(lane.trace), len(lane.demands.unique)
     running = min(jobs, sum(node.gpus for node in lane.cluster.nodes)) + 1
@@ -246,7 +246,7 @@ def new_queue(lane: Lane, tables: Tables) -> reservation.Queue:
     )
 
 
-def new_order(lane: Lane, tables: Tables) -> order.Order:
+def new_order(lane: FastRun, tables: Tables) -> order.Order:
     """Return an order without jobs."""
     jobs, kinds = len(lane.trace), len(lane.demands.unique)
     running = min(jobs, sum(node.gpus for node in lane.cluster.nodes)) + 1
@@ -278,7 +278,7 @@ def new_order(lane: Lane, tables: Tables) -> order.Order:
     )
 
 
-def _new_times(lane: Lane, tables: Tables) -> order.Times:
+def _new_times(lane: FastRun, tables: Tables) -> order.Times:
     speed = float(tables.rates[0])
     total = np.zeros(0) if lane.estimates is None else lane.estimates.copy()
     pace = max(round(speed, 9), 1e-9)
@@ -287,7 +287,7 @@ def _new_times(lane: Lane, tables: Tables) -> order.Times:
     return order.Times(pace, speed, close_s, total)
 
 
-def _new_service(lane: Lane, running: int) -> order.Service:
+def _new_service(lane: FastRun, running: int) -> order.Service:
     rule, queues = lane.rule, len(lane.rule.limits)
     jobs = len(lane.trace) if rule.preemption == "attained" else 0
     limits = [

@@ -9,7 +9,7 @@ from __future__ import annotations
 from math import inf
 
 from sim.clock import STEP_S
-from sim.engine.fast.loops import DECISIONS, Jobs, Run, nearest
+from sim.engine.fast.loops import DECISIONS, JobArrays, Run, nearest
 from sim.engine.fast.order import (
     COUNT,
     FULL,
@@ -39,7 +39,7 @@ def key_by_service(order: Order, job: int) -> None:
         set_key(order, job, 2, float(order.at[COUNT]))
 
 
-def key_by_service_again(order: Order, jobs: Jobs, run: Run, job: int, now_s: float) -> None:
+def key_by_service_again(order: Order, jobs: JobArrays, run: Run, job: int, now_s: float) -> None:
     """Give a job that is stopped its key, which is the old one if it was to begin just now."""
     own = order.service
     drop_crossings(own, job, len(order.left))
@@ -68,7 +68,7 @@ def key_by_service_again(order: Order, jobs: Jobs, run: Run, job: int, now_s: fl
         set_key(order, job, 3, order.count[job])
 
 
-def rise_by_service(order: Order, jobs: Jobs, run: Run, job: int, now_s: float) -> None:
+def rise_by_service(order: Order, jobs: JobArrays, run: Run, job: int, now_s: float) -> None:
     """Give a job that starts its height; one that was stopped just now takes its old place."""
     own, queue = order.service, order.key[KEY * job]
     order.height[job] = queue

@@ -21,7 +21,7 @@ from sim.contract import Allocator, Demand, Floats, Ints, NodePool, rule_of
 from sim.demand import Demands, pools_of
 from sim.engine.fast import compiled, loops, order, reservation, room
 from sim.engine.fast.arrays import (
-    Lane,
+    FastRun,
     Tables,
     most_spots,
     new_order,
@@ -53,7 +53,9 @@ class NotPlainError(TrainyardError):
     """A run that only the general simulator can make; says why."""
 
 
-def prepared(trace: Trace, cluster: Cluster, allocator: Allocator, conditions: Conditions) -> Lane:
+def prepared(
+    trace: Trace, cluster: Cluster, allocator: Allocator, conditions: Conditions
+) -> FastRun:
     """Return what the loops need for a run.
 
     Raises
@@ -79,7 +81,7 @@ def prepared(trace: Trace, cluster: Cluster, allocator: Allocator, conditions: C
     estimates = None
     if "remaining_work" in allocator.needs.reads:
         estimates = _estimates(trace, conditions, model)
-    return Lane(trace, cluster, conditions, rule, model, speed, pools, demands, estimates)
+    return FastRun(trace, cluster, conditions, rule, model, speed, pools, demands, estimates)
 
 
 def _refuse(reasons: Iterator[tuple[str, bool]]) -> None:
@@ -186,7 +188,7 @@ class Followed(NamedTuple):
         return found
 
 
-def follow(lane: Lane, progress: Callable[[Progress], None] | None = None) -> Followed:
+def follow(lane: FastRun, progress: Callable[[Progress], None] | None = None) -> Followed:
     """Let the loop follow the rule.
 
     Parameters
@@ -235,7 +237,7 @@ def _passed(given: tuple[Any, ...]) -> bool:
     return bool(own.at[order.USED if hasattr(own, "service") else reservation.PASSED])
 
 
-def run(lane: Lane, progress: Callable[[Progress], None] | None = None) -> RunResult:
+def run(lane: FastRun, progress: Callable[[Progress], None] | None = None) -> RunResult:
     """Make the run; parameters and errors as for `follow`."""
     wall, cpu = perf_counter(), process_time()
     found = follow(lane, progress)
@@ -259,7 +261,7 @@ def _view(value: Any) -> Any:
     return memoryview(value) if isinstance(value, np.ndarray) else value  # type: ignore[arg-type]
 
 
-def _record(lane: Lane, found: Followed) -> RunResult:
+def _record(lane: FastRun, found: Followed) -> RunResult:
     trace, tables, state, space = lane.trace, found.tables, found.state, found.space
     closed = state.closed[: state.at[loops.CLOSED]]
     job, began_s, until_s = found.stints
@@ -317,7 +319,7 @@ def _record(lane: Lane, found: Followed) -> RunResult:
 
 
 def _placements(
-    lane: Lane, state: loops.Run, space: room.Room, closed: NDArray[np.int32]
+    lane: FastRun, state: loops.Run, space: room.Room, closed: NDArray[np.int32]
 ) -> pd.DataFrame:
     first, spots = state.stint_first[closed], state.stint_spots[closed]
     segment = np.repeat(np.arange(len(closed), dtype=np.int32), spots)

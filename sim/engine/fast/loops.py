@@ -23,7 +23,7 @@ knows how to treat.
 """
 
 
-class Jobs(NamedTuple):
+class JobArrays(NamedTuple):
     """What is known of the jobs beforehand.
 
     Parameters
@@ -202,7 +202,7 @@ def end_of(now_s: float, resume_s: float, left: float, rate: float) -> float:
     return nearest(now_s + STEP_S)
 
 
-def begin(run: Run, jobs: Jobs, room: Room, job: int, pool: int, now_s: float) -> bool:
+def begin(run: Run, jobs: JobArrays, room: Room, job: int, pool: int, now_s: float) -> bool:
     """Begin the only stint of a job on the spots written last; tell whether the clock is long
     enough for it.
     """
@@ -236,7 +236,7 @@ def close(run: Run, room: Room, now_s: float) -> bool:
     return bool(at[CLOSED] > before)
 
 
-def arrive(run: Run, jobs: Jobs, now_s: float) -> bool:
+def arrive(run: Run, jobs: JobArrays, now_s: float) -> bool:
     """Let jobs that are submitted now join their queue; tell whether there are any."""
     at, job, count = run.at, run.at[NEXT], len(jobs.submit_s)
     before = at[WAITING]
@@ -256,7 +256,7 @@ def arrive(run: Run, jobs: Jobs, now_s: float) -> bool:
     return bool(at[WAITING] > before)
 
 
-def place(room: Room, jobs: Jobs, kind: int) -> int:
+def place(room: Room, jobs: JobArrays, kind: int) -> int:
     """Take room for a gang where it prefers to be; return the pool."""
     for group in range(jobs.groups[kind], jobs.groups[kind + 1]):
         pool = jobs.pool[group]
@@ -265,7 +265,7 @@ def place(room: Room, jobs: Jobs, kind: int) -> int:
     return -1
 
 
-def start_first(run: Run, jobs: Jobs, room: Room, now_s: float) -> bool:
+def start_first(run: Run, jobs: JobArrays, room: Room, now_s: float) -> bool:
     """Start jobs in order until the first that has no room."""
     while run.lane_size[0]:
         rank = run.lanes[0]
@@ -283,7 +283,7 @@ def start_first(run: Run, jobs: Jobs, room: Room, now_s: float) -> bool:
     return True
 
 
-def open_lanes(run: Run, jobs: Jobs, room: Room, freed: bool) -> None:
+def open_lanes(run: Run, jobs: JobArrays, room: Room, freed: bool) -> None:
     """Find the queues whose first job may have room now: those that somebody joined, or, if
     something came free, all.
     """
@@ -298,7 +298,7 @@ def open_lanes(run: Run, jobs: Jobs, room: Room, freed: bool) -> None:
                     run.hopeful[lane] = _OPEN
 
 
-def start_any(run: Run, jobs: Jobs, room: Room, now_s: float, freed: bool) -> bool:
+def start_any(run: Run, jobs: JobArrays, room: Room, now_s: float, freed: bool) -> bool:
     """Start jobs in order, skipping those without room."""
     open_lanes(run, jobs, room, freed)
     while True:
@@ -323,7 +323,7 @@ def start_any(run: Run, jobs: Jobs, room: Room, now_s: float, freed: bool) -> bo
             return False
 
 
-def decide(run: Run, jobs: Jobs, room: Room, now_s: float, freed: bool) -> bool:
+def decide(run: Run, jobs: JobArrays, room: Room, now_s: float, freed: bool) -> bool:
     """Make a decision and note it; tell whether the clock is long enough for it."""
     at = run.at
     before, fits = at[STINTS], True
@@ -346,7 +346,7 @@ def note(run: Run, now_s: float, changed: int) -> None:
     at[DECISIONS] = row + 1
 
 
-def next_instant(run: Run, jobs: Jobs) -> float:
+def next_instant(run: Run, jobs: JobArrays) -> float:
     """Return when something happens next; infinity = never."""
     now_s: float = inf
     if run.at[NEXT] < len(jobs.submit_s):
@@ -356,7 +356,7 @@ def next_instant(run: Run, jobs: Jobs) -> float:
     return now_s
 
 
-def run_queue(run: Run, jobs: Jobs, room: Room, steps: int) -> int:
+def run_queue(run: Run, jobs: JobArrays, room: Room, steps: int) -> int:
     """Run on for some instants; return `GOES_ON`, `OVER` or `ENDLESS`."""
     for _ in range(steps):
         now_s = next_instant(run, jobs)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from sim.engine.fast.loops import Jobs
+from sim.engine.fast.loops import JobArrays
 from sim.engine.fast.room import move
 
 INDEX, COUNT, CHANGES, STOPPED, USED, FULL, FRONT, LATE = range(8)
@@ -217,7 +217,7 @@ def key_before(order: Order, one: int, other: int) -> bool:
     return one < other
 
 
-def wait_for_turn(order: Order, jobs: Jobs, job: int) -> None:
+def wait_for_turn(order: Order, jobs: JobArrays, job: int) -> None:
     """Put a job into the heap of its demand."""
     kind = jobs.kind[job]
     base, at = order.lane_base[kind], order.lane_size[kind]

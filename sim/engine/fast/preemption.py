@@ -30,7 +30,7 @@ from sim.engine.fast.loops import (
     SETTLED,
     STINTS,
     WAITING,
-    Jobs,
+    JobArrays,
     Run,
     end_of,
     next_instant,
@@ -67,7 +67,7 @@ from sim.engine.fast.room import SPOTS, Room, give, place_in, take
 # -- one order or the other
 
 
-def first_key(order: Order, jobs: Jobs, run: Run, job: int, now_s: float) -> None:
+def first_key(order: Order, jobs: JobArrays, run: Run, job: int, now_s: float) -> None:
     """Give a newcomer its key."""
     if order.by_service:
         key_by_service(order, job)
@@ -75,7 +75,7 @@ def first_key(order: Order, jobs: Jobs, run: Run, job: int, now_s: float) -> Non
         key_by_time(order, jobs, run, job, now_s)
 
 
-def key_again(order: Order, jobs: Jobs, run: Run, job: int, now_s: float) -> None:
+def key_again(order: Order, jobs: JobArrays, run: Run, job: int, now_s: float) -> None:
     """Give a job that is stopped its key."""
     if order.by_service:
         key_by_service_again(order, jobs, run, job, now_s)
@@ -83,7 +83,7 @@ def key_again(order: Order, jobs: Jobs, run: Run, job: int, now_s: float) -> Non
         key_by_time_again(order, jobs, run, job, now_s)
 
 
-def rise(order: Order, jobs: Jobs, run: Run, job: int, now_s: float) -> None:
+def rise(order: Order, jobs: JobArrays, run: Run, job: int, now_s: float) -> None:
     """Give a job that starts its place among the running ones."""
     if order.by_service:
         rise_by_service(order, jobs, run, job, now_s)
@@ -134,7 +134,9 @@ def same_place(run: Run, room: Room, order: Order, job: int) -> bool:
 # -- the walk
 
 
-def find_worse(order: Order, jobs: Jobs, run: Run, job: int, missing: int, now_s: float) -> int:
+def find_worse(
+    order: Order, jobs: JobArrays, run: Run, job: int, missing: int, now_s: float
+) -> int:
     """Find the worst running jobs that stand behind a waiting one and hold so many GPUs; return
     what they hold.
     """
@@ -159,7 +161,7 @@ def find_worse(order: Order, jobs: Jobs, run: Run, job: int, missing: int, now_s
     return held
 
 
-def spare_some(order: Order, jobs: Jobs, room: Room, need: int) -> None:
+def spare_some(order: Order, jobs: JobArrays, room: Room, need: int) -> None:
     """Let those run on, best first, whose room was not needed in the end."""
     at = order.at[STOPPED] - 2
     while at >= 0:
@@ -175,7 +177,7 @@ def spare_some(order: Order, jobs: Jobs, room: Room, need: int) -> None:
         at -= 1
 
 
-def fit(order: Order, jobs: Jobs, run: Run, room: Room, job: int, now_s: float) -> bool:
+def fit(order: Order, jobs: JobArrays, run: Run, room: Room, job: int, now_s: float) -> bool:
     """Take room for a waiting job, by stopping worse ones where that is needed."""
     need = jobs.need[jobs.kind[job]]
     missing = need - room.free[0]
@@ -194,7 +196,7 @@ def fit(order: Order, jobs: Jobs, run: Run, room: Room, job: int, now_s: float) 
 
 
 def start_tentatively(
-    run: Run, jobs: Jobs, room: Room, order: Order, job: int, now_s: float
+    run: Run, jobs: JobArrays, room: Room, order: Order, job: int, now_s: float
 ) -> None:
     """Let a job take its place among the running ones, and those wait that were stopped for it."""
     if order.stint[job] >= 0 and same_place(run, room, order, job):
@@ -216,7 +218,7 @@ def start_tentatively(
         wait_for_turn(order, jobs, other)
 
 
-def walk(run: Run, jobs: Jobs, room: Room, order: Order, now_s: float) -> None:
+def walk(run: Run, jobs: JobArrays, room: Room, order: Order, now_s: float) -> None:
     """Give room to waiting jobs, the first in order first."""
     for kind in range(len(order.closed)):
         order.closed[kind] = 0
@@ -251,7 +253,7 @@ def end_stint(run: Run, order: Order, job: int, now_s: float) -> int:
     return int(stint)
 
 
-def leave_all(run: Run, jobs: Jobs, order: Order, now_s: float) -> int:
+def leave_all(run: Run, jobs: JobArrays, order: Order, now_s: float) -> int:
     """Close the stints of jobs that stop or move; return how many changes there are."""
     changes = 0
     for at in range(order.at[CHANGES]):
@@ -292,7 +294,7 @@ def drop_end(run: Run, stint: int) -> None:
     pop_end(run)
 
 
-def enter_all(run: Run, jobs: Jobs, order: Order, now_s: float) -> bool:
+def enter_all(run: Run, jobs: JobArrays, order: Order, now_s: float) -> bool:
     """Begin the stints of jobs that start or move; tell whether the loop may go on."""
     for at in range(order.at[CHANGES]):
         job = order.changed[at]
@@ -316,7 +318,7 @@ def enter_all(run: Run, jobs: Jobs, order: Order, now_s: float) -> bool:
     return True
 
 
-def decide_preempting(run: Run, jobs: Jobs, room: Room, order: Order, now_s: float) -> bool:
+def decide_preempting(run: Run, jobs: JobArrays, room: Room, order: Order, now_s: float) -> bool:
     """Make a decision and note it; tell whether the loop may go on."""
     order.at[CHANGES] = 0
     if order.by_service:
@@ -334,7 +336,7 @@ def decide_preempting(run: Run, jobs: Jobs, room: Room, order: Order, now_s: flo
     return fits and not order.at[FULL]
 
 
-def finish_jobs(run: Run, jobs: Jobs, room: Room, order: Order, now_s: float) -> bool:
+def finish_jobs(run: Run, jobs: JobArrays, room: Room, order: Order, now_s: float) -> bool:
     """Close the stints that end now; tell whether there are any."""
     before = run.at[CLOSED]
     while run.at[RUNNING] and run.until_s[run.ends[0]] == now_s:
@@ -351,7 +353,7 @@ def finish_jobs(run: Run, jobs: Jobs, room: Room, order: Order, now_s: float) ->
     return bool(run.at[CLOSED] > before)
 
 
-def receive(run: Run, jobs: Jobs, order: Order, now_s: float) -> bool:
+def receive(run: Run, jobs: JobArrays, order: Order, now_s: float) -> bool:
     """Let jobs that are submitted now wait; tell whether there are any."""
     job, count, before = run.at[NEXT], len(jobs.submit_s), run.at[WAITING]
     while job < count and jobs.submit_s[job] <= now_s:
@@ -373,7 +375,7 @@ def has_space(run: Run) -> bool:
     return bool(run.at[STINTS] + most < stints and run.at[DECISIONS] + 1 < decisions)
 
 
-def run_preemption(run: Run, jobs: Jobs, room: Room, order: Order, steps: int) -> int:
+def run_preemption(run: Run, jobs: JobArrays, room: Room, order: Order, steps: int) -> int:
     """Run on for some instants; return `GOES_ON`, `OVER` or `ENDLESS`."""
     for _ in range(steps):
         now_s = min(next_instant(run, jobs), order.wake_s[0])

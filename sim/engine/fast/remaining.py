@@ -8,7 +8,7 @@ from __future__ import annotations
 from math import inf
 
 from sim.clock import STEP_S
-from sim.engine.fast.loops import Jobs, Run, nearest
+from sim.engine.fast.loops import JobArrays, Run, nearest
 from sim.engine.fast.order import (
     COUNT,
     FRONT,
@@ -28,7 +28,7 @@ _MOST_STEPS = 1e12  # beyond, the rest of a division is no longer exact
 _HALFWAY = 0.1
 
 
-def estimated_left(order: Order, jobs: Jobs, run: Run, job: int, now_s: float) -> float:
+def estimated_left(order: Order, jobs: JobArrays, run: Run, job: int, now_s: float) -> float:
     """Return the estimated work left of a job, see `sim.perf.estimators.SizeEstimator`."""
     left, stint = order.left[job], order.stint[job]
     if stint >= 0:
@@ -45,7 +45,7 @@ def estimated_left(order: Order, jobs: Jobs, run: Run, job: int, now_s: float) -
     return float(total - done)
 
 
-def key_by_time(order: Order, jobs: Jobs, run: Run, job: int, now_s: float) -> None:
+def key_by_time(order: Order, jobs: JobArrays, run: Run, job: int, now_s: float) -> None:
     """Give a newcomer its key."""
     need = nearest(estimated_left(order, jobs, run, job, now_s))
     for at in range(KEY):
@@ -55,7 +55,7 @@ def key_by_time(order: Order, jobs: Jobs, run: Run, job: int, now_s: float) -> N
     set_key(order, job, 2, inf)
 
 
-def key_by_time_again(order: Order, jobs: Jobs, run: Run, job: int, now_s: float) -> None:
+def key_by_time_again(order: Order, jobs: JobArrays, run: Run, job: int, now_s: float) -> None:
     """Give a job that is stopped its key, which is the old one if it was to begin just now."""
     since = order.since[job]
     if abs(since) == now_s:
@@ -109,7 +109,7 @@ def is_halfway(order: Order, job: int) -> bool:
     return bool(steps > _MOST_STEPS or abs(steps % 1.0 - 0.5) < _HALFWAY)
 
 
-def ask_anew(run: Run, jobs: Jobs, order: Order, now_s: float) -> None:
+def ask_anew(run: Run, jobs: JobArrays, order: Order, now_s: float) -> None:
     """Ask for the need of running jobs that should have ended by now."""
     late = 0
     while order.at[INDEX] > late:

@@ -19,7 +19,7 @@ from sim.engine.fast.loops import (
     SETTLED,
     STINTS,
     WAITING,
-    Jobs,
+    JobArrays,
     Run,
     begin,
     close,
@@ -92,12 +92,12 @@ class Queue(NamedTuple):
     stint : array of int32, shape (jobs,)
         Stint of each running job.
     found, found_at, found_after : array of int64, shape (kinds,)
-        For each demand the rank that may pass, the place of its pool in `Jobs.pool`, and the number
-        of starts after which that was found out; `_NONE` = no job may pass.
+        For each demand the rank that may pass, the place of its pool in `JobArrays.pool`, and the
+        number of starts after which that was found out; `_NONE` = no job may pass.
     fed : array of int64, shape (kinds,)
         Whether a job has come into the window since the last decision.
     only_short : array of int64
-        For each place in `Jobs.pool` the pass in which only jobs may pass that end before the
+        For each place in `JobArrays.pool` the pass in which only jobs may pass that end before the
         promised start.
     barred : array of int32, shape (jobs,)
         The pass in which a job may not pass.
@@ -160,7 +160,7 @@ def forget_end(queue: Queue, job: int) -> None:
     queue.at[ENDS] = size - 1
 
 
-def left_s(run: Run, jobs: Jobs, queue: Queue, job: int, now_s: float) -> float:
+def left_s(run: Run, jobs: JobArrays, queue: Queue, job: int, now_s: float) -> float:
     """Return for how long a running job is taken to run on; estimates and limits that it has
     outlived count twice.
     """
@@ -194,7 +194,7 @@ def work_left(queue: Queue, job: int, done: float) -> float:
     return float(total - done)
 
 
-def follow(run: Run, jobs: Jobs, queue: Queue, now_s: float) -> bool:
+def follow(run: Run, jobs: JobArrays, queue: Queue, now_s: float) -> bool:
     """Take in which jobs ended, and which did not although they should; tell whether the promise
     was withdrawn for it.
     """
@@ -234,7 +234,7 @@ def line_place(queue: Queue, kind: int, rank: int) -> int:
     return int(low)
 
 
-def enter(queue: Queue, jobs: Jobs, rank: int) -> int:
+def enter(queue: Queue, jobs: JobArrays, rank: int) -> int:
     """Put a job into the window; return its demand."""
     kind = jobs.kind[jobs.by_rank[rank]]
     place = line_place(queue, kind, rank)
@@ -247,7 +247,7 @@ def enter(queue: Queue, jobs: Jobs, rank: int) -> int:
     return int(kind)
 
 
-def remove(queue: Queue, jobs: Jobs, rank: int) -> None:
+def remove(queue: Queue, jobs: JobArrays, rank: int) -> None:
     """Take a job out of the window."""
     kind = jobs.kind[jobs.by_rank[rank]]
     place = line_place(queue, kind, rank)
@@ -292,7 +292,7 @@ def pop_behind(queue: Queue) -> int:
     return int(rank)
 
 
-def wait(queue: Queue, jobs: Jobs, rank: int) -> None:
+def wait(queue: Queue, jobs: JobArrays, rank: int) -> None:
     """Let a job join the queue."""
     at = queue.at
     if at[HEAD] == _NOBODY:
@@ -314,7 +314,7 @@ def wait(queue: Queue, jobs: Jobs, rank: int) -> None:
 
 
 def start(  # noqa: PLR0913, PLR0917 - a call, not an interface
-    run: Run, jobs: Jobs, room: Room, queue: Queue, job: int, pool: int, now_s: float
+    run: Run, jobs: JobArrays, room: Room, queue: Queue, job: int, pool: int, now_s: float
 ) -> bool:
     """Start a job on the spots written last; tell whether the clock is long enough for it."""
     queue.stint[job] = run.at[STINTS]
@@ -323,7 +323,7 @@ def start(  # noqa: PLR0913, PLR0917 - a call, not an interface
     return fits
 
 
-def start_heads(run: Run, jobs: Jobs, room: Room, queue: Queue, now_s: float) -> bool:
+def start_heads(run: Run, jobs: JobArrays, room: Room, queue: Queue, now_s: float) -> bool:
     """Start the first job as long as there is room for it."""
     at = queue.at
     while at[HEAD] != _NOBODY:
@@ -344,7 +344,7 @@ def start_heads(run: Run, jobs: Jobs, room: Room, queue: Queue, now_s: float) ->
     return True
 
 
-def leave(queue: Queue, jobs: Jobs, rank: int) -> int:
+def leave(queue: Queue, jobs: JobArrays, rank: int) -> int:
     """Take a job out of the window, and the next one in; return the demand of that; -1 = there is
     none.
     """
@@ -356,7 +356,7 @@ def leave(queue: Queue, jobs: Jobs, rank: int) -> int:
 # -- what may pass
 
 
-def promise(jobs: Jobs, room: Room, run: Run, queue: Queue) -> None:
+def promise(jobs: JobArrays, room: Room, run: Run, queue: Queue) -> None:
     """Find out when and where the first job can start, and what it leaves over then."""
     at, best_s = queue.at, inf
     kind = jobs.kind[jobs.by_rank[at[HEAD]]]
@@ -378,7 +378,7 @@ def promise(jobs: Jobs, room: Room, run: Run, queue: Queue) -> None:
     queue.promised_s[0] = best_s
 
 
-def first_within(jobs: Jobs, queue: Queue, kind: int, pool: int, within_s: float) -> int:
+def first_within(jobs: JobArrays, queue: Queue, kind: int, pool: int, within_s: float) -> int:
     """Return the first job of a line that takes no longer than this in a pool; `_NONE` = there is
     none.
     """
@@ -394,7 +394,7 @@ def first_within(jobs: Jobs, queue: Queue, kind: int, pool: int, within_s: float
     return _NONE
 
 
-def look(jobs: Jobs, room: Room, queue: Queue, kind: int, now_s: float) -> None:
+def look(jobs: JobArrays, room: Room, queue: Queue, kind: int, now_s: float) -> None:
     """Find the first job of a line that may pass, and the pool where."""
     at, need, best = queue.at, jobs.need[kind], _NONE
     within_s = nearest(queue.promised_s[0] - now_s)
@@ -418,7 +418,7 @@ def look(jobs: Jobs, room: Room, queue: Queue, kind: int, now_s: float) -> None:
     queue.found[kind], queue.found_after[kind] = best, at[STARTS]
 
 
-def spares(jobs: Jobs, queue: Queue, kind: int, pool: int) -> bool:
+def spares(jobs: JobArrays, queue: Queue, kind: int, pool: int) -> bool:
     """Tell whether a job may outlast the promised start, and if so count it."""
     if not queue.spare:
         return False
@@ -429,7 +429,7 @@ def spares(jobs: Jobs, queue: Queue, kind: int, pool: int) -> bool:
     return True
 
 
-def undo(room: Room, queue: Queue, jobs: Jobs, kind: int, first: int, job: int) -> None:
+def undo(room: Room, queue: Queue, jobs: JobArrays, kind: int, first: int, job: int) -> None:
     """Give back what a job got that may not pass there."""
     group = queue.found_at[kind]
     give(room, jobs.pool[group], first, room.at[SPOTS] - first)
@@ -439,7 +439,9 @@ def undo(room: Room, queue: Queue, jobs: Jobs, kind: int, first: int, job: int) 
     queue.only_short[group] = queue.at[PASS]
 
 
-def try_passing(run: Run, jobs: Jobs, room: Room, queue: Queue, kind: int, now_s: float) -> int:
+def try_passing(
+    run: Run, jobs: JobArrays, room: Room, queue: Queue, kind: int, now_s: float
+) -> int:
     """Start the job that was found for a demand, if the promise can be kept with it; return 1 if it
     started, 0 if not, -1 if the clock is too short for it.
     """
@@ -459,7 +461,7 @@ def try_passing(run: Run, jobs: Jobs, room: Room, queue: Queue, kind: int, now_s
     return 1
 
 
-def open_lines(jobs: Jobs, room: Room, queue: Queue, stale: bool) -> bool:
+def open_lines(jobs: JobArrays, room: Room, queue: Queue, stale: bool) -> bool:
     """Find the lines from which jobs may pass: those that somebody joined or, if anything else has
     changed, all; tell whether there are any.
     """
@@ -483,7 +485,7 @@ def best_line(queue: Queue) -> int:
     return best
 
 
-def backfill(run: Run, jobs: Jobs, room: Room, queue: Queue, now_s: float) -> bool:
+def backfill(run: Run, jobs: JobArrays, room: Room, queue: Queue, now_s: float) -> bool:
     """Let jobs pass, first in order first."""
     at = queue.at
     at[PASS] += 1
@@ -509,7 +511,7 @@ def backfill(run: Run, jobs: Jobs, room: Room, queue: Queue, now_s: float) -> bo
     return True
 
 
-def join(run: Run, jobs: Jobs, queue: Queue) -> None:
+def join(run: Run, jobs: JobArrays, queue: Queue) -> None:
     """Let jobs that have been submitted join the queue."""
     for job in range(queue.at[JOINED], run.at[NEXT]):
         if jobs.kind[job] >= 0:
@@ -517,7 +519,7 @@ def join(run: Run, jobs: Jobs, queue: Queue) -> None:
     queue.at[JOINED] = run.at[NEXT]
 
 
-def decide_with_promise(run: Run, jobs: Jobs, room: Room, queue: Queue, now_s: float) -> bool:
+def decide_with_promise(run: Run, jobs: JobArrays, room: Room, queue: Queue, now_s: float) -> bool:
     """Make a decision and note it; tell whether the clock is long enough for it."""
     at, stints = queue.at, run.at[STINTS]
     stale, fits = bool(run.at[CLOSED] > at[FOLLOWED]), True
@@ -536,7 +538,7 @@ def decide_with_promise(run: Run, jobs: Jobs, room: Room, queue: Queue, now_s: f
     return fits
 
 
-def submitted(run: Run, jobs: Jobs, now_s: float) -> bool:
+def submitted(run: Run, jobs: JobArrays, now_s: float) -> bool:
     """Count the jobs that are submitted now; tell whether there are any that could ever run."""
     job, count, before = run.at[NEXT], len(jobs.submit_s), run.at[WAITING]
     while job < count and jobs.submit_s[job] <= now_s:
@@ -549,7 +551,7 @@ def submitted(run: Run, jobs: Jobs, now_s: float) -> bool:
     return bool(run.at[WAITING] > before)
 
 
-def run_reservation(run: Run, jobs: Jobs, room: Room, queue: Queue, steps: int) -> int:
+def run_reservation(run: Run, jobs: JobArrays, room: Room, queue: Queue, steps: int) -> int:
     """Run on for some instants; return `GOES_ON`, `OVER` or `ENDLESS`."""
     for _ in range(steps):
         now_s = next_instant(run, jobs)

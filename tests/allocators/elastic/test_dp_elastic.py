@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allocators.elastic.dp import BATCHES, DpElastic, _Division
-from allocators.elastic.scaling import Choices, Market, Option
+from allocators.elastic.scaling import Choices, Market, SizeOptions
 from allocators.queue.fifo import Fifo
 from sim.cluster import Cluster
 from sim.contract import Grant, Plan, Shape, Telemetry, View
@@ -153,9 +153,11 @@ def notes(result: RunResult, name: str) -> list[float]:
 A, B, C = (1, 1.9, 2.7, 3.4), (1, 1.3, 1.4, 1.45), (-inf, 1.5, 2.1, 2.6)
 
 
-def option(job: int, speedups: Sequence[float], held: int = 0) -> Option:
+def option(job: int, speedups: Sequence[float], held: int = 0) -> SizeOptions:
     pairs = [(size, value) for size, value in enumerate(speedups, 1) if value > 0]
-    return Option(job, tuple(size for size, _ in pairs), tuple(value for _, value in pairs), held)
+    return SizeOptions(
+        job, tuple(size for size, _ in pairs), tuple(value for _, value in pairs), held
+    )
 
 
 def choose(

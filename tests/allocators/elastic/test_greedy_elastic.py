@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allocators.elastic.greedy import VARIANTS, Division, GreedyElastic
-from allocators.elastic.scaling import Market, Option
+from allocators.elastic.scaling import Market, SizeOptions
 from allocators.queue.fifo import Fifo
 from allocators.queue.wrappers import Partition, Switch
 from sim.cluster import Cluster, GpuType, NodeGroup
@@ -211,7 +211,11 @@ def test_a_step_that_gains_nothing_is_not_made() -> None:
     # does not gain at all is a size beyond the job's largest.
     assert stints(run([job(0, 100, 0.05, most=2)], cluster(1, 8)))[0][0][2] == 2
     market = Market(
-        (0,), 1, 8, (), (Option(0, (1, 2, 4), (1.0, 1.0, 3.0), 0), Option(1, (1, 2), (1.0, 0.5), 0))
+        (0,),
+        1,
+        8,
+        (),
+        (SizeOptions(0, (1, 2, 4), (1.0, 1.0, 3.0), 0), SizeOptions(1, (1, 2), (1.0, 0.5), 0)),
     )
     division = Division(market)
     division.start(reclaim=False)
@@ -408,9 +412,13 @@ def test_everybody_finishes_in_turn(
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_division_gives_no_more_than_there_is(variant: str) -> None:
-    running = (Option(0, (1, 2, 4), (1.0, 1.9, 3.0), 2), Option(1, (2, 4), (1.0, 1.5), 4))
+    running = (SizeOptions(0, (1, 2, 4), (1.0, 1.9, 3.0), 2), SizeOptions(1, (2, 4), (1.0, 1.5), 4))
     market = Market(
-        (0,), 1, 7, running, (Option(2, (1, 2), (1.0, 2.0), 0), Option(3, (3,), (1.0,), 0))
+        (0,),
+        1,
+        7,
+        running,
+        (SizeOptions(2, (1, 2), (1.0, 2.0), 0), SizeOptions(3, (3,), (1.0,), 0)),
     )
     division = Division(market)
     division.start(reclaim=variant != "sticky")
@@ -430,9 +438,9 @@ def test_gains_are_relative_to_the_smallest_size_and_per_unit() -> None:
     # Job 0 does more work per second at any size, but its first step makes it 1.5 times as fast,
     # that of job 1 twice. Job 2 doubles too, but with 2 more units.
     waiting = (
-        Option(0, (1, 2), (100.0, 150.0), 0),
-        Option(1, (1, 2), (1.0, 2.0), 0),
-        Option(2, (1, 3), (1.0, 2.0), 0),
+        SizeOptions(0, (1, 2), (100.0, 150.0), 0),
+        SizeOptions(1, (1, 2), (1.0, 2.0), 0),
+        SizeOptions(2, (1, 3), (1.0, 2.0), 0),
     )
     for capacity, units in (
         (4, {0: 1, 1: 2, 2: 1}),
@@ -448,13 +456,17 @@ def test_gains_are_relative_to_the_smallest_size_and_per_unit() -> None:
 
 
 def test_one_job_shrinks_step_by_step_as_far_as_it_must() -> None:
-    running = (Option(0, (1, 2, 4, 8), (1.0, 2.0, 3.0, 4.0), 8),)
-    waiting = (Option(1, (5,), (1.0,), 0), Option(2, (1,), (1.0,), 0), Option(3, (1,), (1.0,), 0))
+    running = (SizeOptions(0, (1, 2, 4, 8), (1.0, 2.0, 3.0, 4.0), 8),)
+    waiting = (
+        SizeOptions(1, (5,), (1.0,), 0),
+        SizeOptions(2, (1,), (1.0,), 0),
+        SizeOptions(3, (1,), (1.0,), 0),
+    )
     division = Division(Market((0,), 1, 8, running, waiting))
     division.start(reclaim=True)
     # 8 -> 4 -> 2 for the 5 of job 1; the one left over is for job 2; job 3 gets the last that job 0
     # can give up.
     assert division.units() == {0: 1, 1: 5, 2: 1, 3: 1}
-    more = Division(Market((0,), 1, 8, running, (*waiting, Option(4, (1,), (1.0,), 0))))
+    more = Division(Market((0,), 1, 8, running, (*waiting, SizeOptions(4, (1,), (1.0,), 0))))
     more.start(reclaim=True)
     assert more.units() == {0: 1, 1: 5, 2: 1, 3: 1}  # and job 4 waits

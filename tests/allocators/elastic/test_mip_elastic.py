@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from allocators.elastic import mip, programs
 from allocators.elastic.greedy import GreedyElastic
 from allocators.elastic.mip import MipElastic, _Optimisation
-from allocators.elastic.scaling import Market, Option
+from allocators.elastic.scaling import Market, SizeOptions
 from allocators.elastic.utility import OBJECTIVES, Utility
 from allocators.queue.fifo import Fifo
 from allocators.queue.wrappers import Switch
@@ -67,7 +67,7 @@ class Instant:
 
     def market(self, capacity: int) -> Market:
         options = [
-            Option(
+            SizeOptions(
                 at,
                 job.sizes,
                 tuple(size**job.alpha for size in job.sizes),

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allocators.elastic.scaling import Market, Menu, Option
+from allocators.elastic.scaling import Market, Menu, SizeOptions
 from allocators.elastic.seats import Range, admissible, gpus_by_node
 from allocators.placement import PLACEMENTS, TYPES, Placer
 from allocators.queue.fifo import Fifo
@@ -195,7 +195,7 @@ class Outcome:
             for option in market.running:
                 self._check_left_alone(option)
 
-    def _check_left_alone(self, option: Option) -> None:
+    def _check_left_alone(self, option: SizeOptions) -> None:
         if not self.view.one("preemptible", option.job):
             assert option.sizes == (option.held,)
             assert option.job not in self.changes
@@ -230,7 +230,7 @@ class Outcome:
         if not self.whole:
             assert all(count <= own[node] for node, count in held.items())
 
-    def _market_of(self, job: JobId, held: Mapping[int, int]) -> tuple[Option, Market]:
+    def _market_of(self, job: JobId, held: Mapping[int, int]) -> tuple[SizeOptions, Market]:
         pools, nodes = self.view.room.pools, self.view.cluster.nodes
         for market in self.markets:
             for option in (*market.running, *market.waiting):
@@ -417,7 +417,7 @@ def test_copies_of_a_job_count_as_held_and_become_one_gang_when_resized() -> Non
     allocator = After(always(j0=6), every_s=10.0, first=first)
     result = run(jobs, cluster, allocator, Conditions(PowerLaw(), horizon_s=25.0))
     assert allocator.markets[0].running == (
-        Option(0, (1, 2, 4, 6, 8), (0.5, 1.0, 2.0, 3.0, 4.0), 6),
+        SizeOptions(0, (1, 2, 4, 6, 8), (0.5, 1.0, 2.0, 3.0, 4.0), 6),
     )
     assert allocator.markets[0].capacity == 8
     assert len(result.segments) == 1  # not a plan has touched it
@@ -435,8 +435,8 @@ def test_what_must_not_be_stopped_has_one_size() -> None:
         Conditions(PowerLaw(), horizon_s=25.0),
     )
     fixed, free = allocator.markets[1].running
-    assert fixed == Option(0, (4,), (2.0,), 4, fixed=True)
-    assert free == Option(1, (1, 2, 4, 8), (0.5, 1.0, 2.0, 4.0), 4)
+    assert fixed == SizeOptions(0, (4,), (2.0,), 4, fixed=True)
+    assert free == SizeOptions(1, (1, 2, 4, 8), (0.5, 1.0, 2.0, 4.0), 4)
     # Told to run at another size, it stays; and nobody else is given its GPUs.
     turned = Dice(
         lambda view, market: {
@@ -576,7 +576,7 @@ def test_a_gang_over_whole_nodes_of_two_sizes_stays_as_it_is() -> None:
         first=Plan({0: Grant((gang({0: 8, 1: 4}),))}),
     )
     result = run(jobs, cluster, allocator, Conditions(PowerLaw(), horizon_s=25.0))
-    assert allocator.markets[0].running == (Option(0, (2,), (1.0,), 2, fixed=True),)
+    assert allocator.markets[0].running == (SizeOptions(0, (2,), (1.0,), 2, fixed=True),)
     assert len(result.segments) == 1
 
 
@@ -721,7 +721,7 @@ def test_a_gang_over_several_types_stays_as_it_is() -> None:
         trace([{"num_gpus": 4}]), cluster, allocator, Conditions(PowerLaw(), horizon_s=25.0)
     )
     # At the pace of the slower type: the rate at the size asked for is 1.
-    assert allocator.markets[0].running == (Option(0, (4,), (1.0,), 4, fixed=True),)
+    assert allocator.markets[0].running == (SizeOptions(0, (4,), (1.0,), 4, fixed=True),)
     assert len(result.segments) == 1
 
 
@@ -1024,7 +1024,7 @@ def test_a_size_of_another_policy_is_among_the_options() -> None:
         Conditions(PowerLaw(), horizon_s=15.0),
     )
     assert allocator.markets[0].running == (
-        Option(0, (1, 2, 3, 4, 8), (0.25, 0.5, 0.75, 1.0, 2.0), 3),
+        SizeOptions(0, (1, 2, 3, 4, 8), (0.25, 0.5, 0.75, 1.0, 2.0), 3),
     )
 
 
@@ -1039,7 +1039,7 @@ def test_a_size_at_which_nobody_would_start_has_the_rate_that_it_runs_at() -> No
         switch,
         Conditions(),
     )
-    assert allocator.markets[0].running == (Option(0, (1,), (1.0,), 1),)
+    assert allocator.markets[0].running == (SizeOptions(0, (1,), (1.0,), 1),)
     assert result.jobs["finish_s"].tolist() == [50.0]
 
 

@@ -14,9 +14,9 @@ from allocators.parameter_server.scaling_rules import (
     COLD,
     PRESETS,
     Before,
-    Config,
+    FinishedJob,
     History,
-    Past,
+    JobResources,
     Seen,
     Watched,
     after_oom,
@@ -86,7 +86,7 @@ class Watch:
     """Notes what every job is made of whenever that changes."""
 
     inner: Allocator
-    made: list[tuple[float, int, Config]] = field(default_factory=list)
+    made: list[tuple[float, int, JobResources]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.cadence, self.needs, self.card = self.inner.cadence, self.inner.needs, self.inner.card
@@ -101,7 +101,7 @@ class Watch:
                     (
                         view.now_s,
                         job,
-                        Config(
+                        JobResources(
                             sum(workers.count),
                             workers.cpus,
                             workers.mem_gb,
@@ -113,7 +113,7 @@ class Watch:
                 )
         return plan
 
-    def of(self, job: int = 0) -> list[tuple[float, Config]]:
+    def of(self, job: int = 0) -> list[tuple[float, JobResources]]:
         return [(at_s, config) for at_s, own, config in self.made if own == job]
 
 
@@ -148,15 +148,15 @@ def test_walk_through_the_stages() -> None:
     # use. 690 s: ceil(4 x 0.8 x 37/9) = 14, which are more than were there, so all get ceil(7 x
     # 12/(148/7) + 1) = 5 cores: 16.8 + 18 + 4 = 38.8 ms. From then on 4 more every 300 s, as each
     # step has made the job faster, of the cores that the others have.
-    cold, servers = Config(1, 12, 16, 4, 12, 16), (7, 16.0, 4.8)
+    cold, servers = JobResources(1, 12, 16, 4, 12, 16), (7, 16.0, 4.8)
     assert watch.of() == [
         (0, cold),
-        (90, Config(4, 7, 6, 4, 12, 16)),
-        (390, Config(4, 7, 6, *servers)),
-        (690, Config(14, 5, 6, *servers)),
-        (990, Config(18, 5, 6, *servers)),
-        (1290, Config(22, 5, 6, *servers)),
-        (1590, Config(26, 5, 6, *servers)),
+        (90, JobResources(4, 7, 6, 4, 12, 16)),
+        (390, JobResources(4, 7, 6, *servers)),
+        (690, JobResources(14, 5, 6, *servers)),
+        (990, JobResources(18, 5, 6, *servers)),
+        (1290, JobResources(22, 5, 6, *servers)),
+        (1590, JobResources(26, 5, 6, *servers)),
     ]
     steps_ms = [
         (1, 14),
@@ -179,7 +179,7 @@ def test_walk_through_the_stages() -> None:
 def test_a_short_job_gets_ten_workers() -> None:
     # A worker alone would need 100,000 x 14 ms less what is done, under 1,800 s.
     _, watch = run(toy(100_000))
-    assert watch.of()[1] == (90, Config(10, 7, 6, 4, 12, 16))
+    assert watch.of()[1] == (90, JobResources(10, 7, 6, 4, 12, 16))
 
 
 def test_plans_keep_their_distance_and_looks_theirs() -> None:
@@ -205,9 +205,9 @@ def test_without_a_history_the_limit_is_divided() -> None:
     # 6 cores, of which (60 - 48)/6 = 2 fit. 990 s: 14 + 6 + 4 = 24 ms; the second worker, on 6
     # cores, added a sixth of what the first did, so there are no more.
     assert watch.of() == [
-        (0, Config(1, 12, 8, 1, 12, 8)),
-        (390, Config(1, 12, 8, 4, 12, 1.8)),
-        (690, Config(2, 6, 7.5, 4, 12, 1.8)),
+        (0, JobResources(1, 12, 8, 1, 12, 8)),
+        (390, JobResources(1, 12, 8, 4, 12, 1.8)),
+        (690, JobResources(2, 6, 7.5, 4, 12, 1.8)),
     ]
     assert result.jobs.loc[0, "outcome"] == "completed"
 
@@ -224,16 +224,16 @@ def test_where_there_is_no_room_a_job_grows_less_and_later() -> None:
         workers=[2.0, 1.0],
     )
     _, watch = run(trace, "dlrover", "1x0:cpu/80c/256g")
-    assert watch.of()[:2] == [(0, COLD), (90, Config(4, 7, 6, 4, 12, 16))]
+    assert watch.of()[:2] == [(0, COLD), (90, JobResources(4, 7, 6, 4, 12, 16))]
     _, watch = run(toy(500_000), "dlrover", "1x0:cpu/74c/256g")
     # 74 - 48 = 26 hold three. For the servers of the next plan, beside the old ones, there is no
     # room until the end.
-    assert watch.of() == [(0, COLD), (90, Config(3, 7, 6, 4, 12, 16))]
+    assert watch.of() == [(0, COLD), (90, JobResources(3, 7, 6, 4, 12, 16))]
 
 
 def test_what_can_never_fit_is_left_as_the_user_asked() -> None:
     _, watch = run(toy(50_000), "dlrover", "2x0:cpu/16c/64g")
-    assert watch.of()[0] == (0, Config(2, 4, 8, 1, 8, 40))
+    assert watch.of()[0] == (0, JobResources(2, 4, 8, 1, 8, 40))
 
 
 def test_only_jobs_with_servers_and_without_gpus_are_touched() -> None:
@@ -250,7 +250,7 @@ def test_only_jobs_with_servers_and_without_gpus_are_touched() -> None:
 # -- the rules
 # --------------------------------------------------------------------------------------------------
 
-NOW = Config(10, 8, 10, 4, 16, 20)
+NOW = JobResources(10, 8, 10, 4, 16, 20)
 
 
 def seen(
@@ -308,8 +308,8 @@ def test_size_of_new_workers() -> None:
     few = NOW._replace(workers=2)
     # One core beyond the 4 in use and 1.2 x 6 GB; with the manifest none, and 1.6 x 6 GB, which is
     # less than 8 GB more than now.
-    assert more_workers(few, seen(4), None, 0, LONG_S, CODE) == Config(7, 5, 7.2, 4, 16, 20)
-    assert more_workers(few, seen(4), None, 0, LONG_S, PRESETS["manifest"]) == Config(
+    assert more_workers(few, seen(4), None, 0, LONG_S, CODE) == JobResources(7, 5, 7.2, 4, 16, 20)
+    assert more_workers(few, seen(4), None, 0, LONG_S, PRESETS["manifest"]) == JobResources(
         7, 4, 9.6, 4, 16, 20
     )
     assert (
@@ -330,7 +330,7 @@ def test_size_of_new_workers() -> None:
 def test_first_servers() -> None:
     # 14.5 + 4 cores; T = 20, and at most ceil(19/(14.5 x 4/15) x 10) = 50; ceil(20/10 x 14.5 x
     # 4/19) = 7 servers of 1.2 x 40/7 GB.
-    assert first_servers(NOW, seen(14.5), LONG_S, 40, CODE) == Config(10, 8, 10, 7, 19, 6.9)
+    assert first_servers(NOW, seen(14.5), LONG_S, 40, CODE) == JobResources(10, 8, 10, 7, 19, 6.9)
     # For 32 workers ceil(3.2 x 58/19) = 10; for 10 four.
     assert first_servers(NOW, seen(14.5), LONG_S, 40, PRESETS["manifest"]).servers == 10
     assert first_servers(NOW, seen(14.5), 1800, 40, CODE).servers == 4
@@ -399,8 +399,8 @@ def test_memory_that_ran_out() -> None:
 
 
 def test_half_of_it() -> None:
-    assert halved(Config(3, 20, 16, 2, 6, 10)) == Config(3, 10, 8, 2, 4, 6)
-    assert halved(Config(3, 2, 3, 2, 4, 0)) == Config(3, 2, 3, 2, 4, 0)
+    assert halved(JobResources(3, 20, 16, 2, 6, 10)) == JobResources(3, 10, 8, 2, 4, 6)
+    assert halved(JobResources(3, 2, 3, 2, 4, 0)) == JobResources(3, 2, 3, 2, 4, 0)
 
 
 def test_memory_at_the_end() -> None:
@@ -421,14 +421,14 @@ def test_history() -> None:
         [3, 4],
     )
     past = watched.past(1000.0)
-    assert past == Past(
+    assert past == FinishedJob(
         1000, 18, 8, 12, 48, 13, 14
     )  # of 18 and 40 cores the one nearest to the median, which is the first
     history.add(0, past)
     history.add(0, past._replace(finish_s=2000, all_cpus=100, server_cpus=20, all_gb=30))
     # 20 + 4 cores; 1.5 x 18 in all, so ceil(27/24) = 2 of 1.2 x max(12, 48/2) GB; a worker of 13
     # cores and 1.5 x 14 GB.
-    assert history.first(0, 1000 + 7 * 86_400.0) == Config(1, 13, 21, 2, 24, 28.8)
+    assert history.first(0, 1000 + 7 * 86_400.0) == JobResources(1, 13, 21, 2, 24, 28.8)
     assert history.first(1, 3000.0) == COLD
     # Of the later one alone: 1.5 x 100 cores, ceil(150/24) = 7.
     assert history.first(0, 1001 + 7 * 86_400.0)[3:] == (7, 24, 14.4)
@@ -452,7 +452,7 @@ def test_the_next_of_its_kind_begins_with_what_the_first_was_seen_to_use() -> No
     # and 5 GB of its worker, 18/7 cores and 28/4 GB of each of 4 servers. So the next has servers
     # of 3 + 4 cores, ceil(1.5 x 72/7 / 7) of them, and 1.2 x 28/3 GB for each.
     assert watch.of(0)[0] == (0, COLD)
-    assert watch.of(1)[0] == (2000, Config(1, 12, 16, 3, 7, 11.2))
+    assert watch.of(1)[0] == (2000, JobResources(1, 12, 16, 3, 7, 11.2))
     assert watch.of(2)[0] == (2000, COLD)
 
 
@@ -481,8 +481,11 @@ def test_what_a_user_asked_for_is_kept_but_for_memory() -> None:
     )
     # Workers get 8 GB more at once; servers were not looked at before, so their memory doubles, up
     # to 64 GB, when 40 are used up.
-    assert watch.of()[:2] == [(0, Config(2, 4, 8, 1, 8, 40)), (0, Config(2, 4, 16, 1, 8, 40))]
-    assert watch.of()[2][1] == Config(2, 4, 16, 2, 8, 40)
+    assert watch.of()[:2] == [
+        (0, JobResources(2, 4, 8, 1, 8, 40)),
+        (0, JobResources(2, 4, 16, 1, 8, 40)),
+    ]
+    assert watch.of()[2][1] == JobResources(2, 4, 16, 2, 8, 40)
     assert result.jobs.loc[0, "outcome"] == "completed"
 
 
@@ -497,7 +500,7 @@ def test_who_waits_for_long_asks_for_less() -> None:
         workers=[2.0, 1.0],
     )
     _, watch = run(trace, "dlrover:brain=false,look_s=1e6", "1x0:cpu/42c/256g")
-    assert watch.of(1)[0] == (900, Config(1, 8, 6, 1, 8, 6))
+    assert watch.of(1)[0] == (900, JobResources(1, 8, 6, 1, 8, 6))
 
 
 def test_a_slow_worker_moves_at_the_second_look() -> None:

@@ -12,7 +12,7 @@ import yaml
 
 from allocators import make
 from allocators.quotas import Ask, fair_shares
-from allocators.sites.kai.queues import Queue, Quota, read_queues
+from allocators.sites.kai.queues import QueueSpec, ResourceQuota, read_queues
 from allocators.sites.kai.usage import Held
 from sim.cluster import Cluster
 from sim.contract import ParameterError, Spec
@@ -112,8 +112,14 @@ items:
 def test_queues_are_read() -> None:
     queues, unread = read_queues(QUEUES)
     assert queues == (
-        Queue("all", quotas=(Quota(inf, 1, inf), Quota(), Quota())),
-        Queue("no", "all", (Quota(4, 2, inf), Quota(1000, 1, 2000), Quota()), 200, 5400.0),
+        QueueSpec("all", quotas=(ResourceQuota(inf, 1, inf), ResourceQuota(), ResourceQuota())),
+        QueueSpec(
+            "no",
+            "all",
+            (ResourceQuota(4, 2, inf), ResourceQuota(1000, 1, 2000), ResourceQuota()),
+            200,
+            5400.0,
+        ),
     )
     assert unread == ("document 1 (Queue no): spec.mystery",)
 

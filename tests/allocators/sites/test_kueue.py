@@ -14,17 +14,17 @@ from allocators.sites.kueue.objects import (
     ClusterQueue,
     Cohort,
     Config,
+    FlavorQuota,
     FlavorQuotas,
     Fungibility,
     Group,
     Preemption,
-    Quota,
     ResourceFlavor,
 )
 from allocators.sites.kueue.policy import Kueue
-from allocators.sites.kueue.queueing import Workload
+from allocators.sites.kueue.queueing import QueuedWorkload
 from allocators.sites.kueue.scheduler import Scheduler
-from allocators.sites.kueue.tree import Node
+from allocators.sites.kueue.tree import QuotaNode
 from allocators.sites.manifests import written
 from sim.cluster import Cluster
 from sim.engine.simulator import Simulator
@@ -479,7 +479,7 @@ def drawn(rng: random.Random) -> Config:
             nominal = Fraction(rng.randint(0, most))
             borrowing = Fraction(rng.randint(0, 6)) if rng.random() < 0.4 else None
             lending = Fraction(rng.randint(0, int(nominal))) if rng.random() < 0.4 else None
-            made.append(FlavorQuotas(name, {"gpu": Quota(nominal, borrowing, lending)}))
+            made.append(FlavorQuotas(name, {"gpu": FlavorQuota(nominal, borrowing, lending)}))
         return (Group(("gpu",), tuple(made)),)
 
     names = ["root", "x", "y", "z"][: rng.randint(1, 4)]
@@ -522,7 +522,7 @@ def drawn(rng: random.Random) -> Config:
 def check(scheduler: Scheduler) -> None:
     """Recount all usage, and hold it against the limits."""
     tree = scheduler.tree
-    nodes: list[Node] = [*tree.queues.values(), *tree.cohorts.values()]
+    nodes: list[QuotaNode] = [*tree.queues.values(), *tree.cohorts.values()]
     kept = {id(node): list(node.used) for node in nodes}
     for node in nodes:
         node.used = [0] * len(tree.cells)
@@ -546,7 +546,7 @@ def test_no_queue_and_no_cohort_ever_holds_too_much(seed: int, fair: bool) -> No
     rng = random.Random(seed)
     config = drawn(rng)
     scheduler = Scheduler(config, fair=fair)
-    alive: dict[int, Workload] = {}
+    alive: dict[int, QueuedWorkload] = {}
     stopped = 0
     for at in range(120):
         scheduler.begin(float(at // 2))
@@ -554,7 +554,7 @@ def test_no_queue_and_no_cohort_ever_holds_too_much(seed: int, fair: bool) -> No
             scheduler.withdraw(alive.pop(rng.choice(sorted(alive))))
         else:
             queue = scheduler.queues[f"q{rng.randrange(len(config.queues))}"]
-            one = Workload(
+            one = QueuedWorkload(
                 at,
                 queue,
                 rng.randint(0, 2),
@@ -587,7 +587,9 @@ def test_some_of_the_random_sites_preempt() -> None:
         for at in range(40):
             scheduler.begin(float(at))
             queue = list(scheduler.queues.values())[at % len(scheduler.queues)]
-            one = Workload(at, queue, at % 3, float(at), (("gpu", 1 + at % 4),), frozenset("fg"))
+            one = QueuedWorkload(
+                at, queue, at % 3, float(at), (("gpu", 1 + at % 4),), frozenset("fg")
+            )
             if scheduler.can_ever(one):
                 scheduler.submit(one)
             count += sum(not admitted for _, admitted in scheduler.run())

@@ -23,13 +23,13 @@ from allocators.sites.kueue.objects import (
     ClusterQueue,
     Cohort,
     Config,
+    FlavorQuota,
     FlavorQuotas,
     Fungibility,
     Group,
     LocalQueue,
     Preemption,
     PriorityClass,
-    Quota,
     ResourceFlavor,
 )
 from sim.contract import ParameterError
@@ -88,8 +88,8 @@ def test_a_site() -> None:
     )
     [group] = queue.groups
     assert group.flavors[0].quotas == {
-        "cpu": Quota(Fraction(3, 2), Fraction(1000)),
-        "nvidia.com/gpu": Quota(Fraction(8), None, Fraction(2)),
+        "cpu": FlavorQuota(Fraction(3, 2), Fraction(1000)),
+        "nvidia.com/gpu": FlavorQuota(Fraction(8), None, Fraction(2)),
     }
     assert queue.preemption == Preemption(LOWER, "Any", LOWER, 100)
     assert queue.fungibility == Fungibility(TRY_NEXT, "Preempt")
@@ -155,10 +155,12 @@ def _groups(
         return ()
     resources = ("cpu", "memory", "nvidia.com/gpu")[: rng.randint(1, 3)]
 
-    def quota() -> Quota:
+    def quota() -> FlavorQuota:
         nominal = Fraction(rng.choice([0, 3, 10**6, 3 * 2**30]), rng.choice([1, 1000]))
         borrowing = Fraction(7, 10) if limits and rng.random() < 0.5 else None
-        return Quota(nominal, borrowing, nominal / 2 if limits and rng.random() < 0.5 else None)
+        return FlavorQuota(
+            nominal, borrowing, nominal / 2 if limits and rng.random() < 0.5 else None
+        )
 
     return (
         Group(
@@ -219,7 +221,7 @@ def test_the_rules_of_newer_versions_mean_the_same() -> None:
 
 def test_limits_without_a_cohort_have_nobody_to_apply_to() -> None:
     [queue] = read(changed("  cohort: research\n", "")).queues
-    assert queue.groups[0].flavors[0].quotas["cpu"] == Quota(Fraction(3, 2))
+    assert queue.groups[0].flavors[0].quotas["cpu"] == FlavorQuota(Fraction(3, 2))
 
 
 def test_nothing_is_preempted_unless_it_is_said() -> None:

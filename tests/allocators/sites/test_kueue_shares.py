@@ -13,12 +13,12 @@ from allocators.sites.kueue.objects import (
     ClusterQueue,
     Cohort,
     Config,
+    FlavorQuota,
     FlavorQuotas,
     Group,
-    Quota,
     ResourceFlavor,
 )
-from allocators.sites.kueue.tree import Cell, Tree
+from allocators.sites.kueue.tree import CohortTree, FlavorResource
 from tests.shared import shared
 
 CASES = 12
@@ -26,12 +26,12 @@ CASES = 12
 
 def groups(quotas: dict[str, Any]) -> tuple[Group, ...]:
     """{flavor/resource: nominal} as one group for each set of flavors."""
-    flavors: dict[str, dict[str, Quota]] = {}
+    flavors: dict[str, dict[str, FlavorQuota]] = {}
     for key, value in quotas.items():
         flavor, resource = key.split("/")
         given = value if isinstance(value, dict) else {"nominal": value}
         limit = given.get("borrowing")
-        flavors.setdefault(flavor, {})[resource] = Quota(
+        flavors.setdefault(flavor, {})[resource] = FlavorQuota(
             Fraction(given["nominal"]), None if limit is None else Fraction(limit)
         )
     if not flavors:
@@ -40,7 +40,7 @@ def groups(quotas: dict[str, Any]) -> tuple[Group, ...]:
     return (Group(resources, tuple(FlavorQuotas(*item) for item in flavors.items())),)
 
 
-def tree_of(case: dict[str, Any]) -> Tree:
+def tree_of(case: dict[str, Any]) -> CohortTree:
     has_cohort = "peer" in case or "root" in case
     above = "parent" if "parent" in case else "root"
     queues = [
@@ -66,15 +66,20 @@ def tree_of(case: dict[str, Any]) -> Tree:
     if "root" in case:
         cohorts.append(Cohort("root", "", groups(case["root"]["quota"])))
     flavors = {flavor for queue in queues for group in queue.groups for flavor, _ in group.flavors}
-    return Tree(Config(tuple(queues), tuple(cohorts), (), tuple(map(ResourceFlavor, flavors))))
+    return CohortTree(
+        Config(tuple(queues), tuple(cohorts), (), tuple(map(ResourceFlavor, flavors)))
+    )
 
 
-def booked(tree: Tree, amounts: dict[str, int]) -> list[tuple[int, int]]:
+def booked(tree: CohortTree, amounts: dict[str, int]) -> list[tuple[int, int]]:
     made = []
     for key, amount in amounts.items():
         flavor, resource = key.split("/")
         made.append(
-            (tree.cells[Cell(flavor, resource)], amount * (1000 if resource == "cpu" else 1))
+            (
+                tree.cells[FlavorResource(flavor, resource)],
+                amount * (1000 if resource == "cpu" else 1),
+            )
         )
     return made
 

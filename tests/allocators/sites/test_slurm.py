@@ -17,13 +17,13 @@ import pandas as pd
 import pytest
 
 from allocators import make
-from allocators.sites.slurm.backfill import Timeline
+from allocators.sites.slurm.backfill import NodeReservations
 from allocators.sites.slurm.controller import Controller
 from allocators.sites.slurm.fairshare import Association, FairShare, Share
-from allocators.sites.slurm.rules import Partition, Rules, Timers
-from allocators.sites.slurm.select import Nodes, Switch
-from allocators.sites.slurm.site import Site, partitions_of
-from allocators.sites.slurm.state import Job
+from allocators.sites.slurm.rules import Rules, SlurmPartition, Timers
+from allocators.sites.slurm.select import FreeNodes, SwitchNodes
+from allocators.sites.slurm.site import SlurmSite, partitions_of
+from allocators.sites.slurm.state import SlurmJob
 from sim.cluster import Cluster
 from sim.contract import ParameterError, Spec
 from sim.engine.simulator import Simulator
@@ -118,7 +118,7 @@ def test_factors_of_partitions_are_parts_of_the_largest(flags: str, factors: lis
         for name, factor in (("a", 2), ("b", 8))
     )
     config = read_conf(f"NodeName=n1 CPUs=4\n{partitions}{flags}\n")
-    assert [one.factor for one in partitions_of(Site(config), config, ["n1"])] == factors
+    assert [one.factor for one in partitions_of(SlurmSite(config), config, ["n1"])] == factors
 
 
 def test_what_cannot_be_simulated_is_said() -> None:
@@ -316,14 +316,14 @@ def test_usage_of_users_adds_up_to_the_root() -> None:
 # --------------------------------------------------------------------------------------------------
 
 
-def job(number: int, cores: int, limit_s: float, nodes: int = 15, **more: object) -> Job:
+def job(number: int, cores: int, limit_s: float, nodes: int = 15, **more: object) -> SlurmJob:
     values: dict[str, object] = {"user": "u", "account": "", "partition": 0, "since_s": 0.0}
-    return Job(number, tasks=cores, allowed=(nodes,), limit_s=limit_s, **{**values, **more})  # type: ignore[arg-type]
+    return SlurmJob(number, tasks=cores, allowed=(nodes,), limit_s=limit_s, **{**values, **more})  # type: ignore[arg-type]
 
 
-def machines(cpus: list[int], **more: object) -> Nodes:
+def machines(cpus: list[int], **more: object) -> FreeNodes:
     nothing = [0] * len(cpus)
-    return Nodes(nothing, [float(one) for one in cpus], [inf] * len(cpus), **more)  # type: ignore[arg-type]
+    return FreeNodes(nothing, [float(one) for one in cpus], [inf] * len(cpus), **more)  # type: ignore[arg-type]
 
 
 def test_the_smallest_run_of_nodes_that_suffices_by_best_fit() -> None:
@@ -339,13 +339,13 @@ def test_tasks_per_node_nodes_asked_for_and_weights() -> None:
     assert nodes.select(job(0, 4, 1, per_node=2), 15) == ((2, 2), (3, 2))
     assert nodes.select(job(0, 3, 1, nodes=15), 3) == ((0, 3),)
     assert nodes.select(job(0, 12, 1), 15) == ((0, 4), (1, 4), (2, 4))
-    wide = Job(1, "u", "", 0, 4, (15,), 1.0, 0.0, nodes=3)
+    wide = SlurmJob(1, "u", "", 0, 4, (15,), 1.0, 0.0, nodes=3)
     assert [count for _, count in nodes.select(wide, 15)] == [2, 1, 1]
 
 
 def test_the_lowest_switch_with_the_fewest_usable_nodes() -> None:
-    left, right = Switch(0b00111, (0b00111,)), Switch(0b11000, (0b11000,))
-    top = Switch(0b11111, (0b00111, 0b11000))
+    left, right = SwitchNodes(0b00111, (0b00111,)), SwitchNodes(0b11000, (0b11000,))
+    top = SwitchNodes(0b11111, (0b00111, 0b11000))
     nodes = machines([4] * 5, levels=[[left, right], [top]])
     assert nodes.select(job(0, 4, 1, 31), 31) == ((3, 4),)
     assert nodes.select(job(0, 12, 1, 31), 31) == ((0, 4), (1, 4), (2, 4))
@@ -353,7 +353,7 @@ def test_the_lowest_switch_with_the_fewest_usable_nodes() -> None:
 
 
 def test_a_timeline() -> None:
-    table = Timeline(0.0)
+    table = NodeReservations(0.0)
     table.keep(60.0, 120.0, 0b01)
     table.keep(90.0, 300.0, 0b10)
 
@@ -380,7 +380,7 @@ def test_plans_keep_whole_nodes_and_a_short_job_passes() -> None:
     nodes = machines([4, 4])
     controller = Controller(
         Rules(multifactor=False),
-        [Partition(3)],
+        [SlurmPartition(3)],
         nodes,
         FairShare((), inf, 1.0, tree=True),
         Timers(),
@@ -400,7 +400,7 @@ def test_plans_keep_whole_nodes_and_a_short_job_passes() -> None:
 def test_the_main_pass_keeps_its_beat_however_late_it_is(tick_s: float, next_s: float) -> None:
     rules = Rules(multifactor=False, backfill=False, defer=True, delay_s=1e6)
     fair = FairShare((), inf, 1.0, tree=True)
-    controller = Controller(rules, [Partition(1)], machines([4]), fair, Timers())
+    controller = Controller(rules, [SlurmPartition(1)], machines([4]), fair, Timers())
     controller.tick(tick_s)
     controller.submit(tick_s + 1.0, job(0, 1, 600.0, 1))
     assert controller.tick(next_s - 1.0) == []
@@ -410,7 +410,7 @@ def test_the_main_pass_keeps_its_beat_however_late_it_is(tick_s: float, next_s: 
 def test_a_pass_after_an_event_tries_so_many_jobs_of_each_partition() -> None:
     controller = Controller(
         Rules(multifactor=False, backfill=False, defer=True, depth_per_part=2.0),
-        [Partition(0b01), Partition(0b10)],
+        [SlurmPartition(0b01), SlurmPartition(0b10)],
         machines([4, 4]),
         FairShare((), inf, 1.0, tree=True),
         Timers(main_s=60.0),
@@ -459,14 +459,17 @@ def simulated(folder: Path, timers: Timers, *, tree: bool = False, **changed: fl
     entries = {node.name: node for node in config.nodes}
     bit = {name: 1 << at for at, name in enumerate(names)}
     leaves = [sum(bit[name] for name in one.nodes) for one in topology if one.nodes]
-    levels = [[Switch(leaf, (leaf,)) for leaf in leaves], [Switch(sum(leaves), tuple(leaves))]]
-    nodes = Nodes(
+    levels = [
+        [SwitchNodes(leaf, (leaf,)) for leaf in leaves],
+        [SwitchNodes(sum(leaves), tuple(leaves))],
+    ]
+    nodes = FreeNodes(
         [sum(entries[name].gres.values()) for name in names],
         [float(entries[name].cpus) for name in names],
         [entries[name].mem_mb for name in names],
         levels if switches else (),
     )
-    partitions = [Partition(sum(bit[name] for name in one.nodes)) for one in config.partitions]
+    partitions = [SlurmPartition(sum(bit[name] for name in one.nodes)) for one in config.partitions]
     fair = FairShare(
         users,
         config.time_s("PriorityDecayHalfLife", "7-0"),
@@ -495,7 +498,7 @@ def simulated(folder: Path, timers: Timers, *, tree: bool = False, **changed: fl
             mem_mb = float(row["mem_per_node_mb"] or 0)
             controller.submit(
                 now_s,
-                Job(
+                SlurmJob(
                     number,
                     row["user"],
                     row["account"],

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allocators.sites.slurm.accounts import Limits, read_associations
+from allocators.sites.slurm.accounts import AssociationLimits, read_associations
 from allocators.sites.slurm.commands import commands, script
 from sim.contract import ParameterError
 
@@ -90,7 +90,7 @@ def test_commands_make_one_state_another(seed: int) -> None:
 
 def test_a_resource_that_is_not_named_keeps_its_limit() -> None:
     text = "add qos a GrpTRES=cpu=8,mem=1G\nmodify qos a set GrpTRES=cpu=-1,node=2\n"
-    assert read_associations(text).qualities["a"].limits == Limits(
+    assert read_associations(text).qualities["a"].limits == AssociationLimits(
         grp_tres={"mem": 1024.0, "node": 2.0}
     )
 
@@ -167,7 +167,7 @@ def test_users_may_be_named_by_their_account() -> None:
         ("a", "y"),
     ]
     people = read_associations(f"{USERS}modify account where parent=root set MaxJobs=2\n")
-    assert people.limits["a", ""] == people.limits["b", ""] == Limits(max_jobs=2)
+    assert people.limits["a", ""] == people.limits["b", ""] == AssociationLimits(max_jobs=2)
     people = read_associations(
         f"add qos q\n{USERS}sacctmgr -i modify user set MaxJobs=2\nmodify -i qos set Priority=3"
     )

@@ -13,28 +13,28 @@ from allocators import make
 from allocators.sites.slurm.controller import Controller
 from allocators.sites.slurm.core_plans import CorePlanner
 from allocators.sites.slurm.fairshare import FairShare
-from allocators.sites.slurm.rules import Partition, Rules, Timers
-from allocators.sites.slurm.select import Nodes
-from allocators.sites.slurm.state import Job
+from allocators.sites.slurm.rules import Rules, SlurmPartition, Timers
+from allocators.sites.slurm.select import FreeNodes
+from allocators.sites.slurm.state import SlurmJob
 from sim.cluster import Cluster
 from sim.contract import Spec
 from sim.engine.simulator import Simulator
 from sim.trace import Trace
 
 
-def job(number: int, cores: int, limit_s: float, **more: object) -> Job:
+def job(number: int, cores: int, limit_s: float, **more: object) -> SlurmJob:
     values: dict[str, object] = {"user": "u", "account": "", "partition": 0, "since_s": 0.0}
-    return Job(number, tasks=cores, allowed=(15,), limit_s=limit_s, **{**values, **more})  # type: ignore[arg-type]
+    return SlurmJob(number, tasks=cores, allowed=(15,), limit_s=limit_s, **{**values, **more})  # type: ignore[arg-type]
 
 
-def machines(count: int, cores: float) -> Nodes:
-    return Nodes([0] * count, [cores] * count, [inf] * count)
+def machines(count: int, cores: float) -> FreeNodes:
+    return FreeNodes([0] * count, [cores] * count, [inf] * count)
 
 
-def controller(nodes: Nodes, *, by_cores: bool) -> Controller:
+def controller(nodes: FreeNodes, *, by_cores: bool) -> Controller:
     rules = Rules(multifactor=False, by_cores=by_cores)
     fair = FairShare((), inf, 1.0, tree=True)
-    return Controller(rules, [Partition(nodes.up)], nodes, fair, Timers())
+    return Controller(rules, [SlurmPartition(nodes.up)], nodes, fair, Timers())
 
 
 JOBS = (
@@ -106,7 +106,7 @@ def test_every_start_is_the_first_at_which_enough_is_free_for_the_whole_limit() 
         planner = CorePlanner(nodes, 86_400.0, 1.0, 0.0, linear=False)
         planner.begin(0.0)
         planner.look_ahead([])
-        running: list[Job] = []
+        running: list[SlurmJob] = []
         plan_ends: list[float] = []
         for number in range(14):
             one = job(number, draw.randint(1, int(cores)), 60.0 * draw.randint(1, 9))

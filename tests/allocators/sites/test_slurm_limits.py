@@ -11,8 +11,8 @@ from allocators import make
 from allocators.sites.slurm.accounts import read_associations
 from allocators.sites.slurm.config import read_conf
 from allocators.sites.slurm.eligible import Condition, NeverError, conditions_of
-from allocators.sites.slurm.limits import Gate
-from allocators.sites.slurm.state import Job
+from allocators.sites.slurm.limits import UsageLimits
+from allocators.sites.slurm.state import SlurmJob
 from sim.cluster import Cluster, NodeGroup
 from sim.conditions import Conditions
 from sim.contract import Spec
@@ -22,16 +22,16 @@ from tests.allocators.sites.test_slurm_site import FOUR, conf, jobs, starts
 ENFORCED = "AccountingStorageEnforce=limits,qos"
 
 
-def job(number: int, user: str = "ann", qos: str = "", cpu: float = 4, **more: Any) -> Job:
+def job(number: int, user: str = "ann", qos: str = "", cpu: float = 4, **more: Any) -> SlurmJob:
     values: dict[str, Any] = {"partition": 0, "since_s": 0.0, "limit_s": 600.0, "allowed": (15,)}
     tres = {"cpu": cpu, "node": 1.0}
-    return Job(number, user, "phys", tasks=int(cpu), qos=qos, tres=tres, **{**values, **more})
+    return SlurmJob(number, user, "phys", tasks=int(cpu), qos=qos, tres=tres, **{**values, **more})
 
 
-def gate(script: str, *, safe: bool = False, part_limits: str = "NO") -> Gate:
+def gate(script: str, *, safe: bool = False, part_limits: str = "NO") -> UsageLimits:
     text = "add account phys\nadd user ann Account=phys\nadd user bob Account=phys\n" + script
     enforced = frozenset({"limits", "qos"} | ({"safe"} if safe else set()))
-    return Gate(read_associations(text), [None], enforced, part_limits, 1.0)
+    return UsageLimits(read_associations(text), [None], enforced, part_limits, 1.0)
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,9 @@ def gate(script: str, *, safe: bool = False, part_limits: str = "NO") -> Gate:
         ("modify account phys set GrpTRESRunMins=cpu=80", [job(0)], job(1), ""),
     ],
 )  # fmt: skip
-def test_why_a_job_may_not_start(script: str, running: list[Job], asked: Job, word: str) -> None:
+def test_why_a_job_may_not_start(
+    script: str, running: list[SlurmJob], asked: SlurmJob, word: str
+) -> None:
     made = gate(script)
     for one in running:
         one.start_s = 0.0
@@ -299,7 +301,7 @@ def test_limits_of_a_user_in_one_partition() -> None:
     parts = read_conf(
         "NodeName=n1 CPUs=64\nPartitionName=all Nodes=n1\nPartitionName=fast Nodes=n1\n"
     ).partitions
-    made = Gate(people, list(parts), frozenset({"limits"}), "NO", 1.0)
+    made = UsageLimits(people, list(parts), frozenset({"limits"}), "NO", 1.0)
 
     def waits(number: int, part: int) -> str:
         return made.waits(0.0, job(number, partition=part))

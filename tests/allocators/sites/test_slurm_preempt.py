@@ -12,11 +12,11 @@ from allocators import make
 from allocators.sites.slurm.accounts import read_associations
 from allocators.sites.slurm.controller import Controller
 from allocators.sites.slurm.fairshare import FairShare
-from allocators.sites.slurm.preempt import CANCEL, REQUEUE, Preemption
-from allocators.sites.slurm.rules import Partition, Rules, Timers
-from allocators.sites.slurm.select import Nodes
-from allocators.sites.slurm.site import Site
-from allocators.sites.slurm.state import Job
+from allocators.sites.slurm.preempt import CANCEL, REQUEUE, PreemptionRules
+from allocators.sites.slurm.rules import Rules, SlurmPartition, Timers
+from allocators.sites.slurm.select import FreeNodes
+from allocators.sites.slurm.site import SlurmSite
+from allocators.sites.slurm.state import SlurmJob
 from sim.cluster import Cluster, NodeGroup
 from sim.conditions import Conditions
 from sim.contract import Spec
@@ -28,25 +28,32 @@ from tests.properties.invariants import check
 
 WHOLE = Cluster((NodeGroup(4, 0, "", 4.0, 4.0, hosts="n[1-4]"),))
 LOW, HIGH = 0, 1
-PARTS = [Partition(15, 1), Partition(15, 2)]
+PARTS = [SlurmPartition(15, 1), SlurmPartition(15, 2)]
 
 
-def job(number: int, cores: int = 4, **more: Any) -> Job:
+def job(number: int, cores: int = 4, **more: Any) -> SlurmJob:
     values: dict[str, Any] = {"partition": LOW, "since_s": 0.0, "limit_s": 600.0, "allowed": (15,)}
-    return Job(number, "u", "", tasks=cores, **{**values, **more})
+    return SlurmJob(number, "u", "", tasks=cores, **{**values, **more})
 
 
-def by_tier(**more: Any) -> Preemption:
+def by_tier(**more: Any) -> PreemptionRules:
     values: dict[str, Any] = {"graces_s": (0.0, 0.0), "modes": ("", "")}
-    values |= {"exempt_s": 0.0, "youngest_first": False, "site": Site(), "mode": REQUEUE} | more
-    return Preemption("tier", **values)
+    values |= {
+        "exempt_s": 0.0,
+        "youngest_first": False,
+        "site": SlurmSite(),
+        "mode": REQUEUE,
+    } | more
+    return PreemptionRules("tier", **values)
 
 
-def machines(count: int = 4, cores: float = 4.0) -> Nodes:
-    return Nodes([0] * count, [cores] * count, [inf] * count)
+def machines(count: int = 4, cores: float = 4.0) -> FreeNodes:
+    return FreeNodes([0] * count, [cores] * count, [inf] * count)
 
 
-def running(nodes: Nodes, *placed: tuple[Job, tuple[tuple[int, int], ...]]) -> list[Job]:
+def running(
+    nodes: FreeNodes, *placed: tuple[SlurmJob, tuple[tuple[int, int], ...]]
+) -> list[SlurmJob]:
     for one, held in placed:
         one.hold(held)
         one.start_s = 0.0
@@ -74,8 +81,10 @@ def test_victims_go_by_tier_then_by_nodes_then_by_number() -> None:
 
 
 def test_within_a_quality_the_higher_priority_displaces() -> None:
-    site = Site(associations=read_associations("add qos q PreemptMode=REQUEUE,WITHIN GraceTime=20"))
-    lists = Preemption("qos", "OFF", 0.0, False, site, ("",), (0.0,))
+    site = SlurmSite(
+        associations=read_associations("add qos q PreemptMode=REQUEUE,WITHIN GraceTime=20")
+    )
+    lists = PreemptionRules("qos", "OFF", 0.0, False, site, ("",), (0.0,))
     first = job(0, qos="q", priority=5)
     first.start_s = 0.0
     for priority, expected in ((6, [(0, REQUEUE, 20.0)]), (5, [])):
@@ -129,7 +138,7 @@ def test_who_is_on_more_of_the_nodes_goes_before_unless_the_order_is_strict(
 ) -> None:
     # Three cores on each of two nodes are asked for; 0, 1 and 2 leave. 2 is moved forward, and
     # then 1, which is on both nodes, makes room without 0.
-    nodes = Nodes([0, 0], [5.0, 4.0], [inf, inf])
+    nodes = FreeNodes([0, 0], [5.0, 4.0], [inf, inf])
     placed = (job(0), ((0, 2),)), (job(1), ((0, 3), (1, 1))), (job(2), ((1, 3),))
     every = running(nodes, *placed)
     for one in every:
@@ -143,10 +152,10 @@ def test_who_is_on_more_of_the_nodes_goes_before_unless_the_order_is_strict(
     assert [one.job.id for one in leave] == expected
 
 
-def controller(nodes: Nodes, preemption: Preemption, **rules: Any) -> Controller:
+def controller(nodes: FreeNodes, preemption: PreemptionRules, **rules: Any) -> Controller:
     return Controller(
         Rules(multifactor=False, **rules),
-        [Partition(nodes.up, 1), Partition(nodes.up, 2)],
+        [SlurmPartition(nodes.up, 1), SlurmPartition(nodes.up, 2)],
         nodes,
         FairShare((), inf, 1.0, tree=True),
         Timers(main_s=1e6),
@@ -219,7 +228,7 @@ def test_a_run_with_grace() -> None:
 def test_a_job_that_is_taken_over_keeps_all_of_its_partitions(order: tuple[int, int]) -> None:
     nodes = machines(2)
     made = controller(nodes, by_tier())
-    made.partitions = [Partition(1, 1), Partition(3, 2)]
+    made.partitions = [SlurmPartition(1, 1), SlurmPartition(3, 2)]
     entries = tuple(job(1, partition=part) for part in order)
     # On node 1, which only the higher partition has, or on node 0, which both have.
     assert made.adopt(10.0, entries, ((1, 4),)).partition == HIGH
@@ -314,7 +323,7 @@ def test_a_suspended_job_whose_node_fails_loses_its_work(on_preempt: str) -> Non
 
 
 def test_memory_of_a_suspended_job_stays_taken() -> None:
-    nodes = Nodes([0], [8.0], [10.0])
+    nodes = FreeNodes([0], [8.0], [10.0])
     made = controller(nodes, by_tier(mode="SUSPEND,GANG"))
     made.submit(0.0, job(1, 8, mem_gb=1.0))
     assert [one.id for one in made.tick(0.0)] == [1]

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from allocators import make
-from allocators.sites.slurm.accounts import Limits, read_associations
+from allocators.sites.slurm.accounts import AssociationLimits, read_associations
 from allocators.sites.slurm.config import read_conf, read_topology
 from allocators.sites.slurm.constraints import NotSimulatedError, alternatives
 from allocators.sites.slurm.keys import IDLE, MISSED, USED
@@ -187,8 +187,10 @@ def test_limits_of_associations_and_qualities_are_read() -> None:
         "modify user ann set MaxSubmitJobs=7\n"
     )
     found = read_associations(script, "Name|Priority|MaxJobsPU|UsageFactor\nnormal|0|3|0.5\n")
-    assert found.limits["phys", ""] == Limits(grp_tres={"cpu": 100, "mem": 2048}, max_jobs=5)
-    assert found.limits["phys", "ann"] == Limits(max_wall_s=86_400, max_submit=7)
+    assert found.limits["phys", ""] == AssociationLimits(
+        grp_tres={"cpu": 100, "mem": 2048}, max_jobs=5
+    )
+    assert found.limits["phys", "ann"] == AssociationLimits(max_wall_s=86_400, max_submit=7)
     assert found.default_qos == {("phys", "ann"): "high"}
     high, normal = found.qualities["high"], found.qualities["normal"]
     assert high.limits.max_tres_pu == {"gres/gpu": 8}

@@ -10,13 +10,13 @@ from sim.metrics import integral, queue_series, utilisation_series
 from trainyard.results import outcomes
 from trainyard.results.loads import MOST_BINS, _most, clock_bins, loads
 from trainyard.runs.run import keep, key_of, run
-from trainyard.store import Entry, Store
+from trainyard.store import Store, StoredResult
 from trainyard.traces import start
 from trainyard.traces.sources import load_trace
 
 
 @pytest.fixture(scope="module")
-def entries(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Entry]:
+def entries(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, StoredResult]:
     store, study = Store(tmp_path_factory.mktemp("loads")), start.sample_study()
     for at in range(2):
         scenario = study.repeated(at)[0]
@@ -63,7 +63,7 @@ def test_the_most_of_a_bin_counts_what_holds_at_its_begin_and_nothing_at_its_end
     assert _most(queue, np.array([-10.0, 0.0, 12.5])).tolist() == [0, 31]
 
 
-def test_means_are_exact_and_end_with_the_run(entries: Mapping[str, Entry]) -> None:
+def test_means_are_exact_and_end_with_the_run(entries: Mapping[str, StoredResult]) -> None:
     study = start.sample_study()
     found = loads(entries, study.base.cluster)
     assert not found.exact
@@ -89,7 +89,9 @@ def test_means_are_exact_and_end_with_the_run(entries: Mapping[str, Entry]) -> N
         assert entry.summary["end_s"] == result.end_s
 
 
-def test_a_window_of_few_changes_has_the_steps_themselves(entries: Mapping[str, Entry]) -> None:
+def test_a_window_of_few_changes_has_the_steps_themselves(
+    entries: Mapping[str, StoredResult],
+) -> None:
     study = start.sample_study()
     window = (300_000.0, 302_000.0)
     found = loads(entries, study.base.cluster, window)

@@ -7,13 +7,13 @@ import pytest
 from trainyard.results import loads
 from trainyard.runs.frames import SERIES
 from trainyard.runs.run import keep, key_of, run
-from trainyard.store import Entry, Store
+from trainyard.store import Store, StoredResult
 from trainyard.study.scenario import Scenario
 from trainyard.traces.sources import load_trace
 
 
 @pytest.fixture
-def entry(scenario: Scenario, store: Store) -> Entry:
+def entry(scenario: Scenario, store: Store) -> StoredResult:
     trace, key = load_trace(scenario.trace), key_of(scenario, store)
     keep(store, key, scenario, run(scenario, trace=trace), trace)
     found = store.get(key)
@@ -21,7 +21,7 @@ def entry(scenario: Scenario, store: Store) -> Entry:
     return found
 
 
-def test_a_window_keeps_every_step_of_a_short_run(entry: Entry, scenario: Scenario) -> None:
+def test_a_window_keeps_every_step_of_a_short_run(entry: StoredResult, scenario: Scenario) -> None:
     full = loads.full_series(entry, scenario.cluster)
     assert set(full) == {*SERIES, "resources"}
     queue = full["queue"]
@@ -46,7 +46,7 @@ def test_a_long_series_is_reduced_to_what_a_page_may_send(policies: int) -> None
     assert found["resources"].empty
 
 
-def test_the_allocation_of_a_window_names_the_largest_jobs_of_it(entry: Entry) -> None:
+def test_the_allocation_of_a_window_names_the_largest_jobs_of_it(entry: StoredResult) -> None:
     jobs = entry.result().segments
     last = float(jobs["t0"].max())
     found = loads.allocation(entry, (last, last + 1.0))

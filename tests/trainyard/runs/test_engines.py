@@ -123,7 +123,7 @@ def test_what_was_never_compiled_is_not_compiled_by_a_run(
     pytest.importorskip("numba")
     anew.setattr(compiled, "_bases", lambda: iter([tmp_path]))
     anew.setattr(lane, "LARGE", 0)
-    anew.setattr(engines._State, "has_said", False)
+    anew.setattr(engines._EngineState, "has_said", False)
     assert [run("fifo"), run("fifo")] == ["plain", "plain"]
     [remark] = caplog.messages
     assert "it has not been compiled here yet" in remark
@@ -136,7 +136,7 @@ def test_a_worker_has_it_compiled_by_another_process_once(
     pytest.importorskip("numba")
     anew.setattr(compiled, "_bases", lambda: iter([tmp_path]))
     began: list[list[str]] = []
-    anew.setattr(engines._State, "compiles", None)
+    anew.setattr(engines._EngineState, "compiles", None)
     started = SimpleNamespace(
         Popen=lambda command, **_: began.append(command), DEVNULL=subprocess.DEVNULL
     )

@@ -16,7 +16,7 @@ from trainyard.runs import estimate
 from trainyard.runs.engines import SETTING
 from trainyard.runs.estimate import Costs, Estimate, smaller
 from trainyard.runs.run import run
-from trainyard.store import Entry, Store
+from trainyard.store import Store, StoredResult
 from trainyard.store.files import Folder
 from trainyard.study.scenario import Scenario, TraceSpec
 from trainyard.traces import start
@@ -29,11 +29,11 @@ def kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(SETTING, "kernel")
 
 
-def ran(policy: str | Spec, jobs: int, cpu_s: float, engine: str = "kernel") -> Entry:
+def ran(policy: str | Spec, jobs: int, cpu_s: float, engine: str = "kernel") -> StoredResult:
     """Return a result of a busy machine: its run took 25 times its CPU seconds."""
     facts: Any = {"timing": {"wall_s": 25 * cpu_s, "cpu_s": cpu_s, "engine": engine}}
     scenario = {"allocator": (Spec(policy) if isinstance(policy, str) else policy).to_json()}
-    return Entry("k", Folder(Path()), {}, {"jobs": jobs}, scenario, facts)
+    return StoredResult("k", Folder(Path()), {}, {"jobs": jobs}, scenario, facts)
 
 
 def test_the_largest_run_of_a_policy_says_what_a_job_costs() -> None:

@@ -10,38 +10,38 @@ from typing import Final
 
 from sim.cluster import Cluster
 from sim.contract import Spec
-from trainyard.study.search import Question
+from trainyard.study.search import SizeQuestion
 from trainyard.sweeps import sentences as plan
-from trainyard.sweeps.plan import Answer, Reading
+from trainyard.sweeps.plan import PolicyAnswer, Reading
 from trainyard.traces import start
 
 
-def answer(policy: str, nodes: int | None, usd: float = 10.0, **more: float) -> Answer:
+def answer(policy: str, nodes: int | None, usd: float = 10.0, **more: float) -> PolicyAnswer:
     """Return the answer for a policy: this many nodes, or 80 min at 4 nodes as the nearest miss."""
     size = None if nodes is None else (nodes,)
     near = Reading((4,), 4800.0, 4800.0, 4800.0, more.get("completed", 1.0), False)
     fewer = more.get("fewer", math.nan)
-    return Answer(policy, size, usd, None if nodes else near, fewer, 9, "Nothing.", True)
+    return PolicyAnswer(policy, size, usd, None if nodes else near, fewer, 9, "Nothing.", True)
 
 
 @cache
-def question() -> Question:
+def question() -> SizeQuestion:
     """Return a search for up to 20 V100 nodes beside 2 A100 nodes; 95 % start within 1 h."""
     study = start.sample_study("tiny")
     base = replace(study.base, cluster=Cluster.parse("4x8:v100,2x8:a100"))
     policies = (Spec("fifo"), Spec("srtf"))
     two = replace(study, allocators=policies, base=base)
-    return Question(two, (0,), (2,), (20,), "queue_p95_s", 3600.0)
+    return SizeQuestion(two, (0,), (2,), (20,), "queue_p95_s", 3600.0)
 
 
-def on_one_type() -> Question:
+def on_one_type() -> SizeQuestion:
     """Return the same search on a cluster of V100 nodes only."""
     study = question().study
     base = replace(study.base, cluster=Cluster.parse("4x8:v100"))
     return replace(question(), study=replace(study, base=base))
 
 
-def _fewest(*answers: Answer) -> str:
+def _fewest(*answers: PolicyAnswer) -> str:
     return plan.fewest(answers, question())
 
 

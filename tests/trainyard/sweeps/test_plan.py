@@ -14,7 +14,7 @@ from trainyard.runs.run import run, summarise
 from trainyard.runs.task import Numbers
 from trainyard.store import Store
 from trainyard.study.scenario import Scenario, TraceSpec
-from trainyard.study.search import Question
+from trainyard.study.search import SizeQuestion
 from trainyard.study.study import Study
 from trainyard.sweeps import plan
 from trainyard.sweeps.plan import PlanRun
@@ -24,7 +24,7 @@ CLUSTER = Cluster.parse("2x4:v100,1x4:k80")
 STUDY = Study(
     Scenario(TraceSpec("sample:tiny"), CLUSTER, Spec("fifo")), (Spec("fifo"), Spec("srtf"))
 )
-QUESTION = Question(STUDY, (0,), (1,), (8,), "queue_mean_s", 600.0)
+QUESTION = SizeQuestion(STUDY, (0,), (1,), (8,), "queue_mean_s", 600.0)
 
 
 @pytest.fixture(scope="module")
@@ -32,14 +32,14 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
     return Store(tmp_path_factory.mktemp("store"))
 
 
-def asked(question: Question, store: Store) -> PlanRun:
+def asked(question: SizeQuestion, store: Store) -> PlanRun:
     made = PlanRun(question, store, "inline")
     made.run()
     assert (made.state, made.error) == ("done", "")
     return made
 
 
-def value(question: Question, size: tuple[int, ...], policy: int) -> float:
+def value(question: SizeQuestion, size: tuple[int, ...], policy: int) -> float:
     """The metric, of a run in which all jobs complete; else it meets no target."""
     scenario = question.at(size).repeated(policy)[0]
     trace = load_trace(scenario.trace)
@@ -152,7 +152,7 @@ def test_a_budget_limits_one_kind_of_nodes(store: Store) -> None:
 
 
 def test_no_mix_over_the_budget_is_tried_not_even_first(store: Store) -> None:
-    question = Question(STUDY, (0, 1), (0, 0), (4, 4), "queue_mean_s", 1200.0)
+    question = SizeQuestion(STUDY, (0, 1), (0, 0), (4, 4), "queue_mean_s", 1200.0)
     budget = question.price_per_h((2, 2))
     readings = asked(replace(question, budget_per_h=budget), store).readings()
     assert len(readings)
@@ -182,7 +182,7 @@ def test_a_mix_on_which_fewer_jobs_complete_than_on_a_later_one_holds_no_longer(
         )
 
     monkeypatch.setattr(plan, "key_of", counted)
-    question = Question(STUDY, (0, 1), (0, 0), (3, 9), "queue_mean_s", 5.0)
+    question = SizeQuestion(STUDY, (0, 1), (0, 0), (3, 9), "queue_mean_s", 5.0)
     prices = question.price_per_h((1, 0)), question.price_per_h((0, 1))
     made = asked(replace(question, budget_per_h=3 * prices[0] + 0.4 * min(prices)), store)
     readings = made.readings()
@@ -193,7 +193,7 @@ def test_a_mix_on_which_fewer_jobs_complete_than_on_a_later_one_holds_no_longer(
 
 def test_a_size_on_which_fewer_jobs_complete_meets_no_target(store: Store) -> None:
     # On one or two nodes the larger jobs are impossible, so the others hardly wait.
-    question = Question(
+    question = SizeQuestion(
         replace(STUDY, base=replace(STUDY.base, cluster=Cluster.parse("8x1:v100"))),
         (0,),
         (1,),
@@ -216,7 +216,7 @@ def test_where_a_higher_metric_is_better(store: Store) -> None:
 
 
 def test_the_cheapest_of_two_types(store: Store) -> None:
-    question = Question(STUDY, (0, 1), (0, 0), (4, 4), "queue_mean_s", 1200.0)
+    question = SizeQuestion(STUDY, (0, 1), (0, 0), (4, 4), "queue_mean_s", 1200.0)
     made = asked(question, store)
     sizes = [(a, b) for a in range(5) for b in range(5) if a + b]
     for policy, answer in enumerate(made.answers()):
@@ -228,7 +228,7 @@ def test_the_cheapest_of_two_types(store: Store) -> None:
 
 
 def test_none_of_both_is_no_cluster_and_no_crash(store: Store) -> None:
-    made = asked(Question(STUDY, (0, 1), (0, 0), (0, 0), "queue_mean_s", 1.0), store)
+    made = asked(SizeQuestion(STUDY, (0, 1), (0, 0), (0, 0), "queue_mean_s", 1.0), store)
     assert [answer.size for answer in made.answers()] == [None, None]
     assert [(answer.failed, answer.why) for answer in made.answers()] == [
         (1, "The cluster has no nodes. Add a row with at least one node.")
@@ -246,7 +246,7 @@ def test_of_mixes_the_one_with_all_jobs_sets_the_measure(store: Store) -> None:
     # Only the first type has room for the largest jobs: without it nobody waits for long, because
     # they never run.
     cluster = Cluster.parse("2x8:v100,2x1:k80")
-    question = Question(
+    question = SizeQuestion(
         replace(STUDY, base=replace(STUDY.base, cluster=cluster)),
         (0, 1),
         (0, 0),
@@ -265,7 +265,7 @@ def test_of_mixes_the_one_with_all_jobs_sets_the_measure(store: Store) -> None:
 def test_dated_changes_stay_with_their_machines() -> None:
     changes = (Change(10.0, (1, 3, 4), False), Change(20.0, (3,), True))
     cluster = replace(Cluster.parse("4x4:v100,2x4:k80"), changes=changes)
-    question = Question(
+    question = SizeQuestion(
         replace(STUDY, base=replace(STUDY.base, cluster=cluster)),
         (0,),
         (0,),
@@ -334,15 +334,17 @@ def test_wrong_questions_are_one_sentence(change: dict[str, object], said: str) 
 def test_a_question_comes_back_from_json_and_from_an_address() -> None:
     for question in (
         QUESTION,
-        Question(STUDY, (0, 1), (0, 0), (4, 4), "makespan_s", 1200.0, budget_per_h=50.0),
+        SizeQuestion(STUDY, (0, 1), (0, 0), (4, 4), "makespan_s", 1200.0, budget_per_h=50.0),
     ):
-        assert Question.from_json(question.to_json()) == question
-        assert Question.unpack(question.pack()) == question
+        assert SizeQuestion.from_json(question.to_json()) == question
+        assert SizeQuestion.unpack(question.pack()) == question
     with pytest.raises(ParameterError, match="needs 'high'"):
-        Question.from_json({key: item for key, item in QUESTION.to_json().items() if key != "high"})
+        SizeQuestion.from_json(
+            {key: item for key, item in QUESTION.to_json().items() if key != "high"}
+        )
 
 
 def test_prices_are_those_of_the_cluster() -> None:
-    question = Question(STUDY, (0, 1), (0, 0), (4, 4), "makespan_s", 1200.0)
+    question = SizeQuestion(STUDY, (0, 1), (0, 0), (4, 4), "makespan_s", 1200.0)
     assert question.price_per_h((2, 1)) == pytest.approx(CLUSTER.price_per_hour)
     assert question.price_per_h((0, 0)) == 0.0

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from trainyard.views import ledger
-from trainyard.views.ledger import ALL, Cell, Ledger, Row
+from trainyard.views.ledger import ALL, LedgerCell, LedgerView, Row
 
 NAN = float("nan")
 
@@ -29,7 +29,7 @@ def table(**changes: float) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def cell(frame: pd.DataFrame, name: str, title: str = "B") -> Cell:
+def cell(frame: pd.DataFrame, name: str, title: str = "B") -> LedgerCell:
     return ledger.cell(ledger.by_place(frame), title, ALL[name], "A")
 
 
@@ -76,7 +76,7 @@ def test_points_are_the_difference_of_what_is_read(
 
 def test_where_nothing_may_be_told_there_is_the_value_alone() -> None:
     frame = table(jct_mean_s=-0.47).assign(change=NAN)
-    assert cell(frame, "jct_mean_s") == Cell("53 s", value=53.0)
+    assert cell(frame, "jct_mean_s") == LedgerCell("53 s", value=53.0)
     assert cell(frame, "makespan_s").text == "–"
 
 
@@ -91,16 +91,16 @@ def test_rows_are_sorted_by_a_column_and_those_without_figures_stay_last() -> No
     rows = [
         Row(title, "#000000", cells)
         for title, cells in (
-            ("b", [Cell("3", value=3.0)]),
-            ("a", [Cell("1", value=1.0)]),
+            ("b", [LedgerCell("3", value=3.0)]),
+            ("a", [LedgerCell("1", value=1.0)]),
             ("none", []),
-            ("c", [Cell("–", value=math.nan)]),
+            ("c", [LedgerCell("–", value=math.nan)]),
         )
     ]
-    data = Ledger([ALL["jct_mean_s"]], rows)
+    data = LedgerView([ALL["jct_mean_s"]], rows)
 
     def order(sort: tuple[int, bool] | None) -> list[str]:
-        made = Ledger(data.columns, data.rows, sort=sort).to_json()
+        made = LedgerView(data.columns, data.rows, sort=sort).to_json()
         return [row["title"] for row in made["rows"]]
 
     assert order(None) == ["b", "a", "none", "c"]
@@ -111,7 +111,7 @@ def test_rows_are_sorted_by_a_column_and_those_without_figures_stay_last() -> No
 
 def test_names_from_outside_are_cut_and_made_visible() -> None:
     long = "<img src=x onerror=alert(1)>" + "x" * 300
-    row = Ledger([], [Row(long, "#000000", note="a\nb")]).to_json()["rows"][0]
+    row = LedgerView([], [Row(long, "#000000", note="a\nb")]).to_json()["rows"][0]
     assert row["title"].startswith("<img src=x")
     assert len(row["title"]) <= 200
     assert row["title"].endswith("…")

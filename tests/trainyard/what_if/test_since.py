@@ -12,7 +12,7 @@ from sim.trace import Trace
 from tests.strategies import trace_of
 from tests.trainyard.what_if.test_from_here import FIFO, study_on
 from trainyard.runs.run import keep, key_of, run
-from trainyard.store import Entry, Store
+from trainyard.store import Store, StoredResult
 from trainyard.study import branch as from_here
 from trainyard.study.branch import Branch, BranchPoint
 from trainyard.text import RunClock
@@ -20,7 +20,7 @@ from trainyard.what_if import branch_diff
 from trainyard.what_if.branch_diff import HERE, WAS, After
 
 
-def stored(branch: Branch, trace: Trace, store: Store) -> tuple[Entry, Entry]:
+def stored(branch: Branch, trace: Trace, store: Store) -> tuple[StoredResult, StoredResult]:
     found = []
     for scenario in (branch.was, branch.here):
         key = key_of(scenario, store)

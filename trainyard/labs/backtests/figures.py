@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from trainyard.labs.backtests.record import Floats, Mask, Record
+from trainyard.labs.backtests.record import Floats, Mask, RecordedJobs
 
 BIN_S: Final = 6 * 3600.0
 WITHIN_S: Final = 600.0
@@ -95,7 +95,7 @@ def measure(found: Floats, truth: Floats, reference_s: float = math.nan) -> Meas
 
 
 @dataclass(frozen=True)
-class Spread:
+class RepeatSpread:
     """Figures over repeats.
 
     Parameters
@@ -109,7 +109,7 @@ class Spread:
     high: Measures
 
 
-def over_repeats(found: Sequence[Measures]) -> Spread:
+def over_repeats(found: Sequence[Measures]) -> RepeatSpread:
     """Return mean and range of each figure."""
     table = np.array([[getattr(one, name) for name in NAMES] for one in found])
     columns = [column[np.isfinite(column)] for column in table.T]
@@ -118,7 +118,7 @@ def over_repeats(found: Sequence[Measures]) -> Spread:
         # A figure that no repeat has stays NaN.
         return Measures(*(float(reduce(column)) if len(column) else math.nan for column in columns))
 
-    return Spread(of(np.mean), of(np.min), of(np.max))
+    return RepeatSpread(of(np.mean), of(np.min), of(np.max))
 
 
 def floor(waits: Sequence[Floats], chosen: Mask) -> Measures | None:
@@ -131,7 +131,7 @@ def floor(waits: Sequence[Floats], chosen: Mask) -> Measures | None:
     return over_repeats(pairs).mean if pairs else None
 
 
-def last_week(record: Record) -> Floats:
+def last_week(record: RecordedJobs) -> Floats:
     """Return for each job the median wait of the jobs that started in the week before its
     submission, renewed at each full hour: what one would say who looks at the record only.
     """
@@ -148,7 +148,7 @@ def last_week(record: Record) -> Floats:
     return found
 
 
-def medians(record: Record, waits: Sequence[Floats], chosen: Mask) -> pd.DataFrame:
+def medians(record: RecordedJobs, waits: Sequence[Floats], chosen: Mask) -> pd.DataFrame:
     """Return the median wait of the jobs submitted in each six hours.
 
     Parameters

@@ -28,7 +28,7 @@ from trainyard.labs.backtests.proposal import (
     SHARE,
     Proposal,
 )
-from trainyard.labs.backtests.record import DAY_S, Floats, Mask, Record, capacity, use
+from trainyard.labs.backtests.record import DAY_S, Floats, Mask, RecordedJobs, capacity, use
 from trainyard.study.scenario import Scenario
 from trainyard.text import RunClock, duration, plural
 
@@ -62,7 +62,7 @@ def proposals(trace: Trace, scenario: Scenario) -> tuple[Proposal, ...]:
     scenario : Scenario
         Machines and policy as described.
     """
-    record, cluster = Record.of(trace), scenario.cluster
+    record, cluster = RecordedJobs.of(trace), scenario.cluster
     clock = RunClock(trace.epoch)
     idle = room(record, trace, cluster)
     found = [
@@ -77,7 +77,7 @@ def proposals(trace: Trace, scenario: Scenario) -> tuple[Proposal, ...]:
 
 
 @dataclass(frozen=True, eq=False)
-class Room:
+class UnusedRoom:
     """When jobs waited although one of them would have fitted, for `PERSISTENT_S` or longer without
     a break.
 
@@ -102,7 +102,7 @@ class Room:
         return float((self.to_s - self.from_s).sum()) / self.waiting_s if self.waiting_s else 0.0
 
 
-def room(record: Record, trace: Trace, cluster: Cluster) -> Room:
+def room(record: RecordedJobs, trace: Trace, cluster: Cluster) -> UnusedRoom:
     """Return when jobs waited beside room for one of them.
 
     Notes
@@ -117,7 +117,7 @@ def room(record: Record, trace: Trace, cluster: Cluster) -> Room:
     """
     unknown = 1 - record.started.mean() > _MOST_UNKNOWN
     if unknown or cluster.changes or not np.isfinite(capacity(cluster, record.unit)):
-        return Room(np.zeros(0), np.zeros(0), np.zeros(0), 0.0)
+        return UnusedRoom(np.zeros(0), np.zeros(0), np.zeros(0), 0.0)
     sizes = _sizes(record, cluster)
     names = list(dict.fromkeys(map(str, record.partition)))
     codes = np.array([names.index(str(name)) for name in record.partition])
@@ -128,7 +128,7 @@ def room(record: Record, trace: Trace, cluster: Cluster) -> Room:
         for name in names
     ]
     parts = [
-        _Part(
+        _PartitionFacts(
             float(sizes[mine].sum()),
             int((sizes[mine] > 0).sum()),
             [at for at, other in enumerate(admits) if bool((mine & other).any())],
@@ -140,7 +140,7 @@ def room(record: Record, trace: Trace, cluster: Cluster) -> Room:
     return _swept(record, candidate, codes, parts)
 
 
-def _particular(trace: Trace, cluster: Cluster, record: Record, sizes: Floats) -> Mask:
+def _particular(trace: Trace, cluster: Cluster, record: RecordedJobs, sizes: Floats) -> Mask:
     """Tell which jobs asked for something beside an amount of GPUs or cores."""
     several = len({one.gpu_type for one in cluster.nodes if one.gpus}) > 1
     found = np.zeros(len(trace), np.bool_)
@@ -156,7 +156,7 @@ def _particular(trace: Trace, cluster: Cluster, record: Record, sizes: Floats) -
 
 
 @dataclass
-class _Part:
+class _PartitionFacts:
     """A partition: its capacity and nodes, whose jobs may lie on its nodes, and which of its jobs
     wait, the smallest first.
     """
@@ -167,7 +167,9 @@ class _Part:
     waiting: list[tuple[float, int]] = field(default_factory=list)
 
 
-def _swept(record: Record, candidate: Mask, codes: np.ndarray, parts: Sequence[_Part]) -> Room:
+def _swept(
+    record: RecordedJobs, candidate: Mask, codes: np.ndarray, parts: Sequence[_PartitionFacts]
+) -> UnusedRoom:
     started = np.flatnonzero(record.started)
     events = sorted(
         [
@@ -201,10 +203,10 @@ def _swept(record: Record, candidate: Mask, codes: np.ndarray, parts: Sequence[_
             held[code] -= record.size[job]
     long = [one for one in spells if one[-1][1] - one[0][0] >= PERSISTENT_S]
     table = np.array([piece for one in long for piece in one], np.float64).reshape(-1, 3)
-    return Room(table[:, 0], table[:, 1], table[:, 2], waiting_s)
+    return UnusedRoom(table[:, 0], table[:, 1], table[:, 2], waiting_s)
 
 
-def _free(part: _Part, gone: set[int], held: Sequence[float]) -> float:
+def _free(part: _PartitionFacts, gone: set[int], held: Sequence[float]) -> float:
     """Return what is free while the smallest waiting job of a partition would fit; 0 = it would
     not.
     """
@@ -220,7 +222,7 @@ def _free(part: _Part, gone: set[int], held: Sequence[float]) -> float:
 # --------------------------------------------------------------------------------------------------
 
 
-def _hidden(idle: Room, record: Record, cluster: Cluster) -> Proposal | None:
+def _hidden(idle: UnusedRoom, record: RecordedJobs, cluster: Cluster) -> Proposal | None:
     """Propose as many nodes as stood free, at the median, while something fitting waited."""
     if idle.share < SHARE:
         return None
@@ -245,7 +247,9 @@ def _hidden(idle: Room, record: Record, cluster: Cluster) -> Proposal | None:
     )
 
 
-def _capacity(idle: Room, record: Record, cluster: Cluster, clock: RunClock) -> Proposal | None:
+def _capacity(
+    idle: UnusedRoom, record: RecordedJobs, cluster: Cluster, clock: RunClock
+) -> Proposal | None:
     """Propose that fewer nodes were there in half days in which the most that was used around them
     stays below the description although jobs waited beside room.
     """
@@ -282,7 +286,7 @@ def _capacity(idle: Room, record: Record, cluster: Cluster, clock: RunClock) -> 
     )
 
 
-def _maintenance(record: Record, cluster: Cluster, clock: RunClock) -> Proposal | None:
+def _maintenance(record: RecordedJobs, cluster: Cluster, clock: RunClock) -> Proposal | None:
     """Propose that everything stood still in gaps without a start although jobs waited."""
     start_s = np.sort(record.start_s[record.started])
     gaps = np.diff(start_s)
@@ -322,7 +326,9 @@ def _maintenance(record: Record, cluster: Cluster, clock: RunClock) -> Proposal 
     )
 
 
-def _drained(record: Record, trace: Trace, cluster: Cluster, clock: RunClock) -> Proposal | None:
+def _drained(
+    record: RecordedJobs, trace: Trace, cluster: Cluster, clock: RunClock
+) -> Proposal | None:
     """Propose that nodes were down while nobody was seen on them although jobs waited that one of
     them would have held.
     """
@@ -382,7 +388,7 @@ def _unseen(spans: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
     return [(a, b) for a, b in gaps if b - a > max(_UNSEEN_S, _GAPS * usual_s)]
 
 
-def _sizes(record: Record, cluster: Cluster) -> Floats:
+def _sizes(record: RecordedJobs, cluster: Cluster) -> Floats:
     return np.array(
         [one.gpus if record.unit == "GPUs" else one.cpus for one in cluster.nodes], np.float64
     )

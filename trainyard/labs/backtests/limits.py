@@ -25,7 +25,7 @@ from trainyard.labs.backtests.proposal import (
     TIME_LIMITS,
     Proposal,
 )
-from trainyard.labs.backtests.record import Floats, Mask, Record, capacity, use
+from trainyard.labs.backtests.record import Floats, Mask, RecordedJobs, capacity, use
 from trainyard.study.check import value_of
 from trainyard.study.scenario import Scenario
 from trainyard.text import duration, plural
@@ -33,7 +33,7 @@ from trainyard.text import duration, plural
 _ROUND_H: Final = (0.5, 1, 2, 4, 6, 8, 12, 24, 36, 48, 72, 96, 120, 168, 336, 720)
 
 
-def limits(record: Record, trace: Trace, cluster: Cluster) -> list[Proposal]:
+def limits(record: RecordedJobs, trace: Trace, cluster: Cluster) -> list[Proposal]:
     """Report who never used more than a plateau while having waiting jobs beside free capacity."""
     total = capacity(cluster, record.unit)
     if not np.isfinite(total):
@@ -90,7 +90,7 @@ def _table(most: Mapping[str, float], names: Iterable[str], total: float) -> str
 
 
 def _plateau(
-    record: Record, mine: Mask, whole: tuple[Floats, Floats], total: float
+    record: RecordedJobs, mine: Mask, whole: tuple[Floats, Floats], total: float
 ) -> tuple[float, float] | None:
     """Return the most that somebody ever used, and for which share of the time, if they were held
     there; None = they were not.
@@ -123,7 +123,7 @@ def _plateau(
     return (most, share) if share >= SHARE and most < NEAR * total else None
 
 
-def time_limits(record: Record, trace: Trace, scenario: Scenario) -> Proposal | None:
+def time_limits(record: RecordedJobs, trace: Trace, scenario: Scenario) -> Proposal | None:
     """Propose the time limit of jobs without one: the first round one above 99 % of their run
     times.
     """
@@ -155,5 +155,5 @@ def time_limits(record: Record, trace: Trace, scenario: Scenario) -> Proposal | 
     )
 
 
-def _ratios(record: Record, limit_s: Floats, given: Mask) -> Floats:
+def _ratios(record: RecordedJobs, limit_s: Floats, given: Mask) -> Floats:
     return np.asarray(((record.end_s - record.start_s) / limit_s)[given])

@@ -37,7 +37,7 @@ _LOADED: Final = 10
 
 
 @dataclass(frozen=True, eq=False)
-class Record:
+class RecordedJobs:
     """What happened, one row per job of the trace.
 
     Parameters
@@ -63,7 +63,7 @@ class Record:
     size_name: NDArray[np.object_]
 
     @classmethod
-    def of(cls, trace: Trace) -> Record:
+    def of(cls, trace: Trace) -> RecordedJobs:
         """Take it from a trace with recorded starts."""
         start_s = trace.numbers("start_time_s")
         gpus, cores = trace.numbers("num_gpus"), trace.numbers("cpus", 0.0)
@@ -132,23 +132,26 @@ class Split:
     judge_s: float
     end_s: float
 
-    def judged(self, record: Record) -> Mask:
+    def judged(self, record: RecordedJobs) -> Mask:
         """Return the jobs that are judged."""
         since_s = max(self.judge_s, self.warm_s)
         return np.asarray(record.started & (record.submit_s >= since_s))
 
-    def fitted(self, record: Record) -> Mask:
+    def fitted(self, record: RecordedJobs) -> Mask:
         """Return the jobs that are fitted."""
         at_s = record.submit_s
         return np.asarray(record.started & (at_s >= self.warm_s) & (at_s < self.judge_s))
 
-    def before(self, record: Record) -> Mask:
+    def before(self, record: RecordedJobs) -> Mask:
         """Return all jobs of the record before the judged part, the warm-up among them."""
         return np.asarray(record.started & (record.submit_s < self.judge_s))
 
 
 def split(
-    record: Record, half_life_s: float, warm_s: float | None = None, judge_s: float | None = None
+    record: RecordedJobs,
+    half_life_s: float,
+    warm_s: float | None = None,
+    judge_s: float | None = None,
 ) -> Split:
     """Divide a record by time: waits are correlated, so jobs at random would tell the judged part
     to the fit.
@@ -188,7 +191,7 @@ def faults(trace: Trace, cluster: Cluster) -> tuple[str, ...]:
             "The trace holds no recorded start times. Needed: an export with the start of each job,"
             " for example of sacct.",
         )
-    record = Record.of(trace)
+    record = RecordedJobs.of(trace)
     started = int(record.started.sum())
     found = []
     if started < FEWEST_JOBS:
@@ -218,7 +221,9 @@ def faults(trace: Trace, cluster: Cluster) -> tuple[str, ...]:
     return tuple(found)
 
 
-def use(record: Record, start_s: Floats, end_s: Floats, chosen: Mask) -> tuple[Floats, Floats]:
+def use(
+    record: RecordedJobs, start_s: Floats, end_s: Floats, chosen: Mask
+) -> tuple[Floats, Floats]:
     """Return how much is in use at a time: instants, and the value from each on."""
     known = chosen & np.isfinite(start_s) & np.isfinite(end_s)
     size = record.size[known]
@@ -232,7 +237,7 @@ def capacity(cluster: Cluster, unit: str) -> float:
     return float(sum(node.gpus if unit == "GPUs" else node.cpus for node in cluster.nodes))
 
 
-def _beyond(record: Record, trace: Trace, cluster: Cluster) -> str:
+def _beyond(record: RecordedJobs, trace: Trace, cluster: Cluster) -> str:
     """Return what is said where more was in use than there was; "" = it was not."""
     for unit, sizes in (("GPUs", trace.numbers("num_gpus")), ("cores", trace.numbers("cpus", 0.0))):
         total = capacity(cluster, unit)
@@ -260,7 +265,7 @@ def _beyond(record: Record, trace: Trace, cluster: Cluster) -> str:
     return ""
 
 
-def by_group(record: Record, chosen: Mask) -> list[tuple[str, str, Mask]]:
+def by_group(record: RecordedJobs, chosen: Mask) -> list[tuple[str, str, Mask]]:
     """Return the groups of jobs that figures are also of: by what, its name, and which jobs; groups
     of everything are left out.
     """

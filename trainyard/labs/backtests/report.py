@@ -14,14 +14,14 @@ import pandas as pd
 
 from sim.metrics.steps import integral
 from trainyard.labs.backtests import figures
-from trainyard.labs.backtests.figures import Measures, Spread
+from trainyard.labs.backtests.figures import Measures, RepeatSpread
 from trainyard.labs.backtests.fit import WORSE, Step
 from trainyard.labs.backtests.proposal import Proposal
 from trainyard.labs.backtests.record import (
     FEWEST_JUDGED,
     Floats,
     Mask,
-    Record,
+    RecordedJobs,
     Split,
     by_group,
     use,
@@ -85,8 +85,8 @@ class FitReport:
     steps: tuple[Step, ...]
     begin: Scenario
     scenario: Scenario
-    fitted: Spread | None = None
-    judged: Spread | None = None
+    fitted: RepeatSpread | None = None
+    judged: RepeatSpread | None = None
     past: Past | None = None
 
     @property
@@ -177,8 +177,8 @@ class BacktestReport:
     split: Split | None = None
     opens_s: float = 0.0
     repeats: int = 0
-    judged: Spread | None = None
-    fitted: Spread | None = None
+    judged: RepeatSpread | None = None
+    fitted: RepeatSpread | None = None
     floor: Measures | None = None
     rivals: Mapping[str, Measures] | None = None
     groups: pd.DataFrame | None = None
@@ -258,7 +258,7 @@ def _fit_json(fit: FitReport) -> dict[str, Any]:
     }
 
 
-def too_short(record: Record, parts: Split) -> str:
+def too_short(record: RecordedJobs, parts: Split) -> str:
     """Return why a split leaves too little to judge; "" = enough is left."""
     left = int(parts.judged(record).sum())
     if left >= FEWEST_JUDGED:
@@ -285,7 +285,7 @@ class Ground:
         Why the record is no yardstick.
     """
 
-    record: Record
+    record: RecordedJobs
     parts: Split
     short: float
     faults: tuple[str, ...] = ()
@@ -392,7 +392,7 @@ def _groups(ground: Ground, waits: Sequence[Floats], chosen: Mask) -> pd.DataFra
     return pd.DataFrame(rows, columns=["kind", "name", "jobs", "recorded_s", *names])
 
 
-def _use(record: Record, run: Simulated, parts: Split) -> pd.DataFrame:
+def _use(record: RecordedJobs, run: Simulated, parts: Split) -> pd.DataFrame:
     first_s, last_s = min(parts.warm_s, parts.judge_s), parts.end_s
     step_s = next(
         (step for step in _STEPS_S if (last_s - first_s) / step <= _MOST_BINS), _STEPS_S[-1]

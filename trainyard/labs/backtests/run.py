@@ -18,7 +18,7 @@ from trainyard.labs.backtests import fit, infer, report
 from trainyard.labs.backtests.figures import NAMES, Measures
 from trainyard.labs.backtests.fit import MOST_RUNS, Knob
 from trainyard.labs.backtests.proposal import MOST_PROPOSALS, Proposal
-from trainyard.labs.backtests.record import Mask, Record, faults, split
+from trainyard.labs.backtests.record import Mask, RecordedJobs, faults, split
 from trainyard.labs.backtests.report import (
     BacktestReport,
     FitReport,
@@ -131,7 +131,7 @@ class BacktestRun(ScenarioBatch):
         trace = load_trace(check.scenario.trace, self.store)
         found = faults(trace, cluster)
         if trace.has("start_time_s"):
-            record = Record.of(trace)
+            record = RecordedJobs.of(trace)
             parts = split(record, check.half_life_s, check.warm_s, check.judge_s)
             short = report.too_short(record, parts)
             if not short and (check.anyway or not found):

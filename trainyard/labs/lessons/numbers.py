@@ -19,7 +19,7 @@ from sim.metrics.registry import NUMBERS
 from trainyard.results.compare import SAME_S
 from trainyard.results.groups import size_text
 from trainyard.results.outcomes import Shown
-from trainyard.store import Entry
+from trainyard.store import StoredResult
 from trainyard.text import duration
 
 Floats = NDArray[np.float64]
@@ -248,12 +248,12 @@ def _mean(values: Floats | Mask) -> float:
     return float(values.mean()) if len(values) else math.nan
 
 
-def _number(entry: Entry, metric: str) -> float:
+def _number(entry: StoredResult, metric: str) -> float:
     value = entry.summary[metric]
     return math.nan if value is None else float(value)
 
 
-def _entry(place: Shown, title: str) -> Entry:
+def _entry(place: Shown, title: str) -> StoredResult:
     return place.entries[place.titles.index(title)][0]
 
 
@@ -263,7 +263,7 @@ def _times(jobs: pd.DataFrame, metric: str) -> Floats:
     )
 
 
-def idle_while_waiting(entry: Entry, cluster: Cluster) -> float:
+def idle_while_waiting(entry: StoredResult, cluster: Cluster) -> float:
     """Return the share of the GPU time that is free while at least one job waits, from the first to
     the last submission; NaN = no job ever waits.
 

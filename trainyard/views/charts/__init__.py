@@ -59,8 +59,8 @@ from trainyard.views.charts.replay import (
 )
 from trainyard.views.charts.sweeps import (
     Amount,
-    Nodes,
-    Target,
+    NodeRange,
+    SweepTarget,
     capacity_curve,
     lesson_curve,
     mix_map,
@@ -85,9 +85,9 @@ __all__ = [
     "Course",
     "Grid",
     "Look",
-    "Nodes",
+    "NodeRange",
     "PublishedClaim",
-    "Target",
+    "SweepTarget",
     "TeamCourse",
     "TimeAxis",
     "TwoLines",

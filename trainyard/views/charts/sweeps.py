@@ -364,7 +364,7 @@ def _stops_of(values: pd.Series[Any]) -> Trace:
     return {"tickangle": 0} if pd.api.types.is_numeric_dtype(values) else {"type": "category"}
 
 
-class Target(NamedTuple):
+class SweepTarget(NamedTuple):
     """What is to be reached: the metric, the limit in its own unit, and whether less is better."""
 
     amount: Amount
@@ -373,7 +373,7 @@ class Target(NamedTuple):
 
 
 def capacity_curve(
-    table: pd.DataFrame, style: Style, target: Target, sizes: tuple[int, int], title: str = ""
+    table: pd.DataFrame, style: Style, target: SweepTarget, sizes: tuple[int, int], title: str = ""
 ) -> go.Figure:
     """Draw a metric over the number of nodes.
 
@@ -420,7 +420,7 @@ def capacity_curve(
     )
 
 
-class Nodes(NamedTuple):
+class NodeRange(NamedTuple):
     """A row of nodes that varies: what it is called, and its range."""
 
     name: str
@@ -430,8 +430,8 @@ class Nodes(NamedTuple):
 
 def mix_map(
     table: pd.DataFrame,
-    target: Target,
-    rows: tuple[Nodes, Nodes],
+    target: SweepTarget,
+    rows: tuple[NodeRange, NodeRange],
     chosen: tuple[int, int] | None,
     title: str = "",
 ) -> go.Figure:
@@ -479,7 +479,7 @@ def _counts(low: int, high: int) -> Trace:
     return axis | ({"dtick": 1} if high - low < _MOST_COUNTS else {})
 
 
-def _top(table: pd.DataFrame, target: Target) -> float:
+def _top(table: pd.DataFrame, target: SweepTarget) -> float:
     """Return where the axis ends, in the metric's own unit."""
     highest = (
         float(np.nanmax(table[["value", "high"]].to_numpy(np.float64), initial=0.0))
@@ -556,7 +556,7 @@ def _above(
     }
 
 
-def _mixes(table: pd.DataFrame, target: Target, holds: bool) -> Trace:
+def _mixes(table: pd.DataFrame, target: SweepTarget, holds: bool) -> Trace:
     words = "meets the target" if holds else "does not"
     hovers = [
         f"{value_text(target.amount, value)}, $ {usd:,.2f} per hour"

@@ -11,7 +11,7 @@ import pytest
 from sim.cluster import Cluster
 from sim.trace import Trace
 from trainyard.labs.backtests import figures
-from trainyard.labs.backtests.record import Record, by_group, faults, split
+from trainyard.labs.backtests.record import RecordedJobs, by_group, faults, split
 
 HOUR_S, DAY_S = 3600.0, 86_400.0
 
@@ -65,7 +65,7 @@ def test_the_floor_has_no_sign_and_one_run_has_none() -> None:
 
 def test_medians_of_six_hours() -> None:
     trace = record(4, 0.5)  # every four hours: 0, 4 | 8, 12
-    made = Record.of(trace)
+    made = RecordedJobs.of(trace)
     waits = [np.array([0.0, 60.0, 60.0, 120.0]), np.array([60.0, 60.0, 60.0, 120.0])]
     found = figures.medians(made, waits, made.started)
     assert found["from_s"].tolist() == [0.0, 6 * HOUR_S, 12 * HOUR_S]
@@ -78,7 +78,7 @@ def test_medians_of_six_hours() -> None:
 def test_what_a_look_at_the_last_week_says() -> None:
     start_s = np.array([0.0, 30.0, 1e6 + 3000.0])
     submit_s = np.array([0.0, 10.0, 1e6])
-    made = Record.of(
+    made = RecordedJobs.of(
         Trace.of(
             pd.DataFrame(
                 {
@@ -93,16 +93,16 @@ def test_what_a_look_at_the_last_week_says() -> None:
     )
     # Nothing before the first ones, and nothing in the eleven days before the last.
     assert np.isnan(figures.last_week(made)).all()
-    near = Record.of(record(48, 2.0))
+    near = RecordedJobs.of(record(48, 2.0))
     assert figures.last_week(near)[-1] == pytest.approx(60.0)
 
 
 def test_a_split_goes_by_time() -> None:
-    made = Record.of(record(days=10.0))
+    made = RecordedJobs.of(record(days=10.0))
     parts = split(made, 0.0)
     assert (parts.warm_s, parts.judge_s) == (DAY_S, 5 * DAY_S)
     assert split(made, 2 * DAY_S).warm_s == 2 * DAY_S
-    assert split(Record.of(record(days=30.0)), 0.0).judge_s == 23 * DAY_S
+    assert split(RecordedJobs.of(record(days=30.0)), 0.0).judge_s == 23 * DAY_S
     assert split(made, 0.0, 0.0, DAY_S).judge_s == 9 * DAY_S
     fitted, judged = parts.fitted(made), parts.judged(made)
     assert not (fitted & judged).any()
@@ -139,9 +139,9 @@ def test_why_a_record_is_no_yardstick(trace: Trace, told: str) -> None:
 
 
 def test_a_record_opens_with_its_first_end_if_jobs_were_there() -> None:
-    assert Record.of(record()).opens_s == 0.0
+    assert RecordedJobs.of(record()).opens_s == 0.0
     loaded = record(300, 10.0, duration_s=[3 * DAY_S] * 100 + [600.0] * 200)
-    made = Record.of(loaded)
+    made = RecordedJobs.of(loaded)
     assert made.opens_s == 60.0 + 3 * DAY_S
 
 
@@ -149,7 +149,7 @@ def test_groups_and_cores() -> None:
     trace = record(
         4, num_gpus=0, cpus=[1.0, 4.0, 4.0, 32.0], partition=["a", "b", "a", "a"], duration_s=1.0
     )
-    made = Record.of(trace)
+    made = RecordedJobs.of(trace)
     assert made.unit == "cores"
     assert [
         (kind, name, int(found.sum())) for kind, name, found in by_group(made, made.started)

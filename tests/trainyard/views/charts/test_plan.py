@@ -41,7 +41,7 @@ def named(figure: Any, name: str) -> Any:
 
 def test_the_fewest_nodes_that_hold_are_ringed_and_what_is_out_of_sight_is_marked() -> None:
     figure = charts.capacity_curve(
-        readings(), STYLE, charts.Target(DELAY, 3600.0), (2, 7), "How many?"
+        readings(), STYLE, charts.SweepTarget(DELAY, 3600.0), (2, 7), "How many?"
     )
     assert figure.layout.yaxis.title.text == "Delay, hours"
     assert figure.layout.yaxis.range == pytest.approx((0, 5 * 1.06))
@@ -65,7 +65,7 @@ def test_the_fewest_nodes_that_hold_are_ringed_and_what_is_out_of_sight_is_marke
 
 def test_what_comes_nearest_is_in_sight_where_nobody_meets_the_target() -> None:
     figure = charts.capacity_curve(
-        readings().assign(holds=False), STYLE, charts.Target(DELAY, 60.0), (2, 7)
+        readings().assign(holds=False), STYLE, charts.SweepTarget(DELAY, 60.0), (2, 7)
     )
     assert figure.layout.yaxis.range[1] >= 1800 / 60
 
@@ -80,8 +80,8 @@ def test_a_mix_shows_what_was_tried() -> None:
             "usd_per_h": [10.0, 12.0],
         }
     )
-    rows = charts.Nodes("<a>", 0, 4), charts.Nodes("b", 0, 4)
-    figure = charts.mix_map(table, charts.Target(DELAY, 600.0), rows, (1, 3))
+    rows = charts.NodeRange("<a>", 0, 4), charts.NodeRange("b", 0, 4)
+    figure = charts.mix_map(table, charts.SweepTarget(DELAY, 600.0), rows, (1, 3))
     assert [(list(trace.x), list(trace.y)) for trace in figure.data] == [
         ([1], [3]),
         ([2], [2]),
