@@ -17,7 +17,7 @@ from playwright.sync_api import Page, expect, sync_playwright
 from sim.cluster import Cluster
 from sim.params import Spec
 from tests.browser.server import FLAGS, chromium, serving
-from trainyard.results.preview import Answer, Asked, Previews
+from trainyard.results.preview import PreviewAnswer, PreviewRequest, Previews
 from trainyard.runs.executors import Processes, cores
 from trainyard.runs.queue import RunQueue
 from trainyard.runs.run import complete
@@ -67,9 +67,11 @@ def _simulated_s(store: Store) -> float:
         for at in range(ROUNDS):
             asked = study(NODES - 4 * at)
             began = time.perf_counter()
-            question = previews.ask(Asked(asked.to_json(), store.address), "benchmark", asked.base)
+            question = previews.ask(
+                PreviewRequest(asked.to_json(), store.address), "benchmark", asked.base
+            )
             question.wait()
-            assert isinstance(question.result, Answer), question.error
+            assert isinstance(question.result, PreviewAnswer), question.error
             found.append(question.result)
             took.append(time.perf_counter() - began)
     finally:

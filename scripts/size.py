@@ -22,23 +22,23 @@ AROUND: Final = ("benchmarks", "scripts", "setup.py")
 # Package -> the places it is made of, and the most statements it may have. A file belongs to the
 # package with the longest matching place.
 BUDGETS: Final[Mapping[str, tuple[tuple[str, ...], int]]] = {
-    "sim": (("sim",), 8_525),
+    "sim": (("sim",), 8_602),
     "jobtraces": (("jobtraces",), 5_829),
     "allocators": (("allocators",), 8_425),
     "allocators/sites": (("allocators/sites",), 6_396),
-    "trainyard": (("trainyard",), 15_365),
-    "trainyard/views": (("trainyard/views",), 3_112),
-    "ui, pages, app": (("ui", "pages", "app.py"), 7_690),
+    "trainyard": (("trainyard",), 15_325),
+    "trainyard/views": (("trainyard/views",), 3_110),
+    "ui, pages, app": (("ui", "pages", "app.py"), 7_689),
     "benchmarks, scripts": (AROUND, 2_711),
-    "tests": (("tests",), 40_460),
+    "tests": (("tests",), 40_539),
 }
 CIRCLES: Final = 0
 """Groups of modules that import each other, for annotations alone included."""
 UPWARD: Final = 0
 """Imports between neighbors of one folder that close a loop."""
-ONE_IMPORTER: Final = 69
+ONE_IMPORTER: Final = 67
 """Modules that one other module imports, out of the same folder."""
-TWICE: Final = 53
+TWICE: Final = 5
 """Class names that two or more modules define."""
 
 Node = TypeVar("Node", bound=Hashable)

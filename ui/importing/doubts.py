@@ -39,7 +39,7 @@ def draw(session: state.Session, trace: Trace) -> None:
         return  # the Cluster page, or Run, says what does not go together
     measured = catalog.is_model(base.perf, Profiled)
     found = doubts.found(trace, base.cluster, never, measured=measured)
-    jobs = ways_out.Jobs(trace, base.cluster, base.trace.source)
+    jobs = ways_out.JobsOnCluster(trace, base.cluster, base.trace.source)
     ways = [*ways_out.for_doubts(found, jobs)]
     sentences = [*found.values()]
     if meaning.FULL < load < math.inf:

@@ -46,7 +46,7 @@ class FreeNodes:
     ----------
     gpus, cpus, mem_gb : sequence
         Of each node.
-    levels : sequence of sequence of Switch
+    levels : sequence of sequence of SwitchNodes
         The switches of each level, from the leaves up; empty = none.
     weights : sequence of int
         Of each node: lighter ones are used first; empty = all alike.

@@ -17,7 +17,7 @@ from allocators.sites.slurm.config import (
     read_topology,
     weights_of,
 )
-from allocators.sites.slurm.config import SwitchNodes as Named
+from allocators.sites.slurm.config import Switch as Named
 from allocators.sites.slurm.fairshare import kept_in_a_second
 from allocators.sites.slurm.keys import MISSED, Finding
 from allocators.sites.slurm.limits import UsageLimits
