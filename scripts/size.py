@@ -26,11 +26,11 @@ BUDGETS: Final[Mapping[str, tuple[tuple[str, ...], int]]] = {
     "jobtraces": (("jobtraces",), 5_829),
     "allocators": (("allocators",), 8_425),
     "allocators/sites": (("allocators/sites",), 6_396),
-    "trainyard": (("trainyard",), 15_325),
+    "trainyard": (("trainyard",), 15_328),
     "trainyard/views": (("trainyard/views",), 3_110),
     "ui, pages, app": (("ui", "pages", "app.py"), 7_689),
     "benchmarks, scripts": (AROUND, 2_711),
-    "tests": (("tests",), 40_539),
+    "tests": (("tests",), 40_460),
 }
 CIRCLES: Final = 0
 """Groups of modules that import each other, for annotations alone included."""

@@ -295,6 +295,22 @@ def test_charts_are_drawn_by_views_only() -> None:
     assert wrong == []
 
 
+def test_no_python_object_is_read_by_threads_of_arrow() -> None:
+    """Such a thread can abort the process at its end: jobtraces.readers.parquet.native_file."""
+    readers = {"pd.read_parquet", "pq.read_table", "pq.ParquetFile"}
+    files_read = [
+        ast.unparse(node.args[0])
+        for path in PRODUCT
+        for node in syntax_nodes(path)
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in readers
+    ]
+    assert len(files_read) >= 5
+    assert {text for text in files_read if not text.startswith("native_file(")} == {
+        "path",
+        "source",
+    }
+
+
 def registered() -> set[str]:
     """Keys of the literal REGISTRY, but "partition", because a column has that name too."""
     body = tree(ROOT / "allocators" / "registry.py").body

@@ -31,6 +31,15 @@ _PER_S: Final = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}
 TEXT: Final = pd.StringDtype("pyarrow", na_value=np.nan)
 
 
+def native_file(data: bytes) -> pa.BufferReader:
+    """Return bytes as a file of Arrow; the copy keeps Python objects from Arrow's threads.
+
+    A thread that still holds one when the process ends can abort it
+    (https://github.com/apache/arrow/issues/34314 and 50482).
+    """
+    return pa.BufferReader(pa.array([data], pa.large_binary()).buffers()[2])
+
+
 def read_parquet(
     content: Content, options: ReadOptions, wanted: Collection[str]
 ) -> tuple[pd.DataFrame, Report]:
@@ -114,9 +123,9 @@ def parquet_bytes(frame: pd.DataFrame) -> bytes:
     levels = [
         level for level in frame.index.names if level is not None and level not in frame.columns
     ]
-    if levels:
-        index = frame.index.to_frame(index=False)[levels]
-        frame = pd.concat([index, frame.reset_index(drop=True)], axis=1)
+    frame = pd.concat(
+        [frame.index.to_frame(index=False)[levels], frame.reset_index(drop=True)], axis=1
+    )
     arrays = [_arrow(frame.iloc[:, column]) for column in range(frame.shape[1])]
     target = io.BytesIO()
     pq.write_table(pa.Table.from_arrays(arrays, names=list(map(str, frame.columns))), target)
@@ -151,7 +160,7 @@ def column_names(content: Content) -> list[str]:
 @contextmanager
 def _opened(content: Content) -> Iterator[pq.ParquetFile]:
     try:
-        yield pq.ParquetFile(io.BytesIO(content.data))
+        yield pq.ParquetFile(native_file(content.data))
     except (pa.ArrowException, OSError, ValueError) as error:
         first = (str(error).splitlines() or [""])[0][:120]
         raise TraceError(
@@ -251,7 +260,7 @@ def _unfolded(
     ]
     # Texts stay dictionaries until measured: one long value repeated a million times is small only
     # as such.
-    file = pq.ParquetFile(io.BytesIO(content.data), read_dictionary=texts)
+    file = pq.ParquetFile(native_file(content.data), read_dictionary=texts)
     parts: list[list[pa.Array]] = [[] for _ in keys]
     size, row = 0, 1
     for batch in file.iter_batches(batch_size=BATCH, columns=asked, use_threads=False):

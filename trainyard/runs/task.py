@@ -13,13 +13,12 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-import pandas as pd
-
 from sim.engine.simulator import Progress
 from sim.perf.profiled import STORED
 from sim.trace import Trace
 from trainyard.runs.run import run, run_to_store, summarise
 from trainyard.store import Store, StoreError, plain
+from trainyard.store.entry import read_frame
 from trainyard.study.scenario import MADE, Scenario
 from trainyard.traces.sources import load_source, load_trace
 
@@ -142,7 +141,7 @@ def _unpacked(baggage: Baggage) -> Store:
             )
             for digest, (data, about) in baggage.items():
                 if "epoch" in about:
-                    store.put_trace(Trace.of(pd.read_parquet(BytesIO(data)), **about))
+                    store.put_trace(Trace.of(read_frame(data), **about))
                 else:
                     store.put_profile(digest, data, about)
             _STORES[mark] = folder, store

@@ -14,6 +14,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from jobtraces.readers.parquet import native_file
 from sim.result import RunResult, Timing
 from trainyard.store.files import Files, StoreError
 
@@ -132,7 +133,7 @@ class StoredResult:
 
     def _frame(self, name: str) -> pd.DataFrame:
         try:
-            frame = pd.read_parquet(BytesIO(self.files.read(self.key, f"{name}.parquet")))
+            frame = read_frame(self.files.read(self.key, f"{name}.parquet"))
             # An empty table comes back without the categories of its columns.
             for column, categories in self.provenance["categories"].get(name, {}).items():
                 if (
@@ -183,6 +184,11 @@ def extent(data: bytes) -> tuple[int, int]:
         for at in range(part.num_columns)
     )
     return max(about.num_rows, sum(part.num_rows for part in parts)), 8 * values
+
+
+def read_frame(data: bytes) -> pd.DataFrame:
+    """Return the frame of a Parquet file."""
+    return pd.read_parquet(native_file(data), to_pandas_kwargs={"use_threads": False})
 
 
 def parquet(frame: pd.DataFrame) -> bytes:

@@ -12,7 +12,6 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from functools import lru_cache
-from io import BytesIO
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,7 +20,7 @@ import pandas as pd
 from sim.errors import TraceError
 from sim.result import RunResult
 from sim.trace import Trace
-from trainyard.store.entry import FRAMES, StoredResult, categories, parquet
+from trainyard.store.entry import FRAMES, StoredResult, categories, parquet, read_frame
 from trainyard.store.files import (
     MANIFEST,
     StoreError,
@@ -367,7 +366,7 @@ class Store:
         if row is None:
             raise TraceError(gone)
         try:
-            frame = pd.read_parquet(BytesIO(self._files[TRACE].read(digest, "jobs.parquet")))
+            frame = read_frame(self._files[TRACE].read(digest, "jobs.parquet"))
             name, epoch = str(row.manifest["name"]), str(row.manifest["epoch"])
             from_zero = bool(row.manifest.get("from_zero", True))
             doubts = row.manifest.get("doubts", ())

@@ -16,6 +16,7 @@ from jobtraces.generate import generate, with_history
 from sim.cluster import Cluster
 from sim.errors import TraceError
 from sim.trace import Trace
+from trainyard.store.entry import read_frame
 
 FOLDER: Final = Path(__file__).resolve().parents[2] / "sample_traces"
 
@@ -157,7 +158,7 @@ def load_sample(name: str) -> tuple[Trace, Cluster]:
     sample = _known(name)
     try:
         frame = (
-            pd.read_parquet(sample.path)
+            read_frame(sample.path.read_bytes())
             if sample.suffix == ".parquet"
             else pd.read_csv(sample.path, dtype={"job_id": "str"})
         )
