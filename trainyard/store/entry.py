@@ -188,7 +188,9 @@ def extent(data: bytes) -> tuple[int, int]:
 
 def read_frame(data: bytes) -> pd.DataFrame:
     """Return the frame of a Parquet file."""
-    return pd.read_parquet(native_file(data), to_pandas_kwargs={"use_threads": False})
+    return pd.read_parquet(
+        native_file(data), engine="pyarrow", to_pandas_kwargs={"use_threads": False}
+    )
 
 
 def parquet(frame: pd.DataFrame) -> bytes:
