@@ -195,7 +195,7 @@ def values(expressions: Iterable[str], zone: str = "Asia/Shanghai") -> list[Any]
 def checked(database: Any, expression: str, *, windows: bool = False) -> str:
     """Compile a recipe that has an expression in a rule, or in a column where windows may be."""
     columns = {"submit_time_s": expression if windows else "1"}
-    rule = () if windows else (recipes.recipe.Rule(expression, "out"),)
+    rule = () if windows else (recipes.recipe.RowRule(expression, "out"),)
     recipe = Recipe("mine", "Mine", required=(("a",),), columns=columns, leave_out=rule)
     return engine.compiled(recipe, database, {"a": "a"})
 
