@@ -4,7 +4,9 @@ lie on each other, charts that are too narrow.
 
 from __future__ import annotations
 
-from playwright.sync_api import Page
+from contextlib import suppress
+
+from playwright.sync_api import Page, TimeoutError
 
 LEAST_CHART_PX = 300
 FITS = (
@@ -145,5 +147,10 @@ def low_contrast(page: Page) -> list[str]:
 
 
 def misplaced(page: Page) -> list[str]:
-    """Return what is wider than the window, too narrow or on something else."""
+    """Return what stays wider than the window, too narrow or on something else.
+
+    Charts take their width a moment after the window has changed its own.
+    """
+    with suppress(TimeoutError):
+        page.wait_for_function(f"least => !({_LAYOUT})(least).length", arg=LEAST_CHART_PX)
     return list(page.evaluate(_LAYOUT, LEAST_CHART_PX))
