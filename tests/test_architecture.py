@@ -296,7 +296,7 @@ def test_charts_are_drawn_by_views_only() -> None:
 
 
 def test_no_python_object_is_read_by_threads_of_arrow() -> None:
-    """Such a thread can abort the process at its end: jobtraces.readers.parquet.native_file."""
+    """Such a thread can abort the process at its end: jobtraces.readers.parquet.copy_to_arrow."""
     readers = {"pd.read_parquet", "pq.read_table", "pq.ParquetFile"}
     files_read = [
         ast.unparse(node.args[0])
@@ -305,7 +305,7 @@ def test_no_python_object_is_read_by_threads_of_arrow() -> None:
         if isinstance(node, ast.Call) and ast.unparse(node.func) in readers
     ]
     assert len(files_read) >= 5
-    assert {text for text in files_read if not text.startswith("native_file(")} == {
+    assert {text for text in files_read if not text.startswith("copy_to_arrow(")} == {
         "path",
         "source",
     }

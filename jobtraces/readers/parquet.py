@@ -31,7 +31,7 @@ _PER_S: Final = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}
 TEXT: Final = pd.StringDtype("pyarrow", na_value=np.nan)
 
 
-def native_file(data: bytes) -> pa.BufferReader:
+def copy_to_arrow(data: bytes) -> pa.BufferReader:
     """Return bytes as a file of Arrow; the copy keeps Python objects from Arrow's threads.
 
     A thread that still holds one when the process ends can abort it
@@ -160,7 +160,7 @@ def column_names(content: Content) -> list[str]:
 @contextmanager
 def _opened(content: Content) -> Iterator[pq.ParquetFile]:
     try:
-        yield pq.ParquetFile(native_file(content.data))
+        yield pq.ParquetFile(copy_to_arrow(content.data))
     except (pa.ArrowException, OSError, ValueError) as error:
         first = (str(error).splitlines() or [""])[0][:120]
         raise TraceError(
@@ -260,7 +260,7 @@ def _unfolded(
     ]
     # Texts stay dictionaries until measured: one long value repeated a million times is small only
     # as such.
-    file = pq.ParquetFile(native_file(content.data), read_dictionary=texts)
+    file = pq.ParquetFile(copy_to_arrow(content.data), read_dictionary=texts)
     parts: list[list[pa.Array]] = [[] for _ in keys]
     size, row = 0, 1
     for batch in file.iter_batches(batch_size=BATCH, columns=asked, use_threads=False):

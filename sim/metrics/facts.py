@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from sim.cluster import Cluster
-from sim.metrics.jobs import Mask, Window, measured
+from sim.metrics.jobs import Mask, Window, compute_waits_s, measured
 from sim.metrics.predictions import Accuracy, accuracy
 from sim.metrics.resources import resource_hours, resource_share, resources_held
 from sim.metrics.steps import Floats
@@ -70,13 +70,16 @@ class JobFacts:
     @cached_property
     def wait_s(self) -> Floats:
         """JCT - time held of every row, in whole microseconds and never below 0."""
-        return np.maximum(self.jct_s - self._column("held_s"), 0.0).round(6)
+        return compute_waits_s(self.jct_s, self._column("held_s"))
 
     @cached_property
     def cost_usd(self) -> Floats:
         """Price of the GPU-hours that every row held; NaN if unknown."""
-        compute = self._compute_costs_usd
-        return np.full(len(self.jobs), np.nan) if compute is None else compute()
+        return (
+            np.full(len(self.jobs), np.nan)
+            if self._compute_costs_usd is None
+            else self._compute_costs_usd()
+        )
 
     @cached_property
     def waits_to_end_s(self) -> Floats:
@@ -89,7 +92,7 @@ class JobFacts:
         )
         finish_s = self._column("finish_s")
         open_s = np.where(np.isnan(finish_s), self.end_s, finish_s) - self._column("submit_s")
-        return np.asarray(np.maximum(open_s - self._column("held_s"), 0.0).round(6)[waiting])
+        return np.asarray(compute_waits_s(open_s, self._column("held_s"))[waiting])
 
     def count(self, outcome: str) -> int:
         """Return how many jobs that count ended in a way of `sim.result.OUTCOMES`."""
@@ -167,8 +170,11 @@ class RunFacts(JobFacts):
     @property
     def overflow_gpu_s(self) -> float:
         """GPU-seconds that a recorded schedule held beyond the cluster."""
-        overflow = self.result.overflow
-        return 0.0 if overflow is None else float(self.held_per_node_gpu_s[overflow])
+        return (
+            0.0
+            if self.result.overflow is None
+            else float(self.held_per_node_gpu_s[self.result.overflow])
+        )
 
     @cached_property
     def resources_held(self) -> pd.DataFrame:
@@ -209,7 +215,7 @@ class RunFacts(JobFacts):
     @property
     def utilisation_to_end(self) -> float:
         """Share of the GPU capacity held from the first submission to the end of the run."""
-        begin = self.window[0]
-        room = capacity_gpu_s(self.result, self.cluster, begin, self.end_s)
-        held = self.usage.by_type(self.usage.held_gpu_s(begin, self.end_s))
+        span = self.window[0], self.end_s
+        room = capacity_gpu_s(self.result, self.cluster, *span)
+        held = self.usage.by_type(self.usage.held_gpu_s(*span))
         return ratio(held.sum(), self.usage.by_type(room).sum())

@@ -27,6 +27,14 @@ OTHERS: Final = "others"
 """Column of `allocation_series` with all jobs that have none of their own."""
 
 
+def compute_waits_s(stays_s: Floats, held_s: Floats) -> Floats:
+    """Return the times in the system minus those of holding GPUs, in whole microseconds.
+
+    Never below 0: overlapping grants could make it so.
+    """
+    return np.asarray(np.maximum(stays_s - held_s, 0.0).round(6))
+
+
 class Window(Protocol):
     """Which jobs count for the metrics: those submitted in a period, in a range of rows. `Measure`
     of the simulator is one.
@@ -121,7 +129,7 @@ def job_table(result: RunResult, trace: Trace, measure: Window | None = None) ->
         "outcome": jobs["outcome"].array,
         "jct_s": jct,
         "queue_s": (jobs["first_start_s"] - jobs["submit_s"]).to_numpy(),
-        "wait_s": np.maximum(jct - jobs["held_s"].to_numpy(), 0.0).round(6),
+        "wait_s": compute_waits_s(jct, jobs["held_s"].to_numpy()),
         **{
             name: jobs[name].to_numpy()
             for name in (

@@ -685,8 +685,8 @@ JSON_KEYS: Final = _order_json()
 """The keys of `summary` that a run has in `--json`."""
 
 
-def of_jobs_alone(facts: JobFacts, known: Container[str] = ()) -> dict[str, Any]:
-    """Return the metrics that the jobs alone tell, without those `known` already."""
+def compute_from_jobs(facts: JobFacts, known: Container[str] = ()) -> dict[str, Any]:
+    """Return the metrics that need the jobs alone, without those `known` already."""
     return {
         name: metric.of_jobs(facts)
         for name, metric in METRICS.items()

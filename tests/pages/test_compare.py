@@ -22,7 +22,7 @@ from trainyard.text import BY_UNIT
 from trainyard.traces import start
 from trainyard.traces.sources import load_source
 from trainyard.views.ledger import ALL as METRICS
-from trainyard.views.ledger import LedgerCell, short
+from trainyard.views.ledger import LedgerCell
 from ui import state, zoom_window
 from ui.comparing import screen
 from ui.what_if import slider
@@ -520,7 +520,7 @@ def test_the_ledger_and_the_table_of_the_python_interface_say_the_same(
 ) -> None:
     finish(pool, tiny)
     app = visit("compare", tiny)
-    by_title = {short(metric): metric for metric in METRICS.values()}
+    by_title = {metric.title: metric for metric in METRICS.values()}
     columns = [by_title[one["title"]] for one in component(app, "ledger")["columns"]]
     table = Comparison(tiny, pool.store, {}).table()
     assert set(table.index) == set(rows(app))

@@ -13,7 +13,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from sim.metrics import SIZE_CLASSES, size_class
-from sim.metrics.registry import COLUMNS, of_jobs_alone
+from sim.metrics.registry import COLUMNS, compute_from_jobs
 from sim.trace import Trace
 from trainyard.results import compare, meaning, outcomes
 from trainyard.results.compare import Floats, Mask, MetricChange, Outcome, percent, ratio
@@ -328,5 +328,5 @@ def _mean(base: Floats, own: Floats, jobs: int, *, compared: bool) -> dict[str, 
 def _restricted(outcome: Outcome, members: Mask) -> Outcome:
     masks = tuple(measured & members for measured in outcome.measured)
     cut = replace(outcome, measured=masks, costs_usd=None)
-    summaries = tuple(of_jobs_alone(cut.facts(turn)) for turn in range(len(masks)))
+    summaries = tuple(compute_from_jobs(cut.facts(turn)) for turn in range(len(masks)))
     return replace(cut, summaries=summaries)

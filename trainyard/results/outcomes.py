@@ -17,7 +17,7 @@ from sim.cluster import Cluster
 from sim.errors import TrainyardError
 from sim.metrics import UsageArrays, measured
 from sim.metrics.facts import JobFacts
-from sim.metrics.registry import of_jobs_alone
+from sim.metrics.registry import compute_from_jobs
 from sim.result import RunResult
 from sim.trace import Trace
 from trainyard.clusters import prices
@@ -429,7 +429,7 @@ def _complete(summary: Mapping[str, Any], jobs: pd.DataFrame, mask: Mask) -> Map
     tell them.
     """
     facts = JobFacts(jobs, float(summary["end_s"]), mask)
-    return {**of_jobs_alone(facts, known=summary), **summary}
+    return {**compute_from_jobs(facts, known=summary), **summary}
 
 
 def _priced(summary: Mapping[str, Any], cluster: Cluster) -> Mapping[str, Any]:

@@ -14,7 +14,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from jobtraces.readers.parquet import native_file
+from jobtraces.readers.parquet import copy_to_arrow
 from sim.result import RunResult, Timing
 from trainyard.store.files import Files, StoreError
 
@@ -189,7 +189,7 @@ def extent(data: bytes) -> tuple[int, int]:
 def read_frame(data: bytes) -> pd.DataFrame:
     """Return the frame of a Parquet file."""
     return pd.read_parquet(
-        native_file(data), engine="pyarrow", to_pandas_kwargs={"use_threads": False}
+        copy_to_arrow(data), engine="pyarrow", to_pandas_kwargs={"use_threads": False}
     )
 
 

@@ -138,7 +138,7 @@ class LedgerView:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values; text from outside is made visible and cut."""
-        columns = [{"title": short(one), "help": one.help} for one in self.columns]
+        columns = [{"title": one.title, "help": one.help} for one in self.columns]
         rows = list(self.rows)
         if self.sort is not None:
             at, up = self.sort
@@ -294,11 +294,6 @@ def _labels(compared: ComparedRuns) -> list[str]:
     if compared.loads.exact:
         return [clock.at(at) for at in edges[:-1]]
     return [clock.span(since, until) for since, until in pairwise(edges)]
-
-
-def short(metric: Metric) -> str:
-    """Return the title of a metric where there is little room."""
-    return metric.title
 
 
 Cells = Mapping[tuple[str, str], Mapping[str, Any]]

@@ -475,7 +475,7 @@ def _tiles(
         beside = title != compared.baseline and compared.baseline
         made.append(
             {
-                "title": ledger.short(metric),
+                "title": metric.title,
                 "value": own.text,
                 "base": f"{visible(compared.baseline, _BASE_NAME)} {base.text}" if beside else "",
                 "lines": [_change(own)] if beside and own.change else [],
@@ -490,7 +490,7 @@ def _tiles(
 def _empty_tiles() -> list[dict[str, Any]]:
     """Return tiles without figures, which keep their place while policies run."""
     empty = {"value": "", "base": "", "lines": [], "help": "", "goal": "", "chosen": False}
-    return [empty | {"title": ledger.short(ledger.ALL[name])} for name in ledger.MAIN]
+    return [empty | {"title": ledger.ALL[name].title} for name in ledger.MAIN]
 
 
 def _change(own: ledger.LedgerCell) -> tuple[str, str]:

@@ -14,7 +14,7 @@ from sim.contract import Spec
 from sim.engine.simulator import Measure, Simulator
 from sim.metrics import summary
 from sim.metrics.facts import JobFacts, RunFacts
-from sim.metrics.registry import COLUMNS, JSON_KEYS, METRICS, Metric, of_jobs_alone
+from sim.metrics.registry import COLUMNS, JSON_KEYS, METRICS, Metric, compute_from_jobs
 from tests.golden.scenarios import stored
 from tests.sim.metrics.metrics_cases import FIVE, cluster_of, five, trace_of
 from trainyard.text import BY_UNIT
@@ -164,11 +164,11 @@ def test_keys_keep_the_order_in_which_they_were_published() -> None:
 
 def test_a_group_of_all_jobs_has_the_metrics_of_the_run(tiny: RunFacts) -> None:
     mask = np.ones(len(tiny.jobs), np.bool_)
-    group = of_jobs_alone(JobFacts(tiny.jobs, tiny.end_s, mask, tiny.usage.cost_held_usd))
+    group = compute_from_jobs(JobFacts(tiny.jobs, tiny.end_s, mask, tiny.usage.cost_held_usd))
     assert group == {name: METRICS[name].value(tiny) for name in group}
     known = [name for name in COLUMNS if name in group and name in FIRST_COLUMNS]
     assert known == OF_GROUPS
-    unpriced = of_jobs_alone(JobFacts(tiny.jobs, tiny.end_s, mask))
+    unpriced = compute_from_jobs(JobFacts(tiny.jobs, tiny.end_s, mask))
     assert math.isnan(unpriced.pop("cost_held_per_job_usd"))
     assert unpriced == {name: group[name] for name in unpriced}
 
@@ -176,7 +176,7 @@ def test_a_group_of_all_jobs_has_the_metrics_of_the_run(tiny: RunFacts) -> None:
 def test_a_group_of_some_jobs_has_the_metrics_of_the_run_on_those_jobs() -> None:
     result, trace, cluster = five(), trace_of(FIVE), cluster_of()
     mask = np.array([False, False, True, True, False])
-    group = of_jobs_alone(JobFacts(result.jobs, result.end_s, mask), known=["lost_work"])
+    group = compute_from_jobs(JobFacts(result.jobs, result.end_s, mask), known=["lost_work"])
     found = summary(result, trace, cluster, Measure(first_job=2, last_job=3))
     assert "lost_work" not in group
     # Of the two, one takes 210 - 20 s and holds GPUs for 120 s of it, the other is impossible.
