@@ -8,15 +8,19 @@ from dataclasses import replace
 
 import streamlit as st
 
+from trainyard.results.groups import GroupComparison
 from trainyard.results.outcomes import ComparisonReport, Shown
+from trainyard.views import comparison as views
 from trainyard.views import metric_table
-from trainyard.views.compared import ComparedRuns, compare_runs
+from trainyard.views.compared import ComparedRuns, Window, compare_runs
+from trainyard.views.comparison import ComparisonChoice, ComparisonView
 from ui import empty_states, figure, server, state, stored_results, url_params, words, zoom_window
 
 
 def compare(runs: Shown) -> ComparedRuns | None:
     """Compare the complete runs; None while there is none."""
-    compared = _compare(runs.mark, runs)
+    # Of incomplete runs too: the report says which policies cannot run.
+    compared = _compare("|".join((runs.mark, *(key for own in runs.keys for key in own))), runs)
     # Equal complete runs may stand beside others that are not complete.
     return compared and replace(
         compared, runs=runs, epoch=state.session().epoch(compared.report.epoch)
@@ -24,11 +28,48 @@ def compare(runs: Shown) -> ComparedRuns | None:
 
 
 @st.cache_resource(max_entries=24, show_spinner=False)
-def _compare(mark: str, _runs: Shown) -> ComparedRuns | None:
+def _compare(key: str, _runs: Shown) -> ComparedRuns | None:
     # Shared by all sessions and never changed. Frames must not be keys, so the key is the hashes of
     # the runs.
-    del mark
+    del key
     return compare_runs(_runs, server.store())
+
+
+def view(compared: ComparedRuns, choice: ComparisonChoice) -> ComparisonView:
+    """Return the view of stored results, built once for all sessions.
+
+    Raises
+    ------
+    TrainyardError
+        If the trace or a stored result was removed meanwhile.
+    """
+    return _view(views.key_of(compared, choice), compared, choice)
+
+
+@st.cache_resource(max_entries=128, show_spinner=False)
+def _view(
+    key: tuple[object, ...], _compared: ComparedRuns, _choice: ComparisonChoice
+) -> ComparisonView:
+    del key
+    window = ComparisonChoice(window=_choice.window)
+    seen = _zoomed(views.key_of(_compared, window), _compared, _choice.window)
+    group = None if _choice.group is None else _group(seen.report.mark, _choice.group, seen)
+    return views.build(seen, _choice, group)
+
+
+@st.cache_resource(max_entries=64, show_spinner=False)
+def _zoomed(
+    key: tuple[object, ...], _compared: ComparedRuns, _window: Window | None
+) -> ComparedRuns:
+    # What is computed for a window is shared by its views of other policies, goals and groups.
+    del key
+    return _compared.seen(_window)
+
+
+@st.cache_resource(max_entries=24, show_spinner=False)
+def _group(mark: str, group: tuple[str, str], _compared: ComparedRuns) -> GroupComparison:
+    del mark
+    return _compared.details.of_group(*group)
 
 
 def opened(

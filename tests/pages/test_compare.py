@@ -21,10 +21,10 @@ from trainyard.study.study import Study
 from trainyard.text import BY_UNIT
 from trainyard.traces import start
 from trainyard.traces.sources import load_source
+from trainyard.views import comparison
 from trainyard.views.ledger import ALL as METRICS
 from trainyard.views.ledger import LedgerCell
 from ui import state, zoom_window
-from ui.comparing import screen
 from ui.what_if import slider
 
 
@@ -376,7 +376,7 @@ def test_results_show_answer_tiles_charts_and_ledger(
     ],
 )
 def test_an_arrow_points_where_the_figure_went(change: str, verdict: str, line: str) -> None:
-    assert screen._change(LedgerCell("", change, verdict)) == (line, verdict)
+    assert comparison._change_line(LedgerCell("", change, verdict)) == (line, verdict)
 
 
 def test_a_policy_has_one_colour_in_ledger_and_charts(

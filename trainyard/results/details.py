@@ -17,7 +17,7 @@ from sim.metrics import Accuracy, accuracy, note_families, predicted, quantiles,
 from sim.perf.lookup import used_types
 from sim.trace import Trace
 from trainyard.results import groups
-from trainyard.results.groups import Grouping
+from trainyard.results.groups import GroupComparison, Grouping
 from trainyard.results.outcomes import Shown, measured_jobs
 from trainyard.results.tenants import Teams, TenantReport, teams_of, tenant_report
 from trainyard.store import Store, StoredResult
@@ -211,6 +211,11 @@ class Details:
     def groupings(self) -> Mapping[str, Grouping]:
         """The ways in which the jobs can be grouped."""
         return groups.groupings(self.trace, self._runs.entries[self._runs.places[0]][0].jobs())
+
+    def of_group(self, title: str, name: str) -> GroupComparison:
+        """Return the comparison over one group of the grouping with this title."""
+        way = next(way for way in self.groupings.values() if way.title == title)
+        return groups.only(self._runs, way.codes == way.names.index(name), self.trace)
 
     @cached_property
     def teams(self) -> Teams | None:

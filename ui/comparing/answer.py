@@ -6,23 +6,19 @@ from __future__ import annotations
 
 import html
 import json
+from collections.abc import Mapping
 from typing import Final
 
-import pandas as pd
 import streamlit as st
 
-from trainyard.preflight import leave_out
 from trainyard.results import ways_out
-from trainyard.results.headline import Headline
-from trainyard.results.outcomes import ComparisonReport, Shown
-from trainyard.results.ways_out import WayOut
+from trainyard.results.outcomes import Shown
 from trainyard.runs.queue import Submission
-from trainyard.traces import start
 from trainyard.views import charts
-from trainyard.views.compared import ComparedRuns
-from ui import figure, server, state, stored_results, url_params, words
+from trainyard.views.comparison import ComparisonView
+from ui import figure, state, words
+from ui.comparing import actions
 
-_INSISTED: Final = "insisted"
 _ICONS: Final = {
     "lower_load": ":material/trending_down:",
     "raise_load": ":material/trending_up:",
@@ -42,85 +38,55 @@ _MOST_DETAILS: Final = 5000
 _NAME: Final = 40
 
 
-def sentence(compared: ComparedRuns, headline: Headline, high: str, facts: str) -> None:
-    """Draw the sentence on top, with the highlighted policy in its colour, and what was run."""
-    text = html.escape(charts.visible(headline.text, 400))
+def draw_sentence(view: ComparisonView) -> None:
+    """Draw the headline with the highlighted policy in its color, and what was run."""
+    high = view.choice.high
+    text = html.escape(charts.visible(view.headline.text, 400))
     name = html.escape(charts.visible(high, _NAME))
     if high:
-        colour = compared.colours(figure.dark())[high]
-        text = text.replace(name, f'<span style="color: {colour}">{name}</span>', 1)
-    below = html.escape(charts.visible(facts, 400))
+        color = view.runs.colours(figure.dark())[high]
+        text = text.replace(name, f'<span style="color: {color}">{name}</span>', 1)
+    below = html.escape(charts.visible(view.facts, 400))
     st.html(f'<h1 class="ty-answer">{text}</h1><p class="ty-facts">{below}</p>')
 
 
-def unfinished(runs: Shown) -> bool:
-    """Tell whether policies still run, so that nothing is judged yet."""
+def is_unfinished(runs: Shown) -> bool:
+    """Return whether policies still run, so that nothing is judged yet."""
     return bool(state.session().live) and len(runs.places) < len(runs.titles)
 
 
-def progress(runs: Shown) -> None:
-    """Draw what stands in place of the sentence while policies run."""
+def draw_progress(runs: Shown) -> None:
+    """Draw how many policies are done, in place of the headline."""
     st.html(
         f'<h1 class="ty-answer">{len(runs.places)} of {words.plural(len(runs.titles), "policy")}'
         ' done</h1><p class="ty-facts">Each policy appears as soon as it has finished.</p>'
     )
 
 
-def insisted(report: ComparisonReport) -> bool:
-    """Tell whether the user wants to see these runs compared although no policy can be judged."""
-    return bool(st.session_state.get(_INSISTED) == report.mark)
-
-
-def ways(compared: ComparedRuns, headline: Headline) -> None:
-    """Draw what can be done where the sentence is limited, and what stays true all the same."""
-    report = compared.report
-    if headline.verdict == "overload" and insisted(report):
+def draw_ways(view: ComparisonView) -> None:
+    """Draw the ways out of what limits the headline as buttons."""
+    insisted = actions.is_insisted(view.runs.report.mark)
+    if view.headline.verdict == "overload" and insisted:
         st.html(
             '<p class="ty-amber">Compared all the same: times to finish and waits measure how long'
             " jobs kept coming, not how good a policy is.</p>"
         )
     offered = [
         way
-        for way in headline.advice
-        if way.name in _ICONS and not (way == ways_out.COMPARE_ANYWAY and insisted(report))
+        for way in view.headline.advice
+        if way.name in _ICONS and not (way == ways_out.COMPARE_ANYWAY and insisted)
     ]
     if not offered:
         return
     with st.container(horizontal=True, gap=8, key="ways"):
         for way in offered:
             if st.button(words.plain(way.text), key=f"way/{way.name}", icon=_ICONS[way.name]):
-                _take(compared, way)
+                actions.take(way)
 
 
-def _take(compared: ComparedRuns, way: WayOut) -> None:
+def row_notes(runs: Shown, barred: Mapping[str, str]) -> dict[str, str]:
+    """Return how far each policy without a result is; `barred` = why a policy cannot run."""
     session = state.session()
-    if way == ways_out.COMPARE_ANYWAY:
-        st.session_state[_INSISTED] = compared.report.mark
-        st.rerun()
-    made = ways_out.apply(compared.runs.study, way, compared.details.trace)
-    if not made.matches(session.study):
-        session.replace(made)
-    if way.name == "enough_gpus":
-        st.session_state[state.SIZE_CLUSTER] = True
-        _open_plan(url_params.CAPACITY)
-    if way == ways_out.CHECK_PAST:
-        _open_plan(url_params.PAST)
-    if way == ways_out.NAME_SPEEDS:
-        st.switch_page("pages/trace.py", query_params=state.address())
-    if way == ways_out.LEAVE_OUT:
-        session.replace(leave_out.without_unschedulable(session.study, server.store()))
-    session.run()
-    st.rerun()
-
-
-def _open_plan(tab: str) -> None:
-    """Leave this page for a tab of Plan."""
-    st.switch_page("pages/plan.py", query_params=state.address() | {url_params.TAB: tab})
-
-
-def notes(session: state.Session, runs: Shown) -> dict[str, str]:
-    """Return what stands in the row of each policy without a result, and nothing else."""
-    barred = stored_results.barred(runs.study)
     made = {}
     for at, title in enumerate(runs.titles):
         if runs.complete(at):
@@ -157,52 +123,29 @@ def _state(title: str, own: list[Submission], session: state.Session) -> str:
     return f"{100 * done / len(own):.0f} %"
 
 
-def below(compared: ComparedRuns, *, whole: bool, listed: bool = True) -> None:
-    """Draw under the ledger what must be known of its figures, in one line, and what a policy that
-    stopped has left behind.
+def draw_below(view: ComparisonView, *, listed: bool = True) -> None:
+    """Draw the caption under the ledger and the runs that failed.
 
     Parameters
     ----------
-    compared : ComparedRuns
-        The runs.
-    whole : bool
-        Whether the figures are of all jobs.
+    view : ComparisonView
+        What the page shows.
     listed : bool
-        Whether the ledger is there, with a row for policies that cannot run.
+        Whether the ledger is drawn, with a row for policies that cannot run.
     """
-    report = compared.report
-    session = state.session()
-    again = session.live and len(compared.runs.places) == len(compared.runs.titles)
-    said = ["Running again: the stored result is shown."] if again else []
-    said += [*report.first_headline.also] if report.first_headline.verdict != "overload" else []
-    said += [_not_completed(report.counts), report.overflow, report.not_common if whole else ""]
-    said += [f"Assumed: {report.assumed}"] if report.assumed else []
-    said += [] if listed else [f"{title}: {why}" for title, why in report.skipped.items()]
-    if text := " ".join(filter(None, said)):
+    runs, skipped = view.runs.runs, view.runs.report.skipped
+    again = state.session().live and len(runs.places) == len(runs.titles)
+    sentences = ["Running again: the stored result is shown."] if again else []
+    sentences += [view.notes] if view.notes else []
+    sentences += [] if listed else [f"{title}: {why}" for title, why in skipped.items()]
+    if text := " ".join(sentences):
         st.html(f'<p class="ty-facts">{html.escape(charts.visible(text, 900))}</p>')
-    _failures(session, compared.runs)
+    _draw_failures(runs)
 
 
-def _not_completed(counts: pd.DataFrame) -> str:
-    """Return how many jobs did not complete under which policy, and why; "" = all did."""
-    sentences = []
-    for row in counts.to_dict("records"):
-        why = f" ({row['why']})" if row["why"] else ""
-        others = [
-            f"{words.count(row[name])} {name}{why if name == 'failed' else ''}"
-            for name in ("failed", "impossible", "refused", "unfinished")
-            if row[name]
-        ]
-        sentences += [f"{row['label']} {', '.join(others)}"] if others else []
-    if not sentences:
-        return ""
-    repeats = int(counts["repeats"].iloc[0])
-    together = f" (of {repeats} repeats together)" if repeats > 1 else ""
-    return f"Not completed, so not in the means{together}: {'; '.join(sentences)}."
-
-
-def _failures(session: state.Session, runs: Shown) -> None:
+def _draw_failures(runs: Shown) -> None:
     """Draw the details of the policies that stopped, and what the others can do."""
+    session = state.session()
     failed = {
         title: job
         for at, title in enumerate(runs.titles)
@@ -221,8 +164,4 @@ def _failures(session: state.Session, runs: Shown) -> None:
             if 0 < len(others) < len(session.study.allocators) and st.button(
                 words.plain(f"Run without {title}"), key=f"others/{job.key}", type="tertiary"
             ):
-                baseline = session.study.allocators[session.study.baseline]
-                place = others.index(baseline) if baseline in others else 0
-                session.replace(start.with_policies(session.study, tuple(others), place))
-                session.run()
-                st.rerun()
+                actions.run_without(job.scenario.allocator)

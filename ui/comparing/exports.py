@@ -25,6 +25,7 @@ from trainyard.views import metric_table
 from trainyard.views.compared import ComparedRuns, compare_runs
 from trainyard.views.report.page import offline_html
 from ui import figure, server, state, stored_results, words
+from ui.comparing import actions
 
 _ROWS: Final[Mapping[str, Callable[[Shown, Store], pd.DataFrame]]] = {
     "jobs": exports.jobs,
@@ -122,14 +123,11 @@ def _nearest(old: Spec, new: Spec) -> None:
     if new.name == old.name:
         return
     instead = nearest(old, new)[1]
-    session = state.session()
-    study = session.study
-    if instead is None or catalog.canonical("allocator", instead) in study.allocators:
+    known = state.session().study.allocators
+    if instead is None or catalog.canonical("allocator", instead) in known:
         return
     if st.button("Simulate the nearest setting", key="export_nearest", icon=":material/add:"):
-        session.replace(study.choosing((*study.allocators, instead), study.baseline))
-        session.run()
-        st.rerun()
+        actions.run_with(instead)
 
 
 def _count(runs: Shown, name: str) -> int:

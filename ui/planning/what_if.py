@@ -9,7 +9,7 @@ from typing import Final
 import streamlit as st
 
 from trainyard.traces import start
-from ui import comparison, server, state, stored_results
+from ui import server, state
 from ui.comparing import screen
 from ui.what_if import settings
 
@@ -29,7 +29,5 @@ def draw() -> None:
         st.info(_NONE, icon=":material/rule:")
         st.page_link("pages/policies.py", label="Choose policies", icon=":material/rule:")
         return
-    stored = None
-    if session.shown is not None and session.shown.matches(session.study):
-        stored = comparison.compare(stored_results.gather(session.shown))
-    screen.draw_slider(stored)
+    shown = session.shown
+    screen.draw_slider(shown if shown is not None and shown.matches(session.study) else None)

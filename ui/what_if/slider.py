@@ -17,17 +17,18 @@ import streamlit as st
 from sim.errors import TrainyardError
 from trainyard.results import preview
 from trainyard.results.details import Details
-from trainyard.results.groups import GroupComparison, Grouping
+from trainyard.results.groups import GroupComparison
 from trainyard.results.preview import PreviewAnswer, PreviewRequest
 from trainyard.runs import estimate
 from trainyard.runs.queue import Submission
 from trainyard.study.study import Study
 from trainyard.views import charts
 from trainyard.views.compared import ComparedRuns, Window
-from ui import server, state, stored_results
+from trainyard.views.comparison import ComparisonChoice, ComparisonView, build
+from ui import comparison, server, state, stored_results
 from ui.what_if import settings
 
-Group = tuple[Grouping, int] | None
+Group = tuple[str, str] | None
 SCRIPT: Final = Path(__file__).with_name("what_if.js")
 """What `ui.layout` puts into every page."""
 _HTML: Final = (
@@ -157,18 +158,36 @@ def _takes_long(study: Study) -> bool:
     return bool(found.large)
 
 
-def current(compared: ComparedRuns | None, window: Window | None, group: Group) -> Shown | None:
-    """Return what is to be drawn in place of stored results; None = those are.
+def draft(shown: Study | None, choice: ComparisonChoice) -> tuple[ComparisonView | None, str]:
+    """Return the view to draw in place of stored results and why the slider has no answer.
 
     Parameters
     ----------
-    compared : ComparedRuns or None
-        The stored results that the page shows.
-    window : (float, float) or None, seconds
-        The part of the runs that figures over time show.
-    group : (Grouping, int) or None
-        The jobs that figures are of; None = all.
+    shown : Study or None
+        The scenario whose stored results the page shows; None = none.
+    choice : ComparisonChoice
+        What is looked at. The headline stays with the policy it is about in the stored results.
+
+    Returns
+    -------
+    (ComparisonView or None, str)
+        None and "" = the stored results are drawn.
     """
+    stored = None if shown is None else comparison.compare(stored_results.gather(shown))
+    found = _current(stored, choice.window, choice.group)
+    if found is None or found.compared is None:
+        return None, "" if found is None else found.error
+    compared = found.compared
+    high = comparison.subject((found.before or compared).report)
+    high = high if high in compared.runs.titles else comparison.subject(compared.report)
+    view = build(compared, replace(choice, high=high), found.group, is_draft=True)
+    if view.headline.subject in compared.earlier and state.session().live:
+        view = replace(view, headline=replace(view.headline, text=f"{high} is running."))
+    return view, found.error
+
+
+def _current(compared: ComparedRuns | None, window: Window | None, group: Group) -> Shown | None:
+    """Return the answer of the slider; None = stored results are drawn."""
     session = state.session()
     kept: Shown | None = st.session_state.get(_SHOWN)
     moved = st.session_state.get(_MOVED)
@@ -188,7 +207,7 @@ def current(compared: ComparedRuns | None, window: Window | None, group: Group) 
             # What was shown is stored now; the others still run.
             assert kept.before is not None, "stored results stood before"
             return replace(kept, compared=with_earlier(compared.seen(window), kept.before))
-    looks = (window, group and (group[0].title, group[0].names[group[1]]))
+    looks = (window, group)
     if not of_scenario or kept is None or kept.looks != looks:
         kept = _answered(study, _whole(compared, kept), looks, window, group)
         st.session_state[_SHOWN] = kept
@@ -226,7 +245,7 @@ def _answered(
         store.address,
         window,
         before.axis.clock.midnight_s if before is not None else 0.0,
-        group and (group[0].title, group[0].names[group[1]]),
+        group,
         {title: key for title, key in stored.items() if title in waiting},
     )
     try:
@@ -273,7 +292,7 @@ def _compared(
 
 def with_earlier(compared: ComparedRuns, before: ComparedRuns) -> ComparedRuns:
     """Return compared runs with the last results of the policies that have no new one."""
-    barred = stored_results.barred(compared.runs.study)
+    barred = compared.report.skipped
     missing = [
         title
         for title in compared.runs.titles

@@ -1,5 +1,5 @@
-"""The figures in the tabs of the Compare page: where time goes, of the whole run or of the chosen
-window, GPU types and costs.
+"""The tabs of the Compare page: jobs, where time goes, tenants, GPU types, costs, accuracy and
+export.
 """
 
 from __future__ import annotations
@@ -13,11 +13,16 @@ import pandas as pd
 import streamlit as st
 
 from sim.cluster import Cluster
+from sim.errors import TrainyardError
 from trainyard.results import loads, outcomes
+from trainyard.results.outcomes import Shown
 from trainyard.store import StoredResult
-from trainyard.views import gpu_types, over_time, registry, resources
+from trainyard.views import gpu_types, jobs, over_time, registry, resources
 from trainyard.views.compared import ComparedRuns, Window
-from ui import figure
+from trainyard.views.comparison import ComparisonView
+from ui import figure, url_params, words
+from ui.comparing import exports, job_table, tenants
+from ui.comparison import trust
 
 _ISOLATED: Final = "each job alone with an equal part of every GPU type"
 _NOTES: Final = "Recorded numbers"
@@ -100,7 +105,7 @@ def _window_notes(key: str, window: Window, _entry: StoredResult) -> pd.DataFram
     return loads.notes(_entry, window)
 
 
-def of_time(compared: ComparedRuns, high: str) -> None:
+def _draw_time(compared: ComparedRuns, high: str) -> None:
     """Draw what completion times consist of under every policy, and what the GPUs do under one.
 
     Parameters
@@ -162,8 +167,9 @@ def _resources(compared: ComparedRuns, title: str) -> None:
     figure.draw(resources.resources(inside, name), "resources", finding=True)
 
 
-def of_types(compared: ComparedRuns) -> None:
+def _draw_types(compared: ComparedRuns, high: str) -> None:
     """Draw what the user chooses about GPU types."""
+    del high
     parts = {name: part for name, part in _OF_TYPES.items() if name != _NOTES or _noted(compared)}
     name = st.segmented_control(
         "Chart",
@@ -190,8 +196,9 @@ def _use(compared: ComparedRuns) -> None:
     figure.draw(gpu_types.type_use(compared))
 
 
-def of_costs(compared: ComparedRuns) -> None:
+def _draw_costs(compared: ComparedRuns, high: str) -> None:
     """Draw what each GPU type costs under each policy."""
+    del high
     figure.draw(gpu_types.type_cost(compared), finding=True)
 
 
@@ -241,3 +248,62 @@ _OF_TYPES: Final[Mapping[str, Callable[[ComparedRuns], None]]] = {
     "Finish-time fairness": _fairness,
     _NOTES: _type_notes,
 }
+
+
+def _draw_accuracy(compared: ComparedRuns, high: str) -> None:
+    """Draw how near the runs are to the recording, what policies knew of run times, what computed
+    them, and what is assumed.
+    """
+    del high
+    trust(compared.report)
+    if compared.report.certainty:
+        st.caption(words.plain(compared.report.certainty))
+    points = compared.details.diagnostics.points
+    if points:
+        title = st.selectbox("Run-time estimates under", list(points), key="estimates", width=320)
+        figure.draw(jobs.predictions(compared, title), "predictions", finding=True)
+    st.caption(words.plain(_engine_text(compared.runs)))
+    if compared.report.assumptions:
+        st.markdown("**Assumptions about scaling**")
+        for sentence in compared.report.assumptions:
+            st.markdown(f"- {words.plain(sentence)}")
+
+
+def _engine_text(runs: Shown) -> str:
+    """Return which engine made the first run of each policy, engine by engine."""
+    titles: dict[str, list[str]] = {}
+    for at in runs.places:
+        engine = words.ENGINES[runs.entries[at][0].engine]
+        titles.setdefault(engine, []).append(runs.titles[at])
+    parts = [f"by the {engine}: {', '.join(of)}" for engine, of in titles.items()]
+    return f"Computed {'; '.join(parts)}."
+
+
+_PARTS: Final[Mapping[str, tuple[str, Callable[[ComparedRuns, str], None]]]] = {
+    "jobs": ("Jobs", job_table.draw),
+    "time": ("Where time goes", _draw_time),
+    "tenants": ("Tenants", tenants.draw),
+    "types": ("GPU types", _draw_types),
+    "cost": ("Cost", _draw_costs),
+    "accuracy": ("Accuracy", _draw_accuracy),
+    "export": ("Export", exports.draw),
+}
+"""Tab of a view -> its title and what draws it."""
+
+
+def draw(view: ComparisonView) -> None:
+    """Draw the tabs of a view; nothing of a tab is computed before it is opened."""
+    asked = url_params.asked(url_params.TAB)
+    url_params.tabs(
+        {name: (_PARTS[name][0], partial(_draw_part, name, view)) for name in view.tabs},
+        asked if asked in view.tabs else "jobs",
+        "compare_tabs",
+    )
+
+
+def _draw_part(name: str, view: ComparisonView) -> None:
+    """Draw one tab; a missing result ends this tab only."""
+    try:
+        _PARTS[name][1](view.runs, view.choice.high)
+    except TrainyardError as error:
+        st.error(words.plain(str(error)), icon=":material/error:")

@@ -1,0 +1,185 @@
+"""The view of Compare, without a page; numbers are worked out by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from sim.params import Spec
+from trainyard.results import outcomes
+from trainyard.runs.run import keep, key_of, run
+from trainyard.store import Store
+from trainyard.traces import start
+from trainyard.traces.sources import load_trace
+from trainyard.views import comparison, ledger
+from trainyard.views.compared import ComparedRuns, compare_runs
+from trainyard.views.comparison import ComparisonChoice, build
+
+SRTF = ComparisonChoice("jct_mean_s", "SRTF")
+
+
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory: pytest.TempPathFactory) -> ComparedRuns:
+    """FIFO and SRTF on the twelve jobs of the tiny sample."""
+    store = Store(tmp_path_factory.mktemp("comparison") / "store")
+    study = start.with_policies(start.sample_study("tiny"), (Spec("fifo"), Spec("srtf")))
+    trace = load_trace(study.base.trace)
+    for scenario in study.scenarios():
+        keep(store, key_of(scenario, store), scenario, run(scenario, trace=trace), trace)
+    made = compare_runs(outcomes.gather(study, store), store)
+    assert made is not None
+    return made
+
+
+def with_report(compared: ComparedRuns, **changes: Any) -> ComparedRuns:
+    return replace(compared, report=replace(compared.report, **changes))
+
+
+def figures(fifo: float, srtf: float, change: float, verdict: str) -> pd.DataFrame:
+    """The average completion time alone, in seconds."""
+    nan = float("nan")
+    common = {"metric": "jct_mean_s", "low": nan, "high": nan, "best": False}
+    rows = [
+        common | {"label": "FIFO", "value": fifo, "change": nan, "verdict": ""},
+        common | {"label": "SRTF", "value": srtf, "change": change, "verdict": verdict},
+    ]
+    return pd.DataFrame(rows)
+
+
+@pytest.mark.parametrize(
+    ("fifo_s", "srtf_s", "value", "base", "line"),
+    [
+        # 18,000 s of 36,000 s are half as much.
+        (36_000.0, 18_000.0, "5 h", "FIFO 10 h", ("▾ 50 % better", "better")),
+        # 45,000 s are a quarter more.
+        (36_000.0, 45_000.0, "12.5 h", "FIFO 10 h", ("▴ 25 % worse", "worse")),
+        (36_000.0, 36_100.0, "10.0 h", "FIFO 10 h", ("about the same", "")),
+    ],
+)
+def test_a_tile_has_the_value_the_baseline_and_the_change(
+    compared: ComparedRuns,
+    fifo_s: float,
+    srtf_s: float,
+    value: str,
+    base: str,
+    line: tuple[str, str],
+) -> None:
+    change = srtf_s / fifo_s - 1
+    verdict = "better" if change < 0 else "worse"
+    table = figures(fifo_s, srtf_s, change, verdict)
+    tile = build(with_report(compared, table=table, changes={}), SRTF, None).tiles[0]
+    plain = str.maketrans("\u202f\u00a0", "  ")
+    assert (tile.value.translate(plain), tile.base.translate(plain)) == (value, base)
+    assert [(text.translate(plain), word) for text, word in tile.lines] == [line]
+    assert (tile.goal, tile.chosen) == ("jct_mean_s", True)
+
+
+@pytest.mark.parametrize(
+    ("jobs", "faster", "slower"), [(12, "6 faster", "3 slower"), (40, "50 % faster", "25 % slower")]
+)
+def test_the_tile_of_shares_counts_jobs_where_they_are_few(
+    compared: ComparedRuns, jobs: int, faster: str, slower: str
+) -> None:
+    change = replace(compared.report.changes["SRTF"], faster=0.5, slower=0.25, jobs=jobs)
+    tiles = build(with_report(compared, changes={"SRTF": change}), SRTF, None).tiles
+    tile = next(one for one in tiles if one.parts)
+    assert tile.parts == (0.5, 0.25, 0.25)
+    lines = [text.replace("\u202f", " ") for text, _ in tile.lines]
+    assert lines == [faster, slower]
+    assert "parts" in tile.to_json()
+    assert not any("parts" in one.to_json() for one in tiles if one is not tile)
+
+
+def test_the_baseline_is_not_compared_with_itself(compared: ComparedRuns) -> None:
+    tiles = build(compared, ComparisonChoice("jct_mean_s", "FIFO"), None).tiles
+    assert tiles
+    assert not any(tile.base or tile.lines for tile in tiles)
+
+
+def test_jobs_that_did_not_complete_are_in_the_notes(compared: ComparedRuns) -> None:
+    counts = compared.report.counts.assign(
+        repeats=2, failed=[0, 3], unfinished=[1, 0], why=["", "out of memory"]
+    )
+    notes = build(with_report(compared, counts=counts), SRTF, None).notes
+    assert (
+        "Not completed, so not in the means (of 2 repeats together): FIFO 1 unfinished;"
+        " SRTF 3 failed (out of memory)."
+    ) in notes
+    assert "Not completed" not in build(compared, SRTF, None).notes
+
+
+def test_a_group_has_its_own_facts_figures_and_completion_times(compared: ComparedRuns) -> None:
+    trace = compared.details.trace
+    way = compared.details.groupings["size"]
+    for at, name in enumerate(way.names):
+        members = way.codes == at
+        group = compared.details.of_group(way.title, name)
+        choice = replace(SRTF, group=(way.title, name))
+        view = build(compared, choice, group)
+        # Every job of the sample completes under both policies.
+        assert int(group.counts["completed"].iloc[0]) == members.sum()
+        assert view.facts.startswith(f"{way.title} {name}: {members.sum()} of {len(trace)} jobs")
+        assert len(view.group_runs.frames["cdf"]["SRTF"]) <= members.sum() + 1
+        assert view.runs.frames["cdf"] is compared.report.frames["cdf"]
+        # Fewer than ten jobs have no percentages.
+        assert members.sum() < 10
+        assert view.table["change"].isna().all()
+
+
+def test_the_goal_of_whole_runs_keeps_the_headline_of_all_jobs(compared: ComparedRuns) -> None:
+    way = compared.details.groupings["size"]
+    choice = ComparisonChoice("makespan_s", "SRTF", (way.title, way.names[0]))
+    view = build(compared, choice, compared.details.of_group(way.title, way.names[0]))
+    assert view.facts == f"All jobs: {compared.report.facts}"
+    assert view.headline == compared.report.headline_of("SRTF", "makespan_s")
+
+
+def test_an_overload_has_no_tiles_and_a_draft_keeps_their_place(compared: ComparedRuns) -> None:
+    first, headline = next(iter(compared.report.headlines.items()))
+    overloaded = with_report(compared, headlines={first: replace(headline, verdict="overload")})
+    view = build(overloaded, SRTF, None)
+    assert view.is_overloaded
+    assert view.tiles == ()
+    assert {one.name for one in view.columns(usual=True)} <= set(ledger.OVERLOADED)
+    draft = build(overloaded, SRTF, None, is_draft=True)
+    assert draft.tiles == comparison.EMPTY_TILES
+    assert [tile.value for tile in draft.tiles] == [""] * 6
+
+
+def test_a_policy_without_a_new_result_waits_for_the_slider(compared: ComparedRuns) -> None:
+    entry = compared.runs.entries[1][0]
+    view = build(replace(compared, earlier={"SRTF": entry}), SRTF, None, is_draft=True)
+    assert view.headline.text == "SRTF runs when the slider rests."
+    assert view.tiles == comparison.EMPTY_TILES
+
+
+def test_the_key_holds_every_choice_and_the_keys_of_incomplete_runs(
+    compared: ComparedRuns,
+) -> None:
+    views = [
+        build(compared, SRTF, None),
+        build(compared, replace(SRTF, high="FIFO"), None),
+        build(compared, replace(SRTF, goal="makespan_s"), None),
+        build(compared, replace(SRTF, window=(600.0, 1800.0)), None),
+        build(compared, replace(SRTF, group=("Size of job", "1 GPU")), None),
+        build(compared, SRTF, None, is_draft=True),
+        build(replace(compared, epoch="2024-01-01T00:00:00"), SRTF, None),
+        build(
+            replace(
+                compared, runs=replace(compared.runs, keys=(*compared.runs.keys[:1], ("other",)))
+            ),
+            SRTF,
+            None,
+        ),
+    ]
+    assert len({view.key for view in views}) == len(views)
+    assert build(compared, SRTF, None).key == views[0].key
+    assert views[3].runs.window == (600.0, 1800.0)
+
+
+def test_tabs_are_those_with_something_to_show(compared: ComparedRuns) -> None:
+    # One GPU type: no tabs of types and costs.
+    assert build(compared, SRTF, None).tabs == ("jobs", "time", "tenants", "accuracy", "export")

@@ -1,0 +1,367 @@
+"""A comparison as Compare shows it: the runs and a choice of the user, as one frozen value."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final
+
+import pandas as pd
+
+from sim.metrics.registry import Metric
+from trainyard.results import groups, meaning
+from trainyard.results.details import several_types
+from trainyard.results.groups import GroupComparison
+from trainyard.results.headline import GOALS, Headline
+from trainyard.text import MISSING, count
+from trainyard.views import jobs, ledger, over_time
+from trainyard.views.charts import visible
+from trainyard.views.compared import ComparedRuns, Window
+from trainyard.views.figure_view import FigureView
+from trainyard.views.ledger import Cells, Ledger
+
+_BASE_NAME: Final = 14
+"""Characters of the baseline's title beside a value."""
+
+
+@dataclass(frozen=True)
+class ComparisonChoice:
+    """What the user looks at.
+
+    Parameters
+    ----------
+    goal : str
+        The metric that policies are judged by; "" = the first that is known.
+    high : str
+        Title of the highlighted policy; "" = none but the baseline.
+    group : (str, str) or None
+        Title of a grouping and name of the group whose jobs the figures are of; None = all jobs.
+    window : (float, float) or None, seconds
+        The zoom window; None = whole runs.
+    """
+
+    goal: str = ""
+    high: str = ""
+    group: tuple[str, str] | None = None
+    window: Window | None = None
+
+
+@dataclass(frozen=True)
+class Tile:
+    """One figure of the highlighted policy.
+
+    Parameters
+    ----------
+    title, value : str
+        The metric and its value; "" = no value yet.
+    base : str
+        The baseline and its value; "" = not compared.
+    lines : sequence of (str, str)
+        What follows, each with its verdict: {"better", "worse", ""}.
+    help : str
+        Tooltip.
+    goal : str
+        The metric to judge by when the tile is pressed; "" = it cannot be pressed.
+    chosen : bool
+        Whether policies are judged by it.
+    parts : sequence of float
+        Shares of the jobs that are faster, the same and slower, in place of the value.
+    """
+
+    title: str
+    value: str = ""
+    base: str = ""
+    lines: tuple[tuple[str, str], ...] = ()
+    help: str = ""
+    goal: str = ""
+    chosen: bool = False
+    parts: tuple[float, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values."""
+        return {name: value for name, value in asdict(self).items() if name != "parts" or value}
+
+
+EMPTY_TILES: Final = tuple(Tile(ledger.short(ledger.ALL[name])) for name in ledger.MAIN)
+"""Tiles that keep their place while policies run."""
+
+
+@dataclass(frozen=True, eq=False)
+class ComparisonView:
+    """Everything Compare shows of compared runs under one choice.
+
+    Nothing of it depends on more than its key, so equal keys may share one view.
+
+    Parameters
+    ----------
+    runs : ComparedRuns
+        The runs in the zoom window.
+    group_runs : ComparedRuns
+        The same with the completion times of the chosen group.
+    choice : ComparisonChoice
+        What is looked at; its goal is never "".
+    headline : Headline
+        About the highlighted policy and the chosen group.
+    facts : str
+        What was run.
+    notes : str
+        Caption below the ledger: which jobs or policies its figures leave out.
+    table : DataFrame
+        Figures of the group, see `trainyard.results.compare.table`; percentages of few jobs are
+        withheld.
+    tiles : tuple of Tile
+        Figures of the highlighted policy; empty under overload.
+    tabs : tuple of str
+        The tabs that have something to show.
+    is_overloaded : bool
+        Whether jobs ask for more than the cluster can do, so that policies cannot be judged.
+    is_draft : bool
+        Whether it answers a slider that moves; nothing of it is stored.
+    key : tuple
+        All that it depends on.
+    """
+
+    runs: ComparedRuns
+    group_runs: ComparedRuns
+    choice: ComparisonChoice
+    headline: Headline
+    facts: str
+    notes: str
+    table: pd.DataFrame
+    tiles: tuple[Tile, ...]
+    tabs: tuple[str, ...]
+    is_overloaded: bool
+    is_draft: bool
+    key: tuple[object, ...]
+
+    def queue(self, marks: Sequence[float] = ()) -> FigureView:
+        """Return the figure of jobs waiting and GPUs busy, of all jobs, with `marks` in seconds.
+
+        Raises
+        ------
+        StoreError
+            If a stored result was removed meanwhile.
+        """
+        note = "all jobs" if self.choice.group else ""
+        return over_time.queue(self.runs, self.choice.high, alone=False, marks=marks, note=note)
+
+    def done_within(self) -> FigureView:
+        """Return the figure of the completion times of the chosen group."""
+        return jobs.jct_cdf(self.group_runs, self.choice.high, alone=False)
+
+    def columns(self, *, usual: bool = False) -> list[Metric]:
+        """Return the metrics that the ledger can show, or the `usual` ones with the goal."""
+        if not usual:
+            return ledger.columns(self.table, "", list(ledger.ALL))
+        if self.is_overloaded:
+            return ledger.columns(self.table, "", ledger.OVERLOADED)
+        return ledger.columns(self.table, self.choice.goal)
+
+    def ledger(self, metrics: list[Metric], status: ledger.State) -> Ledger:
+        """Return the ledger with these columns; `status` = what the session adds to it.
+
+        Raises
+        ------
+        StoreError
+            If a stored result was removed meanwhile.
+        """
+        return ledger.of_runs(self.group_runs, self.table, metrics, status)
+
+
+def key_of(compared: ComparedRuns, choice: ComparisonChoice) -> tuple[object, ...]:
+    """Return all that the view of stored runs depends on, as plain values."""
+    scenarios = "|".join(key for own in compared.runs.keys for key in own)
+    chosen = choice.goal, choice.high, choice.group
+    return *compared.seen(choice.window).key, scenarios, *chosen
+
+
+def build(
+    compared: ComparedRuns,
+    choice: ComparisonChoice,
+    group: GroupComparison | None,
+    *,
+    is_draft: bool = False,
+) -> ComparisonView:
+    """Return the view of compared runs.
+
+    Parameters
+    ----------
+    compared : ComparedRuns
+        The runs.
+    choice : ComparisonChoice
+        What is looked at.
+    group : GroupComparison or None
+        The comparison over the chosen group; None = all jobs.
+    is_draft : bool
+        Whether a slider that moves asks for it.
+
+    Raises
+    ------
+    TrainyardError
+        If the trace was removed meanwhile.
+    """
+    report = compared.report
+    choice = replace(choice, goal=choice.goal or next(iter(report.headlines)))
+    seen = compared if compared.window == choice.window else compared.seen(choice.window)
+    is_overloaded = report.first_headline.verdict == "overload"
+    table = _table(compared, group)
+    headline, facts = _headline(compared, choice, group)
+    if is_overloaded:
+        tiles = EMPTY_TILES if is_draft else ()
+    else:
+        tiles = _tiles(compared, ledger.by_place(table), choice, whole=group is None)
+    return ComparisonView(
+        runs=seen,
+        group_runs=seen if group is None else _of_group(seen, group),
+        choice=choice,
+        headline=headline,
+        facts=facts,
+        notes=_notes(compared, whole=group is None),
+        table=table,
+        tiles=tiles,
+        tabs=_tabs(compared),
+        is_overloaded=is_overloaded,
+        is_draft=is_draft,
+        key=(*key_of(compared, choice), is_draft),
+    )
+
+
+def _headline(
+    compared: ComparedRuns, choice: ComparisonChoice, group: GroupComparison | None
+) -> tuple[Headline, str]:
+    """Return the headline of the chosen group and what was run of it; that of all jobs if nothing
+    can be judged or the goal is one of whole runs.
+    """
+    facts, high = compared.report.facts, choice.high
+    whole = compared.report.headline_of(high, choice.goal)
+    if high in compared.earlier and whole.subject:
+        whole = Headline("nothing", f"{high} runs when the slider rests.", high)
+    if group is None or choice.group is None:
+        return whole, facts
+    found = group.headline_of(high, choice.goal)
+    if found is None or whole.verdict in ("overload", "nothing"):
+        return whole, f"All jobs: {facts}"
+    jobs_text = count(int(group.counts["jobs"].iloc[0]) // compared.runs.study.repeats)
+    return found, f"{' '.join(choice.group)}: {jobs_text} of {facts}"
+
+
+def _of_group(seen: ComparedRuns, group: GroupComparison) -> ComparedRuns:
+    """Return the same runs with the completion times of a group."""
+    lost = group.counts["jobs"] - group.counts["completed"]
+    left_out = {
+        str(label): int(number) for label, number in lost.set_axis(group.counts["label"]).items()
+    }
+    return replace(
+        seen,
+        frames={**seen.frames, "cdf": group.curves},
+        report=replace(seen.report, left_out=left_out),
+    )
+
+
+def _table(compared: ComparedRuns, group: GroupComparison | None) -> pd.DataFrame:
+    """Return the figures of all jobs or of a group; few jobs have no percentages."""
+    report = compared.report
+    if group is None:
+        return report.table
+    table, counts = group.table, group.counts
+    fewest = int(counts["completed"].min() / counts["repeats"].iloc[0])
+    if report.first_headline.withheld or fewest < meaning.FEWEST_IN_GROUP:
+        table = table.assign(change=float("nan"), verdict="")
+    return table
+
+
+def _tiles(
+    compared: ComparedRuns, cells: Cells, choice: ComparisonChoice, *, whole: bool
+) -> tuple[Tile, ...]:
+    """Return the known figures of the highlighted policy, each beside that of the baseline."""
+    title = choice.high or compared.baseline or compared.report.labels[0]
+    if title in compared.earlier:
+        return EMPTY_TILES
+    tiles = []
+    for name in ledger.MAIN:
+        metric = ledger.ALL[name]
+        if name == "slower":
+            tiles += _shares_tile(compared, cells, title, whole=whole)
+            continue
+        own = ledger.cell(cells, title, metric, compared.baseline)
+        if (title, name) not in cells or own.text == MISSING:
+            continue
+        base = ledger.cell(cells, compared.baseline, metric, "")
+        is_compared = compared.baseline not in ("", title)
+        tiles.append(
+            Tile(
+                title=ledger.short(metric),
+                value=own.text,
+                base=f"{visible(compared.baseline, _BASE_NAME)} {base.text}" if is_compared else "",
+                lines=(_change_line(own),) if is_compared and own.change else (),
+                help=f"{metric.help} {own.help}".strip(),
+                goal=name if name in GOALS else "",
+                chosen=name == choice.goal,
+            )
+        )
+    return tuple(tiles)
+
+
+def _change_line(cell: ledger.LedgerCell) -> tuple[str, str]:
+    """Return the change of a cell in words, and its verdict."""
+    if cell.change == "≈":
+        return "about the same", ""
+    points = " point" if cell.change[1:] == "1 pt" else " points"
+    size = cell.change.lstrip("+−").replace(" pt", points)
+    sign = "▾" if cell.change.startswith("−") else "▴"
+    return f"{sign} {size} {cell.verdict}".strip(), cell.verdict
+
+
+def _shares_tile(compared: ComparedRuns, cells: Cells, title: str, *, whole: bool) -> list[Tile]:
+    """Return the tile of the jobs that get faster and slower; of a group only the latter."""
+    if whole:
+        change = compared.report.changes.get(title)
+        if change is None:
+            return []
+        repeats = int(compared.report.counts["repeats"].iloc[0])
+        faster, _, slower = groups.told_parts(change, repeats)
+        shares = (change.faster, change.same, change.slower)
+        lines = [(f"{faster} faster", "better"), (f"{slower} slower", "worse")]
+    else:
+        own = ledger.cell(cells, title, ledger.ALL["slower"], "")
+        if own.text == MISSING:
+            return []
+        shares = (0, 1 - own.value, own.value)
+        lines = [(f"{own.text} slower", "worse")]
+    parts = tuple(round(share, 4) for share in shares)
+    return [Tile("Jobs faster / slower", lines=tuple(lines), help="By over 2 %.", parts=parts)]
+
+
+def _notes(compared: ComparedRuns, *, whole: bool) -> str:
+    """Return the caption below the ledger."""
+    report = compared.report
+    also = () if report.first_headline.verdict == "overload" else report.first_headline.also
+    not_common = report.not_common if whole else ""
+    assumed = f"Assumed: {report.assumed}" if report.assumed else ""
+    sentences = *also, _not_completed(report.counts), report.overflow, not_common, assumed
+    return " ".join(filter(None, sentences))
+
+
+def _not_completed(counts: pd.DataFrame) -> str:
+    """Return how many jobs did not complete under which policy, and why; "" = all did."""
+    sentences = []
+    for row in counts.to_dict("records"):
+        why = f" ({row['why']})" if row["why"] else ""
+        others = [
+            f"{count(row[name])} {name}{why if name == 'failed' else ''}"
+            for name in ("failed", "impossible", "refused", "unfinished")
+            if row[name]
+        ]
+        sentences += [f"{row['label']} {', '.join(others)}"] if others else []
+    if not sentences:
+        return ""
+    repeats = int(counts["repeats"].iloc[0])
+    together = f" (of {repeats} repeats together)" if repeats > 1 else ""
+    return f"Not completed, so not in the means{together}: {'; '.join(sentences)}."
+
+
+def _tabs(compared: ComparedRuns) -> tuple[str, ...]:
+    """Return the tabs that have something to show."""
+    tenants = ("tenants",) if compared.cluster.gpus else ()
+    types = ("types", "cost") if several_types(compared.runs) else ()
+    return "jobs", "time", *tenants, *types, "accuracy", "export"

@@ -1,0 +1,70 @@
+"""What the buttons of Compare change; they take values, not the results that are drawn."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import streamlit as st
+
+from sim.params import Spec
+from trainyard.preflight import leave_out
+from trainyard.results import ways_out
+from trainyard.results.ways_out import WayOut
+from trainyard.traces import start
+from trainyard.traces.sources import load_trace
+from ui import server, state, stored_results, url_params
+
+_INSISTED: Final = "insisted"
+
+
+def is_insisted(mark: str) -> bool:
+    """Return whether the user compares the runs with this mark although they are overloaded."""
+    return bool(st.session_state.get(_INSISTED) == mark)
+
+
+def take(way: WayOut) -> None:
+    """Change the scenario as a way out says, and run it or open the page that goes on."""
+    session = state.session()
+    study = session.shown or session.study
+    if way == ways_out.COMPARE_ANYWAY:
+        st.session_state[_INSISTED] = stored_results.gather(study).mark
+        st.rerun()
+    changed = ways_out.apply(study, way, load_trace(study.base.trace, server.store()))
+    if not changed.matches(session.study):
+        session.replace(changed)
+    if way.name == "enough_gpus":
+        st.session_state[state.SIZE_CLUSTER] = True
+        _open_plan(url_params.CAPACITY)
+    if way == ways_out.CHECK_PAST:
+        _open_plan(url_params.PAST)
+    if way == ways_out.NAME_SPEEDS:
+        st.switch_page("pages/trace.py", query_params=state.address())
+    if way == ways_out.LEAVE_OUT:
+        session.replace(leave_out.without_unschedulable(session.study, server.store()))
+    session.run()
+    st.rerun()
+
+
+def _open_plan(tab: str) -> None:
+    """Open a tab of Plan."""
+    st.switch_page("pages/plan.py", query_params=state.address() | {url_params.TAB: tab})
+
+
+def run_without(policy: Spec) -> None:
+    """Take a policy out of the scenario and run the others."""
+    session = state.session()
+    others = tuple(spec for spec in session.study.allocators if spec != policy)
+    baseline = session.study.allocators[session.study.baseline]
+    place = others.index(baseline) if baseline in others else 0
+    session.replace(start.with_policies(session.study, others, place))
+    session.run()
+    st.rerun()
+
+
+def run_with(policy: Spec) -> None:
+    """Add a policy to the scenario and run it."""
+    session = state.session()
+    study = session.study
+    session.replace(study.choosing((*study.allocators, policy), study.baseline))
+    session.run()
+    st.rerun()
