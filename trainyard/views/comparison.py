@@ -18,7 +18,7 @@ from trainyard.views import jobs, ledger, over_time
 from trainyard.views.charts import visible
 from trainyard.views.compared import ComparedRuns, Window
 from trainyard.views.figure_view import FigureView
-from trainyard.views.ledger import Cells, Ledger
+from trainyard.views.ledger import Cells, LedgerView
 
 _BASE_NAME: Final = 14
 """Characters of the baseline's title beside a value."""
@@ -157,7 +157,7 @@ class ComparisonView:
             return ledger.columns(self.table, "", ledger.OVERLOADED)
         return ledger.columns(self.table, self.choice.goal)
 
-    def ledger(self, metrics: list[Metric], status: ledger.State) -> Ledger:
+    def ledger(self, metrics: list[Metric], status: ledger.State) -> LedgerView:
         """Return the ledger with these columns; `status` = what the session adds to it.
 
         Raises
