@@ -15,19 +15,16 @@ from typing import Final
 import pandas as pd
 import pyarrow as pa
 
-from jobtraces.readers.clean import finish
+from jobtraces.readers.check import finish
+from jobtraces.readers.columns import NATIVE, TABLE, guess_mapping, is_native, is_table, missing
+from jobtraces.readers.content import HEAD, Content, Sample, distinct, plain
+from jobtraces.readers.draft import Draft, Format, Import, Report
+from jobtraces.readers.files import as_table, open_all
 from jobtraces.readers.fingerprints import fingerprint_of
-from jobtraces.readers.format import Draft, Format
 from jobtraces.readers.items import empty_lists
-from jobtraces.readers.mapping import guess_mapping, missing
-from jobtraces.readers.native import NATIVE, is_native
 from jobtraces.readers.options import ReadOptions
 from jobtraces.readers.parquet import parquet_head
-from jobtraces.readers.report import Import, Report
-from jobtraces.readers.sniff import Sample, distinct, plain
-from jobtraces.readers.source import HEAD, Content, as_table, open_all
 from jobtraces.readers.table import read_table
-from jobtraces.readers.unknown import TABLE, is_table
 from jobtraces.recipes import (
     JSON_FORMATS,
     formats,

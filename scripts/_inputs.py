@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.feather
 import pyarrow.parquet as pq
 
-from jobtraces.readers.mapping import ALIASES
+from jobtraces.readers.columns import ALIASES
 from sim.cluster import Cluster
 from sim.perf.measured import built_in
 from sim.trace import COLUMNS, REQUIRED

@@ -32,7 +32,7 @@ import _inputs
 import pandas as pd
 
 from jobtraces import FORMATS
-from jobtraces.readers.questions import OpenQuestionError
+from jobtraces.readers.options import OpenQuestionError
 from sim.cluster import Cluster
 from sim.errors import MOST_LETTERS, TrainyardError
 from sim.perf import PerfSpec

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import Final
 
+from jobtraces.readers.content import Sample
 from jobtraces.readers.items import items, keys_in
-from jobtraces.readers.sniff import Sample
 from sim.errors import TraceError
 
 _ITEMS: Final = 100

@@ -16,12 +16,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from jobtraces.readers.cells import REAL
-from jobtraces.readers.delimited import LONGEST_CELL, check_cells_number, named, too_long
+from jobtraces.readers.content import Content, distinct, plain
+from jobtraces.readers.draft import Report
 from jobtraces.readers.options import ReadOptions, size_text
-from jobtraces.readers.report import Report
-from jobtraces.readers.sniff import distinct, plain
-from jobtraces.readers.source import Content
-from jobtraces.readers.table import check_rows
+from jobtraces.readers.table import LONGEST_CELL, check_cells_number, check_rows, named, too_long
 from sim.errors import TraceError
 
 BATCH: Final = 20_000

@@ -12,10 +12,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from jobtraces.readers.format import Draft
-from jobtraces.readers.options import SECONDS, ReadOptions
-from jobtraces.readers.questions import Question
-from jobtraces.readers.report import Report
+from jobtraces.readers.draft import Draft, Report
+from jobtraces.readers.options import SECONDS, Question, ReadOptions
 from sim.clock import LATEST_S
 from sim.errors import TraceError
 from sim.trace import INSTANTS

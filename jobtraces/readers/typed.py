@@ -1,32 +1,47 @@
-"""What the cells mean of a table that nobody described: units, dates, decimal signs, zones, words
-of outcomes; with a question wherever the file does not say.
-"""
+"""The cells of the chosen columns as typed native columns; asks for units, dates and zones."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 import pandas as pd
 
-from jobtraces.readers.cells import UNIX, Instants, booleans, instants, names, text
-from jobtraces.readers.clocks import check_clocks, check_mapping, clock_of
-from jobtraces.readers.format import Draft
-from jobtraces.readers.mapping import LENGTHS, TIMES_SIGN, YES_NO, name_of
-from jobtraces.readers.options import SECONDS, ReadOptions
+from jobtraces.readers.cells import (
+    LENGTHS,
+    UNIX,
+    YES_NO,
+    Dates,
+    Instants,
+    bare,
+    booleans,
+    column_of,
+    figures,
+    gpus,
+    instants,
+    is_unix,
+    known_words,
+    lengths,
+    name_of,
+    names,
+    numbers,
+    signs,
+    text,
+)
+from jobtraces.readers.content import Content
+from jobtraces.readers.draft import Draft, Report
+from jobtraces.readers.options import SECONDS, Question, ReadOptions
 from jobtraces.readers.parquet import SECONDS_KNOWN
-from jobtraces.readers.questions import Question
-from jobtraces.readers.report import Report
-from jobtraces.readers.source import Content
 from jobtraces.readers.table import ignored
-from jobtraces.readers.values import Dates, column_of, figures, gpus, lengths, signs
-from jobtraces.readers.words import bare, known_words
 from sim.clock import LATEST_S
 from sim.errors import TraceError
-from sim.trace import COLUMNS, INSTANTS, NUMBERS
+from sim.trace import CATEGORIES, COLUMNS, INSTANTS, NUMBERS, REQUIRED
+
+TIMES_SIGN: Final = "*"
+"""Between the two columns of a product: ``nodes*gpus_per_node``."""
 
 ZONES: Final = (
     *("UTC", "Europe/Berlin", "Europe/London", "US/Pacific", "US/Eastern"),
@@ -493,3 +508,161 @@ def about(seconds: float) -> str:
                 else f"{seconds / size:,.0f} {unit}"
             )
     return f"{seconds * 1000:,.3g} ms"
+
+
+def check_mapping(frame: pd.DataFrame, mapping: Mapping[str, str], name: str) -> None:
+    """Refuse a mapping of native to source columns that a table cannot fulfil.
+
+    Raises
+    ------
+    TraceError
+        If a name is not known, or one source is mapped twice.
+    """
+    for native, source in mapping.items():
+        if native not in COLUMNS:
+            raise TraceError(
+                f"{name}: {native} is not a column of the native schema. Use one of"
+                f" {', '.join(COLUMNS)}."
+            )
+        if source not in frame.columns:
+            raise TraceError(
+                f"{name}: column {source}, mapped to {native}, is not in the table. Columns found:"
+                f" {', '.join(map(str, frame.columns[:20]))}."
+            )
+    twice = pd.Series(list(mapping.values()), dtype="str")
+    if twice.duplicated().any():
+        raise TraceError(
+            f"{name}: column {twice[twice.duplicated()].iloc[0]} is mapped twice. Give each native"
+            " column a source of its own."
+        )
+
+
+def check_clocks(times: Mapping[str, Instants], name: str) -> None:
+    """Refuse columns of time that do not share one kind of clock.
+
+    Raises
+    ------
+    TraceError
+        If some hold dates and others figures, or only some carry offsets.
+    """
+    if len({read.calendar for read in times.values()}) > 1:
+        seconds = ", ".join(native for native, read in times.items() if not read.calendar)
+        raise TraceError(
+            f"{name}: {seconds} holds numbers while other columns hold dates. Write all times in"
+            " one way."
+        )
+    if len({read.aware for read in times.values()}) > 1:
+        naive = ", ".join(native for native, read in times.items() if not read.aware)
+        raise TraceError(
+            f"{name}: {naive} holds times without an offset while other columns have one. Give"
+            " every time an offset, or none and a zone."
+        )
+
+
+def clock_of(
+    times: Mapping[str, Instants], report: Report, options: ReadOptions
+) -> tuple[bool, str]:
+    """Return whether the submissions are Unix seconds, and the zone of the first; say what was
+    assumed.
+    """
+    submit = times.get("submit_time_s")
+    if submit is None:
+        return False, "UTC"
+    zone = options.zone or "UTC"
+    if submit.calendar:
+        doubtful = int(submit.doubtful.sum())
+        if submit.aware:
+            report.guess("Times carry offsets; they are converted to UTC.")
+        else:
+            report.guess(
+                "Times have no offset; they are read as"
+                f" {zone}{f' ({doubtful} of them around a change of clocks)' if doubtful else ''}."
+            )
+        return True, "UTC" if submit.aware else zone
+    if options.time_unit not in ("", "s"):
+        report.guess(f"Numeric times are in {options.time_unit}.")
+    if is_unix(submit.seconds):
+        report.guess("Submission times are read as Unix seconds.")
+        return True, zone
+    return False, "UTC"
+
+
+def native_draft(
+    frame: pd.DataFrame, mapping: Mapping[str, str], report: Report, name: str, options: ReadOptions
+) -> Draft:
+    """Type the columns of a table, which `mapping` names for each native column."""
+    check_mapping(frame, mapping, name)
+    ignored(frame.columns, mapping, report)
+    raw = {native: frame[source] for native, source in mapping.items()}
+    jobs = pd.DataFrame(index=frame.index)
+    typed = {
+        native for native, source in mapping.items() if source in frame.attrs.get(SECONDS_KNOWN, ())
+    }
+    times = _native_times(raw, typed, report, name, options)
+    for native in (column for column in COLUMNS if column in raw):
+        if native in times:
+            jobs[native] = times[native].seconds
+        elif native in NUMBERS:
+            figures = booleans(raw[native]) if native in YES_NO else numbers(raw[native])
+            unit_s = 1.0
+            if native in LENGTHS and native not in typed:
+                unit_s = SECONDS[options.duration_unit or "s"]
+            jobs[native] = figures if unit_s == 1.0 else figures * unit_s
+            unreadable = figures.isna()
+            if native not in REQUIRED and unreadable.any():
+                unreadable[unreadable] = text(raw[native][unreadable]) != ""
+                report.alter(
+                    jobs, unreadable, f"{native} is not a number: taken as not given", raw[native]
+                )
+        else:
+            jobs[native] = _cleaned(raw[native], native)
+    if "duration_s" not in raw and {"start_time_s", "end_time_s"} <= times.keys():
+        jobs["duration_s"] = jobs["end_time_s"] - jobs["start_time_s"]
+        raw["duration_s"] = raw["end_time_s"]
+        report.guess("There is no column of durations; they are the times from start to end.")
+    calendar, zone = clock_of(times, report, options)
+    return Draft(jobs, report, calendar, zone, raw=raw, columns=dict(mapping))
+
+
+def _cleaned(values: pd.Series, column: str) -> pd.Series:
+    """Return what `text` or, of ids, `names` makes of cells; those cells themselves where it
+    changes none, as hardly any file needs it.
+    """
+    if column in CATEGORIES:  # few texts, many times each
+        codes, distinct = pd.factorize(values, use_na_sentinel=False)
+        cells = pd.Series(distinct)
+        cleaned = text(cells)
+        if cleaned.equals(cells):
+            return values
+        return pd.Series(cleaned.array.take(codes), index=values.index)
+    cleaned = names(values) if column == "job_id" else text(values)
+    return values if cleaned.equals(values) else cleaned
+
+
+def _native_times(
+    raw: Mapping[str, pd.Series],
+    typed: Collection[str],
+    report: Report,
+    name: str,
+    options: ReadOptions,
+) -> dict[str, Instants]:
+    """Return the instants of each column; `typed` ones are in seconds whatever the unit chosen."""
+    times: dict[str, Instants] = {}
+    submitted = None
+    for native in (column for column in INSTANTS if column in raw):
+        read = instants(
+            raw[native],
+            options.zone or "UTC",
+            1.0 if native in typed else SECONDS[options.time_unit or "s"],
+            f"{name}, column {native}",
+            submitted,
+        )
+        if read.seconds.notna().any() or native == "submit_time_s":
+            times[native] = read
+        submitted = (
+            times["submit_time_s"].seconds
+            if "submit_time_s" in times and times["submit_time_s"].calendar
+            else None
+        )
+    check_clocks(times, name)
+    return times

@@ -17,17 +17,13 @@ from zoneinfo import available_timezones
 import numpy as np
 import pandas as pd
 
-from jobtraces.readers.cells import UNIX
-from jobtraces.readers.clean import unfinished
-from jobtraces.readers.delimited import check_length
-from jobtraces.readers.format import Draft, Format
+from jobtraces.readers.cells import LENGTHS, UNIX
+from jobtraces.readers.check import unfinished
+from jobtraces.readers.content import Content, Sample
+from jobtraces.readers.draft import RUNNING, Draft, Format, Report
 from jobtraces.readers.items import items, paths_of
-from jobtraces.readers.mapping import LENGTHS
-from jobtraces.readers.options import SECONDS, ReadOptions
-from jobtraces.readers.questions import OpenQuestionError, Question
-from jobtraces.readers.report import RUNNING, Report
-from jobtraces.readers.sniff import Sample
-from jobtraces.readers.source import Content
+from jobtraces.readers.options import SECONDS, OpenQuestionError, Question, ReadOptions
+from jobtraces.readers.table import check_length
 from jobtraces.recipes import engine
 from jobtraces.recipes.parsing import parse
 from jobtraces.recipes.recipe import Recipe, RecipeQuestion

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any, Final
 from zoneinfo import ZoneInfo
 
-from jobtraces.readers.questions import NUMBER, Question
+from jobtraces.readers.options import NUMBER, Question
 from jobtraces.recipes.builtin import BUILTIN
 from jobtraces.recipes.recipe import (
     ANYTHING,

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final
 
-from jobtraces.readers.questions import Question
+from jobtraces.readers.options import Question
 from sim.errors import TraceError
 
 ANYTHING: Final = ".*"

@@ -12,16 +12,13 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobtraces.readers.cells import MISSING, OFFSET
-from jobtraces.readers.delimited import ROW as NUMBER
-from jobtraces.readers.delimited import Rows, as_frame
+from jobtraces.readers.cells import LENGTHS, MISSING, OFFSET
+from jobtraces.readers.content import Content, Sample, distinct, plain
+from jobtraces.readers.draft import Report
 from jobtraces.readers.items import items
-from jobtraces.readers.mapping import LENGTHS
 from jobtraces.readers.options import ReadOptions
-from jobtraces.readers.report import Report
-from jobtraces.readers.sniff import Sample, distinct, plain
-from jobtraces.readers.source import Content
-from jobtraces.readers.table import check_rows, ignored, read_table, table_rows
+from jobtraces.readers.table import ROW as NUMBER
+from jobtraces.readers.table import Rows, as_frame, check_rows, ignored, read_table, table_rows
 from jobtraces.recipes import engine
 from jobtraces.recipes.builtin import BUILTIN
 from jobtraces.recipes.engine import JSON, ROW
@@ -64,7 +61,7 @@ class TableSource:
     naive : bool or None
         Whether written times carry no offset; None = there are none, or that is not known yet.
     raw : mapping of str to Series
-        As `jobtraces.readers.format.Draft`.
+        As `jobtraces.readers.draft.Draft`.
     header : mapping of str to str
         What the comments of a log say.
 

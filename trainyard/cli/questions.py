@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from jobtraces.readers.questions import OpenQuestionError, Question
-from jobtraces.readers.source import SHEET
+from jobtraces.readers.files import SHEET
+from jobtraces.readers.options import OpenQuestionError, Question
 from jobtraces.recipes import FORMAT, KIND
 from sim.errors import TrainyardError
 from trainyard.study.scenario import TraceSpec

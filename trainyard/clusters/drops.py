@@ -11,9 +11,8 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 from jobtraces import ReadOptions, peek
-from jobtraces.readers.converted import is_workbook
-from jobtraces.readers.packing import DAMAGED, opened_zip
-from jobtraces.readers.source import Content, open_all
+from jobtraces.readers.content import Content
+from jobtraces.readers.files import DAMAGED, is_workbook, open_all, opened_zip
 from jobtraces.recipes import refuse, shipped
 from jobtraces.recipes.sources import assigned
 from sim.errors import TraceError, TrainyardError

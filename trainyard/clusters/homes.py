@@ -14,10 +14,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from jobtraces.readers.cells import OFFSET, numbers, parsed, text
-from jobtraces.readers.options import ReadOptions
-from jobtraces.readers.questions import Question
-from jobtraces.readers.sniff import plain
-from jobtraces.readers.source import open_source
+from jobtraces.readers.content import plain
+from jobtraces.readers.files import open_source
+from jobtraces.readers.options import Question, ReadOptions
 from jobtraces.readers.table import read_table
 from sim.cluster import Change, Cluster, NodeGroup
 from sim.errors import ClusterError, TraceError

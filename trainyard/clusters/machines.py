@@ -15,9 +15,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from jobtraces import ReadOptions, detect
-from jobtraces.readers.sniff import plain
-from jobtraces.readers.source import open_source
-from jobtraces.readers.unknown import TABLE
+from jobtraces.readers.columns import TABLE
+from jobtraces.readers.content import plain
+from jobtraces.readers.files import open_source
 from sim.cluster import Cluster, GpuType, NodeGroup, known_type
 from sim.demand import GANG, SERVERS, TOGETHER, WORKERS, Demands, narrowed, pools_of
 from sim.errors import ClusterError, ParameterError, TrainyardError

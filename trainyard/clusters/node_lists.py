@@ -10,10 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
-from jobtraces.readers.options import ReadOptions
-from jobtraces.readers.questions import Question
-from jobtraces.readers.sniff import plain
-from jobtraces.readers.source import ADVICE, open_source
+from jobtraces.readers.content import plain
+from jobtraces.readers.files import ADVICE, open_source
+from jobtraces.readers.options import Question, ReadOptions
 from jobtraces.readers.table import read_table
 from sim.cluster import Cluster, GpuType, NodeGroup
 from sim.errors import ClusterError, TraceError

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from jobtraces.readers.packing import DAMAGED, opened_zip
+from jobtraces.readers.files import DAMAGED, opened_zip
 from sim.errors import TrainyardError
 from trainyard.library.library import (
     MOST_NAME,

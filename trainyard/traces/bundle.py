@@ -13,10 +13,9 @@ from datetime import datetime
 from typing import Any, Final
 
 from jobtraces import ReadOptions
+from jobtraces.readers.files import DAMAGED, damaged_archive, open_source, opened_zip
 from jobtraces.readers.options import size_text
-from jobtraces.readers.packing import DAMAGED, damaged_archive, opened_zip
 from jobtraces.readers.parquet import read_parquet
-from jobtraces.readers.source import open_source
 from sim.errors import TraceError
 from sim.trace import COLUMNS, Trace
 from trainyard.store import Store

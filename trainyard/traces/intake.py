@@ -12,11 +12,11 @@ from typing import Any, Final
 import pandas as pd
 
 from jobtraces import FORMATS, Import, Peek, ReadOptions, peek, read
-from jobtraces.readers.clean import LAST_DATE_S
-from jobtraces.readers.mapping import LENGTHS, missing
-from jobtraces.readers.options import SECONDS
-from jobtraces.readers.questions import OpenQuestionError
-from jobtraces.readers.sniff import plain
+from jobtraces.readers.cells import LENGTHS
+from jobtraces.readers.check import LAST_DATE_S
+from jobtraces.readers.columns import missing
+from jobtraces.readers.content import plain
+from jobtraces.readers.options import SECONDS, OpenQuestionError
 from sim import metrics
 from sim.errors import TraceError, TrainyardError
 from sim.trace import COLUMNS, INSTANTS, REQUIRED, Trace

@@ -19,9 +19,8 @@ import pandas as pd
 
 from jobtraces import Import, ReadOptions, read
 from jobtraces.generate import workload
-from jobtraces.readers.options import size_text
+from jobtraces.readers.options import Question, size_text
 from jobtraces.readers.parquet import parquet_bytes
-from jobtraces.readers.questions import Question
 from sim.cluster import Cluster
 from sim.conditions import Measure
 from sim.errors import TraceError

@@ -9,7 +9,7 @@ from typing import Final
 
 import streamlit as st
 
-from jobtraces.readers.questions import Question
+from jobtraces.readers.options import Question
 from sim.cluster import KNOWN_TYPES, Cluster, GpuType
 from sim.errors import TrainyardError
 from trainyard.clusters import homes

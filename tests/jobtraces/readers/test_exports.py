@@ -10,9 +10,9 @@ import pandas as pd
 import pytest
 
 from jobtraces import FORMATS, ReadOptions, detect, peek, read, recipes
-from jobtraces.readers.questions import OpenQuestionError
-from jobtraces.readers.sniff import sample_of
-from jobtraces.readers.source import open_source
+from jobtraces.readers.content import sample_of
+from jobtraces.readers.files import open_source
+from jobtraces.readers.options import OpenQuestionError
 from sim.errors import ParameterError, TraceError
 from tests.jobtraces.readers.account import checked, reasons, row
 

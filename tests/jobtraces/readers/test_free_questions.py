@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jobtraces import ReadOptions, read
-from jobtraces.readers.questions import OpenQuestionError
+from jobtraces.readers.options import OpenQuestionError
 from sim.errors import ParameterError, TraceError
 from tests.jobtraces.readers.account import checked
 

@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 
 from jobtraces import ReadOptions, read, recipes
-from jobtraces.readers.source import open_all
+from jobtraces.readers.files import open_all
 from jobtraces.recipes import Recipe
 from sim.errors import TraceError
 from sim.trace import Trace

@@ -15,7 +15,7 @@ from jobtraces import ReadOptions, read, recipes
 from jobtraces import sandbox as apart
 from jobtraces.readers.options import digest_of
 from jobtraces.recipes import engine
-from jobtraces.recipes.expressions import FUNCTIONS
+from jobtraces.recipes.engine import FUNCTIONS
 from jobtraces.recipes.recipe import Recipe
 from sim.errors import ParameterError, TraceError, TrainyardError
 from tests.jobtraces.readers.test_recipes import HOSTILE

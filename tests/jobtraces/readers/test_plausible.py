@@ -11,8 +11,8 @@ import pandas as pd
 import pytest
 
 from jobtraces import Import, ReadOptions, read
+from jobtraces.readers.draft import Report
 from jobtraces.readers.plausible import GO_ON, Gate, jobs_together
-from jobtraces.readers.report import Report
 from sim.errors import ParameterError, TraceError
 from tests.counting import count_steps
 from tests.jobtraces.readers.account import checked, reasons

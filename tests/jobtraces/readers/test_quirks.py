@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 
 from jobtraces import Import, ReadOptions, read
-from jobtraces.readers.questions import OpenQuestionError
+from jobtraces.readers.options import OpenQuestionError
 from jobtraces.recipes import parse
 from sim.errors import TraceError
 from tests.jobtraces.readers.account import checked

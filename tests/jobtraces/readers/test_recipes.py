@@ -13,7 +13,7 @@ import pytest
 
 from jobtraces import recipes
 from jobtraces.recipes import engine
-from jobtraces.recipes.expressions import FUNCTIONS
+from jobtraces.recipes.engine import FUNCTIONS
 from jobtraces.recipes.recipe import Recipe
 from sim.errors import TraceError, TrainyardError
 

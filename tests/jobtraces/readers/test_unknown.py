@@ -17,10 +17,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from jobtraces import Import, ReadOptions, read
-from jobtraces.readers import values
-from jobtraces.readers.mapping import guess_mapping
-from jobtraces.readers.questions import OpenQuestionError
-from jobtraces.readers.values import column_of
+from jobtraces.readers import cells as values
+from jobtraces.readers.cells import column_of
+from jobtraces.readers.columns import guess_mapping
+from jobtraces.readers.options import OpenQuestionError
 from sim.errors import ParameterError, TraceError
 
 BEGIN = datetime(2026, 3, 2, 9, tzinfo=UTC)

@@ -11,10 +11,9 @@ import pandas as pd
 
 from jobtraces.readers import plausible
 from jobtraces.readers.cells import UNIX, instants
-from jobtraces.readers.format import Draft, Format
+from jobtraces.readers.content import plain
+from jobtraces.readers.draft import PENDING, RUNNING, Draft, Format, Import, Report
 from jobtraces.readers.options import ReadOptions
-from jobtraces.readers.report import PENDING, RUNNING, Import, Report
-from jobtraces.readers.sniff import plain
 from sim.clock import LATEST_S
 from sim.errors import TraceError
 from sim.trace import BOUNDS, COLUMNS, INSTANTS, NUMBERS, REQUIRED, Trace, repeated

@@ -1,25 +1,188 @@
-"""A table of jobs that nobody described: its columns are found by names and cells, or asked for."""
+"""Which column of a table means what: by name in six languages, and by its cells."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from functools import cache
 from typing import Final
 
 import pandas as pd
 
-from jobtraces.readers.cells import text
-from jobtraces.readers.format import Draft, Format
-from jobtraces.readers.mapping import PER, TIMES_SIGN, factor, fits, guess_mapping, missing
-from jobtraces.readers.options import ReadOptions
-from jobtraces.readers.parquet import parquet_head, read_parquet
-from jobtraces.readers.questions import OpenQuestionError, Question
-from jobtraces.readers.report import Report
-from jobtraces.readers.sniff import Sample
-from jobtraces.readers.source import Content
+from jobtraces.readers.cells import (
+    LENGTHS,
+    YES_NO,
+    Column,
+    bare,
+    column_of,
+    dated,
+    figures,
+    gpus,
+    name_of,
+    text,
+    words,
+)
+from jobtraces.readers.content import Content, Sample, plain
+from jobtraces.readers.draft import Draft, Format, Report
+from jobtraces.readers.options import SECONDS, OpenQuestionError, Question, ReadOptions
+from jobtraces.readers.parquet import column_names, parquet_head, read_parquet
 from jobtraces.readers.table import read_table
-from jobtraces.readers.typed import Plan, Typing, parts_of
-from jobtraces.readers.values import column_of, dated, figures, gpus
+from jobtraces.readers.typed import (
+    TIMES_SIGN,
+    Plan,
+    Typing,
+    native_draft,
+    parts_of,
+)
 from sim.errors import TraceError
+from sim.trace import COLUMNS, INSTANTS, NUMBERS, REQUIRED
+
+PER: Final = {"nodes": "per_node", "workers": "per_worker"}
+_GROUPS: Final = ("user", "vc")
+_NO_GROUP: Final = ("time", "queue", "delay", "mem", "wait", "dauer")
+_MOST_GROUPS: Final = 1000
+
+
+ALIASES: Final[Mapping[str, tuple[str, ...]]] = {
+    native: tuple(words()["facts"][native]) for native in COLUMNS
+}
+"""Native column -> names seen in public traces and exports, the most telling first."""
+
+
+def guess_mapping(
+    columns: Iterable[str] | pd.DataFrame, chosen: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """Guess which column means what.
+
+    Parameters
+    ----------
+    columns : iterable of str or DataFrame
+        Names of the table, as written or plain; of a table with cells, a column is only taken
+        where most of its cells fit the fact.
+    chosen : mapping or None
+        Native -> source, as the user set it; kept, and its sources are not guessed for anything
+        else. "" = leave this one out.
+
+    Returns
+    -------
+    dict
+        Native column -> plain source column; no source occurs twice. GPUs may be a product of two,
+        ``nodes*gpus_per_node``.
+    """
+    cells = columns if isinstance(columns, pd.DataFrame) else None
+    written = list(dict.fromkeys(str(column) for column in columns))
+    present = list(dict.fromkeys(plain(column) for column in written))
+    fixed = {native: plain_source(source, present) for native, source in (chosen or {}).items()}
+    taken = {part for source in fixed.values() for part in source.split(TIMES_SIGN)} | set(
+        fixed.values()
+    )
+    mapping = {native: source for native, source in fixed.items() if source}
+    ranked = sorted(
+        (score, COLUMNS.index(native), place, at, native, source)
+        for at, source in enumerate(present)
+        for native, (score, place) in _facts_of(source).items()
+    )
+    for *_, native, source in ranked:
+        if native in mapping or native in fixed or source in taken:
+            continue
+        if cells is not None and not fits(native, source, column_of(cells[source])):
+            continue
+        mapping[native] = source
+        taken.add(source)
+    if "num_gpus" not in mapping and "num_gpus" not in fixed:
+        # The nodes of a job are a fact of their own, too.
+        mapping |= _product(present, taken - {mapping.get("nodes", "")})
+    return {native: mapping[native] for native in (*COLUMNS, *mapping) if native in mapping}
+
+
+def plain_source(source: str, present: Iterable[str]) -> str:
+    """Return the plain name of a column, or of both columns of a product."""
+    whole = plain(source)
+    if whole in present or TIMES_SIGN not in source:
+        return whole
+    return TIMES_SIGN.join(plain(part) for part in source.split(TIMES_SIGN))
+
+
+def _facts_of(source: str) -> dict[str, tuple[int, int]]:
+    """Return the facts that a name may stand for, each with its rank; less is better."""
+    found: dict[str, tuple[int, int]] = {}
+    name = name_of(source)
+    for form, score in name.forms:
+        for native, at in _facts().get(form, ()):
+            # `gpu_milli` counts thousandths and `GPUs (h)` the time of GPUs, neither of them GPUs.
+            if name.unit in SECONDS and native not in (*INSTANTS, *LENGTHS):
+                continue
+            # `gpu_time` is no number of GPUs and `queue_time` no queue: only instants may lose a
+            # word for time.
+            if score == 3 or native in INSTANTS or not source.endswith(("time", "date")):
+                found[native] = min(found.get(native, (9, 0)), (3 - score, at))
+    return found
+
+
+@cache
+def _facts() -> Mapping[str, list[tuple[str, int]]]:
+    """Return bare name -> facts that it stands for, each with its place in their list."""
+    found: dict[str, list[tuple[str, int]]] = {}
+    for native, listed in ALIASES.items():
+        for at, alias in enumerate(listed):
+            found.setdefault(bare(alias), []).append((native, at))
+    return found
+
+
+def factor(present: Iterable[str], kind: str, table: pd.DataFrame | None = None) -> str:
+    """Return the column that holds a factor of the number of GPUs ("nodes", "workers", "per_node",
+    "per_worker"), "" if there is none.
+    """
+    names = {bare(name) for name in words()["factors"][kind]}
+    for source in present:
+        if any(form in names for form, _ in name_of(source).forms) and (
+            table is None or column_of(table[source]).numbers
+        ):
+            return source
+    return ""
+
+
+def _product(present: list[str], taken: set[str]) -> dict[str, str]:
+    for many, each in PER.items():
+        pair = factor(present, many), factor(present, each)
+        if all(pair) and not taken & set(pair):
+            return {"num_gpus": TIMES_SIGN.join(pair)}
+    return {}
+
+
+def fits(native: str, source: str, column: Column) -> bool:
+    """Tell whether the cells of a column could be a fact of jobs."""
+    kinds = {
+        **dict.fromkeys(INSTANTS, column.moments),
+        **dict.fromkeys(LENGTHS, column.lengths),
+        "num_gpus": column.gpus,
+    }
+    if column.empty:
+        return True
+    if native in kinds:
+        return column.numbers or kinds[native]
+    if native in NUMBERS:
+        return column.numbers or native in YES_NO
+    if native == "gpu_type":
+        return not column.numbers
+    if native in _GROUPS and (column.numbers or column.moments or column.lengths):
+        # Seconds in a queue are no queue, and numbers without end are no users.
+        few = column.numbers and column.distinct <= _MOST_GROUPS
+        return few and not any(word in source for word in _NO_GROUP)
+    return True
+
+
+def missing(mapping: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the required columns that a mapping of native to source columns does not give.
+
+    A start and an end together give the duration, and an id is not needed.
+    """
+    spans = mapping.get("start_time_s") and mapping.get("end_time_s")
+    return tuple(
+        native
+        for native in REQUIRED[1:]
+        if not mapping.get(native) and not (native == "duration_s" and spans)
+    )
+
 
 SAMPLE: Final = 2000
 """Rows from the beginning, and as many from all over the file, by which columns are guessed."""
@@ -36,7 +199,7 @@ def is_table(sample: Sample) -> bool:
     return sample.kind == "text" and bool(sample.delimiter)
 
 
-def load(content: Content, options: ReadOptions) -> Draft:
+def load_table(content: Content, options: ReadOptions) -> Draft:
     """Read a table whose columns must be guessed or are mapped by the user.
 
     Raises
@@ -253,4 +416,28 @@ def _counts(cells: pd.Series) -> pd.Series:
     return plain.where(plain.notna() | (cells == ""), gpus(cells))
 
 
-TABLE: Final = Format("table", "Any table, columns mapped", load)
+TABLE: Final = Format("table", "Any table, columns mapped", load_table)
+
+
+def is_native(sample: Sample) -> bool:
+    """Tell whether a table has our own columns."""
+    return sample.kind == "parquet" or set(REQUIRED[1:]) <= sample.keys
+
+
+def _load_native(content: Content, options: ReadOptions) -> Draft:
+    wanted = {*COLUMNS, *(plain(source) for source in options.mapping.values())}
+    if content.sample.kind == "parquet":
+        if not set(REQUIRED[1:]) <= set(column_names(content)):
+            return load_table(content, options)
+        frame, report = read_parquet(content, options, wanted)
+    else:
+        frame, report = read_table(content, options, wanted)
+    native = {column: column for column in COLUMNS if column in frame.columns}
+    if not set(REQUIRED[1:]) <= set(native):
+        return load_table(content, options)
+    chosen = {column: plain(source) for column, source in options.mapping.items()}
+    mapping = {column: source for column, source in (native | chosen).items() if source}
+    return native_draft(frame, mapping, report, content.name, options)
+
+
+NATIVE: Final = Format("native", "Trainyard table (CSV, TSV or Parquet)", _load_native)

@@ -1,50 +1,41 @@
-"""From a file or bytes to unpacked content: size limits, archives, encodings and files that are no
-trace.
-"""
+"""From a file or bytes to contents: limits, archives, encodings, workbooks, foreign files."""
 
 from __future__ import annotations
 
 import codecs
+import gzip
 import io
 import re
+import struct
 import zipfile
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
-from functools import cached_property
+import zlib
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, TextIO
+from typing import Any, Final, Protocol
 
 import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 
-from jobtraces.readers.converted import (
-    FEATHER,
-    MOST_COLUMNS,
-    columns_at_dashes,
-    feather_as_parquet,
-    fixed_as_table,
-    is_workbook,
-    objects_as_csv,
-    records_as_table,
-    records_key,
-    workbook_sheets,
-)
-from jobtraces.readers.options import ReadOptions
-from jobtraces.readers.packing import (
+from jobtraces.readers.content import (
     CHUNK,
-    DAMAGED,
-    check_size,
-    damaged_archive,
-    members_of,
-    opened_zip,
-    unpacked,
-    unpacked_stream,
+    DAMAGE,
+    DELIMITERS,
+    HEAD,
+    MOST_COLUMNS,
+    Content,
+    as_delimited,
+    cell_text,
+    objects_as_csv,
+    sample_of,
 )
-from jobtraces.readers.questions import Question
-from jobtraces.readers.sniff import DELIMITERS, Sample, sample_of
+from jobtraces.readers.options import Question, ReadOptions, size_text
+from jobtraces.sandbox import ApartError, apart
 from sim.errors import ParameterError, TraceError
 
-HEAD: Final = 1 << 16
-PART: Final = 1 << 22
 TITLE_LINES: Final = 60
 TITLES: Final = 10
 SHORTEST_TABLE: Final = 4
@@ -58,8 +49,6 @@ SHEET: Final = "sheet"
 """The question which sheet of a workbook holds the jobs."""
 MOST_FILES: Final = 100
 """Of one trace, or in one archive."""
-# Stands for a NUL byte, which the parsers would take for the end of a cell.
-DAMAGE: Final = "\x06"
 # First bytes of files people upload by mistake, and what to call them.
 FOREIGN: Final = (
     (b"%PDF", "a PDF document"),
@@ -77,106 +66,6 @@ FOREIGN: Final = (
 ADVICE: Final = (
     "Use a CSV, TSV, XLSX, Parquet, Feather or JSON file, plain or packed with gzip or zip."
 )
-
-
-@dataclass(frozen=True)
-class Content:
-    """Unpacked bytes with what can be seen at their beginning.
-
-    Parameters
-    ----------
-    name : str
-        What the user calls it.
-    data : bytes
-        After unpacking.
-    encoding : str
-        "" for Parquet.
-    guesses : tuple of str
-        What was assumed while unpacking and decoding.
-    damaged : bool
-        Whether NUL bytes were found in a table; each is replaced by `DAMAGE`.
-    beside : tuple of Content
-        Further tables of the same trace.
-    questions : tuple of Question
-        What is open after unpacking: which sheet of a workbook.
-    warnings : tuple of str
-        What is damaged in it.
-    """
-
-    name: str
-    data: bytes
-    encoding: str
-    guesses: tuple[str, ...] = ()
-    damaged: bool = False
-    beside: tuple[Content, ...] = ()
-    questions: tuple[Question, ...] = ()
-    warnings: tuple[str, ...] = ()
-
-    @property
-    def text(self) -> str:
-        """The content decoded, with a byte-order mark removed and line ends as they are; made anew
-        each time, as it takes as much memory again.
-        """
-        return self.data.decode(self.encoding, "replace").removeprefix("\ufeff")
-
-    @property
-    def head(self) -> str:
-        """The first characters, decoded."""
-        return self.data[: 4 * HEAD].decode(self.encoding, "ignore").removeprefix("\ufeff")[:HEAD]
-
-    @cached_property
-    def sample(self) -> Sample:
-        """What sniffing looks at."""
-        if not self.encoding:
-            return Sample("parquet")
-        return sample_of(self.head)
-
-    def parts(self) -> Iterator[str]:
-        """Yield the content decoded, piece by piece."""
-        with self.stream("") as stream:
-            while part := stream.read(PART):
-                yield part
-
-    def stream(self, blanks: str, before: str = "", newline: str | None = "") -> TextIO:
-        """Return the content as a stream of text that takes no second copy of it.
-
-        Parameters
-        ----------
-        blanks : str
-            What is skipped at the beginning.
-        before : str
-            Put in front.
-        newline : str or None
-            As for `open`.
-        """
-        start = len(codecs.BOM_UTF8) if self.data.startswith(codecs.BOM_UTF8) else 0
-        while self.data[start : start + 1] in [blank.encode() for blank in blanks]:
-            start += 1
-        parts = [memoryview(before.encode(self.encoding)), memoryview(self.data)[start:]]
-        return io.TextIOWrapper(
-            io.BufferedReader(_Joined(parts), CHUNK), self.encoding, "replace", newline
-        )
-
-
-class _Joined(io.RawIOBase):
-    def __init__(self, parts: list[memoryview]) -> None:
-        super().__init__()
-        self._parts = parts
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any, /) -> int:
-        target = memoryview(buffer)
-        while self._parts:
-            part = self._parts[0]
-            count = min(len(part), len(target))
-            if count:
-                target[:count] = part[:count]
-                self._parts[0] = part[count:]
-                return count
-            self._parts.pop(0)
-        return 0
 
 
 def open_source(source: Path | bytes, name: str, options: ReadOptions) -> Content:
@@ -218,7 +107,7 @@ def open_source(source: Path | bytes, name: str, options: ReadOptions) -> Conten
         return Content(name, data, encoding, guesses)
     data, above = _table_begins(data, encoding)
     guesses += above
-    content = _laid_out(Content(name, data, encoding, guesses))
+    content = as_delimited(Content(name, data, encoding, guesses))
     data = content.data
     damaged = b"\x00" in data
     if damaged:
@@ -231,28 +120,6 @@ def open_source(source: Path | bytes, name: str, options: ReadOptions) -> Conten
             f" {MOST_COLUMNS:,}. Keep those that describe jobs."
         )
     return made
-
-
-def _laid_out(content: Content) -> Content:
-    """Return text of fixed width, or of records of ``Key=value``, as a table."""
-    if key := records_key(content.head):
-        told = "Records of Key=value are read as rows of a table."
-        data = records_as_table(content.text, key)
-        return replace(content, data=data, encoding="utf-8", guesses=(*content.guesses, told))
-    columns = columns_at_dashes(content.head)
-    if not columns:
-        return content
-    data, cut = fixed_as_table(content.text, columns)
-    told = ", ".join(f"{column} ({count:,})" for column, count in cut.items())
-    return replace(
-        content,
-        data=data,
-        encoding="utf-8",
-        guesses=(*content.guesses, "Columns are cut at the line of dashes below the header."),
-        warnings=(f"Cells are cut off (they end in +): {told}. Print whole columns.",)
-        if cut
-        else (),
-    )
 
 
 def _sheet(sheets: Mapping[str, bytes], name: str, options: ReadOptions) -> Content:
@@ -494,3 +361,265 @@ def _without(data: bytes, lines: int) -> bytes:
     for _ in range(lines):
         at = data.find(b"\n", at) + 1
     return data[at:]
+
+
+DENSEST: Final = 200
+DENSEST_BYTES: Final = 10_000_000
+"""How many times its size an archive may unpack to, once that is more than so much."""
+DAMAGED: Final = (
+    OSError,
+    EOFError,
+    zlib.error,
+    zipfile.BadZipFile,
+    zipfile.LargeZipFile,
+    RuntimeError,
+    ValueError,
+    LookupError,
+    struct.error,
+)
+"""What unpacking a damaged, locked or unknown archive raises."""
+_PACKED: Final = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+
+
+class BinaryStream(Protocol):
+    """What gzip and zip members have in common."""
+
+    def read(self, size: int = -1, /) -> bytes:
+        """Return up to `size` bytes; all that are left if it is negative."""
+
+
+def check_size(size: int, name: str, options: ReadOptions) -> None:
+    """Refuse more bytes than the limit."""
+    if size > options.max_bytes:
+        raise TraceError(
+            f"{name}: {size_text(size)} are more than the limit of {size_text(options.max_bytes)}."
+            " Cut a window out of the file."
+        )
+
+
+def unpacked(data: bytes, name: str, options: ReadOptions) -> bytes | None:
+    """Return what an archive of one file holds; None = it is no archive.
+
+    Raises
+    ------
+    TraceError
+        If it is damaged, holds several files or none, or unpacks to more than the limits.
+    """
+    try:
+        if data[:2] == b"\x1f\x8b":
+            return unpacked_stream(
+                lambda: gzip.GzipFile(fileobj=io.BytesIO(data)), len(data), name, options
+            )
+        if data[:4] == b"PK\x05\x06":
+            raise TraceError(f"{name}: the zip archive is empty. Pack exactly one trace.")
+        if data[:4] == b"PK\x03\x04":
+            with opened_zip(data, name) as archive:
+                member = _only_member(archive, name)
+                size = member.compress_size
+                return unpacked_stream(lambda: archive.open(member), size, name, options)
+    except DAMAGED as error:
+        raise damaged_archive(name, error) from error
+    return None
+
+
+def opened_zip(data: bytes, name: str) -> zipfile.ZipFile:
+    """Return an archive that can be read without surprises.
+
+    Raises
+    ------
+    TraceError
+        If a file of it is packed by a method that takes as much memory as it claims.
+    BaseException
+        One of `DAMAGED`, if it is damaged.
+    """
+    archive = zipfile.ZipFile(io.BytesIO(data))
+    if any(item.compress_type not in _PACKED for item in archive.infolist()):
+        raise TraceError(
+            f"{name}: the zip archive is packed by a method that is not read here. Pack it again"
+            " with the usual one (deflate)."
+        )
+    return archive
+
+
+def damaged_archive(name: str, error: BaseException) -> TraceError:
+    """Return the refusal of an archive."""
+    return TraceError(
+        f"{name}: the archive is damaged or locked ({str(error)[:60]!r}). Make it again, without a"
+        " password."
+    )
+
+
+def members_of(archive: zipfile.ZipFile) -> list[zipfile.ZipInfo]:
+    """Return the files of an archive; an Office document is one file."""
+    members = [
+        item
+        for item in archive.infolist()
+        if not item.is_dir() and not item.filename.startswith("__MACOSX/")
+    ]
+    office = [item for item in members if item.filename == "[Content_Types].xml"]
+    return office or members
+
+
+def _only_member(archive: zipfile.ZipFile, name: str) -> zipfile.ZipInfo:
+    members = members_of(archive)
+    if any(item.filename == "[Content_Types].xml" for item in members):
+        raise TraceError(
+            f"{name}: this is an Office document. Save the sheet as CSV and use that file."
+        )
+    if not members:
+        raise TraceError(
+            f"{name}: the zip archive is empty: it holds folders only. Pack exactly one trace."
+        )
+    if len(members) != 1:
+        raise TraceError(
+            f"{name}: the zip archive holds {len(members)} files. Pack exactly one trace."
+        )
+    return members[0]
+
+
+def unpacked_stream(
+    opened: Callable[[], AbstractContextManager[BinaryStream]],
+    packed: int,
+    name: str,
+    options: ReadOptions,
+) -> bytes:
+    """Return all of a packed stream.
+
+    Parameters
+    ----------
+    opened : callable
+        Opens it; it is read twice.
+    packed : int, bytes
+        Its size before.
+    name, options
+        For messages, and the limits.
+
+    Raises
+    ------
+    TraceError
+        If it unpacks to more than the limits.
+    """
+    # Counted first and kept second: a bomb must not take the memory that it claims.
+    size = 0
+    with opened() as stream:
+        while chunk := stream.read(CHUNK):
+            size += len(chunk)
+            if size > options.max_bytes:
+                limit = size_text(options.max_bytes)
+                raise TraceError(
+                    f"{name}: the archive unpacks to more than the limit of {limit}. Cut a window"
+                    " out of the file."
+                )
+            if size > DENSEST_BYTES and size > DENSEST * packed:
+                raise TraceError(
+                    f"{name}: the archive unpacks to more than {DENSEST} times its size, which no"
+                    " trace does. Give the file unpacked."
+                )
+    with opened() as stream:
+        return stream.read(size)
+
+
+FEATHER: Final = b"ARROW1"
+
+
+def is_workbook(data: bytes) -> bool:
+    """Tell whether a file is a workbook of Excel or of its kind."""
+    if data[:4] != b"PK\x03\x04":
+        return False
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            return "xl/workbook.xml" in archive.namelist()
+    except (zipfile.BadZipFile, ValueError, OSError, RuntimeError):
+        return False
+
+
+def workbook_sheets(data: bytes, name: str, options: ReadOptions) -> dict[str, bytes]:
+    """Return the tables of a workbook, one for each sheet that holds one, as CSV.
+
+    Raises
+    ------
+    TraceError
+        If it is damaged, holds no table, or is too large.
+    """
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            size = sum(item.file_size for item in archive.infolist())
+    except (zipfile.BadZipFile, ValueError, OSError) as error:
+        raise TraceError(f"{name}: the workbook is damaged. Save it again.") from error
+    if size > options.max_bytes:
+        raise TraceError(
+            f"{name}: the workbook unfolds to {size_text(size)}, more than the limit of"
+            f" {size_text(options.max_bytes)}. Cut a window out of it."
+        )
+    sheets: dict[str, bytes] = _apart(name, "workbook", _sheets, data)
+    if not sheets:
+        raise TraceError(
+            f"{name}: no sheet of the workbook holds a table with a header and rows below it."
+        )
+    return sheets
+
+
+def feather_as_parquet(data: bytes, name: str) -> bytes:
+    """Return a Feather file (Arrow) as a Parquet file of the same types.
+
+    Raises
+    ------
+    TraceError
+        If it is damaged, or too large to be unfolded.
+    """
+    made: bytes = _apart(name, "Feather file", _parquet, data)
+    return made
+
+
+def _apart(name: str, kind: str, work: Any, data: bytes) -> Any:
+    try:
+        found = apart(work, data)
+    except ApartError as error:
+        raise TraceError(
+            f"{name}: reading the {kind} was stopped, because {error}. Cut a window out of it, or"
+            " save it as CSV."
+        ) from error
+    if isinstance(found, str):
+        raise TraceError(f"{name}: the {kind} is damaged ({found}). Save it again, or as CSV.")
+    return found
+
+
+def _sheets(data: bytes) -> dict[str, bytes] | str:
+    """Return CSV by name of the sheet, or what is wrong."""
+    try:
+        read: dict[str, pd.DataFrame] = pd.read_excel(
+            io.BytesIO(data),
+            engine="calamine",
+            sheet_name=None,
+            header=None,
+            dtype=object,
+            na_filter=False,
+        )
+    except MemoryError:
+        raise
+    except Exception as error:  # whatever a damaged workbook makes of the parser
+        return _first_line(error)
+    found = {}
+    for name, frame in read.items():
+        cells = frame.map(cell_text)
+        filled = cells != ""
+        cells = cells.loc[filled.any(axis=1), filled.any(axis=0)]
+        if len(cells) > 1 and cells.shape[1] > 1:
+            found[str(name)] = cells.to_csv(header=False, index=False).encode()
+    return found
+
+
+def _parquet(data: bytes) -> bytes | str:
+    made = io.BytesIO()
+    try:
+        table = pa.ipc.open_file(io.BytesIO(data)).read_all()
+        table.validate(full=True)
+        pq.write_table(table, made)
+    except (pa.ArrowException, OSError, ValueError, KeyError) as error:
+        return _first_line(error)
+    return made.getvalue()
+
+
+def _first_line(error: BaseException) -> str:
+    told = "".join(letter if letter.isprintable() else " " for letter in str(error))
+    return " ".join(told.split())[:120] or type(error).__name__
