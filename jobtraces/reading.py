@@ -6,7 +6,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from threading import Lock
 from types import MappingProxyType
@@ -15,11 +16,11 @@ from typing import Final
 import pandas as pd
 import pyarrow as pa
 
-from jobtraces.readers.check import finish
+from jobtraces.readers.check import check, import_jobs
 from jobtraces.readers.columns import NATIVE, TABLE, guess_mapping, is_native, is_table, missing
 from jobtraces.readers.content import HEAD, Content, Sample, distinct, plain
 from jobtraces.readers.draft import Draft, Format, Import, Report
-from jobtraces.readers.files import as_table, open_all
+from jobtraces.readers.files import FileSource, as_table, open_all
 from jobtraces.readers.fingerprints import fingerprint_of
 from jobtraces.readers.items import empty_lists
 from jobtraces.readers.options import ReadOptions
@@ -105,7 +106,7 @@ def detect(content: Content) -> Format | None:
 
 
 def read(
-    source: Path | bytes | Mapping[str, Path | bytes],
+    source: FileSource,
     *,
     name: str = "",
     fmt: str | None = None,
@@ -115,9 +116,9 @@ def read(
 
     Parameters
     ----------
-    source : Path, bytes or mapping of str to Path or bytes
+    source : Path, bytes, mapping of str to Path or bytes, or list of Content
         A file or its bytes, plain or packed with gzip or zip; several files that are the tables of
-        one trace under their names, or packed into one zip archive.
+        one trace under their names, or packed into one zip archive; files that were opened before.
     name : str
         What to call the trace; "" = the name of the file, or of the first one.
     fmt : str or None
@@ -135,8 +136,10 @@ def read(
     TraceError
         One sentence: the fault, its place, and what to do.
     """
+    called = name or _name_of(source)
     with _plain_memory():
-        return _read(source, name or _name_of(source), fmt, options)
+        draft = read_columns(recognize(open_all(source, called, options), options, called, fmt))
+        return import_jobs(check(draft))
 
 
 class _Pools:
@@ -166,27 +169,56 @@ def _plain_memory() -> Iterator[None]:
                 pa.set_memory_pool(_Pools.before)
 
 
-def _read(
-    source: Path | bytes | Mapping[str, Path | bytes],
-    name: str,
-    fmt: str | None,
-    options: ReadOptions,
-) -> Import:
-    contents = open_all(source, name, options)
-    content = contents[0] if len(contents) == 1 else gathered(contents, options)
-    del contents
-    content = _as_table(content, fmt, options)
-    chosen = _choose(content, fmt, options)
-    draft = chosen.load(content, options)
-    draft.report.questions.extend(content.questions)
-    draft.report.warnings.extend(content.warnings)
-    # Checking takes memory of its own, and the file is not needed for it.
-    del content
-    return finish(draft, chosen, name, options)
+def recognize(
+    contents: list[Content], options: ReadOptions, name: str, fmt: str | None = None
+) -> Draft:
+    """Return a draft of which the format is known and no column is read yet.
+
+    Parameters
+    ----------
+    contents : list of Content
+        One file, or the tables of one trace.
+    options, name, fmt
+        As for `read`.
+
+    Raises
+    ------
+    TraceError
+        If no format fits, or it must be asked which of several does.
+    """
+    content = _as_table(_gathered(contents, options), fmt, options)
+    found = _choose(content, fmt, options)
+    report = Report(0)
+    report.questions.extend(content.questions)
+    report.warnings.extend(content.warnings)
+    return Draft(
+        pd.DataFrame(),
+        report,
+        name=name,
+        fmt=found.name,
+        title=found.title,
+        options=options,
+        load=partial(found.load, content, options),
+    )
+
+
+def read_columns(draft: Draft) -> Draft:
+    """Return a recognized draft with its native columns; the file itself is let go.
+
+    Raises
+    ------
+    TraceError
+        If a column is missing, or cannot be read without an answer.
+    """
+    assert draft.load is not None, "recognize says how the columns are read"
+    found = draft.load()
+    found.report.questions.extend(draft.report.questions)
+    found.report.warnings.extend(draft.report.warnings)
+    return replace(found, name=draft.name, fmt=draft.fmt, title=draft.title, options=draft.options)
 
 
 def peek(
-    source: Path | bytes | Mapping[str, Path | bytes],
+    source: FileSource,
     *,
     name: str = "",
     options: ReadOptions = DEFAULTS,
@@ -204,8 +236,7 @@ def peek(
         If it cannot be opened or is no table.
     """
     contents = open_all(source, name or _name_of(source), options)
-    content = contents[0] if len(contents) == 1 else gathered(contents, options)
-    content = _as_table(content, None, options)
+    content = _as_table(_gathered(contents, options), None, options)
     found = detect(content)
     no_header = found is not None and headless(found.name, content.sample)
     head = pd.DataFrame() if no_header else _head(content, options)
@@ -225,13 +256,17 @@ def peek(
     )
 
 
+def _gathered(contents: list[Content], options: ReadOptions) -> Content:
+    return contents[0] if len(contents) == 1 else gathered(contents, options)
+
+
 def _key_of_list(found: Format | None) -> str:
     """Return the key of the list of jobs in a JSON file of a format."""
     name = found.name if found is not None else ""
     return next((recipe.items or "" for recipe in shipped() if recipe.name == name), "")
 
 
-def _name_of(source: Path | bytes | Mapping[str, Path | bytes]) -> str:
+def _name_of(source: FileSource) -> str:
     if isinstance(source, Mapping):
         return next(iter(source), "trace")
     return source.name if isinstance(source, Path) else "trace"

@@ -12,7 +12,7 @@ import pandas as pd
 from jobtraces.readers import plausible
 from jobtraces.readers.cells import UNIX, instants
 from jobtraces.readers.content import plain
-from jobtraces.readers.draft import PENDING, RUNNING, Draft, Format, Import, Report
+from jobtraces.readers.draft import PENDING, RUNNING, Draft, Import, Report
 from jobtraces.readers.options import ReadOptions
 from sim.clock import LATEST_S
 from sim.errors import TraceError
@@ -37,26 +37,15 @@ SPREADSHEET_DAYS: Final = (43_000.0, 55_000.0)
 LOST_TIME: Final = "the recorded start is before the submission: moved to the submission"
 
 
-def finish(draft: Draft, fmt: Format, name: str, options: ReadOptions) -> Import:
-    """Check a draft row by row and build the import.
-
-    Parameters
-    ----------
-    draft : Draft
-        What the format understood.
-    fmt : Format
-        The format.
-    name : str
-        What the user calls the trace.
-    options : ReadOptions
-        What to do with CPU jobs.
+def check(draft: Draft) -> Draft:
+    """Return a draft without unusable rows, with repaired cells and the open questions.
 
     Raises
     ------
     TraceError
-        If a required column is missing or no job is left.
+        If a required column is missing, no job is left, or the user does not want the rest.
     """
-    report = draft.report
+    report, options, name = draft.report, draft.options, draft.name
     jobs = _identify(draft)
     _require(jobs, name)
     jobs = jobs.assign(
@@ -65,8 +54,8 @@ def finish(draft: Draft, fmt: Format, name: str, options: ReadOptions) -> Import
     jobs = _drop_unreadable(_drop_headers(jobs, draft), draft)
     _refuse_milliseconds(jobs["submit_time_s"], name)
     gate = plausible.Gate(report, options.answers)
-    jobs, draft = _days_of_a_spreadsheet(jobs, draft, options, gate)
-    jobs = plausible.units(jobs, draft, options, gate)
+    jobs, draft = _days_of_a_spreadsheet(jobs, draft, gate)
+    jobs = plausible.units(jobs, draft, gate)
     jobs = _drop_impossible(jobs, draft)
     if draft.calendar:
         jobs = report.drop(
@@ -80,46 +69,63 @@ def finish(draft: Draft, fmt: Format, name: str, options: ReadOptions) -> Import
         jobs, far, "the submission is decades away from most others", jobs["submit_time_s"]
     )
     jobs = _not_ended(jobs, gate, options)
-    jobs = plausible.sizes(jobs, draft, fmt.name, gate)
-    jobs = _drop_cpu_jobs(jobs, report, options)
+    jobs = plausible.sizes(jobs, draft, gate)
+    if options.cpu_jobs == "drop":
+        jobs = report.drop(jobs, jobs["num_gpus"] == 0, "no GPU: a CPU job")
     jobs = plausible.jobs_together(jobs, draft.attempts, gate)
     jobs = _share_gpus(jobs, gate)
     before = _work(jobs, jobs["num_gpus"])
     jobs = _whole(jobs, report)
-    after = _work(jobs, jobs["num_gpus"])
+    report.work_gpu_s = (before, _work(jobs, jobs["num_gpus"]))
     jobs = _mend(jobs, report)
     jobs = _settle_ids(jobs, gate, draft.ids_repeat)
     if jobs.empty:
         raise TraceError(_nothing_left(report, name))
     plausible.left(name, gate)
-    trace = _trace(jobs, draft, name)
-    issues = report.issues(jobs.index)
+    return replace(draft, jobs=jobs)
+
+
+def import_jobs(draft: Draft) -> Import:
+    """Return the trace of a checked draft with the account of how it was read."""
+    jobs, report = draft.jobs, draft.report
+    zero = float(jobs["submit_time_s"].min())
+    times = {column: jobs[column] - zero for column in INSTANTS if column in jobs}
+    kept = [
+        column
+        for column in COLUMNS
+        if column in jobs and (column in REQUIRED or jobs[column].notna().any())
+    ]
+    epoch = pd.Timestamp(zero, unit="s", tz=draft.zone).isoformat() if draft.calendar else ""
+    trace = Trace.of(
+        jobs.assign(**times)[kept],
+        name=draft.name,
+        epoch=epoch,
+        from_zero=not zero,
+        doubts=report.doubts,
+    )
     first = jobs.head(SHOWN_JOBS)
+    cells = {
+        native: cells.reindex(first.index).astype("str").fillna("")
+        for native, cells in draft.raw.items()
+        if native in first
+    }
     return Import(
         trace,
-        fmt.name,
-        fmt.title,
+        draft.fmt,
+        draft.title,
         report.read,
         len(jobs),
-        issues,
+        report.issues(jobs.index),
         tuple(report.guesses),
         tuple(report.warnings),
-        before,
-        after,
+        *report.work_gpu_s,
         tuple(report.questions),
         tuple(report.offers),
         tuple(report.answered),
         draft.columns,
         first[[column for column in COLUMNS if column in first]],
-        pd.DataFrame(
-            {
-                native: cells.reindex(first.index).astype("str").fillna("")
-                for native, cells in draft.raw.items()
-                if native in first
-            },
-            index=first.index,
-        ),
-        _unended(report, float(jobs["submit_time_s"].min())),
+        pd.DataFrame(cells, index=first.index),
+        _unended(report, zero),
     )
 
 
@@ -222,10 +228,10 @@ def _drop_headers(jobs: pd.DataFrame, draft: Draft) -> pd.DataFrame:
 
 
 def _days_of_a_spreadsheet(
-    jobs: pd.DataFrame, draft: Draft, options: ReadOptions, gate: plausible.Gate
+    jobs: pd.DataFrame, draft: Draft, gate: plausible.Gate
 ) -> tuple[pd.DataFrame, Draft]:
     """Ask whether times that look like days since 1900, as spreadsheets count them, are those."""
-    submit = jobs["submit_time_s"]
+    submit, options = jobs["submit_time_s"], draft.options
     if draft.calendar or options.time_unit or len(submit) < 2:
         return jobs, draft
     least, most = float(submit.min()), float(submit.max())
@@ -277,14 +283,6 @@ def _drop_impossible(jobs: pd.DataFrame, draft: Draft) -> pd.DataFrame:
         if column != "submit_time_s":
             jobs = _drop(jobs, jobs[column] < 0, f"the {word} is negative", column, draft)
     return jobs
-
-
-def _drop_cpu_jobs(jobs: pd.DataFrame, report: Report, options: ReadOptions) -> pd.DataFrame:
-    return (
-        jobs
-        if options.cpu_jobs == "keep"
-        else report.drop(jobs, jobs["num_gpus"] == 0, "no GPU: a CPU job")
-    )
 
 
 def _not_ended(jobs: pd.DataFrame, gate: plausible.Gate, options: ReadOptions) -> pd.DataFrame:
@@ -448,21 +446,3 @@ def _nothing_left(report: Report, name: str) -> str:
         "Check the format, the units and the mapping.",
     )
     return f"{name}: no row of {report.read:,} can be used{why}. {advice}"
-
-
-def _trace(jobs: pd.DataFrame, draft: Draft, name: str) -> Trace:
-    zero = float(jobs["submit_time_s"].min())
-    shifted = {column: jobs[column] - zero for column in INSTANTS if column in jobs}
-    kept = [
-        column
-        for column in COLUMNS
-        if column in jobs and (column in REQUIRED or jobs[column].notna().any())
-    ]
-    epoch = pd.Timestamp(zero, unit="s", tz=draft.zone).isoformat() if draft.calendar else ""
-    return Trace.of(
-        jobs.assign(**shifted)[kept],
-        name=name,
-        epoch=epoch,
-        from_zero=not zero,
-        doubts=draft.report.doubts,
-    )

@@ -30,6 +30,11 @@ class Report:
     ----------
     read : int
         Rows (or jobs) found in the source.
+
+    Attributes
+    ----------
+    work_gpu_s : tuple of float, GPU-seconds
+        Before and after fractional GPU counts are rounded up.
     """
 
     read: int
@@ -41,6 +46,7 @@ class Report:
     doubts: list[tuple[str, str]] = field(default_factory=list)
     answered: list[tuple[Question, str]] = field(default_factory=list)
     unended: list[pd.DataFrame] = field(default_factory=list)
+    work_gpu_s: tuple[float, float] = (0.0, 0.0)
 
     def drop(
         self, jobs: pd.DataFrame, bad: pd.Series, reason: str, detail: pd.Series | str = ""
@@ -222,15 +228,15 @@ class Import:
 
 @dataclass(frozen=True)
 class Draft:
-    """A table of jobs as a format understood it, before the common checks.
+    """A trace between the steps of reading: `recognize`, `read_columns`, `check`, `import_jobs`.
 
     Parameters
     ----------
     jobs : DataFrame
         Native columns, indexed by the 1-based row of the source. Instants are Unix seconds where
-        `calendar`, else seconds from any zero; unreadable = NaN.
+        `calendar`, else seconds from any zero; unreadable = NaN. Empty until the columns are read.
     report : Report
-        What was dropped, altered and guessed so far.
+        What was dropped, altered, guessed and asked so far.
     calendar : bool
         Whether instants are Unix seconds.
     zone : str
@@ -245,6 +251,15 @@ class Draft:
     columns : mapping of str to str
         Native column -> plain name of the column that it was read from, where that was guessed or
         mapped.
+    name : str
+        What the user calls the trace.
+    fmt, title : str
+        Key and name of the format.
+    options : ReadOptions
+        Choices and answers of the user.
+    load : callable or None
+        Reads the columns of the recognized file; None once that is done, so that the file is
+        released before the checks take memory of their own.
     """
 
     jobs: pd.DataFrame
@@ -255,6 +270,11 @@ class Draft:
     raw: Mapping[str, pd.Series] = field(default_factory=dict)
     attempts: bool = False
     columns: Mapping[str, str] = field(default_factory=dict)
+    name: str = ""
+    fmt: str = ""
+    title: str = ""
+    options: ReadOptions = field(default_factory=ReadOptions)
+    load: Callable[[], Draft] | None = None
 
 
 @dataclass(frozen=True)

@@ -45,6 +45,7 @@ in the first of them.
 """
 LONGEST_LINE: Final = 1 << 16
 """Characters of a line of a table; also how far one looks for a line's end."""
+FileSource = Path | bytes | Mapping[str, Path | bytes] | list[Content]
 SHEET: Final = "sheet"
 """The question which sheet of a workbook holds the jobs."""
 MOST_FILES: Final = 100
@@ -160,15 +161,13 @@ def as_table(content: Content, options: ReadOptions) -> Content:
     return replace(content, data=data, encoding="utf-8", guesses=guesses)
 
 
-def open_all(
-    source: Path | bytes | Mapping[str, Path | bytes], name: str, options: ReadOptions
-) -> list[Content]:
+def open_all(source: FileSource, name: str, options: ReadOptions) -> list[Content]:
     """Read one file, several, or the members of a zip archive, as `open_source`.
 
     Parameters
     ----------
-    source : Path, bytes or mapping of str to Path or bytes
-        A file or its bytes; several under their names.
+    source : Path, bytes, mapping of str to Path or bytes, or list of Content
+        A file or its bytes; several under their names; contents, opened before, as they are.
     name : str
         Of a single one, for messages.
     options : ReadOptions
@@ -179,6 +178,8 @@ def open_all(
     TraceError
         As `open_source`; also if there are too many files, or an archive holds archives.
     """
+    if isinstance(source, list):
+        return source
     if isinstance(source, Mapping):
         found: list[Content] = []
         for one, data in source.items():

@@ -105,14 +105,14 @@ class Gate:
         return False
 
 
-def units(jobs: pd.DataFrame, draft: Draft, options: ReadOptions, gate: Gate) -> pd.DataFrame:
+def units(jobs: pd.DataFrame, draft: Draft, gate: Gate) -> pd.DataFrame:
     """Ask about units, and about ends before starts; before rows are left out for their size.
 
     Parameters
     ----------
     jobs : DataFrame
         Submissions, durations and GPUs are finite.
-    draft, options : Draft, ReadOptions
+    draft : Draft
         What the format understood, and what the user chose.
     gate : Gate
         Who asks.
@@ -134,7 +134,7 @@ def units(jobs: pd.DataFrame, draft: Draft, options: ReadOptions, gate: Gate) ->
         )
         answer = gate.ask("thousand", text, "they are seconds", ms="they are milliseconds")
         return jobs if answer == GO_ON else _scaled(jobs, ("duration_s", "time_limit_s"), 1e-3)
-    return _long(jobs, positive, options, gate)
+    return _long(jobs, positive, draft.options, gate)
 
 
 def _span(jobs: pd.DataFrame, draft: Draft, gate: Gate) -> pd.DataFrame:
@@ -248,7 +248,7 @@ def history(unended: int, gate: Gate) -> None:
         gate.warn("open", f"{text}. They are left out, or cut at the end if you choose so.")
 
 
-def sizes(jobs: pd.DataFrame, draft: Draft, fmt: str, gate: Gate) -> pd.DataFrame:
+def sizes(jobs: pd.DataFrame, draft: Draft, gate: Gate) -> pd.DataFrame:
     """Ask about GPU counts and names, before jobs without a GPU are left out and fractions are
     rounded.
     """
@@ -257,7 +257,7 @@ def sizes(jobs: pd.DataFrame, draft: Draft, fmt: str, gate: Gate) -> pd.DataFram
         text = f"Nearly all GPU counts are multiples of 5, such as {gpus[0]:g}. Are they per cent?"
         if gate.ask("percent", text, "they are GPUs", percent="100 is one GPU") == "percent":
             jobs = _scaled(jobs, ("num_gpus", "min_gpus", "max_gpus"), 0.01)
-    if fmt not in _MAPPED:
+    if draft.fmt not in _MAPPED:
         return jobs
     source = str(draft.raw["num_gpus"].name) if "num_gpus" in draft.raw else ""
     if "cpu" in source and "gpu" not in source:

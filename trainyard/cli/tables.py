@@ -15,8 +15,7 @@ from sim.trace import Trace
 from trainyard.cli.errors import UsageError
 from trainyard.cli.given import add_reading, cluster_of, read_text, reading_choices, trace_spec
 from trainyard.cli.questions import settled, ways
-from trainyard.clusters.drops import LARGEST, sort_out
-from trainyard.clusters.machines import recognised
+from trainyard.clusters.drops import LARGEST, group_files, read_machines
 from trainyard.study.document import MAX_BYTES
 from trainyard.study.scenario import MADE, READY, TraceSpec
 from trainyard.text import plural
@@ -317,7 +316,7 @@ def _refuse_machines(path: Path) -> None:
         data = path.read_bytes() if path.stat().st_size <= LARGEST else b""
     except (OSError, ValueError):
         return  # reading says what is wrong with it
-    if data and (found := recognised(path.name, data)) is not None:
+    if data and (found := read_machines(path.name, data)) is not None:
         nodes = plural(len(found.cluster.nodes), "node")
         raise UsageError(
             f"{path.name} describes machines, not jobs: {nodes} with"
@@ -341,8 +340,8 @@ def _jobs_among(places: Sequence[str], merge: bool) -> list[tuple[str, ...]]:
         raise UsageError(
             f"{error.filename}: this file cannot be read ({error.strerror})."
         ) from error
-    found = sort_out(files)
-    sys.stderr.writelines(f"{sentence}\n" for sentence in found.refused)
+    found = group_files(files)
+    sys.stderr.writelines(f"{sentence}\n" for sentence in found.refused.values())
     sys.stderr.writelines(
         f"{name} describes machines, not jobs: give it as --cluster of a run.\n"
         for name in found.machines
@@ -355,7 +354,7 @@ def _jobs_among(places: Sequence[str], merge: bool) -> list[tuple[str, ...]]:
         )
     if not found.traces:
         raise UsageError("None of these files holds jobs, so nothing was converted.")
-    return list(found.traces)
+    return found.traces
 
 
 def _table_name(path: Path) -> None:

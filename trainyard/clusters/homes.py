@@ -14,8 +14,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from jobtraces.readers.cells import OFFSET, numbers, parsed, text
-from jobtraces.readers.content import plain
-from jobtraces.readers.files import open_source
+from jobtraces.readers.content import Content, plain
 from jobtraces.readers.options import Question, ReadOptions
 from jobtraces.readers.table import read_table
 from sim.cluster import Change, Cluster, NodeGroup
@@ -26,8 +25,6 @@ from trainyard.text import plural
 
 ZONE: Final = "Asia/Shanghai"
 _GPUS, _TYPE = 8, "v100"
-_DATED: Final = re.compile(rb"\W*date\W", re.IGNORECASE)
-"""How a list with a row for each day begins."""
 _UNNAMED: Final = re.compile(r"(column_|unnamed).*")
 _HOMES: Final = ("vc", "vc_name", "virtual_cluster", "virtualcluster", "name", "queue", "partition")
 _SIZES: Final = ("num", "nodes", "node_num", "num_nodes", "count")
@@ -38,21 +35,16 @@ GPUS_PER_NODE: Final = "gpus_per_node"
 """What a list of virtual clusters and their nodes leaves open."""
 
 
-def from_homes(content: bytes, epoch: str, name: str) -> Imported:
-    """Read the sizes of virtual clusters.
-
-    Parameters
-    ----------
-    content, epoch, name
-        As for `cluster_of_sizes`.
+def from_homes(opened: Content, epoch: str) -> Imported:
+    """Read the sizes of virtual clusters; arguments as of `cluster_of_sizes`.
 
     Raises
     ------
     ClusterError
         If the file cannot be read.
     """
-    cluster = cluster_of_sizes(content, epoch, name)
-    if cluster.changes or _DATED.match(content):
+    name, cluster = opened.name, cluster_of_sizes(opened, epoch)
+    if cluster.changes or "date" in opened.sample.keys:
         return Imported(cluster, ("It says GPUs, not nodes: they are taken as nodes of 8 V100.",))
     asked = Question(
         GPUS_PER_NODE,
@@ -136,30 +128,27 @@ def dealt(machines: Imported, homes: Imported) -> Imported:
     return Imported(cluster, (*machines.notes, note), machines.unknown, machines.asked)
 
 
-def cluster_of_sizes(content: bytes, epoch: str, name: str) -> Cluster:
+def cluster_of_sizes(opened: Content, epoch: str) -> Cluster:
     """Read the sizes of virtual clusters, of nodes with eight V100.
 
     Parameters
     ----------
-    content : bytes
+    opened : Content
         ``vc_config.csv`` or ``philly_vc.csv`` (first column the virtual cluster, second its nodes),
         or Helios ``cluster_gpu_number.csv`` (``date``, one column of GPUs for each virtual cluster,
         ``total``), which becomes dated changes.
     epoch : str
         Instant of the simulation's second 0, as `Trace.epoch` gives it, for daily sizes; "" =
         midnight of the first day.
-    name : str
-        What the user calls the file.
 
     Raises
     ------
     ClusterError
         If the file cannot be read or a size is not a whole number of nodes that is not negative.
     """
-    options = ReadOptions(max_bytes=LARGEST_BYTES)
+    name = opened.name
     try:
-        opened = open_source(content, name, options)
-        table, _ = read_table(opened, options)
+        table, _ = read_table(opened, ReadOptions(max_bytes=LARGEST_BYTES))
     except TraceError as error:
         raise ClusterError(str(error)) from error
     if table.empty:

@@ -14,13 +14,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from jobtraces import ReadOptions, detect
-from jobtraces.readers.columns import TABLE
-from jobtraces.readers.content import plain
-from jobtraces.readers.files import open_source
 from sim.cluster import Cluster, GpuType, NodeGroup, known_type
 from sim.demand import GANG, SERVERS, TOGETHER, WORKERS, Demands, narrowed, pools_of
-from sim.errors import ClusterError, ParameterError, TrainyardError
+from sim.errors import ClusterError, ParameterError
 from sim.metrics import node_table
 from sim.metrics.usage import absences, node_gpus, up_s
 from sim.perf import PerfSpec
@@ -30,7 +26,7 @@ from sim.perf.profiled import Profiled
 from sim.perf.rigid import Rigid
 from sim.trace import Trace
 from trainyard.clusters import doubts
-from trainyard.clusters.homes import dealt, from_homes, says_sizes_alone, sizes_of_homes
+from trainyard.clusters.homes import from_homes
 from trainyard.clusters.kubernetes import from_kubernetes, from_yaml, is_nodes, is_yaml
 from trainyard.clusters.node_lists import (
     Imported,
@@ -40,7 +36,7 @@ from trainyard.clusters.node_lists import (
     from_table,
     is_sinfo,
     is_slurm,
-    only_machines,
+    open_machines,
 )
 from trainyard.study import files, gpu_types
 from trainyard.study.document import parse_json
@@ -299,7 +295,8 @@ def import_cluster(
         return from_slurm(text, name, away=away, gres=gres)
     if is_sinfo(text):
         return from_sinfo(text, name, away=away)
-    return from_table(content, name) or from_homes(content, epoch, name)
+    opened = open_machines(content, name)
+    return from_table(opened) or from_homes(opened, epoch)
 
 
 def _from_json(data: dict[str, Any], name: str, *, away: bool) -> Imported:
@@ -309,59 +306,6 @@ def _from_json(data: dict[str, Any], name: str, *, away: bool) -> Imported:
         return from_kubernetes(data, name, away=away)
     inside = "groups" not in data and isinstance(data.get("cluster"), dict)
     return Imported(gpu_types.from_json(data["cluster"] if inside else data))
-
-
-def recognised(name: str, content: bytes, epoch: str = "") -> Imported | None:
-    """Return the cluster that a file describes which was given as a trace; None = it is no such
-    description, or it is a trace.
-
-    Parameters
-    ----------
-    name, content, epoch
-        As for `import_cluster`.
-    """
-    try:
-        opened = open_source(content, name, ReadOptions(max_bytes=_MOST_BYTES))
-        found, written = detect(opened), content.decode("utf-8-sig", "replace")
-        # Any table may hold jobs; one with a column that no list of machines has is taken for one.
-        if found is not None and not (
-            found is TABLE
-            and (
-                only_machines(opened.sample.cells)
-                or sizes_of_homes([plain(cell) for cell in opened.sample.cells])
-                # As it was written: records of keys and values have become a table by now.
-                or any(is_one(written) for is_one in (is_slurm, is_sinfo, is_yaml))
-            )
-        ):
-            return None
-        return import_cluster(name, content, epoch)
-    except TrainyardError:
-        return None  # what is wrong with it is said where it is read as a trace
-
-
-def together(files: Mapping[str, bytes], epoch: str = "") -> Imported | None:
-    """Return the cluster that files of one drop describe: one of them, or a list of machines and
-    one of virtual clusters; None = none describes any.
-
-    Raises
-    ------
-    ClusterError
-        If it is not clear which of several is meant.
-    """
-    found = {
-        name: one
-        for name, data in files.items()
-        if (one := recognised(name, data, epoch)) is not None
-    }
-    if len(found) < 2:
-        return next(iter(found.values()), None)
-    sizes, *others = sorted(found.values(), key=says_sizes_alone, reverse=True)
-    if len(others) == 1 and says_sizes_alone(sizes) and not says_sizes_alone(others[0]):
-        return dealt(others[0], sizes)
-    raise ClusterError(
-        f"{', '.join(found)}: each of these describes machines, so none of them is used. Drop the"
-        " one that is meant."
-    )
 
 
 def totals(cluster: Cluster) -> Totals:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
-from jobtraces.readers.content import plain
+from jobtraces.readers.content import Content, plain
 from jobtraces.readers.files import ADVICE, open_source
 from jobtraces.readers.options import Question, ReadOptions
 from jobtraces.readers.table import read_table
@@ -123,7 +123,23 @@ class Imported(NamedTuple):
     asked: tuple[Question, ...] = ()
 
 
-def from_table(content: bytes, name: str) -> Imported | None:
+def open_machines(content: bytes, name: str) -> Content:
+    """Unpack a table of machines; one of PAI gets the header that it lacks.
+
+    Raises
+    ------
+    ClusterError
+        If it cannot be opened.
+    """
+    if _PAI.match(content):
+        content = _PAI_HEADER + content
+    try:
+        return open_source(content, name, ReadOptions(max_bytes=LARGEST_BYTES))
+    except TraceError as error:
+        raise ClusterError(_of_machines(str(error))) from error
+
+
+def from_table(opened: Content) -> Imported | None:
     """Read a table with one row per node, or per kind of node if it has a column ``nodes``; None =
     it is no such table.
 
@@ -132,12 +148,9 @@ def from_table(content: bytes, name: str) -> Imported | None:
     ClusterError
         If it is no table, or a cell cannot be used; names the row.
     """
-    if _PAI.match(content):
-        content = _PAI_HEADER + content
+    name = opened.name
     try:
-        table, report = read_table(
-            open_source(content, name, ReadOptions(max_bytes=LARGEST_BYTES)), ReadOptions()
-        )
+        table, report = read_table(opened, ReadOptions())
     except TraceError as error:
         raise ClusterError(_of_machines(str(error))) from error
     columns = {

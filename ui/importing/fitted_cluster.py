@@ -11,7 +11,7 @@ import streamlit as st
 from sim.cluster import Cluster
 from sim.errors import TrainyardError
 from sim.limits import MOST_NODES
-from trainyard.clusters import machines
+from trainyard.clusters import drops
 from trainyard.traces import start
 from trainyard.traces.fitting import cluster_for, cluster_of, is_guess
 from trainyard.traces.sources import Source, load_source
@@ -32,7 +32,7 @@ def take_files(session: state.Session, files: Mapping[str, bytes], jobs: str = "
         epoch = load_source(session.study.base.trace, server.store()).trace.epoch
     except TrainyardError:
         epoch = ""  # the trace is gone; machines need none
-    found = machines.together(files, epoch)
+    found = drops.cluster_of_files(files, epoch)
     if found is None:
         return
     name = " and ".join(files)

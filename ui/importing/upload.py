@@ -12,10 +12,9 @@ import streamlit as st
 
 from sim.errors import TrainyardError
 from trainyard.clusters import drops
-from trainyard.clusters import machines as described
 from trainyard.runs.disconnects import tidy
 from trainyard.study.scenario import TraceSpec
-from trainyard.traces import intake, likeness, merging, start
+from trainyard.traces import intake, merging, start
 from ui import browser_identity, received, server, state, words
 from ui.importing import fitted_cluster, own_recipe, questions, reading
 
@@ -86,18 +85,21 @@ def _receive(session: state.Session, new: list[Any], key: str) -> None:
         if files.get(file.name) != data:
             files[name] = data
         del data
-    size = sum(map(len, files.values()))
+    _use_files(session, files)
+
+
+def _use_files(session: state.Session, files: dict[str, bytes]) -> None:
+    """Sort the files of one drop and take them over: a trace, machines, or figures."""
+    size, found = sum(map(len, files.values())), list[drops.Drop]()
     try:
-        files = drops.unfolded(files)
-        if len(files) == 1:
-            _receive_one(session, *files.popitem())
-        else:
-            _receive_several(session, files)
+        found += drops.sort(files)
+        _use(session, found)
     except TrainyardError as error:
         _refuse(session, state.Upload(", ".join(files), None, size, str(error)))
     finally:
         # A new cluster ends this run of the page.
         files.clear()
+        found.clear()
         tidy(size)
 
 
@@ -127,37 +129,24 @@ def _dismiss(session: state.Session, *, with_choices: bool = True) -> None:
         upload.refused = upload.unused = ()
 
 
-def _receive_one(session: state.Session, name: str, data: bytes) -> None:
-    if (made := likeness.opened(data)) is not None:
+def _use(session: state.Session, found: list[drops.Drop]) -> None:
+    """Take over the trace among files with its machines, or ask which trace is meant."""
+    for name, spec in drops.contents(found, "figures").items():
         session.upload, session.taken = None, {}
         session.news = f"{name} holds the figures of a look-alike: these are its jobs."
-        session.replace(start.with_trace(session.study, made, server.store()))
-        return
-    if len(data) <= drops.LARGEST:
-        fitted_cluster.take_files(session, {name: data})
-    _take(session, name, data)
-
-
-def _receive_several(session: state.Session, files: Mapping[str, bytes]) -> None:
-    """Take over the trace among several files with its machines, or ask which trace is meant."""
-    found = drops.sort_out(files)
-    unused, machines = found.refused, {name: files[name] for name in found.machines}
-    try:
-        described.together(machines)
-    except TrainyardError as error:
-        unused, machines = (*unused, str(error)), {}
-    if len(found.traces) == 1:
-        _take(session, *drops.packed(found.traces[0], files), unused, machines)
-    elif found.traces:
-        made = dict(drops.packed(names, files) for names in found.traces)
-        kept = {name: received.OnDisk(data) for name, data in made.items()}
+        session.replace(start.with_trace(session.study, spec, server.store()))
+    traces, machines = drops.contents(found, "jobs"), drops.contents(found, "machines")
+    unused = tuple(drops.contents(found, "refused").values())
+    if len(traces) == 1:
+        _take(session, *traces.popitem(), unused, machines)
+    elif traces:
+        kept = {name: received.OnDisk(data) for name, data in traces.items()}
         st.session_state[_OPEN] = (kept, unused, machines)
-    else:
-        if unused:
-            told = ", ".join(files)
-            _refuse(session, state.Upload(told, None, 0, unused[-1], unused=unused[:-1]))
-        if machines:
-            fitted_cluster.take_files(session, machines)
+    elif unused:
+        told = ", ".join(drop.name for drop in found)
+        _refuse(session, state.Upload(told, None, 0, unused[-1], unused=unused[:-1]))
+    if machines and not traces:
+        fitted_cluster.take_files(session, machines)
 
 
 def _take(

@@ -7,53 +7,80 @@ import zipfile
 
 from jobtraces import read
 from tests.jobtraces.readers.test_several_tables import FILES
-from trainyard.clusters.drops import packed, sort_out, unfolded
+from trainyard.clusters.drops import Drop, contents, sort
+from trainyard.study.scenario import TraceSpec
+from trainyard.traces.likeness import document, look_alike
+from trainyard.traces.sources import load_trace
 
 JOBS = b"job_id,submit_time_s,num_gpus,duration_s\na,0,1,600\nb,60,2,1200\n"
 NODES = b"gpu-1|all*|gpu:a100:4|64|515000|idle|\n"
 NOTES = b"day,weather,mood\nMonday,rain,low\nTuesday,sun,high\n"
 
 
+def names(found: list[Drop]) -> list[tuple[str, str]]:
+    """Return (kind, name) of each drop."""
+    return [(drop.kind, drop.name) for drop in found]
+
+
 def test_tables_of_one_trace_are_found_among_others_and_packed_as_one() -> None:
-    given = {"nodes.txt": NODES, **FILES, "notes.csv": NOTES}
-    found = sort_out(given)
-    assert found.traces == (("job.csv", "task.csv", "instance.csv"),)
-    assert found.machines == ("nodes.txt",)
-    assert [sentence.partition(":")[0] for sentence in found.refused] == ["notes.csv"]
-    name, data = packed(found.traces[0], given)
-    assert name == "job.csv + task.csv + instance.csv"
+    found = sort({"nodes.txt": NODES, **FILES, "notes.csv": NOTES})
+    name = "job.csv + task.csv + instance.csv"
+    assert names(found) == [("jobs", name), ("machines", "nodes.txt"), ("refused", "notes.csv")]
+    assert contents(found, "machines") == {"nodes.txt": NODES}
+    data = contents(found, "jobs")[name]
     assert read(data, name=name).trace.frame.equals(read(FILES).trace.frame)
 
 
 def test_two_traces_stay_apart() -> None:
-    found = sort_out({"a.csv": JOBS, "b.csv": JOBS, "nodes.txt": NODES})
-    assert found == ((("a.csv",), ("b.csv",)), ("nodes.txt",), ())
+    found = sort({"a.csv": JOBS, "b.csv": JOBS, "nodes.txt": NODES})
+    assert found == [
+        Drop("jobs", "a.csv", JOBS),
+        Drop("jobs", "b.csv", JOBS),
+        Drop("machines", "nodes.txt", NODES),
+    ]
 
 
 def test_a_table_that_is_there_twice_is_not_joined() -> None:
-    found = sort_out({**FILES, "again.csv": FILES["task.csv"], "jobs.csv": JOBS})
-    assert found.traces == (("jobs.csv",),)
-    assert len(found.refused) == 1
-    assert "again.csv: this and task.csv are both the table pai_task_table" in found.refused[0]
+    found = sort({**FILES, "again.csv": FILES["task.csv"], "jobs.csv": JOBS})
+    assert contents(found, "jobs") == {"jobs.csv": JOBS}
+    (sentence,) = contents(found, "refused").values()
+    assert "again.csv: this and task.csv are both the table pai_task_table" in sentence
 
 
 def test_each_refused_file_has_its_own_sentence() -> None:
-    found = sort_out({"paper.csv": b"%PDF-1.7", "empty.csv": b"", "a.csv": JOBS})
-    assert found.traces == (("a.csv",),)
-    assert [sentence.partition(":")[0] for sentence in found.refused] == ["paper.csv", "empty.csv"]
+    found = sort({"paper.csv": b"%PDF-1.7", "empty.csv": b"", "a.csv": JOBS})
+    assert names(found) == [("jobs", "a.csv"), ("refused", "paper.csv"), ("refused", "empty.csv")]
+    for name, sentence in contents(found, "refused").items():
+        assert sentence.startswith(f"{name}: ")
 
 
 def test_a_table_of_unknown_columns_is_the_jobs_if_nothing_else_is() -> None:
-    assert sort_out({"notes.csv": NOTES, "nodes.txt": NODES}).traces == (("notes.csv",),)
-    found = sort_out({"notes.csv": NOTES, "more.csv": NOTES})
-    assert found.traces == ()
-    assert all("give it alone and say what its columns mean" in one for one in found.refused)
+    found = sort({"notes.csv": NOTES, "nodes.txt": NODES})
+    assert names(found) == [("jobs", "notes.csv"), ("machines", "nodes.txt")]
+    found = sort({"notes.csv": NOTES, "more.csv": NOTES})
+    assert names(found) == [("refused", "notes.csv"), ("refused", "more.csv")]
+    for sentence in contents(found, "refused").values():
+        assert "give it alone and say what its columns mean" in sentence
+
+
+def test_of_two_lists_of_machines_none_is_used() -> None:
+    found = sort({"a.csv": JOBS, "one.txt": NODES, "two.txt": NODES})
+    assert names(found) == [("jobs", "a.csv"), ("refused", "one.txt, two.txt")]
+    (sentence,) = contents(found, "refused").values()
+    assert sentence.startswith("one.txt, two.txt: each of these describes machines")
+
+
+def test_a_single_file_is_jobs_unless_it_is_machines_or_figures() -> None:
+    assert sort({"nodes.txt": NODES}) == [Drop("machines", "nodes.txt", NODES)]
+    for data in (JOBS, NOTES, b"%PDF-1.7", b""):
+        assert sort({"file": data}) == [Drop("jobs", "file", data)]
+    spec = look_alike(load_trace(TraceSpec("sample:week")))
+    assert sort({"like.json": document(spec).encode()}) == [Drop("figures", "like.json", spec)]
 
 
 def test_all_files_together_may_unpack_to_so_much_only() -> None:
-    found = sort_out({"a.csv": JOBS, "b.csv": JOBS}, len(JOBS) + 1)
-    assert found.traces == (("a.csv",),)
-    assert found.refused[0].startswith("b.csv")
+    found = sort({"a.csv": JOBS, "b.csv": JOBS}, len(JOBS) + 1)
+    assert names(found) == [("jobs", "a.csv"), ("refused", "b.csv")]
 
 
 def zipped(files: dict[str, bytes]) -> bytes:
@@ -65,14 +92,21 @@ def zipped(files: dict[str, bytes]) -> bytes:
 
 
 def test_an_archive_of_several_kinds_is_several_files() -> None:
-    given = {"all.zip": zipped({"a.csv": JOBS, "x/nodes.txt": NODES, "notes.csv": NOTES})}
-    found = sort_out(unfolded(given))
-    assert found.traces == (("all.zip: a.csv",),)
-    assert found.machines == ("all.zip: nodes.txt",)
-    assert [one.partition(": this")[0] for one in found.refused] == ["all.zip: notes.csv"]
+    found = sort({"all.zip": zipped({"a.csv": JOBS, "x/nodes.txt": NODES, "notes.csv": NOTES})})
+    assert names(found) == [
+        ("jobs", "all.zip: a.csv"),
+        ("machines", "all.zip: nodes.txt"),
+        ("refused", "all.zip: notes.csv"),
+    ]
 
 
 def test_an_archive_of_one_trace_stays_one_file() -> None:
     tables, single = zipped(FILES), zipped({"a.csv": JOBS})
-    given = {"pai.zip": tables, "one.zip": single, "bad.zip": tables[:99], "a.csv": JOBS}
-    assert unfolded(given) == given
+    for data in (tables, single):
+        assert sort({"one.zip": data}) == [Drop("jobs", "one.zip", data)]
+    assert sort({"one.zip": single, "b.csv": JOBS}) == [
+        Drop("jobs", "one.zip", single),
+        Drop("jobs", "b.csv", JOBS),
+    ]
+    found = sort({"bad.zip": tables[:99], "a.csv": JOBS})
+    assert names(found) == [("jobs", "a.csv"), ("refused", "bad.zip")]

@@ -8,12 +8,13 @@ from sim.cluster import Cluster
 from sim.errors import ClusterError
 from tests.shared import shared
 from trainyard.clusters.homes import cluster_of_sizes, from_homes
+from trainyard.clusters.node_lists import open_machines
 
 DAILY = b"date,vcAb,vcXY,total\n2020-04-01,16,8,24\n2020-04-02,32,8,40\n2020-04-03,8,20,28\n"
 
 
 def sized(content: bytes, epoch: str = "") -> Cluster:
-    return cluster_of_sizes(content, epoch, "vc.csv")
+    return cluster_of_sizes(open_machines(content, "vc.csv"), epoch)
 
 
 def sizes(cluster: Cluster) -> dict[str, int]:
@@ -58,7 +59,7 @@ def test_daily_sizes_become_changes() -> None:
     "text", [b'"date","a","total"\n"2020-04-01","16","16"\n', b"date;a;total\n2020-04-01;16;16\n"]
 )
 def test_a_list_of_one_day_is_one_of_gpus(text: bytes) -> None:
-    found = from_homes(text, "", "vc.csv")
+    found = from_homes(open_machines(text, "vc.csv"), "")
     assert sizes(found.cluster) == {"a": 2}
     assert [told for told in found.notes if "It says GPUs, not nodes" in told]
 

@@ -12,8 +12,9 @@ import yaml
 from sim.cluster import NodeGroup
 from sim.errors import ClusterError
 from tests.shared import shared
+from trainyard.clusters.drops import cluster_of_files, read_machines
 from trainyard.clusters.homes import GPUS_PER_NODE, of_nodes
-from trainyard.clusters.machines import import_cluster, recognised, together
+from trainyard.clusters.machines import import_cluster
 
 SINFO = """\
 gpu-1|batch*|gpu:a100:4(S:0-1),nvme:1|64|515000|idle|avx
@@ -151,7 +152,7 @@ def test_nodes_as_yaml_are_those_of_json() -> None:
     for text in (yaml.safe_dump(whole), yaml.safe_dump_all(apart)):
         made = import_cluster("nodes.yaml", text.encode())
         assert (made.cluster.groups, made.notes) == (expected.cluster.groups, expected.notes)
-        assert recognised("nodes", text.encode()) is not None
+        assert read_machines("nodes", text.encode()) is not None
     path = shared("traces/alibaba_gpu_v2023_openb/openb_node_list_gpu_node.yaml")
     table = path.with_suffix(".csv")
     by_yaml, by_table = (
@@ -224,7 +225,7 @@ def test_machines_of_the_published_traces() -> None:
 def test_a_table_is_taken_for_machines_only_if_it_says_nothing_else(
     head: str, row: str, gpus: int
 ) -> None:
-    found = recognised("x.csv", f"{head}\n{row}\n".encode())
+    found = read_machines("x.csv", f"{head}\n{row}\n".encode())
     assert (found.cluster.gpus if found else 0) == gpus
 
 
@@ -242,7 +243,9 @@ def test_what_the_nodes_of_virtual_clusters_are_is_asked() -> None:
 
 
 def test_daily_sizes_are_told_among_files() -> None:
-    made = recognised("Earth.csv", b"date,vcA,vcB,total\n2020-04-01,16,8,24\n2020-04-02,8,8,16\n")
+    made = read_machines(
+        "Earth.csv", b"date,vcA,vcB,total\n2020-04-01,16,8,24\n2020-04-02,8,8,16\n"
+    )
     assert made is not None
     assert (made.cluster.gpus, len(made.cluster.changes), made.asked) == (24, 1, ())
     assert made.notes == ("It says GPUs, not nodes: they are taken as nodes of 8 V100.",)
@@ -256,7 +259,7 @@ HOMES = b"vc,nodes\na,3\nb,2\n"
 
 @pytest.mark.parametrize("head", [b"vc,nodes", b"vc_name,num", b"virtualCluster,node_num"])
 def test_machines_are_dealt_out_to_virtual_clusters(head: bytes) -> None:
-    made = together({"list.csv": LISTED, "vc.csv": HOMES.replace(b"vc,nodes", head)})
+    made = cluster_of_files({"list.csv": LISTED, "vc.csv": HOMES.replace(b"vc,nodes", head)})
     assert made is not None
     # Mixed evenly: t4 v100 t4 t4 v100 t4; three of them to a, two to b, and one is left.
     found = [(one.name, one.count, one.gpus, one.partitions) for one in made.cluster.groups]
@@ -276,7 +279,7 @@ def test_machines_are_dealt_out_to_virtual_clusters(head: bytes) -> None:
 
 def test_the_switches_of_tiresias_are_racks() -> None:
     head = b"num_switch,num_node_p_switch,num_gpu_p_node,num_cpu_p_node,mem_p_node\n"
-    made = recognised("n32g4.csv", head + b"2,16,4,40,256\n")
+    made = read_machines("n32g4.csv", head + b"2,16,4,40,256\n")
     assert made is not None
     (group,) = made.cluster.groups
     assert (group.count, group.gpus, group.rack_size) == (32, 4, 16)
@@ -288,9 +291,9 @@ def test_the_switches_of_tiresias_are_racks() -> None:
 
 def test_machines_that_cannot_be_dealt_out_are_refused() -> None:
     with pytest.raises(ClusterError, match=r"list.csv has 6 nodes, and .* of vc.csv have 7\."):
-        together({"list.csv": LISTED, "vc.csv": b"vc,nodes\na,7\n"})
+        cluster_of_files({"list.csv": LISTED, "vc.csv": b"vc,nodes\na,7\n"})
     with pytest.raises(ClusterError, match=r"nodes.txt says itself who may use its nodes"):
-        together({"nodes.txt": SINFO.encode(), "vc.csv": b"vc,nodes\na,1\n"})
+        cluster_of_files({"nodes.txt": SINFO.encode(), "vc.csv": b"vc,nodes\na,1\n"})
     with pytest.raises(ClusterError, match=r"a\.csv, b\.csv: each of these describes machines"):
-        together({"a.csv": LISTED, "b.csv": LISTED})
-    assert together({"jobs.csv": b"job_id,submit_time_s\n"}) is None
+        cluster_of_files({"a.csv": LISTED, "b.csv": LISTED})
+    assert cluster_of_files({"jobs.csv": b"job_id,submit_time_s\n"}) is None
