@@ -82,7 +82,7 @@ class Tile:
         return {name: value for name, value in asdict(self).items() if name != "parts" or value}
 
 
-EMPTY_TILES: Final = tuple(Tile(ledger.short(ledger.ALL[name])) for name in ledger.MAIN)
+EMPTY_TILES: Final = tuple(Tile(ledger.ALL[name].title) for name in ledger.MAIN)
 """Tiles that keep their place while policies run."""
 
 
@@ -290,7 +290,7 @@ def _tiles(
         is_compared = compared.baseline not in ("", title)
         tiles.append(
             Tile(
-                title=ledger.short(metric),
+                title=metric.title,
                 value=own.text,
                 base=f"{visible(compared.baseline, _BASE_NAME)} {base.text}" if is_compared else "",
                 lines=(_change_line(own),) if is_compared and own.change else (),
