@@ -290,7 +290,7 @@ def _study_of_arguments(args: argparse.Namespace) -> tuple[Study, Source]:
     if not args.allocator:
         raise UsageError(
             "No policy is chosen: give --policy NAME, as often as you like. python -m"
-            " trainyard list allocators names them."
+            " trainyard list policies names them."
         )
     specs = _policies(args.allocator)
     for spec in specs:

@@ -15,7 +15,7 @@ from trainyard.study import catalog
 from trainyard.traces.samples import SAMPLES
 
 _LISTS = (
-    "allocators",
+    "policies",
     "formats",
     "samples",
     "workloads",
@@ -31,16 +31,21 @@ def add_list(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of ``python -m trainyard list``."""
     parser.set_defaults(command=_list)
     parser.add_argument(
-        "what", choices=_LISTS, nargs="?", help="what to show; without it, what can be shown"
+        "what",
+        choices=_LISTS,
+        nargs="?",
+        type=lambda word: "policies" if word == "allocators" else word,
+        help="what to show; without it, what can be shown",
     )
     parser.add_argument(
         "name",
         nargs="?",
-        help="for params: an allocator, a model, made:WORKLOAD, overheads or faults",
+        help="for params: a policy, a model, made:WORKLOAD, overheads or faults",
     )
 
 
 def _list(args: argparse.Namespace) -> None:
+    """Print the names of one list, or what can be listed."""
     if args.what == "params":
         if not args.name:
             raise UsageError("list params wants a name, e.g. python -m trainyard list params fifo.")
@@ -56,11 +61,11 @@ def _list(args: argparse.Namespace) -> None:
         for what, listed in _CHOICES.items():
             print(f"{what:<14} {', '.join(choice.name for choice in listed())}")
         print(
-            f"{'params NAME':<14} the parameters of an allocator, a model, made:WORKLOAD, overheads"
+            f"{'params NAME':<14} the parameters of a policy, a model, made:WORKLOAD, overheads"
             " or faults"
         )
         return
-    if args.what == "allocators":
+    if args.what == "policies":
         sys.stderr.writelines(f"{sentence}\n" for sentence in LEFT_OUT.values())
     for choice in _CHOICES[args.what]():
         title = f"{choice.title}{': ' + choice.help if choice.help else ''}"
@@ -79,7 +84,7 @@ def _profiles() -> list[catalog.CatalogEntry]:
 
 
 _CHOICES: Final[Mapping[str, Callable[[], Sequence[catalog.CatalogEntry]]]] = {
-    "allocators": catalog.allocator_choices,
+    "policies": catalog.allocator_choices,
     "formats": catalog.formats,
     "samples": _samples,
     "workloads": catalog.workloads,

@@ -35,6 +35,7 @@ COMMANDS: Final = {
     "convert": ("tables:add_convert", "write any trace in the native schema"),
     "recipes": ("recipes:add_recipes", "show, check and try recipes of trace formats"),
     "list": ("listing:add_list", "show what can be chosen"),
+    "completion": ("completion:add_completion", "print a completion script for your shell"),
 }
 """Command -> module of this package and the function that declares its arguments; what it does."""
 

@@ -63,3 +63,57 @@ def test_allocator_is_another_name_of_policy(capsys: pytest.CaptureFixture[str])
         printed.append(capsys.readouterr().out)
     assert printed[0] == printed[1]
     assert "fifo" in printed[0]
+
+
+def test_list_allocators_is_another_spelling_of_list_policies(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    printed = []
+    for word in ("policies", "allocators"):
+        assert main(["list", word]) == 0
+        printed.append(capsys.readouterr().out)
+    assert printed[0] == printed[1]
+    assert printed[0].startswith("fifo ")
+
+
+@pytest.mark.parametrize(
+    ("words", "completed"),
+    [
+        (["swe"], ["sweep"]),
+        (["run", "--poli"], ["--policy"]),
+        (["run", "--policy", "fi"], ["fifo"]),
+        (["run", "--allocator", "gav"], ["gavel"]),
+        (["run", "--engine", ""], ["auto", "kernel", "fast"]),
+        (["list", "sam"], ["samples"]),
+        (["run", "--trace", "no-such"], []),
+    ],
+)
+def test_bash_completes_commands_options_and_choices(
+    words: list[str], completed: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["completion", "bash"]) == 0
+    typed = " ".join(f"'{word}'" for word in ["trainyard", *words])
+    script = f"""{capsys.readouterr().out}
+COMP_WORDS=({typed}); COMP_CWORD={len(words)}; _trainyard
+printf '%s\\n' "${{COMPREPLY[@]}}"
+"""
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == completed
+
+
+def test_the_scripts_of_zsh_and_fish_name_commands_options_and_choices(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["completion", "zsh"]) == 0
+    zsh = capsys.readouterr().out
+    assert zsh.startswith("autoload -U +X bashcompinit && bashcompinit\n_trainyard() {")
+    assert main(["completion", "fish"]) == 0
+    fish = capsys.readouterr().out.splitlines()
+    assert (
+        "complete -c trainyard -f -n __fish_use_subcommand -a run"
+        " -d 'simulate a trace under one or more policies'"
+    ) in fish
+    assert (
+        "complete -c trainyard -n '__fish_seen_subcommand_from run' -l engine -r"
+        " -a 'auto kernel fast'"
+    ) in fish

@@ -237,7 +237,7 @@ def test_list_alone_lists_what_can_be_listed(call: Call) -> None:
     assert (code, err) == (0, "")
     named = {line.split()[0]: line for line in out.splitlines()}
     assert list(named) == [
-        "allocators",
+        "policies",
         "formats",
         "samples",
         "workloads",
@@ -247,7 +247,7 @@ def test_list_alone_lists_what_can_be_listed(call: Call) -> None:
         "checkpoints",
         "params",
     ]
-    assert "fifo, recorded" in named["allocators"]
+    assert "fifo, recorded" in named["policies"]
     for what in list(named)[:-1]:
         names = [line.split()[0] for line in call("list", what)[1].splitlines()]
         assert named[what].split(maxsplit=1)[1] == ", ".join(names)
