@@ -23,7 +23,7 @@ from allocators.sites.slurm.preempt import CANCEL, SUSPEND, preemption_of
 from allocators.sites.slurm.requests import Requests
 from allocators.sites.slurm.reservations import Calendar
 from allocators.sites.slurm.rules import Rules, SlurmPartition, Timers
-from allocators.sites.slurm.select import FreeNodes
+from allocators.sites.slurm.select import FreeNodes, Surplus
 from allocators.sites.slurm.settings import Settings
 from allocators.sites.slurm.site import (
     IN_FILE,
@@ -44,7 +44,6 @@ from allocators.sites.slurm.site import (
     topology_notes,
 )
 from allocators.sites.slurm.state import Placement, SlurmJob, replicas_on
-from allocators.sites.slurm.surplus import Surplus
 from allocators.toolkit import newly_waiting
 from sim.contract import (
     EMPTY,
@@ -95,9 +94,8 @@ class Slurm(Settings):
     anew; what a displaced one keeps is a matter of its checkpoints. Jobs end well here, so that a
     job which depends on a failure starts only where the other is ended at its limit or displaced;
     jobs that a limit would keep waiting for ever are refused. A job in a reservation starts if its
-    limit ends within. A suspended job loses nothing, and queues anew if its node fails. Plans of
-    single cores are no setting of Slurm, see `CorePlanner`. Not simulated: jobs that take turns,
-    arrays as one record, heterogeneous jobs, licences.
+    limit ends within. A suspended job loses nothing, and queues anew if its node fails. Not
+    simulated: jobs that take turns, arrays as one record, heterogeneous jobs, licences.
     """
 
     _controller: Controller | None = field(init=False, repr=False, default=None)
@@ -509,7 +507,7 @@ class Slurm(Settings):
         """Return the rules of the file, with the parameters that were set besides."""
         config = self._site.config
         own = {name: convert(getattr(self, name)) for name, (_, convert) in IN_FILE.items()}
-        ours = {"size_by_used": self.size_nodes == "used", "by_cores": self.plan == "cores"}
+        ours = {"size_by_used": self.size_nodes == "used"}
         if config is None:
             values = {RULE_OF[name]: own[name] for name in RULE_OF}
             return Rules(**values, **ours)  # type: ignore[arg-type]
