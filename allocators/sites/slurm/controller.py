@@ -9,7 +9,6 @@ from math import ceil, floor, inf
 from operator import attrgetter
 
 from allocators.sites.slurm.backfill import Planner
-from allocators.sites.slurm.core_plans import CorePlanner
 from allocators.sites.slurm.fairshare import FairShare
 from allocators.sites.slurm.limits import UsageLimits
 from allocators.sites.slurm.preempt import SUSPEND, PreemptionRules, Victim, resumable
@@ -92,8 +91,7 @@ class Controller:
         self._to_do = self._all_passed = False
         self._changed = True
         spans_s = rules.window_s, rules.resolution_s, timers.clock_s
-        made = CorePlanner if rules.by_cores else Planner
-        self._planner = made(nodes, *spans_s, linear=rules.linear, calendar=calendar)
+        self._planner = Planner(nodes, *spans_s, linear=rules.linear, calendar=calendar)
         self._line: list[SlurmJob] = []
         """The queue in order: each waiting job once for each of its partitions."""
         self._started: list[SlurmJob] = []

@@ -4,7 +4,6 @@ backfill scheduler that plans for all waiting jobs.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
@@ -18,12 +17,11 @@ from allocators.sites.slurm.controller import Controller
 from allocators.sites.slurm.eligible import IneligibleJob, NeverError, Waitlist, conditions_of
 from allocators.sites.slurm.fairshare import FairShare, read_usage
 from allocators.sites.slurm.keys import Finding
-from allocators.sites.slurm.limits import UsageLimits
 from allocators.sites.slurm.preempt import CANCEL, SUSPEND, preemption_of
 from allocators.sites.slurm.requests import Requests
 from allocators.sites.slurm.reservations import Calendar
 from allocators.sites.slurm.rules import Rules, SlurmPartition, Timers
-from allocators.sites.slurm.select import FreeNodes
+from allocators.sites.slurm.select import FreeNodes, Surplus
 from allocators.sites.slurm.settings import Settings
 from allocators.sites.slurm.site import (
     IN_FILE,
@@ -44,18 +42,15 @@ from allocators.sites.slurm.site import (
     topology_notes,
 )
 from allocators.sites.slurm.state import Placement, SlurmJob, replicas_on
-from allocators.sites.slurm.surplus import Surplus
 from allocators.toolkit import newly_waiting
 from sim.contract import (
     EMPTY,
     Card,
     Decided,
-    Delta,
     Gang,
     Grant,
     JobId,
     Needs,
-    Node,
     Part,
     Plan,
     Reason,
@@ -95,28 +90,11 @@ class Slurm(Settings):
     anew; what a displaced one keeps is a matter of its checkpoints. Jobs end well here, so that a
     job which depends on a failure starts only where the other is ended at its limit or displaced;
     jobs that a limit would keep waiting for ever are refused. A job in a reservation starts if its
-    limit ends within. A suspended job loses nothing, and queues anew if its node fails. Plans of
-    single cores are no setting of Slurm, see `CorePlanner`. Not simulated: jobs that take turns,
-    arrays as one record, heterogeneous jobs, licences.
+    limit ends within. A suspended job loses nothing, and queues anew if its node fails. Not
+    simulated: jobs that take turns, arrays as one record, heterogeneous jobs, licences.
     """
 
-    _controller: Controller | None = field(init=False, repr=False, default=None)
-    _place: Placer = field(init=False, repr=False, default_factory=lambda: Placer("fewest"))
-    _requests: Requests | None = field(init=False, repr=False, default=None)
-    _order: list[int] = field(init=False, repr=False, default_factory=list)
-    _surplus: Surplus | None = field(init=False, repr=False, default=None)
-    _gate: UsageLimits | None = field(init=False, repr=False, default=None)
-    _waitlist: Waitlist = field(init=False, repr=False, default_factory=Waitlist)
-    _ids: dict[str, list[JobId]] = field(init=False, repr=False, default_factory=dict)
-    _lost: set[JobId] = field(init=False, repr=False, default_factory=set)
-    _limits_due: list[tuple[float, JobId]] = field(init=False, repr=False, default_factory=list)
-    _kill_after_s: float = field(init=False, repr=False, default=inf)
-    _killed: int = field(init=False, repr=False, default=0)
-    _noted: Counter[str] = field(init=False, repr=False, default_factory=Counter)
-    _failed: set[JobId] = field(init=False, repr=False, default_factory=set)
-    _calendar: Calendar | None = field(init=False, repr=False, default=None)
-    _undated: int = field(init=False, repr=False, default=0)
-    _above: tuple[str, ...] = field(init=False, repr=False, default=())
+    _run: SlurmRun | None = field(init=False, repr=False, default=None)
 
     card = Card(
         title="Slurm",
@@ -152,78 +130,237 @@ class Slurm(Settings):
 
     def __post_init__(self) -> None:
         """Read the files, so that what cannot be read is said before a run."""
-        site = self._site
+        site = self.site
         if site.config is not None:
             rules_of(site, site.config)
 
     @property
-    def _site(self) -> SlurmSite:
+    def site(self) -> SlurmSite:
+        """The files of the site, as parsed."""
         topology = self.topology if is_file_text(self.topology) else ""
         return read_site(self.conf, self.accounts, self.qos, topology, self.reservations)
 
     @property
     def findings(self) -> tuple[Finding, ...]:
         """What becomes of each setting of the files."""
-        return self._site.findings
+        return self.site.findings
 
     def remarks(self) -> tuple[str, ...]:
-        """Say what is not simulated, which parameters go before the file, and what was assumed."""
-        found = [*missed(self._site), *self._overrides()]
-        found += [note for note in (is_classic(self._site, self.fairshare)[1],) if note]
-        found += [*topology_notes(self._site, self.topology), *self._above]
+        """Say what is not simulated, which parameters replace the file, and what was assumed."""
+        notes = [*missed(self.site), *self._overrides()]
+        notes += filter(None, [is_classic(self.site, self.fairshare)[1]])
+        notes += topology_notes(self.site, self.topology)
+        return (*notes, *(self._run.remarks() if self._run is not None else ()))
+
+    def _overrides(self) -> tuple[str, ...]:
+        """Return the parameters that replace a setting of the file."""
+        config = self.site.config
+        if config is None:
+            return ()
+        named = config.values.keys() | config.options.keys()
+        return tuple(
+            f"{name} = {value} counts instead of {key} in slurm.conf."
+            for name, (key, _) in IN_FILE.items()
+            if (value := getattr(self, name)) != DEFAULTS[name] and key.lower() in named
+        )
+
+    def allocate(self, view: View, /) -> Plan:
+        """Pass on what happened, run the scheduling passes that are due, and start their jobs."""
+        if self._run is None:
+            self._run = SlurmRun(self, view)
+            return self._run.step(view, ())
+        return self._run.step(view, self._run.follow(view))
+
+    def explain(self, decided: Decided, job: JobId, /) -> Reason | None:
+        """State why a job waits in the words of squeue, its priority, and who is before it."""
+        return self._run.explain(decided, job) if self._run is not None else None
+
+    def timers(self, view: View, rules: Rules) -> Timers:
+        """Return when the clocks tick: as the parameters say, or drawn from the seed of the run."""
+        phases = (self.main_phase_s, self.bf_phase_s, self.calc_phase_s)
+        periods = (rules.main_interval_s, rules.interval_s, rules.period_s)
+        main_s, backfill_s, priority_s = (
+            view.now_s + (clock * period if phase < 0 else phase)
+            for clock, period, phase in zip(
+                view.rng.random(3).tolist(), periods, phases, strict=True
+            )
+        )
+        return Timers(
+            main_s=main_s,
+            backfill_s=backfill_s,
+            priority_s=priority_s,
+            cycle_s=self.bf_cycle_s,
+            instants=self.bf_instants,
+            clock_s=view.clock_s,
+        )
+
+    def rules(self) -> Rules:
+        """Return the rules of the file, changed by the parameters that are not at their default."""
+        config = self.site.config
+        own = {name: convert(getattr(self, name)) for name, (_, convert) in IN_FILE.items()}
+        ours = {"size_by_used": self.size_nodes == "used"}
+        if config is None:
+            values = {RULE_OF[name]: own[name] for name in RULE_OF}
+            return Rules(**values, **ours)  # type: ignore[arg-type]
+        changed = {
+            RULE_OF[name]: own[name] for name in RULE_OF if getattr(self, name) != DEFAULTS[name]
+        }
+        rules = rules_of(self.site, config)
+        return replace(rules, **changed, **ours)  # type: ignore[arg-type]
+
+    def fair_share(self) -> FairShare:
+        """Return the shares of accounts and users with the usage before the trace."""
+        site, config = self.site, self.site.config
+        dampening = self.dampening
+        if config is not None and self.dampening == DEFAULTS["dampening"]:
+            dampening = config.number("FairShareDampeningFactor", 1)
+        tree = not is_classic(site, self.fairshare)[0]
+        entries = site.associations.entries
+        shares = FairShare(entries, self.half_life_s or inf, dampening, tree=tree)
+        for account, user, used in read_usage(self.usage):
+            shares.book(shares.of(account, user), used)
+        if self.usage:
+            # Usage before the trace counts from the first job on.
+            shares.renew(0.0, [])
+        return shares
+
+    @property
+    def half_life_s(self) -> float:
+        """Half-life of usage, of the parameter or else of the file; 0 = never forgotten."""
+        config = self.site.config
+        if config is not None and self.half_life_h == DEFAULTS["half_life_h"]:
+            return config.time_s("PriorityDecayHalfLife", "7-0")
+        return self.half_life_h * HOUR_S
+
+    @property
+    def kill_after_s(self) -> float:
+        """Seconds after its time limit at which a job is ended; inf = never."""
+        if self.limits != "kill":
+            return inf
+        config = self.site.config
+        if config is None:
+            return 30.0
+        return config.number("OverTimeLimit", 0) * 60.0 + config.number("KillWait", 30)
+
+
+class SlurmRun:
+    """A Slurm controller on the nodes of one run, with the jobs it does not know yet or any more.
+
+    Parameters
+    ----------
+    policy : Slurm
+        Parameters and files of the site.
+    view : View
+        The cluster at the first decision; jobs that run already are adopted.
+    """
+
+    def __init__(self, policy: Slurm, view: View) -> None:
+        site, config, machines = policy.site, policy.site.config, view.cluster.nodes
+        self._default_limit_h, self._kill_after_s = policy.default_limit_h, policy.kill_after_s
+        self._order = (
+            name_order([node.name for node in machines])
+            if config is not None
+            else list(range(len(machines)))
+        )
+        ordered = [machines[node] for node in self._order]
+        self._requests = Requests(site, view, self._order, policy.default_limit_h * HOUR_S)
+        self._noted = self._requests.remarks
+        nodes = FreeNodes(
+            [node.gpus for node in ordered],
+            [node.cpus for node in ordered],
+            [node.mem_gb for node in ordered],
+            levels_on(site, policy.topology, ordered, view.cluster.switches),
+            [node.weight for node in ordered] if config is not None else (),
+            prefer=preference(config),
+            threads=threads_of(config, [node.name for node in ordered]),
+            gres=self._requests.gres,
+        )
+        # Jobs without a partition may use all nodes.
+        partitions = [
+            SlurmPartition(nodes.up),
+            *partitions_on(site, view.names("partition"), ordered),
+        ]
+        self._limits = gate_of(site, self._requests.entries)
+        self._calendar = (
+            Calendar(view.clock_s, [node.name for node in ordered], site.reserved)
+            if site.reserved and view.clock_s
+            else None
+        )
+        self._undated = bool(site.reserved) and not view.clock_s
+        unknown = self._calendar.unknown if self._calendar is not None else ()
+        self._site_notes = (*too_large(site, ordered), *unknown)
+        rules = policy.rules()
+        self._controller = Controller(
+            rules,
+            partitions,
+            nodes,
+            policy.fair_share(),
+            policy.timers(view, rules),
+            gate=self._limits,
+            preemption=preemption_of(site),
+            calendar=self._calendar,
+        )
+        self._surplus = Surplus(nodes)
+        self._placer = Placer("fewest")
+        self._waitlist = Waitlist()
+        self._jobs_of_id: dict[str, list[JobId]] = {}
+        self._lost: set[JobId] = set()
+        self._failed: set[JobId] = set()
+        self._limits_due: list[tuple[float, JobId]] = []
+        self._killed = 0
+        for job, grant in view.grants.items():
+            entries, held = self._requests.job(view, job), self._held_by(grant)
+            tasks = replicas_on(held, entries[0].tasks) if held else ()
+            adopted = self._controller.adopt(view.now_s, entries, tasks)
+            self._surplus.note(adopted, view.demand(job))
+        self._sync(view)
+
+    def remarks(self) -> list[str]:
+        """Return what the run showed: settings without effect, jobs ended or read otherwise."""
+        notes = list(self._site_notes)
         if self._undated:
-            found.append(
+            notes.append(
                 "The trace has no dates, so that nothing is reserved, although reservations are"
                 " given."
             )
         if self._killed:
             killed = "1 job was" if self._killed == 1 else f"{self._killed:,} jobs were"
-            found.append(f"{killed} ended at the time limit.")
-        without_limit = self._requests.without_limit if self._requests is not None else 0
-        if without_limit:
+            notes.append(f"{killed} ended at the time limit.")
+        if without_limit := self._requests.without_limit:
             jobs = "1 job has" if without_limit == 1 else f"{without_limit:,} jobs have"
-            found.append(
-                f"{jobs} no time limit; slurm plans with {self.default_limit_h:g} h for each"
+            notes.append(
+                f"{jobs} no time limit; slurm plans with {self._default_limit_h:g} h for each"
                 " (default_limit_h)."
             )
-        found += [
+        notes += [
             f"{count:,} {'job names' if count == 1 else 'jobs name'} a {what}."
             for what, count in self._noted.items()
         ]
-        if self._controller is not None and self._controller.cycles:
-            found.append(depth_told(self._controller.tested / self._controller.cycles))
-        return tuple(found)
+        if self._controller.cycles:
+            notes.append(depth_told(self._controller.tested / self._controller.cycles))
+        return notes
 
-    def _overrides(self) -> tuple[str, ...]:
-        config = self._site.config
-        if config is None:
-            return ()
-        said = config.values.keys() | config.options.keys()
-        return tuple(
-            f"{name} = {value} counts instead of {key} in slurm.conf."
-            for name, (key, _) in IN_FILE.items()
-            if (value := getattr(self, name)) != DEFAULTS[name] and key.lower() in said
-        )
+    def step(self, view: View, requeued: Sequence[JobId]) -> Plan:
+        """Submit the jobs that arrived, run the passes that are due, and return what they decided.
 
-    def allocate(self, view: View, /) -> Plan:
-        """Take in what happened, do what is due, and start what was found."""
-        now_s, lost = view.now_s, list[JobId]()
-        controller = self._controller
-        if controller is None:
-            controller = self._controller = self._begin(view)
-        else:
-            controller.catch_up(now_s)
-            lost = self._follow(view, controller, view.delta)
-        arrived = [*newly_waiting(view.delta), *lost]
-        refused = frozenset([job for job in arrived if not self._submit(view, controller, job)])
-        refused |= frozenset(self._lost_for_ever())
-        self._release(view, controller)
-        ended = self._overdue(controller, now_s)
+        Parameters
+        ----------
+        view : View
+            The cluster now.
+        requeued : sequence of JobId
+            Suspended jobs that lost a node and queue again.
+        """
+        now_s, controller = view.now_s, self._controller
+        arrived = [*newly_waiting(view.delta), *requeued]
+        refused = frozenset([job for job in arrived if not self._submit(view, job)])
+        refused |= frozenset(self._refuse_unmet())
+        self._release(view)
+        ended = self._end_overdue(now_s)
         changes: dict[JobId, Grant | None] = {}
         started = controller.tick(now_s)
-        ended |= self._displaced(view, controller, changes)
+        ended |= self._stop_preempted(view, changes)
         seamless = frozenset(changes.keys() & controller.suspended.keys())
-        self._resumed(view, controller, changes)
+        self._resume(view, changes)
         for one in started:
             grant = self._grant(view, one)
             if grant is None:
@@ -233,7 +370,7 @@ class Slurm(Settings):
                 self._waitlist.started(one.id, now_s)
                 self._expect_end(one)
         if self._waitlist.held and changes:
-            self._release(view, controller)
+            self._release(view)
         wake_at_s = min(controller.wake_s(), self._waitlist.wake_s(now_s))
         if self._limits_due:
             wake_at_s = min(wake_at_s, self._limits_due[0][0])
@@ -241,47 +378,45 @@ class Slurm(Settings):
             return Plan(changes, refused, wake_at_s, seamless=seamless, ended=ended)
         return EMPTY
 
-    def _lost_for_ever(self) -> list[JobId]:
-        """Return the jobs that depend on something that came otherwise."""
+    def _refuse_unmet(self) -> list[JobId]:
+        """Return the jobs whose dependencies can no longer be met."""
         never = self._waitlist.never() if self._waitlist.held else []
         if never:
             self._noted["dependency that can never be met: refused"] += len(never)
         return never
 
-    def _release(self, view: View, controller: Controller) -> None:
-        """Hand the jobs to the controller that have become eligible."""
+    def _release(self, view: View) -> None:
+        """Submit the jobs that have become eligible."""
         if not self._waitlist.held:
             return
         for first, *others in self._waitlist.release(view.now_s):
             for one in (first, *others):
-                if not controller.rules.accrue_always:
+                if not self._controller.rules.accrue_always:
                     one.since_s = view.now_s
-            controller.submit(view.now_s, first, tuple(others))
+            self._controller.submit(view.now_s, first, tuple(others))
 
-    def _overdue(self, controller: Controller, now_s: float) -> frozenset[JobId]:
-        """Return the jobs that are ended at their limits."""
-        found = []
+    def _end_overdue(self, now_s: float) -> frozenset[JobId]:
+        """Return the jobs to end because their time limit and grace are over."""
+        overdue = []
         while self._limits_due and self._limits_due[0][0] <= now_s:
             at_s, job = heappop(self._limits_due)
-            running = controller.running.get(job)
+            running = self._controller.running.get(job)
             if running is not None and running.end_s + self._kill_after_s <= at_s:
-                found.append(job)
-        self._killed += len(found)
-        self._failed.update(found)
-        return frozenset(found)
+                overdue.append(job)
+        self._killed += len(overdue)
+        self._failed.update(overdue)
+        return frozenset(overdue)
 
-    def _displaced(
-        self, view: View, controller: Controller, changes: dict[JobId, Grant | None]
-    ) -> frozenset[JobId]:
-        """Stop the jobs that had to give way; return those that may not queue again."""
-        assert self._surplus is not None, "see _begin"
-        gone = []
+    def _stop_preempted(self, view: View, changes: dict[JobId, Grant | None]) -> frozenset[JobId]:
+        """Stop preempted jobs in `changes`; return those that are canceled."""
+        controller = self._controller
+        canceled = []
         for one, mode, _ in controller.displaced:
             view.room.give(view.grants[one.id])
             self._surplus.note(one, view.demand(one.id), -1)
             changes[one.id] = None
             if mode == CANCEL:
-                gone.append(one.id)
+                canceled.append(one.id)
                 continue
             if mode == SUSPEND:
                 self._surplus.note_suspended(one)
@@ -289,15 +424,13 @@ class Slurm(Settings):
             entries = [replace(entry, since_s=view.now_s) for entry in controller.entries(one)]
             again_s = view.now_s + REQUEUE_S
             self._waitlist.held[one.id] = IneligibleJob(tuple(entries), again_s)
-        self._failed.update(gone)
+        self._failed.update(canceled)
         controller.displaced.clear()
-        return frozenset(gone)
+        return frozenset(canceled)
 
-    def _resumed(
-        self, view: View, controller: Controller, changes: dict[JobId, Grant | None]
-    ) -> None:
-        """Let the jobs go on that were suspended."""
-        assert self._surplus is not None, "see _begin"
+    def _resume(self, view: View, changes: dict[JobId, Grant | None]) -> None:
+        """Grant resumed jobs their nodes again in `changes`, or suspend them again."""
+        controller = self._controller
         for one in controller.resumed:
             self._surplus.note_suspended(one, -1)
             grant = self._grant(view, one)
@@ -310,17 +443,16 @@ class Slurm(Settings):
         controller.resumed.clear()
 
     def _expect_end(self, one: SlurmJob) -> None:
+        """Note when a started job is ended at its limit."""
         if self._kill_after_s < inf:
             heappush(self._limits_due, (one.end_s + self._kill_after_s, one.id))
 
-    def explain(self, decided: Decided, job: JobId, /) -> Reason | None:
+    def explain(self, decided: Decided, job: JobId) -> Reason | None:
         """State why a job waits in the words of squeue, its priority, and who is before it."""
         controller = self._controller
-        mine = controller.waiting.get(job) if controller is not None else None
-        if controller is None:
-            return None
+        mine = controller.waiting.get(job)
         if mine is None:
-            return self._not_queued(decided.view.now_s, controller, job)
+            return self._explain_not_queued(decided.view.now_s, job)
         if mine.why not in {"None", "Priority", "Resources"}:
             return Reason("it was held back ({word:text})", {"word": mine.why})
         ahead = [other for other in controller.queue() if other.rank < mine.rank]
@@ -341,8 +473,9 @@ class Slurm(Settings):
             own=mine.priority,
         )
 
-    def _not_queued(self, now_s: float, controller: Controller, job: JobId) -> Reason | None:
-        if job in controller.suspended:
+    def _explain_not_queued(self, now_s: float, job: JobId) -> Reason | None:
+        """State why a job is not in the queue: suspended, or not eligible yet."""
+        if job in self._controller.suspended:
             return Reason("it was suspended: jobs that go before it had its cores (Suspended)", {})
         if job not in self._waitlist.held:
             return None
@@ -350,7 +483,7 @@ class Slurm(Settings):
         return Reason("it was not eligible yet ({word:text})", {"word": word})
 
     def _grant(self, view: View, job: SlurmJob) -> Grant | None:
-        """Return what a job gets that the controller started; None if its servers find no place."""
+        """Return the grant of a started job; None if it does not fit after all."""
         demand, room = view.demand(job.id), view.room
         held = replicas_on(job.held, demand.replicas, evenly=job.node_gpus > 0)
         order = self._order
@@ -360,190 +493,75 @@ class Slurm(Settings):
         nodes, counts = zip(*parts, strict=True)
         grant = Grant((Gang(Part(nodes, counts, demand.gpus, demand.cpus, demand.mem_gb)),))
         room.take(grant)
-        assert self._surplus is not None, "see _begin"
         self._surplus.note(job, demand)
         return (
             grant
             if demand.servers is None
-            else self._place.with_servers(view, demand.servers, grant)
+            else self._placer.with_servers(view, demand.servers, grant)
         )
 
-    # -- what the controller is told
-    # ----------------------------------------------------------------------------------------------
-
-    def _submit(self, view: View, controller: Controller, job: JobId) -> bool:
-        """Give a job to the controller; tell whether it can ever run."""
-        assert self._requests is not None, "see _begin"
+    def _submit(self, view: View, job: JobId) -> bool:
+        """Submit a job or hold it until it is eligible; return False if it can never run."""
         if job in self._lost and not self._requests.may_requeue(view, job):
             self._noted["node that failed, and may not queue again: refused"] += 1
             return False
         try:
-            made = self._requests.job(view, job)
+            entries = self._requests.job(view, job)
             # Where a partition can never hold it, it would only keep nodes from others.
-            fitting = tuple([one for one in made if controller.could_fit(one)])
-            held = self._held(view, fitting or made)
+            fitting = tuple([one for one in entries if self._controller.could_fit(one)])
+            held = self._ineligible(view, fitting or entries)
         except (NeverError, NotSimulatedError) as error:
             self._noted[str(error)] += 1
             return False
         if not fitting:
             self._noted["shape that even the empty cluster cannot hold: refused"] += 1
             return False
-        made = fitting
-        if self._calendar is not None and made[0].reservation:
-            word = self._calendar.refusal(made[0])
+        entries = fitting
+        if self._calendar is not None and entries[0].reservation:
+            word = self._calendar.refusal(entries[0])
             if word:
                 self._noted[f"reservation that it may not use ({word}): refused"] += 1
                 return False
-        word = self._gate.refusal(made) if self._gate is not None else ""
+        word = self._limits.refusal(entries) if self._limits is not None else ""
         if word:
             self._noted[f"request beyond a limit ({word}): refused"] += 1
             return False
         if held is None:
-            controller.submit(view.now_s, made[0], made[1:])
+            self._controller.submit(view.now_s, entries[0], entries[1:])
         else:
             self._waitlist.held[job] = held
         return True
 
-    def _held(self, view: View, made: tuple[SlurmJob, ...]) -> IneligibleJob | None:
-        """Return what a job waits for before it may start; None = nothing."""
-        assert self._requests is not None, "see _begin"
-        job, requests = made[0].id, self._requests
+    def _ineligible(self, view: View, entries: tuple[SlurmJob, ...]) -> IneligibleJob | None:
+        """Return a job with its begin time and unmet dependencies; None = it is eligible."""
+        job, requests = entries[0].id, self._requests
         begin_s = view.one("begin_s", job)
         text, name, own = requests.text(view, "dependency", job), "", ""
         if len(view.names("dependency")) > 1:
             own = requests.text(view, "job_id", job)
-            for known in dict.fromkeys((own, own.partition("_")[0])):
-                self._ids.setdefault(known, []).append(job)
+            for job_id in dict.fromkeys((own, own.partition("_")[0])):
+                self._jobs_of_id.setdefault(job_id, []).append(job)
             name = requests.text(view, "name", job)
-            self._waitlist.submitted(job, made[0].user, name)
+            self._waitlist.submitted(job, entries[0].user, name)
         if not text and begin_s <= view.now_s:
             return None
-        conditions, any_of = conditions_of(text, self._ids, own) if text else ((), False)
-        held = IneligibleJob(made, begin_s, conditions, any_of, name)
+        conditions, any_of = conditions_of(text, self._jobs_of_id, own) if text else ((), False)
+        held = IneligibleJob(entries, begin_s, conditions, any_of, name)
         self._waitlist.held[job] = held
         why = self._waitlist.why(view.now_s, job)
         del self._waitlist.held[job]
         return held if why else None
 
-    def _begin(self, view: View) -> Controller:
-        site, machines = self._site, view.cluster.nodes
-        config = site.config
-        self._order = (
-            name_order([node.name for node in machines])
-            if config is not None
-            else list(range(len(machines)))
-        )
-        ordered = [machines[node] for node in self._order]
-        self._requests = requests = Requests(site, view, self._order, self.default_limit_h * HOUR_S)
-        self._noted = requests.remarks
-        nodes = FreeNodes(
-            [node.gpus for node in ordered],
-            [node.cpus for node in ordered],
-            [node.mem_gb for node in ordered],
-            levels_on(site, self.topology, ordered, view.cluster.switches),
-            [node.weight for node in ordered] if config is not None else (),
-            prefer=preference(config),
-            threads=threads_of(config, [node.name for node in ordered]),
-            gres=requests.gres,
-        )
-        # Jobs without a partition may use all nodes.
-        partitions = [
-            SlurmPartition(nodes.up),
-            *partitions_on(site, view.names("partition"), ordered),
-        ]
-        self._gate = gate_of(site, requests.entries)
-        if self.limits == "kill":
-            minutes = config.number("OverTimeLimit", 0) if config is not None else 0.0
-            grace_s = config.number("KillWait", 30) if config is not None else 30.0
-            self._kill_after_s = minutes * 60.0 + grace_s
-        rules = self._rules()
-        self._controller = controller = Controller(
-            rules,
-            partitions,
-            nodes,
-            self._fair(site),
-            self._timers(view, rules),
-            gate=self._gate,
-            preemption=preemption_of(site),
-            calendar=self._calendar_of(view, ordered),
-        )
-        unknown = self._calendar.unknown if self._calendar is not None else ()
-        self._above = (*too_large(site, ordered), *unknown)
-        self._surplus = Surplus(nodes)
-        for job, grant in view.grants.items():
-            entries, held = requests.job(view, job), self._held_by(grant)
-            tasks = replicas_on(held, entries[0].tasks) if held else ()
-            self._surplus.note(controller.adopt(view.now_s, entries, tasks), view.demand(job))
-        self._sync(view, controller)
-        return controller
+    def follow(self, view: View) -> list[JobId]:
+        """Pass on the jobs that ended and the nodes that changed since the last decision.
 
-    def _timers(self, view: View, rules: Rules) -> Timers:
-        """Return when the clocks tick: as the parameters say, or as the seed of the run draws."""
-        phases = (self.main_phase_s, self.bf_phase_s, self.calc_phase_s)
-        periods = (rules.main_interval_s, rules.interval_s, rules.period_s)
-        main_s, backfill_s, priority_s = (
-            view.now_s + (clock * period if phase < 0 else phase)
-            for clock, period, phase in zip(
-                view.rng.random(3).tolist(), periods, phases, strict=True
-            )
-        )
-        return Timers(
-            main_s=main_s,
-            backfill_s=backfill_s,
-            priority_s=priority_s,
-            cycle_s=self.bf_cycle_s,
-            instants=self.bf_instants,
-            clock_s=view.clock_s,
-        )
-
-    def _calendar_of(self, view: View, ordered: Sequence[Node]) -> Calendar | None:
-        """Return the reservations on the clock of the run; None = there are none, or no dates."""
-        reserved = self._site.reserved
-        self._undated = len(reserved) if not view.clock_s else 0
-        if not reserved or self._undated:
-            return None
-        self._calendar = Calendar(view.clock_s, [node.name for node in ordered], reserved)
-        return self._calendar
-
-    def _rules(self) -> Rules:
-        """Return the rules of the file, with the parameters that were set besides."""
-        config = self._site.config
-        own = {name: convert(getattr(self, name)) for name, (_, convert) in IN_FILE.items()}
-        ours = {"size_by_used": self.size_nodes == "used", "by_cores": self.plan == "cores"}
-        if config is None:
-            values = {RULE_OF[name]: own[name] for name in RULE_OF}
-            return Rules(**values, **ours)  # type: ignore[arg-type]
-        changed = {
-            RULE_OF[name]: own[name] for name in RULE_OF if getattr(self, name) != DEFAULTS[name]
-        }
-        rules = rules_of(self._site, config)
-        return replace(rules, **changed, **ours)  # type: ignore[arg-type]
-
-    def _fair(self, site: SlurmSite) -> FairShare:
-        config = site.config
-        dampening = self.dampening
-        if config is not None and self.dampening == DEFAULTS["dampening"]:
-            dampening = config.number("FairShareDampeningFactor", 1)
-        tree = not is_classic(site, self.fairshare)[0]
-        entries = site.associations.entries
-        made = FairShare(entries, self.half_life_s or inf, dampening, tree=tree)
-        for account, user, used in read_usage(self.usage):
-            made.book(made.of(account, user), used)
-        if self.usage:
-            # What was used before counts from the first job on.
-            made.renew(0.0, [])
-        return made
-
-    @property
-    def half_life_s(self) -> float:
-        """Half-life of usage, of the parameter or else of the file; 0 = never forgotten."""
-        config = self._site.config
-        if config is not None and self.half_life_h == DEFAULTS["half_life_h"]:
-            return config.time_s("PriorityDecayHalfLife", "7-0")
-        return self.half_life_h * HOUR_S
-
-    def _follow(self, view: View, controller: Controller, delta: Delta) -> list[JobId]:
-        """Take in what ended and what nodes did; return the suspended jobs that lost a node."""
+        Returns
+        -------
+        list of JobId
+            Suspended jobs that lost a node.
+        """
+        controller, delta = self._controller, view.delta
+        controller.catch_up(view.now_s)
         gone = [*delta.finished, *(eviction.job for eviction in delta.evicted)]
         self._lost = {eviction.job for eviction in delta.evicted if eviction.cause != "void"}
         for job in delta.finished:
@@ -556,18 +574,18 @@ class Slurm(Settings):
         ]
         self._lost.update(lost)
         for job in (*gone, *lost):
-            self._end(view, controller, job)
+            self._end(view, job)
             controller.forget(job)
             self._waitlist.held.pop(job, None)
         if delta.nodes or delta.resized:
             controller.follow_nodes(view.now_s)
         if gone or delta.nodes or delta.resized:
-            self._sync(view, controller)
+            self._sync(view)
         return lost
 
-    def _end(self, view: View, controller: Controller, job: JobId) -> None:
-        """Tell the controller that a job is gone from its nodes, if it was there."""
-        assert self._surplus is not None, "see _begin"
+    def _end(self, view: View, job: JobId) -> None:
+        """End a suspended or running job in the controller."""
+        controller = self._controller
         if (suspended := controller.suspended.get(job)) is not None:
             # With a latency it may have ended before its stop arrived.
             self._surplus.note_suspended(suspended, -1)
@@ -576,22 +594,17 @@ class Slurm(Settings):
             self._surplus.note(running, view.demand(job), -1)
             controller.end(view.now_s, job)
 
-    def _sync(self, view: View, controller: Controller) -> None:
-        """Take over what is free from the simulator: nodes fail, and other policies may share
-        them.
-        """
-        nodes, order = controller.nodes, self._order
+    def _sync(self, view: View) -> None:
+        """Set what is free on each node: nodes fail, and other policies may share them."""
+        nodes, order = self._controller.nodes, self._order
         gpus: list[int] = view.free_gpus[order].tolist()
         cpus: list[float] = view.free_cpus[order].tolist()
         mem_gb: list[float] = view.free_mem_gb[order].tolist()
-        assert self._surplus is not None, "see _begin"
         self._surplus.take_from(gpus, cpus, mem_gb)
         nodes.follow(gpus, cpus, mem_gb)
 
     def _held_by(self, grant: Grant) -> Placement:
-        """Return the tasks on nodes of a grant that another policy made; what a replayed record
-        holds beyond the cluster is on none of its nodes.
-        """
+        """Return the tasks per node of a grant; nodes beyond the cluster are left out."""
         places = {node: place for place, node in enumerate(self._order)}
         workers = grant.gangs[0].workers
         return tuple(

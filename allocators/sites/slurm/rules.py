@@ -89,8 +89,6 @@ class Rules:
         bf_max_job_test, bf_max_job_user; inf = no limit.
     most_per_part, most_per_user_part, most_per_account, most_per_array : float
         bf_max_job_part, bf_max_job_user_part, bf_max_job_assoc, bf_max_job_array_resv.
-    by_cores : bool
-        Plans take what jobs need of their nodes, not whole nodes; no setting of Slurm.
     most_plans : float
         For so many jobs nodes are kept; 1 = for the first of the queue only, as EASY does.
     most_plans_part : float
@@ -141,7 +139,6 @@ class Rules:
     most_per_user_part: float = inf
     most_per_account: float = inf
     most_per_array: float = inf
-    by_cores: bool = False
     most_plans: float = inf
     most_plans_part: float = inf
     most_started: float = inf

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from math import ceil, inf
 from typing import Final, NamedTuple
 
-from allocators.sites.slurm.state import Mask, Placement, SlurmJob
+from allocators.sites.slurm.state import Mask, Placement, SlurmJob, replicas_on
+from sim.contract import Demand
 
 Room = dict[int, Mask]
 """Tasks that a node can take -> the nodes that can take just so many."""
@@ -15,6 +16,7 @@ Share = tuple[int, float, float]
 Free = tuple[Share, tuple[int, ...]]
 """What is free on a node: GPUs, cores and GB, and of each of `FreeNodes.gres`."""
 _LITTLE: Final = 1e-9
+_LEAST_SURPLUS: Final = 1e-6
 _MANY: Final = 1_000_000
 """Tasks on a node of which nothing limits them."""
 
@@ -498,3 +500,55 @@ def _counted_out(job: SlurmJob, room: Room) -> Placement:
         left -= more
         made.append((node, 1 + more))
     return tuple(made)
+
+
+class Surplus:
+    """What the controller books beyond the simulator on each node.
+
+    It comes from whole nodes, memory by default, whole cores, and what suspended jobs still hold.
+
+    Parameters
+    ----------
+    nodes : Nodes
+        Of the controller.
+    """
+
+    def __init__(self, nodes: FreeNodes) -> None:
+        self._nodes = nodes
+        self._more: dict[int, Share] = {}
+
+    def note(self, job: SlurmJob, demand: Demand, sign: int = 1) -> None:
+        """Count a job that runs; `sign` -1 = it runs no longer."""
+        if demand.servers is not None or (sign < 0 and not self._more):
+            return
+        held = dict(replicas_on(job.held, demand.replicas, evenly=job.node_gpus > 0))
+        for place, tasks in job.held:
+            gpus, cpus, mem_gb = self._nodes.share(job, place, tasks)
+            count = held.get(place, 0)
+            more = (
+                gpus - count * demand.gpus,
+                cpus - count * demand.cpus,
+                mem_gb - count * demand.mem_gb,
+            )
+            if any(abs(one) > _LEAST_SURPLUS for one in more):
+                self._add(place, more, sign)
+
+    def note_suspended(self, job: SlurmJob, sign: int = 1) -> None:
+        """Count a job that is suspended: the simulator sees it hold nothing."""
+        for place, tasks in job.held:
+            self._add(place, self._nodes.share(job, place, tasks), sign)
+
+    def take_from(self, gpus: list[int], cpus: list[float], mem_gb: list[float]) -> None:
+        """Subtract it from what is free on each node."""
+        for place, more in self._more.items():
+            gpus[place] -= int(more[0])
+            cpus[place] -= more[1]
+            mem_gb[place] -= more[2]
+
+    def _add(self, place: int, more: Share, sign: int) -> None:
+        gpus, cpus, mem_gb = self._more.get(place, (0, 0.0, 0.0))
+        self._more[place] = (
+            gpus + sign * int(more[0]),
+            round(cpus + sign * more[1], 6),
+            round(mem_gb + sign * more[2], 6),
+        )

@@ -157,14 +157,6 @@ class Settings(Allocator):
         high=1_000_000,
         help="default_queue_depth: jobs tried after a submission or an end; once a minute all are.",
     )
-    plan: str = param(
-        "nodes",
-        title="What plans keep free",
-        choices=("nodes", "cores"),
-        labels={"nodes": "Whole nodes", "cores": "What the job needs"},
-        help="Whole nodes for every planned job, as Slurm does, or only the cores, GPUs and memory"
-        " that it needs, as textbooks do: no site can set that.",
-    )
     default_limit_h: float = param(
         24.0,
         title="Time limit where a job has none",

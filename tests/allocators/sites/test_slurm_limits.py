@@ -274,7 +274,7 @@ def test_a_displaced_job_queues_again_in_all_of_its_partitions(partition: str) -
 
     def seen(view: Any) -> Any:
         plan = allocate(view)
-        queue = policy._controller.queue()  # type: ignore[attr-defined]
+        queue = policy._run._controller.queue()  # type: ignore[attr-defined]
         queues.append([(one.id, one.partition, one.since_s) for one in queue])
         return plan
 

@@ -163,12 +163,11 @@ def controller(nodes: FreeNodes, preemption: PreemptionRules, **rules: Any) -> C
     )
 
 
-@pytest.mark.parametrize("by_cores", [False, True])
-def test_the_backfill_displaces_too(by_cores: bool) -> None:
+def test_the_backfill_displaces_too() -> None:
     # Two nodes. Job 1 (low) holds node 0, job 2 (high) node 1; job 3 (high) waits for both nodes,
     # which displacing job 1 does not give it. So the main pass stops there, and only the backfill
     # comes to job 4 (high), which ends before job 2 does and takes node 0 from job 1.
-    made = controller(machines(2), by_tier(), by_cores=by_cores, defer=True)
+    made = controller(machines(2), by_tier(), defer=True)
     made.submit(0.0, job(1, limit_s=5000.0))
     made.submit(0.0, job(2, partition=HIGH, limit_s=3000.0))
     made.catch_up(3.0)
@@ -417,8 +416,8 @@ def test_random_runs_end_and_nobody_holds_what_is_not_there(seed: int) -> None:
         ),
         faults=Faults(mtbf_h=draw.choice([0.0, 0.0, 0.3]), mttr_h=0.02),
     )
-    more = {"plan": draw.choice(["nodes", "cores"]), "limits": draw.choice(["inform", "kill"])}
-    policy = make(Spec.of("slurm", conf=text, accounts=ACCOUNTS, **more))
+    limits = draw.choice(["inform", "kill"])
+    policy = make(Spec.of("slurm", conf=text, accounts=ACCOUNTS, limits=limits))
     result = Simulator(trace, WHOLE, policy, conditions).run()
     check(result, trace, WHOLE, conditions)
     assert result.reason == "drained"
