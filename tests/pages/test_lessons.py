@@ -282,7 +282,7 @@ def test_the_glossary_is_searched_and_the_search_stands_in_the_address(pool: Fak
 def test_the_limits_say_what_the_documentation_says(pool: FakePool) -> None:
     app = at(tab="limits")
     told = texts(app)
-    assert "submissions do not depend on waiting times" in told
+    assert "submissions do not depend on waits" in told
     assert "our reading" in told
     assert "https://doi.org/" in told
     assert app.query_params["tab"] in ("limits", ["limits"])
