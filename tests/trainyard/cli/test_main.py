@@ -56,24 +56,20 @@ def test_a_misspelt_word_gets_a_hint(
     assert capsys.readouterr().err.startswith(sentence)
 
 
-def test_allocator_is_another_name_of_policy(capsys: pytest.CaptureFixture[str]) -> None:
-    printed = []
-    for option in ("--policy", "--allocator"):
-        assert main([*RUN, option, "fifo", "--seed", "1"]) == 0
-        printed.append(capsys.readouterr().out)
-    assert printed[0] == printed[1]
-    assert "fifo" in printed[0]
-
-
-def test_list_allocators_is_another_spelling_of_list_policies(
-    capsys: pytest.CaptureFixture[str],
+@pytest.mark.parametrize(
+    ("spelling", "former"),
+    [
+        ([*RUN, "--policy", "fifo", "--seed", "1"], [*RUN, "--allocator", "fifo", "--seed", "1"]),
+        (["list", "policies"], ["list", "allocators"]),
+    ],
+)
+def test_a_former_spelling_prints_the_same(
+    spelling: list[str], former: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    printed = []
-    for word in ("policies", "allocators"):
-        assert main(["list", word]) == 0
-        printed.append(capsys.readouterr().out)
-    assert printed[0] == printed[1]
-    assert printed[0].startswith("fifo ")
+    assert (main(spelling), main(former)) == (0, 0)
+    printed = capsys.readouterr().out
+    assert printed[: len(printed) // 2] == printed[len(printed) // 2 :]
+    assert "fifo" in printed
 
 
 @pytest.mark.parametrize(
@@ -101,19 +97,25 @@ printf '%s\\n' "${{COMPREPLY[@]}}"
     assert done.stdout.split() == completed
 
 
-def test_the_scripts_of_zsh_and_fish_name_commands_options_and_choices(
-    capsys: pytest.CaptureFixture[str],
+@pytest.mark.parametrize(
+    ("shell", "line"),
+    [
+        ("zsh", "autoload -U +X bashcompinit && bashcompinit"),
+        ("zsh", "complete -o default -F _trainyard trainyard"),
+        (
+            "fish",
+            "complete -c trainyard -f -n __fish_use_subcommand -a app -d 'open the dashboard"
+            " in a browser'",
+        ),
+        (
+            "fish",
+            "complete -c trainyard -n '__fish_seen_subcommand_from run' -l engine -r -a 'auto"
+            " kernel fast'",
+        ),
+    ],
+)
+def test_zsh_and_fish_have_scripts_too(
+    shell: str, line: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["completion", "zsh"]) == 0
-    zsh = capsys.readouterr().out
-    assert zsh.startswith("autoload -U +X bashcompinit && bashcompinit\n_trainyard() {")
-    assert main(["completion", "fish"]) == 0
-    fish = capsys.readouterr().out.splitlines()
-    assert (
-        "complete -c trainyard -f -n __fish_use_subcommand -a run"
-        " -d 'simulate a trace under one or more policies'"
-    ) in fish
-    assert (
-        "complete -c trainyard -n '__fish_seen_subcommand_from run' -l engine -r"
-        " -a 'auto kernel fast'"
-    ) in fish
+    assert main(["completion", shell]) == 0
+    assert line in capsys.readouterr().out.splitlines()
