@@ -216,7 +216,7 @@ class Demands:
         )
 
     def _admitting_pools(self, gpus: int, restrictions: _Restrictions) -> tuple[int, ...]:
-        """Return the pools whose GPU type and partitions the job admits."""
+        """Return the indices of the pools with a GPU type and partition that the job admits."""
         allowed = frozenset(restrictions.types.split("|")) if restrictions.types else None
         return tuple(
             pool_index

@@ -11,7 +11,7 @@ JobId = int
 
 
 class Part(NamedTuple):
-    """Identical replicas on named nodes; the unit in which the ledger books resources.
+    """Identical replicas on named nodes; the unit that the ledger books.
 
     ``nodes[i]`` carries ``count[i]`` replicas of ``gpus`` GPUs, ``cpus`` cores and ``mem_gb`` GB
     each. A CPU worker or a parameter server has ``gpus = 0``.

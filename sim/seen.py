@@ -95,17 +95,17 @@ class JobTable(Protocol):
 
     @property
     def ids(self) -> Ints:
-        """Job ids, ascending."""
+        """Job ids of the table, ascending."""
         ...
 
     @property
     def arrival_s(self) -> Floats:
-        """Submission time, seconds."""
+        """Submission time in seconds."""
         ...
 
     @property
     def gpus(self) -> Ints:
-        """Requested GPUs."""
+        """Number of requested GPUs."""
         ...
 
     @property

@@ -306,7 +306,7 @@ class Trace:
         return values
 
     def texts(self, column: str, missing: str = "") -> pd.Categorical[Any]:
-        """Return a text column as a categorical whose categories include `missing`."""
+        """Return a text column as a categorical with `missing` among its categories."""
         if column not in self.frame.columns:
             return pd.Categorical.from_codes(
                 np.zeros(len(self), np.int8), categories=pd.Index([missing])

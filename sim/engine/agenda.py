@@ -80,7 +80,7 @@ class Agenda:
         self._env.run()
 
     def stop(self) -> None:
-        """Drop all actions."""
+        """Drop all future actions, which ends the run."""
         self.actions.clear()
 
     def _run_instant(self, event: simpy.Event) -> None:

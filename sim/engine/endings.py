@@ -69,13 +69,13 @@ def slow_clock_reason(
     )
     return (
         f"{type(allocator).__name__} was asked again and again at {now_s:.6f} s without any job"
-        f" ending and with the clock moving less than {STEP_S:g} s each time{job}. Policy or"
-        " performance model never come to an end there"
+        f" ending and with the clock moving less than {STEP_S:g} s each time{job}. The policy"
+        " or performance model loops there"
     )
 
 
 def stalled_reason(jobs: int, idle: int) -> str:
-    """Return the sentence for a run in which `jobs` jobs do not advance.
+    """Return the sentence for a run without progress of `jobs` jobs.
 
     `idle`: consecutive decisions without effect while nothing ran.
     """
@@ -133,7 +133,7 @@ and a job that is evicted 10,000 times ends the run before.
 
 
 class Standstill:
-    """Detects runs in which no job advances or the clock does not move.
+    """Detects a run without progress: no job advances, or the clock does not move.
 
     Parameters
     ----------

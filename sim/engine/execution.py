@@ -133,15 +133,15 @@ class Execution:
             overheads.start_s or overheads.restart_s or overheads.overlap_s
         )
 
-    def leave(
+    def end_grant(
         self, job: JobId, grant: Grant | None, now_s: float, *, seamless: bool, reserved: bool
     ) -> None:
         """End the grant of a running job that the plan stops or changes.
 
-        A stopped job (`grant` is None) waits again; a changed one must then be passed to `enter`.
-        Where moves take time, a `seamless` job keeps its old holding until the move is over; a
-        seamless job that is stopped is suspended. With `reserved` the holdings of stopped jobs are
-        free already; otherwise `Ledger.give_back` must follow.
+        A stopped job (`grant` is None) waits again; a changed one must then be passed to
+        `begin_grant`. Where moves take time, a `seamless` job keeps its old holding until the move
+        is over; a seamless job that is stopped is suspended. With `reserved` the holdings of
+        stopped jobs are free already; otherwise `Ledger.give_back` must follow.
 
         Raises
         ------
@@ -181,7 +181,7 @@ class Execution:
         if grant is None:
             self._clear_state(job)
 
-    def enter(self, job: JobId, grant: Grant, now_s: float, *, reserved: bool) -> Next:
+    def begin_grant(self, job: JobId, grant: Grant, now_s: float, *, reserved: bool) -> Next:
         """Start a waiting job, or continue a running one, under a grant; return its next event.
 
         With `reserved` the resources are booked already.
@@ -373,7 +373,7 @@ class Execution:
         )
 
     def _overlap(self, job: JobId, grant: Grant, now_s: float) -> Next:
-        """Book the new grant beside the old one; return the next event of the job."""
+        """Book the new grant in addition to the old one; return the next event of the job."""
         self._apply_checkpoints(job, now_s)
         self._close_segment(job, now_s, CHANGED)
         holding = self._ledger.overlap(job, grant, self._demand_of(job))

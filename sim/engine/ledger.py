@@ -289,8 +289,9 @@ class Ledger:
         self._mixed = mixed
 
     def take(self, job: JobId, grant: Grant, demand: Demand, *, reserved: bool = False) -> Holding:
-        """Enter a grant and return what it charges; ``reserved`` says that the room has already
-        given it.
+        """Add a grant and return its holding.
+
+        With `reserved` the resources are booked already.
 
         Raises
         ------

@@ -86,6 +86,7 @@ class Simulator:
         "_is_over",
         "_last_rate_job",
         "_ledger",
+        "_left_to_settle",
         "_longest_s",
         "_measured",
         "_next",
@@ -103,7 +104,6 @@ class Simulator:
         "_standstill",
         "_steps",
         "_submit_s",
-        "_to_settle",
         "_touched",
         "_unschedulable",
         "_view",
@@ -142,7 +142,7 @@ class Simulator:
         self._unschedulable = stage.unschedulable.tobytes()
         self._measured = stage.measured.tobytes() if self.conditions.stop == "measured" else None
         self._settled = 0
-        self._to_settle = int(stage.measured.sum()) if self._measured else len(trace)
+        self._left_to_settle = int(stage.measured.sum()) if self._measured else len(trace)
         self._has_latency = self.conditions.overheads.latency(1) > 0
         self._agenda, self._is_over = Agenda(), False
         self._outages = Outages(self._agenda, self._node_down, self._node_up)
@@ -225,7 +225,7 @@ class Simulator:
         at_s, jobs = agenda.now_s, len(submit_s)
         while job < jobs and submit_s[job] <= at_s:
             if self._unschedulable[job]:
-                self._settle(job, UNSCHEDULABLE)
+                self._set_outcome(job, UNSCHEDULABLE)
             else:
                 self._waiting[job] = None
                 self._arrived.append(job)
@@ -255,7 +255,7 @@ class Simulator:
             self._observe(job, now_s)
             del self._running[job]
             self._finished.append(job)
-            self._settle(job)
+            self._set_outcome(job)
             if self._cadence.on_finish:
                 self._decide_or_make_due()
         elif kind == ASK:
@@ -289,7 +289,7 @@ class Simulator:
             raise ParameterError(too_many_evictions_reason(self.trace, job, evictions, cause))
         if 0 <= self.conditions.faults.retries < evictions:
             self._finished.append(job)
-            self._settle(job, FAILED)
+            self._set_outcome(job, FAILED)
         else:
             self._waiting[job] = None
         if self._cadence.on_finish:
@@ -454,7 +454,7 @@ class Simulator:
         self._agenda.add_action(later(lands_s, self._agenda.now_s), land, LANDING)
 
     def _apply_delayed(self, plan: Plan, old_grants: Mapping[JobId, Grant | None]) -> None:
-        """Apply a delayed plan without the changes whose jobs or nodes changed meanwhile."""
+        """Apply a delayed plan without changes of jobs or nodes that are out of date."""
         self._in_flight = False
         valid = self._ledger.still_valid(plan.changes, old_grants, self._touched)
         void = [job for job in plan.changes if job not in valid]
@@ -478,11 +478,11 @@ class Simulator:
         changes = self._settle_early(plan, reserved=reserved)
         seamless, now_s, job = plan.seamless, self._agenda.now_s, -1
         waiting, running, expected = self._waiting, self._running, self._expected
-        leave, enter = self._execution.leave, self._execution.enter
+        end_grant, begin_grant = self._execution.end_grant, self._execution.begin_grant
         try:
             for job, grant in changes.items():  # releases first
                 if job in running:
-                    leave(job, grant, now_s, seamless=job in seamless, reserved=reserved)
+                    end_grant(job, grant, now_s, seamless=job in seamless, reserved=reserved)
                     if grant is None:
                         waiting[job] = running.pop(job)
                         expected.drop(job)
@@ -495,7 +495,7 @@ class Simulator:
                     running[job] = waiting.pop(job)
                 elif job not in running:
                     self._raise_infeasible(job, "it is neither waiting nor running")
-                expected.replace(job, enter(job, grant, now_s, reserved=reserved))
+                expected.replace(job, begin_grant(job, grant, now_s, reserved=reserved))
         except ContractError as error:
             self._raise_infeasible(job, str(error))
         self._ledger.give_back()
@@ -518,7 +518,7 @@ class Simulator:
                 self._raise_infeasible(job, "it is refused but not waiting")
             del self._waiting[job]
             has_run = self._columns.evictions[job] or self._columns.preemptions[job]
-            self._settle(job, FAILED if has_run else REJECTED)
+            self._set_outcome(job, FAILED if has_run else REJECTED)
 
     def _end_early(self, job: JobId, plan: Plan, *, reserved: bool) -> None:
         """End a running job for good, as failed."""
@@ -529,7 +529,7 @@ class Simulator:
         now_s, execution = self._agenda.now_s, self._execution
         if job in plan.changes:
             try:
-                execution.leave(job, None, now_s, seamless=False, reserved=reserved)
+                execution.end_grant(job, None, now_s, seamless=False, reserved=reserved)
             except ContractError as error:
                 self._raise_infeasible(job, str(error))
         else:
@@ -537,7 +537,7 @@ class Simulator:
         del self._running[job]
         self._expected.drop(job)
         self._finished.append(job)
-        self._settle(job, FAILED)
+        self._set_outcome(job, FAILED)
 
     def _raise_infeasible(self, job: JobId, what: str) -> NoReturn:
         """Raise `InfeasiblePlan` for a job of the plan."""
@@ -550,14 +550,14 @@ class Simulator:
     # -- endings
     # ----------------------------------------------------------------------------------------------
 
-    def _settle(self, job: JobId, outcome: int = COMPLETED) -> None:
+    def _set_outcome(self, job: JobId, outcome: int = COMPLETED) -> None:
         """Set the outcome of a job; end the run when all jobs that count are settled."""
         if outcome:
             self._columns.outcome[job] = outcome
         self._settled += 1
         if self._measured is None or self._measured[job]:
-            self._to_settle -= 1
-            if not self._to_settle and self.conditions.stop != "horizon":
+            self._left_to_settle -= 1
+            if not self._left_to_settle and self.conditions.stop != "horizon":
                 self._end("drained" if self._measured is None else "measured")
 
     def _end(self, reason: str) -> None:

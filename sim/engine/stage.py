@@ -23,7 +23,7 @@ from sim.engine.view import GatedEstimates, JobColumns, LiveView
 from sim.errors import ClusterError, ContractError, ParameterError
 from sim.perf.estimators import BoundEstimator
 from sim.perf.model import Fitting, Staffed
-from sim.perf.resources import BoundResources, KnownResources, Noted, true_resources
+from sim.perf.resources import BoundResources, KnownResources, RecordedResources, true_resources
 from sim.result import RunResult, Timing
 from sim.trace import Trace
 
@@ -94,12 +94,12 @@ class Stage:
             model, trace, overheads.without_overlap(), conditions.seed
         )
         self.observe: Callable[[JobId, float], None] = self.estimator.observe
-        self._resources = Noted(KnownResources(), None)
+        self._resources = RecordedResources(KnownResources(), None)
         if "resources" in needs.reads:
             resources = conditions.estimator.bind_resources(model, trace, conditions.seed)
             self.observe, self._resources = (
                 _combine_observers(self.estimator, resources),
-                Noted(resources, true_resources(model)),
+                RecordedResources(resources, true_resources(model)),
             )
         keeps_work = np.full(len(trace), overheads.on_preempt != "lose_all")
         stops = {"preemptible": preemptible, "keeps_work": keeps_work}

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from sim.engine.ledger import FreeRoom
     from sim.perf.estimators import BoundEstimator
     from sim.perf.model import Limits
-    from sim.perf.resources import Noted
+    from sim.perf.resources import RecordedResources
 
 # Column of a job table -> (column of the trace, default value).
 PUBLIC_NUMBERS: Final[dict[str, tuple[str, float]]] = {
@@ -116,8 +116,8 @@ class JobColumns:
         self._live: dict[str, Callable[[Ints], NDArray[Any]]] = {
             "rate": self._rate,
             "held_gpus": lambda ids: columns.array("held_gpus")[ids].astype(np.int64),
-            "served_gpu_s": lambda ids: self._served(ids, "served_gpu_s", "held_gpus"),
-            "served_cpu_s": lambda ids: self._served(ids, "served_cpu_s", "held_cpus"),
+            "served_gpu_s": lambda ids: self._served_by_now(ids, "served_gpu_s", "held_gpus"),
+            "served_cpu_s": lambda ids: self._served_by_now(ids, "served_cpu_s", "held_cpus"),
             "remaining_work": lambda ids: self._estimator.remaining(ids, self._done(ids)),
             "predictable": lambda ids: self._estimator.predictable(ids, self._done(ids)),
         }
@@ -210,7 +210,7 @@ class JobColumns:
         done: Floats = self._work[ids] - left
         return done
 
-    def _served(self, ids: Ints, total: str, held: str) -> Floats:
+    def _served_by_now(self, ids: Ints, total: str, held: str) -> Floats:
         """Return the GPU- or core-seconds that some jobs have held by now."""
         columns = self._columns
         served: Floats = columns.array(total)[ids] + columns.array(held)[ids] * (
@@ -244,7 +244,7 @@ class LiveTable:
 
     @property
     def ids(self) -> Ints:
-        """Job ids, ascending."""
+        """Job ids of the table, ascending."""
         return self.column("ids")
 
     def _ids(self) -> Ints:
@@ -270,7 +270,7 @@ class GatedEstimates:
     ----------
     estimator : BoundEstimator
         Source of work, rates and pauses.
-    resources : Noted
+    resources : RecordedResources
         Source of cores and memory.
     reads : frozenset of str
         Reads that the allocator declares, see `sim.contract.Needs`.
@@ -281,7 +281,7 @@ class GatedEstimates:
     def __init__(
         self,
         estimator: BoundEstimator,
-        resources: Noted,
+        resources: RecordedResources,
         reads: frozenset[str],
         will_restart: Callable[[JobId], bool],
     ) -> None:
@@ -308,7 +308,7 @@ class GatedEstimates:
     def resources(self, job: JobId) -> Resources | None:
         """Return the estimated cores and memory of a job; None = no estimate yet."""
         self._check_declared("resources")
-        return self._resources.of(job)
+        return self._resources.estimate(job)
 
     def _check_declared(self, need: str) -> None:
         """Refuse an estimate that the allocator does not declare to read."""
