@@ -12,7 +12,6 @@ fuzz         damaged files for every reader of the app
 from __future__ import annotations
 
 import argparse
-import os
 import random
 import re
 import subprocess
@@ -94,14 +93,11 @@ def explore_scenarios(seed: int, budget: Budget) -> int:
 
 
 def explore_engines(seed: int, budget: Budget) -> int:
-    """Compare both engines, compiled, on random scenarios; return the number that differ."""
-    from sim.engine.fast import compiled
+    """Compare both engines on random scenarios; return the number that differ."""
     from tests import conftest  # noqa: F401 - loads the profile of hypothesis
     from tests.properties.test_engines import check_engines
     from trainyard.runs import engines
 
-    os.environ.pop(compiled.PLAIN)
-    compiled.forget()
     remark = engines.warm()
     if remark:
         raise SystemExit(remark)

@@ -59,8 +59,8 @@ def has_screen(platform: str, environment: Mapping[str, str]) -> bool:
 
 
 def warm(python: Path) -> None:
-    """Compile the fast engine where that has not been done yet, so that no run waits for it; where
-    it cannot be compiled, say what that means.
+    """Compile the fast engine where that has not been done yet, so that no run waits for it; print
+    why where that fails.
     """
     subprocess.run([str(python), "-m", "trainyard.runs.engines"], cwd=ROOT, check=False)
 

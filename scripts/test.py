@@ -29,6 +29,8 @@ CLOSING = "Took {minutes:.1f} minutes and {cpu_s:,.0f} CPU seconds."
 def run_with_checks(python: Path, arguments: Sequence[str]) -> int:
     """Run pytest with `arguments` and the static checks beside it; return the exit code."""
     began_s = time.monotonic()
+    # Once for all processes: where it was done before, this takes seconds.
+    subprocess.run([str(python), "-m", "trainyard.runs.engines"], cwd=ROOT, check=False)
     with ThreadPoolExecutor(max_workers=1) as executor:
         checks = executor.submit(run_steps, python)
         failed = run_pytest(python, arguments)

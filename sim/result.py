@@ -42,8 +42,8 @@ class Timing:
     peak_rss_mb : float, MB
         Highest resident memory of the process so far.
     engine : str
-        "kernel" = the general simulator, "fast" = a compiled loop, "plain" = the same loop as
-        plain Python.
+        "kernel" = the general simulator, "fast" = a compiled loop; results of earlier versions
+        also "plain" = that loop as plain Python.
     """
 
     cpu_s: float = 0.0

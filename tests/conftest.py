@@ -22,13 +22,12 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # Neither settings of the user's server nor results in the user's home matter: a test that keeps
 # results brings a folder of its own.
-for name in ("DATABASE", "DEBUG", "ENGINE", "EXECUTOR", "MEMORY_LIMIT", "MOST_GPUS", "TIME_LIMIT"):
+for name in ("DATABASE", "DEBUG", "EXECUTOR", "MEMORY_LIMIT", "MOST_GPUS", "TIME_LIMIT"):
     os.environ.pop(f"TRAINYARD_{name}", None)
 os.environ["TRAINYARD_STORE"] = os.path.join(os.devnull, "store")
 
-# Nothing is compiled but where a test asks for it: that takes some ten seconds of CPU once, and a
-# third of one in each process.
-os.environ.setdefault("TRAINYARD_PLAIN", "1")
+# Only tests that ask for the fast engine load it, which takes a third of a second per process.
+os.environ["TRAINYARD_ENGINE"] = "kernel"
 
 settings.register_profile(
     "trainyard",
@@ -53,6 +52,14 @@ RETRIED = ("browser", "dask", "postgres")
 
 # Processor time of a test, ten times what the longest takes: a busy machine does not reach it.
 MOST_CPU_S = 600.0
+
+
+@pytest.fixture(scope="module")
+def fast_engine() -> None:
+    """Load the fast engine; compile it first, in a minute of CPU, where that was never done."""
+    from trainyard.runs import engines  # noqa: PLC0415 - after the environment is set
+
+    assert engines.warm() == ""
 
 
 @pytest.hookimpl(wrapper=True)

@@ -354,7 +354,7 @@ class Comparison:
 
     @property
     def engines(self) -> dict[str, str]:
-        """Policy -> what made its first run: "kernel", "fast", or "plain" = "fast" uncompiled."""
+        """Policy -> the engine that made its first run: "kernel" or "fast"."""
         shown = zip(self._runs.titles, self._runs.entries, strict=True)
         return {title: entries[0].engine for title, entries in shown if entries}
 

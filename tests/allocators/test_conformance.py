@@ -502,6 +502,7 @@ def test_a_cluster_of_one_node_makes_queues_alike() -> None:
 # --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("fast_engine")
 @pytest.mark.parametrize(
     "name", [name for name in NAMES if any(rule_of(make(spec)) for spec in specs(name))]
 )

@@ -45,10 +45,11 @@ def test_a_comparison_by_hand(study: ty.Comparison) -> None:
     assert study.table()["waits_over_day"]["value"].tolist() == [0.0, 0.0]
 
 
+@pytest.mark.usefixtures("fast_engine")
 def test_either_engine_makes_the_comparison(study: ty.Comparison, tmp_path: Path) -> None:
-    assert study.engines == {"FIFO": "plain", "EASY backfilling": "plain"}
-    again = ty.compare(JOBS, "1x2:v100", ["easy"], store=tmp_path, engine="kernel")
-    assert again.engines == {"EASY backfilling": "kernel"}
+    assert study.engines == {"FIFO": "kernel", "EASY backfilling": "kernel"}
+    again = ty.compare(JOBS, "1x2:v100", ["easy"], store=tmp_path, engine="fast")
+    assert again.engines == {"EASY backfilling": "fast"}
     assert again.jobs("easy")["finish_s"].tolist() == study.jobs("easy")["finish_s"].tolist()
 
 

@@ -13,9 +13,7 @@ from typing import Any, Final
 import pandas as pd
 
 from sim.conditions import Conditions
-from sim.contract import rule_of
 from sim.engine.fast import lane
-from sim.engine.fast.arrays import FastRun
 from sim.params import Spec
 from sim.result import Progress, RunResult
 from sim.trace import Trace
@@ -23,6 +21,7 @@ from trainyard.results import groups, outcomes
 from trainyard.results.groups import GroupComparison
 from trainyard.results.loads import Loads, Window, loads
 from trainyard.results.outcomes import ComparisonReport, Shown
+from trainyard.runs.engines import simulate
 from trainyard.runs.executors import RunLimits, WarmProcess
 from trainyard.runs.queue import RunQueue, Submission, Task
 from trainyard.runs.run import conditions, key_of, summarise
@@ -144,7 +143,7 @@ def fast_policies(study: Study, store: Store) -> frozenset[str]:
     return frozenset(
         title
         for title, spec in zip(study.titles, study.allocators, strict=True)
-        if isinstance(_prepared(study, spec, trace, given), FastRun)
+        if not _why_not(study, spec, trace, given)
     )
 
 
@@ -169,12 +168,13 @@ def answer(
         if progress is not None:
             progress(Progress(0, len(trace), 0.0, trace.span_s))
         since_s = process_time()
-        made = _prepared(study, spec, trace, given)
-        if isinstance(made, str):
-            others[title] = made
+        reason = _why_not(study, spec, trace, given)
+        if reason:
+            others[title] = reason
             entries.append(())
             continue
-        result = lane.run(made, progress)
+        allocator = catalog.instance("allocator", spec)
+        result = simulate(trace, study.base.cluster, allocator, given, progress=progress)
         simulated_s += process_time() - since_s
         scenario = study.repeated(study.allocators.index(spec))[0]
         entries.append((_entry(scenario, result, trace, store),))
@@ -194,18 +194,17 @@ def answer(
     return PreviewAnswer(empty, report, found, whole, others, simulated_s, process_time() - began_s)
 
 
-def _prepared(study: Study, spec: Spec, trace: Trace, given: Conditions) -> FastRun | str:
-    """Return a run as the fast engine takes it, or why it cannot."""
+def _why_not(study: Study, spec: Spec, trace: Trace, given: Conditions) -> str:
+    """Return why the fast engine does not accept a run; "" = it does."""
     reason = catalog.allocator(spec, trace, study.base.perf).reason
     if reason:
         return reason
     allocator = catalog.instance("allocator", spec)
-    if rule_of(allocator) is None:
-        return "no rule of a queue"
     try:
-        return lane.prepared(trace, study.base.cluster, allocator, given)
+        lane.prepared(trace, study.base.cluster, allocator, given)
     except lane.NotPlainError as error:
         return str(error)
+    return ""
 
 
 def _entry(scenario: Scenario, result: RunResult, trace: Trace, store: Store) -> InMemory:

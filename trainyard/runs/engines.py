@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -30,17 +31,12 @@ simulator, or always the fast engine.
 """
 SETTING: Final = "TRAINYARD_ENGINE"
 """Environment variable: the engine of runs that ask for none, in the app and its workers too."""
+LARGE: Final = 10_000
+"""Jobs from which on it pays to load the compiled loops."""
 _SMALLEST: Final = "tiny"
 _LOG: Final = logging.getLogger(__name__)
-
-
-class _EngineState:
-    """Of this process: whether it has said why the fast engine runs uncompiled, and the process
-    that it has started to compile it.
-    """
-
-    has_said = False
-    compiles: subprocess.Popen[bytes] | None = None
+_COMPILERS: Final[list[subprocess.Popen[bytes]]] = []
+"""Processes that this one has started to compile the loops."""
 
 
 def simulate(
@@ -69,26 +65,31 @@ def simulate(
     TrainyardError
         As `Simulator`.
     """
-    engine = engine or os.environ.get(SETTING) or AUTO
+    engine = _chosen(engine)
     if engine not in ENGINES:
         raise ParameterError(f"There is no engine '{engine}'. Choose one of {', '.join(ENGINES)}.")
-    if engine != "kernel":
+    if engine == "fast" and not compiled.is_loaded():
+        warm()
+    pays = compiled.is_loaded() or len(trace) >= LARGE
+    if engine == "fast" or (engine == AUTO and pays):
         try:
-            result = lane.run(lane.prepared(trace, cluster, allocator, conditions), progress)
+            return lane.run(lane.prepared(trace, cluster, allocator, conditions), progress)
         except lane.NotPlainError as error:
             if engine == "fast":
                 raise ParameterError(
                     f"The fast engine cannot make this run: {error}. Let the engine be auto or"
                     " kernel."
                 ) from error
-        else:
-            if result.timing.engine == "plain" and len(trace) >= lane.LARGE:
-                _say(compiled.why_plain())
-            return result
+            if isinstance(error, lane.NotCompiledError):
+                _warn_once(_remark())
     return Simulator(trace, cluster, allocator, conditions, progress=progress).run()
 
 
-def expected_engine(engine: str = "", *, plain: bool, jobs: int) -> str:
+def _chosen(engine: str = "") -> str:
+    return engine or os.environ.get(SETTING) or AUTO
+
+
+def expected_engine(engine: str = "", *, plain: bool) -> str:
     """Return the engine that will make a run, as `sim.result.Timing` names it.
 
     Parameters
@@ -97,12 +98,8 @@ def expected_engine(engine: str = "", *, plain: bool, jobs: int) -> str:
         As for `simulate`.
     plain : bool
         Whether the fast engine accepts the run, see `sim.engine.fast.lane.prepared`.
-    jobs : int
-        Jobs of the trace.
     """
-    if not plain or (engine or os.environ.get(SETTING)) == "kernel":
-        return "kernel"
-    return "fast" if jobs < lane.LARGE or compiled.is_warm() else "plain"
+    return "fast" if plain and _chosen(engine) != "kernel" and compiled.is_warm() else "kernel"
 
 
 def warm() -> str:
@@ -111,40 +108,47 @@ def warm() -> str:
     Returns
     -------
     str
-        Why it runs uncompiled here; "" = it is compiled.
+        Why the general engine makes all runs here; "" = it is compiled.
     """
-    why_not = compiled.warm(_exercise)
-    _EngineState.has_said |= bool(why_not)
-    return why_not
+    return "" if compiled.warm(_exercise) else _remark()
 
 
 def load() -> str:
     """Load the fast engine if it has been compiled on this machine, else have another process
-    compile it: until then it runs uncompiled, and nobody waits.
+    compile it; until then the general engine makes all runs. Do neither if `SETTING` is "kernel".
 
     Returns
     -------
     str
         As for `warm`.
     """
+    if _chosen() == "kernel":
+        return ""
     if compiled.is_warm():
         return warm()
     if compiled.claim():
         # Nothing is asked of that process: what it leaves on disk is found by later runs.
-        _EngineState.compiles = subprocess.Popen(
-            [sys.executable, "-m", __name__],
-            cwd=Path(__file__).parents[2],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
+        _COMPILERS.append(
+            subprocess.Popen(
+                [sys.executable, "-m", __name__],
+                cwd=Path(__file__).parents[2],
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
         )
-    return compiled.why_plain()
+    return _remark()
 
 
-def _say(why_not: str) -> None:
-    """Remark once in a process why a long run is not compiled."""
-    if why_not and not _EngineState.has_said:
-        _LOG.warning("%s", why_not)
-    _EngineState.has_said = True
+@cache
+def _warn_once(remark: str) -> None:
+    _LOG.warning("%s", remark)
+
+
+def _remark() -> str:
+    return (
+        f"The fast engine is off, because {compiled.why_not()}. The general engine makes the runs:"
+        " slower, with the same results."
+    )
 
 
 def _exercise() -> None:
@@ -156,6 +160,4 @@ def _exercise() -> None:
 
 
 if __name__ == "__main__":
-    why_not = warm()
-    if why_not:
-        raise SystemExit(why_not)
+    raise SystemExit(warm() or 0)

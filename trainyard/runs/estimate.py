@@ -13,7 +13,7 @@ from sim.engine.fast import lane
 from sim.errors import TrainyardError
 from sim.params import Spec
 from sim.trace import Trace
-from trainyard.runs.engines import expected_engine
+from trainyard.runs.engines import LARGE, expected_engine
 from trainyard.runs.run import conditions
 from trainyard.store import Store, StoredResult
 from trainyard.study import catalog
@@ -32,7 +32,7 @@ WEEK_S: Final = 7 * 86_400.0
 TELLING_S: Final = 3.0
 """A run is watched for so long before it is said when it will end."""
 _FEW: Final = 200
-"""Fewest jobs of a run from which costs are learned; `lane.LARGE` on the fast engine. In smaller
+"""Fewest jobs of a run from which costs are learned; `engines.LARGE` on the fast engine. In smaller
 runs starting costs more than the jobs.
 """
 _FAST_S: Final = 1e-5
@@ -96,7 +96,7 @@ class Costs:
         """Learn from a result and the CPU seconds of its worker; None = of the simulation alone."""
         jobs = int(entry.summary["jobs"])
         key = _chain(Spec.from_json(entry.scenario["allocator"])), entry.engine
-        fewest = lane.LARGE if entry.engine == "fast" else _FEW
+        fewest = LARGE if entry.engine == "fast" else _FEW
         if jobs >= max(fewest, self._seen.get(key, (0, 0.0))[0]):
             spent_s = float(entry.provenance["timing"]["cpu_s"]) if cpu_s is None else cpu_s
             self._seen[key] = jobs, spent_s / jobs
@@ -136,9 +136,7 @@ def usual_seconds(scenario: Scenario, trace: Trace, engine: str = "") -> float:
     for `trainyard.runs.run.run`.
     """
     plain = _accepts(scenario, trace, None)
-    return len(trace) * usual_s(
-        scenario.allocator, expected_engine(engine, plain=plain, jobs=len(trace))
-    )
+    return len(trace) * usual_s(scenario.allocator, expected_engine(engine, plain=plain))
 
 
 def run_seconds(scenario: Scenario, store: Store, costs: Costs) -> float:
@@ -155,7 +153,7 @@ def run_seconds(scenario: Scenario, store: Store, costs: Costs) -> float:
 def _run_seconds(scenario: Scenario, store: Store, costs: Costs) -> tuple[float, bool]:
     """Return the CPU seconds of a run, and whether they are known here."""
     jobs = len(load_trace(scenario.trace, store))
-    engine = expected_engine(plain=_is_plain(replace(scenario, seed=0), store), jobs=jobs)
+    engine = expected_engine(plain=_is_plain(replace(scenario, seed=0), store))
     seen_s = costs.per_job_s(scenario.allocator, engine)
     each_s = usual_s(scenario.allocator, engine) if seen_s is None else seen_s
     return jobs * each_s, seen_s is not None or engine == "fast"

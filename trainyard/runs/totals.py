@@ -59,7 +59,7 @@ def totals(
     Raises
     ------
     NotPlainError
-        If the fast engine cannot make the run.
+        If the fast engine cannot make the run, or is not compiled here.
     TrainyardError
         If the performance model does not fit the trace.
     """
@@ -95,7 +95,7 @@ def totals(
         "end_s": end_s,
         "wait_max_s": float(wait_s.max()) if len(done) else np.nan,
         "waits_over_day": int((wait_s > DAY_S).sum()),
-        "engine": found.engine,
+        "engine": "fast",
         "cpu_s": process_time() - before_s,
         "peak_rss_mb": peak_rss_mb(),
     }

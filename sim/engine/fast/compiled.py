@@ -1,6 +1,6 @@
-"""Compiles the loops with numba where it is installed, once, and keeps the machine code on disk.
+"""Compiles the loops with numba, once per machine, and keeps the machine code on disk.
 
-Where it is not, or nothing can be written, the same functions run as they stand.
+Without numba, or where nothing can be written, there are no loops and no fast engine.
 """
 
 from __future__ import annotations
@@ -33,7 +33,6 @@ _SOURCES: Final[tuple[ModuleType, ...]] = (
     attained,
     preemption,
 )
-_COMPILED_AS: Final = {"move": room.move_each}
 _UNCOUNTED: Final[dict[str, Any]] = {"_nrt": False}
 """Without counting references to arrays, which took more than half of the time. Functions that need
 memory of their own do not compile so.
@@ -42,30 +41,30 @@ _FOLDER: Final = "trainyard-fast-"
 _READY: Final = "ready"
 _BEGUN: Final = "begun"
 _PATIENCE_S: Final = 1800.0
-PLAIN: Final = "TRAINYARD_PLAIN"
-"""Environment variable: any value, and nothing is compiled."""
 
 Loop = Callable[..., Any]
 
 
 class _State:
-    """Of this process: whether it uses numba, and why it does not."""
+    """Of this process: whether it uses numba, and why it cannot."""
 
     loads = False
-    why_not = ""
+    fault = ""
 
 
-def loop(name: str, *, load: bool) -> tuple[Loop, bool]:
-    """Return a function of the loops and whether it is compiled.
+def loop(name: str) -> Loop | None:
+    """Return a compiled loop; None = `warm` was not called on this machine with these versions.
 
-    It is where `warm` has been called on this machine with these versions before, and if the
-    compiled ones are loaded or, with ``load``, to be loaded now, which takes a third of a second.
+    The first call of a process takes a third of a second.
     """
-    usable = _State.loads or (load and is_warm())
-    made = _functions() if usable else None
-    if made is not None:
-        return made[name], True
-    return next(vars(source)[name] for source in _SOURCES if name in vars(source)), False
+    functions = _functions() if _State.loads or is_warm() else None
+    _State.loads = functions is not None
+    return None if functions is None else functions[name]
+
+
+def is_loaded() -> bool:
+    """Return True if this process has loaded the compiled loops."""
+    return _State.loads
 
 
 def is_warm() -> bool:
@@ -97,7 +96,7 @@ def _is_begun(folder: Path) -> bool:
         return False
 
 
-def warm(exercise: Callable[[], None]) -> str:
+def warm(exercise: Callable[[], None]) -> bool:
     """Compile the loops, if that has not been done here before, and load them.
 
     Parameters
@@ -107,33 +106,33 @@ def warm(exercise: Callable[[], None]) -> str:
 
     Returns
     -------
-    str
-        Why they will run uncompiled; "" = they are compiled.
+    bool
+        Whether they are compiled; `why_not` says why they are not.
     """
     folder = _folder()
     if folder is None:
-        return _State.why_not
+        return False
     _State.loads = True
     try:
         exercise()
         (folder / _READY).touch()
-    # whatever a compiler may stumble over: the loops run without it
+    # whatever a compiler may stumble over: the general engine makes the runs
     except Exception as error:
         _fail(f"numba could not compile it ({type(error).__name__}: {error})")
     for old in folder.parent.glob(f"{_FOLDER}*"):
         if old != folder:
             shutil.rmtree(old, ignore_errors=True)
-    return _State.why_not
+    return not _State.fault
 
 
-def why_plain() -> str:
-    """Return why the loops run uncompiled here; "" = because that was asked for."""
-    if os.environ.get(PLAIN):
-        return ""
+def why_not() -> str:
+    """Return why there are no compiled loops in this process, as a clause."""
     folder = _folder()
-    if not _State.why_not and folder is not None and _is_begun(folder):
-        return _sentence("another process is compiling it")
-    return _State.why_not or _sentence(
+    if folder is None:
+        return _State.fault
+    if _is_begun(folder):
+        return "another process is compiling it"
+    return (
         "it has not been compiled here yet. `python -m trainyard.runs.engines` does so once, in"
         " about a minute"
     )
@@ -141,22 +140,14 @@ def why_plain() -> str:
 
 def forget() -> None:
     """Find out anew whether there is a compiler: for tests."""
-    _State.loads, _State.why_not = False, ""
+    _State.loads, _State.fault = False, ""
     _folder.cache_clear()
     _functions.cache_clear()
 
 
 def _fail(why: str) -> None:
-    _State.loads = False
-    _State.why_not = _sentence(why)
+    _State.loads, _State.fault = False, why
     _folder.cache_clear()
-
-
-def _sentence(why: str) -> str:
-    return (
-        f"The fast engine runs as plain Python, several times slower, because {why}. The results"
-        " are the same."
-    )
 
 
 @lru_cache(maxsize=1)
@@ -164,7 +155,7 @@ def _folder() -> Path | None:
     """Return the folder of the machine code of these sources, versions and processor; None = there
     is no compiler, or no folder.
     """
-    if os.environ.get(PLAIN) or _State.why_not:
+    if _State.fault:
         return None
     if importlib.util.find_spec("numba") is None:
         _fail("numba is not installed")
@@ -201,7 +192,7 @@ def _bases() -> Iterator[Path]:
 
 @lru_cache(maxsize=1)
 def _functions() -> dict[str, Loop] | None:
-    """Return the compiled functions: copies of the plain ones that call each other."""
+    """Return the compiled functions: copies of the written ones that call each other."""
     try:
         import numba  # noqa: PLC0415 - it takes a third of a second
     except ImportError as error:
@@ -214,7 +205,6 @@ def _functions() -> dict[str, Loop] | None:
     for source in _SOURCES:
         for name, function in vars(source).items():
             if isinstance(function, FunctionType) and function.__module__ == source.__name__:
-                code = _COMPILED_AS.get(name, function).__code__
-                plain = FunctionType(code, scope, name)
+                plain = FunctionType(function.__code__, scope, name)
                 scope[name] = numba.njit(cache=True, **_UNCOUNTED)(plain)
     return scope

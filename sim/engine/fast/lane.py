@@ -41,9 +41,6 @@ from sim.trace import Trace
 
 _STEPS: Final = 1 << 16
 """Instants between two reports of progress."""
-_PLAIN_STEPS: Final = 1 << 10
-LARGE: Final = 10_000
-"""Jobs from which on it pays to load the compiled loops."""
 _MOST_SPOTS: Final = 1 << 29
 _DENSE: Final = 100_000
 """Submissions within as many microseconds that look like a clock that stands still."""
@@ -51,6 +48,10 @@ _DENSE: Final = 100_000
 
 class NotPlainError(TrainyardError):
     """A run that only the general simulator can make; says why."""
+
+
+class NotCompiledError(NotPlainError):
+    """The loops are not compiled on this machine; says why."""
 
 
 def prepared(
@@ -155,15 +156,12 @@ class Followed(NamedTuple):
         What the loop was given, and has filled in.
     passed : bool
         Whether a job has passed or stopped another one.
-    engine : str
-        See `sim.result.Timing`.
     """
 
     tables: Tables
     state: loops.Run
     space: room.Room
     passed: bool
-    engine: str
 
     @property
     def decisions(self) -> int:
@@ -193,13 +191,15 @@ def follow(lane: FastRun, progress: Callable[[Progress], None] | None = None) ->
 
     Parameters
     ----------
-    lane : Lane
+    lane : FastRun
         From `prepared`.
     progress : callable or None
         Called now and then.
 
     Raises
     ------
+    NotCompiledError
+        If the loops are not compiled on this machine.
     NotPlainError
         If it comes to a point that only the general simulator knows how to treat.
     """
@@ -211,13 +211,12 @@ def follow(lane: FastRun, progress: Callable[[Progress], None] | None = None) ->
         name, given = "run_preemption", (*given, new_order(lane, tables))
     elif lane.rule.backfill == "reservation":
         name, given = "run_reservation", (*given, new_queue(lane, tables))
-    function, is_compiled = compiled.loop(name, load=len(lane.trace) >= LARGE)
-    if not is_compiled:
-        given = tuple(map(_viewed, given))
-    steps = _STEPS if is_compiled else _PLAIN_STEPS
+    function = compiled.loop(name)
+    if function is None:
+        raise NotCompiledError(compiled.why_not())
     status = loops.GOES_ON
     while status == loops.GOES_ON:
-        status = function(*given, steps)
+        status = function(*given, _STEPS)
         if progress is not None:
             now_s = float(state.decided_s[max(state.at[loops.DECISIONS] - 1, 0)])
             done = int(state.at[loops.SETTLED])
@@ -227,7 +226,7 @@ def follow(lane: FastRun, progress: Callable[[Progress], None] | None = None) ->
             "a job would still run when the clock ends, or could never start, or numbers are too"
             " close to call"
         )
-    return Followed(tables, state, space, _passed(given), "fast" if is_compiled else "plain")
+    return Followed(tables, state, space, _passed(given))
 
 
 def _passed(given: tuple[Any, ...]) -> bool:
@@ -245,20 +244,9 @@ def run(lane: FastRun, progress: Callable[[Progress], None] | None = None) -> Ru
     if lane.rule.unused and found.decisions and not found.passed:
         result = replace(result, remarks=(lane.rule.unused,))
     timing = Timing(
-        process_time() - cpu, perf_counter() - wall, np.nan, np.nan, peak_rss_mb(), found.engine
+        process_time() - cpu, perf_counter() - wall, np.nan, np.nan, peak_rss_mb(), "fast"
     )
     return replace(result, timing=timing)
-
-
-def _viewed(arrays: Any) -> Any:
-    """Return the same with memoryviews in place of arrays: without a compiler they are faster."""
-    return type(arrays)(*map(_view, arrays))
-
-
-def _view(value: Any) -> Any:
-    if isinstance(value, tuple):
-        return _viewed(value)
-    return memoryview(value) if isinstance(value, np.ndarray) else value  # type: ignore[arg-type]
 
 
 def _record(lane: FastRun, found: Followed) -> RunResult:

@@ -1,8 +1,7 @@
 """Free GPUs of all pools as arrays, and the six ways to choose nodes in one of them.
 
-All functions here and in the loops are compiled where that is possible (see
-`sim.engine.fast.compiled`) and run as they stand where it is not: only loops, numbers and items of
-arrays, or of memoryviews of them, which are faster without a compiler.
+All functions here and in the loops are compiled, see `sim.engine.fast.compiled`. They use only
+loops, numbers and items of arrays, and allocate no memory.
 """
 
 from __future__ import annotations
@@ -54,12 +53,7 @@ class Room(NamedTuple):
 
 
 def move(items: Any, first: int, end: int, by: int) -> None:
-    """Move items to the right, or to the left (negative)."""
-    items[first + by : end + by] = items[first:end]
-
-
-def move_each(items: Any, first: int, end: int, by: int) -> None:
-    """Do as `move`, without memory of its own: this is what is compiled."""
+    """Move items to the right, or to the left (negative), without a copy of the slice."""
     if by > 0:
         for at in range(end - 1, first - 1, -1):
             items[at + by] = items[at]

@@ -15,6 +15,7 @@ from tests.waiting import wait_until
 from trainyard.results import groups, outcomes, preview
 from trainyard.results.loads import loads
 from trainyard.results.preview import PreviewAnswer, PreviewRequest, Previews
+from trainyard.runs.engines import SETTING
 from trainyard.runs.run import keep, key_of, run
 from trainyard.runs.worker import StoppedError
 from trainyard.store import Store
@@ -42,7 +43,11 @@ def stored(asked: Study, store: Store) -> outcomes.Shown:
     return outcomes.gather(asked, store)
 
 
-def test_an_answer_is_what_the_stored_runs_say(store: Store) -> None:
+@pytest.mark.usefixtures("fast_engine")
+def test_an_answer_is_what_the_stored_runs_say(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(SETTING, "auto")
     asked = study()
     found = preview.answer(PreviewRequest(asked.to_json(), store.address))
     whole = stored(asked.only((0, 1)), store)

@@ -20,7 +20,7 @@ from sim import metrics
 from sim.cluster import Cluster
 from sim.conditions import Conditions
 from sim.contract import Spec
-from sim.engine.fast import compiled, lane
+from sim.engine.fast import compiled
 from sim.engine.faults import Faults
 from sim.errors import ParameterError, TraceError
 from sim.trace import Trace
@@ -41,13 +41,26 @@ def run(name: str, conditions: Conditions | None = None, engine: str = "") -> st
     return made.timing.engine
 
 
+@pytest.mark.usefixtures("fast_engine")
 def test_the_fast_engine_is_used_where_it_can_be() -> None:
-    assert run("fifo") == "plain"
-    assert run("fifo", engine="fast") == "plain"
+    assert run("fifo", engine="fast") == "fast"
     assert run("fifo", engine="kernel") == "kernel"
-    assert run("fifo", FAILING) == "kernel"
-    assert run("fifo:wait_for_type=60") == "kernel"
-    assert run("recorded") == "kernel"
+    assert run("fifo", engine="auto") == "fast"
+    assert run("fifo", FAILING, "auto") == "kernel"
+    assert run("fifo:wait_for_type=60", engine="auto") == "kernel"
+    assert run("recorded", engine="auto") == "kernel"
+
+
+def test_only_a_large_trace_loads_the_fast_engine(
+    anew: pytest.MonkeyPatch, fast_engine: None
+) -> None:
+    compiled.forget()
+    assert run("fifo") == "kernel"
+    anew.setattr(engines, "LARGE", len(TRACE))
+    assert run("fifo") == "fast"
+    # A process that has loaded it uses it for small traces too.
+    anew.setattr(engines, "LARGE", len(TRACE) + 1)
+    assert run("fifo") == "fast"
 
 
 @pytest.mark.parametrize(
@@ -71,18 +84,25 @@ def test_an_unknown_engine_is_refused() -> None:
         run("fifo", engine="slow")
 
 
+@pytest.mark.usefixtures("fast_engine")
 def test_the_engine_is_a_setting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(engines.SETTING, "kernel")
     assert run("fifo", engine="") == "kernel"
-    assert run("fifo", engine="fast") == "plain"
+    assert run("fifo", engine="fast") == "fast"
+    monkeypatch.setenv(engines.SETTING, "fast")
+    assert run("fifo", engine="") == "fast"
     monkeypatch.setenv(engines.SETTING, "slow")
     with pytest.raises(ParameterError, match="There is no engine 'slow'"):
         run("fifo", engine="")
 
 
-def test_jobs_beyond_the_clock_are_left_to_the_general_simulator() -> None:
-    frame = TRACE.frame.assign(duration_s=2e9)
-    found = engines.simulate(Trace.of(frame), CLUSTER, make(Spec("fifo")), Conditions())
+@pytest.mark.usefixtures("fast_engine")
+def test_jobs_beyond_the_clock_are_left_to_the_general_simulator(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(engines, "LARGE", 0)
+    trace = Trace.of(TRACE.frame.assign(duration_s=2e9))
+    found = engines.simulate(trace, CLUSTER, make(Spec("fifo")), Conditions(), "auto")
     assert found.timing.engine == "kernel"
     assert "when the clock ends" in found.reason
 
@@ -90,31 +110,36 @@ def test_jobs_beyond_the_clock_are_left_to_the_general_simulator() -> None:
 @pytest.fixture
 def anew(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
     """A process that does not know yet whether it can compile."""
-    monkeypatch.delenv(compiled.PLAIN)
+    monkeypatch.delenv(engines.SETTING)
+    engines._warn_once.cache_clear()
     compiled.forget()
     yield monkeypatch
     compiled.forget()
 
 
-def test_without_a_compiler_it_runs_as_plain_python(anew: pytest.MonkeyPatch) -> None:
+def test_without_a_compiler_the_general_engine_makes_all_runs(anew: pytest.MonkeyPatch) -> None:
     known = importlib.util.find_spec
     anew.setattr(importlib.util, "find_spec", lambda name: None if name == "numba" else known(name))
+    anew.setattr(engines, "LARGE", 0)
     assert engines.warm() == (
-        "The fast engine runs as plain Python, several times slower, because numba is not"
-        " installed. The results are the same."
+        "The fast engine is off, because numba is not installed. The general engine makes the"
+        " runs: slower, with the same results."
     )
-    assert run("fifo") == "plain"
+    assert run("fifo") == "kernel"
+    with pytest.raises(ParameterError, match="cannot make this run: numba is not installed"):
+        run("fifo", engine="fast")
 
 
-def test_where_nothing_can_be_written_it_runs_as_plain_python(
+def test_where_nothing_can_be_written_the_general_engine_makes_all_runs(
     anew: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     pytest.importorskip("numba")
     file = tmp_path / "no folder"
     file.touch()
     anew.setattr(compiled, "_bases", lambda: iter([file]))
+    anew.setattr(engines, "LARGE", 0)
     assert "no folder for its machine code can be written" in engines.warm()
-    assert run("fifo") == "plain"
+    assert run("fifo") == "kernel"
 
 
 def test_what_was_never_compiled_is_not_compiled_by_a_run(
@@ -122,9 +147,8 @@ def test_what_was_never_compiled_is_not_compiled_by_a_run(
 ) -> None:
     pytest.importorskip("numba")
     anew.setattr(compiled, "_bases", lambda: iter([tmp_path]))
-    anew.setattr(lane, "LARGE", 0)
-    anew.setattr(engines._EngineState, "has_said", False)
-    assert [run("fifo"), run("fifo")] == ["plain", "plain"]
+    anew.setattr(engines, "LARGE", 0)
+    assert [run("fifo"), run("fifo")] == ["kernel", "kernel"]
     [remark] = caplog.messages
     assert "it has not been compiled here yet" in remark
     assert not any(tmp_path.rglob("*.nb*"))
@@ -136,7 +160,7 @@ def test_a_worker_has_it_compiled_by_another_process_once(
     pytest.importorskip("numba")
     anew.setattr(compiled, "_bases", lambda: iter([tmp_path]))
     began: list[list[str]] = []
-    anew.setattr(engines._EngineState, "compiles", None)
+    anew.setattr(engines, "_COMPILERS", [])
     started = SimpleNamespace(
         Popen=lambda command, **_: began.append(command), DEVNULL=subprocess.DEVNULL
     )
@@ -155,7 +179,7 @@ def test_another_version_of_the_compiler_finds_nothing_compiled(
 ) -> None:
     pytest.importorskip("numba")
     anew.setattr(compiled, "_bases", lambda: iter([tmp_path]))
-    anew.setattr(lane, "LARGE", 0)
+    anew.setattr(engines, "LARGE", 0)
     own = compiled._folder()
     assert own is not None
     (own / compiled._READY).touch()
@@ -164,19 +188,21 @@ def test_another_version_of_the_compiler_finds_nothing_compiled(
     known = compiled.version
     anew.setattr(compiled, "version", lambda name: "0.1" if name == "numba" else known(name))
     assert compiled._folder() not in (None, own)
-    assert run("fifo") == "plain"
+    assert run("fifo") == "kernel"
 
 
-def test_a_compiler_that_does_not_work_leaves_plain_python(
+def test_a_compiler_that_does_not_work_leaves_all_runs_to_the_general_engine(
     anew: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     pytest.importorskip("numba")
     anew.setattr(compiled, "_bases", lambda: iter([tmp_path]))
     anew.setattr(compiled, "_UNCOUNTED", {"unknown_to_this_version": True})
+    anew.setattr(engines, "LARGE", 0)
     assert "numba could not compile it" in engines.warm()
-    assert run("fifo") == "plain"
+    assert run("fifo") == "kernel"
 
 
+@pytest.mark.usefixtures("fast_engine")
 @pytest.mark.parametrize("name", ["fifo", "easy", "srtf", "las:thresholds=600"])
 def test_totals_are_those_of_the_summary(name: str) -> None:
     trace = Trace.of(TRACE.frame.drop(columns="cpus"))
@@ -227,6 +253,7 @@ def test_a_text_is_no_parquet_file(tmp_path: Path) -> None:
         read_bare(path)
 
 
+@pytest.mark.usefixtures("fast_engine")
 @pytest.mark.parametrize("name", ["easy", "srtf"])
 def test_rows_of_jobs_are_those_of_the_record(name: str, tmp_path: Path) -> None:
     source, path = tmp_path / "jobs.parquet", tmp_path / "out.parquet"

@@ -60,7 +60,7 @@ def test_each_engine_has_its_own_costs() -> None:
     costs.note(ran("fifo", 9_999, 9.9, "fast"))  # too few for the fast engine
     assert costs.per_job_s(Spec("fifo"), "fast") == 5e-6
     assert costs.per_job_s(Spec("fifo"), "kernel") == 1e-4
-    assert costs.per_job_s(Spec("fifo"), "plain") is None
+    assert costs.per_job_s(Spec("fifo"), "other") is None
 
 
 def test_a_policy_around_others_costs_what_it_holds() -> None:
