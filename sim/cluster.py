@@ -1,6 +1,4 @@
-"""The machines: node groups that unfold into nodes, GPU types with speed and price, and a dated
-list of changes.
-"""
+"""The cluster: node groups that unfold into nodes, GPU types and dated changes."""
 
 from __future__ import annotations
 
@@ -25,7 +23,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class GpuType:
-    """A kind of GPU.
+    """A type of GPU with its speed and price.
 
     Parameters
     ----------
@@ -35,7 +33,7 @@ class GpuType:
         Training speed against the reference type (1.0); read by performance models that have no
         profile.
     price_per_gpu_hour : float, USD
-        For comparison only until the user enters their own.
+        For comparison only; users enter their own prices.
     """
 
     name: str
@@ -45,12 +43,12 @@ class GpuType:
 
 @dataclass(frozen=True, slots=True)
 class NodeGroup:
-    """`count` equal nodes.
+    """A number of equal nodes.
 
     Parameters
     ----------
     count : int
-        Nodes.
+        Number of nodes.
     gpus : int
         GPUs per node; 0 = a CPU node.
     gpu_type : str
@@ -62,22 +60,22 @@ class NodeGroup:
     rack_size : int, nodes
         Consecutive nodes that share a rack; 0 = the whole group is one rack.
     partitions : tuple of str
-        Queues or virtual clusters that may use these nodes; empty = all may.
+        Queues or virtual clusters that may use these nodes; empty = all.
     price_per_hour : float or None, USD per node
         None = GPUs x price of their type.
     name : str
         Prefix of the node names.
     features : tuple of str
-        What jobs may ask for by a constraint.
+        Features that a job may require with a constraint.
     weight : int
-        Schedulers that look at weights use lighter nodes first.
+        Schedulers with node weights use lighter nodes first.
     switch : str
-        Name of the switch above all of them; "" = not said. The switches above it are in
+        Name of the switch that connects all of them; "" = unknown. Switches above it are in
         `Cluster.switches`.
     gres : tuple of (str, int)
         Countable resources of each node besides GPUs, e.g. ``(("nvme", 2),)``.
     hosts : str
-        Their own names as a list such as ``gpu[01-16]``; "" = the prefix with numbers.
+        Names of the nodes as a list such as ``gpu[01-16]``; "" = the prefix with numbers.
     """
 
     count: int
@@ -98,7 +96,7 @@ class NodeGroup:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One machine, unfolded from its group; its number is its place in `Cluster.nodes`."""
+    """One machine, unfolded from its group; its number is its index in `Cluster.nodes`."""
 
     name: str
     gpu_type: str
@@ -116,20 +114,21 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """From `at_s` on, these nodes are present or absent (capacity 0): maintenance, growth, loss,
-    daily VC sizes.
+    """A dated change: from `at_s` on, the nodes are present or absent (capacity 0).
+
+    For example maintenance, growth, loss, or daily sizes of virtual clusters.
 
     Parameters
     ----------
     at_s : float, seconds
-        When, counted from the first submission.
+        Time since the first submission.
     nodes : tuple of int
-        Their numbers.
+        Node numbers.
     present : bool
-        Whether they come or go.
+        True = the nodes come, False = they go.
     foreseen : bool
-        False = these nodes come unannounced: a job that fits only with them is impossible if it is
-        submitted before, instead of waiting for them.
+        False = the nodes come unannounced: a job submitted before that fits only with them is
+        impossible instead of waiting for them.
     """
 
     at_s: float
@@ -140,27 +139,27 @@ class Change:
 
 @dataclass(frozen=True)
 class Cluster:
-    """A described cluster.
+    """A cluster of node groups, with GPU types, dated changes and switches.
 
     Parameters
     ----------
     groups : tuple of NodeGroup
-        In order; nodes are numbered through.
+        In order; nodes are numbered across groups.
     types : tuple of GpuType
-        Every type that a group names. A type left out gets the figures of `known_type`, or speed 1
+        The GPU types of the groups. A missing type gets the figures of `known_type`, or speed 1
         and price 0.
     changes : tuple of Change
-        Dated, in any order.
+        Dated changes, in any order.
     name : str
         What the user calls it.
     switches : tuple of (str, str)
-        Each switch with the one above it.
+        Pairs of a switch and its parent switch.
 
     Raises
     ------
     ClusterError
-        If there is no node, or a figure is negative, or a change names a node that is not there, or
-        the names of a group's nodes are more or fewer than its nodes, or switches form a ring.
+        If there is no node, a figure is negative, a change names a missing node, a group has
+        another number of host names than nodes, or switches form a ring.
     """
 
     groups: tuple[NodeGroup, ...]
@@ -170,9 +169,9 @@ class Cluster:
     switches: tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:
-        """Check, and complete the list of types."""
-        for at, group in enumerate(self.groups, 1):
-            _check_group(group, at)
+        """Validate the cluster, and add the GPU types that the groups use."""
+        for row, group in enumerate(self.groups, 1):
+            _check_group(group, row)
         _check_switches(self.switches)
         object.__setattr__(
             self,
@@ -212,11 +211,11 @@ class Cluster:
 
     @cached_property
     def nodes(self) -> tuple[Node, ...]:
-        """All nodes, numbered by their place."""
+        """All nodes; a node's number is its index here."""
         prices = {kind.name: kind.price_per_gpu_hour for kind in self.types}
         unfolded: list[Node] = []
-        for at, group in enumerate(self.groups):
-            prefix = group.name or f"{group.gpu_type or 'cpu'}-{at + 1}"
+        for group_index, group in enumerate(self.groups):
+            prefix = group.name or f"{group.gpu_type or 'cpu'}-{group_index + 1}"
             price = group.price_per_hour
             if price is None:
                 price = group.gpus * prices.get(group.gpu_type, 0.0)
@@ -245,43 +244,44 @@ class Cluster:
 
     @cached_property
     def type_index(self) -> Mapping[str, int]:
-        """Name of a GPU type -> its place in `types`."""
-        return {kind.name: at for at, kind in enumerate(self.types)}
+        """Name of a GPU type -> its index in `types`."""
+        return {kind.name: index for index, kind in enumerate(self.types)}
 
     @cached_property
     def unforeseen(self) -> tuple[tuple[float, frozenset[int]], ...]:
-        """Instants at which nodes come unannounced, the last first, each with all nodes unknown
-        until then.
-        """
-        come = sorted(
+        """Arrivals of unannounced nodes as (at_s, nodes unknown until then), latest first."""
+        arrivals = sorted(
             [change for change in self.changes if change.present and not change.foreseen],
             key=lambda change: -change.at_s,
         )
         return tuple(
-            (change.at_s, frozenset(node for later in come[: at + 1] for node in later.nodes))
-            for at, change in enumerate(come)
+            (
+                change.at_s,
+                frozenset(node for later in arrivals[: index + 1] for node in later.nodes),
+            )
+            for index, change in enumerate(arrivals)
         )
 
     @property
     def known(self) -> tuple[Node, ...]:
-        """The nodes that are known of from the beginning."""
+        """The nodes that are known at the start of the run."""
         unknown = self.unknown(-math.inf)
         return (
-            tuple(node for at, node in enumerate(self.nodes) if at not in unknown)
+            tuple(node for node_index, node in enumerate(self.nodes) if node_index not in unknown)
             if unknown
             else self.nodes
         )
 
     def absent(self, now_s: float) -> frozenset[int]:
-        """Return the nodes that dated changes have taken away at an instant in seconds."""
-        found: set[int] = set()
+        """Return the nodes that dated changes have removed at `now_s`."""
+        absent: set[int] = set()
         for change in sorted(self.changes, key=lambda change: change.at_s):
             if change.at_s <= max(now_s, 0.0):
-                (found.difference_update if change.present else found.update)(change.nodes)
-        return frozenset(found)
+                (absent.difference_update if change.present else absent.update)(change.nodes)
+        return frozenset(absent)
 
     def unknown(self, now_s: float) -> frozenset[int]:
-        """Return the nodes that will come unannounced after an instant in seconds."""
+        """Return the nodes that come unannounced after `now_s`."""
         return next(
             (nodes for at_s, nodes in reversed(self.unforeseen) if now_s < at_s), frozenset()
         )
@@ -293,7 +293,7 @@ class Cluster:
 
     @property
     def price_per_hour(self) -> float:
-        """USD per hour for all nodes."""
+        """Price of all nodes, USD per hour."""
         return sum(node.price_per_hour for node in self.nodes)
 
     @property
@@ -303,12 +303,12 @@ class Cluster:
 
     @cached_property
     def digest(self) -> str:
-        """Content hash of everything but the name."""
+        """Content hash of everything except the name."""
         body = json.dumps(self.to_json() | {"name": ""}, sort_keys=True)
         return hashlib.blake2b(body.encode(), digest_size=16).hexdigest()
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain values: what a scenario file holds. Infinite figures are written as null."""
+        """Return the cluster as plain values for a scenario file; infinity becomes null."""
         plain = {
             "name": self.name,
             "groups": [_plain_group(group) for group in self.groups],
@@ -319,7 +319,7 @@ class Cluster:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Cluster:
-        """Read what `to_json` wrote.
+        """Build a cluster from the output of `to_json`.
 
         Raises
         ------
@@ -333,15 +333,15 @@ class Cluster:
                 " clusters for its keys."
             )
         groups = [
-            NodeGroup(**_values("Row", row, group, _GROUP, ("count", "gpus")))
+            NodeGroup(**_row_values("Row", row, group, _GROUP, ("count", "gpus")))
             for row, group in _rows(data, "groups")
         ]
         types = [
-            GpuType(**_values("GPU type", row, kind, _TYPE, ("name",)))
+            GpuType(**_row_values("GPU type", row, kind, _TYPE, ("name",)))
             for row, kind in _rows(data, "types")
         ]
         changes = [
-            Change(**_values("Change", row, change, _CHANGE, ("at_s", "nodes", "present")))
+            Change(**_row_values("Change", row, change, _CHANGE, ("at_s", "nodes", "present")))
             for row, change in _rows(data, "changes")
         ]
         return cls(
@@ -349,17 +349,17 @@ class Cluster:
             tuple(types),
             tuple(changes),
             str(data.get("name", "cluster")),
-            _switches(data.get("switches", {})),
+            _switch_pairs(data.get("switches", {})),
         )
 
     @classmethod
     def parse(cls, spec: str) -> Cluster:
-        """Read a short description such as ``16x8:v100,4x4:t4,2x0:cpu`` (nodes x GPUs : type).
+        """Build a cluster from text such as ``16x8:v100,4x4:t4,2x0:cpu`` (nodes x GPUs : type).
 
         ``4xp4d.24xlarge`` are four cloud instances of that name (`sim.instances`), with their cores
-        and memory. A part may go on with ``/96c`` (cores per node) and ``/512g`` (GB per node). CPU
-        nodes have 96 cores and 512 GB unless given (the machines of the PAI trace); on GPU nodes
-        cores and memory are not modelled unless given.
+        and memory. A part may end with ``/96c`` (cores per node) and ``/512g`` (GB per node). By
+        default CPU nodes have 96 cores and 512 GB (the machines of the PAI trace), and cores and
+        memory of GPU nodes are not modelled.
 
         Raises
         ------
@@ -379,34 +379,37 @@ KNOWN_TYPES: Mapping[str, GpuType] = {
 
 
 def known_type(name: str) -> GpuType | None:
-    """Return the figures of a GPU type under the name given, e.g. those of `a100-80` for
-    "a100-sxm4-80gb"; None = its speed is not known.
+    """Return a GPU type with the catalog's figures under the given name, or None.
+
+    For example those of `a100-80` for "a100-sxm4-80gb"; None = its speed is unknown.
     """
-    found = find(name)
-    if found is None or found.speed is None:
+    entry = find(name)
+    if entry is None or entry.speed is None:
         return None
-    return GpuType(name, found.speed, found.price)
+    return GpuType(name, entry.speed, entry.price)
 
 
-_LATER: Final = ("features", "weight", "switch", "gres", "hosts")
-"""Of a group; written only where they are given, so that the digests of all others stay."""
+_NEWER_KEYS: Final = ("features", "weight", "switch", "gres", "hosts")
+"""Newer keys of a group; written only if set, so that older digests stay valid."""
 
 
 def _plain_group(group: NodeGroup) -> dict[str, Any]:
+    """Return a node group as plain values, without newer keys that have defaults."""
     plain = {key: None if value == math.inf else value for key, value in asdict(group).items()}
     plain |= {"partitions": list(group.partitions), "features": list(group.features)}
     plain["gres"] = dict(group.gres)
     return {
         key: value
         for key, value in plain.items()
-        if key not in _LATER or getattr(group, key) != getattr(_PLAIN, key)
+        if key not in _NEWER_KEYS or getattr(group, key) != getattr(_DEFAULT_GROUP, key)
     }
 
 
-_PLAIN: Final = NodeGroup(1, 0)
+_DEFAULT_GROUP: Final = NodeGroup(1, 0)
 
 
-def _switches(data: Any) -> tuple[tuple[str, str], ...]:
+def _switch_pairs(data: Any) -> tuple[tuple[str, str], ...]:
+    """Return the (switch, parent) pairs of a JSON table."""
     if not isinstance(data, Mapping) or not all(isinstance(one, str) for one in data.values()):
         raise ClusterError(
             f"The cluster: switches = {data!r:.60} is no table of switches with the one above each."
@@ -415,11 +418,13 @@ def _switches(data: Any) -> tuple[tuple[str, str], ...]:
 
 
 def _plain_change(change: Change) -> dict[str, Any]:
+    """Return a dated change as plain values."""
     plain = {"at_s": change.at_s, "nodes": list(change.nodes), "present": change.present}
     return plain if change.foreseen else plain | {"foreseen": False}
 
 
 def _rows(data: Mapping[str, Any], key: str) -> Iterable[tuple[int, Any]]:
+    """Return the numbered rows of a list in the JSON form, counting from 1."""
     rows = data.get(key, ())
     if not isinstance(rows, (list, tuple)):
         raise ClusterError(
@@ -429,9 +434,13 @@ def _rows(data: Mapping[str, Any], key: str) -> Iterable[tuple[int, Any]]:
     return enumerate(rows, 1)
 
 
-def _values(
+def _row_values(
     what: str, row: int, data: Any, kinds: Mapping[str, str], needed: tuple[str, ...]
 ) -> dict[str, Any]:
+    """Return the constructor arguments of one JSON row, converted and checked by key.
+
+    `what` names the row in messages; `kinds` maps each key to a kind of `_CONVERTERS`.
+    """
     where = f"{what} {row} of the cluster"
     if not isinstance(data, Mapping):
         raise ClusterError(
@@ -443,54 +452,58 @@ def _values(
     for key in needed:
         if key not in data:
             raise ClusterError(f"{where} lacks the key '{key}'. Add it.")
-    made = {}
+    values = {}
     for key, value in data.items():
         try:
-            made[key] = _READ[kinds[key]](value)
+            values[key] = _CONVERTERS[kinds[key]](value)
         except (TypeError, ValueError, OverflowError) as error:
             raise ClusterError(f"{where}: {key} = {value!r:.60} is not {kinds[key]}.") from error
-    return made
+    return values
 
 
 def _number(value: Any) -> float:
+    """Return a JSON number as float; refuse booleans and text."""
     if isinstance(value, (bool, str)):
         raise TypeError(value)
     return float(value)
 
 
-def _whole(value: Any) -> int | float:
-    # Table editors make floats of whole numbers; real fractions are refused when the cluster is
-    # checked.
+def _int_or_float(value: Any) -> int | float:
+    """Return a JSON number as int if it is whole, else as float."""
+    # Table editors turn whole numbers into floats; `_check_group` refuses real fractions.
     return int(value) if _number(value).is_integer() else float(value)
 
 
 def _text(value: Any) -> str:
+    """Return a JSON text; refuse other types."""
     if not isinstance(value, str):
         raise TypeError(value)
     return value
 
 
-def _several(value: Any, read: Callable[[Any], T]) -> tuple[T, ...]:
+def _tuple_of(value: Any, read: Callable[[Any], T]) -> tuple[T, ...]:
+    """Return a JSON list as a tuple, each item converted by `read`."""
     if not isinstance(value, (list, tuple)):
         raise TypeError(value)
     return tuple(map(read, value))
 
 
-def _yes(value: Any) -> bool:
+def _boolean(value: Any) -> bool:
+    """Return a JSON boolean; refuse other types."""
     if not isinstance(value, bool):
         raise TypeError(value)
     return value
 
 
-_READ: Final[Mapping[str, Callable[[Any], Any]]] = {
-    "a whole number": _whole,
+_CONVERTERS: Final[Mapping[str, Callable[[Any], Any]]] = {
+    "a whole number": _int_or_float,
     "a number": _number,
     "a number or null": lambda value: math.inf if value is None else _number(value),
     "a price or null": lambda value: None if value is None else _number(value),
     "text": _text,
-    "a list of names": lambda value: _several(value, _text),
-    "a list of whole numbers": lambda value: _several(value, operator.index),
-    "true or false": _yes,
+    "a list of names": lambda value: _tuple_of(value, _text),
+    "a list of whole numbers": lambda value: _tuple_of(value, operator.index),
+    "true or false": _boolean,
     "a table of counts": lambda value: tuple(
         (_text(name), operator.index(count)) for name, count in dict(value).items()
     ),
@@ -512,7 +525,7 @@ _GROUP: Final = {
     "hosts": "text",
 }
 _TYPE_NAME: Final = re.compile(r"[a-z0-9._-]+")
-"""What a GPU type may be called in the short description, in lower case."""
+"""Allowed GPU type names in the short description, in lower case."""
 _TYPE: Final = {"name": "text", "speed": "a number", "price_per_gpu_hour": "a number"}
 _CHANGE: Final = {
     "at_s": "a number",
@@ -522,7 +535,8 @@ _CHANGE: Final = {
 }
 
 
-def _check_group(group: NodeGroup, at: int) -> None:
+def _check_group(group: NodeGroup, row: int) -> None:
+    """Refuse a node group with negative, fractional or missing figures."""
     figures: Iterable[tuple[str, float | None]] = (
         ("nodes", group.count),
         ("GPUs per node", group.gpus),
@@ -534,11 +548,11 @@ def _check_group(group: NodeGroup, at: int) -> None:
     for what, value in figures:
         if value is not None and not value >= 0:
             raise ClusterError(
-                f"Row {at} of the cluster: {what} is {value}, but it must be a number that is not"
+                f"Row {row} of the cluster: {what} is {value}, but it must be a number that is not"
                 " negative."
             )
     check_sizes(
-        f"Row {at} of the cluster",
+        f"Row {row} of the cluster",
         group.count,
         group.gpus,
         group.rack_size,
@@ -547,60 +561,63 @@ def _check_group(group: NodeGroup, at: int) -> None:
     )
     if any(number != int(number) for number in (group.count, group.gpus, group.rack_size)):
         raise ClusterError(
-            f"Row {at} of the cluster: {group.count} nodes with {group.gpus} GPUs,"
+            f"Row {row} of the cluster: {group.count} nodes with {group.gpus} GPUs,"
             f" {group.rack_size} to a rack; these must be whole numbers."
         )
-    named = len(hosts_of(group.hosts, f"Row {at} of the cluster")) if group.hosts else group.count
+    named = len(hosts_of(group.hosts, f"Row {row} of the cluster")) if group.hosts else group.count
     if named != group.count:
         raise ClusterError(
-            f"Row {at} of the cluster: {group.count} nodes, but hosts names {named}. Give one name"
+            f"Row {row} of the cluster: {group.count} nodes, but hosts names {named}. Give one name"
             " for each node, or none."
         )
     if group.gpus and not group.gpu_type:
         raise ClusterError(
-            f"Row {at} of the cluster: {group.gpus} GPUs per node but no GPU type. Name the type."
+            f"Row {row} of the cluster: {group.gpus} GPUs per node but no GPU type. Name the type."
         )
 
 
 def _check_switches(switches: tuple[tuple[str, str], ...]) -> None:
+    """Refuse switches that form a ring."""
     above = dict(switches)
     for child, parent in switches:
-        seen, at = {child}, parent
-        while at in above:
-            if at in seen:
+        seen, switch = {child}, parent
+        while switch in above:
+            if switch in seen:
                 raise ClusterError(
-                    f"The switch {at} of the cluster is above itself. Correct the list of switches."
+                    f"The switch {switch} of the cluster is above itself. Correct the list of"
+                    " switches."
                 )
-            seen.add(at)
-            at = above[at]
+            seen.add(switch)
+            switch = above[switch]
 
 
 def _parse_group(part: str) -> NodeGroup:
+    """Return the node group of one part of the short description, e.g. "16x8:v100"."""
     body, *extras = part.split("/")
     shape, _, kind = body.partition(":")
     count, _, each = shape.partition("x")
     kind = kind.strip().lower()
-    named = None if kind else instance(each)
+    catalog_instance = None if kind else instance(each)
     try:
-        nodes, per_node = int(count), named.gpus if named else int(each)
+        nodes, per_node = int(count), catalog_instance.gpus if catalog_instance else int(each)
         limits = {extra[-1]: float(extra[:-1]) for extra in extras}
     except (ValueError, IndexError):
         nodes, per_node, limits = -1, -1, {}
-    if nodes < 0 or per_node < 0 or not (kind or named) or set(limits) - {"c", "g"}:
+    if nodes < 0 or per_node < 0 or not (kind or catalog_instance) or set(limits) - {"c", "g"}:
         near = alike(each) if not kind and re.search("[a-z]", each, re.IGNORECASE) else ""
         raise ClusterError(
             f"Cluster part '{part}' is not of the form nodes x GPUs : type, e.g. 16x8:v100, 2x0:cpu"
             " or 4x8:a100/96c/1024g"
             + (f", and names no cloud instance that is known; {near} is." if near else ".")
         )
-    if named:
+    if catalog_instance:
         return NodeGroup(
             nodes,
             per_node,
-            named.gpu_type,
-            limits.get("c", named.cpus),
-            limits.get("g", named.mem_gb),
-            name=named.name,
+            catalog_instance.gpu_type,
+            limits.get("c", catalog_instance.cpus),
+            limits.get("g", catalog_instance.mem_gb),
+            name=catalog_instance.name,
         )
     if not _TYPE_NAME.fullmatch(kind):
         raise ClusterError(

@@ -1,6 +1,4 @@
-"""Everything of a run but trace, cluster and allocator: models, costs, failures, seed, and which
-jobs count.
-"""
+"""Inputs of a run beyond trace, cluster and allocator."""
 
 from __future__ import annotations
 
@@ -17,13 +15,14 @@ from sim.perf.model import PerfSpec
 from sim.perf.rigid import Rigid
 
 ENDS: Final = ("drained", "measured", "horizon")
-"""What may end a run: see `Conditions.stop`."""
+"""Values of `Conditions.stop`."""
 
 
 @dataclass(frozen=True)
 class Measure:
-    """Which jobs count in the metrics: those submitted in a span of seconds, and in a range of rows
-    (last one included).
+    """The jobs that count in the metrics: a span of submissions and a range of rows.
+
+    Both bounds are included.
     """
 
     from_s: float = -inf
@@ -34,7 +33,7 @@ class Measure:
     def mask(
         self, submit_s: np.ndarray[Any, np.dtype[np.float64]]
     ) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        """Return for each job whether it counts."""
+        """Return a boolean per job: whether it counts in the metrics."""
         rows = np.arange(len(submit_s))
         last = len(submit_s) if self.last_job is None else self.last_job
         return np.asarray(
@@ -47,29 +46,29 @@ class Measure:
 
 @dataclass(frozen=True)
 class Conditions:
-    """All inputs of a run but trace, cluster and allocator.
+    """Inputs of a run beyond trace, cluster and allocator.
 
     Parameters
     ----------
     perf, estimator : PerfSpec, EstimatorSpec
-        Truth, and what allocators may think of it.
+        The true performance model, and the estimates that allocators see.
     overheads, faults : Overheads, Faults
         Costs of changes; failures.
     seed : int
-        One seed; every random quantity has a stream of its own.
+        Seed of all random streams; each random quantity has its own stream.
     horizon_s : float, seconds
-        The run ends then at the latest.
+        Latest end of the run.
     measure : Measure
         Jobs that count.
     stop : str
-        "drained": when every job is settled; "measured": when those that count are; "horizon": at
-        the horizon, even if all is settled before.
+        "drained": end when every job has its outcome; "measured": when the jobs that count have
+        theirs; "horizon": at the horizon, even if all jobs have their outcome before.
 
     Notes
     -----
-    Whatever is set here, a run ends early when no job can start any more, and when it stands still
-    (see `sim.engine.endings.Standstill`). Jobs that are active by then are unfinished, and
-    `RunResult.reason` and `RunResult.remarks` say why.
+    With any settings a run ends early when no job can start any more, and when it makes no
+    progress (see `sim.engine.endings.Standstill`). Jobs that are active then are unfinished;
+    `RunResult.reason` and `RunResult.remarks` give the reason.
     """
 
     perf: PerfSpec = field(default_factory=Rigid)

@@ -1,10 +1,9 @@
-"""The contract between simulator and allocators: one method, ``allocate(view) -> Plan``. Read this
-first.
+"""The contract between simulator and policies: ``allocate(view) -> Plan``. Start here.
 
-An allocator is a dataclass. Its fields declared with `param` are its parameters, its other state is
-``field(init=False, repr=False)``. It is asked when its `Cadence` says so, sees the world through a
-`View` that is valid only during the call, and answers with a `Plan` of changes. The simulator
-validates the plan and applies it, releases first; it never repairs one.
+An allocator is a dataclass. Fields declared with `param` are its parameters; other state is
+``field(init=False, repr=False)``. The simulator calls it when its `Cadence` asks for it, passes a
+`View` that is valid only during the call, and gets a `Plan` of changes. The simulator validates the
+plan and applies it, releases first; it never repairs one.
 """
 
 from __future__ import annotations
@@ -87,7 +86,7 @@ READS: Final[Mapping[str, str]] = MappingProxyType(
         "recorded_start": "start times and GPU types that the trace recorded",
     }
 )
-"""Word of `Needs.reads` -> what the view opens to an allocator that declares it."""
+"""Word of `Needs.reads` -> the data that the view then gives to the allocator."""
 REQUIRES: Final[Mapping[str, str]] = MappingProxyType(
     {
         "scaling": "jobs can be resized: the performance model has rates for other sizes",
@@ -97,29 +96,30 @@ REQUIRES: Final[Mapping[str, str]] = MappingProxyType(
         "overflow": "one more node, unlimited and without price, beyond the cluster",
     }
 )
-"""Word of `Needs.requires` -> what the trace, the performance model or the simulator must offer."""
+"""Word of `Needs.requires` -> the feature that trace, performance model or simulator must have."""
 
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What an allocator needs beyond the public columns and whole gangs; most need nothing.
+    """The view methods, trace columns and simulator features that an allocator needs.
 
     Parameters
     ----------
     reads : frozenset of str
-        Words of `READS`; the view answers nothing of this kind that is not declared.
+        Words of `READS`; the view refuses reads that are not declared.
     requires : frozenset of str
         Words of `REQUIRES`.
     confine_by : str
-        "vc" or "partition": a job stays on the nodes of its own, and on nodes that belong to none;
+        "vc" or "partition": a job may use the nodes of its own, and nodes without any;
         "" = jobs may use all nodes.
     mixes_types : bool
-        Whether one gang may span GPU types; if not, a job that fits no single type is impossible.
+        Whether one gang may span GPU types; if False, a job that fits no single type is
+        impossible.
 
     Raises
     ------
     ContractError
-        If a word is unknown, or if needs are joined that confine jobs by different columns.
+        If a word is unknown, or two joined needs confine jobs by different columns.
     """
 
     reads: frozenset[str] = frozenset()
@@ -128,7 +128,7 @@ class Needs:
     mixes_types: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse unknown words."""
+        """Refuse words that are not in `READS` or `REQUIRES`."""
         unknown = (self.reads - READS.keys()) | (self.requires - REQUIRES.keys())
         if self.confine_by not in {"", "vc", "partition"}:
             unknown |= {self.confine_by}
@@ -136,7 +136,7 @@ class Needs:
             raise ContractError(f"The allocator has unknown needs: {', '.join(sorted(unknown))}.")
 
     def __or__(self, other: Needs) -> Needs:
-        """Join the needs of two allocators that share a run."""
+        """Return the union of the needs of two allocators that share a run."""
         if self.confine_by and other.confine_by not in {"", self.confine_by}:
             raise ContractError(
                 "Jobs cannot be confined by virtual cluster and by partition at once. Choose one of"
@@ -155,28 +155,29 @@ _NO_NOTES: Final[Mapping[str, float]] = MappingProxyType({})
 
 
 class Plan(NamedTuple):
-    """The changes to make; jobs that are not mentioned stay as they are.
+    """The changes to make; jobs that are not mentioned keep their grants.
 
     Parameters
     ----------
     changes : mapping
         Job -> new grant, or None to stop it (it waits again).
     refuse : frozenset of int
-        Waiting jobs that will never be run, or never again: these have failed.
+        Waiting jobs that will never run, or never again; they count as failed.
     wake_at_s : float, seconds
-        Ask again at the instant nearest to this; replaces the previous wake-up; inf = none.
-        Moved to the next instant, 1 us from now, if it is not after now. After `LATEST_S` is never.
+        Call the allocator again at the instant nearest to this; replaces the previous wake-up;
+        inf = none. A time that is not after now becomes the next instant, 1 us later; a time
+        after `LATEST_S` never comes.
     notes : mapping
         Numbers for the record and the UI: objective, gap, price.
     seamless : frozenset of int
         Running jobs that keep running on their old nodes until they have moved; other moved jobs
-        are stopped and restarted at once, and their old nodes are free for the rest of the plan.
-        One that is stopped is suspended: it loses nothing, and given the same grant again it goes
-        on at once. What it still holds of its nodes, such as memory, is the policy's to keep free.
+        are stopped and restarted at once, and the plan may use their old nodes. A seamless job
+        that is stopped is suspended: it loses no work, and resumes at once under the same grant.
+        The policy must keep free what a suspended job still uses of its nodes, such as memory.
     ended : frozenset of int
-        Running jobs that are ended for good before they are done, e.g. at a time limit: their
-        outcome is "failed". Their nodes are free for the rest of the plan. One that `changes`
-        stops, too, gave way to others: it counts as preempted.
+        Running jobs to end for good before they finish, e.g. at a time limit: their outcome is
+        "failed". The plan may use their nodes. A job that `changes` stops as well counts as
+        preempted.
     """
 
     changes: Mapping[JobId, Grant | None] = _NO_CHANGES
@@ -195,8 +196,9 @@ class Plan(NamedTuple):
         wake_at_s: float = inf,
         notes: Mapping[str, float] = _NO_NOTES,
     ) -> Plan:
-        """Build the plan that leads from what is running to a full target: jobs that are running
-        and not in it are stopped.
+        """Return the plan that turns the running grants into the target grants.
+
+        Running jobs that are not in the target are stopped.
         """
         changes: dict[JobId, Grant | None] = {job: None for job in view.grants if job not in target}
         grants = view.grants
@@ -205,13 +207,14 @@ class Plan(NamedTuple):
 
 
 EMPTY: Final = Plan()
-"""The plan that changes nothing; shared, so that a decision without consequence costs nothing."""
+"""The plan that changes nothing; one shared object, because most decisions change nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cadence:
-    """When an allocator is called: after arrivals, after a job has ended or lost its GPUs, after
-    nodes came or went, and periodically.
+    """Events that call an allocator.
+
+    Arrivals, jobs that ended or lost their GPUs, nodes that came or went, and a fixed period.
     """
 
     on_arrival: bool = True
@@ -222,27 +225,27 @@ class Cadence:
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """What the user interface, the documentation and the command line say of an allocator.
+    """Description of an allocator for the user interface, the documentation and the CLI.
 
     Parameters
     ----------
     title : str
         Its usual name.
     what, cost : str
-        One sentence each: how it decides, and at whose expense.
+        One sentence each: how it decides, and which jobs pay for it.
     limits : str
         What it cannot do.
     source : str
         Paper or system, with section where known.
     certainty : str
-        "exact" if the rule is fully published, else "our reading" and of what.
+        "exact" if the rule is fully published, else "our reading" and the text that was read.
     goals : tuple of str
-        Of "short waits", "fairness", "deadlines", "heterogeneous", "elastic", "baseline", the main
-        one first: lists of policies are grouped by it.
+        Any of "short waits", "fairness", "deadlines", "heterogeneous", "elastic", "baseline";
+        lists of policies are grouped by the first.
     how : tuple of str
         How it decides under its defaults, in three to five short sentences.
     brief : str
-        The rule in at most nine words, without a full stop: what lists of policies show.
+        The rule in at most nine words, without a full stop, for lists of policies.
     """
 
     title: str
@@ -257,70 +260,70 @@ class Card:
 
 
 class Allocator(Protocol):
-    """The base of all policies: decides which jobs get which nodes, from now on.
+    """Base of all policies: decides which jobs run on which nodes.
 
     `remarks() -> tuple[str, ...]` is optional and returns sentences for the user: before a run on
-    what will differ here (a solver that is not installed), after a run on what happened in it.
+    what will differ here (e.g. a solver that is not installed), after a run on what happened in it.
 
-    `rule() -> QueueRule | None` is optional and returns what the policy does with its parameters as
-    a value, if that is the rule of a queue; a run may then follow the rule instead of asking the
-    policy, and must come out the same.
+    `rule() -> QueueRule | None` is optional and returns the policy as a queue rule, if it is one.
+    A run may then follow the rule instead of calling the policy, and must give the same result.
     """
 
     @property
     def cadence(self) -> Cadence:
-        """When to ask; unless a policy says otherwise, after every event."""
+        """The events after which to call the policy; by default all of them."""
         return Cadence()
 
     @property
     def needs(self) -> Needs:
-        """What it needs beyond the public columns; unless a policy says otherwise, nothing."""
+        """The policy's needs beyond public columns and whole gangs; by default none."""
         return Needs()
 
     @property
     def card(self) -> Card:
-        """What users read about it."""
+        """The policy's description for users."""
         ...
 
     def allocate(self, view: View, /) -> Plan:
-        """Return the changes to make at this instant; deterministic but for `View.rng`, ties broken
-        by job id.
+        """Return the changes to make at this instant.
+
+        Deterministic except for `View.rng`; ties are broken by job id.
         """
         ...
 
     def explain(self, decided: Decided, job: JobId, /) -> Reason | None:
         """Return why a job waits, right after the decision that left it waiting.
 
-        It may look at the view and at what the policy knows, but must change neither, so that a
-        run in which it is called is the run in which it is not. None = no reason of its own.
+        Reads the view and the policy's state but changes neither, so that a run with explanations
+        equals a run without. None = no reason beyond the general ones.
         """
         del decided, job
         return None
 
 
 @runtime_checkable
-class Remarking(Protocol):
-    """An allocator with remarks for the user."""
+class HasRemarks(Protocol):
+    """An allocator that has remarks for the user."""
 
     def remarks(self) -> tuple[str, ...]:
-        """Return sentences, see `Allocator`."""
+        """Return sentences for the user; see `Allocator`."""
         ...
 
 
 @runtime_checkable
 class Ruled(Protocol):
-    """An allocator that may state its rule."""
+    """An allocator that can state its queue rule."""
 
     def rule(self) -> QueueRule | None:
-        """Return the rule, see `Allocator`."""
+        """Return the policy as a queue rule; see `Allocator`."""
         ...
 
 
 def rule_of(allocator: Allocator) -> QueueRule | None:
-    """Return the rule of an allocator, if it states one; most do not."""
+    """Return the queue rule of an allocator, or None if it has none."""
     return allocator.rule() if isinstance(allocator, Ruled) else None
 
 
 def remarks_of(allocator: Allocator) -> tuple[str, ...]:
-    """Return the remarks of an allocator for the user; most have none."""
-    return allocator.remarks() if isinstance(allocator, Remarking) else ()
+    """Return the remarks of an allocator for the user; () = it has none."""
+    return allocator.remarks() if isinstance(allocator, HasRemarks) else ()

@@ -1,6 +1,4 @@
-"""What each job asks for: replicas, and the pools of nodes that may carry them; equal demands are
-one object.
-"""
+"""Demands of jobs: replicas and the pools that may hold them; equal demands share one object."""
 
 from __future__ import annotations
 
@@ -21,41 +19,39 @@ from sim.perf.model import Roles
 from sim.trace import Trace
 
 
-class _Own(NamedTuple):
-    """Where a job may run: its GPU types as the trace writes them, and its virtual cluster or
-    partition.
-    """
+class _Restrictions(NamedTuple):
+    """Restrictions of a job: its GPU types as in the trace, and its VC or partition."""
 
     types: str
     home: str
 
 
 GANG, WORKERS, SERVERS, TOGETHER = "gang", "workers", "servers", "together"
-"""Why the empty cluster cannot hold a job: for its GPUs, cores and memory of its workers or of its
-servers, or for what both have in common.
+"""The part of a job that the empty cluster cannot hold: GPUs, workers, servers, or workers and
+servers together.
 """
 NOWHERE: Final = "-"
-"""What stands in ``gpu_types_allowed`` of a job that fits on no type: the name of none."""
+"""``gpu_types_allowed`` of a job that fits on no type; no type has this name."""
 
 
 def pools_of(cluster: Cluster) -> tuple[NodePool, ...]:
-    """Group the nodes by GPU type and partitions, in order of first appearance."""
+    """Return the node pools: nodes grouped by GPU type and partitions, by first appearance."""
     grouped: dict[tuple[str, tuple[str, ...]], list[int]] = {}
-    for at, node in enumerate(cluster.nodes):
-        grouped.setdefault((node.gpu_type, node.partitions), []).append(at)
+    for node_index, node in enumerate(cluster.nodes):
+        grouped.setdefault((node.gpu_type, node.partitions), []).append(node_index)
     return tuple(
         NodePool(
             tuple(nodes),
             cluster.type_index.get(kind, -1),
             partitions,
-            max(cluster.nodes[at].gpus for at in nodes),
+            max(cluster.nodes[node_index].gpus for node_index in nodes),
         )
         for (kind, partitions), nodes in grouped.items()
     )
 
 
 class Demands:
-    """The demand of every job.
+    """The demands of all jobs of a trace on a cluster.
 
     Parameters
     ----------
@@ -64,16 +60,16 @@ class Demands:
     pools : sequence of NodePool
         From `pools_of`.
     confine_by : str
-        "vc" or "partition": only nodes that belong to the job's own, or to none; "" = all nodes.
+        "vc" or "partition": a job may use the nodes of its own, and nodes without any; "" = all.
     roles : Roles, optional
-        What jobs are made of, where that is known; else GPU jobs are workers of one GPU each.
+        Workers and servers per job, if known; else GPU jobs are workers of one GPU each.
 
     Attributes
     ----------
     unique : list of Demand
-        The different ones.
+        The distinct demands.
     codes : array of shape (jobs,)
-        Which of them each job has.
+        Index into `unique` for each job.
     """
 
     def __init__(
@@ -93,8 +89,8 @@ class Demands:
             if roles is None
             else tuple(roles)
         )
-        # Policies remember where a demand may go, so those from before and after nodes came that
-        # nobody knew of are two objects.
+        # Policies cache the nodes of a demand, so jobs from before and after the arrival of
+        # unannounced nodes get separate objects.
         eras = (
             [
                 np.searchsorted(
@@ -106,34 +102,35 @@ class Demands:
             if cluster.unforeseen
             else []
         )
-        codes, first = _distinct(
+        codes, first = _combination_codes(
             [gpus, types.codes, *sizes, *(() if homes is None else (homes.codes,)), *eras]
         )
         unique_demands = []
         for job in first:
-            own = _Own(str(types[job]), "" if homes is None else str(homes[job]))
-            asked = [float(values[job]) for values in sizes]
+            restrictions = _Restrictions(str(types[job]), "" if homes is None else str(homes[job]))
+            role_sizes = [float(values[job]) for values in sizes]
             unique_demands.append(
-                self._of_roles(float(gpus[job]), asked, own)
+                self._role_demand(float(gpus[job]), role_sizes, restrictions)
                 if roles
-                else self._plain(float(gpus[job]), asked[0], asked[1], own)
+                else self._simple_demand(
+                    float(gpus[job]), role_sizes[0], role_sizes[1], restrictions
+                )
             )
         self.unique, self.codes = unique_demands, codes
 
     @cached_property
     def _by_job(self) -> list[Demand]:
+        """The demand object of each job."""
         unique = self.unique
         return [unique[code] for code in self.codes.tolist()]
 
     @cached_property
     def of(self) -> Callable[[int], Demand]:
-        """Return the demand of a job."""
+        """The function that returns the demand of a job."""
         return self._by_job.__getitem__
 
     def without(self, nodes: Collection[int]) -> Demands:
-        """Return the same demands on a cluster that lacks some nodes; only to be asked what is
-        impossible there.
-        """
+        """Return the demands on a cluster without some nodes, only for `unschedulable`."""
         fewer = copy(self)
         fewer._pools = tuple(
             pool._replace(nodes=tuple(node for node in pool.nodes if node not in nodes))
@@ -144,8 +141,9 @@ class Demands:
     def unschedulable(
         self, smallest: NDArray[np.float64] | None = None, *, mixed: bool, apart: bool = False
     ) -> NDArray[np.bool_]:
-        """Tell for each job whether even the empty cluster, with every node present, cannot hold
-        it; see `obstacles`.
+        """Return a boolean per job: whether even the empty, complete cluster cannot hold it.
+
+        See `obstacles`.
         """
         return np.asarray(self.obstacles(smallest, mixed=mixed, apart=apart) != "", np.bool_)
 
@@ -165,37 +163,45 @@ class Demands:
             Whether the allocator sizes workers and servers itself, so that what a job asks for need
             not fit together.
         """
-        found = np.array(
+        obstacles = np.array(
             [self._obstacle(demand, mixed=mixed, apart=apart) for demand in self.unique], "U8"
         )[self.codes]
         if smallest is None:
-            return found
-        for job in np.flatnonzero(found != ""):
+            return obstacles
+        for job in np.flatnonzero(obstacles != ""):
             demand = self._by_job[job]
             fewest = max(1, ceil(smallest[job] / demand.gpus)) if demand.gpus else demand.replicas
             if fewest < demand.replicas:
-                found[job] = self._obstacle(
+                obstacles[job] = self._obstacle(
                     replace(demand, replicas=fewest), mixed=mixed, apart=apart
                 )
-        return found
+        return obstacles
 
-    def _plain(self, gpus: float, cpus: float, mem_gb: float, own: _Own) -> Demand:
+    def _simple_demand(
+        self, gpus: float, cpus: float, mem_gb: float, restrictions: _Restrictions
+    ) -> Demand:
+        """Return the demand of a job without roles: workers of one GPU, or one per core."""
         replicas, per_replica = (int(gpus), 1) if gpus else (max(1, ceil(cpus)), 0)
         cores = cpus if gpus else max(cpus, 1.0)
         return Demand(
             replicas,
             per_replica,
-            _each(cores, replicas),
-            _each(mem_gb, replicas),
-            self._admitting(per_replica, own),
+            _share_per_replica(cores, replicas),
+            _share_per_replica(mem_gb, replicas),
+            self._admitting_pools(per_replica, restrictions),
         )
 
-    def _of_roles(self, gpus: float, asked: Sequence[float], own: _Own) -> Demand:
-        workers, servers, worker_cpus, worker_mem_gb, server_cpus, server_mem_gb = asked
+    def _role_demand(
+        self, gpus: float, role_sizes: Sequence[float], restrictions: _Restrictions
+    ) -> Demand:
+        """Return the demand of a job with workers and parameter servers."""
+        workers, servers, worker_cpus, worker_mem_gb, server_cpus, server_mem_gb = role_sizes
         # GPUs that cannot be divided among the workers are one worker each.
         per_worker = int(gpus // workers) if gpus % workers == 0 else 1
-        beside = (
-            Demand(int(servers), 0, server_cpus, server_mem_gb, self._admitting(0, own))
+        server_demand = (
+            Demand(
+                int(servers), 0, server_cpus, server_mem_gb, self._admitting_pools(0, restrictions)
+            )
             if servers
             else None
         )
@@ -205,17 +211,21 @@ class Demands:
             per_worker,
             worker_cpus,
             worker_mem_gb,
-            self._admitting(per_worker, own),
-            beside,
+            self._admitting_pools(per_worker, restrictions),
+            server_demand,
         )
 
-    def _admitting(self, gpus: int, own: _Own) -> tuple[int, ...]:
-        allowed = frozenset(own.types.split("|")) if own.types else None
+    def _admitting_pools(self, gpus: int, restrictions: _Restrictions) -> tuple[int, ...]:
+        """Return the indices of the pools with a GPU type and partition that the job admits."""
+        allowed = frozenset(restrictions.types.split("|")) if restrictions.types else None
         return tuple(
-            at for at, pool in enumerate(self._pools) if self._admits(pool, gpus, allowed, own.home)
+            pool_index
+            for pool_index, pool in enumerate(self._pools)
+            if self._admits(pool, gpus, allowed, restrictions.home)
         )
 
     def _admits(self, pool: NodePool, gpus: int, allowed: frozenset[str] | None, home: str) -> bool:
+        """Return True if a pool has an allowed GPU type and a partition of the job."""
         kind = self._cluster.types[pool.type_at].name if pool.type_at >= 0 else ""
         right_type = not gpus or (kind != "" and (allowed is None or kind in allowed))
         # A job may name several partitions, separated by commas.
@@ -224,38 +234,40 @@ class Demands:
         )
 
     def _obstacle(self, demand: Demand, *, mixed: bool, apart: bool) -> str:
+        """Return why the empty cluster cannot hold a demand; "" = it can."""
         servers = demand.servers
-        if not self._holds(demand, mixed=mixed):
+        if not self._fits(demand, mixed=mixed):
             return (
                 WORKERS
-                if not demand.gpus
-                or self._holds(replace(demand, cpus=0.0, mem_gb=0.0), mixed=mixed)
+                if not demand.gpus or self._fits(replace(demand, cpus=0.0, mem_gb=0.0), mixed=mixed)
                 else GANG
             )
         if servers is None:
             return ""
-        if not self._holds(servers, mixed=mixed):
+        if not self._fits(servers, mixed=mixed):
             return SERVERS
-        return "" if apart or self._suffices(demand, servers) else TOGETHER
+        return "" if apart or self._fits_together(demand, servers) else TOGETHER
 
-    def _suffices(self, workers: Demand, servers: Demand) -> bool:
-        # Only sums: roles that do not fit together for the way nodes are cut wait for ever, and the
-        # end of the run says so.
+    def _fits_together(self, workers: Demand, servers: Demand) -> bool:
+        """Return True if the cores and memory of all pools cover workers and servers together."""
+        # Only sums: roles that do not fit together on single nodes wait forever, and the reason for
+        # the end of the run reports it.
         nodes = [
             self._cluster.nodes[node]
-            for at in {*workers.pools, *servers.pools}
-            for node in self._pools[at].nodes
+            for pool_index in {*workers.pools, *servers.pools}
+            for node in self._pools[pool_index].nodes
         ]
         return all(
-            sum([role.replicas * getattr(role, what) for role in (workers, servers)])
-            <= sum([getattr(node, what) for node in nodes]) + 1e-6
-            for what in ("cpus", "mem_gb")
+            sum([role.replicas * getattr(role, resource) for role in (workers, servers)])
+            <= sum([getattr(node, resource) for node in nodes]) + 1e-6
+            for resource in ("cpus", "mem_gb")
         )
 
-    def _holds(self, demand: Demand, *, mixed: bool) -> bool:
+    def _fits(self, demand: Demand, *, mixed: bool) -> bool:
+        """Return True if the empty pools hold all replicas, per GPU type unless `mixed`."""
         most: dict[int, float] = {}
-        for at in demand.pools:
-            pool = self._pools[at]
+        for pool_index in demand.pools:
+            pool = self._pools[pool_index]
             group = 0 if mixed or not demand.gpus else pool.type_at
             most[group] = most.get(group, 0) + sum(
                 capacity_for(self._cluster.nodes[node], demand) for node in pool.nodes
@@ -264,30 +276,32 @@ class Demands:
 
 
 def narrowed(trace: Trace, cluster: Cluster, fits: NDArray[np.bool_]) -> Trace:
-    """Return the trace with ``gpu_types_allowed`` narrowed to the types on which each job fits; a
-    job that fits on none admits none.
+    """Return the trace with ``gpu_types_allowed`` limited to the types on which each job fits.
+
+    A job that fits on no type admits none.
 
     Parameters
     ----------
     trace, cluster : Trace, Cluster
         Jobs and machines.
     fits : array of shape (jobs, types)
-        See `sim.perf.model.Fitting`; the types in the order of the cluster.
+        Whether each job fits on each type, in the order of the cluster; see
+        `sim.perf.model.Fitting`.
     """
     used = [
-        at
-        for at, kind in enumerate(cluster.types)
+        type_index
+        for type_index, kind in enumerate(cluster.types)
         if any(node.gpu_type == kind.name for node in cluster.nodes)
     ]
-    names = [cluster.types[at].name for at in used]
+    names = [cluster.types[type_index].name for type_index in used]
     fits, on_gpus = fits[:, used], trace.numbers("num_gpus") > 0
-    bad = np.flatnonzero(on_gpus & ~fits.all(axis=1))
-    if not len(bad):
+    limited_jobs = np.flatnonzero(on_gpus & ~fits.all(axis=1))
+    if not len(limited_jobs):
         return trace
-    before = trace.texts("gpu_types_allowed")
-    texts = before.astype(object)
-    for job in bad.tolist():
-        admitted = set(str(before[job]).split("|")) if before[job] else set(names)
+    allowed = trace.texts("gpu_types_allowed")
+    texts = allowed.astype(object)
+    for job in limited_jobs.tolist():
+        admitted = set(str(allowed[job]).split("|")) if allowed[job] else set(names)
         texts[job] = (
             "|".join(
                 name for name, fit in zip(names, fits[job], strict=True) if fit and name in admitted
@@ -303,9 +317,10 @@ def narrowed(trace: Trace, cluster: Cluster, fits: NDArray[np.bool_]) -> Trace:
     return replace(trace, frame=trace.frame.assign(gpu_types_allowed=values))
 
 
-def _distinct(columns: Sequence[NDArray[Any]]) -> tuple[NDArray[np.int64], list[int]]:
-    """Return for each row the number of its combination of values, in order of first appearance,
-    and the first row of each.
+def _combination_codes(columns: Sequence[NDArray[Any]]) -> tuple[NDArray[np.int64], list[int]]:
+    """Return the index of each row's combination of values, and the first row of each.
+
+    Combinations are numbered in order of first appearance.
     """
     codes = np.zeros(len(columns[0]), np.int64)
     for column in columns:
@@ -316,7 +331,7 @@ def _distinct(columns: Sequence[NDArray[Any]]) -> tuple[NDArray[np.int64], list[
 
 
 def capacity_for(node: Node, demand: Demand) -> float:
-    """Return how many replicas of a demand an empty node holds."""
+    """Return the number of replicas of a demand that fit on an empty node."""
     limits = [
         node.gpus // demand.gpus if demand.gpus else inf,
         (node.cpus + 1e-9) // demand.cpus if demand.cpus else inf,
@@ -325,10 +340,11 @@ def capacity_for(node: Node, demand: Demand) -> float:
     return min(limits)
 
 
-def _each(amount: float, replicas: int) -> float:
-    """Return the part of one replica in millionths, which is how the ledger counts: sums of thirds
-    would not fit where they should. Never more than an equal part.
+def _share_per_replica(amount: float, replicas: int) -> float:
+    """Return the share of one replica, rounded down to millionths like the ledger.
+
+    Otherwise sums of thirds would not fit where they should. Never more than an equal share.
     """
     each = amount / replicas
-    # Of larger amounts, which no node has, a float does not tell millionths apart.
+    # A float cannot resolve millionths of larger amounts, which no node has.
     return floor(each * 1e6 + 1e-3) / 1e6 if each < 1e9 else each

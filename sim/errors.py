@@ -1,4 +1,4 @@
-"""The errors this package raises on purpose: a bad input, an impossible plan, a broken contract."""
+"""Errors that this package raises on purpose: bad input, impossible plan, broken contract."""
 
 from __future__ import annotations
 
@@ -6,36 +6,33 @@ import re
 from typing import Final
 
 MOST_LETTERS: Final = 500
-"""Of a sentence; a longer one contains text that was not meant to be read."""
+"""Longest message; a longer one contains text that is not meant for reading."""
 LONGEST_NAME: Final = 60
 _TAIL: Final = 170
-"""Letters kept of the end, which says what to do."""
+"""Letters kept of the end, which tells the user what to do."""
 _LONG: Final = re.compile(rf"\S{{{LONGEST_NAME + 1},}}")
 
 
 def shortened(text: str) -> str:
-    """Return a sentence on one line, cut to `MOST_LETTERS`: names first, then its middle; an
-    ellipsis stands for what is cut.
+    """Return a message on one line, cut to `MOST_LETTERS`, with an ellipsis for each cut.
 
-    Characters that cannot be seen, or would command a terminal, become marks.
+    Long names are cut first, then the middle. Unprintable characters are replaced by U+FFFD.
     """
     text = " ".join(text.split())
     if not text.isprintable():
         text = "".join(letter if letter.isprintable() else "\ufffd" for letter in text)
     if len(text) > MOST_LETTERS:
-        text = _LONG.sub(lambda found: f"{found[0][: LONGEST_NAME - 10]}…{found[0][-9:]}", text)
+        text = _LONG.sub(lambda match: f"{match[0][: LONGEST_NAME - 10]}…{match[0][-9:]}", text)
     if len(text) > MOST_LETTERS:
         text = f"{text[: MOST_LETTERS - _TAIL - 3].rstrip()} … {text[-_TAIL:].lstrip()}"
     return text
 
 
 class TrainyardError(Exception):
-    """Something the user can act on; its message is one sentence that says what, where and what to
-    do.
-    """
+    """An error that the user can act on; its message says what, where and what to do."""
 
     def __str__(self) -> str:
-        """Return the sentence, cut if it is too long to be read."""
+        """Return the message, shortened if it is too long to read."""
         return shortened(super().__str__())
 
 
@@ -52,14 +49,14 @@ class ParameterError(TrainyardError):
 
 
 class InfeasiblePlan(TrainyardError):  # noqa: N818 - the name of the contract
-    """An allocator asked for something that the cluster cannot give at that instant.
+    """An allocator planned to use something that the cluster does not have at that instant.
 
     Parameters
     ----------
     message : str
-        Names allocator, instant, job, node, asked and free.
+        Names allocator, instant, job, node, requested and free amounts.
     snapshot : dict
-        What the allocator saw: the view, reduced to plain values.
+        The allocator's view, reduced to plain values.
     """
 
     def __init__(self, message: str, snapshot: dict[str, object] | None = None) -> None:
@@ -71,18 +68,18 @@ class InfeasiblePlan(TrainyardError):  # noqa: N818 - the name of the contract
 
 
 class SolverError(TrainyardError):
-    """No solver found the optimum of a program that an allocator cannot do without."""
+    """No solver found the optimum of a program that the allocator requires."""
 
 
 class RateError(TrainyardError):
-    """A performance model gives a job a rate that is negative, infinite or not a number.
+    """A performance model returned a rate that is negative, infinite or not a number.
 
     Parameters
     ----------
     job : int
-        The job's number.
+        Row of the job.
     rate : float
-        What the model gives.
+        The rate from the model.
     """
 
     def __init__(self, job: int, rate: float) -> None:
@@ -91,6 +88,4 @@ class RateError(TrainyardError):
 
 
 class ContractError(TrainyardError):
-    """An allocator or a model did something that the contract forbids, apart from infeasible
-    plans.
-    """
+    """An allocator or a model broke the contract, other than by an infeasible plan."""

@@ -1,4 +1,4 @@
-"""The GPU types that are known by name: speed, memory and price of each, with their source."""
+"""Catalog of GPU types: speed, memory, price and source of each."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ from types import MappingProxyType
 from typing import Final
 
 SLICES: Final = 7
-"""Parts into which NVIDIA's MIG cuts the multiprocessors of a GPU."""
+"""MIG slices of one GPU."""
 _MIG: Final = re.compile(r"(?:mig[-_.])?(\d)(?:g|c\.\d+g)\.(\d+)gb(?:\+.*)?")
 _MAKER: Final = re.compile(r"^(?:(?:gres/)?gpu:)?(?:(?:nvidia|tesla|amd|quadro(?=-rtx))[-_]+)*")
 
 
 @dataclass(frozen=True, slots=True)
 class CatalogGpu:
-    """What is known of a GPU type.
+    """A GPU type of the catalog.
 
     Parameters
     ----------
     name : str
         Lower case, e.g. "a100-80".
     speed : float or None, relative
-        Training speed against a V100; None = nobody knows.
+        Training speed against a V100; None = unknown.
     price : float, USD per GPU-hour
-        0 = none is known.
+        0 = unknown.
     memory_gb : float or None, GB
-        None = several sizes were made, or nobody knows.
+        None = several sizes exist, or unknown.
     source : str
         Where the speed comes from.
     guessed : bool
-        Whether the speed was not measured in training.
+        Whether the speed is an estimate, not a measurement in training.
     aliases : tuple of str
-        Regular expressions on other names.
+        Regular expressions of other names.
     """
 
     name: str
@@ -50,7 +50,7 @@ class CatalogGpu:
 
 @cache
 def catalog() -> Mapping[str, CatalogGpu]:
-    """Return all types by name; measured ones come before those that are guessed."""
+    """Return all GPU types by name; measured ones come before estimated ones."""
     text = resources.files("sim").joinpath("gpus.toml").read_text(encoding="utf-8")
     return MappingProxyType(
         {
@@ -62,17 +62,17 @@ def catalog() -> Mapping[str, CatalogGpu]:
 
 @lru_cache(maxsize=4096)
 def find(name: str) -> CatalogGpu | None:
-    """Return the type that a name stands for, e.g. a100-80 for "NVIDIA-A100-SXM4-80GB"; None =
-    none.
+    """Return the catalog entry for a GPU name such as "NVIDIA-A100-SXM4-80GB", or None.
 
-    A part of a GPU (MIG) is a type of its own, whose speed is guessed by its share of the GPU.
+    A part of a GPU (MIG) is a type whose speed is estimated by its share of the GPU.
     """
     plain = _MAKER.sub("", re.sub(r"\s+", "-", name.strip().lower()))
-    return _whole(re.sub(r"[-_:()]+", "-", plain).strip("-")) or _part(plain)
+    return _find_whole_gpu(re.sub(r"[-_:()]+", "-", plain).strip("-")) or _mig_slice(plain)
 
 
-def _whole(plain: str) -> CatalogGpu | None:
-    found = catalog().get(plain) or next(
+def _find_whole_gpu(plain: str) -> CatalogGpu | None:
+    """Return the catalog entry of a whole GPU by name or alias, checking a memory suffix."""
+    entry = catalog().get(plain) or next(
         (
             gpu
             for gpu in catalog().values()
@@ -81,14 +81,15 @@ def _whole(plain: str) -> CatalogGpu | None:
         None,
     )
     sized = re.fullmatch(r"(.+)-(\d+)gb?", plain)
-    if found is not None or sized is None:
-        return found
-    # With its memory, if that is the one that it has.
-    gpu = _whole(sized[1])
+    if entry is not None or sized is None:
+        return entry
+    # A name with its memory size is accepted only if the type has that size.
+    gpu = _find_whole_gpu(sized[1])
     return gpu if gpu is not None and gpu.memory_gb == float(sized[2]) else None
 
 
-def _part(plain: str) -> CatalogGpu | None:
+def _mig_slice(plain: str) -> CatalogGpu | None:
+    """Return an estimated entry for a MIG slice such as "a100-3g.20gb", or None."""
     cut = re.fullmatch(rf"(?:(.+?)[-_])?({_MIG.pattern})", plain)
     if cut is None:
         return None

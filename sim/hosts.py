@@ -1,4 +1,4 @@
-"""Lists of hosts as Slurm writes them: ``gpu[001-016,020],login``."""
+"""Host lists in the notation of Slurm: ``gpu[001-016,020],login``."""
 
 from __future__ import annotations
 
@@ -12,22 +12,23 @@ from sim.limits import MOST_NODES
 _RANGE: Final = re.compile(r"(\d{1,12})(?:-(\d{1,12}))?")
 _NUMBERED: Final = re.compile(r"(.*?)(\d{1,12})")
 _LONGEST: Final = 1000
-"""Letters of one pattern of hosts."""
+"""Longest host pattern, in letters."""
 
 
 def hosts_of(text: str, name: str) -> list[str]:
-    """Return the hosts of a list such as ``gpu[001-016,020],login``; brackets may occur several
-    times in a name.
+    """Expand a host list such as ``gpu[001-016,020],login`` into host names.
+
+    A name may contain several bracket expressions. `name` starts the error message.
 
     Raises
     ------
     ClusterError
-        If it is no such list, or longer than any cluster.
+        If the text is not a host list, or has more hosts than a cluster may have.
     """
     hosts = [
         host
         for part in re.findall(r"(?:[^,\[]|\[[^\]]*\]?)+", text)
-        for host in _unfolded(part.strip(), name)
+        for host in _expand_pattern(part.strip(), name)
     ]
     if len(hosts) > MOST_NODES:
         raise ClusterError(
@@ -38,41 +39,43 @@ def hosts_of(text: str, name: str) -> list[str]:
 
 
 def host_list(hosts: Iterable[str]) -> str:
-    """Write hosts as a list that `hosts_of` reads back, consecutive numbers as a range."""
+    """Return hosts as a list that `hosts_of` reads back, consecutive numbers as a range."""
     parts: list[str] = []
     prefix, width, first, last = "", 0, 0, -2
 
-    def close() -> None:
+    def append_range() -> None:
+        """Append the pending range of numbered hosts to the parts."""
         if last >= first:
             numbers = f"{first:0{width}d}"
             rest = f"-{last:0{width}d}"
             parts.append(f"{prefix}[{numbers}{rest}]" if last > first else f"{prefix}{numbers}")
 
     for host in hosts:
-        found = _NUMBERED.fullmatch(host)
-        if found is None:
-            close()
+        match = _NUMBERED.fullmatch(host)
+        if match is None:
+            append_range()
             prefix, width, first, last = "", 0, 0, -2
             parts.append(host)
             continue
-        begin, digits = found.groups()
-        if (begin, len(digits)) == (prefix, width) and int(digits) == last + 1:
+        host_prefix, digits = match.groups()
+        if (host_prefix, len(digits)) == (prefix, width) and int(digits) == last + 1:
             last += 1
             continue
-        close()
-        prefix, width, first = begin, len(digits), int(digits)
+        append_range()
+        prefix, width, first = host_prefix, len(digits), int(digits)
         last = first
-    close()
+    append_range()
     return ",".join(parts)
 
 
-def _unfolded(part: str, name: str) -> list[str]:
+def _expand_pattern(part: str, name: str) -> list[str]:
+    """Expand one pattern such as ``gpu[001-016,020]`` into host names."""
     if len(part) > _LONGEST:
         raise ClusterError(
-            f"{name}: '{part[:60]}' … has {len(part):,} letters, so it is no list of hosts."
+            f"{name}: '{part[:60]}' … has {len(part):,} letters, so it is not a list of hosts."
             " Correct it."
         )
-    made = [""]
+    hosts = [""]
     for outside, inside in re.findall(r"([^\[\]]+)|\[([^\]]*)\]", part):
         ends = (
             [outside]
@@ -80,28 +83,32 @@ def _unfolded(part: str, name: str) -> list[str]:
             else [
                 number
                 for piece in inside.split(",")
-                for number in _numbers(piece.strip(), part, name)
+                for number in _expand_range(piece.strip(), part, name)
             ]
         )
-        if len(made) * len(ends) > MOST_NODES:
+        if len(hosts) * len(ends) > MOST_NODES:
             raise ClusterError(
                 f"{name}: {part[:60]} are more than {MOST_NODES:,} nodes, the most that is"
                 " simulated. Leave some out."
             )
-        made = [host + end for host in made for end in ends]
-    if part.count("[") != part.count("]") or (not part and made == [""]):
+        hosts = [host + end for host in hosts for end in ends]
+    if part.count("[") != part.count("]") or (not part and hosts == [""]):
         raise ClusterError(
             f"{name}: '{part[:60]}' is not a list of hosts such as gpu[001-016,020]. Correct it."
         )
-    return made
+    return hosts
 
 
-def _numbers(piece: str, part: str, name: str) -> list[str]:
-    found = _RANGE.fullmatch(piece)
-    if found is None or (
-        found[2] and not int(found[1]) <= int(found[2]) <= int(found[1]) + MOST_NODES
+def _expand_range(piece: str, part: str, name: str) -> list[str]:
+    """Expand one number or range inside brackets, keeping leading zeros."""
+    match = _RANGE.fullmatch(piece)
+    if match is None or (
+        match[2] and not int(match[1]) <= int(match[2]) <= int(match[1]) + MOST_NODES
     ):
         raise ClusterError(
             f"{name}: '{part[:60]}' is not a list of hosts such as gpu[001-016,020]. Correct it."
         )
-    return [f"{at:0{len(found[1])}d}" for at in range(int(found[1]), int(found[2] or found[1]) + 1)]
+    return [
+        f"{number:0{len(match[1])}d}"
+        for number in range(int(match[1]), int(match[2] or match[1]) + 1)
+    ]

@@ -1,4 +1,4 @@
-"""Cloud instances that are known by name, as nodes."""
+"""Catalog of cloud instances, used as node types."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from types import MappingProxyType
 from typing import Final
 
 AZURE: Final = "standard_"
-"""What the names of Azure's sizes begin with; people leave it out."""
-_ALIKE: Final = 0.6
+"""Prefix of the names of Azure sizes, which users often leave out."""
+_SIMILARITY: Final = 0.6
 
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """What a cloud instance is made of.
+    """Hardware of a cloud instance.
 
     Parameters
     ----------
     name : str
         Lower case, e.g. "p4d.24xlarge".
     gpus : int
-        GPUs of it.
+        Number of GPUs.
     gpu_type : str
         Name in `sim.gpu_catalog`.
     cpus : float, virtual CPUs
@@ -35,7 +35,7 @@ class Instance:
     family : str
         Vendor and series.
     source : str
-        The vendor's list that says so, with its day.
+        The vendor's list and its date.
     """
 
     name: str
@@ -49,7 +49,7 @@ class Instance:
 
 @cache
 def instances() -> Mapping[str, Instance]:
-    """Return all instances by name."""
+    """Return all instances by name, read from ``instances.toml``."""
     text = resources.files("sim").joinpath("instances.toml").read_text(encoding="utf-8")
     return MappingProxyType(
         {
@@ -69,20 +69,21 @@ def instances() -> Mapping[str, Instance]:
 
 
 def instance(name: str) -> Instance | None:
-    """Return the instance of a name, whose case does not count and whose "Standard_" may be
-    missing; None = none.
+    """Return the instance with a name, or None.
+
+    Upper and lower case are equal, and a "Standard_" prefix may be missing.
     """
-    plain, known = name.strip().lower(), instances()
-    return known.get(plain) or known.get(AZURE + plain)
+    plain, catalog = name.strip().lower(), instances()
+    return catalog.get(plain) or catalog.get(AZURE + plain)
 
 
 def alike(name: str) -> str:
-    """Return the instance whose name is most like another; "" = none is."""
+    """Return the instance name closest to a misspelt name; "" = none is close."""
     plain = name.strip().lower()
-    found = difflib.get_close_matches(
+    matches = difflib.get_close_matches(
         plain.removeprefix(AZURE),
-        [known.removeprefix(AZURE) for known in instances()],
+        [candidate.removeprefix(AZURE) for candidate in instances()],
         n=1,
-        cutoff=_ALIKE,
+        cutoff=_SIMILARITY,
     )
-    return found[0] if found else ""
+    return matches[0] if matches else ""

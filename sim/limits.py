@@ -1,6 +1,4 @@
-"""How large a cluster may be: a larger one is a typing error, and would take the memory of the
-machine.
-"""
+"""Upper limits on cluster size: larger figures are typing errors and would exhaust memory."""
 
 from __future__ import annotations
 
@@ -12,43 +10,43 @@ from sim.errors import ClusterError
 
 MOST_NODES: Final = 100_000
 MOST_GPUS: Final = 1_000_000
-"""GPUs of a cluster, and so of a node, unless the environment says otherwise."""
+"""GPUs of a cluster or node, unless the environment variable sets another limit."""
 LONGEST_NAME: Final = 200
 MOST_CHANGED: Final = 5_000_000
-"""Nodes that dated changes name, each as often as it comes or goes."""
+"""Nodes in all dated changes together; a node counts once per change."""
 _VARIABLE: Final = "TRAINYARD_MOST_GPUS"
 
 
 def most_gpus() -> int:
-    """Return the most GPUs that a cluster may have: ``TRAINYARD_MOST_GPUS``, or `MOST_GPUS`.
+    """Return the GPU limit of a cluster: ``TRAINYARD_MOST_GPUS``, or `MOST_GPUS`.
 
     Raises
     ------
     ClusterError
-        If the variable is no whole number from 1 to 2^31 - 1.
+        If the variable is not a whole number from 1 to 2^31 - 1.
     """
     text = os.environ.get(_VARIABLE, "").strip() or str(MOST_GPUS)
     if not (re.fullmatch(r"[0-9]{1,10}", text) and 1 <= int(text) < 2**31):
-        raise ClusterError(f"{_VARIABLE} = {text} is no number of GPUs from 1 to {2**31 - 1:,}.")
+        raise ClusterError(f"{_VARIABLE} = {text} is not a number of GPUs from 1 to {2**31 - 1:,}.")
     return int(text)
 
 
 def check_sizes(where: str, nodes: float, gpus: float, rack_size: float = 0, *names: str) -> None:
-    """Refuse nodes, GPUs, racks or names beyond what is simulated.
+    """Refuse counts of nodes, GPUs or racks, and names, above the limits.
 
     Parameters
     ----------
     where : str
         For the message, e.g. "Row 3 of the cluster".
     nodes, gpus, rack_size : float
-        Counts, of a row or in all.
+        Counts, of one row or of the whole cluster.
     *names : str
-        That every node would have.
+        Names that every node would carry.
 
     Raises
     ------
     ClusterError
-        In that case.
+        If a count or a name is above its limit.
     """
     for what, count, most in (
         ("nodes", nodes, MOST_NODES),

@@ -1,6 +1,4 @@
-"""What changes cost: pauses at start and restart, checkpoints, lost work, and the time a decision
-takes.
-"""
+"""Costs of changes: pauses, checkpoints, lost work and decision delay."""
 
 from __future__ import annotations
 
@@ -13,31 +11,30 @@ from sim.params import param
 
 
 class Transitions(Protocol):
-    """The price of a change of grant, where a model of its own replaces `Overheads.transition`."""
+    """A model of pauses that replaces `Overheads.transition`."""
 
     def transition(
         self, job: JobId, old: Grant | None, new: Grant, *, restarted: bool
     ) -> tuple[float, float]:
-        """Return (overlap_s, pause_s)."""
+        """Return (overlap_s, pause_s) of a change of grant."""
         ...
 
 
 @dataclass(frozen=True)
 class Overheads:
-    """Costs of starting, stopping, saving and deciding. All are assumptions of the user; by default
-    they are 0.
+    """Costs of starting, stopping, saving and deciding; assumptions of the user, 0 by default.
 
     Notes
     -----
-    A running job whose grant changes pays ``restart_s``. Where the plan says that it moves
-    seamlessly it first runs on at its old rate for ``overlap_s`` while old and new holdings are
-    both charged, and then pays ``overlap_pause_s``. A job that deals its data in shards takes
-    workers in and lets them go without a pause, and an interruption hits one of its replicas, not
-    the job: a lost worker costs its share of ``relaunch_s``, a lost server all of it, and no work
-    is lost. These are our readings of DLRover's elasticity and flash checkpoints. A job saves
-    itself every ``checkpoint_every_s`` seconds of progress, each taking ``checkpoint_s``, which
-    lowers its rate by the factor ``every / (every + cost)``; an outage costs the work since the
-    last one. A planned stop under "checkpoint" saves first and loses nothing.
+    A running job whose grant changes pays ``restart_s``. A seamless job first runs on at its old
+    rate for ``overlap_s`` while both old and new holdings are charged, and then pays
+    ``overlap_pause_s``. A job with data sharding adds and removes workers without a pause, and an
+    interruption hits one of its replicas, not the job: a lost worker costs its share of
+    ``relaunch_s``, a lost server all of it, and no work is lost. These are our readings of
+    DLRover's elasticity and flash checkpoints. A job saves a checkpoint every
+    ``checkpoint_every_s`` seconds of progress, each taking ``checkpoint_s``, which lowers its rate
+    by the factor ``every / (every + cost)``; an outage costs the work since the last one. A planned
+    stop under "checkpoint" saves first and loses no work.
     """
 
     start_s: float = param(
@@ -133,24 +130,26 @@ class Overheads:
         ),
     )
 
-    def at_once(self) -> Self:
-        """Return the same costs for changes that are not seamless."""
+    def without_overlap(self) -> Self:
+        """Return these costs for changes that are not seamless: without an overlap."""
         return replace(self, overlap_s=0.0)
 
     def transition(
         self, job: JobId, old: Grant | None, new: Grant, *, restarted: bool
     ) -> tuple[float, float]:
-        """Return how long old and new holdings overlap, and how long the job then makes no
+        """Return (overlap_s, pause_s) of a change of grant.
+
+        The overlap is the time in which the job holds old and new resources; the pause is without
         progress.
 
         Parameters
         ----------
         job : int
-            The job.
+            Row of the job.
         old : Grant or None
-            What a running job holds; None = it was waiting.
+            Grant of a running job; None = it was waiting.
         new : Grant
-            What it will hold.
+            The next grant.
         restarted : bool
             Whether a waiting job has run before.
         """
@@ -168,15 +167,14 @@ class Overheads:
         )
 
     def relaunch(self, grant: Grant, hit: float) -> tuple[str, float]:
-        """Return the role of the replica that an interruption hits, and the seconds of progress
-        that its relaunch costs the job.
+        """Return the role of the replica that an interruption hits, and the job's pause in seconds.
 
         Parameters
         ----------
         grant : Grant
-            Of a job that deals its data in shards.
+            Grant of a job with data sharding.
         hit : float
-            From 0 to 1, uniform over all replicas.
+            Position of the hit replica among all replicas, from 0 to 1.
         """
         workers = sum([sum(gang.workers.count) for gang in grant.gangs])
         servers = sum([sum(gang.servers.count) for gang in grant.gangs if gang.servers is not None])
@@ -188,23 +186,23 @@ class Overheads:
 
     @property
     def period_s(self) -> float:
-        """Seconds from one periodic checkpoint to the next: progress and saving."""
+        """Seconds between the starts of two periodic checkpoints: progress and saving."""
         return self.checkpoint_every_s + self.checkpoint_s
 
     def saves_within(self, running_s: float) -> int:
-        """Return how many periodic checkpoints are complete after so many seconds of running.
+        """Return the number of periodic checkpoints completed in `running_s` seconds.
 
-        These are sums of times between instants; one missed by less than half a step is complete.
+        `running_s` is a sum of rounded times; a checkpoint missed by less than half a step counts.
         """
         return int((running_s + STEP_S / 2) // self.period_s) if self.checkpoint_every_s else 0
 
     @property
     def efficiency(self) -> float:
-        """Share of the rate that is left after periodic checkpoints."""
+        """Share of the rate that remains with periodic checkpoints."""
         return self.checkpoint_every_s / self.period_s if self.checkpoint_every_s else 1.0
 
     def latency(self, active: int) -> float:
-        """Return seconds from decision to effect for this many active jobs."""
+        """Return the seconds from decision to effect with `active` active jobs."""
         return self.latency_s + self.latency_per_job_s * active
 
 
@@ -215,7 +213,7 @@ CHECKPOINT_SOURCE: Final = (
 
 
 class CheckpointTimes(NamedTuple):
-    """Seconds that training stands still while a checkpoint is saved, and seconds to load one."""
+    """Seconds of training lost to saving a checkpoint, and seconds to load one."""
 
     save_s: float
     load_s: float
@@ -238,6 +236,4 @@ CHECKPOINTS: Final[dict[str, CheckpointTimes]] = {
     "megatron-ssd": CheckpointTimes(11, 5.1),
     "megatron-flash": CheckpointTimes(1.2, 2.1),
 }
-"""Framework and storage -> times. Read from the published table; other models and machines take
-other times.
-"""
+"""Framework and storage -> times from the published table; other models and machines differ."""

@@ -1,6 +1,4 @@
-"""Parameters declared once as dataclass fields: forms, JSON, command line, sweeps and the reference
-page are derived from them.
-"""
+"""Parameters as dataclass fields: the source of forms, JSON, CLI, sweeps and reference."""
 
 from __future__ import annotations
 
@@ -19,29 +17,28 @@ from sim.errors import ParameterError
 
 T = TypeVar("T")
 LONGEST_FILE: Final = 2_000_000
-"""Letters of a file that a parameter holds."""
+"""Maximum length of a file text in a parameter, in letters."""
 DEEPEST: Final = 8
-"""Most specs inside one another: policies that hold policies hold two or three."""
+"""Maximum nesting depth of specs; real wrappers nest two or three deep."""
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return a question that names the known word most like a misspelt one; "" = none is."""
-    found = get_close_matches(word, list(known), 1)
-    return f"Did you mean {found[0]}?" if found else ""
+    """Return a question that suggests the closest known word; "" = none is close."""
+    matches = get_close_matches(word, list(known), 1)
+    return f"Did you mean {matches[0]}?" if matches else ""
 
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """A name and its parameters: how allocators and models are written down and cross process
-    borders.
+    """A registry name with parameters: the portable form of an allocator or model.
 
     Parameters
     ----------
     name : str
         Key of a registry.
     params : mapping
-        Only what differs from the defaults; values are plain (numbers, text, booleans, tuples of
-        numbers, nested `Spec`).
+        Only values that differ from the defaults; plain values (numbers, text, booleans, tuples
+        of numbers, nested `Spec`).
     """
 
     name: str
@@ -58,23 +55,28 @@ class Spec:
         return dict(self.params)
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain values for a scenario file."""
-        return {"name": self.name, "params": {key: _plain(value) for key, value in self.params}}
+        """Return the spec as plain values for a scenario file."""
+        return {
+            "name": self.name,
+            "params": {key: _json_value(value) for key, value in self.params},
+        }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any] | str) -> Spec:
-        """Read what `to_json` wrote, or the text form.
+        """Build a spec from the output of `to_json` or from the text form.
 
         Raises
         ------
         ParameterError
-            If it is neither, or nested too deeply.
+            If the data is neither, or nested too deeply.
         """
         return cls.parse(data) if isinstance(data, str) else _from_json(data, 1)
 
     @classmethod
     def parse(cls, text: str) -> Spec:
-        """Read ``name``, ``name:key=value,key=value`` or, nested,
+        """Build a spec from its text form.
+
+        ``name``, ``name:key=value,key=value`` or, nested,
         ``dlrover:inner=las(thresholds=3250/7200)``.
 
         Raises
@@ -86,20 +88,18 @@ class Spec:
         name, _, rest = text.strip().partition(":")
         if "(" in name:
             return _parse_value(text.strip(), 1, nested=True)  # type: ignore[no-any-return]
-        pairs = _pairs(rest, text, 1) if rest else {}
+        pairs = _parse_pairs(rest, text, 1) if rest else {}
         return cls.of(name.strip(), **pairs)
 
     def __str__(self) -> str:
-        """Write the text form that `parse` reads."""
-        body = ",".join(f"{key}={_write(value)}" for key, value in self.params)
+        """Return the text form that `parse` reads."""
+        body = ",".join(f"{key}={_to_text(value)}" for key, value in self.params)
         return f"{self.name}:{body}" if body else self.name
 
 
 @dataclass(frozen=True, slots=True)
 class ParamInfo:
-    """What is known of one parameter; the row that a form, a table of the reference and a sweep
-    axis are made of.
-    """
+    """Description of one parameter, for forms, the reference table and sweep axes."""
 
     name: str
     kind: str  # "bool" | "int" | "float" | "text" | "file" | "choice" | "numbers" | "spec"
@@ -118,11 +118,11 @@ class ParamInfo:
 
     @property
     def title(self) -> str:
-        """The parameter in words, without its unit."""
+        """The label of the parameter, without its unit."""
         return self.given or self.name.replace("_", " ").capitalize()
 
     def label(self, choice: str) -> str:
-        """Return a choice in words."""
+        """Return the label of a choice."""
         return dict(self.labels).get(choice, choice.replace("_", " ").capitalize())
 
 
@@ -146,26 +146,26 @@ def param(  # noqa: PLR0913 - keywords of a declaration
     Parameters
     ----------
     default : bool, int, float, str, tuple of float, or Spec
-        Also settles the kind of the parameter.
+        Also determines the kind of the parameter.
     title : str
-        What forms call it, in words and without the unit; "" = its name with spaces.
+        Label in forms, without the unit; "" = the name with spaces.
     unit : str
         E.g. "s", "GPU-s", "GB"; "" for a pure number.
     low, high : float or None
         Bounds, both allowed values.
     choices : tuple of str
-        The values that a text may have; empty = any.
+        The allowed values of a text; empty = any.
     labels : mapping of str
-        Choice -> what forms call it, in words; a choice that is not there is written with spaces.
+        Choice -> its label in forms; a missing choice is its name with spaces.
     file : str
-        The usual name of the file whose text this is; such a text may be given instead of one of
-        the `choices`. Command line and Python take its path, see `trainyard.study.files`.
+        The usual name of the file whose text is the value; such a text may replace one of the
+        `choices`. Command line and Python take its path, see `trainyard.study.files`.
     include : str
-        The word with which a line of such a file names another one whose lines take its place.
+        The keyword of a line that includes another file, e.g. ``include``.
     help : str
         One sentence for the form and the reference.
     was : str
-        Its former name, which is still read; keys of results are made of it, see `first_written`.
+        Its former name, which is still accepted and used in result keys; see `first_written`.
     were : mapping
         Value -> its former spelling.
     """
@@ -189,17 +189,18 @@ def param(  # noqa: PLR0913 - keywords of a declaration
 
 
 _DECLARED: Final = WeakKeyDictionary[type, tuple[ParamInfo, ...]]()
-"""Reading the annotations of a class takes longer than all else that is done with a spec."""
+"""Parameters by class; reading annotations is the slowest step of building from a spec."""
 
 
 def parameters(cls: type) -> tuple[ParamInfo, ...]:
-    """List the parameters of a dataclass in the order of its constructor: as declared, those that
-    are keywords only last.
+    """Return the parameters of a dataclass in the order of its constructor.
+
+    Keyword-only parameters come last.
     """
     if cls not in _DECLARED:
         hints = typing.get_type_hints(cls)
         _DECLARED[cls] = tuple(
-            _info(item, hints[item.name])
+            _field_info(item, hints[item.name])
             for item in sorted(dataclasses.fields(cls), key=lambda one: one.kw_only is True)
             if item.metadata.get("param")
         )
@@ -207,74 +208,78 @@ def parameters(cls: type) -> tuple[ParamInfo, ...]:
 
 
 def build(cls: type[T], spec: Spec) -> T:
-    """Make an instance from a spec, with every value checked.
+    """Build an instance of a class from a spec, with every value checked.
 
     Raises
     ------
     ParameterError
         If a name is unknown, or a value is of the wrong kind or out of its bounds.
     """
-    known = {info.name: info for info in parameters(cls)}
+    infos = {info.name: info for info in parameters(cls)}
     params = renamed(spec.name, cls, spec.values)
     for name in params:
-        if name not in known:
+        if name not in infos:
             raise ParameterError(
-                f"{spec.name} has no parameter '{name}'. It has: {', '.join(known) or 'none'}."
+                f"{spec.name} has no parameter '{name}'. It has: {', '.join(infos) or 'none'}."
             )
-    return cls(**{name: _checked(spec.name, known[name], value) for name, value in params.items()})
+    return cls(
+        **{name: _convert_checked(spec.name, infos[name], value) for name, value in params.items()}
+    )
 
 
 def renamed(owner: str, cls: type, params: Mapping[str, Any]) -> dict[str, Any]:
-    """Return parameters under their present names, whichever they are given by.
+    """Return parameters under their current names, accepting former names and values.
 
     Raises
     ------
     ParameterError
-        If a parameter is given by both names, or by its former name with a value that it never had.
+        If a parameter has both names, or its former name with a value that never existed.
     """
     former = {info.was: info for info in parameters(cls) if info.was}
-    made = {}
+    current = {}
     for name, value in params.items():
         info = former.get(name)
         if info is None:
-            made[name] = value
+            current[name] = value
             continue
         if info.name in params:
             raise ParameterError(
                 f"{owner}: {info.name} is given twice, because {name} is its former name. Keep one"
                 " of the two."
             )
-        now = {was: value for value, was in info.were}
-        if now and str(value) not in now:
+        current_values = {was: value for value, was in info.were}
+        if current_values and str(value) not in current_values:
             raise ParameterError(
                 f"{owner}: {name} is called {info.name} now and takes {', '.join(info.choices)};"
-                f" {name} = {value} is not one of {', '.join(now)}."
+                f" {name} = {value} is not one of {', '.join(current_values)}."
             )
-        made[info.name] = now.get(str(value), value)
-    return made
+        current[info.name] = current_values.get(str(value), value)
+    return current
 
 
 def first_written(cls: type, params: Mapping[str, Any]) -> dict[str, Any]:
-    """Return parameters under their former names, as plain values: what keys of stored results are
-    made of, so that a new name does not change them.
+    """Return parameters under their former names and values, as in keys of stored results.
+
+    A new name therefore does not change the keys.
     """
-    known = {info.name: info for info in parameters(cls) if info.was}
+    infos = {info.name: info for info in parameters(cls) if info.was}
     return {
-        known[name].was if name in known else name: (
-            dict(known[name].were).get(str(value), value) if name in known else value
+        infos[name].was if name in infos else name: (
+            dict(infos[name].were).get(str(value), value) if name in infos else value
         )
         for name, value in params.items()
     }
 
 
 def spec_of(name: str, instance: Any) -> Spec:
-    """Write down an instance: the parameters that differ from their defaults."""
+    """Return the spec of an instance: the parameters that differ from their defaults."""
     values = {info.name: getattr(instance, info.name) for info in parameters(type(instance))}
     defaults = {info.name: info.default for info in parameters(type(instance))}
     return Spec.of(name, **{key: value for key, value in values.items() if value != defaults[key]})
 
 
-def _info(item: dataclasses.Field[Any], hint: Any) -> ParamInfo:
+def _field_info(item: dataclasses.Field[Any], hint: Any) -> ParamInfo:
+    """Return the description of a dataclass field declared with `param`."""
     meta = item.metadata
     kinds = {
         bool: "bool",
@@ -302,48 +307,51 @@ def _info(item: dataclasses.Field[Any], hint: Any) -> ParamInfo:
     )
 
 
-def _checked(owner: str, info: ParamInfo, value: Any) -> Any:
+def _convert_checked(owner: str, info: ParamInfo, value: Any) -> Any:
+    """Convert a value to the kind of its parameter; refuse it if out of range or choices."""
     try:
-        made = _CONVERT[info.kind](value)
+        converted = _CONVERTERS[info.kind](value)
     except (TypeError, ValueError, KeyError, OverflowError) as error:
         raise ParameterError(
-            f"{owner}: {info.name} = {value} is not {_WANTED[info.kind]}."
+            f"{owner}: {info.name} = {value} is not {_KIND_LABELS[info.kind]}."
         ) from error
-    if info.kind == "file" and is_file_text(made):
-        if len(made) > LONGEST_FILE:
+    if info.kind == "file" and is_file_text(converted):
+        if len(converted) > LONGEST_FILE:
             raise ParameterError(
-                f"{owner}: {info.name} has {len(made):,} letters; {LONGEST_FILE:,} is the most that"
-                f" a {info.file} may have."
+                f"{owner}: {info.name} has {len(converted):,} letters; {LONGEST_FILE:,} is the most"
+                f" that a {info.file} may have."
             )
-    elif info.choices and made not in info.choices:
+    elif info.choices and converted not in info.choices:
         if info.kind == "file":
             raise ParameterError(
-                f"{owner}: {info.name} = {made:.60} is neither one of {', '.join(info.choices)}"
-                f" nor the text of a {info.file}."
+                f"{owner}: {info.name} = {converted:.60} is neither one of"
+                f" {', '.join(info.choices)} nor the text of a {info.file}."
             )
         raise ParameterError(
             f"{owner}: {info.name} = {value} is not one of {', '.join(info.choices)}."
         )
-    elif info.kind == "file" and made and made not in info.choices:
+    elif info.kind == "file" and converted and converted not in info.choices:
         raise ParameterError(
-            f"{owner}: {info.name} = {made:.60} is not the text of a {info.file}. Paths of files"
-            " are taken on the command line and by trainyard.api only."
+            f"{owner}: {info.name} = {converted:.60} is not the text of a {info.file}. Paths of"
+            " files are taken on the command line and by trainyard.api only."
         )
-    numbers = made if isinstance(made, tuple) else (made,)
+    numbers = converted if isinstance(converted, tuple) else (converted,)
     for number in numbers:
         if isinstance(number, (int, float)) and not isinstance(number, bool):
             _check_bounds(owner, info, number)
-    return made
+    return converted
 
 
 def is_file_text(value: Any) -> bool:
-    """Tell whether a value is the text of a file, not its path or a choice: it has lines or
-    settings.
+    """Return True if a value is the text of a file, not a path or a choice.
+
+    Such a text has several lines or settings.
     """
     return isinstance(value, str) and ("\n" in value or "=" in value or "|" in value)
 
 
 def _check_bounds(owner: str, info: ParamInfo, number: float) -> None:
+    """Refuse a number outside the bounds of its parameter."""
     low = -math.inf if info.low is None else info.low
     high = math.inf if info.high is None else info.high
     if not low <= number <= high:
@@ -354,6 +362,7 @@ def _check_bounds(owner: str, info: ParamInfo, number: float) -> None:
 
 
 def _to_bool(value: Any) -> bool:
+    """Convert yes/no, true/false, 1/0 or a boolean to a boolean."""
     if isinstance(value, bool):
         return value
     return {"yes": True, "true": True, "1": True, "no": False, "false": False, "0": False}[
@@ -362,18 +371,21 @@ def _to_bool(value: Any) -> bool:
 
 
 def _to_int(value: Any) -> int:
+    """Convert a value to an integer; refuse fractions and booleans."""
     if isinstance(value, bool) or float(value) != int(float(value)):
         raise ValueError(value)
     return int(float(value))
 
 
 def _to_float(value: Any) -> float:
+    """Convert a value to a float; refuse NaN and booleans."""
     if isinstance(value, bool) or math.isnan(float(value)):
         raise ValueError(value)
     return float(value)
 
 
 def _to_numbers(value: Any) -> tuple[float, ...]:
+    """Convert text such as "3250/7200", a sequence or a number to a tuple of floats."""
     parts = (
         value.split("/")
         if isinstance(value, str)
@@ -388,7 +400,7 @@ def _to_spec(value: Any) -> Spec:
     return value if isinstance(value, Spec) else Spec.from_json(value)
 
 
-_CONVERT: Mapping[str, Any] = {
+_CONVERTERS: Mapping[str, Any] = {
     "bool": _to_bool,
     "int": _to_int,
     "float": _to_float,
@@ -398,7 +410,7 @@ _CONVERT: Mapping[str, Any] = {
     "numbers": _to_numbers,
     "spec": _to_spec,
 }
-_WANTED = {
+_KIND_LABELS = {
     "bool": "yes or no",
     "int": "a whole number",
     "float": "a number",
@@ -410,7 +422,8 @@ _WANTED = {
 }
 
 
-def _plain(value: Any) -> Any:
+def _json_value(value: Any) -> Any:
+    """Convert a parameter value to its JSON form."""
     if isinstance(value, Spec):
         return value.to_json()
     if isinstance(value, float) and not math.isfinite(value):
@@ -419,11 +432,15 @@ def _plain(value: Any) -> Any:
 
 
 def _from_json(data: Any, depth: int) -> Spec:
+    """Build a spec from its JSON form, at a nesting depth."""
     _check_depth(depth, "The parameters")
     try:
         return Spec.of(
             str(data["name"]),
-            **{str(key): _revive(value, depth) for key, value in data.get("params", {}).items()},
+            **{
+                str(key): _value_from_json(value, depth)
+                for key, value in data.get("params", {}).items()
+            },
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise ParameterError(
@@ -431,23 +448,26 @@ def _from_json(data: Any, depth: int) -> Spec:
         ) from error
 
 
-def _revive(value: Any, depth: int) -> Any:
+def _value_from_json(value: Any, depth: int) -> Any:
+    """Convert a JSON value back to a parameter value."""
     if isinstance(value, Mapping):
         return _from_json(value, depth + 1)
     return tuple(value) if isinstance(value, list) else value
 
 
 def _check_depth(depth: int, what: str) -> None:
+    """Refuse specs nested deeper than `DEEPEST`."""
     if depth > DEEPEST:
         raise ParameterError(
             f"{what} hold more than {DEEPEST} policies inside one another. Leave some of them out."
         )
 
 
-def _pairs(text: str, whole: str, depth: int) -> dict[str, Any]:
+def _parse_pairs(text: str, whole: str, depth: int) -> dict[str, Any]:
+    """Parse ``key=value,key=value`` into a dictionary; `whole` is for messages."""
     _check_depth(depth, f"The brackets of '{whole[:40]}...'")
     pairs: dict[str, Any] = {}
-    for part in _split(text, whole):
+    for part in _split_at_commas(text, whole):
         key, equals, value = part.partition("=")
         key = key.strip()
         if not equals or not key:
@@ -458,37 +478,42 @@ def _pairs(text: str, whole: str, depth: int) -> dict[str, Any]:
     return pairs
 
 
-def _split(text: str, whole: str) -> list[str]:
+def _split_at_commas(text: str, whole: str) -> list[str]:
+    """Split text at the commas that are outside all brackets."""
     parts, depth, start = [], 0, 0
-    for at, letter in enumerate(text):
+    for index, letter in enumerate(text):
         depth += (letter == "(") - (letter == ")")
         if depth < 0:
             break
         if letter == "," and depth == 0:
-            parts.append(text[start:at])
-            start = at + 1
+            parts.append(text[start:index])
+            start = index + 1
     if depth != 0:
         raise ParameterError(f"The brackets in '{whole}' do not match.")
     return [*parts, text[start:]]
 
 
 def _parse_value(text: str, depth: int, *, nested: bool = False) -> Any:
+    """Parse a value: a nested spec such as ``las(k=v)``, else the text itself."""
     if text.endswith(")") and "(" in text:
         name, _, body = text[:-1].partition("(")
-        return Spec.of(name.strip(), **(_pairs(body, text, depth + 1) if body.strip() else {}))
+        return Spec.of(
+            name.strip(), **(_parse_pairs(body, text, depth + 1) if body.strip() else {})
+        )
     if nested:
         raise ParameterError(f"The brackets in '{text}' do not match.")
     return text
 
 
-def _write(value: Any) -> str:
+def _to_text(value: Any) -> str:
+    """Return the text form of a parameter value."""
     if isinstance(value, Spec):
-        return f"{value.name}({','.join(f'{key}={_write(item)}' for key, item in value.params)})"
+        return f"{value.name}({','.join(f'{key}={_to_text(item)}' for key, item in value.params)})"
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, tuple):
-        return "/".join(map(_write, value))
+        return "/".join(map(_to_text, value))
     if is_file_text(value):
-        # Names and messages are made of it; the text itself is in the JSON form only.
+        # For names and messages: a digest. Only the JSON form holds the text itself.
         return f"file-{hashlib.blake2b(value.encode(), digest_size=4).hexdigest()}"
     return repr(value).removesuffix(".0") if isinstance(value, float) else str(value)

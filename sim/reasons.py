@@ -1,4 +1,4 @@
-"""Why a job waits, as its policy states it: a rule with the numbers that it was applied to."""
+"""Reasons why a job waits: the policy's rule with the numbers that it was applied to."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ _NOTHING: Final[Mapping[str, Value]] = MappingProxyType({})
 
 
 class Reason(NamedTuple):
-    """Why a job waits, in the words of the policy's rule.
+    """The rule of the policy that keeps a job waiting.
 
     Parameters
     ----------
     rule : str
         A clause in the past tense without a full stop, e.g. ``"{ahead:jobs_were} ahead; the first
-        one needs {needs:gpus}"``. The names stand for `values`; behind the colon stands what a
-        value is: job (a row of the trace), named (several of them), jobs, jobs_were (how many),
-        gpus, gpus_were, instant, duration (seconds), share, number, text.
+        one needs {needs:gpus}"``. Names are keys of `values`; after the colon comes the kind of
+        value: job (a row of the trace), named (several rows), jobs, jobs_were (counts), gpus,
+        gpus_were, instant, duration (seconds), share, number, text.
     values : mapping
         Name -> number, text or rows of the trace.
     detail : str
-        What differs from time to time where the same rule holds again and again, e.g. the job that
-        went first; written the same way.
+        The part that varies while the same rule applies repeatedly, e.g. the job that went first;
+        same format as `rule`.
     """
 
     rule: str
@@ -44,22 +44,22 @@ class Reason(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Decided:
-    """What holds right after a decision; valid only while its view is.
+    """The state right after a decision; valid only as long as its view.
 
     Parameters
     ----------
     view : View
-        What the decision was made on.
+        The view that the decision was based on.
     changes : mapping
-        Job -> its new grant, or None if it was stopped; as of `Plan`.
+        Job -> its new grant, or None if it was stopped; see `Plan`.
     refuse : frozenset of int
-        Jobs that will never be run; as of `Plan`.
+        Jobs that will never run; see `Plan`.
     belongs : callable
-        Job -> whether the policy that is asked is responsible for it; a composite narrows it.
+        Job -> whether it is one of this policy's jobs; a wrapper narrows it.
     elsewhere : array of bool or None
         Nodes that this policy may not use; None = it may use all.
     demand_of : callable or None
-        What jobs ask for under this policy; None = what the view says.
+        Job -> its demand under this policy; None = the demand in the view.
     """
 
     view: View
@@ -71,18 +71,18 @@ class Decided:
 
     @cached_property
     def grants(self) -> Mapping[JobId, Grant]:
-        """Who holds what after it."""
-        held = {job: grant for job, grant in self.view.grants.items() if self.belongs(job)}
+        """Job -> its grant after the decision, for this policy's jobs."""
+        grants = {job: grant for job, grant in self.view.grants.items() if self.belongs(job)}
         for job, grant in self.changes.items():
             if grant is None:
-                held.pop(job, None)
+                grants.pop(job, None)
             elif self.belongs(job):
-                held[job] = grant
-        return held
+                grants[job] = grant
+        return grants
 
     @cached_property
     def waiting(self) -> tuple[JobId, ...]:
-        """The jobs that wait after it, in order of submission."""
+        """The jobs that wait after the decision, in order of submission."""
         gone = self.grants.keys() | self.refuse
         return tuple(
             job for job in self.view.active.ids.tolist() if job not in gone and self.belongs(job)
@@ -90,7 +90,7 @@ class Decided:
 
     @cached_property
     def started(self) -> tuple[JobId, ...]:
-        """The jobs that it started."""
+        """The jobs that the decision started."""
         before = self.view.grants
         return tuple(
             job
@@ -99,33 +99,33 @@ class Decided:
         )
 
     def demand(self, job: JobId) -> Demand:
-        """Return what a job asks for."""
+        """Return the demand of a job."""
         return (self.demand_of or self.view.demand)(job)
 
     def wants(self, job: JobId) -> int:
-        """Return the GPUs of the whole gang that a job asks for."""
+        """Return the GPUs that a job requests, over the whole gang."""
         demand = self.demand(job)
         servers = demand.servers
         return demand.replicas * demand.gpus + (servers.replicas * servers.gpus if servers else 0)
 
     def held_gpus(self, job: JobId) -> int:
-        """Return the GPUs that a job holds after it."""
+        """Return the GPUs that a job holds after the decision; 0 while it waits."""
         grant = self.grants.get(job)
         return 0 if grant is None else sum(part.gpus * sum(part.count) for part in _parts(grant))
 
     @cached_property
     def free(self) -> NDArray[np.int64]:
-        """GPUs per node that nobody holds after it."""
+        """Free GPUs per node after the decision; 0 on nodes this policy may not use."""
         free = self.view.capacity.astype(np.int64).copy()
         if self.elsewhere is not None:
             free[self.elsewhere] = 0
-        held = dict(self.view.grants)
+        grants = dict(self.view.grants)
         for job, grant in self.changes.items():
             if grant is None:
-                held.pop(job, None)
+                grants.pop(job, None)
             else:
-                held[job] = grant
-        for grant in held.values():
+                grants[job] = grant
+        for grant in grants.values():
             for part in _parts(grant):
                 for node, count in zip(part.nodes, part.count, strict=True):
                     if node < len(free):
@@ -133,23 +133,24 @@ class Decided:
         return np.maximum(free, 0)
 
     def free_for(self, job: JobId) -> int:
-        """Return the GPUs that nobody holds after it on nodes that a job may use."""
+        """Return the free GPUs after the decision on the nodes that a job may use."""
         pools = self.view.room.pools
-        nodes = [node for at in self.demand(job).pools for node in pools[at].nodes]
+        nodes = [node for pool_index in self.demand(job).pools for node in pools[pool_index].nodes]
         return int(self.free[nodes].sum()) if nodes else 0
 
     def narrowed(
         self, belongs: Callable[[JobId], bool], elsewhere: NDArray[np.bool_] | None
     ) -> Decided:
-        """Return the same for a policy inside another one, which has some of its jobs and nodes."""
+        """Return the state for an inner policy, which has some of the jobs and nodes."""
         return replace(
             self, belongs=lambda job: self.belongs(job) and belongs(job), elsewhere=elsewhere
         )
 
     def made_of(self, demand_of: Callable[[JobId], Demand]) -> Decided:
-        """Return the same for a policy inside another one, under which jobs ask for other sizes."""
+        """Return the state for an inner policy under which jobs have other demands."""
         return replace(self, demand_of=demand_of)
 
 
 def _parts(grant: Grant) -> list[Part]:
+    """Return the worker and server parts of all gangs of a grant."""
     return [part for gang in grant.gangs for part in gang if part is not None]

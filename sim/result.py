@@ -1,4 +1,4 @@
-"""What a run leaves behind: frames of facts, from which every metric is derived later."""
+"""The result of a run: tables of facts from which every metric is derived later."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 RESULTS_VERSION: Final = 4
-"""Raised whenever the same scenario may give other numbers than before; part of every store key."""
+"""Increased whenever the same scenario may give other numbers; part of every store key."""
 
 OUTCOMES: Final = ("completed", "failed", "refused", "impossible", "unfinished")
 CAUSES: Final = ("outage", "interruption", "oom")
@@ -19,9 +19,7 @@ ENDINGS: Final = ("finished", "changed", "preempted", "evicted", "open")
 
 
 class Progress(NamedTuple):
-    """How far a run is: settled jobs of all jobs, the simulated clock, and the time of the last
-    submission.
-    """
+    """Progress of a run: settled jobs, all jobs, simulated clock and last submission time."""
 
     done: int
     jobs: int
@@ -31,7 +29,7 @@ class Progress(NamedTuple):
 
 @dataclass(frozen=True)
 class Timing:
-    """What the run cost on this machine; outside the result and its hash.
+    """Cost of the run on this machine; outside the result and its hash.
 
     Parameters
     ----------
@@ -58,48 +56,50 @@ class Timing:
 
 @dataclass(frozen=True, eq=False)
 class RunResult:
-    """The record of one run. Times are seconds since the first submission of the trace.
+    """The result of one run.
+
+    Times are seconds since the first submission of the trace.
 
     Parameters
     ----------
     jobs : DataFrame, one row per job of the trace, in its order
         submit_s, first_start_s (NaN = never), finish_s (NaN = never), gpus, outcome (category of
-        `OUTCOMES`), preemptions (stopped or changed by a plan), evictions (outage, interruption,
+        `OUTCOMES`), preemptions (stops or changes by a plan), evictions (outage, interruption,
         OOM), relaunches (interruptions of one replica that the job survived), held_s (time with a
-        grant), paused_s (of it without progress), served_gpu_s, work, ideal_s (alone at its best
-        size on the fastest type, without pauses), believed_s (the same for the size that was first
-        estimated, or replaced a stand-in; NaN = nobody asked), lost_work.
+        grant), paused_s (part of it without progress), served_gpu_s, work, ideal_s (run time alone
+        at its best size on the fastest type, without pauses), believed_s (ideal_s of the first
+        estimated work, or of the one that replaced a stand-in; NaN = never estimated), lost_work.
     segments : DataFrame, one row per job and period of constant grant and rate
         job, t0, t1, gpus, rate (work per second after the pause), paused_s, batch (-1 = none),
-        ended (category of `ENDINGS`; "evicted" also where a plan ended the job at a limit of its
-        own, see `Plan.ended`: then `failures` has no row of it).
-    placements : DataFrame, the only source for where and on which type
+        ended (category of `ENDINGS`; "evicted" also where a plan ended the job for good, see
+        `Plan.ended`: then `failures` has no row).
+    placements : DataFrame, the only source of nodes and GPU types
         segment (row of `segments`), gang, role (0 worker, 1 server), node, count, gpus, cpus,
         mem_gb (per replica).
     decisions : DataFrame, one row per call of the allocator
         t, changed, waiting, running (jobs, after the plan).
     notes : DataFrame
-        decision (row of `decisions`), name, value: the allocator's own numbers.
+        decision (row of `decisions`), name, value: numbers from `Plan.notes`.
     outages : DataFrame
         node, t0, t1 (NaN = to the end), cause ("outage" or "absent").
     failures : DataFrame, one row per eviction or relaunch
         t, job, lost_work, survived (1 = only a replica was relaunched), cause (category of
-        `CAUSES`), role (category of `ROLES`) of who was hit.
+        `CAUSES`), role (category of `ROLES`) of the replica that was hit.
     usage : DataFrame
-        segment (row of `segments`), role (row of `ROLES`), cpus, mem_gb: in use by all its replicas
-        together, as a mean over the segment; only for performance models that know.
+        segment (row of `segments`), role (row of `ROLES`), cpus, mem_gb: mean use over the segment
+        by all replicas together; only for performance models with resource use.
     end_s : float, seconds
         When the run ended.
     reason : str
-        Why it ended: "drained", "horizon", "measured", or a sentence on the jobs that can never
-        start.
+        Why the run ended: "drained", "horizon", "measured", or a sentence about the jobs that can
+        never start.
     voided : int
         Entries of plans dropped because their job or node changed while the plan was in flight.
     overflow : int or None
-        Number of the unpriced overflow node, if the allocator asked for one.
+        Number of the unpriced overflow node, if the allocator requires one.
     remarks : tuple of str
-        Sentences of the allocator on how it ran, e.g. that another solver had to be used; not part
-        of the digest.
+        The allocator's sentences about the run, e.g. that it used another solver; not part of the
+        digest.
     timing : Timing
         Not part of the digest.
     """
@@ -120,13 +120,11 @@ class RunResult:
     timing: Timing = field(default_factory=Timing)
 
     def __post_init__(self) -> None:
-        """Bring into canonical form: the clock of a run in which nothing happens is a whole number,
-        which would have another digest.
-        """
+        """Convert `end_s` to float: an integer would give another digest."""
         object.__setattr__(self, "end_s", float(self.end_s))
 
     def digest(self) -> str:
-        """Return a hash of the record: all bytes but `timing`, `remarks` and estimated sizes."""
+        """Return a hash of the result: all tables except `timing`, `remarks` and believed_s."""
         mix = hashlib.blake2b(
             repr((self.end_s, self.reason, self.voided, self.overflow)).encode(), digest_size=16
         )

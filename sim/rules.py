@@ -1,5 +1,6 @@
-"""What a policy may state of itself as a value: the rule of a queue, which a loop over arrays can
-follow without asking the policy.
+"""Queue rules: a policy's queueing described as a value, for loops over arrays.
+
+Such a loop follows the rule without calling the policy.
 """
 
 from __future__ import annotations
@@ -7,46 +8,46 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 KEYS = ("arrival_s", "priority", "run_time_s", "gpu_time_s")
-"""What jobs may be sorted by: submission, priority (the highest first), estimated run time at the
-size asked for on the preferred type, and that times GPUs (at least one).
+"""Sort keys of jobs: submission, priority (highest first), estimated run time at the requested size
+on the preferred type, and that times GPUs (at least one).
 """
 
 
 @dataclass(frozen=True)
 class QueueRule:
-    """The rule of a policy with one queue of whole gangs, asked after every event.
+    """The rule of a policy with one queue of whole gangs, applied after every event.
 
     Parameters
     ----------
     key : tuple of str
-        Of `KEYS`, as they are when a job begins to wait; smaller goes first. Ties go to the lower
-        job id. With ``preemption = "attained"`` the order within a queue: ("arrival_s",) =
+        Of `KEYS`, read when a job begins to wait; smaller goes first. Ties go to the lower job
+        id. With ``preemption = "attained"`` the order within a queue: ("arrival_s",) =
         submission, () = running jobs, then waiting ones, stopped jobs first.
     placement, types : str
-        How nodes are chosen and which GPU types first, in the words of the parameters of that name.
+        How nodes are chosen and which GPU types first; values of the parameters of that name.
     backfill : str
-        "none": the first job without room holds up all behind it. "locked": it does so although a
-        job with a smaller key arrives. "first_fit": it is skipped. "reservation": it is promised
-        the earliest start that running jobs allow if they end as estimated, and others pass it that
-        do not put that off.
+        "none": the first job that does not fit blocks all jobs behind it. "locked": it keeps
+        blocking although a job with a smaller key arrives. "first_fit": it is skipped.
+        "reservation": it gets the earliest start that running jobs allow if they end as
+        estimated, and jobs that do not delay this start may pass it.
     preemption : str
-        "none"; "remaining": jobs run that are estimated to need the least time from now; equal ones
-        stand as at the decision before; "attained": jobs run that are in the first of several
-        queues, which they leave by the service that they have received. With both, other jobs are
-        stopped for them, as few as needed.
+        "none"; "remaining": the jobs with the least estimated remaining time run; ties keep the
+        order of the previous decision; "attained": the jobs in the first of several queues run;
+        a job leaves a queue once it has received enough service. Both preempt as few other jobs
+        as needed.
     limits : tuple of float, GPU-seconds or seconds
-        With "attained" the service at which a job leaves each queue but the last one.
+        With "attained": the service at which a job leaves each queue except the last.
     per_gpu : bool
-        With "attained" whether each GPU counts, else seconds whatever the number of GPUs.
+        With "attained": whether service is GPU-seconds; False = seconds at any number of GPUs.
     depth : int
-        With "reservation" how many jobs behind the first one may pass.
+        With "reservation": number of jobs behind the first one that may pass.
     spare : bool
-        With "reservation" whether a job may outlast that start on GPUs that are left over then.
+        With "reservation": whether a job may outlast that start on GPUs that are spare then.
     by_limit : bool
-        With "reservation" whether time limits count instead of estimates, where a job has one.
+        With "reservation": whether a job's time limit, if it has one, replaces the estimate.
     unused : str
-        What the policy remarks if no job has passed or stopped another one, or, with "attained",
-        left the first queue.
+        The policy's remark for a run in which no job passed or preempted another one, or, with
+        "attained", left the first queue.
     """
 
     key: tuple[str, ...] = ()

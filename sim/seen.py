@@ -1,6 +1,4 @@
-"""What an allocator is shown, as protocols: job tables, free room, estimates and measurements, all
-behind one `View`.
-"""
+"""Protocols of the allocator's view: job tables, free resources, estimates and measurements."""
 
 from __future__ import annotations
 
@@ -20,8 +18,9 @@ Floats = NDArray[np.float64]
 
 
 class FreeResources(Protocol):
-    """What is free. Placement functions allocate on it tentatively; the simulator undoes all of
-    that after the call.
+    """Free resources; placement functions book on it tentatively.
+
+    The simulator undoes all bookings after the call.
 
     ``masks[pool][f]`` is a bit set (bit i = i-th node of the pool) of the nodes with exactly ``f``
     free GPUs; ``free[pool]`` the free GPUs of the pool.
@@ -33,31 +32,30 @@ class FreeResources(Protocol):
     overflow: int | None
 
     def is_present(self, node: int) -> bool:
-        """Return whether a node is in service."""
+        """Return True if a node is in service."""
         ...
 
     def gpus_free(self, pools: Iterable[int]) -> int:
-        """Return the free GPUs of these pools."""
+        """Return the free GPUs of several pools together."""
         ...
 
     def replicas_that_fit(self, node: int, demand: Demand) -> int:
-        """Return how many replicas of this kind the node can still take, looking at GPUs, cores and
-        memory.
-        """
+        """Return the number of replicas that fit on a node now, by GPUs, cores and memory."""
         ...
 
     def take(self, grant: Grant) -> None:
-        """Reserve what a grant holds."""
+        """Book the resources of a grant."""
         ...
 
     def give(self, grant: Grant) -> None:
-        """Free what a grant holds, e.g. because the plan will stop its job."""
+        """Free the resources of a grant, e.g. because the plan will stop its job."""
         ...
 
 
 class Telemetry(NamedTuple):
-    """Measurements of a running job by role ("worker", "server"): cores and GB in use per replica,
-    speed of each replica against a healthy one.
+    """Measurements of a running job by role ("worker" or "server").
+
+    Cores and GB in use per replica; speed of each replica relative to a healthy one.
     """
 
     cpus: Mapping[str, float]
@@ -66,8 +64,9 @@ class Telemetry(NamedTuple):
 
 
 class Resources(NamedTuple):
-    """Cores and GB that a job will use at most: of each worker, and of each server if it has as
-    many as it asks for; 0 = none, or memory not modelled.
+    """Peak use of a job: cores and GB of each worker and of each server.
+
+    Server figures hold for the requested number of servers; 0 = none, or memory not modelled.
     """
 
     worker_cpus: float
@@ -77,16 +76,18 @@ class Resources(NamedTuple):
 
 
 class JobTable(Protocol):
-    """Columns of a set of jobs, gathered when touched, read-only, in order of job id, valid only
-    during `Allocator.allocate`.
+    """Columns of a set of jobs, in order of job id.
 
-    Besides the columns below every numeric column of the trace that a user knows at submission is
-    there under its trace name (``priority``, ``deadline_s``, ``time_limit_s``, ``batch_size``,
-    ``cpus``, ``mem_gb``); limits not given are inf, priorities 0. So is what schedulers are asked
-    for beside (``nodes``, ``tasks``, ``tasks_per_node``, ``cpus_per_task``, ``mem_per_node_gb``,
-    ``mem_per_cpu_gb``, ``nice``, ``site_priority``: 0 = not said; ``begin_s``: -inf; ``requeue``:
-    NaN). How far a job may be resized (``min_gpus``, ``max_gpus``, ``min_batch``, ``max_batch``) is
-    what the performance model says, see `sim.perf.Limits`. Text columns (``job_id``, ``user``,
+    Columns are gathered when first read, are read-only, and are valid only during
+    `Allocator.allocate`.
+
+    In addition every numeric column of the trace that is known at submission is available under its
+    trace name (``priority``, ``deadline_s``, ``time_limit_s``, ``batch_size``, ``cpus``,
+    ``mem_gb``); missing limits are inf, missing priorities 0. Options of schedulers are available
+    as well (``nodes``, ``tasks``, ``tasks_per_node``, ``cpus_per_task``, ``mem_per_node_gb``,
+    ``mem_per_cpu_gb``, ``nice``, ``site_priority``: 0 = missing; ``begin_s``: -inf; ``requeue``:
+    NaN). Size limits (``min_gpus``, ``max_gpus``, ``min_batch``, ``max_batch``) come from the
+    performance model, see `sim.perf.Limits`. Text columns (``job_id``, ``user``,
     ``name``, ``vc``, ``model``, ``partition``, ``account``, ``qos``, ``constraint``, ``gres``,
     ``exclusive``, ``reservation``, ``dependency``, ``array``) are codes into `View.names`. The
     recorded run time, end and status of a job are not columns here.
@@ -94,22 +95,22 @@ class JobTable(Protocol):
 
     @property
     def ids(self) -> Ints:
-        """Job ids, ascending."""
+        """Job ids of the table, ascending."""
         ...
 
     @property
     def arrival_s(self) -> Floats:
-        """Seconds of submission."""
+        """Submission time in seconds."""
         ...
 
     @property
     def gpus(self) -> Ints:
-        """GPUs asked for."""
+        """Number of requested GPUs."""
         ...
 
     @property
     def held_gpus(self) -> Ints:
-        """GPUs held now."""
+        """GPUs held at this instant."""
         ...
 
     @property
@@ -134,21 +135,21 @@ class JobTable(Protocol):
 
     @property
     def preemptible(self) -> NDArray[np.bool_]:
-        """Whether the job may be stopped or changed once it runs."""
+        """Whether a running job may be stopped or changed."""
         ...
 
     @property
     def keeps_work(self) -> NDArray[np.bool_]:
-        """Whether a stopped or changed job resumes where it was, instead of from the beginning."""
+        """Whether a stopped or changed job keeps its progress instead of starting over."""
         ...
 
     @property
     def predictable(self) -> NDArray[np.bool_]:
-        """Whether the size of the job can be estimated by now; reads "remaining_work"."""
+        """Whether the work of the job can be estimated yet; reads "remaining_work"."""
         ...
 
     def column(self, name: str) -> Floats:
-        """Return any column by name."""
+        """Return a column by name."""
         ...
 
     def __len__(self) -> int:
@@ -157,37 +158,39 @@ class JobTable(Protocol):
 
 
 class Estimates(Protocol):
-    """Estimates of speed and size for the allocator; the true values are in another object."""
+    """The allocator's estimates of speed and work; true values are not accessible here."""
 
     def rate(self, job: JobId, grant: Grant) -> float:
         """Return the estimated work per second under a grant."""
         ...
 
     def rates(self, ids: Ints, shapes: Sequence[Shape]) -> Floats:
-        """Return estimated work per second, of shape (jobs, shapes), before anything is placed."""
+        """Return estimated work per second before placement, of shape (jobs, shapes)."""
         ...
 
     def pause_s(self, job: JobId, old: Grant | None, new: Grant) -> float:
-        """Return the estimated seconds without progress that a change would cost.
+        """Return the estimated seconds without progress that a change of grant would cost.
 
-        From no grant it is the pause of a start: of the first one if the job never ran, of a
+        With no old grant it is the pause of a start: of the first one if the job never ran, of a
         restart if it runs or ran before.
         """
         ...
 
     def resources(self, job: JobId) -> Resources | None:
-        """Return the estimated present use of a job, whatever its user asked for; None = no
-        estimate yet. Reads "resources".
+        """Return the estimated current use of a job, or None without an estimate yet.
+
+        It does not depend on the user's request. Reads "resources".
         """
         ...
 
 
 class View(Protocol):
-    """All that an allocator may know at one instant. One object is reused for the whole run; never
-    keep it.
+    """The information that an allocator has at one instant.
 
-    `from_zero` tells whether the trace's own clock stood at 0 at second 0; see `sim.trace.Trace`.
-    `clock_s` is what a clock showed then, in seconds since 1970; 0 where a trace has no dates.
+    One object is reused for the whole run; never keep it.
+
+    `from_zero`: whether the trace's own clock was 0 at second 0; see `sim.trace.Trace`. `clock_s`:
+    local time at second 0, in seconds since 1970; 0 if the trace has no dates.
     """
 
     now_s: float
@@ -220,26 +223,24 @@ class View(Protocol):
 
     @property
     def capacity(self) -> Ints:
-        """GPUs per node that are in service; 0 = down or absent."""
+        """GPUs per node in service; 0 = down or absent."""
         ...
 
     @property
     def installed(self) -> Ints:
-        """GPUs per node that are there, in service or down for repair; 0 = absent by date."""
+        """GPUs per node, in service or down for repair; 0 = absent by a dated change."""
         ...
 
     def one(self, column: str, job: JobId) -> float:
-        """Return one value of a `JobTable` column, for any active job, without gathering the
-        column.
-        """
+        """Return one value of a `JobTable` column for an active job, without the whole column."""
         ...
 
     def demand(self, job: JobId) -> Demand:
-        """Return what a job asks for."""
+        """Return the demand of a job."""
         ...
 
     def names(self, column: str) -> tuple[str, ...]:
-        """Return the texts that the codes of a text column stand for."""
+        """Return the texts of a text column, in the order of its codes."""
         ...
 
     def telemetry(self, job: JobId) -> Telemetry:

@@ -1,4 +1,4 @@
-"""A validated table of jobs; the number of a row is the id of the job everywhere else."""
+"""The validated table of jobs; the row number of a job is its id everywhere else."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sim.clock import LATEST_S, instants
 from sim.errors import TraceError
 
 REQUIRED: Final = ("job_id", "submit_time_s", "num_gpus", "duration_s")
-OF_ROLES: Final = (
+ROLE_COLUMNS: Final = (
     "workers",
     "servers",
     "worker_cpus",
@@ -31,9 +31,7 @@ OF_ROLES: Final = (
     "server_mem_growth_gb",
     "predictable_after",
 )
-"""Composition and needs of jobs of workers and parameter servers, and when their size becomes
-predictable.
-"""
+"""Columns of jobs with workers and parameter servers: composition, memory, predictability."""
 OF_SCHEDULERS: Final = (
     "nodes",
     "tasks",
@@ -49,7 +47,7 @@ OF_SCHEDULERS: Final = (
     "requeue",
     "requeues",
 )
-"""Numbers that a scheduler was given beside GPUs, cores and memory of the whole job."""
+"""Numeric scheduler options beyond GPUs, cores and memory of the whole job."""
 WORDS_OF_SCHEDULERS: Final = (
     "account",
     "qos",
@@ -62,7 +60,7 @@ WORDS_OF_SCHEDULERS: Final = (
     "durations_by_type",
     "node_list",
 )
-"""Texts of the same kind, as the scheduler writes them, and what was recorded of the run."""
+"""Text scheduler options as the scheduler writes them, and records of the run."""
 NUMBERS: Final = (
     "submit_time_s",
     "num_gpus",
@@ -80,7 +78,7 @@ NUMBERS: Final = (
     "spread_slowdown",
     "cpus",
     "mem_gb",
-    *OF_ROLES,
+    *ROLE_COLUMNS,
     "time_limit_s",
     "deadline_s",
     "priority",
@@ -99,7 +97,7 @@ CATEGORIES: Final = (
 )
 TEXTS: Final = ("job_id", "name")
 TYPES: Final = ("gpu_type", "gpu_types_allowed", "durations_by_type")
-"""Names of GPU types are kept in lower case, so that V100 and v100 are one type."""
+"""Columns of GPU type names; stored in lower case, so that V100 and v100 are one type."""
 MOST_GPUS: Final = 2**31 - 1
 MOST: Final = float(np.finfo(np.float64).max)
 BOUNDS: Final = {
@@ -134,18 +132,16 @@ BOUNDS: Final = {
     "requeue": (0.0, 1.0),
     "requeues": (0.0, MOST),
 }
-"""Optional numbers of how a job trains, scales and was asked for -> smallest and largest value."""
+"""Optional numeric column -> smallest and largest allowed value."""
 INSTANTS: Final = ("submit_time_s", "start_time_s", "end_time_s", "deadline_s", "begin_s")
-"""When something happened: counted from the first submission, and rounded to whole microseconds."""
-ORDERED: Final = (
+"""Columns of instants: seconds since the first submission, rounded to whole microseconds."""
+ORDERED_PAIRS: Final = (
     ("min_gpus", "max_gpus"),
     ("min_gpus", "num_gpus"),
     ("num_gpus", "max_gpus"),
     ("min_batch", "max_batch"),
 )
-"""Pairs of columns of which the first may not be above the second: a job runs at least at the size
-that it asked for.
-"""
+"""Pairs of columns (low, high) with low <= high; a job can always run at its requested size."""
 COLUMNS: Final = (
     "job_id",
     "submit_time_s",
@@ -171,7 +167,7 @@ COLUMNS: Final = (
     "spread_slowdown",
     "cpus",
     "mem_gb",
-    *OF_ROLES,
+    *ROLE_COLUMNS,
     "time_limit_s",
     "deadline_s",
     "priority",
@@ -184,26 +180,25 @@ COLUMNS: Final = (
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """Jobs in order of submission, second 0 being the first submission.
+    """Jobs in order of submission; second 0 is the first submission.
 
-    Build it with `Trace.of`, which checks; the constructor trusts its arguments.
+    Build it with `Trace.of`, which validates; the constructor trusts its arguments.
 
     Parameters
     ----------
     frame : DataFrame
-        Columns of `COLUMNS` only, the required ones always there. Numbers are float64 (NaN = not
-        given), except `num_gpus`, which is int64; `CATEGORIES` are pandas categories ("" never
+        Only columns of `COLUMNS`; the required ones are always present. Numbers are float64 (NaN =
+        not given), except `num_gpus`, which is int64; `CATEGORIES` are pandas categories ("" never
         occurs: missing is NaN); `job_id` and `name` are text.
     name : str
-        What the user calls it.
+        Name for the user.
     epoch : str
         The instant of second 0 as an ISO time, or "" where the source has no calendar.
     from_zero : bool
-        Whether the source's own clock stood at 0 at the first submission, too: some published
-        simulators treat a clock at 0 in a way of its own.
+        Whether the source's clock was also 0 at the first submission; some published simulators
+        treat a clock at 0 specially.
     doubts : tuple of (str, str)
-        Questions about its source that nobody has settled, by id and in words: what is concluded
-        from it has to say them, too.
+        Open questions about its source as (id, sentence); every result from it must show them.
     """
 
     frame: pd.DataFrame
@@ -222,17 +217,17 @@ class Trace:
         from_zero: bool = True,
         doubts: Iterable[Sequence[str]] = (),
     ) -> Trace:
-        """Check a table in the native schema and put it in order.
+        """Return a validated trace, sorted by submission, from a table in the native schema.
 
         Parameters
         ----------
         frame : DataFrame
             The native schema; times in seconds from any zero.
         name, epoch : str
-            See the class; `epoch` is the instant of the table's own second 0, and is moved along
-            when the clock is shifted.
+            See the class; `epoch` is the instant of the table's second 0, and shifts with the
+            clock.
         from_zero : bool
-            Whether the table's second 0 is that of its source.
+            Whether the table's second 0 equals its source's second 0.
         doubts : iterable of (str, str)
             See the class.
 
@@ -240,32 +235,32 @@ class Trace:
         -------
         Trace
             Sorted by (submission, position), second 0 at the first submission; `INSTANTS` are
-            rounded to whole microseconds from there, which decimal times then are exactly.
+            rounded to whole microseconds from there.
 
         Raises
         ------
         TraceError
             If a required column is missing, no row is left, a value is out of range, or an id
-            occurs twice. Readers clean first and report what they dropped; this is the last border,
-            so it refuses instead of mending.
+            occurs twice. Readers clean rows and report the dropped ones before; this last check
+            only refuses.
         """
         missing = [column for column in REQUIRED if column not in frame.columns]
         if missing:
-            found = ", ".join(map(str, frame.columns[:20]))
+            columns = ", ".join(map(str, frame.columns[:20]))
             raise TraceError(
-                f"{name}: column {missing[0]} is missing. Columns found: {found}. Map one of them"
+                f"{name}: column {missing[0]} is missing. Columns found: {columns}. Map one of them"
                 " to it."
             )
         if frame.empty:
             raise TraceError(f"{name}: no jobs are left. Choose another file or another window.")
         typed = pd.DataFrame(
             {
-                column: _typed(frame[column], column, name)
+                column: _convert_column(frame[column], column, name)
                 for column in COLUMNS
                 if column in frame.columns
             }
         )
-        _check(typed, name)
+        _check_rows(typed, name)
         zero = float(typed["submit_time_s"].min())
         for column in INSTANTS:
             if column in typed:
@@ -281,12 +276,12 @@ class Trace:
                     f"{name}: the first job is submitted {zero:g} s after {epoch}, which no"
                     " calendar holds. Correct submit_time_s."
                 ) from error
-        settled = tuple((str(key), str(text)) for key, text in doubts)
-        return cls(typed, name, epoch, from_zero and not zero, settled)
+        doubt_pairs = tuple((str(key), str(text)) for key, text in doubts)
+        return cls(typed, name, epoch, from_zero and not zero, doubt_pairs)
 
     @property
     def about(self) -> dict[str, Any]:
-        """All but the jobs, as `of` takes it: what goes with them where they are kept or sent."""
+        """All arguments of `of` except the table, for storing or sending with the jobs."""
         about: dict[str, Any] = {"name": self.name, "epoch": self.epoch}
         about["from_zero"] = self.from_zero
         return about | ({"doubts": self.doubts} if self.doubts else {})
@@ -296,13 +291,11 @@ class Trace:
         return len(self.frame)
 
     def has(self, column: str) -> bool:
-        """Return whether an optional column is there with at least one value."""
+        """Return whether a column is present with at least one value."""
         return column in self.frame.columns and bool(self.frame[column].notna().any())
 
     def numbers(self, column: str, missing: float = np.nan) -> NDArray[np.float64]:
-        """Return a numeric column as a read-only float64 array of shape (jobs,), `missing` standing
-        where nothing is given.
-        """
+        """Return a numeric column as a read-only array of shape (jobs,), gaps as `missing`."""
         if column not in self.frame.columns:
             values = np.full(len(self), missing)
         else:
@@ -313,7 +306,7 @@ class Trace:
         return values
 
     def texts(self, column: str, missing: str = "") -> pd.Categorical[Any]:
-        """Return a text column as a categorical whose categories include `missing`."""
+        """Return a text column as a categorical with `missing` among its categories."""
         if column not in self.frame.columns:
             return pd.Categorical.from_codes(
                 np.zeros(len(self), np.int8), categories=pd.Index([missing])
@@ -326,7 +319,7 @@ class Trace:
 
     @cached_property
     def digest(self) -> str:
-        """The content hash, of the jobs and `from_zero`: nothing else changes a result."""
+        """The content hash of the jobs and `from_zero`, the only fields that change results."""
         mix = hashlib.blake2b(b"" if self.from_zero else b"later", digest_size=16)
         for column in self.frame.columns:
             values = self.frame[column]
@@ -346,13 +339,11 @@ class Trace:
 
     @property
     def clock_s(self) -> float:
-        """Seconds since 1970 that a clock showed at second 0, whatever its time zone; 0 where the
-        source has no calendar.
-        """
+        """Seconds from 1970 to second 0 in the source's local time; 0 without a calendar."""
         if not self.epoch:
             return 0.0
-        began = pd.Timestamp(self.epoch).tz_localize(None)
-        return float((began - pd.Timestamp(0)).total_seconds())
+        start = pd.Timestamp(self.epoch).tz_localize(None)
+        return float((start - pd.Timestamp(0)).total_seconds())
 
     @property
     def span_s(self) -> float:
@@ -361,16 +352,17 @@ class Trace:
 
     @property
     def gpu_seconds(self) -> float:
-        """GPU-seconds asked for in all, at the recorded durations."""
+        """GPU-seconds of all jobs: requested GPUs times recorded duration."""
         return float((self.frame["num_gpus"] * self.frame["duration_s"]).sum())
 
 
-def _typed(values: pd.Series, column: str, name: str) -> pd.Series:
+def _convert_column(values: pd.Series, column: str, name: str) -> pd.Series:
+    """Convert a column to its type: text, category or float64; refuse other values."""
     values = values.reset_index(drop=True)
     if column in TEXTS:
         return values.astype("str")
     if column in CATEGORIES:
-        # Few texts, many times each: each is looked at once.
+        # Few distinct texts, each many times: convert each only once.
         codes, distinct = pd.factorize(values.astype("str"))
         names = pd.Series(distinct, dtype="str")
         names = names.where(names != "")
@@ -387,7 +379,8 @@ def _typed(values: pd.Series, column: str, name: str) -> pd.Series:
     return numbers
 
 
-def _check(frame: pd.DataFrame, name: str) -> None:
+def _check_rows(frame: pd.DataFrame, name: str) -> None:
+    """Refuse rows with bad times, GPU counts, ids, cores, memory or scaling columns."""
     rules = {
         "submit_time_s": (
             ~np.isfinite(frame["submit_time_s"]),
@@ -410,15 +403,15 @@ def _check(frame: pd.DataFrame, name: str) -> None:
                 f"{name}: row {row + 1} has {what} ({column} = {frame[column].iloc[row]});"
                 f" {int(bad.sum())} such rows. Correct or drop them."
             )
-    whole = np.ceil(frame["num_gpus"])
-    if (whole != frame["num_gpus"]).any():
-        row = int(np.flatnonzero((whole != frame["num_gpus"]).to_numpy())[0])
+    rounded = np.ceil(frame["num_gpus"])
+    if (rounded != frame["num_gpus"]).any():
+        row = int(np.flatnonzero((rounded != frame["num_gpus"]).to_numpy())[0])
         raise TraceError(
             f"{name}: row {row + 1} asks for {frame['num_gpus'].iloc[row]} GPUs. Round fractions up"
             " before building a trace."
         )
     frame["num_gpus"] = frame["num_gpus"].astype(np.int64)
-    for column, most in (
+    for column, limit in (
         ("cpus", MOST),
         ("mem_gb", MOST),
         ("min_gpus", MOST),
@@ -426,7 +419,7 @@ def _check(frame: pd.DataFrame, name: str) -> None:
         ("time_limit_s", np.inf),
     ):
         wrong = (
-            ~frame[column].fillna(0).between(0, most) if column in frame else pd.Series(dtype=bool)
+            ~frame[column].fillna(0).between(0, limit) if column in frame else pd.Series(dtype=bool)
         )
         if wrong.any():
             row = int(np.flatnonzero(wrong.to_numpy())[0])
@@ -438,11 +431,11 @@ def _check(frame: pd.DataFrame, name: str) -> None:
 
 
 def repeated(ids: pd.Series) -> pd.Series:
-    """Return which ids an earlier row already has."""
+    """Return a boolean per id: whether an earlier row already has it."""
     if isinstance(ids.dtype, pd.StringDtype):
         cells = pa.array(ids, pa.large_string())
         digits = pc.all(pc.ascii_is_decimal(cells)).as_py()
-        # Ids that count up are all different, which takes a tenth of comparing them.
+        # Increasing numbers are all different; this check takes a tenth of the time.
         if digits and pc.max(pc.binary_length(cells)).as_py() < 18:
             numbers = cells.cast("int64").to_numpy(zero_copy_only=False)
             if (numbers[1:] > numbers[:-1]).all():
@@ -451,11 +444,12 @@ def repeated(ids: pd.Series) -> pd.Series:
 
 
 def _check_range(frame: pd.DataFrame, name: str) -> None:
-    what = {
+    """Refuse submissions and durations beyond the end of the simulated clock."""
+    clauses = {
         "submit_time_s": "is submitted {:g} s after the first job",
         "duration_s": "runs for {:g} s",
     }
-    for column, clause in what.items():
+    for column, clause in clauses.items():
         late = frame[column] > LATEST_S
         if late.any():
             row = int(np.flatnonzero(late.to_numpy())[0])
@@ -467,22 +461,23 @@ def _check_range(frame: pd.DataFrame, name: str) -> None:
 
 
 def _check_scaling(frame: pd.DataFrame, name: str) -> None:
-    for column, (least, most) in BOUNDS.items():
+    """Refuse optional columns out of `BOUNDS`, and pairs that violate `ORDERED_PAIRS`."""
+    for column, (lowest, highest) in BOUNDS.items():
         wrong = (
-            ~frame[column].fillna(least).between(least, most)
+            ~frame[column].fillna(lowest).between(lowest, highest)
             if column in frame
             else pd.Series(dtype=bool)
         )
         if wrong.any():
             row, limit = (
                 int(np.flatnonzero(wrong.to_numpy())[0]),
-                (f" to {most:g}" if most < MOST else " or more, and finite"),
+                (f" to {highest:g}" if highest < MOST else " or more, and finite"),
             )
             raise TraceError(
                 f"{name}: row {row + 1} has {column} {frame[column].iloc[row]:g}, but it must be"
-                f" {least:g}{limit}. Correct it or leave it empty."
+                f" {lowest:g}{limit}. Correct it or leave it empty."
             )
-    for low, high in ORDERED:
+    for low, high in ORDERED_PAIRS:
         if not {low, high} <= set(frame.columns):
             continue
         crossed = (frame[low] > frame[high]).to_numpy()

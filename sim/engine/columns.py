@@ -1,6 +1,4 @@
-"""State of all jobs as columns: one array per attribute for the whole trace, read by scalars and by
-vectors from the same memory.
-"""
+"""State of all jobs as columns: one array per attribute over all jobs of the trace."""
 
 from __future__ import annotations
 
@@ -10,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 FLOATS: Final = {
-    "left": 0.0,  # true work left when the open segment began
+    "left": 0.0,  # true work left at the start of the open segment
     "resume": 0.0,  # end of the current pause
     "rate": 0.0,  # true work per second after the pause; 0 without a grant
-    "unsaved": 0.0,  # work since the last checkpoint, when the open segment began
+    "unsaved": 0.0,  # work since the last checkpoint, at the start of the open segment
     "unsaved_s": 0.0,  # seconds of progress since then
     "segment_t0": 0.0,  # start of the open segment
     "held_cpus": 0.0,
@@ -25,8 +23,7 @@ COUNTS: Final = ("held_gpus", "outcome", "preemptions", "evictions", "relaunches
 
 
 class Columns:
-    """One float64 or int32 array per attribute, each with a memoryview of the same buffer for fast
-    scalars.
+    """Arrays of job attributes, each with a memoryview of the same buffer for fast scalars.
 
     ``columns.left`` is the memoryview (scalars), ``columns.array("left")`` the array (vectors).
     """
@@ -59,13 +56,14 @@ class Columns:
             setattr(self, name, memoryview(array))  # type: ignore[arg-type]
 
     def array(self, name: str) -> NDArray[Any]:
-        """Return the array behind a column."""
+        """Return the array of a column."""
         return self._arrays[name]
 
 
 class IdSet(dict[int, None]):
-    """A set of job ids that remembers the order of entry; a dictionary, because nothing adds and
-    discards faster.
+    """A set of job ids in order of insertion.
+
+    A dictionary, because nothing adds and discards faster.
     """
 
     __slots__ = ()

@@ -1,7 +1,7 @@
-"""When a run is given up, and the sentence that says why.
+"""Reasons to give up a run, and the sentences that report them.
 
-A run is given up when no event is planned, when the clock hardly moves although decisions go on, or
-when no job advances any more: pauses and lost work take all progress, or all speeds are 0.
+A run is given up when no event is planned, when the clock hardly moves although decisions continue,
+or when no job advances: pauses and lost work consume all progress, or all rates are 0.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from sim.trace import Trace
 PATIENCE: Final = 3
 """Decisions without effect after which the run is given up."""
 ENDLESS: Final = 100_000
-"""The same for an allocator that goes on setting wake-ups."""
+"""Same limit for an allocator that keeps setting wake-ups."""
 HOPELESS: Final = 10_000
-"""Evictions of one job."""
+"""Maximum evictions of one job."""
 STUCK: Final = (
     "{} of the jobs can never start: nothing runs, nothing is to come, and the allocator leaves"
     " them waiting"
@@ -43,13 +43,11 @@ ROOMLESS: Final = (
     "{} of the jobs can never start: nothing runs, and however often the allocator is asked, there"
     " is never room for any that it would start"
 )
-_RARE: Final = 256
-"""Decisions in a row without effect while nothing runs, after which a standstill is put down to a
-lack of free resources.
-"""
+_LONG_IDLE: Final = 256
+"""Consecutive idle decisions after which the sentence blames a lack of free resources."""
 
 
-def eventless(columns: Columns, running: IdSet, waiting: IdSet) -> str:
+def no_event_reason(columns: Columns, running: IdSet, waiting: IdSet) -> str:
     """Return the sentence for a run without future events although jobs run or wait."""
     if not running:
         return STUCK.format(len(waiting))
@@ -57,54 +55,60 @@ def eventless(columns: Columns, running: IdSet, waiting: IdSet) -> str:
     return TIMELESS.format(moving) if moving else MOTIONLESS.format(len(running))
 
 
-def at_once(allocator: Allocator, trace: Trace, asked: JobId | None, now_s: float) -> str:
-    """Return the sentence for a clock that hardly moves; `asked` is the job whose speed the model
-    was asked for last.
+def slow_clock_reason(
+    allocator: Allocator, trace: Trace, rate_job: JobId | None, now_s: float
+) -> str:
+    """Return the sentence for a clock that hardly moves.
+
+    `rate_job` is the job whose rate was last requested from the performance model.
     """
     job = (
         ""
-        if asked is None
-        else f" (the speed of job {trace.frame['job_id'].iloc[asked]} was asked for last)"
+        if rate_job is None
+        else f" (the speed of job {trace.frame['job_id'].iloc[rate_job]} was asked for last)"
     )
     return (
         f"{type(allocator).__name__} was asked again and again at {now_s:.6f} s without any job"
-        f" ending and with the clock moving less than {STEP_S:g} s each time{job}. Policy or"
-        " performance model never come to an end there"
+        f" ending and with the clock moving less than {STEP_S:g} s each time{job}. The policy"
+        " or performance model loops there"
     )
 
 
-def standstill(jobs: int, idle: int) -> str:
-    """Return the sentence for a number of jobs that do not advance, after a number of decisions in
-    a row without effect while nothing ran.
+def stalled_reason(jobs: int, idle: int) -> str:
+    """Return the sentence for a run without progress of `jobs` jobs.
+
+    `idle`: consecutive decisions without effect while nothing ran.
     """
-    return (ROOMLESS if idle >= _RARE else STANDSTILL).format(jobs)
+    return (ROOMLESS if idle >= _LONG_IDLE else STANDSTILL).format(jobs)
 
 
-def never_done(trace: Trace, job: JobId, evictions: float, cause: str) -> str:
-    """Return the sentence for a job that was evicted too often, the last time for this cause."""
+def too_many_evictions_reason(trace: Trace, job: JobId, evictions: float, cause: str) -> str:
+    """Return the sentence for a job that was evicted too often; `cause` is the last cause."""
     name = f"Job {trace.frame['job_id'].iloc[job]}"
     if cause == "oom":
-        way = (
+        advice = (
             "Correct its columns of memory, limit retries, or choose a policy that gives more after"
             " a failure."
         )
         return (
             f"{name} was evicted {evictions:,} times, at last for lack of memory: it asks for less"
-            f" than it needs. {way}"
+            f" than it needs. {advice}"
         )
-    way = "Raise mtbf_h, save more often, or limit retries."
+    advice = "Raise mtbf_h, save more often, or limit retries."
     return (
         f"{name} lost its nodes {evictions:,} times and is not done: failures come faster than"
-        f" checkpoints. {way}"
+        f" checkpoints. {advice}"
     )
 
 
-def infeasible_plan(allocator: Allocator, now_s: float, trace: Trace, job: JobId, what: str) -> str:
-    """Return the sentence for a plan that cannot be carried out."""
-    known = 0 <= job < len(trace)
+def infeasible_plan_reason(
+    allocator: Allocator, now_s: float, trace: Trace, job: JobId, what: str
+) -> str:
+    """Return the sentence for a plan that cannot be applied."""
+    exists = 0 <= job < len(trace)
     name = (
         f"job {job} ({trace.frame['job_id'].iloc[job]})"
-        if known
+        if exists
         else f"job {job}, which does not exist"
     )
     return (
@@ -113,15 +117,15 @@ def infeasible_plan(allocator: Allocator, now_s: float, trace: Trace, job: JobId
     )
 
 
-LOOK_EVERY: Final = 256
-"""Decisions between two looks; a power of 2."""
-_AT_LEAST: Final = 10_000
-_PER_JOB: Final = 10
-_STOPS: Final = 2_000
-_TIMES_OVER: Final = 3
-_MORE: Final = 1e-6
-AT_ONCE: Final = 100_000
-"""Decisions and questions to the performance model at one instant that end a run.
+CHECK_EVERY: Final = 256
+"""Decisions between two checks; a power of 2."""
+_MIN_DECISIONS: Final = 10_000
+_DECISIONS_PER_JOB: Final = 10
+_MIN_STOPS: Final = 2_000
+_DRAIN_FACTOR: Final = 3
+_MIN_ADVANCE: Final = 1e-6
+MAX_AT_ONE_INSTANT: Final = 100_000
+"""Decisions and rate requests at one instant that end a run.
 
 Far more than a sound run has at one instant: all arrivals and ends of an instant make one decision,
 and a job that is evicted 10,000 times ends the run before.
@@ -129,33 +133,33 @@ and a job that is evicted 10,000 times ends the run before.
 
 
 class Standstill:
-    """Watches the active jobs of a run.
+    """Detects a run without progress: no job advances, or the clock does not move.
 
     Parameters
     ----------
     waiting, running : IdSet
         The active jobs.
     done : callable
-        Job -> the work that it has done by now.
+        Job -> its work done by now.
     work : array of shape (jobs,)
-        Their total work.
+        Total work of each job.
     drain_s : array of shape (jobs,)
-        Seconds in which the whole cluster could do the work of each.
+        Seconds that the whole cluster needs for the work of each job.
     columns : Columns
-        Count how often each job was stopped.
+        State of the jobs, with the number of stops per job.
 
     Notes
     -----
     A job advances when its remaining work is below its previous minimum by a millionth of its work.
-    A run stands still when during 10,000 decisions, and ten more per active job, no job has ended
-    or advanced, and when that lasts until all events planned by then have happened, and three times
+    A run is stalled when no job has ended or advanced during 10,000 decisions plus ten per active
+    job, and this lasts until all events planned by then have happened, and then for three times
     as long as the whole cluster would need for all active jobs. Planned events: ends of jobs and of
-    pauses, changes of speed, wake-ups, repairs and dated changes of the cluster. So a slow run is
-    not cut off, and every run ends: a job advances a million times at most.
+    pauses, changes of rate, wake-ups, repairs and dated changes of the cluster. So a slow run is
+    not cut off, and every run ends: a job advances at most a million times.
 
-    It also stands still when no job has advanced during 2,000 stops, and ten more per active job,
+    A run is also stalled when no job has advanced during 2,000 stops plus ten per active job,
     every running job has been stopped, and no node is about to come or go: otherwise time slices of
-    a millisecond would go on for minutes.
+    a millisecond would continue for minutes.
     """
 
     def __init__(
@@ -180,21 +184,23 @@ class Standstill:
         self._stops_before = self._stops
         self._at_once = 0, -1, 0.0
 
-    def hurries(self, decisions: int, settled: int, now_s: float) -> bool:
-        """Return whether decisions and questions go on while the clock stands still.
+    def is_clock_stuck(self, decisions: int, settled: int, now_s: float) -> bool:
+        """Return True if decisions and rate requests continue while the clock hardly moves.
 
-        That is: during `AT_ONCE` of them, and ten more per active job, no job has ended, and the
-        clock has moved by at most one step for each, as under a policy that is always woken at
-        once. For the parameters see `found`.
+        During `MAX_AT_ONE_INSTANT` of them plus ten per active job, no job has ended, and the clock
+        has moved by at most one step for each, as under a policy that is always woken at once. For
+        the parameters see `is_stalled`.
         """
         began, ended, began_s = self._at_once
         more = decisions - began
         if settled != ended or now_s - began_s > (more + 0.5) * STEP_S:
             self._at_once = decisions, settled, now_s
             return False
-        return more >= AT_ONCE + _PER_JOB * (len(self._waiting) + len(self._running))
+        return more >= MAX_AT_ONE_INSTANT + _DECISIONS_PER_JOB * (
+            len(self._waiting) + len(self._running)
+        )
 
-    def found(
+    def is_stalled(
         self,
         decisions: int,
         settled: int,
@@ -202,40 +208,43 @@ class Standstill:
         to_come_s: Callable[[], float],
         are_over: Callable[[float], bool],
     ) -> bool:
-        """Return whether the run stands still.
+        """Return True if the run is stalled: no job ends or advances any more.
 
         Parameters
         ----------
         decisions, settled : int
-            Decisions so far, counting also how often the performance model was asked at a break
-            point, and jobs that have ended.
+            Decisions so far, including rate requests at break points, and jobs that have ended.
         now_s : float, seconds
             The clock.
         to_come_s : callable
-            Returns the last instant for which something is planned.
+            Returns the instant of the last planned event.
         are_over : callable
-            Returns whether no node is known to come or go any more.
+            Returns True if no node is known to come or go any more.
         """
         ids = np.concatenate((self._waiting.ids(), self._running.ids()))
-        if settled != self._settled or self._further(ids):
+        if settled != self._settled or self._has_advanced(ids):
             self._settled, self._since, self._until_s = settled, decisions, inf
             self._stops_before = self._stops.copy()
-        elif self._stops_all(len(ids)) and are_over(now_s):
+        elif self._stops_everything(len(ids)) and are_over(now_s):
             return True
         elif self._until_s < inf:
             return now_s > self._until_s
-        elif decisions - self._since >= _AT_LEAST + _PER_JOB * len(ids):
-            self._until_s = max(to_come_s(), now_s) + _TIMES_OVER * float(self._drain_s[ids].sum())
+        elif decisions - self._since >= _MIN_DECISIONS + _DECISIONS_PER_JOB * len(ids):
+            self._until_s = max(to_come_s(), now_s) + _DRAIN_FACTOR * float(
+                self._drain_s[ids].sum()
+            )
         return False
 
-    def _stops_all(self, jobs: int) -> bool:
+    def _stops_everything(self, jobs: int) -> bool:
+        """Return True if every running job was stopped, and stops exceed the limit."""
         stops = self._stops - self._stops_before
-        spares_none = bool(stops[self._running.ids()].all())
-        return spares_none and int(stops.sum()) >= _STOPS + _PER_JOB * jobs
+        all_stopped = bool(stops[self._running.ids()].all())
+        return all_stopped and int(stops.sum()) >= _MIN_STOPS + _DECISIONS_PER_JOB * jobs
 
-    def _further(self, ids: Ints) -> bool:
+    def _has_advanced(self, ids: Ints) -> bool:
+        """Return True if a job advanced, and update the minimum work left of each."""
         work = self._work[ids]
-        left = work - np.fromiter(map(self._done, ids.tolist()), np.float64, len(ids))
-        further = left < self._least[ids] - _MORE * work
-        self._least[ids[further]] = left[further]
+        work_left = work - np.fromiter(map(self._done, ids.tolist()), np.float64, len(ids))
+        further = work_left < self._least[ids] - _MIN_ADVANCE * work
+        self._least[ids[further]] = work_left[further]
         return bool(further.any())

@@ -1,5 +1,6 @@
-"""What running jobs do between decisions: progress, pauses, segments, checkpoints and losses. Knows
-no clock of its own.
+"""Running jobs between decisions: progress, pauses, segments, checkpoints and losses.
+
+It has no clock; the caller passes the time.
 """
 
 from __future__ import annotations
@@ -28,30 +29,29 @@ if TYPE_CHECKING:
 FINISH, ASK, OOM, SERVER_OOM, INTERRUPTION, OVERLAP_END = range(6)
 
 Next = tuple[float, int]
-"""Instant and kind of the next event of a running job, unless a plan or an outage comes before it.
-"""
+"""Instant and kind of a running job's next event, unless a plan or an outage comes first."""
 
 NEVER: Final[Next] = (inf, FINISH)
 
 
 @dataclass(slots=True)
 class Stint:
-    """Future events of a running job besides its end. Most jobs have none, and then no stint.
+    """Future events of a running job other than its end; most jobs have none and no stint.
 
     Attributes
     ----------
     rate_ends : Next
-        When its rate ends, and the event at that instant.
+        End of the current rate, and the event at that instant.
     work_then : float
-        The work done by then; inf = the rate ends by the clock.
+        Work done at that end; inf = the rate ends at a time, not at an amount of work.
     interrupted_s : float, seconds
         Instant of the next interruption.
     overlap_ends : Next
-        End of the overlap, at which the previous grant is given back.
+        End of the overlap, when the previous grant is freed.
     before : Grant or None
         The previous grant; None = no overlap.
     pause_s : float, seconds
-        Pause of the change under way: after an overlap, else at once.
+        Pause of the current change: after an overlap, else at once.
     """
 
     rate_ends: Next = NEVER
@@ -63,28 +63,27 @@ class Stint:
 
 
 class Execution:
-    """The running jobs.
+    """Progress of the running jobs: starts, changes, interruptions and ends of their grants.
 
     Parameters
     ----------
     columns, ledger, record, demands
-        State, holdings, record and demands of the run; the execution writes the first three.
+        State, holdings, record and demands of the run; this class writes the first three.
     model : PerfModel
         True speeds and sizes.
     conditions : Conditions
         Costs of changes, interruptions and the seed.
     preemptible : array of bool, shape (jobs,)
-        Whether a job may be stopped or changed once it runs.
+        Whether a running job may be stopped or changed.
     """
 
     __slots__ = (
-        "_at_once",
         "_columns",
-        "_costless",
         "_demand_of",
         "_efficiency",
         "_exposure",
         "_faults",
+        "_has_no_pauses",
         "_interrupts",
         "_ledger",
         "_loses_all",
@@ -92,10 +91,11 @@ class Execution:
         "_preemptible",
         "_rate_of",
         "_record",
-        "_seamlessly",
+        "_seamless_transition",
         "_seed",
         "_stints",
         "_suspended",
+        "_transition",
         "_usage_of",
         "_work",
     )
@@ -120,26 +120,28 @@ class Execution:
         self._loses_all = overheads.on_preempt == "lose_all"
         self._stints: dict[JobId, Stint] = {}
         self._suspended: dict[JobId, tuple[Grant, float]] = {}
-        """What they held, and seconds of a pause that are left."""
-        # node-seconds to the next interruption, of jobs between two grants
+        """Suspended job -> its grant, and the remaining seconds of a pause."""
+        # node-seconds to the next interruption, for jobs between two grants
         self._exposure: dict[JobId, float] = {}
-        self._seamlessly, self._at_once = overheads.transition, overheads.at_once().transition
+        self._seamless_transition, self._transition = (
+            overheads.transition,
+            overheads.without_overlap().transition,
+        )
         self._interrupts = faults.interruptions_per_node_h > 0
         self._usage_of = model.usage if isinstance(model, Using) else None
-        self._costless = type(overheads) is Overheads and not (
+        self._has_no_pauses = type(overheads) is Overheads and not (
             overheads.start_s or overheads.restart_s or overheads.overlap_s
         )
 
-    def leave(
+    def end_grant(
         self, job: JobId, grant: Grant | None, now_s: float, *, seamless: bool, reserved: bool
     ) -> None:
-        """End the grant of a running job because the plan stops it (None) or gives it another one,
-        which must then be passed to `enter`.
+        """End the grant of a running job that the plan stops or changes.
 
-        Where moves take time, a `seamless` job keeps its old holding until the move is over; one
-        that is stopped is suspended.
-        `reserved` says that the holdings of stopped jobs are free again already; otherwise
-        `Ledger.give_back` must follow.
+        A stopped job (`grant` is None) waits again; a changed one must then be passed to
+        `begin_grant`. Where moves take time, a `seamless` job keeps its old holding until the move
+        is over; a seamless job that is stopped is suspended. With `reserved` the holdings of
+        stopped jobs are free already; otherwise `Ledger.give_back` must follow.
 
         Raises
         ------
@@ -152,9 +154,9 @@ class Execution:
             self.end_overlap(job, now_s)
         columns = self._columns
         columns.preemptions[job] += 1
-        if grant is not None and not self._costless:
+        if grant is not None and not self._has_no_pauses:
             old = self._ledger.grants[job]
-            overlap_s, pause_s = (self._seamlessly if seamless else self._at_once)(
+            overlap_s, pause_s = (self._seamless_transition if seamless else self._transition)(
                 job, old, grant, restarted=True
             )
             stint = self._stints.setdefault(job, Stint())
@@ -165,23 +167,24 @@ class Execution:
                 return
         suspends = seamless and grant is None
         if suspends:
-            self._save_up_to(job, now_s)
+            self._apply_checkpoints(job, now_s)
             left_s = max(columns.resume[job] - now_s, 0.0)
             self._suspended[job] = self._ledger.grants[job], left_s
-        self._close(job, now_s, PREEMPTED if grant is None else CHANGED)
+        self._close_segment(job, now_s, PREEMPTED if grant is None else CHANGED)
         if self._loses_all and not suspends:
-            self._lose(job, self._work[job] - columns.left[job])
+            self._add_lost_work(job, self._work[job] - columns.left[job])
         if columns.unsaved_s[job] and not suspends:
             columns.unsaved[job] = columns.unsaved_s[job] = 0.0
         if self._interrupts:
-            self._shelter(job, self._ledger.grants[job], now_s)
+            self._save_exposure(job, self._ledger.grants[job], now_s)
         self._ledger.vacate(job, reserved=reserved and grant is None)
         if grant is None:
-            self._settle_down(job)
+            self._clear_state(job)
 
-    def enter(self, job: JobId, grant: Grant, now_s: float, *, reserved: bool) -> Next:
-        """Give a job its grant: a waiting one starts, a running one goes on with it; ``reserved``
-        says that the room has already given it.
+    def begin_grant(self, job: JobId, grant: Grant, now_s: float, *, reserved: bool) -> Next:
+        """Start a waiting job, or continue a running one, under a grant; return its next event.
+
+        With `reserved` the resources are booked already.
 
         Raises
         ------
@@ -193,186 +196,196 @@ class Execution:
             return self._overlap(job, grant, now_s)
         holding = self._ledger.take(job, grant, self._demand_of(job), reserved=reserved)
         if self._interrupts:
-            self._expose(job, grant, now_s)
+            self._schedule_interruption(job, grant, now_s)
         pause_s = 0.0
-        was = self._suspended.pop(job, None) if self._suspended else None
+        suspended = self._suspended.pop(job, None) if self._suspended else None
         if stint is not None:
             pause_s = stint.pause_s
-        elif was is not None and was[0] == grant:
-            pause_s = was[1]
-        elif not self._costless:
-            pause_s = self._at_once(job, None, grant, restarted=self._has_run(job))[1]
+        elif suspended is not None and suspended[0] == grant:
+            pause_s = suspended[1]
+        elif not self._has_no_pauses:
+            pause_s = self._transition(job, None, grant, restarted=self._has_run(job))[1]
         resume_s = instant(now_s + pause_s) if pause_s else now_s
-        return self._run(job, grant, holding, now_s, resume_s)
+        return self._open_segment(job, grant, holding, now_s, resume_s)
 
     def will_restart(self, job: JobId) -> bool:
-        """Return True if the next start of a job is a restart, because it runs or ran before."""
+        """Return True if the next start of a job is a restart: it runs or ran before."""
         return job in self._ledger.grants or self._has_run(job)
 
     def end_overlap(self, job: JobId, now_s: float) -> Next:
-        """End an overlap: the old holding goes back, and the pause of the change begins."""
-        self._close(job, now_s, CHANGED)
+        """Free the old holding of a moved job and begin its pause; return its next event."""
+        self._close_segment(job, now_s, CHANGED)
         self._columns.unsaved[job] = self._columns.unsaved_s[job] = 0.0
-        old, stint = self._runs_on(job), self._stints[job]
+        old, stint = self._effective_grant(job), self._stints[job]
         stint.overlap_ends, stint.before = NEVER, None
         if self._interrupts:
-            self._shelter(job, old, now_s)
-            self._expose(job, self._ledger.grants[job], now_s)
+            self._save_exposure(job, old, now_s)
+            self._schedule_interruption(job, self._ledger.grants[job], now_s)
         holding = self._ledger.end_overlap(job)
-        return self._run(job, holding.grant, holding, now_s, instant(now_s + stint.pause_s))
+        return self._open_segment(
+            job, holding.grant, holding, now_s, instant(now_s + stint.pause_s)
+        )
 
     def finish(self, job: JobId, now_s: float) -> None:
-        """End a job that has done its work."""
-        self._close(job, now_s, FINISHED)
+        """End a job that has completed its work."""
+        self._close_segment(job, now_s, FINISHED)
         self._ledger.release(job)
-        self._settle_down(job)
+        self._clear_state(job)
 
     def end_early(self, job: JobId, now_s: float) -> None:
-        """End a job for good that has not done its work."""
+        """End a job for good before its work is complete."""
         if self.overlaps(job):
             self.end_overlap(job, now_s)
-        self._close(job, now_s, EVICTED)
+        self._close_segment(job, now_s, EVICTED)
         self._ledger.release(job)
-        self._settle_down(job)
+        self._clear_state(job)
 
     def evict(self, job: JobId, now_s: float, hit: tuple[str, str]) -> float:
-        """Evict a job that was hit by (cause, role); return the work lost since its last
-        checkpoint.
-        """
+        """Evict a job hit by (cause, role); return the work lost since its last checkpoint."""
         columns = self._columns
-        self._save_up_to(job, now_s)
-        self._close(job, now_s, EVICTED)
+        self._apply_checkpoints(job, now_s)
+        self._close_segment(job, now_s, EVICTED)
         lost = columns.unsaved[job]
-        self._lose(job, lost)
+        self._add_lost_work(job, lost)
         self._record.failure(now_s, job, hit, lost, survived=False)
         columns.unsaved[job] = columns.unsaved_s[job] = 0.0
         columns.evictions[job] += 1
         self._ledger.release(job)
-        self._settle_down(job)
+        self._clear_state(job)
         return lost
 
     def lose_suspended(self, node: int) -> None:
-        """Let suspended jobs on a node that fails lose their work since the last checkpoint; they
-        start again like any other.
+        """Drop the suspended jobs on a failed node; they lose work since their last checkpoint.
+
+        They start again like other jobs.
         """
         columns = self._columns
         for job, (grant, _) in list(self._suspended.items()):
             if any(node in part.nodes for gang in grant.gangs for part in gang if part is not None):
                 del self._suspended[job]
-                self._lose(job, columns.unsaved[job])
+                self._add_lost_work(job, columns.unsaved[job])
                 columns.unsaved[job] = columns.unsaved_s[job] = 0.0
 
-    def survives(self, job: JobId) -> bool:
-        """Return whether an interruption hits only one replica of a job, because its data are dealt
-        in shards.
-        """
+    def survives_interruption(self, job: JobId) -> bool:
+        """Return True if an interruption hits only one replica: the job uses data sharding."""
         return self._ledger.grants[job].tuning.sharding
 
     def relaunch(self, job: JobId, now_s: float) -> Next:
-        """Start one replica of an interrupted job again: a pause, and nothing lost."""
-        self._save_up_to(job, now_s)
-        self._close(job, now_s, CHANGED)
-        columns, grant = self._columns, self._runs_on(job)
+        """Relaunch one replica of an interrupted job, which pauses it; return its next event."""
+        self._apply_checkpoints(job, now_s)
+        self._close_segment(job, now_s, CHANGED)
+        columns, grant = self._columns, self._effective_grant(job)
         role, pause_s = self._overheads.relaunch(
             grant, self._faults.hit(self._seed, job, self._attempt(job))
         )
         self._record.failure(now_s, job, ("interruption", role), 0.0, survived=True)
         columns.relaunches[job] += 1
-        self._expose(job, grant, now_s)
+        self._schedule_interruption(job, grant, now_s)
         resume_s = instant(max(columns.resume[job], now_s) + pause_s)
-        return self._run(job, grant, self._ledger.charged[job], now_s, resume_s)
+        return self._open_segment(job, grant, self._ledger.charged[job], now_s, resume_s)
 
     def lose_gangs(self, job: JobId, survivors: Grant, now_s: float) -> Next:
-        """Remove some copies of a forked job from their nodes: their share of the unsaved work is
-        lost, the other copies go on.
+        """Remove copies of a forked job from failed nodes; return its next event.
+
+        Their share of the unsaved work is lost; the other copies continue.
         """
-        self._save_up_to(job, now_s)
-        self._close(job, now_s, CHANGED)
+        self._apply_checkpoints(job, now_s)
+        self._close_segment(job, now_s, CHANGED)
         columns, old = self._columns, self._ledger.grants[job]
-        whole, kept = (
+        old_rate, kept_rate = (
             self._rate_of(job, grant, self._work[job] - columns.left[job], now_s)[0]
             for grant in (old, survivors)
         )
-        lost = columns.unsaved[job] * (1 - kept / whole) if whole else 0.0
-        self._lose(job, lost)
+        lost = columns.unsaved[job] * (1 - kept_rate / old_rate) if old_rate else 0.0
+        self._add_lost_work(job, lost)
         columns.unsaved[job] -= lost
         if self._interrupts:
-            self._shelter(job, old, now_s)
-            self._expose(job, survivors, now_s)
+            self._save_exposure(job, old, now_s)
+            self._schedule_interruption(job, survivors, now_s)
         self._ledger.release(job)
         holding = self._ledger.take(job, survivors, self._demand_of(job))
         columns.held_cpus[job] = holding.cpus
-        return self._run(job, survivors, holding, now_s, columns.resume[job])
+        return self._open_segment(job, survivors, holding, now_s, columns.resume[job])
 
     def overlaps(self, job: JobId) -> bool:
-        """Return whether an old and a new grant of this job overlap now."""
+        """Return True if the job holds an old and a new grant during a seamless move."""
         stint = self._stints.get(job)
         return stint is not None and stint.before is not None
 
     def ask(self, job: JobId, now_s: float) -> Next:
-        """Ask the performance model again at a break point of the rate.
+        """Ask the performance model for a new rate at a break point; return the next event.
 
-        A break at an amount of work is reached once its instant has come, so exactly that much
+        A break at an amount of work is reached once its instant has come, so exactly that work
         counts as done: the model is not asked for the same break again.
         """
-        self._save_up_to(job, now_s)
-        self._close(job, now_s, CHANGED)
-        self._reach(job, self._stints[job].work_then)
-        grant, holding = self._runs_on(job), self._ledger.charged[job]
-        return self._run(job, grant, holding, now_s, self._columns.resume[job])
+        self._apply_checkpoints(job, now_s)
+        self._close_segment(job, now_s, CHANGED)
+        self._advance_to(job, self._stints[job].work_then)
+        grant, holding = self._effective_grant(job), self._ledger.charged[job]
+        return self._open_segment(job, grant, holding, now_s, self._columns.resume[job])
 
     def close_open(self, job: JobId, now_s: float, ended: int) -> None:
-        """Close the segment of a job that still runs when the run ends."""
-        self._close(job, now_s, ended)
+        """Close the segment of a job that still runs at the end of the run."""
+        self._close_segment(job, now_s, ended)
 
-    def _runs_on(self, job: JobId) -> Grant:
+    def _effective_grant(self, job: JobId) -> Grant:
+        """Return the grant that a job runs under: the old one during an overlap."""
         stint = self._stints.get(job)
         before = None if stint is None else stint.before
         return self._ledger.grants[job] if before is None else before
 
     def _has_run(self, job: JobId) -> bool:
+        """Return True if a waiting job ran before."""
         return self._columns.preemptions[job] > 0 or self._columns.evictions[job] > 0
 
-    def _expose(self, job: JobId, grant: Grant, now_s: float) -> None:
+    def _schedule_interruption(self, job: JobId, grant: Grant, now_s: float) -> None:
+        """Set the instant of the job's next interruption under a grant."""
         left = self._exposure.pop(job, None)
         if left is None:
             left = self._faults.interruption_s(self._seed, job, self._attempt(job))
         stint = self._stints.setdefault(job, Stint())
-        stint.interrupted_s = instant(now_s + left / _spanned(grant))
+        stint.interrupted_s = instant(now_s + left / _spanned_nodes(grant))
 
     def _attempt(self, job: JobId) -> int:
+        """Return the number of evictions and relaunches of a job so far."""
         return self._columns.evictions[job] + self._columns.relaunches[job]
 
-    def _shelter(self, job: JobId, grant: Grant, now_s: float) -> None:
-        self._exposure[job] = (self._stints[job].interrupted_s - now_s) * _spanned(grant)
+    def _save_exposure(self, job: JobId, grant: Grant, now_s: float) -> None:
+        """Save the node-seconds to the next interruption while a job has no grant."""
+        self._exposure[job] = (self._stints[job].interrupted_s - now_s) * _spanned_nodes(grant)
 
     def _share_moved(self, job: JobId, old: Grant, new: Grant, now_s: float) -> float:
-        # A change of one copy of a forked job does not hold up the others.
+        """Return the share of the job's rate that a change of grant pauses; 1 for a single gang.
+
+        A change of one copy of a forked job does not pause the other copies.
+        """
         if len(new.gangs) == 1:
             return 1.0
-        stay = tuple(gang for gang in new.gangs if gang in old.gangs)
-        if not stay or new.tuning != old.tuning:
+        unchanged = tuple(gang for gang in new.gangs if gang in old.gangs)
+        if not unchanged or new.tuning != old.tuning:
             return 1.0
         done = self._work[job] - self._columns.left[job]
-        whole = self._rate_of(job, new, done, now_s)[0]
+        new_rate = self._rate_of(job, new, done, now_s)[0]
         return (
-            1 - self._rate_of(job, Grant(stay, new.tuning), done, now_s)[0] / whole
-            if whole
+            1 - self._rate_of(job, Grant(unchanged, new.tuning), done, now_s)[0] / new_rate
+            if new_rate
             else 1.0
         )
 
     def _overlap(self, job: JobId, grant: Grant, now_s: float) -> Next:
-        self._save_up_to(job, now_s)
-        self._close(job, now_s, CHANGED)
+        """Book the new grant in addition to the old one; return the next event of the job."""
+        self._apply_checkpoints(job, now_s)
+        self._close_segment(job, now_s, CHANGED)
         holding = self._ledger.overlap(job, grant, self._demand_of(job))
         columns = self._columns
         columns.held_gpus[job], columns.held_cpus[job] = holding.gpus, holding.cpus
         columns.segment_t0[job] = now_s
-        return self._next(job, now_s)
+        return self._next_event(job, now_s)
 
-    def _run(
+    def _open_segment(
         self, job: JobId, grant: Grant, holding: Holding, now_s: float, resume_s: float
     ) -> Next:
+        """Open a segment at the model's rate under a grant; return the next event."""
         columns = self._columns
         columns.segment_t0[job], columns.resume[job] = now_s, resume_s
         columns.held_gpus[job] = holding.gpus
@@ -394,13 +407,14 @@ class Execution:
         elif stint is not None:
             stint.rate_ends = NEVER
         if stint is None and resume_s >= now_s and rate > 0:
-            # `instant`, written out: a call would cost as much as all else here, once per start.
+            # `instant` inlined: a call per start would double the cost of this function.
             at_s = ((resume_s + left / rate) * PER_S + WHOLE - WHOLE) / PER_S
             if at_s > now_s:
                 return at_s, FINISH
-        return self._next(job, now_s)
+        return self._next_event(job, now_s)
 
-    def _reach(self, job: JobId, until_work: float) -> None:
+    def _advance_to(self, job: JobId, until_work: float) -> None:
+        """Set the work done to at least `until_work`, against rounding errors."""
         if until_work == inf:
             return
         work = self._work[job]
@@ -409,13 +423,14 @@ class Execution:
             left = nextafter(left, -inf)
         self._columns.left[job] = min(left, self._columns.left[job])
 
-    def _next(self, job: JobId, now_s: float) -> Next:
+    def _next_event(self, job: JobId, now_s: float) -> Next:
+        """Return the earliest of end, rate end, interruption and end of overlap of a job."""
         columns = self._columns
         rate, left = columns.rate[job], columns.left[job]
         following = NEVER
         if rate > 0:
             at_s = max(columns.resume[job], now_s) + left / rate
-            # What is left takes one step at least: a job never starts and ends at one instant.
+            # Remaining work takes at least one step: a job never starts and ends at one instant.
             following = (later(at_s, now_s) if left > 0 else instant(at_s), FINISH)
         stint = self._stints.get(job)
         if stint is None:
@@ -425,7 +440,8 @@ class Execution:
             following = (stint.interrupted_s, INTERRUPTION)
         return min(following, stint.overlap_ends)
 
-    def _close(self, job: JobId, now_s: float, ended: int) -> None:
+    def _close_segment(self, job: JobId, now_s: float, ended: int) -> None:
+        """Close the open segment of a job: update its work and service, and record the segment."""
         columns, holding = self._columns, self._ledger.charged[job]
         t0, resume, rate, gpus = (
             columns.segment_t0[job],
@@ -433,29 +449,30 @@ class Execution:
             columns.rate[job],
             holding.gpus,
         )
-        moves_s = (
+        progress_from_s = (
             t0 if resume <= t0 else resume if resume < now_s else now_s
-        )  # the job moves from then on
+        )  # progress begins here
         left, held_s = columns.left[job], now_s - t0
         if ended == FINISHED:
             columns.left[job] = 0.0
-        elif moves_s < now_s:
-            columns.left[job] = left - rate * (now_s - moves_s)
+        elif progress_from_s < now_s:
+            columns.left[job] = left - rate * (now_s - progress_from_s)
         self._record.segment(
-            (job, t0, now_s, gpus, rate, moves_s - t0, holding.batch, ended), holding
+            (job, t0, now_s, gpus, rate, progress_from_s - t0, holding.batch, ended), holding
         )
         if self._usage_of is not None and held_s:
-            grant, work = self._runs_on(job), self._work[job]
+            grant, work = self._effective_grant(job), self._work[job]
             self._record.usage(
                 self._usage_of(job, grant, (work - left, work - columns.left[job]), t0),
-                (now_s - moves_s) / held_s,
+                (now_s - progress_from_s) / held_s,
             )
         columns.served_gpu_s[job] += gpus * held_s
         cpus = columns.held_cpus[job]
         if cpus:
             columns.served_cpu_s[job] += cpus * held_s
 
-    def _settle_down(self, job: JobId) -> None:
+    def _clear_state(self, job: JobId) -> None:
+        """Reset the rate and holdings of a job that stops running."""
         columns = self._columns
         columns.rate[job] = columns.held_gpus[job] = 0
         if columns.held_cpus[job]:
@@ -463,7 +480,8 @@ class Execution:
         if self._stints:
             self._stints.pop(job, None)
 
-    def _save_up_to(self, job: JobId, now_s: float) -> None:
+    def _apply_checkpoints(self, job: JobId, now_s: float) -> None:
+        """Update the unsaved work of a job for the periodic checkpoints completed by now."""
         columns = self._columns
         moving = now_s - max(columns.segment_t0[job], columns.resume[job])
         if moving <= 0:
@@ -477,7 +495,8 @@ class Execution:
             columns.unsaved[job] += columns.rate[job] * moving
         columns.unsaved_s[job] = since_save
 
-    def _lose(self, job: JobId, work: float) -> None:
+    def _add_lost_work(self, job: JobId, work: float) -> None:
+        """Add lost work back to the work left of a job."""
         if work > 0:
             self._columns.left[job] += work
             self._columns.lost_work[job] += work
@@ -486,16 +505,16 @@ class Execution:
 def _rate_ends(
     by_work: Next, until_work: float, until_s: float, now_s: float
 ) -> tuple[Next, float]:
-    """Return when a rate ends, at an amount of work or by the clock, whichever comes first, and the
-    work done by then.
+    """Return the end of a rate and the work done then: by amount of work or by clock.
 
-    An end by the clock that is still to come is reached at the next instant at the earliest, when
-    it has passed for certain; one that has come already stays, for the run to be ended over it.
+    The earlier one counts. An end by the clock in the future is at the next instant at the
+    earliest, when it has certainly passed; one in the past stays, so that the run is ended over it.
     """
     by_clock_s = later(until_s, now_s) if until_s > now_s else now_s
     at_s, kind = max(instant(by_work[0]), now_s), by_work[1]
     return ((at_s, kind), until_work) if at_s <= by_clock_s else ((by_clock_s, kind), inf)
 
 
-def _spanned(grant: Grant) -> int:
+def _spanned_nodes(grant: Grant) -> int:
+    """Return the number of nodes that a grant spans."""
     return len({node for _, _, part in parts_of(grant) for node in part.nodes})

@@ -1,6 +1,4 @@
-"""Failures: node outages, random or given, interruptions of single jobs, and how often a job is
-tried again.
-"""
+"""Failures: random and known node outages, interruptions of jobs, and the retry limit."""
 
 from __future__ import annotations
 
@@ -23,15 +21,15 @@ OUTAGE_STREAM, INTERRUPTION_STREAM, HIT_STREAM = 1, 2, 5
 
 @dataclass(frozen=True)
 class Faults:
-    """Failures of machines and jobs; by default nothing fails.
+    """Failures of nodes and jobs; by default nothing fails.
 
     Notes
     -----
     Times between failures and to repair are exponential, drawn from a stream per (seed, node), so
     they are the same for every allocator. Interruptions are drawn per (seed, job, attempt) with a
-    rate of ``interruptions_per_node_h`` for each node that the job spans; an attempt is all the
-    time with a grant between two interruptions, so being stopped and started again neither spares
-    nor hastens anything.
+    rate of ``interruptions_per_node_h`` for each node that the job spans; an attempt is the
+    total time with a grant between two interruptions, so stops and restarts neither avoid nor
+    hasten an interruption.
     """
 
     mtbf_h: float = param(
@@ -73,16 +71,16 @@ class Faults:
         help="Known outages as node:from_s:to_s, separated by semicolons.",
     )
 
-    def given(self, cluster: Cluster) -> list[tuple[int, float, float]]:
+    def known_outages(self, cluster: Cluster) -> list[tuple[int, float, float]]:
         """Return the known outages as (node, from_s, to_s), sorted by time.
 
         Raises
         ------
         ParameterError
-            If an entry is malformed, names a node that is not there, or begins after the clock
-            ends.
+            If an entry is malformed, names a missing node, or begins after the end of the
+            clock.
         """
-        found = []
+        outages = []
         for entry in filter(None, (part.strip() for part in self.outages.split(";"))):
             fields = entry.split(":")
             try:
@@ -106,12 +104,13 @@ class Faults:
                     f"faults: outage '{entry}' begins after the clock ends, {LATEST_S:g} s after"
                     " the first submission. Give times in seconds from there, or leave it out."
                 )
-            found.append((node, start, end))
-        return sorted(found, key=lambda outage: outage[1:])
+            outages.append((node, start, end))
+        return sorted(outages, key=lambda outage: outage[1:])
 
     def interruption_s(self, seed: int, job: int, attempt: int) -> float:
-        """Return after how many seconds on one node the job is interrupted; inf = never. On n nodes
-        it takes one n-th of that.
+        """Return the seconds on one node until the job is interrupted; inf = never.
+
+        On n nodes it takes one n-th of that.
         """
         if not self.interruptions_per_node_h:
             return inf
@@ -120,20 +119,22 @@ class Faults:
 
     @staticmethod
     def hit(seed: int, job: int, attempt: int) -> float:
-        """Return which replica that interruption hits, as a number from 0 to 1."""
+        """Return the position of the hit replica among all replicas, from 0 to 1."""
         return float(np.random.default_rng([seed, HIT_STREAM, job, attempt]).random())
 
 
 class Outages:
-    """Takes nodes out of service and back. A node that is out for two reasons returns when both
-    are over, and a node that is gone for good fails no more.
+    """Takes nodes out of service and returns them.
+
+    A node that is out for two reasons returns when both are over, and a node that is gone for good
+    does not fail again.
 
     Parameters
     ----------
     agenda : Agenda
         The clock.
     down, up : callable
-        Called with (node, cause) when a node stops, and with (node,) when it returns.
+        Called with (node, cause) when a node goes down, and with (node,) when it returns.
     """
 
     def __init__(
@@ -141,15 +142,15 @@ class Outages:
     ) -> None:
         self._agenda, self._down, self._up = agenda, down, up
         self._reasons: dict[int, int] = {}
-        self._repairs: Counter[int] = Counter()  # of each node, under way
-        self._dated_returns: Counter[int] = Counter()  # of each node, to come
+        self._repairs: Counter[int] = Counter()  # node -> repairs in progress
+        self._dated_returns: Counter[int] = Counter()  # node -> future dated returns
         self._gone: set[int] = set()  # nodes that never come back
         self.last_known_s = 0.0
-        """Latest instant known by now at which a node goes or comes, but for random failures."""
+        """Latest known instant at which a node goes or comes, without future random failures."""
 
     @property
     def repairs_pending(self) -> bool:
-        """Whether a node that is out now will come back, or a planned one will appear."""
+        """Whether a node that is out now will return, or an absent one will appear."""
         return any(
             node not in self._gone
             for returns in (self._repairs, self._dated_returns)
@@ -157,14 +158,14 @@ class Outages:
         )
 
     def are_over(self, now_s: float) -> bool:
-        """Return whether no node is known to go or come any more, but for random failures."""
+        """Return True if no node is known to go or come any more, except random failures."""
         return self.last_known_s <= now_s and not self.repairs_pending
 
     def start(self, faults: Faults, cluster: Cluster, seed: int) -> None:
-        """Start all processes; changes dated at or before 0 act at once."""
-        for node, start, end in faults.given(cluster):
-            self._agenda.follow(self._given(node, start, end), OUTAGE)
-            self._know(start if end == inf else end)
+        """Start all outages and dated changes; changes dated at or before 0 act at once."""
+        for node, start, end in faults.known_outages(cluster):
+            self._agenda.follow(self._known_outage(node, start, end), OUTAGE)
+            self._extend_known(start if end == inf else end)
         absent_first: dict[int, bool] = {}
         for change in sorted(cluster.changes, key=lambda change: change.at_s):
             for node in change.nodes:
@@ -179,69 +180,78 @@ class Outages:
             node for change in later if change.present for node in change.nodes
         )
         for node in (node for node, absent in sorted(absent_first.items()) if absent):
-            self._absent(node)
+            self._remove_node(node)
         if later:
-            self._know(later[-1].at_s)
-            self._agenda.follow(self._dated(later, dict(absent_first)), OUTAGE)
+            self._extend_known(later[-1].at_s)
+            self._agenda.follow(self._apply_dated_changes(later, dict(absent_first)), OUTAGE)
         if faults.mtbf_h:
             for node in range(len(cluster.nodes)):
                 rng = np.random.default_rng([seed, OUTAGE_STREAM, node])
-                self._agenda.follow(self._random(node, faults, rng), OUTAGE)
+                self._agenda.follow(self._random_outages(node, faults, rng), OUTAGE)
 
-    def _given(self, node: int, start: float, end: float) -> Iterator[float]:
+    def _known_outage(self, node: int, start: float, end: float) -> Iterator[float]:
+        """Take a node down for one known outage, yielding the instants of its begin and end."""
         yield instant(start)
         if end == inf:
             self._gone.add(node)
-            self._stop(node, "outage")
+            self._add_reason(node, "outage")
             return
-        self._stop(node, "outage")
+        self._add_reason(node, "outage")
         self._repairs[node] += 1
         yield instant(end)
         self._repairs[node] -= 1
-        self._resume(node)
+        self._drop_reason(node)
 
-    def _random(self, node: int, faults: Faults, rng: np.random.Generator) -> Iterator[float]:
+    def _random_outages(
+        self, node: int, faults: Faults, rng: np.random.Generator
+    ) -> Iterator[float]:
+        """Let a node fail and recover at random, yielding the instants."""
         while True:
-            now_s = self._agenda.now_s  # however often nodes fail, the clock moves on
+            now_s = self._agenda.now_s  # the clock moves on however often nodes fail
             fails_s = later(now_s + rng.exponential(faults.mtbf_h * 3600), now_s)
             if fails_s > LATEST_S:
                 return
             yield fails_s
             if node in self._gone:
-                return  # else the clock would go on for ever although nothing can happen
-            self._stop(node, "outage")
+                return  # otherwise the clock would run on although nothing can happen
+            self._add_reason(node, "outage")
             self._repairs[node] += 1
             repaired_s = instant(self._agenda.now_s + rng.exponential(faults.mttr_h * 3600))
-            self._know(repaired_s)
+            self._extend_known(repaired_s)
             yield repaired_s
             self._repairs[node] -= 1
-            self._resume(node)
+            self._drop_reason(node)
 
-    def _dated(self, changes: list[Any], absent: dict[int, bool]) -> Iterator[float]:
+    def _apply_dated_changes(self, changes: list[Any], absent: dict[int, bool]) -> Iterator[float]:
+        """Apply the dated changes of the cluster, yielding their instants."""
         for change in changes:
             yield instant(change.at_s)
             self._dated_returns.subtract(change.nodes if change.present else ())
             for node in change.nodes:
                 if change.present and absent.get(node, False):
-                    self._resume(node)
+                    self._drop_reason(node)
                 elif not change.present and not absent.get(node, False):
-                    self._absent(node)
+                    self._remove_node(node)
                 absent[node] = not change.present
 
-    def _absent(self, node: int) -> None:
+    def _remove_node(self, node: int) -> None:
+        """Remove a node by a dated change, for good unless it has a dated return."""
         if not self._dated_returns[node]:
             self._gone.add(node)
-        self._stop(node, "absent")
+        self._add_reason(node, "absent")
 
-    def _know(self, at_s: float) -> None:
+    def _extend_known(self, at_s: float) -> None:
+        """Update the latest known instant at which a node goes or comes."""
         self.last_known_s = max(self.last_known_s, at_s)
 
-    def _stop(self, node: int, cause: str) -> None:
+    def _add_reason(self, node: int, cause: str) -> None:
+        """Add a reason for a node to be out of service; the first takes it down."""
         self._reasons[node] = self._reasons.get(node, 0) + 1
         if self._reasons[node] == 1:
             self._down(node, cause)
 
-    def _resume(self, node: int) -> None:
+    def _drop_reason(self, node: int) -> None:
+        """Remove a reason for a node to be out of service; the last one brings it back."""
         self._reasons[node] -= 1
         if not self._reasons[node]:
             self._up(node)

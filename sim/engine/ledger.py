@@ -1,4 +1,4 @@
-"""The holdings of all jobs; the only code that takes and gives GPUs, cores and memory."""
+"""The holdings of all jobs; the only code that books and frees GPUs, cores and memory."""
 
 from __future__ import annotations
 
@@ -15,15 +15,13 @@ from sim.contract import Demand, Gang, Grant, JobId, NodePool, Part
 from sim.errors import ContractError
 
 Changes = Mapping[JobId, Grant | None]
-"""The jobs that a plan starts, moves or, where it says None, stops."""
-_NOBODY: Mapping[JobId, Holding] = MappingProxyType({})
-_REMEMBERED = 1 << 13  # grants whose holdings are remembered before all are forgotten
+"""Job -> new grant of a plan, or None to stop it."""
+_NO_HOLDINGS: Mapping[JobId, Holding] = MappingProxyType({})
+_CACHE_SIZE = 1 << 13  # cached holdings before the cache is cleared
 
 
 class Shortage(ContractError):  # noqa: N818 - a fact about a node before it is an error
-    """A node does not have what a part asks of it; the simulator turns this into
-    `InfeasiblePlan`.
-    """
+    """A node lacks resources for a part; the simulator turns this into `InfeasiblePlan`."""
 
     def __init__(self, node: int, what: str, asked: float, free: float) -> None:
         super().__init__(node, what, asked, free)
@@ -34,11 +32,9 @@ class Shortage(ContractError):  # noqa: N818 - a fact about a node before it is 
 
 
 class Holding:
-    """What a grant charges, flattened and added up once: grants of one node are often the same
-    object again.
-    """
+    """Resources charged for a grant, flattened and summed once; grants often reappear."""
 
-    __slots__ = ("batch", "checked_for", "cpus", "gpus", "grant", "spots", "written")
+    __slots__ = ("batch", "checked_demand", "cpus", "gpus", "grant", "packed_placements", "spots")
 
     def __init__(self, grant: Grant) -> None:
         self.grant = grant
@@ -48,13 +44,14 @@ class Holding:
             self._add(workers)
             if servers is not None:
                 self._add(servers)
-        self.checked_for: Demand | None = None
+        self.checked_demand: Demand | None = None
         self.batch = (
             -1 if grant.tuning.batch_size is None else grant.tuning.batch_size
-        )  # as in the record
-        self.written = b""  # as placements there
+        )  # as in `RunResult.segments`
+        self.packed_placements = b""  # as placements in the record
 
     def _add(self, part: Part) -> None:
+        """Add a part to the charged resources."""
         nodes, count, gpus, cpus, mem_gb = part
         if len(nodes) != len(count):
             raise ContractError(f"the part {part!r} does not name one positive count per node")
@@ -68,21 +65,21 @@ class Holding:
 
 
 class FreeRoom:
-    """What is free, by node and, for GPUs, as bit sets of nodes with equally many free GPUs:
-    `sim.contract.Room`.
+    """Free resources per node, with GPUs as bit sets: `sim.contract.FreeResources`.
 
-    Integers as bit sets make "the first node with exactly three free GPUs" one operation and every
-    change exactly reversible.
+    A bit set contains the nodes of a pool with the same number of free GPUs. Integers as bit sets
+    make "the first node with exactly three free GPUs" one operation, and make every change exactly
+    reversible.
     """
 
     __slots__ = (
-        "_at",
         "_cpus",
         "_gpus",
         "_journal",
         "_mem_gb",
+        "_place",
+        "cached",
         "free",
-        "known",
         "masks",
         "overflow",
         "pools",
@@ -95,32 +92,32 @@ class FreeRoom:
         self.pools = pools
         self._gpus = [
             node.gpus for node in nodes
-        ]  # free ones; out of service, those there will be, as -1 - number
+        ]  # free GPUs; out of service: -1 minus the GPUs that the node will have
         self._cpus = [round(node.cpus, 6) for node in nodes]
         self._mem_gb = [round(node.mem_gb, 6) for node in nodes]
         self.masks: list[list[int]] = []
         self.free: list[int] = []
         self.overflow = len(nodes) if overflow else None
         self._journal: list[tuple[Holding, int]] = []
-        self.known: dict[int, Holding] = {}
-        self._at: dict[
+        self.cached: dict[int, Holding] = {}
+        self._place: dict[
             int, tuple[list[int], int, int]
-        ] = {}  # for each node the masks of its pool, its bit there, and the pool
-        for at, pool in enumerate(pools):
+        ] = {}  # node -> masks of its pool, its bit there, index of the pool
+        for pool_index, pool in enumerate(pools):
             masks = [0] * (pool.gpus_per_node + 1)
             for place, node in enumerate(pool.nodes):
-                self._at[node] = masks, 1 << place, at
+                self._place[node] = masks, 1 << place, pool_index
                 masks[self._gpus[node]] |= 1 << place
             self.masks.append(masks)
             self.free.append(sum(self._gpus[node] for node in pool.nodes))
 
     def gpus_free(self, pools: Iterable[int]) -> int:
-        """Return the free GPUs of these pools."""
+        """Return the free GPUs of several pools together."""
         free = self.free
-        return sum([free[at] for at in pools])
+        return sum([free[pool_index] for pool_index in pools])
 
     def replicas_that_fit(self, node: int, demand: Demand) -> int:
-        """Return how many replicas of this kind the node can still take."""
+        """Return the number of replicas of a demand that fit on a node now."""
         free = self._gpus[node]
         if free < 0:
             return 0
@@ -132,26 +129,28 @@ class FreeRoom:
         return int(min(fit, demand.replicas))
 
     def take(self, grant: Grant) -> None:
-        """Take tentatively what a grant holds."""
-        holding = self.known.get(grant.key) or self.holding(grant)
+        """Book a grant tentatively."""
+        holding = self.cached.get(grant.key) or self.holding(grant)
         self.shift(holding, 1)
         self._journal.append((holding, -1))
 
     def give(self, grant: Grant) -> None:
-        """Free tentatively what a grant holds."""
-        holding = self.known.get(grant.key) or self.holding(grant)
+        """Free a grant tentatively."""
+        holding = self.cached.get(grant.key) or self.holding(grant)
         self.shift(holding, -1)
         self._journal.append((holding, 1))
 
     def undo(self) -> None:
-        """Undo all tentative allocation since the last call."""
+        """Undo all tentative bookings since the last call."""
         journal = self._journal
         while journal:
             self.shift(*journal.pop())
 
-    def adopt(self, changes: Changes, charged: Mapping[JobId, Holding] = _NOBODY) -> bool:
-        """Keep the tentative allocation if it amounts to a plan that starts jobs and stops some of
-        those `charged`, else undo it; tell which.
+    def adopt(self, changes: Changes, charged: Mapping[JobId, Holding] = _NO_HOLDINGS) -> bool:
+        """Keep the tentative bookings if they equal the plan, else undo them; return True if kept.
+
+        The plan may start jobs and stop `charged` jobs only; with other changes the bookings are
+        undone.
         """
         journal = self._journal
         if len(journal) == len(changes):
@@ -161,41 +160,42 @@ class FreeRoom:
             else:
                 journal.clear()
                 return True
-        if not self._comes_to(changes, charged):
+        if not self._equals_plan(changes, charged):
             self.undo()
             return False
         journal.clear()
         return True
 
-    def _comes_to(self, changes: Changes, charged: Mapping[JobId, Holding]) -> bool:
-        left: dict[Holding | None, int] = {}
+    def _equals_plan(self, changes: Changes, charged: Mapping[JobId, Holding]) -> bool:
+        """Return True if the tentative bookings equal the starts and stops of a plan."""
+        balance: dict[Holding | None, int] = {}
         for job, grant in changes.items():
             holding = charged.get(job)
             if (holding is None) is (grant is None):
-                return False  # it neither starts nor stops
+                return False  # the change is neither a start nor a stop
             if grant is not None:
-                holding = self.known.get(grant.key)
-            left[holding] = left.get(holding, 0) + (1 if grant else -1)
+                holding = self.cached.get(grant.key)
+            balance[holding] = balance.get(holding, 0) + (1 if grant else -1)
         for holding, sign in self._journal:
-            left[holding] = left.get(holding, 0) + sign
-        return not any(left.values())
+            balance[holding] = balance.get(holding, 0) + sign
+        return not any(balance.values())
 
     def holding(self, grant: Grant) -> Holding:
-        """Return the holding of a grant; remembered by key, and forgotten now and then."""
-        known = self.known.get(grant.key)
-        if known is None:
-            if len(self.known) > _REMEMBERED:
-                self.known.clear()
-            known = self.known[grant.key] = Holding(grant)
-        return known
+        """Return the holding of a grant, from a cache by grant key."""
+        holding = self.cached.get(grant.key)
+        if holding is None:
+            if len(self.cached) > _CACHE_SIZE:
+                self.cached.clear()
+            holding = self.cached[grant.key] = Holding(grant)
+        return holding
 
     def shift(self, holding: Holding, sign: int) -> None:
-        """Take (+1) or give (-1) what a grant charges.
+        """Book (sign +1) or free (sign -1) a holding.
 
         Raises
         ------
         Shortage
-            If a node does not have what is taken.
+            If a node lacks the resources.
         """
         levels, overflow = self._gpus, self.overflow
         for node, gpus, cpus, mem_gb in holding.spots:
@@ -203,22 +203,22 @@ class FreeRoom:
                 continue
             free = levels[node]
             if gpus:
-                left = free - gpus * sign
-                if left < 0:
+                remaining = free - gpus * sign
+                if remaining < 0:
                     raise Shortage(node, "GPUs", gpus, free)
-                masks, bit, at = self._at[node]
+                masks, bit, pool_index = self._place[node]
                 masks[free] ^= bit
-                masks[left] ^= bit
-                levels[node] = left
-                self.free[at] += left - free
+                masks[remaining] ^= bit
+                levels[node] = remaining
+                self.free[pool_index] += remaining - free
             elif free < 0:
                 raise Shortage(node, "replicas", 1, 0)
             if cpus or mem_gb:
-                self._shift_rest(node, cpus * sign, mem_gb * sign)
+                self._shift_cpus_and_memory(node, cpus * sign, mem_gb * sign)
 
-    def _shift_rest(self, node: int, cpus: float, mem_gb: float) -> None:
-        # Amounts are rounded before and sums after, so that giving back, in any order, restores the
-        # very number.
+    def _shift_cpus_and_memory(self, node: int, cpus: float, mem_gb: float) -> None:
+        """Book cores and memory of a node; negative amounts free them."""
+        # Amounts and sums are rounded, so that freeing in any order restores the exact number.
         cores, memory = (
             round(self._cpus[node] - round(cpus, 6), 6),
             round(self._mem_gb[node] - round(mem_gb, 6), 6),
@@ -231,33 +231,33 @@ class FreeRoom:
 
     def remove(self, node: int) -> None:
         """Take an empty node out of service."""
-        masks, bit, at = self._at[node]
+        masks, bit, pool_index = self._place[node]
         free = self._gpus[node]
         masks[free] ^= bit
-        self.free[at] -= free
+        self.free[pool_index] -= free
         self._gpus[node] = -1 - free
 
     def restore(self, node: int) -> None:
         """Put a node back into service, empty."""
-        masks, bit, at = self._at[node]
+        masks, bit, pool_index = self._place[node]
         free = self._gpus[node] = -1 - self._gpus[node]
         masks[free] ^= bit
-        self.free[at] += free
+        self.free[pool_index] += free
 
     def is_present(self, node: int) -> bool:
-        """Return whether a node is in service."""
+        """Return True if a node is in service."""
         return node == self.overflow or self._gpus[node] >= 0
 
     def free_per_node(self) -> Iterator[NDArray[Any]]:
-        """Yield the free GPUs, cores and GB of each node; nothing where it is out of service."""
+        """Yield free GPUs, cores and GB per node; 0 where a node is out of service."""
         gpus = np.array(self._gpus, np.int64)
         yield np.maximum(gpus, 0)
         for amounts in (self._cpus, self._mem_gb):
             yield np.where(gpus >= 0, np.array(amounts[: len(gpus)], np.float64), 0.0)
 
     def pool_of(self, node: int) -> int:
-        """Return the pool of a node."""
-        return self._at[node][2]
+        """Return the index of a node's pool."""
+        return self._place[node][2]
 
     @property
     def nodes(self) -> int:
@@ -266,14 +266,14 @@ class FreeRoom:
 
 
 class Ledger:
-    """The grants in force, and what they leave free.
+    """The current grants and their holdings.
 
     Parameters
     ----------
     room : FreeRoom
-        The machines.
+        Free resources of the cluster.
     types : sequence of int
-        For each node the place of its GPU type in the cluster, -1 for a CPU node.
+        Index of each node's GPU type in the cluster, -1 for a CPU node.
     mixed : bool
         Whether one gang may span GPU types.
     """
@@ -283,16 +283,15 @@ class Ledger:
     def __init__(self, room: FreeRoom, types: Sequence[int], *, mixed: bool) -> None:
         self._room = room
         self.grants: dict[JobId, Grant] = {}
-        self.charged: dict[
-            JobId, Holding
-        ] = {}  # of the grant, or of more while old and new overlap
-        self._vacated: dict[int, Holding] = {}  # by the key of its grant
+        self.charged: dict[JobId, Holding] = {}  # old and new together during an overlap
+        self._vacated: dict[int, Holding] = {}  # grant key -> holding
         self._types = types
         self._mixed = mixed
 
     def take(self, job: JobId, grant: Grant, demand: Demand, *, reserved: bool = False) -> Holding:
-        """Enter a grant and return what it charges; ``reserved`` says that the room has already
-        given it.
+        """Add a grant and return its holding.
+
+        With `reserved` the resources are booked already.
 
         Raises
         ------
@@ -301,8 +300,8 @@ class Ledger:
         ContractError
             If the grant is malformed or breaks a constraint of the job.
         """
-        holding = self._room.known.get(grant.key)
-        if holding is None or holding.checked_for is not demand:
+        holding = self._room.cached.get(grant.key)
+        if holding is None or holding.checked_demand is not demand:
             holding = self._check(grant, demand)
         if not reserved and self._vacated.pop(grant.key, None) is None:
             self.give_back()
@@ -312,15 +311,15 @@ class Ledger:
         return holding
 
     def release(self, job: JobId) -> None:
-        """End a grant and give back all that was charged for it."""
+        """Remove a grant and free its holding."""
         del self.grants[job]
         self._room.shift(self.charged.pop(job), -1)
 
     def vacate(self, job: JobId, *, reserved: bool = False) -> None:
-        """End a grant, but keep what was charged, unless the room has it back already
-        (``reserved``).
+        """Remove a grant but keep its holding booked for another job of the plan.
 
-        Many plans pass the very same grant on, which may then be taken; `give_back` must follow.
+        Plans often pass the same grant on to another job, which can then take the holding;
+        `give_back` must follow. With `reserved` the resources are free already.
         """
         del self.grants[job]
         holding = self.charged.pop(job)
@@ -330,13 +329,14 @@ class Ledger:
             self._vacated[holding.grant.key] = holding
 
     def give_back(self) -> None:
-        """Give back the vacated holdings that were not taken again."""
+        """Free the vacated holdings that no job took."""
         while self._vacated:
             self._room.shift(self._vacated.popitem()[1], -1)
 
     def overlap(self, job: JobId, new: Grant, demand: Demand) -> Holding:
-        """Enter a new grant while the old one stays charged; replicas that stay on their node are
-        charged once. Return what is charged.
+        """Add a new grant while the old one stays charged; return the joint holding.
+
+        Replicas that stay on their node are charged once.
         """
         self.give_back()
         self._check(new, demand)
@@ -348,7 +348,7 @@ class Ledger:
         return both
 
     def end_overlap(self, job: JobId) -> Holding:
-        """Give back what the old grant held beyond the new one, and return what is charged now."""
+        """Free the part of the old grant beyond the new one; return the current holding."""
         self._room.shift(self.charged[job], -1)
         self.charged[job] = holding = self._room.holding(self.grants[job])
         self._room.shift(holding, 1)
@@ -357,33 +357,32 @@ class Ledger:
     def still_valid(
         self,
         changes: Mapping[JobId, Grant | None],
-        seen: Mapping[JobId, Grant | None],
+        old_grants: Mapping[JobId, Grant | None],
         touched: set[int],
     ) -> dict[JobId, Grant | None]:
-        """Return what is left of a plan that was in flight.
+        """Return the changes of a plan in flight that are still valid.
 
         Parameters
         ----------
         changes : mapping
-            The plan.
-        seen : mapping
-            What each of its jobs held when it was made; a job that holds something else by now has
-            changed.
+            The changes of the plan.
+        old_grants : mapping
+            Grant of each job when the plan was made; a job with another grant now has changed.
         touched : set of int
-            Nodes that came or went meanwhile. Where a job stays as it is, so do its nodes: others
-            may count on that room.
+            Nodes that came or went in the meantime. If a change is dropped, the job keeps its
+            nodes, so changes that count on them are dropped too.
         """
-        lost, valid = set(touched), dict(changes)
-        changed = {job for job in valid if self.grants.get(job) is not seen[job]}
+        unavailable, valid = set(touched), dict(changes)
+        changed = {job for job in valid if self.grants.get(job) is not old_grants[job]}
         while void := [
             job
             for job, grant in valid.items()
-            if job in changed or (grant and touches(grant, lost))
+            if job in changed or (grant and touches(grant, unavailable))
         ]:
             for job in void:
                 del valid[job]
                 if job in self.charged:
-                    lost.update(spot[0] for spot in self.charged[job].spots)
+                    unavailable.update(spot[0] for spot in self.charged[job].spots)
         return valid
 
     def holders(self, node: int) -> list[JobId]:
@@ -395,6 +394,7 @@ class Ledger:
         )
 
     def _check(self, grant: Grant, demand: Demand) -> Holding:
+        """Return the holding of a grant, after checking it against the job's demand."""
         if not grant.gangs:
             raise ContractError("the grant has no gang")
         for workers, servers in grant.gangs:
@@ -404,19 +404,20 @@ class Ledger:
             if not self._mixed and len(workers.nodes) > 1:
                 self._check_one_type(workers)
         holding = self._room.holding(grant)
-        holding.checked_for = demand
+        holding.checked_demand = demand
         return holding
 
     def _check_part(self, part: Part, demand: Demand) -> None:
-        room, known = self._room, self._room.nodes + (self._room.overflow is not None)
+        """Refuse a malformed part, an unknown node, or a node the job does not admit."""
+        room, node_count = self._room, self._room.nodes + (self._room.overflow is not None)
         if len(part.nodes) != len(part.count) or not part.nodes or min(part.count) < 1:
             raise ContractError(f"the part {part!r} does not name one positive count per node")
         if part.gpus < 0 or part.cpus < 0 or part.mem_gb < 0:
             raise ContractError(f"the part {part!r} asks for less than nothing")
         for node in part.nodes:
-            if not 0 <= node < known:
+            if not 0 <= node < node_count:
                 raise ContractError(f"there is no node {node}")
-            # Servers of a GPU job may stand on nodes without GPUs, which are not among its pools.
+            # Servers of a GPU job may run on nodes without GPUs, which are not among its pools.
             if (
                 (part.gpus or not demand.gpus)
                 and node != room.overflow
@@ -427,6 +428,7 @@ class Ledger:
                 )
 
     def _check_one_type(self, workers: Part) -> None:
+        """Refuse workers on several GPU types."""
         if (
             workers.gpus
             and len(workers.nodes) > 1
@@ -439,33 +441,34 @@ class Ledger:
 
 
 def parts_of(grant: Grant) -> Iterator[tuple[int, int, Part]]:
-    """Walk the parts of a grant as (gang, role, part); role 0 = workers, 1 = servers."""
-    for at, (workers, servers) in enumerate(grant.gangs):
-        yield at, 0, workers
+    """Yield the parts of a grant as (gang, role, part); role 0 = workers, 1 = servers."""
+    for gang_index, (workers, servers) in enumerate(grant.gangs):
+        yield gang_index, 0, workers
         if servers is not None:
-            yield at, 1, servers
+            yield gang_index, 1, servers
 
 
 def touches(grant: Grant, nodes: set[int]) -> bool:
-    """Return whether a grant has a replica on one of these nodes."""
+    """Return True if a grant has a replica on one of the nodes."""
     return any(node in nodes for _, _, part in parts_of(grant) for node in part.nodes)
 
 
 def _surplus(new: Grant, old: Grant) -> Iterator[Gang]:
-    kept: dict[tuple[int, int, int, int, float, float], int] = {}
-    for at, role, part in parts_of(old):
+    """Yield the replicas of a new grant that the old one does not have on the same node."""
+    unmatched: dict[tuple[int, int, int, int, float, float], int] = {}
+    for gang_index, role, part in parts_of(old):
         for node, count in zip(part.nodes, part.count, strict=True):
-            key = (at, role, node, part.gpus, part.cpus, part.mem_gb)
-            kept[key] = kept.get(key, 0) + count
-    for at, role, part in parts_of(new):
+            key = (gang_index, role, node, part.gpus, part.cpus, part.mem_gb)
+            unmatched[key] = unmatched.get(key, 0) + count
+    for gang_index, role, part in parts_of(new):
         more = []
         for node, count in zip(part.nodes, part.count, strict=True):
-            key = (at, role, node, part.gpus, part.cpus, part.mem_gb)
-            stay = min(count, kept.get(key, 0))
-            if stay:
-                kept[key] -= stay
-            if count > stay:
-                more.append((node, count - stay))
+            key = (gang_index, role, node, part.gpus, part.cpus, part.mem_gb)
+            kept = min(count, unmatched.get(key, 0))
+            if kept:
+                unmatched[key] -= kept
+            if count > kept:
+                more.append((node, count - kept))
         if more:
             yield Gang(
                 Part(

@@ -1,4 +1,4 @@
-"""Grows the record of a run as columns of plain numbers, and turns it into frames at the end."""
+"""The record of a run: packed columns of numbers, turned into tables at the end."""
 
 from __future__ import annotations
 
@@ -47,9 +47,7 @@ _CHUNK: Final = 1 << 19  # bytes of segments
 
 
 class _Rows:
-    """Rows of numbers, packed one behind the other as they come, which is what costs least, and
-    turned into columns now and then.
-    """
+    """Rows of numbers, packed as bytes for speed and converted to columns in chunks."""
 
     __slots__ = ("_columns", "kind", "pack", "packed")
 
@@ -57,13 +55,13 @@ class _Rows:
         self.pack = Struct("=" + "".join(kinds.values())).pack
         self.packed = bytearray()
         self.kind = np.dtype(list(kinds.items()))
-        self._columns = _columns(kinds)
+        self._columns = _empty_columns(kinds)
 
     def __len__(self) -> int:
         return len(next(iter(self._columns.values()))) + len(self.packed) // self.kind.itemsize
 
     def columns(self) -> dict[str, array[Any]]:
-        """Return all rows as columns."""
+        """Convert the packed rows and return all rows as columns."""
         rows = np.frombuffer(self.packed, self.kind)
         for name, column in self._columns.items():
             column.frombytes(rows[name].tobytes())
@@ -71,12 +69,14 @@ class _Rows:
         return self._columns
 
 
-def _columns(kinds: Mapping[str, str]) -> dict[str, array[Any]]:
+def _empty_columns(kinds: Mapping[str, str]) -> dict[str, array[Any]]:
+    """Return an empty array per column name."""
     return {name: array(kind) for name, kind in kinds.items()}
 
 
 def _frame(columns: Mapping[str, array[Any]]) -> pd.DataFrame:
-    # Arrays are wrapped, not copied: a long run leaves hundreds of megabytes here.
+    """Return a table of columns without copying."""
+    # Arrays are wrapped, not copied: a long run has hundreds of megabytes here.
     return pd.DataFrame(
         {
             name: (
@@ -91,7 +91,7 @@ def _frame(columns: Mapping[str, array[Any]]) -> pd.DataFrame:
 
 
 class Record:
-    """Segments, placements, decisions, notes and outages of one run."""
+    """Segments, placements, decisions, notes, outages, failures and usage of one run."""
 
     def __init__(self) -> None:
         self._segments, self._placements, self._decisions = (
@@ -99,56 +99,58 @@ class Record:
             _Rows(_PLACEMENTS),
             _Rows(_DECISIONS),
         )
-        self._written = array("i")  # bytes of placements of each segment
-        self._notes = _columns(_NOTES)
+        self._placement_bytes = array("i")  # placement bytes per segment
+        self._notes = _empty_columns(_NOTES)
         self._note_names: list[str] = []
-        self._outages = _columns(_OUTAGES)
+        self._outages = _empty_columns(_OUTAGES)
         self._causes: list[str] = []
-        self._failures = _columns(_FAILURES)
-        self._hits: list[tuple[str, str]] = []
-        self._usage = _columns(_USAGE)
+        self._failures = _empty_columns(_FAILURES)
+        self._failure_hits: list[tuple[str, str]] = []
+        self._usage = _empty_columns(_USAGE)
         self._open_outages: dict[int, int] = {}
 
     def segment(
         self, row: tuple[int, float, float, int, float, float, int, int], holding: Holding
     ) -> None:
-        """Note a period of constant grant and rate, a row of `RunResult.segments` with the code of
-        its ending, and where it was.
+        """Record a period of constant grant and rate, and its placements.
+
+        `row` is a row of `RunResult.segments` with the code of its ending.
         """
         segments, placements = self._segments, self._placements
         segments.packed += segments.pack(*row)
-        written = holding.written or self._write(holding)
-        placements.packed += written
-        self._written.append(len(written))
+        packed_placements = holding.packed_placements or self._pack_placements(holding)
+        placements.packed += packed_placements
+        self._placement_bytes.append(len(packed_placements))
         if len(segments.packed) > _CHUNK:
             segments.columns()
             placements.columns()
 
-    def _write(self, holding: Holding) -> bytes:
+    def _pack_placements(self, holding: Holding) -> bytes:
+        """Pack the placements of a holding and cache them in it."""
         rows = [
             self._placements.pack(gang, role, node, count, part.gpus, part.cpus, part.mem_gb)
             for gang, role, part in parts_of(holding.grant)
             for node, count in zip(part.nodes, part.count, strict=True)
         ]
-        holding.written = b"".join(rows)
-        return holding.written
+        holding.packed_placements = b"".join(rows)
+        return holding.packed_placements
 
     def decision(self, t: float, changed: int, waiting: int, running: int) -> None:
-        """Note a call of the allocator."""
+        """Record a call of the allocator."""
         self._decisions.packed += self._decisions.pack(t, changed, waiting, running)
 
     def notes(self, notes: Mapping[str, float]) -> None:
-        """Keep the allocator's own numbers with the decision noted last."""
-        at = len(self._decisions) - 1
+        """Record the allocator's numbers for the last recorded decision."""
+        decision = len(self._decisions) - 1
         for name, value in notes.items():
-            self._notes["decision"].append(at)
+            self._notes["decision"].append(decision)
             self._notes["value"].append(float(value))
             self._note_names.append(str(name))
 
     def failure(
         self, t: float, job: int, hit: tuple[str, str], lost_work: float, *, survived: bool
     ) -> None:
-        """Note that a job was hit, as (cause, role)."""
+        """Record that a job was hit by (cause, role)."""
         for name, value in (
             ("t", t),
             ("job", job),
@@ -156,11 +158,13 @@ class Record:
             ("survived", survived),
         ):
             self._failures[name].append(value)
-        self._hits.append(hit)
+        self._failure_hits.append(hit)
 
     def usage(self, used: Iterable[Usage], busy: float) -> None:
-        """Note what the roles of a job used in the segment noted last, of which it made progress
-        for this share; cores idle otherwise, memory is held.
+        """Record the resource use of a job's roles in the last recorded segment.
+
+        `busy`: share of the segment with progress. Cores are idle in the other time; memory stays
+        in use.
         """
         segment = len(self._segments) - 1
         for role, cpus, mem_gb in used:
@@ -173,14 +177,14 @@ class Record:
                 self._usage[name].append(value)
 
     def node_down(self, node: int, t: float, cause: str) -> None:
-        """Open an outage."""
+        """Record the start of an outage."""
         self._open_outages[node] = len(self._causes)
         for name, value in (("node", node), ("t0", t), ("t1", np.nan)):
             self._outages[name].append(value)
         self._causes.append(cause)
 
     def node_up(self, node: int, t: float) -> None:
-        """Close it."""
+        """Record the end of a node's outage."""
         self._outages["t1"][self._open_outages.pop(node)] = t
 
     @property
@@ -189,9 +193,9 @@ class Record:
         return len(self._decisions)
 
     def frames(self) -> dict[str, pd.DataFrame]:
-        """Return all frames but that of the jobs."""
+        """Return all tables of the result except that of the jobs."""
         placements = _frame(self._placements.columns())
-        length = np.frombuffer(self._written, np.int32) // self._placements.kind.itemsize
+        length = np.frombuffer(self._placement_bytes, np.int32) // self._placements.kind.itemsize
         placements.insert(0, "segment", np.repeat(np.arange(len(length), dtype=np.int32), length))
         segments = _frame(self._segments.columns())
         segments["ended"] = pd.Categorical.from_codes(
@@ -201,11 +205,11 @@ class Record:
         notes.insert(1, "name", pd.Series(self._note_names, dtype="str"))
         outages["cause"] = pd.Categorical(self._causes, categories=["outage", "absent"])
         failures = _frame(self._failures)
-        for name, values, known in (
-            ("cause", [cause for cause, _ in self._hits], CAUSES),
-            ("role", [role for _, role in self._hits], ROLES),
+        for name, values, categories in (
+            ("cause", [cause for cause, _ in self._failure_hits], CAUSES),
+            ("role", [role for _, role in self._failure_hits], ROLES),
         ):
-            failures[name] = pd.Categorical(values, categories=pd.Index(known))
+            failures[name] = pd.Categorical(values, categories=pd.Index(categories))
         return {
             "segments": segments,
             "placements": placements,
@@ -224,11 +228,10 @@ def job_frame(
     gpus: Ints,
     sizes: tuple[Floats, Floats, Floats],
 ) -> pd.DataFrame:
-    """Return the frame of jobs, one row per job of the trace; their segments stand in order of
-    time.
+    """Return the table of jobs, one row per job of the trace.
 
-    ``state`` gives the columns of `sim.engine.columns.Columns` by name; ``sizes`` are true work,
-    work as it was first estimated, and work per second at best.
+    `state` gives the columns of `sim.engine.columns.Columns` by name; `segments` are in order of
+    time; `sizes` are true work, first estimate of the work, and best work per second.
     """
     work, estimated, fastest = sizes
     job, t0, t1 = (segments[name].to_numpy() for name in ("job", "t0", "t1"))

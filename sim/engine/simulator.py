@@ -1,11 +1,10 @@
-"""Turns a trace, a cluster and an allocator into a record of what would have happened. Read this
-after the contract.
+"""The simulator: turns a trace, a cluster and an allocator into a result. Read it second.
 
-Four sources enter events in one agenda: arrivals, running jobs, outages, and the clock of the
-allocator (a ticker and its own wake-ups). Each event updates only the jobs it concerns and, if the
-cadence of the allocator asks for it, makes a decision due. One decision point per instant is
-processed after all other events of that instant: it shows the view, validates the plan and applies
-it, releases first.
+Four sources add events to one agenda: arrivals, running jobs, outages, and the clock of the
+allocator (a ticker and its wake-ups). Each event updates only the jobs that it concerns and, if the
+allocator's cadence asks for it, makes a decision due. The decision point of an instant comes after
+all other events of that instant: it passes the view to the allocator, validates the plan and
+applies it, releases first.
 """
 
 from __future__ import annotations
@@ -24,16 +23,16 @@ from sim.conditions import ENDS, Conditions, Measure
 from sim.contract import Allocator, Delta, Eviction, Grant, JobId, Plan, View, remarks_of
 from sim.engine.agenda import DECISION, END, LANDING, URGENT, Agenda, Alarm, Expected
 from sim.engine.endings import (
+    CHECK_EVERY,
     ENDLESS,
     HOPELESS,
-    LOOK_EVERY,
     PATIENCE,
     STUCK,
-    at_once,
-    eventless,
-    infeasible_plan,
-    never_done,
-    standstill,
+    infeasible_plan_reason,
+    no_event_reason,
+    slow_clock_reason,
+    stalled_reason,
+    too_many_evictions_reason,
 )
 from sim.engine.execution import ASK, FINISH, INTERRUPTION, OVERLAP_END, SERVER_OOM
 from sim.engine.faults import Outages
@@ -48,14 +47,14 @@ __all__ = ["Conditions", "Measure", "Progress", "Simulator"]
 
 
 class Simulator:
-    """One run.
+    """One run of a trace on a cluster under an allocator.
 
     Parameters
     ----------
     trace, cluster, allocator : Trace, Cluster, Allocator
-        The subject. The allocator must be fresh.
+        Inputs of the run. The allocator must be a new instance.
     conditions : Conditions
-        The rest.
+        Other inputs of the run.
     progress : callable
         Called with a `Progress` every few hundred decisions.
     witness : callable
@@ -73,10 +72,7 @@ class Simulator:
         "_allocate",
         "_allocate_s",
         "_allocator",
-        "_arrivals_over",
         "_arrived",
-        "_asked",
-        "_beats",
         "_cadence",
         "_columns",
         "_due",
@@ -87,14 +83,17 @@ class Simulator:
         "_has_latency",
         "_idle",
         "_in_flight",
+        "_is_over",
+        "_last_rate_job",
         "_ledger",
+        "_left_to_settle",
         "_longest_s",
         "_measured",
         "_next",
+        "_no_more_arrivals",
         "_nodes",
         "_observe",
         "_outages",
-        "_over",
         "_progress",
         "_reason",
         "_record",
@@ -103,8 +102,8 @@ class Simulator:
         "_settled",
         "_stage",
         "_standstill",
+        "_steps",
         "_submit_s",
-        "_to_settle",
         "_touched",
         "_unschedulable",
         "_view",
@@ -128,60 +127,66 @@ class Simulator:
         self.trace, self.cluster, self.conditions = trace, cluster, conditions or Conditions()
         self._allocator, self._cadence = allocator, allocator.cadence
         self._allocate = (
-            allocator.allocate if witness is None else _witnessed(allocator.allocate, witness)
+            allocator.allocate if witness is None else _with_callback(allocator.allocate, witness)
         )
         self._progress = progress
         self._stage = stage = Stage(trace, cluster, self.conditions, allocator.needs)
         self._waiting, self._running = stage.waiting, stage.running
         self._columns, self._room = stage.columns, stage.room
         self._ledger, self._execution, self._record = stage.ledger, stage.execution, stage.record
-        self._view, self._observe, self._standstill = stage.view, stage.observe, stage.standstill
+        self._view, self._observe, self._standstill = (
+            stage.view,
+            stage.observe,
+            stage.standstill,
+        )
         self._unschedulable = stage.unschedulable.tobytes()
         self._measured = stage.measured.tobytes() if self.conditions.stop == "measured" else None
         self._settled = 0
-        self._to_settle = int(stage.measured.sum()) if self._measured else len(trace)
+        self._left_to_settle = int(stage.measured.sum()) if self._measured else len(trace)
         self._has_latency = self.conditions.overheads.latency(1) > 0
-        self._agenda, self._over = Agenda(), False
+        self._agenda, self._is_over = Agenda(), False
         self._outages = Outages(self._agenda, self._node_down, self._node_up)
         self._submit_s: memoryview[float] = memoryview(stage.submit_s)  # type: ignore[arg-type]
         self._arrived, self._finished = list[JobId](), list[JobId]()
         self._evicted, self._nodes = list[Eviction](), list[int]()
         self._expected = Expected(self._agenda, self._on_job)
-        self._touched: set[int] = set()  # nodes that came or went while a plan is in flight
-        self._due = self._in_flight = self._arrivals_over = False
-        self._beats = self._idle = self._next = self._voided = 0
+        self._touched: set[int] = set()  # nodes changed while a plan is in flight
+        self._due = self._in_flight = self._no_more_arrivals = False
+        self._steps = self._idle = self._next = self._voided = 0
         self._alarm, self._reason = Alarm(self._agenda, self._make_due), "drained"
-        self._asked: JobId | None = None  # whose speed the model was asked for last
+        self._last_rate_job: JobId | None = None  # job of the last rate request
         self._allocate_s = self._longest_s = 0.0
 
     def run(self) -> RunResult:
-        """Run to the end.
+        """Run the simulation to its end and return the result.
 
         Returns
         -------
         RunResult
-            The record.
+            Tables of facts of the run.
 
         Raises
         ------
         InfeasiblePlan
-            If a plan cannot be carried out.
+            If a plan cannot be applied.
         ParameterError
-            If the performance model gives a job a rate that is negative or not finite.
+            If the performance model returns a rate that is negative or not finite.
         ContractError
             If the allocator or a model breaks the contract.
         SolverError
-            If no solver could solve an allocator's program.
+            If no solver solves an allocator's program.
         """
         agenda, wall, cpu = self._agenda, perf_counter(), process_time()
         self._outages.start(self.conditions.faults, self.cluster, self.conditions.seed)
-        agenda.at(0.0, self._arrive, URGENT)
+        agenda.add_action(0.0, self._arrive, URGENT)
         if self._cadence.every_s < inf:
-            agenda.at(0.0, partial(agenda.follow, self._ticks()), URGENT)
+            agenda.add_action(0.0, partial(agenda.follow, self._ticks()), URGENT)
         if self.conditions.horizon_s < inf:
-            agenda.at(instant(self.conditions.horizon_s), partial(self._end, "horizon"), END)
-        collected = gc.isenabled()
-        # a run makes no cycles, and the collector would visit the whole heap again and again
+            agenda.add_action(
+                instant(self.conditions.horizon_s), partial(self._end, "horizon"), END
+            )
+        gc_was_enabled = gc.isenabled()
+        # a run makes no reference cycles, so the collector would scan the heap for nothing
         gc.disable()
         try:
             agenda.run()
@@ -197,38 +202,44 @@ class Simulator:
                 f" {error}. The run was stopped."
             ) from error
         finally:
-            if collected:
+            if gc_was_enabled:
                 gc.enable()
-        if (self._running or self._waiting) and not self._over:
-            self._end(eventless(self._columns, self._running, self._waiting))
+        if (self._running or self._waiting) and not self._is_over:
+            self._end(no_event_reason(self._columns, self._running, self._waiting))
         timing = (process_time() - cpu, perf_counter() - wall, self._allocate_s, self._longest_s)
-        said = () if self._reason in ENDS else (f"{self._reason}.",)
+        reason_sentences = () if self._reason in ENDS else (f"{self._reason}.",)
         return self._stage.result(
-            agenda.now_s, self._reason, self._voided, (*said, *remarks_of(self._allocator)), timing
+            agenda.now_s,
+            self._reason,
+            self._voided,
+            (*reason_sentences, *remarks_of(self._allocator)),
+            timing,
         )
 
     # -- sources of events
     # ----------------------------------------------------------------------------------------------
 
     def _arrive(self) -> None:
+        """Add the jobs submitted by now to the waiting jobs, and schedule the next arrival."""
         agenda, submit_s, job = self._agenda, self._submit_s, self._next
         at_s, jobs = agenda.now_s, len(submit_s)
         while job < jobs and submit_s[job] <= at_s:
             if self._unschedulable[job]:
-                self._settle(job, UNSCHEDULABLE)
+                self._set_outcome(job, UNSCHEDULABLE)
             else:
                 self._waiting[job] = None
                 self._arrived.append(job)
             job += 1
         self._next = job
         if self._arrived and self._cadence.on_arrival:
-            self._decide_last()
+            self._decide_or_make_due()
         if job < jobs:
-            agenda.at(submit_s[job], self._arrive)
+            agenda.add_action(submit_s[job], self._arrive)
         else:
-            self._arrivals_over = True
+            self._no_more_arrivals = True
 
     def _ticks(self) -> Iterator[float]:
+        """Make a decision due at each tick of the cadence, yielding the instants of the ticks."""
         every, tick = self._cadence.every_s, 0
         while tick * every <= LATEST_S:
             if self._waiting or self._running or self._finished:
@@ -237,28 +248,29 @@ class Simulator:
             yield later(tick * every, self._agenda.now_s)
 
     def _on_job(self, job: JobId, kind: int) -> None:
+        """Process a running job's event: finish, rate change, overlap end, interruption, OOM."""
         now_s = self._agenda.now_s
         if kind == FINISH:
             self._execution.finish(job, now_s)
             self._observe(job, now_s)
             del self._running[job]
             self._finished.append(job)
-            self._settle(job)
+            self._set_outcome(job)
             if self._cadence.on_finish:
-                self._decide_last()
+                self._decide_or_make_due()
         elif kind == ASK:
-            self._asked = job
-            self._expected.put(job, self._execution.ask(job, now_s))
-            self._beats += 1
-            if not self._beats % LOOK_EVERY:
-                self._look()
+            self._last_rate_job = job
+            self._expected.replace(job, self._execution.ask(job, now_s))
+            self._steps += 1
+            if not self._steps % CHECK_EVERY:
+                self._check_progress()
         elif kind == OVERLAP_END:
             self._nodes += sorted({node for node, *_ in self._ledger.charged[job].spots})
-            self._expected.put(job, self._execution.end_overlap(job, now_s))
+            self._expected.replace(job, self._execution.end_overlap(job, now_s))
             if self._cadence.on_finish:
                 self._make_due()
-        elif kind == INTERRUPTION and self._execution.survives(job):
-            self._expected.put(job, self._execution.relaunch(job, now_s))
+        elif kind == INTERRUPTION and self._execution.survives_interruption(job):
+            self._expected.replace(job, self._execution.relaunch(job, now_s))
         else:
             self._evict(
                 job,
@@ -267,22 +279,24 @@ class Simulator:
             )
 
     def _evict(self, job: JobId, cause: str, role: str) -> None:
+        """Return an evicted job to the waiting jobs, or fail it after its last retry."""
         lost = self._execution.evict(job, self._agenda.now_s, (cause, role))
         del self._running[job]
         self._expected.drop(job)
         self._evicted.append(Eviction(job, cause, role, lost))
         evictions = self._columns.evictions[job]
         if evictions > HOPELESS:
-            raise ParameterError(never_done(self.trace, job, evictions, cause))
+            raise ParameterError(too_many_evictions_reason(self.trace, job, evictions, cause))
         if 0 <= self.conditions.faults.retries < evictions:
             self._finished.append(job)
-            self._settle(job, FAILED)
+            self._set_outcome(job, FAILED)
         else:
             self._waiting[job] = None
         if self._cadence.on_finish:
             self._make_due()
 
     def _node_down(self, node: int, cause: str) -> None:
+        """Evict or shrink the jobs on a failed node and take the node out of service."""
         self._execution.lose_suspended(node)
         for job in self._ledger.holders(node):
             grant = self._ledger.grants[job]
@@ -291,10 +305,10 @@ class Simulator:
                 for workers, servers in grant.gangs
             ]
             survivors = tuple(
-                gang for gang, where in zip(grant.gangs, hit, strict=True) if not any(where)
+                gang for gang, hit_roles in zip(grant.gangs, hit, strict=True) if not any(hit_roles)
             )
             if survivors and not self._execution.overlaps(job):
-                self._expected.put(
+                self._expected.replace(
                     job,
                     self._execution.lose_gangs(
                         job, replace(grant, gangs=survivors), self._agenda.now_s
@@ -316,34 +330,39 @@ class Simulator:
         self._capacity_changed(node)
 
     def _node_up(self, node: int) -> None:
+        """Put a node back into service."""
         self._room.restore(node)
         self._record.node_up(node, self._agenda.now_s)
         self._capacity_changed(node)
 
     def _capacity_changed(self, node: int) -> None:
+        """Report a changed node to the next decision; check whether the run is stuck."""
         self._nodes.append(node)
         self._touched.add(node)
         if self._cadence.on_capacity:
             self._make_due()
         elif (
             self._cadence.every_s == inf
-            and self._arrivals_over
+            and self._no_more_arrivals
             and not (self._running or self._in_flight or self._due)
         ):
-            self._give_up_if_stuck()  # with a ticker, ticks without effect are counted
+            self._give_up_if_stuck()  # with a ticker, idle ticks are counted instead
 
     # -- the decision point
     # ----------------------------------------------------------------------------------------------
 
     def _make_due(self) -> None:
+        """Schedule a decision at this instant, after its other events."""
         was_due, self._due = self._due, True
         if was_due or self._in_flight:
             return
-        self._agenda.at(self._agenda.now_s, self._decide, DECISION)
+        self._agenda.add_action(self._agenda.now_s, self._decide, DECISION)
 
-    def _decide_last(self) -> None:
-        # The last thing that a source does at an instant at which nothing else happens: then the
-        # decision needs no event of its own.
+    def _decide_or_make_due(self) -> None:
+        """Decide now if nothing else happens at this instant, else schedule the decision.
+
+        A decision without other events at its instant needs no event.
+        """
         agenda = self._agenda
         more = agenda.actions and agenda.actions[0][0] <= agenda.now_s
         if more or self._due or self._in_flight:
@@ -352,6 +371,7 @@ class Simulator:
             self._decide()
 
     def _decide(self) -> None:
+        """Call the allocator with the view, and apply, send or undo its plan."""
         self._due, now_s, room = False, self._agenda.now_s, self._room
         evicted: tuple[Eviction, ...] = ()
         nodes: tuple[int, ...] = ()
@@ -360,22 +380,22 @@ class Simulator:
             self._evicted.clear()
             self._nodes.clear()
         delta = tuple(self._arrived), tuple(self._finished), evicted, nodes, ()
-        # The named tuple's own constructor costs a second call, once per decision.
-        self._view.at(now_s, tuple.__new__(Delta, delta))
+        # The constructor of the named tuple would cost a second call per decision.
+        self._view.move_to(now_s, tuple.__new__(Delta, delta))
         self._arrived.clear()
         self._finished.clear()
-        began = perf_counter()
+        start_s = perf_counter()
         plan = self._allocate(self._view)  # type: ignore[arg-type]
-        took_s = perf_counter() - began
+        took_s = perf_counter() - start_s
         self._allocate_s += took_s
-        if took_s > self._longest_s:  # noqa: PLR1730 - max() costs a call, once per decision
+        if took_s > self._longest_s:  # noqa: PLR1730 - max() would cost a call per decision
             self._longest_s = took_s
         changed = len(plan.changes) + len(plan.refuse) + len(plan.ended)
         if not changed:
             room.undo()
         elif self._has_latency:
             room.undo()
-            self._send(
+            self._delay_plan(
                 plan,
                 now_s + self.conditions.overheads.latency(len(self._waiting) + len(self._running)),
             )
@@ -384,32 +404,35 @@ class Simulator:
         self._record.decision(now_s, changed, len(self._waiting), len(self._running))
         if plan.notes:
             self._record.notes(plan.notes)
-        if plan.wake_at_s != self._alarm.asked_s:
+        if plan.wake_at_s != self._alarm.requested_s:
             self._alarm.set(plan.wake_at_s)
-        self._beats += 1
-        if not self._beats % LOOK_EVERY:
-            self._look()
+        self._steps += 1
+        if not self._steps % CHECK_EVERY:
+            self._check_progress()
         if changed or self._running:
             self._idle = 0
-        elif self._arrivals_over and not self._in_flight:
+        elif self._no_more_arrivals and not self._in_flight:
             self._give_up_if_stuck()
 
-    def _look(self) -> None:
-        seen = self._beats, self._settled, self._agenda.now_s
+    def _check_progress(self) -> None:
+        """Report progress, and end the run if the clock or all jobs are stuck."""
+        state = self._steps, self._settled, self._agenda.now_s
         if self._progress is not None:
-            self._progress(Progress(self._settled, len(self.trace), seen[2], self.trace.span_s))
-        if self._standstill.hurries(*seen):
-            self._end(at_once(self._allocator, self.trace, self._asked, seen[2]))
-        elif self._arrivals_over and self._standstill.found(
-            *seen, self._planned_until_s, self._outages.are_over
+            self._progress(Progress(self._settled, len(self.trace), state[2], self.trace.span_s))
+        if self._standstill.is_clock_stuck(*state):
+            self._end(slow_clock_reason(self._allocator, self.trace, self._last_rate_job, state[2]))
+        elif self._no_more_arrivals and self._standstill.is_stalled(
+            *state, self._planned_until_s, self._outages.are_over
         ):
-            self._end(standstill(len(self._waiting) + len(self._running), self._idle))
+            self._end(stalled_reason(len(self._waiting) + len(self._running), self._idle))
 
     def _planned_until_s(self) -> float:
+        """Return the instant of the last planned event of any source."""
         own_s = max(self._expected.until_s, self._alarm.until_s)
         return max(self._outages.last_known_s, own_s, self._agenda.planned_until_s)
 
     def _give_up_if_stuck(self) -> None:
+        """Count an idle decision; end the run when no waiting job can ever start."""
         self._idle += 1
         patience = 1 if self._cadence.every_s == inf else PATIENCE
         if self._waiting and (
@@ -422,60 +445,63 @@ class Simulator:
         ):
             self._end(STUCK.format(len(self._waiting)))
 
-    def _send(self, plan: Plan, lands_s: float) -> None:
+    def _delay_plan(self, plan: Plan, lands_s: float) -> None:
+        """Schedule a plan to take effect after the decision latency."""
         self._in_flight = True
         self._touched.clear()
-        seen = {job: self._view.grants.get(job) for job in (*plan.changes, *plan.ended)}
-        land = partial(self._land, plan, seen)
-        self._agenda.at(later(lands_s, self._agenda.now_s), land, LANDING)
+        old_grants = {job: self._view.grants.get(job) for job in (*plan.changes, *plan.ended)}
+        land = partial(self._apply_delayed, plan, old_grants)
+        self._agenda.add_action(later(lands_s, self._agenda.now_s), land, LANDING)
 
-    def _land(self, plan: Plan, seen: Mapping[JobId, Grant | None]) -> None:
+    def _apply_delayed(self, plan: Plan, old_grants: Mapping[JobId, Grant | None]) -> None:
+        """Apply a delayed plan without changes of jobs or nodes that are out of date."""
         self._in_flight = False
-        valid = self._ledger.still_valid(plan.changes, seen, self._touched)
+        valid = self._ledger.still_valid(plan.changes, old_grants, self._touched)
         void = [job for job in plan.changes if job not in valid]
         self._voided += len(void)
         unstarted = [
             Eviction(job, "void", "worker", 0.0)
             for job in void
-            if job in self._waiting and seen[job] is None
+            if job in self._waiting and old_grants[job] is None
         ]
         self._evicted += unstarted
         self._due |= bool(unstarted) and self._cadence.on_finish
         grants = self._ledger.grants
-        ended = frozenset(job for job in plan.ended if grants.get(job) is seen[job])
+        ended = frozenset(job for job in plan.ended if grants.get(job) is old_grants[job])
         self._apply(plan._replace(changes=valid, ended=ended))
         if self._due:
             self._due = False
             self._make_due()
 
     def _apply(self, plan: Plan, *, reserved: bool = False) -> None:
+        """Apply a plan: refuse and end jobs, release stopped and moved jobs, then start jobs."""
         changes = self._settle_early(plan, reserved=reserved)
         seamless, now_s, job = plan.seamless, self._agenda.now_s, -1
         waiting, running, expected = self._waiting, self._running, self._expected
-        leave, enter = self._execution.leave, self._execution.enter
+        end_grant, begin_grant = self._execution.end_grant, self._execution.begin_grant
         try:
             for job, grant in changes.items():  # releases first
                 if job in running:
-                    leave(job, grant, now_s, seamless=job in seamless, reserved=reserved)
+                    end_grant(job, grant, now_s, seamless=job in seamless, reserved=reserved)
                     if grant is None:
                         waiting[job] = running.pop(job)
                         expected.drop(job)
                 elif grant is None:
-                    self._fail(job, "it is to be stopped but does not run")
+                    self._raise_infeasible(job, "it is to be stopped but does not run")
             for job, grant in changes.items():
                 if grant is None:
                     continue
                 if job in waiting:
                     running[job] = waiting.pop(job)
                 elif job not in running:
-                    self._fail(job, "it is neither waiting nor running")
-                expected.put(job, enter(job, grant, now_s, reserved=reserved))
+                    self._raise_infeasible(job, "it is neither waiting nor running")
+                expected.replace(job, begin_grant(job, grant, now_s, reserved=reserved))
         except ContractError as error:
-            self._fail(job, str(error))
+            self._raise_infeasible(job, str(error))
         self._ledger.give_back()
 
     def _settle_early(self, plan: Plan, *, reserved: bool) -> Mapping[JobId, Grant | None]:
-        """Settle the jobs that are refused or ended; return the changes of the others."""
+        """Settle the jobs that a plan refuses or ends; return the changes of the other jobs."""
         if not plan.refuse and not plan.ended:
             return plan.changes
         self._refuse(plan.refuse)
@@ -486,62 +512,69 @@ class Simulator:
         return {job: grant for job, grant in plan.changes.items() if job not in plan.ended}
 
     def _refuse(self, jobs: Iterable[JobId]) -> None:
+        """Settle waiting jobs that a plan refuses."""
         for job in sorted(jobs):
             if job not in self._waiting:
-                self._fail(job, "it is refused but not waiting")
+                self._raise_infeasible(job, "it is refused but not waiting")
             del self._waiting[job]
             has_run = self._columns.evictions[job] or self._columns.preemptions[job]
-            self._settle(job, FAILED if has_run else REJECTED)
+            self._set_outcome(job, FAILED if has_run else REJECTED)
 
     def _end_early(self, job: JobId, plan: Plan, *, reserved: bool) -> None:
+        """End a running job for good, as failed."""
         if job not in self._running:
-            self._fail(job, "it is ended but does not run")
+            self._raise_infeasible(job, "it is ended but does not run")
         if plan.changes.get(job) is not None:
-            self._fail(job, "it is ended and given other GPUs at once")
+            self._raise_infeasible(job, "it is ended and given other GPUs at once")
         now_s, execution = self._agenda.now_s, self._execution
         if job in plan.changes:
             try:
-                execution.leave(job, None, now_s, seamless=False, reserved=reserved)
+                execution.end_grant(job, None, now_s, seamless=False, reserved=reserved)
             except ContractError as error:
-                self._fail(job, str(error))
+                self._raise_infeasible(job, str(error))
         else:
             execution.end_early(job, now_s)
         del self._running[job]
         self._expected.drop(job)
         self._finished.append(job)
-        self._settle(job, FAILED)
+        self._set_outcome(job, FAILED)
 
-    def _fail(self, job: JobId, what: str) -> NoReturn:
-        self._ledger.give_back()  # the snapshot counts what the plan has freed so far
+    def _raise_infeasible(self, job: JobId, what: str) -> NoReturn:
+        """Raise `InfeasiblePlan` for a job of the plan."""
+        self._ledger.give_back()  # the snapshot then includes what the plan has freed
         raise InfeasiblePlan(
-            infeasible_plan(self._allocator, self._agenda.now_s, self.trace, job, what),
+            infeasible_plan_reason(self._allocator, self._agenda.now_s, self.trace, job, what),
             snapshot(self._view),
         )
 
     # -- endings
     # ----------------------------------------------------------------------------------------------
 
-    def _settle(self, job: JobId, outcome: int = COMPLETED) -> None:
+    def _set_outcome(self, job: JobId, outcome: int = COMPLETED) -> None:
+        """Set the outcome of a job; end the run when all jobs that count are settled."""
         if outcome:
             self._columns.outcome[job] = outcome
         self._settled += 1
         if self._measured is None or self._measured[job]:
-            self._to_settle -= 1
-            if not self._to_settle and self.conditions.stop != "horizon":
+            self._left_to_settle -= 1
+            if not self._left_to_settle and self.conditions.stop != "horizon":
                 self._end("drained" if self._measured is None else "measured")
 
     def _end(self, reason: str) -> None:
-        if not self._over:
-            self._over, self._reason = True, reason
-            self._agenda.at(self._agenda.now_s, self._agenda.stop)
+        """End the run for a reason; only the first call counts."""
+        if not self._is_over:
+            self._is_over, self._reason = True, reason
+            self._agenda.add_action(self._agenda.now_s, self._agenda.stop)
 
 
-def _witnessed(
+def _with_callback(
     allocate: Callable[[View], Plan], witness: Callable[[View, Plan], None]
 ) -> Callable[[View], Plan]:
-    def both(view: View) -> Plan:
+    """Return `allocate` with a callback after each decision."""
+
+    def allocate_and_report(view: View) -> Plan:
         plan = allocate(view)
         witness(view, plan)
         return plan
 
-    return both
+    return allocate_and_report

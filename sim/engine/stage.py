@@ -1,6 +1,4 @@
-"""The parts of one run, built from trace, cluster and conditions: state, holdings, true model,
-estimator, view and record.
-"""
+"""The parts of one run: state, holdings, true model, estimator, view and record."""
 
 from __future__ import annotations
 
@@ -25,7 +23,7 @@ from sim.engine.view import GatedEstimates, JobColumns, LiveView
 from sim.errors import ClusterError, ContractError, ParameterError
 from sim.perf.estimators import BoundEstimator
 from sim.perf.model import Fitting, Staffed
-from sim.perf.resources import BoundResources, KnownResources, Noted, true_resources
+from sim.perf.resources import BoundResources, KnownResources, RecordedResources, true_resources
 from sim.result import RunResult, Timing
 from sim.trace import Trace
 
@@ -36,14 +34,14 @@ ALLOCATOR_STREAM = 4
 
 
 class Stage:
-    """The parts of a run.
+    """Builds and holds the parts of a run.
 
     Parameters
     ----------
     trace, cluster, conditions : Trace, Cluster, Conditions
-        What the user described.
+        Inputs of the run.
     needs : Needs
-        What the allocator declares.
+        The allocator's needs.
 
     Raises
     ------
@@ -81,8 +79,10 @@ class Stage:
             apart = "servers" in needs.requires
             self.unschedulable = demands.unschedulable(smallest, mixed=mixed, apart=apart)
             for at_s, unknown in cluster.unforeseen:
-                known = demands.without(unknown).unschedulable(smallest, mixed=mixed, apart=apart)
-                self.unschedulable |= known & (self.submit_s < at_s)
+                unannounced_obstacles = demands.without(unknown).unschedulable(
+                    smallest, mixed=mixed, apart=apart
+                )
+                self.unschedulable |= unannounced_obstacles & (self.submit_s < at_s)
         self._work = np.ascontiguousarray(model.work(), np.float64)
         self.columns.array("left")[:] = self._work
         overheads = conditions.overheads
@@ -91,15 +91,15 @@ class Stage:
             self.columns, self.ledger, self.record, demands, model, conditions, preemptible
         )
         self.estimator = conditions.estimator.bind(
-            model, trace, overheads.at_once(), conditions.seed
+            model, trace, overheads.without_overlap(), conditions.seed
         )
         self.observe: Callable[[JobId, float], None] = self.estimator.observe
-        self._resources = Noted(KnownResources(), None)
+        self._resources = RecordedResources(KnownResources(), None)
         if "resources" in needs.reads:
             resources = conditions.estimator.bind_resources(model, trace, conditions.seed)
             self.observe, self._resources = (
-                _both(self.estimator, resources),
-                Noted(resources, true_resources(model)),
+                _combine_observers(self.estimator, resources),
+                RecordedResources(resources, true_resources(model)),
             )
         keeps_work = np.full(len(trace), overheads.on_preempt != "lose_all")
         stops = {"preemptible": preemptible, "keeps_work": keeps_work}
@@ -132,8 +132,9 @@ class Stage:
         remarks: tuple[str, ...],
         timing: tuple[float, float, float, float],
     ) -> RunResult:
-        """Close what is open and return the record; ``timing`` is CPU, wall, time in the allocator
-        and its longest decision, in seconds.
+        """Close the open segments and return the result of the run.
+
+        `timing`: CPU, wall, time in the allocator and its longest decision, in seconds.
         """
         for job in self.running.ids().tolist():
             self.execution.close_open(job, end_s, OPEN)
@@ -162,6 +163,7 @@ class Stage:
         )
 
     def _telemetry(self, job: JobId) -> Telemetry:
+        """Return the measurements of a running job, if the allocator declares to read them."""
         if "telemetry" not in self._reads:
             raise ContractError(
                 "the allocator reads telemetry but does not declare it in needs.reads"
@@ -171,7 +173,11 @@ class Stage:
         )
 
 
-def _both(estimator: BoundEstimator, resources: BoundResources) -> Callable[[JobId, float], None]:
+def _combine_observers(
+    estimator: BoundEstimator, resources: BoundResources
+) -> Callable[[JobId, float], None]:
+    """Return a callback that reports a finished job to both estimators."""
+
     def observe(job: JobId, finish_s: float) -> None:
         estimator.observe(job, finish_s)
         resources.observe(job)
@@ -180,11 +186,10 @@ def _both(estimator: BoundEstimator, resources: BoundResources) -> Callable[[Job
 
 
 def _check_ending(conditions: Conditions, measured: int) -> None:
+    """Refuse an unknown `stop`, a bad horizon, or a window without jobs."""
     stop, horizon_s = conditions.stop, conditions.horizon_s
     if stop not in ENDS:
-        raise ParameterError(
-            f"The run shall stop at '{stop}', which is not one of {', '.join(ENDS)}."
-        )
+        raise ParameterError(f"stop is '{stop}', which is not one of {', '.join(ENDS)}.")
     if LATEST_S < horizon_s < inf:
         raise ParameterError(
             f"horizon_s = {horizon_s:g} is after the clock ends, {LATEST_S:g} s after the first"
@@ -196,17 +201,16 @@ def _check_ending(conditions: Conditions, measured: int) -> None:
             " 0, or none."
         )
     if stop == "horizon" and horizon_s == inf:
-        raise ParameterError(
-            "The run shall stop at the horizon, but no horizon is set. Set horizon_s."
-        )
+        raise ParameterError("The run ends at the horizon, but no horizon is set. Set horizon_s.")
     if stop == "measured" and not measured:
         raise ParameterError(
-            "The run shall stop when the jobs that count are settled, but no job counts. Choose"
-            " another measured window."
+            "The run ends with the jobs that count, but no job counts. Choose another measured"
+            " window."
         )
 
 
 def _check_changes(cluster: Cluster) -> None:
+    """Refuse dated changes after the end of the clock."""
     for change in cluster.changes:
         if change.at_s > LATEST_S:
             raise ClusterError(
@@ -217,8 +221,8 @@ def _check_changes(cluster: Cluster) -> None:
 
 
 def peak_rss_mb() -> float:
-    """Return the highest resident memory of this process so far, in MB."""
+    """Return the peak resident memory of this process so far, in MB."""
     if sys.platform == "win32":
         return float(psutil.Process().memory_info().peak_wset / 1e6)
-    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return most / (1e6 if sys.platform == "darwin" else 1e3)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / (1e6 if sys.platform == "darwin" else 1e3)

@@ -1,6 +1,4 @@
-"""What an allocator sees: tables gathered lazily from the columns, for active jobs only, and only
-what it declared to need.
-"""
+"""The allocator's view of a run: lazily gathered tables of active jobs, limited to its needs."""
 
 from __future__ import annotations
 
@@ -33,9 +31,9 @@ if TYPE_CHECKING:
     from sim.engine.ledger import FreeRoom
     from sim.perf.estimators import BoundEstimator
     from sim.perf.model import Limits
-    from sim.perf.resources import Noted
+    from sim.perf.resources import RecordedResources
 
-# Name in a table -> (column of the trace, value where nothing is given).
+# Column of a job table -> (column of the trace, default value).
 PUBLIC_NUMBERS: Final[dict[str, tuple[str, float]]] = {
     "arrival_s": ("submit_time_s", 0.0),
     "gpus": ("num_gpus", 0.0),
@@ -57,10 +55,10 @@ PUBLIC_NUMBERS: Final[dict[str, tuple[str, float]]] = {
     "requeue": ("requeue", np.nan),
 }
 _PUBLIC: Final = ("user", "name", "vc", "model", "partition", "gpu_type", "job_id")
-_OF_SCHEDULERS: Final = (
+_SCHEDULER_TEXTS: Final = (
     *("account", "qos", "constraint", "gres", "exclusive", "reservation", "dependency", "array"),
 )
-PUBLIC_TEXTS: Final = (*_PUBLIC, *_OF_SCHEDULERS)
+PUBLIC_TEXTS: Final = (*_PUBLIC, *_SCHEDULER_TEXTS)
 GATED: Final = {
     "remaining_work": "remaining_work",
     "predictable": "remaining_work",
@@ -70,28 +68,28 @@ GATED: Final = {
 
 
 class JobColumns:
-    """Columns of the trace and of the state, under their public names, for any ids at any instant.
+    """Columns of trace and state under their public names, for any jobs at any instant.
 
     Parameters
     ----------
     trace : Trace
         The jobs.
     columns : Columns
-        Their state.
+        State of the jobs.
     work : array of shape (jobs,)
         True total work.
     limits : Limits
-        How far jobs may be resized.
+        Size limits of jobs.
     stops : mapping of arrays of shape (jobs,)
-        What a stop does: "preemptible", whether a job may be stopped once it runs, and
-        "keeps_work".
+        "preemptible": whether a running job may be stopped; "keeps_work": whether a stopped job
+        keeps its progress.
     estimator : BoundEstimator
-        Where the remaining work comes from.
+        Source of the remaining work.
     reads : frozenset of str
-        What the allocator declared, see `sim.contract.Needs`.
+        Reads that the allocator declares, see `sim.contract.Needs`.
     """
 
-    def __init__(  # noqa: PLR0913, PLR0917 - everything that a column may come from
+    def __init__(  # noqa: PLR0913, PLR0917 - all sources of columns
         self,
         trace: Trace,
         columns: Columns,
@@ -118,28 +116,28 @@ class JobColumns:
         self._live: dict[str, Callable[[Ints], NDArray[Any]]] = {
             "rate": self._rate,
             "held_gpus": lambda ids: columns.array("held_gpus")[ids].astype(np.int64),
-            "served_gpu_s": lambda ids: self._served(ids, "served_gpu_s", "held_gpus"),
-            "served_cpu_s": lambda ids: self._served(ids, "served_cpu_s", "held_cpus"),
+            "served_gpu_s": lambda ids: self._served_by_now(ids, "served_gpu_s", "held_gpus"),
+            "served_cpu_s": lambda ids: self._served_by_now(ids, "served_cpu_s", "held_cpus"),
             "remaining_work": lambda ids: self._estimator.remaining(ids, self._done(ids)),
             "predictable": lambda ids: self._estimator.predictable(ids, self._done(ids)),
         }
 
     def gather(self, name: str, ids: Ints) -> NDArray[Any]:
-        """Return one column for these jobs, as a fresh read-only array."""
-        self._check(name)
+        """Return one column for some jobs, as a new read-only array."""
+        self._check_declared(name)
         live = self._live.get(name)
         values: NDArray[Any] = live(ids) if live else self._column(name)[ids]
         values.flags.writeable = False
         return values
 
     def one(self, name: str, job: JobId) -> float:
-        """Return one value, without building arrays."""
-        known = self._scalars.get(name)
-        if known is not None:
-            return known[job]
+        """Return one value of a column, without building arrays."""
+        scalars = self._scalars.get(name)
+        if scalars is not None:
+            return scalars[job]
         if name == "remaining_work" and name in self._reads:
             return self._estimator.remaining_one(job, self.done_one(job))
-        self._check(name)
+        self._check_declared(name)
         columns, now = self._columns, self.now_s
         if name == "served_gpu_s":
             return columns.served_gpu_s[job] + columns.held_gpus[job] * (
@@ -162,13 +160,14 @@ class JobColumns:
         return self._work_of[job] - left
 
     def names(self, column: str) -> tuple[str, ...]:
-        """Return the texts behind the codes of a text column."""
-        known = self._names.get(column)
-        if known is None:
-            known = self._names[column] = tuple(map(str, self._trace.texts(column).categories))
-        return known
+        """Return the texts of a text column, in the order of its codes."""
+        texts = self._names.get(column)
+        if texts is None:
+            texts = self._names[column] = tuple(map(str, self._trace.texts(column).categories))
+        return texts
 
-    def _check(self, name: str) -> None:
+    def _check_declared(self, name: str) -> None:
+        """Refuse a column that the allocator does not declare to read."""
         need = GATED.get(name)
         if need and need not in self._reads:
             raise ContractError(
@@ -176,12 +175,14 @@ class JobColumns:
             )
 
     def _column(self, name: str) -> NDArray[Any]:
-        known = self._static.get(name)
-        if known is None:
-            known = self._static[name] = self._read(name)
-        return known
+        """Return a column of the trace for all jobs, from a cache."""
+        values = self._static.get(name)
+        if values is None:
+            values = self._static[name] = self._read_public(name)
+        return values
 
-    def _read(self, name: str) -> NDArray[Any]:
+    def _read_public(self, name: str) -> NDArray[Any]:
+        """Return a public column of the trace for all jobs."""
         if name in PUBLIC_NUMBERS:
             values = self._trace.numbers(*PUBLIC_NUMBERS[name])
             return values.astype(np.int64) if name == "gpus" else values
@@ -192,6 +193,7 @@ class JobColumns:
         raise ContractError(f"there is no column '{name}' that an allocator may read")
 
     def _rate(self, ids: Ints) -> Floats:
+        """Return the current work per second of some jobs; 0 during a pause."""
         columns = self._columns
         rate: Floats = np.where(
             columns.array("resume")[ids] <= self.now_s, columns.array("rate")[ids], 0.0
@@ -199,6 +201,7 @@ class JobColumns:
         return rate
 
     def _done(self, ids: Ints) -> Floats:
+        """Return the true work that some jobs have done by now."""
         columns = self._columns
         since = np.maximum(columns.array("segment_t0")[ids], columns.array("resume")[ids])
         left = columns.array("left")[ids] - columns.array("rate")[ids] * np.maximum(
@@ -207,7 +210,8 @@ class JobColumns:
         done: Floats = self._work[ids] - left
         return done
 
-    def _served(self, ids: Ints, total: str, held: str) -> Floats:
+    def _served_by_now(self, ids: Ints, total: str, held: str) -> Floats:
+        """Return the GPU- or core-seconds that some jobs have held by now."""
         columns = self._columns
         served: Floats = columns.array(total)[ids] + columns.array(held)[ids] * (
             self.now_s - columns.array("segment_t0")[ids]
@@ -231,19 +235,20 @@ class LiveTable:
     def column(self, name: str) -> NDArray[Any]:
         """Return a column by name, gathered once per instant."""
         key = (self, name)
-        known = self._cache.get(key)
-        if known is None:
-            known = self._cache[key] = (
+        values = self._cache.get(key)
+        if values is None:
+            values = self._cache[key] = (
                 self._ids() if name == "ids" else self._jobs.gather(name, self.ids)
             )
-        return known
+        return values
 
     @property
     def ids(self) -> Ints:
-        """Job ids, ascending."""
+        """Job ids of the table, ascending."""
         return self.column("ids")
 
     def _ids(self) -> Ints:
+        """Return the ids of all sets of the table, ascending."""
         merged = (
             self._sets[0].ids()
             if len(self._sets) == 1
@@ -259,24 +264,24 @@ class LiveTable:
 
 
 class GatedEstimates:
-    """Estimates, as far as the allocator declared that it reads them.
+    """Estimates that the allocator declares to read: `sim.contract.Estimates`.
 
     Parameters
     ----------
     estimator : BoundEstimator
-        Where sizes, speeds and pauses come from.
-    resources : Noted
-        Where estimates of cores and memory come from.
+        Source of work, rates and pauses.
+    resources : RecordedResources
+        Source of cores and memory.
     reads : frozenset of str
-        What the allocator declared, see `sim.contract.Needs`.
+        Reads that the allocator declares, see `sim.contract.Needs`.
     will_restart : callable
-        Returns whether the next start of a job is a restart.
+        Returns True if the next start of a job is a restart.
     """
 
     def __init__(
         self,
         estimator: BoundEstimator,
-        resources: Noted,
+        resources: RecordedResources,
         reads: frozenset[str],
         will_restart: Callable[[JobId], bool],
     ) -> None:
@@ -284,28 +289,29 @@ class GatedEstimates:
         self._will_restart = will_restart
 
     def rate(self, job: JobId, grant: Grant) -> float:
-        """See `sim.contract.Estimates`."""
+        """Return the estimated work per second under a grant."""
         if "rates" not in self._reads:
-            self._check("rates")
+            self._check_declared("rates")
         return self._estimator.rate(job, grant)
 
     def rates(self, ids: Ints, shapes: Sequence[Shape]) -> Floats:
-        """See `sim.contract.Estimates`."""
-        self._check("rates")
+        """Return estimated work per second of shape (jobs, shapes)."""
+        self._check_declared("rates")
         return self._estimator.rates(ids, shapes)
 
     def pause_s(self, job: JobId, old: Grant | None, new: Grant) -> float:
-        """See `sim.contract.Estimates`."""
+        """Return the estimated pause of a change of grant, in seconds."""
         if "pause" not in self._reads:
-            self._check("pause")
+            self._check_declared("pause")
         return self._estimator.pause_s(job, old, new, restarted=self._will_restart(job))
 
     def resources(self, job: JobId) -> Resources | None:
-        """See `sim.contract.Estimates`."""
-        self._check("resources")
-        return self._resources.of(job)
+        """Return the estimated cores and memory of a job; None = no estimate yet."""
+        self._check_declared("resources")
+        return self._resources.estimate(job)
 
-    def _check(self, need: str) -> None:
+    def _check_declared(self, need: str) -> None:
+        """Refuse an estimate that the allocator does not declare to read."""
         if need not in self._reads:
             raise ContractError(
                 f"the allocator reads the estimate '{need}' but does not declare it in needs.reads"
@@ -313,7 +319,7 @@ class GatedEstimates:
 
 
 class LiveView:
-    """One object for the whole run: `sim.contract.View`."""
+    """The view of a run, one object reused at all instants: `sim.contract.View`."""
 
     __slots__ = (
         "_gathered", "_jobs", "active", "clock_s", "cluster", "delta", "demand", "done_one", "estimates", "from_zero", "grants", "names", "now_s", "one", "rng", "room",  # noqa: E501
@@ -342,14 +348,15 @@ class LiveView:
         self.rng: np.random.Generator
         self.telemetry: Callable[[JobId], Telemetry]
 
-    def at(self, now_s: float, delta: Delta) -> None:
-        """Move to a new instant."""
+    def move_to(self, now_s: float, delta: Delta) -> None:
+        """Move the view to an instant with new changes, and clear gathered columns."""
         self.now_s = self._jobs.now_s = now_s
         self.delta = delta
         if self._gathered:
             self._gathered.clear()
 
     def _free(self) -> list[NDArray[Any]]:
+        """Return free GPUs, cores and memory per node."""
         return list(self.room.free_per_node())
 
     @property
@@ -372,22 +379,28 @@ class LiveView:
         """GPUs per node in service."""
         nodes = self.cluster.nodes
         return np.array(
-            [node.gpus if self.room.is_present(at) else 0 for at, node in enumerate(nodes)],
+            [
+                node.gpus if self.room.is_present(node_index) else 0
+                for node_index, node in enumerate(nodes)
+            ],
             np.int64,
         )
 
     @property
     def installed(self) -> Ints:
-        """GPUs per node in service or down for repair."""
+        """GPUs per node, in service or down for repair."""
         absent = self.cluster.absent(self.now_s)
         return np.array(
-            [0 if at in absent else node.gpus for at, node in enumerate(self.cluster.nodes)],
+            [
+                0 if node_index in absent else node.gpus
+                for node_index, node in enumerate(self.cluster.nodes)
+            ],
             np.int64,
         )
 
 
 def snapshot(view: LiveView) -> dict[str, Any]:
-    """Reduce a view to plain values, for the report of an infeasible plan."""
+    """Return a view as plain values, for the report of an infeasible plan."""
     return {
         "now_s": view.now_s,
         "waiting": view.waiting.ids.tolist(),

@@ -1,6 +1,4 @@
-"""Metrics: pure functions from the record of a run to numbers and frames; a new metric needs no new
-run.
-"""
+"""Metrics: pure functions from the result of a run to numbers and tables, without a new run."""
 
 from sim.metrics.hetero import (
     fairness,

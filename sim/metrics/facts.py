@@ -1,4 +1,4 @@
-"""What metrics are computed from: the jobs of a run that count, and the whole run."""
+"""Inputs of metrics, computed once: the jobs that count, and the whole run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sim.result import RunResult
 from sim.trace import Trace
 
 _ON_TIME_S: Final = 1e-6
-"""What rounding may add to the time of a finish."""
+"""Tolerance for rounding of a finish time."""
 
 
 def ratio(part: float, whole: float) -> float:
@@ -28,16 +28,16 @@ def ratio(part: float, whole: float) -> float:
 
 
 class JobFacts:
-    """The `jobs` frame of a run and which of its rows count.
+    """The `jobs` table of a run and the rows that count.
 
     Parameters
     ----------
     jobs : DataFrame
         One row per job of the trace, see `sim.result.RunResult`.
     end_s : float, seconds
-        When the run ended.
+        End of the run.
     mask : bool array
-        Which rows count.
+        Rows that count.
     compute_costs_usd : callable or None
         Returns the cost of every job; None = unknown.
     """
@@ -54,22 +54,22 @@ class JobFacts:
 
     @cached_property
     def completed(self) -> Mask:
-        """Which rows count and were completed."""
+        """The rows that count and were completed."""
         return np.asarray(self.jobs["outcome"] == "completed") & self.mask
 
     @cached_property
     def jct_s(self) -> Floats:
-        """Finish - submission of every row; NaN if it never finished."""
+        """Finish minus submission of every row; NaN if it never finished."""
         return self._column("finish_s") - self._column("submit_s")
 
     @cached_property
     def queue_s(self) -> Floats:
-        """First start - submission of every row; NaN if it never started."""
+        """First start minus submission of every row; NaN if it never started."""
         return self._column("first_start_s") - self._column("submit_s")
 
     @cached_property
     def wait_s(self) -> Floats:
-        """JCT - time held of every row, in whole microseconds and never below 0."""
+        """JCT minus time held of every row, in whole microseconds, at least 0."""
         return compute_waits_s(self.jct_s, self._column("held_s"))
 
     @cached_property
@@ -95,7 +95,7 @@ class JobFacts:
         return np.asarray(compute_waits_s(open_s, self._column("held_s"))[waiting])
 
     def count(self, outcome: str) -> int:
-        """Return how many jobs that count ended in a way of `sim.result.OUTCOMES`."""
+        """Return the number of jobs that count with an outcome of `sim.result.OUTCOMES`."""
         return int((np.asarray(self.jobs["outcome"] == outcome) & self.mask).sum())
 
     def values(self, column: str) -> Floats:
@@ -103,22 +103,23 @@ class JobFacts:
         return self.jobs[column].to_numpy()[self.mask]
 
     def _column(self, name: str) -> Floats:
+        """Return a column of all jobs as floats."""
         return self.jobs[name].to_numpy(np.float64)
 
 
 class RunFacts(JobFacts):
-    """A run with its trace and cluster; what several metrics need is computed once.
+    """A run with its trace and cluster; values that several metrics share are computed once.
 
     Parameters
     ----------
     result : RunResult
         The run.
     trace : Trace
-        Its jobs.
+        The jobs of the run.
     cluster : Cluster
-        The machines it ran on.
+        The cluster of the run.
     measure : Window or None
-        Which jobs count; None = all.
+        Jobs that count; None = all.
     """
 
     def __init__(
@@ -142,15 +143,15 @@ class RunFacts(JobFacts):
     def window(self) -> tuple[float, float]:
         """First to last submission that counts, the same window for every policy.
 
-        Cut at the horizon; it reaches to the end of the run if all jobs come at one instant.
+        Cut at the horizon; the end of the run if all jobs are submitted at one instant.
         """
         submit = self.values("submit_s")
         if not len(submit):
             return 0.0, self.end_s
-        begin, last = float(submit[0]), float(submit[-1])
+        first, last = float(submit[0]), float(submit[-1])
         if self.result.reason == "horizon":
             last = min(last, self.end_s)
-        return begin, last if last > begin else self.end_s
+        return first, last if last > first else self.end_s
 
     @cached_property
     def held_gpu_s(self) -> Floats:
@@ -159,7 +160,7 @@ class RunFacts(JobFacts):
 
     @cached_property
     def capacity_gpu_s(self) -> Floats:
-        """GPU-seconds there and up in the window, by GPU type."""
+        """GPU-seconds in service in the window, by GPU type."""
         return self.usage.by_type(capacity_gpu_s(self.result, self.cluster, *self.window))
 
     @cached_property
@@ -178,27 +179,27 @@ class RunFacts(JobFacts):
 
     @cached_property
     def resources_held(self) -> pd.DataFrame:
-        """Cores and memory of each segment and role, as `sim.metrics.resources` has them."""
+        """Cores and memory of each segment and role; see `sim.metrics.resources`."""
         return resources_held(self.result, self.cluster)
 
     @cached_property
     def resource_hours(self) -> dict[str, float]:
-        """Core-hours and GB-hours held, known and used over the whole run."""
+        """Core-hours and GB-hours over the whole run: held, of known use, and used."""
         return resource_hours(self.result, self.cluster, self.resources_held)
 
     @cached_property
     def resource_share(self) -> dict[str, float]:
-        """Share of the cores and of the memory of the cluster held in the window."""
+        """Share of the cluster's cores and memory held in the window."""
         return resource_share(self.result, self.cluster, *self.window, self.resources_held)
 
     @cached_property
     def accuracy(self) -> Accuracy:
-        """How near first estimated sizes came to the true ones."""
+        """Accuracy of the first estimated sizes."""
         return accuracy(self.jobs, self.mask)
 
     @property
     def makespan_s(self) -> float:
-        """Last finish of a completed or failed job - first submission; NaN without any."""
+        """Last finish of a completed or failed job minus first submission; NaN without any."""
         finish_s = self._column("finish_s")
         ended = np.asarray(self.jobs["outcome"].isin(["completed", "failed"]))
         ran = self.mask & np.isfinite(finish_s) & ended
@@ -216,6 +217,6 @@ class RunFacts(JobFacts):
     def utilisation_to_end(self) -> float:
         """Share of the GPU capacity held from the first submission to the end of the run."""
         span = self.window[0], self.end_s
-        room = capacity_gpu_s(self.result, self.cluster, *span)
+        capacity = capacity_gpu_s(self.result, self.cluster, *span)
         held = self.usage.by_type(self.usage.held_gpu_s(*span))
-        return ratio(held.sum(), self.usage.by_type(room).sum())
+        return ratio(held.sum(), self.usage.by_type(capacity).sum())

@@ -1,6 +1,4 @@
-"""Per job and per group of jobs: completion time, queueing delay, waiting time, and their
-distribution.
-"""
+"""Metrics per job and per group of jobs: completion time, delay, wait and distributions."""
 
 from __future__ import annotations
 
@@ -17,27 +15,28 @@ from sim.trace import Trace
 Mask = NDArray[np.bool_]
 
 SIZE_CLASSES: Final = ("0", "1", "2-4", "5-8", "9-16", ">16")
-"""GPUs asked for."""
+"""Classes of requested GPUs."""
 DAY_S: Final = 86_400.0
 _SIZE_EDGES: Final = np.array([0, 1, 4, 8, 16])
 _GROUPS: Final = ("size", "user", "vc", "model", "gpu_type", "partition")
 JCT_PARTS: Final = ("queue_s", "requeue_s", "paused_s", "redone_s", "slower_s", "ideal_s")
-"""Parts of a completion time, in the order in which `jct_parts` explains them."""
+"""Parts of a completion time, in the order of `jct_parts`."""
 OTHERS: Final = "others"
-"""Column of `allocation_series` with all jobs that have none of their own."""
+"""Column of `allocation_series` for all jobs without their own column."""
 
 
 def compute_waits_s(stays_s: Floats, held_s: Floats) -> Floats:
-    """Return the times in the system minus those of holding GPUs, in whole microseconds.
+    """Return the times in the system minus the times with GPUs, in whole microseconds.
 
-    Never below 0: overlapping grants could make it so.
+    Never below 0: overlapping grants could make it negative.
     """
     return np.asarray(np.maximum(stays_s - held_s, 0.0).round(6))
 
 
 class Window(Protocol):
-    """Which jobs count for the metrics: those submitted in a period, in a range of rows. `Measure`
-    of the simulator is one.
+    """The jobs that count in metrics: a period of submissions and a range of rows.
+
+    `sim.conditions.Measure` is one.
     """
 
     @property
@@ -58,8 +57,9 @@ class Window(Protocol):
 
 
 def measured(result: RunResult, measure: Window | None = None) -> Mask:
-    """Return which jobs count: from_s <= submission <= to_s and first_job <= row <= last_job;
-    without a window all of them.
+    """Return a boolean per job: whether it is in the window; all are without a window.
+
+    from_s <= submission <= to_s and first_job <= row <= last_job.
     """
     if measure is None:
         return np.ones(len(result.jobs), np.bool_)
@@ -83,13 +83,14 @@ def size_class(gpus: NDArray[np.int64]) -> pd.Categorical[str]:
 
 
 def completed(result: RunResult) -> Mask:
-    """Return which jobs were completed."""
+    """Return a boolean per job: whether it was completed."""
     return np.asarray(result.jobs["outcome"] == "completed")
 
 
 def failed_by(result: RunResult, mask: Mask) -> dict[str, int]:
-    """Return why the chosen jobs failed: cause and role of the last failure of each, e.g. "oom
-    server", with the number of jobs, most first.
+    """Return the number of failed jobs per cause and role of the last failure, most first.
+
+    For example {"oom server": 3}.
     """
     if not len(result.failures):
         return {}
@@ -110,7 +111,7 @@ def job_table(result: RunResult, trace: Trace, measure: Window | None = None) ->
         Indexed by the job's row in the trace: `job_id`, `submit_s`, `first_start_s`, `finish_s`,
         `gpus`, `outcome`, `jct_s`, `queue_s`, `wait_s`, `held_s`, `preemptions`, `evictions`,
         `relaunches`, `ideal_s`, `believed_s`, `lost_work`, `size`, and the trace's `user`, `vc`,
-        `model`, `gpu_type`, `partition` where it has them.
+        `model`, `gpu_type`, `partition` if present.
 
     Notes
     -----
@@ -157,16 +158,15 @@ def jct_cdf(result: RunResult, measure: Window | None = None, most: int = 400) -
     result : RunResult
         The run.
     measure : Window or None
-        Which jobs count.
+        Jobs that count.
     most : int
-        Points; with fewer completed jobs every one of them is a point.
+        Maximum number of points; with fewer completed jobs each is a point.
 
     Returns
     -------
     DataFrame
-        `share` (of the completed jobs, above 0 and up to 1) and `jct_s` (that share of them took at
-        most so long). Empty if none was completed. Jobs that were not completed are not in
-        the curve.
+        `share` (of the completed jobs, above 0 and up to 1) and `jct_s` (completion time that this
+        share does not exceed). Empty if no job was completed; other jobs are not in the curve.
 
     Notes
     -----
@@ -180,24 +180,24 @@ def jct_cdf(result: RunResult, measure: Window | None = None, most: int = 400) -
 
 
 def distribution(jct_s: Floats, most: int = 400) -> pd.DataFrame:
-    """Return the distribution of completion times in seconds, of one run or of several, as
-    `jct_cdf` does.
+    """Return the distribution of completion times as at most `most` quantiles.
+
+    Times in seconds, of one run or several; see `jct_cdf`.
     """
     ordered = np.sort(jct_s)
     points = min(len(ordered), most)
     ranks = np.arange(1, points + 1)
-    at = (ranks * len(ordered) + points - 1) // max(points, 1) - 1
-    return pd.DataFrame({"share": ranks / max(points, 1), "jct_s": ordered[at]})
+    indices = (ranks * len(ordered) + points - 1) // max(points, 1) - 1
+    return pd.DataFrame({"share": ranks / max(points, 1), "jct_s": ordered[indices]})
 
 
 def change_histogram(before_s: Floats, after_s: Floats, bins: int = 40) -> pd.DataFrame:
-    """Return how many jobs became how many times faster or slower, from paired times of the same
-    jobs.
+    """Return the number of jobs per ratio of completion times, after over before.
 
     Parameters
     ----------
     before_s, after_s : arrays, seconds
-        Of the same jobs, all above 0: under the baseline and under the other policy.
+        Times of the same jobs, all above 0: under the baseline and under the other policy.
     bins : int
         Even, so that "unchanged" is an edge of two bins.
 
@@ -210,11 +210,11 @@ def change_histogram(before_s: Floats, after_s: Floats, bins: int = 40) -> pd.Da
     Notes
     -----
     Bins are equal in log2(after / before) from -m to m, m the greatest absolute value, at least 1
-    and at most 5. Unchanged jobs count in the bin from 1 upwards, as in every half-open bin.
+    and at most 5. Unchanged jobs are in the bin that begins at 1.
     """
     ratio = np.log2(np.asarray(after_s) / np.asarray(before_s))
-    most = min(5.0, max(1.0, float(np.ceil(np.abs(ratio).max(initial=0.0)))))
-    counts, edges = np.histogram(np.clip(ratio, -most, most), bins=bins, range=(-most, most))
+    limit = min(5.0, max(1.0, float(np.ceil(np.abs(ratio).max(initial=0.0)))))
+    counts, edges = np.histogram(np.clip(ratio, -limit, limit), bins=bins, range=(-limit, limit))
     return pd.DataFrame({"low": 2.0 ** edges[:-1], "high": 2.0 ** edges[1:], "jobs": counts})
 
 
@@ -224,7 +224,7 @@ def allocation_series(
     bins: int = MOST_POINTS - 1,
     most: int = 8,
 ) -> pd.DataFrame:
-    """Return the GPUs that each of the largest jobs holds over time, and all others together.
+    """Return GPUs over time of each of the largest jobs, and of all other jobs together.
 
     Parameters
     ----------
@@ -233,17 +233,17 @@ def allocation_series(
     window : (float, float) or None, seconds
         None = the whole run.
     bins : int
-        At most this many; fewer steps than that come back as they are.
+        Maximum number of bins; a series with fewer steps is returned unchanged.
     most : int
-        Jobs with a column of their own: those with the most GPU-seconds in the window, equal ones
-        by their place in the trace.
+        Number of jobs with their own column: those with the most GPU-seconds in the window, ties
+        by row.
 
     Returns
     -------
     DataFrame
         `t_s`; one column per such job, named by its row in the trace, most GPU-seconds first; and
-        `others`. At most ``bins + 1`` rows, a row holding until the next, the last one closing the
-        lines.
+        `others`. At most ``bins + 1`` rows; a row holds until the next, and the last one closes
+        the lines.
 
     Raises
     ------
@@ -258,17 +258,19 @@ def allocation_series(
     t0, t1 = window or (0.0, max(result.end_s, 1.0))
     segments = result.segments
     job, gpus = segments["job"].to_numpy(np.int64), segments["gpus"].to_numpy(np.float64)
-    begin, end = segments["t0"].to_numpy(np.float64), segments["t1"].to_numpy(np.float64)
-    seen_s = np.clip(np.minimum(end, t1) - np.maximum(begin, t0), 0.0, None)
-    held = np.bincount(job, gpus * seen_s, minlength=len(result.jobs))
+    starts, ends = segments["t0"].to_numpy(np.float64), segments["t1"].to_numpy(np.float64)
+    seconds_in_window = np.clip(np.minimum(ends, t1) - np.maximum(starts, t0), 0.0, None)
+    held = np.bincount(job, gpus * seconds_in_window, minlength=len(result.jobs))
     largest = np.argsort(-held, kind="stable")[:most]
     largest = largest[held[largest] > 0]
-    place = np.full(len(held), len(largest))
-    place[largest] = np.arange(len(largest))
-    keep = (seen_s > 0) & (gpus > 0)
+    column = np.full(len(held), len(largest))
+    column[largest] = np.arange(len(largest))
+    keep = (seconds_in_window > 0) & (gpus > 0)
     names = [*map(str, largest), OTHERS]
-    instants, at = np.unique(np.concatenate((begin[keep], end[keep])), return_inverse=True)
-    cell, gpus = np.tile(place[job[keep]], 2) * len(instants) + at, gpus[keep]
+    instants, instant_index = np.unique(
+        np.concatenate((starts[keep], ends[keep])), return_inverse=True
+    )
+    cell, gpus = np.tile(column[job[keep]], 2) * len(instants) + instant_index, gpus[keep]
     changes = np.bincount(cell, np.concatenate((gpus, -gpus)), len(names) * len(instants))
     t, values = changing(instants, list(np.cumsum(changes.reshape(len(names), -1), axis=1)))
     reduced = reduce_all(t, values, t0, t1, bins)
@@ -281,14 +283,14 @@ def allocation_series(
 
 
 def jct_parts(result: RunResult, measure: Window | None = None) -> pd.DataFrame:
-    """Return what the mean completion time consists of.
+    """Return the mean completion time split into its parts.
 
     Parameters
     ----------
     result : RunResult
         The run.
     measure : Window or None
-        Which jobs count; of them the completed ones.
+        Jobs that count; only completed ones are used.
 
     Returns
     -------
@@ -300,7 +302,7 @@ def jct_parts(result: RunResult, measure: Window | None = None) -> pd.DataFrame:
     -----
     Per job, with held = time with a grant:
 
-    - queue = first start - submit; requeue = jct - queue - held: waiting again after being stopped;
+    - queue = first start - submit; requeue = jct - queue - held: waiting again after a stop;
       paused = held without progress.
     - run = jct - queue - requeue - paused; redone = run x lost work / (work + lost work): lost work
       is recorded per job, so its time is taken in proportion, our reading.

@@ -1,4 +1,4 @@
-"""The life of one job: when it waited, ran and paused, on what; and what happened to it."""
+"""The life of one job: its periods of waiting, running and pausing, and its events."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from sim.metrics.timeline import Timeline
 
 
 class JobPeriod(NamedTuple):
-    """A time in which nothing changed for a job.
+    """A period without changes for a job.
 
     Parameters
     ----------
     t0, t1 : float, seconds
-        From when to when.
+        Begin and end.
     state : str
-        waiting, running or paused: it holds something but makes no progress: it starts, restarts or
-        moves.
+        "waiting", "running", or "paused": the job holds resources without progress, because it
+        starts, restarts or moves.
     gpus : int
         GPUs held.
     where : tuple of (int, int, int, float)
         Node, role (0 worker, 1 server), replicas and cores of each placement.
     batch : int
-        Its batch size; -1 = none.
+        Batch size; -1 = none.
     """
 
     t0: float
@@ -38,22 +38,22 @@ class JobPeriod(NamedTuple):
 
 
 class Happening(NamedTuple):
-    """Something that befell a job.
+    """An event in the life of a job.
 
     Parameters
     ----------
     t_s : float, seconds
-        When.
+        Time of the event.
     what : str
         "submitted", "started", "resized", "moved", "tuned" (another batch size), "preempted",
-        "evicted", "relaunched" (one replica of it), and how it ended: "finished" or one of
+        "evicted", "relaunched" (one replica), and the end: "finished" or one of
         `sim.result.OUTCOMES`.
     cause : str
-        Why, where that is recorded: a name of `sim.result.CAUSES`.
+        Cause, if recorded: a name of `sim.result.CAUSES`.
     role : str
         The role that was hit, a name of `sim.result.ROLES`.
     before, after : JobPeriod or None
-        What it held before and after.
+        Period before and after the event.
     """
 
     t_s: float
@@ -65,54 +65,59 @@ class Happening(NamedTuple):
 
 
 def spells(line: Timeline, job: int) -> tuple[JobPeriod, ...]:
-    """Return the times of one job from its submission until it left, without gap: where it is never
-    waited for, only what it held.
+    """Return the periods of one job from submission until it left, without gaps.
+
+    When the job is not in the system only periods with a grant appear.
 
     Notes
     -----
-    Cut where one of its segments begins, ends, or ends its pause; of several segments at once the
-    amounts are added, and it runs if one of them makes progress. Neighbours with the same state,
-    place and batch size are one.
+    Periods are cut where a segment of the job begins, ends, or ends its pause. The amounts of
+    simultaneous segments are added, and the job runs if one of them makes progress. Neighboring
+    periods with equal state, placement and batch size are joined.
     """
-    at = np.flatnonzero((line.owner == job) & (line.t1 > line.t0))
+    segments = np.flatnonzero((line.owner == job) & (line.t1 > line.t0))
     enter, leave = (float(times[job]) for times in line.presence)
-    rows = _placements(line, at)
-    cuts = np.unique(np.concatenate((line.t0[at], line.resume[at], line.t1[at], [enter, leave])))
-    made: list[JobPeriod] = []
-    begins, ends = line.t0[at], line.t1[at]
+    placements = _placements(line, segments)
+    cuts = np.unique(
+        np.concatenate(
+            (line.t0[segments], line.resume[segments], line.t1[segments], [enter, leave])
+        )
+    )
+    periods: list[JobPeriod] = []
+    starts, ends = line.t0[segments], line.t1[segments]
     for t0, t1 in zip(cuts[:-1].tolist(), cuts[1:].tolist(), strict=True):
-        here = _covering(begins, ends, t0)
-        spell = _spell(line, t0, t1, at[here], [rows[place] for place in here.tolist()])
-        if made and spell[2:] == made[-1][2:]:
-            made[-1] = made[-1]._replace(t1=t1)
+        covering = _covering(starts, ends, t0)
+        period = _period(
+            line, t0, t1, segments[covering], [placements[index] for index in covering.tolist()]
+        )
+        if periods and period[2:] == periods[-1][2:]:
+            periods[-1] = periods[-1]._replace(t1=t1)
         else:
-            made.append(spell)
-    return tuple(made)
+            periods.append(period)
+    return tuple(periods)
 
 
-def happenings(line: Timeline, job: int, lived: tuple[JobPeriod, ...]) -> tuple[Happening, ...]:
-    """Return what befell one job, in order, from its `spells`."""
+def happenings(line: Timeline, job: int, periods: tuple[JobPeriod, ...]) -> tuple[Happening, ...]:
+    """Return the events of one job in order, given its `spells`."""
     jobs = line.result.jobs
-    hits = _hits(line, job)
+    hits = _failure_events(line, job)
     evicted_s = {hit.t_s for hit in hits if hit.what == "evicted"}
-    found = [
+    events = [
         Happening(float(jobs["submit_s"].iloc[job]), "submitted"),
         *hits,
-        *_changes(lived, evicted_s),
+        *_grant_events(periods, evicted_s),
     ]
-    found.sort(key=lambda one: one.t_s)
+    events.sort(key=lambda one: one.t_s)
     outcome, finish_s = str(jobs["outcome"].iloc[job]), float(jobs["finish_s"].iloc[job])
-    last_s = max(found[-1].t_s, float(line.presence.leave_s[job]))
-    ended = (
+    last_s = max(events[-1].t_s, float(line.presence.leave_s[job]))
+    ending = (
         Happening(finish_s, "finished") if outcome == "completed" else Happening(last_s, outcome)
     )
-    return (*found, ended)
+    return (*events, ending)
 
 
 def _placements(line: Timeline, segments: Ints) -> list[tuple[tuple[int, int, int, float], ...]]:
-    """Return node, role, replicas and cores of each placement of each of these segments, which
-    stand in order.
-    """
+    """Return (node, role, replicas, cores) of each placement of the given segments, in order."""
     low, high = (
         np.searchsorted(line.segment, segments, "left"),
         np.searchsorted(line.segment, segments, "right"),
@@ -126,16 +131,18 @@ def _placements(line: Timeline, segments: Ints) -> list[tuple[tuple[int, int, in
 
 
 def _covering(begins: Floats, ends: Floats, t: float) -> Ints:
+    """Return the indices of the intervals that contain an instant."""
     return np.flatnonzero((begins <= t) & (t < ends))
 
 
-def _spell(
+def _period(
     line: Timeline,
     t0: float,
     t1: float,
     segments: Ints,
     rows: list[tuple[tuple[int, int, int, float], ...]],
 ) -> JobPeriod:
+    """Return the period of a job with the given simultaneous segments."""
     if not len(segments):
         return JobPeriod(t0, t1, "waiting")
     frame = line.result.segments
@@ -151,19 +158,22 @@ def _spell(
     )
 
 
-def _changes(lived: tuple[JobPeriod, ...], evicted_s: Collection[float]) -> Iterator[Happening]:
-    """Yield starts, stops and changes between neighbouring spells; evictions are known already."""
-    for before, after in zip((None, *lived), lived, strict=False):
+def _grant_events(
+    periods: tuple[JobPeriod, ...], evicted_s: Collection[float]
+) -> Iterator[Happening]:
+    """Yield starts, stops and changes between neighboring periods, except evictions."""
+    for before, after in zip((None, *periods), periods, strict=False):
         held, holds = before is not None and before.state != "waiting", after.state != "waiting"
         if holds and (not held or after.t0 in evicted_s):
             yield Happening(after.t0, "started", after=after)
         elif held and not holds and after.t0 not in evicted_s:
             yield Happening(after.t0, "preempted", before=before)
-        elif holds and before is not None and (what := _difference(before, after)):
-            yield Happening(after.t0, what, before=before, after=after)
+        elif holds and before is not None and (change := _difference(before, after)):
+            yield Happening(after.t0, change, before=before, after=after)
 
 
 def _difference(before: JobPeriod, after: JobPeriod) -> str:
+    """Return the kind of change between two periods: resized, moved, tuned or ""."""
     if before.gpus != after.gpus or sum(row[2] for row in before.where) != sum(
         row[2] for row in after.where
     ):
@@ -173,7 +183,8 @@ def _difference(before: JobPeriod, after: JobPeriod) -> str:
     return "tuned" if before.batch != after.batch else ""
 
 
-def _hits(line: Timeline, job: int) -> list[Happening]:
+def _failure_events(line: Timeline, job: int) -> list[Happening]:
+    """Return the evictions and relaunches of a job."""
     mine = line.result.failures["job"].to_numpy() == job
     if not mine.any():
         return []

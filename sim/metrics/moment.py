@@ -1,4 +1,4 @@
-"""One instant of a run: waiting jobs and free resources; and where two runs begin to differ."""
+"""The state of a run at one instant, and the first difference between two runs."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ _PLACES = ["job", "t0", "gang", "role", "node", "count", "gpus", "cpus", "mem_gb
 
 @dataclass(frozen=True, eq=False)
 class RunState:
-    """The state between two changes.
+    """Waiting jobs and node use of a run at an instant.
 
     Parameters
     ----------
     t_s : float, seconds
         The instant.
     waiting : array of int
-        Jobs that wait, in order of submission.
+        Waiting jobs, in order of submission.
     waited_s : array, seconds
-        How long each of them has waited so far, all its waits together.
+        Total wait of each of them so far.
     running : int
-        Jobs that hold something.
+        Number of jobs with a grant.
     nodes : DataFrame
         Per node with GPUs (cores, where the cluster has no GPUs): node (its number), size, used,
         down, free. used + down + free = size.
@@ -47,21 +47,21 @@ class RunState:
 
 
 def moment(line: Timeline, t_s: float) -> RunState:
-    """Return the state of a run at an instant, after everything that happens at it.
+    """Return the state of a run at an instant, after all events of that instant.
 
     Parameters
     ----------
     line : Timeline
         The run.
     t_s : float, seconds
-        Moved into the run. Its very end shows what was there until then: at the end itself
-        everything is given back.
+        Clipped to the run. The end of the run shows the state just before it: at the end itself
+        everything is free.
 
     Notes
     -----
     A job waits at t if it entered at or before t, leaves after t, and holds nothing; see
-    `sim.metrics.series.presence`. A placement holds from its begin up to, but not including, its
-    end. What is not held on a node that is down or absent counts as down.
+    `sim.metrics.series.presence`. A placement includes its begin but not its end. GPUs not held on
+    a node that is down or absent count as down.
     """
     t = float(np.clip(t_s, 0.0, max(np.nextafter(line.end_s, 0.0), 0.0)))
     held_now = (line.t0 <= t) & (t < line.t1)
@@ -70,25 +70,25 @@ def moment(line: Timeline, t_s: float) -> RunState:
     enter, leave = line.presence
     waiting = np.flatnonzero((enter <= t) & (t < leave) & ~holds)
     nodes = len(line.size)
-    there = held_now[line.segment]
+    placement_active = held_now[line.segment]
     per_node = np.bincount(
-        np.minimum(line.node[there], nodes), line.amount[there], minlength=nodes + 1
+        np.minimum(line.node[placement_active], nodes),
+        line.amount[placement_active],
+        minlength=nodes + 1,
     )
     used = np.asarray(per_node[:nodes], np.float64)
     return RunState(
         t,
         waiting,
-        _waited(line, waiting, t),
+        _total_waits_s(line, waiting, t),
         int(holds.sum()),
-        _nodes(line, used, t),
+        _node_table(line, used, t),
         float(per_node[nodes]),
     )
 
 
 def ranks(line: Timeline, job: int, t_s: float) -> tuple[int, int]:
-    """Return how many jobs submitted before this one wait at an instant, and the first of them; -1
-    = none does.
-    """
+    """Return the number of waiting jobs submitted before this one, and the first; -1 = none."""
     enter, leave = line.presence
     waits = (enter[:job] <= t_s) & (t_s < leave[:job])
     waits[(mine := line.owner[(line.t0 <= t_s) & (t_s < line.t1)])[mine < job]] = False
@@ -96,24 +96,26 @@ def ranks(line: Timeline, job: int, t_s: float) -> tuple[int, int]:
 
 
 def is_down(line: Timeline, t_s: float) -> NDArray[np.bool_]:
-    """Return for each node whether it is down or absent at an instant."""
+    """Return a boolean per node: whether it is down or absent at an instant."""
     node, begin, end = line.down
-    made = np.zeros(len(line.size), np.bool_)
-    made[node[(begin <= t_s) & (t_s < end)]] = True
-    return made
+    down = np.zeros(len(line.size), np.bool_)
+    down[node[(begin <= t_s) & (t_s < end)]] = True
+    return down
 
 
-def _waited(line: Timeline, jobs: Ints, t: float) -> Floats:
+def _total_waits_s(line: Timeline, jobs: Ints, t: float) -> Floats:
+    """Return the total wait of some jobs up to an instant, in seconds."""
     job, t0, t1 = line.held
     before = t0 < t
-    had = np.bincount(
+    held_s = np.bincount(
         job[before], np.minimum(t1[before], t) - t0[before], minlength=len(line.presence.enter_s)
     )
-    return np.asarray(np.maximum(t - line.presence.enter_s[jobs] - had[jobs], 0.0))
+    return np.asarray(np.maximum(t - line.presence.enter_s[jobs] - held_s[jobs], 0.0))
 
 
-def _nodes(line: Timeline, used: Floats, t: float) -> pd.DataFrame:
-    # Demands of cores are sums of parts, so the last bits of a sum may be off.
+def _node_table(line: Timeline, used: Floats, t: float) -> pd.DataFrame:
+    """Return size, used, down and free amounts per node at an instant."""
+    # Core demands are sums of parts, so the last bits of a sum may differ.
     used = np.minimum(used, line.size)
     down = np.where(is_down(line, t), line.size - used, 0.0)
     frame = pd.DataFrame(
@@ -129,23 +131,26 @@ def _nodes(line: Timeline, used: Floats, t: float) -> pd.DataFrame:
 
 
 def first_difference_s(one: RunResult, other: RunResult, until_s: float) -> float:
-    """Return the first instant before `until_s` at which the holdings of two runs differ; NaN =
-    there is none.
+    """Return the first instant before `until_s` at which the grants of two runs differ.
+
+    NaN = no difference.
 
     Notes
     -----
-    Compared are segments and placements that begin before that instant; of segments that reach it,
-    not how they end. The overflow node of recorded schedules, numbered behind all others, is the
-    same node on clusters of different size.
+    Compares segments and placements that begin before that instant, without the ends of segments
+    that reach it. The overflow node of recorded schedules is the same node on clusters of different
+    size, although its number differs.
     """
     differ = [
-        _first(*(part(result, until_s) for result in (one, other))) for part in (_segments, _places)
+        _first_difference(*(part(result, until_s) for result in (one, other)))
+        for part in (_early_segments, _early_placements)
     ]
-    known = [at_s for at_s in differ if not np.isnan(at_s)]
-    return min(known, default=nan)
+    instants = [at_s for at_s in differ if not np.isnan(at_s)]
+    return min(instants, default=nan)
 
 
-def _segments(result: RunResult, until_s: float) -> pd.DataFrame:
+def _early_segments(result: RunResult, until_s: float) -> pd.DataFrame:
+    """Return the segments that begin before `until_s`, without ends that reach it."""
     early = result.segments.loc[result.segments["t0"] < until_s, _SEGMENTS]
     early = early.assign(ended=early["ended"].astype(str))
     reaches = early["t1"] >= until_s
@@ -156,27 +161,30 @@ def _segments(result: RunResult, until_s: float) -> pd.DataFrame:
     )
 
 
-def _places(result: RunResult, until_s: float) -> pd.DataFrame:
-    held = result.segments.loc[result.segments["t0"] < until_s, ["job", "t0"]]
-    found = result.placements.merge(held, left_on="segment", right_index=True)[_PLACES]
+def _early_placements(result: RunResult, until_s: float) -> pd.DataFrame:
+    """Return the placements of segments that begin before `until_s`."""
+    segments = result.segments.loc[result.segments["t0"] < until_s, ["job", "t0"]]
+    placements = result.placements.merge(segments, left_on="segment", right_index=True)[_PLACES]
     return (
-        found
+        placements
         if result.overflow is None
-        else found.assign(node=found["node"].where(found["node"] != result.overflow, -1))
+        else placements.assign(
+            node=placements["node"].where(placements["node"] != result.overflow, -1)
+        )
     )
 
 
-def _first(*frames: pd.DataFrame) -> float:
-    """Return the earliest `t0` at which two frames do not have the same rows; NaN = they have."""
+def _first_difference(*frames: pd.DataFrame) -> float:
+    """Return the earliest `t0` at which the rows of two tables differ; NaN = never."""
     columns = ["t0", *(name for name in frames[0].columns if name != "t0")]
     one, other = (frame[columns].sort_values(columns, ignore_index=True) for frame in frames)
-    both = min(len(one), len(other))
+    common = min(len(one), len(other))
     same = (
-        ((one[:both] == other[:both]) | (one[:both].isna() & other[:both].isna()))
+        ((one[:common] == other[:common]) | (one[:common].isna() & other[:common].isna()))
         .all(axis=1)
         .to_numpy()
     )
-    at = int(np.argmin(same)) if not same.all() else both
+    row = int(np.argmin(same)) if not same.all() else common
     return min(
-        [float(frame["t0"].iloc[at]) for frame in (one, other) if at < len(frame)], default=nan
+        [float(frame["t0"].iloc[row]) for frame in (one, other) if row < len(frame)], default=nan
     )

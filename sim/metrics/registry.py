@@ -1,7 +1,7 @@
-"""Every metric of a run, declared once: name, title, unit, direction, help and how it is computed.
+"""Registry of all metrics: name, title, unit, direction, help and computation of each.
 
-Summaries, `--json`, the columns of a comparison and the table of one group of jobs are filters
-over `METRICS`. To add a metric, add an entry to the family that it belongs to.
+Summaries, `--json`, the columns of a comparison and the table of one group of jobs are filters over
+`METRICS`. To add a metric, add an entry to its family.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class PerJob:
     values : callable
         Returns the value of every row of `JobFacts.jobs`.
     percentile : float or None
-        Which percentile to take; None = the mean.
+        Percentile to take; None = the mean.
     needs_segments : bool
-        Whether the values need all segments of the run, which takes long for a stored result.
+        Whether the values need all segments of the run, which are slow to load from storage.
     """
 
     values: Callable[[JobFacts], Floats]
@@ -45,7 +45,7 @@ class PerJob:
     needs_segments: bool = False
 
     def __call__(self, facts: JobFacts) -> float:
-        """Return the mean or percentile."""
+        """Return the mean or percentile over the completed jobs."""
         return self.summarize(self.values(facts)[facts.completed])
 
     def summarize(self, values: Floats) -> float:
@@ -66,34 +66,34 @@ class Metric:
     name : str
         Key in summaries and `--json`; ends with its unit (`_s`, `_usd`) if it has one.
     title : str
-        Header of its column; "" only without a column.
+        Header of its column; "" = no column.
     unit : str
         "s", "1" (a share), "USD" or "" (a count), or another word that only tables show.
     help : str
         The definition in one sentence.
     better : {"lower", "higher", ""}
-        Which direction is good; "" = neither.
+        The better direction; "" = neither.
     of_jobs : callable or None
-        Computes it from the jobs alone: then it exists for one group of jobs too, and for results
-        that were stored before it was added. A `PerJob` is also compared job by job.
+        Computes it from the jobs alone: it then exists for one group of jobs too, and for results
+        stored before it was added. A `PerJob` is also compared job by job.
     compute : callable or None
-        Computes it from the run, if the jobs alone do not tell. Neither = of a comparison only.
+        Computes it from the run, if the jobs alone do not suffice. Neither = only in comparisons.
     silent : float or None
-        The value that says nothing: where every policy has it or none at all, its column is left
-        out. None = it never is.
+        The uninformative value: if every policy has it or no value, the column is left out. None =
+        never left out.
     is_judged : bool
-        Whether a difference is called better or worse. GPUs are less busy where jobs wait, and
-        where a policy needs fewer of them.
+        Whether a difference is called better or worse. False e.g. for busy GPUs: a lower share
+        means longer waits or a more economical policy.
     is_column : bool
-        Whether a comparison has a column of it.
+        Whether a comparison has its column.
     is_number : bool
-        Whether it is a single number. Other values are in the summary only.
+        Whether it is a single number. Other values are only in the summary.
     in_json : bool
-        Whether a run has it in `--json`.
+        Whether `--json` of a run includes it.
     short : str
-        Header in the table of `trainyard run`; "" = no column there.
+        Header in the table of `trainyard run`; "" = not there.
     target : str
-        How a target on it begins; "" = "TITLE is at most".
+        Begin of the sentence of a target; "" = "TITLE is at most".
     """
 
     name: str
@@ -112,23 +112,23 @@ class Metric:
     target: str = ""
 
     def value(self, run: RunFacts) -> Any:
-        """Return the metric of a run; NaN if it is of a comparison only."""
+        """Return the metric of a run; NaN if it exists only in comparisons."""
         compute = self.of_jobs or self.compute
         return nan if compute is None else compute(run)
 
     @property
     def per_job(self) -> PerJob | None:
-        """How it is taken from single jobs; None = it is no mean or percentile over jobs."""
+        """The `PerJob` that computes it; None = not a mean or percentile over jobs."""
         return self.of_jobs if isinstance(self.of_jobs, PerJob) else None
 
 
 _Count = partial(Metric, unit="", is_column=False)
 _Detail = partial(Metric, is_column=False, in_json=False)
-"""A number of the summary that no table shows."""
+"""A number of the summary that is in no table."""
 
 
-def _of_outcome(outcome: str, meaning: str) -> Metric:
-    """Return the metric that counts the jobs of an outcome."""
+def _outcome_metric(outcome: str, meaning: str) -> Metric:
+    """Return the metric that counts the jobs with an outcome."""
     return _Count(
         outcome, f"Jobs {outcome}", help=meaning, of_jobs=lambda jobs: jobs.count(outcome)
     )
@@ -136,11 +136,11 @@ def _of_outcome(outcome: str, meaning: str) -> Metric:
 
 _OUTCOMES: Final = (
     _Count("jobs", "Jobs", help="Jobs that count.", of_jobs=lambda jobs: int(jobs.mask.sum())),
-    _of_outcome("completed", "Jobs that ran to their end."),
-    _of_outcome("failed", "Jobs lost more often than retries allow."),
-    _of_outcome("refused", "Jobs that the policy rejected."),
-    _of_outcome("impossible", "Jobs that fit nowhere even on the empty cluster."),
-    _of_outcome("unfinished", "Jobs that wait or run when the run ends."),
+    _outcome_metric("completed", "Jobs that ran to their end."),
+    _outcome_metric("failed", "Jobs lost more often than retries allow."),
+    _outcome_metric("refused", "Jobs that the policy rejected."),
+    _outcome_metric("impossible", "Jobs that fit nowhere even on the empty cluster."),
+    _outcome_metric("unfinished", "Jobs that wait or run when the run ends."),
     _Detail(
         "refused_share",
         "Share of jobs refused",
@@ -152,7 +152,7 @@ _OUTCOMES: Final = (
         "completion_rate",
         "Jobs completed",
         "1",
-        "Completed jobs over all jobs; the reasons for the others stand beside the table.",
+        "Completed jobs over all jobs; the table has the reasons for the others next to it.",
         "higher",
         of_jobs=lambda jobs: ratio(float(jobs.completed.sum()), float(jobs.mask.sum())),
         silent=1.0,
@@ -283,7 +283,7 @@ _TIMES: Final = (
         of_jobs=PerJob(lambda jobs: jobs.wait_s, 99),
     ),
 )
-_WHOLE: Final = (
+_RUN_TIMES: Final = (
     Metric(
         "makespan_s",
         "Makespan",
@@ -371,14 +371,14 @@ _USE: Final = (
         "utilisation_from_s",
         "",
         "s",
-        "Begin of the window in which GPUs busy is measured.",
+        "Begin of the window of GPUs busy.",
         compute=lambda run: run.window[0],
     ),
     _Detail(
         "utilisation_to_s",
         "",
         "s",
-        "End of the window in which GPUs busy is measured.",
+        "End of the window of GPUs busy.",
         compute=lambda run: run.window[1],
     ),
     _Detail(
@@ -485,14 +485,14 @@ _USED: Final = (
 )
 
 
-def _of_hours(kind: str, resource: str, unit: str, meaning: str) -> Metric:
+def _hours_metric(kind: str, resource: str, unit: str, meaning: str) -> Metric:
     """Return the metric of one entry of `resource_hours`."""
     name = f"{kind}_{resource}_h"
     return _Detail(name, "", unit, meaning, compute=lambda run: run.resource_hours[name])
 
 
 _HOURS: Final = tuple(
-    _of_hours(kind, resource, unit, f"{unit}ours {meaning}, over the whole run.")
+    _hours_metric(kind, resource, unit, f"{unit}ours {meaning}, over the whole run.")
     for resource, unit in (("cpus", "Core-h"), ("mem_gb", "GB-h"))
     for kind, meaning in (
         ("held", "held"),
@@ -650,30 +650,31 @@ _LONGEST: Final = (
 
 
 def _by_name(*families: tuple[Metric, ...]) -> dict[str, Metric]:
+    """Return name -> metric of several families."""
     return {metric.name: metric for family in families for metric in family}
 
 
 METRICS: Final[Mapping[str, Metric]] = _by_name(
-    _OUTCOMES, _TIMES, _WHOLE, _USE, _COSTS, _HELD, _USED, _HOURS, _EVENTS, _TIMING, _LONGEST
+    _OUTCOMES, _TIMES, _RUN_TIMES, _USE, _COSTS, _HELD, _USED, _HOURS, _EVENTS, _TIMING, _LONGEST
 )
 """Name -> metric, in the order of a summary."""
 COLUMNS: Final[Mapping[str, Metric]] = {
     name: metric
     for name, metric in _by_name(
-        *(_TIMES, _LONGEST, _WHOLE, _OUTCOMES, _USE, _USED, _HELD, _EVENTS, _COSTS),
+        *(_TIMES, _LONGEST, _RUN_TIMES, _OUTCOMES, _USE, _USED, _HELD, _EVENTS, _COSTS),
         *(_HOURS, _TIMING),
     ).items()
     if metric.is_column
 }
-"""Name -> metric of which a comparison has a column, in the order of the columns."""
+"""Name -> metric with a column in comparisons, in the order of the columns."""
 NUMBERS: Final = tuple(name for name, metric in METRICS.items() if metric.is_number)
 """The keys of `summary` whose values are single numbers."""
 _BEFORE: Final = {"impossible": "refused", "cpus_used": "mem_held"}
-"""Key that `--json` lists before another one, unlike the summary."""
+"""Key -> key that follows it in `--json`, unlike in the summary."""
 
 
-def _order_json() -> tuple[str, ...]:
-    """Return the keys of a run in `--json`, in the order in which they were always listed."""
+def _json_order() -> tuple[str, ...]:
+    """Return the keys of a run in `--json`, in their original order."""
     names = [name for name, metric in METRICS.items() if metric.in_json]
     for name, later in _BEFORE.items():
         names.remove(name)
@@ -681,12 +682,12 @@ def _order_json() -> tuple[str, ...]:
     return tuple(names)
 
 
-JSON_KEYS: Final = _order_json()
-"""The keys of `summary` that a run has in `--json`."""
+JSON_KEYS: Final = _json_order()
+"""The keys of `summary` in `--json`."""
 
 
 def compute_from_jobs(facts: JobFacts, known: Container[str] = ()) -> dict[str, Any]:
-    """Return the metrics that need the jobs alone, without those `known` already."""
+    """Return the metrics that need only the jobs, without the `known` ones."""
     return {
         name: metric.of_jobs(facts)
         for name, metric in METRICS.items()
@@ -704,23 +705,23 @@ def summary(
     result : RunResult
         The run.
     trace : Trace
-        Its jobs.
+        The jobs of the run.
     cluster : Cluster
-        The machines it ran on.
+        The cluster of the run.
     measure : Window or None
-        Which jobs count; None = all. Means, quantiles, counts and events are over these jobs,
+        Jobs that count; None = all. Means, quantiles, counts and events are over these jobs,
         GPU-seconds and costs over the whole run.
 
     Returns
     -------
     dict
-        Name -> value of each of `METRICS`, NaN where there is nothing to average.
+        Name -> value of each of `METRICS`; NaN if there is nothing to average.
 
     Notes
     -----
-    JCT, queueing delay and waiting time are averaged over the completed jobs; those that failed,
-    were refused, impossible or unfinished are counted beside. The overflow node of a recorded
-    schedule counts in `overflow_gpu_s` only.
+    JCT, queueing delay and waiting time are averaged over the completed jobs; failed, refused,
+    impossible and unfinished jobs are counted separately. The overflow node of a recorded schedule
+    counts in `overflow_gpu_s` only.
     """
     run = RunFacts(result, trace, cluster, measure)
     return {name: metric.value(run) for name, metric in METRICS.items()}

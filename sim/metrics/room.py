@@ -1,6 +1,4 @@
-"""Room for one demand over time: how much of it the free GPUs, cores and memory of the nodes it may
-use could hold, and in which pieces.
-"""
+"""Room for one job's demand over time: replicas that fit into the free resources."""
 
 from __future__ import annotations
 
@@ -15,28 +13,28 @@ from sim.metrics.jobs import Mask
 from sim.metrics.steps import Floats, Ints, accumulate
 from sim.metrics.timeline import Timeline
 
-_PLENTY: Final = 1_000_000.0
-"""Replicas of a demand that asks for nothing which its nodes limit."""
+_UNLIMITED: Final = 1_000_000.0
+"""Replicas of a demand that no resource limits."""
 _ROUNDING: Final = 1e-6
 _MOST_LEVELS: Final = 64
 
 
 @dataclass(frozen=True, eq=False)
 class RoomNeeds:
-    """What a job needs in order to run.
+    """Resources that a job needs in order to run.
 
     Parameters
     ----------
     demand : Demand
-        Per replica.
+        Demand per replica.
     need : int
-        Replicas that suffice: fewer than it asked for if it may be resized.
+        Replicas that suffice: fewer than requested if the job may be resized.
     kinds : array of int, one per node
-        A number per GPU type on nodes that it may use, -1 elsewhere.
+        Number of the GPU type of each node that it may use; -1 = other nodes.
     mixed : bool
         Whether its replicas may be on several types.
     servers : RoomNeeds or None
-        The same of its parameter servers.
+        Needs of its parameter servers.
     """
 
     demand: Demand
@@ -51,29 +49,29 @@ class RoomNeeds:
         return self.need * max(self.demand.gpus, 1)
 
     @property
-    def together(self) -> bool:
+    def counts_types_together(self) -> bool:
         """Whether nodes of all its types count as one set."""
         return self.mixed or not self.demand.gpus
 
 
 class RoomOverTime(NamedTuple):
-    """Step functions of time: each value holds from its instant to the next.
+    """Room for a job as step functions of time: each value holds until the next instant.
 
     Parameters
     ----------
     t_s : array, seconds
         Instants.
     fits, without_later, when_empty, by_gpus : array of bool
-        Whether there is room for it: as it is; if jobs submitted later held nothing; if nobody held
-        anything on the nodes that are up; as it is, if GPUs were all it asked for.
+        Whether the job fits: now; if jobs submitted later held nothing; if the nodes that are up
+        were empty; now, counting only GPUs.
     compact : array of bool
-        Whether there is room for it on as few nodes as could ever hold it.
+        Whether the job fits on the fewest nodes that could ever hold it.
     free, anywhere, there : array
-        GPUs free on nodes that it may use, free on all nodes, and on nodes that it may use if
-        nobody held anything. For demands of cores, replicas.
+        GPUs free on nodes that it may use; free on all nodes; and of the nodes that it may use if
+        they were empty. Replicas for demands without GPUs.
     replicas : array
-        Those that the free GPUs, with the cores and memory beside them, could hold: on one type, or
-        on all if it may mix them.
+        Replicas that fit into free GPUs, cores and memory: on one type, or on all if it may mix
+        types.
     most : array
         Most replicas that one node could hold; -1 for demands without GPUs.
     """
@@ -90,15 +88,16 @@ class RoomOverTime(NamedTuple):
     replicas: Floats
     most: Floats
 
-    def at(self, t_s: Floats) -> RoomOverTime:
-        """Return the same at other instants, none before the first one."""
+    def sample_at(self, t_s: Floats) -> RoomOverTime:
+        """Return the room at other instants, none before the first one."""
         rows = np.searchsorted(self.t_s, t_s, "right") - 1
         return RoomOverTime._make([t_s, *(values[rows] for values in self[1:])])
 
 
 class _Events(NamedTuple):
-    """What holds and leaves nodes, in order of (node, time); one row per node and instant, with
-    what is held after it.
+    """Node events in order of (node, time): amounts held after each event.
+
+    One row per node and instant.
     """
 
     t_s: Floats
@@ -110,95 +109,97 @@ class _Events(NamedTuple):
 
 
 def room(line: Timeline, wanted: RoomNeeds, job: int, window: tuple[float, float]) -> RoomOverTime:
-    """Return the room for what one job needs, over a window in which it holds nothing.
+    """Return the room for one job's needs, over a window without a grant of this job.
 
     Parameters
     ----------
     line : Timeline
         The run.
     wanted : RoomNeeds
-        What the job needs.
+        Needs of the job.
     job : int
-        Its row; rows after it were submitted later.
+        Row of the job; later rows were submitted later.
     window : (float, float), seconds
-        From when to when.
+        Begin and end.
 
     Notes
     -----
     A node holds min(floor(free GPUs / GPUs per replica), the same for cores and memory) replicas, 0
-    if it is down; a type holds the sum of its nodes. There is room if one type holds the replicas
-    needed, or all together for demands that may mix types or ask for no GPUs. Workers and parameter
-    servers are looked at one by one, so that room for each does not prove room for both.
+    if it is down; a type holds the sum of its nodes. The job fits if one type holds the replicas
+    needed, or all types together for demands that may mix types or need no GPUs. Workers and
+    parameter servers are checked separately, so room for each does not prove room for both.
     """
     events = _events(line, job, window)
-    found = _of(line, wanted, events, window[0])
+    total = _room_for(line, wanted, events, window[0])
     if wanted.servers is None:
-        return found
-    beside = _of(line, wanted.servers, events, window[0])
-    t = np.union1d(found.t_s, beside.t_s)
-    found, beside = found.at(t), beside.at(t)
-    fits = found.fits & beside.fits
-    return found._replace(
+        return total
+    servers = _room_for(line, wanted.servers, events, window[0])
+    t = np.union1d(total.t_s, servers.t_s)
+    total, servers = total.sample_at(t), servers.sample_at(t)
+    fits = total.fits & servers.fits
+    return total._replace(
         fits=fits,
-        without_later=found.without_later & beside.without_later,
-        when_empty=found.when_empty & beside.when_empty,
-        compact=found.compact & fits,
+        without_later=total.without_later & servers.without_later,
+        when_empty=total.when_empty & servers.when_empty,
+        compact=total.compact & fits,
     )
 
 
-def ever(line: Timeline, wanted: RoomNeeds) -> bool:
-    """Return whether the empty cluster, with every node up, has room for it."""
+def could_ever_fit(line: Timeline, wanted: RoomNeeds) -> bool:
+    """Return True if the empty cluster, with every node up, has room for the job."""
     empty = _slots(_caps(line), wanted.demand, wanted.kinds >= 0)
-    enough = any(empty[group].sum() >= wanted.need for group in _groups(wanted))
-    return enough and (wanted.servers is None or ever(line, wanted.servers))
+    has_enough = any(empty[group].sum() >= wanted.need for group in _groups(wanted))
+    return has_enough and (wanted.servers is None or could_ever_fit(line, wanted.servers))
 
 
 def _groups(wanted: RoomNeeds) -> list[Mask]:
-    """Return the sets of nodes of which one alone must hold all replicas."""
+    """Return the node sets of which one must hold all replicas: one per GPU type, or all."""
     usable = wanted.kinds >= 0
     return (
         [usable]
-        if wanted.together
+        if wanted.counts_types_together
         else [wanted.kinds == kind for kind in np.unique(wanted.kinds[usable]).tolist()]
     )
 
 
 def spreads(line: Timeline, gpus: int) -> tuple[bool, bool]:
-    """Tell of this run whether a job ever held just so many GPUs, and whether one did on more nodes
-    than it had to, or on several types.
+    """Return whether jobs of this run with `gpus` GPUs exist, and whether any was spread out.
+
+    Spread out: on more nodes than necessary, or on several types.
 
     Notes
     -----
     Fewest nodes = ceil(GPUs / GPUs of the largest node of the type). Forked jobs, whose copies are
-    apart on purpose, are left aside.
+    on separate nodes on purpose, are left out.
     """
     frame, largest = line.result.placements, _largest(line)
-    mine = (
+    is_counted = (
         (line.result.segments["gpus"].to_numpy() == gpus)[line.segment]
         & (line.held_gpus > 0)
         & (line.node < len(line.size))
     )
     forked = np.zeros(len(line.t0), np.bool_)
     forked[line.segment[frame["gang"].to_numpy() > 0]] = True
-    mine &= ~forked[line.segment]
-    segment, kind = line.segment[mine], line.node_type[line.node[mine]]
+    is_counted &= ~forked[line.segment]
+    segment, kind = line.segment[is_counted], line.node_type[line.node[is_counted]]
     if not len(segment):
         return False, False
     nodes = np.bincount(segment)
-    fewest = np.zeros(len(nodes))
-    np.maximum.at(fewest, segment, np.ceil(gpus / largest[kind]))
-    several = np.flatnonzero(nodes)
-    return True, bool((nodes[several] > fewest[several]).any())
+    fewest_nodes = np.zeros(len(nodes))
+    np.maximum.at(fewest_nodes, segment, np.ceil(gpus / largest[kind]))
+    used = np.flatnonzero(nodes)
+    return True, bool((nodes[used] > fewest_nodes[used]).any())
 
 
 def _largest(line: Timeline) -> Floats:
-    """Return the GPUs of the largest node of each type, 1 where there is none."""
-    made = np.ones(len(line.cluster.types) + 1)
-    np.maximum.at(made, line.node_type[:-1], [float(node.gpus) for node in line.cluster.nodes])
-    return made
+    """Return the GPUs of the largest node of each type; 1 for a type without nodes."""
+    largest = np.ones(len(line.cluster.types) + 1)
+    np.maximum.at(largest, line.node_type[:-1], [float(node.gpus) for node in line.cluster.nodes])
+    return largest
 
 
 def _caps(line: Timeline) -> tuple[Floats, Floats, Floats]:
+    """Return GPUs, cores and memory of each node."""
     nodes = line.cluster.nodes
     columns = (
         [float(getattr(node, name)) for node in nodes] for name in ("gpus", "cpus", "mem_gb")
@@ -208,105 +209,126 @@ def _caps(line: Timeline) -> tuple[Floats, Floats, Floats]:
 
 
 def _events(line: Timeline, job: int, window: tuple[float, float]) -> _Events:
+    """Return the node events in a window: all holdings, earlier jobs' holdings, outages."""
     t0, t1 = window
-    keep = np.flatnonzero(
+    in_window = np.flatnonzero(
         (line.begin < t1) & (line.end > t0) & (line.end > line.begin) & (line.node < len(line.size))
     )
     node, begin, end = line.down
-    lost = (begin < t1) & (end > t0)
+    is_outage = (begin < t1) & (end > t0)
     times = np.concatenate(
-        (np.maximum(line.begin[keep], t0), np.maximum(begin[lost], t0), line.end[keep], end[lost])
+        (
+            np.maximum(line.begin[in_window], t0),
+            np.maximum(begin[is_outage], t0),
+            line.end[in_window],
+            end[is_outage],
+        )
     )
-    nodes = np.tile(np.concatenate((line.node[keep], node[lost])), 2)
+    nodes = np.tile(np.concatenate((line.node[in_window], node[is_outage])), 2)
     order = np.lexsort((times, nodes))
     frame = line.result.placements
-    count = frame["count"].to_numpy(np.float64)[keep]
-    early = np.concatenate((line.holder[keep] < job, np.zeros(int(lost.sum()), np.bool_)))
+    count = frame["count"].to_numpy(np.float64)[in_window]
+    early = np.concatenate((line.holder[in_window] < job, np.zeros(int(is_outage.sum()), np.bool_)))
     amounts = [
-        np.concatenate((count * frame[name].to_numpy(np.float64)[keep], np.zeros(int(lost.sum()))))
+        np.concatenate(
+            (count * frame[name].to_numpy(np.float64)[in_window], np.zeros(int(is_outage.sum())))
+        )
         for name in ("gpus", "cpus", "mem_gb")
     ]
-    gone = np.concatenate((np.zeros(len(keep)), np.ones(int(lost.sum()))))
+    down_flags = np.concatenate((np.zeros(len(in_window)), np.ones(int(is_outage.sum()))))
     times, nodes = times[order], nodes[order]
-    last = np.append((times[1:] != times[:-1]) | (nodes[1:] != nodes[:-1]), True)[: len(times)]
+    is_last = np.append((times[1:] != times[:-1]) | (nodes[1:] != nodes[:-1]), True)[: len(times)]
 
-    def held(amount: Floats) -> Floats:
-        # Every node's changes sum to 0, so one running sum over all nodes is the running sum within
-        # each.
-        return np.asarray(np.cumsum(np.concatenate((amount, -amount))[order])[last])
+    def held_after(amount: Floats) -> Floats:
+        """Return the amounts held after each event, from the amounts of the holdings."""
+        # Each node's changes sum to 0, so one running sum over all nodes is right within each
+        # node.
+        return np.asarray(np.cumsum(np.concatenate((amount, -amount))[order])[is_last])
 
     used, by_early = (
-        [held(amount) for amount in amounts],
-        [held(np.where(early, amount, 0.0)) for amount in amounts],
+        [held_after(amount) for amount in amounts],
+        [held_after(np.where(early, amount, 0.0)) for amount in amounts],
     )
-    nodes = nodes[last]
+    nodes = nodes[is_last]
     return _Events(
-        times[last],
+        times[is_last],
         nodes,
         used,
         by_early,
-        held(gone) > 0,
+        held_after(down_flags) > 0,
         np.append(True, nodes[1:] != nodes[:-1])[: len(nodes)],
     )
 
 
-def _of(line: Timeline, wanted: RoomNeeds, events: _Events, t0: float) -> RoomOverTime:
+def _room_for(line: Timeline, wanted: RoomNeeds, events: _Events, t0: float) -> RoomOverTime:
+    """Return the room for one demand, workers or servers, from the events on all nodes."""
     caps, demand, kinds = _caps(line), wanted.demand, wanted.kinds
-    here = kinds[events.node]
+    event_kinds = kinds[events.node]
     empty = _slots(caps, demand, kinds >= 0)
-    of_node = [cap[events.node] for cap in caps]
-    up = (here >= 0) & ~events.down
-    now = _slots([cap - used for cap, used in zip(of_node, events.used, strict=True)], demand, up)
-    gpus = _slots([of_node[0] - events.used[0]], demand, up) if demand.gpus else now
-    early = _slots(
-        [cap - used for cap, used in zip(of_node, events.early, strict=True)], demand, up
+    node_caps = [cap[events.node] for cap in caps]
+    is_usable = (event_kinds >= 0) & ~events.down
+    now = _slots(
+        [cap - used for cap, used in zip(node_caps, events.used, strict=True)], demand, is_usable
     )
-    cap = _slots(of_node, demand, up)
+    gpus = _slots([node_caps[0] - events.used[0]], demand, is_usable) if demand.gpus else now
+    slots_by_early = _slots(
+        [cap - used for cap, used in zip(node_caps, events.early, strict=True)], demand, is_usable
+    )
+    cap = _slots(node_caps, demand, is_usable)
     groups = _groups(wanted)
     columns: list[Floats] = []
 
-    def level(after: Floats, before: Floats) -> None:
-        """Add the step function of a sum over nodes, from its value on each node after each event
-        and before the first.
+    def add_step_function(piece_columns: Floats, before: Floats) -> None:
+        """Add the step function of a sum over nodes to the columns.
+
+        `after`: value on the node after each event; `before`: value on each node before the first
+        event.
         """
         previous = (
-            np.where(events.first, before[events.node], np.roll(after, 1)) if len(after) else after
+            np.where(events.first, before[events.node], np.roll(piece_columns, 1))
+            if len(piece_columns)
+            else piece_columns
         )
-        columns.append(np.concatenate(([before.sum()], after - previous)))
+        columns.append(np.concatenate(([before.sum()], piece_columns - previous)))
 
     for group in groups:
         inside = group[events.node]
         for values, before in (
             (now, empty),
-            (early, empty),
+            (slots_by_early, empty),
             (cap, empty),
             (gpus, _slots(caps[:1], demand, kinds >= 0) if demand.gpus else empty),
         ):
-            level(np.where(inside, values, 0.0), np.where(group, before, 0.0))
+            add_step_function(np.where(inside, values, 0.0), np.where(group, before, 0.0))
     raw_empty = caps[0] if demand.gpus else empty
-    raw = np.where(events.down, 0.0, of_node[0] - events.used[0]) if demand.gpus else now
-    allowed = (here >= 0, kinds >= 0)
-    level(np.where(allowed[0], raw, 0.0), np.where(allowed[1], raw_empty, 0.0))
-    level(raw, raw_empty)
-    level(
+    raw = np.where(events.down, 0.0, node_caps[0] - events.used[0]) if demand.gpus else now
+    allowed = (event_kinds >= 0, kinds >= 0)
+    add_step_function(np.where(allowed[0], raw, 0.0), np.where(allowed[1], raw_empty, 0.0))
+    add_step_function(raw, raw_empty)
+    add_step_function(
         np.where(events.down | ~allowed[0], 0.0, raw_empty[events.node]),
         np.where(allowed[1], raw_empty, 0.0),
     )
     pieces = _pieces(wanted, empty, groups) if demand.gpus else []
     levels = _levels(float(empty.max(initial=0.0))) if demand.gpus else []
     for group, at_least, _ in pieces:
-        level(
+        add_step_function(
             (group[events.node] & (now >= at_least)).astype(np.float64),
             (group & (empty >= at_least)).astype(np.float64),
         )
     for at_least in levels:
-        level((now >= at_least).astype(np.float64), (empty >= at_least).astype(np.float64))
-    t, made = accumulate(np.concatenate(([t0], events.t_s)), columns)
-    held = 4 * len(groups)
-    best = [np.max([*made[at:held:4]], axis=0) if groups else np.zeros(len(t)) for at in range(4)]
-    after = made[held + 3 :]
-    counts, ladder = after[: len(pieces)], after[len(pieces) :]
-    fits, without_later, when_empty, by_gpus = (values >= wanted.need for values in best)
+        add_step_function(
+            (now >= at_least).astype(np.float64), (empty >= at_least).astype(np.float64)
+        )
+    t, sums = accumulate(np.concatenate(([t0], events.t_s)), columns)
+    group_columns = 4 * len(groups)
+    best_groups = [
+        np.max([*sums[index:group_columns:4]], axis=0) if groups else np.zeros(len(t))
+        for index in range(4)
+    ]
+    piece_columns = sums[group_columns + 3 :]
+    counts, ladder = piece_columns[: len(pieces)], piece_columns[len(pieces) :]
+    fits, without_later, when_empty, by_gpus = (values >= wanted.need for values in best_groups)
     compact = fits & _compact(pieces, counts, len(t)) if demand.gpus else fits
     most = np.full(len(t), 0.0 if demand.gpus else -1.0)
     for at_least, count in zip(levels, ladder, strict=True):
@@ -318,25 +340,25 @@ def _of(line: Timeline, wanted: RoomNeeds, events: _Events, t0: float) -> RoomOv
         when_empty,
         by_gpus,
         compact,
-        made[held],
-        made[held + 1],
-        made[held + 2],
-        best[0],
+        sums[group_columns],
+        sums[group_columns + 1],
+        sums[group_columns + 2],
+        best_groups[0],
         most,
     )
 
 
 def _slots(free: Sequence[Floats], demand: Demand, usable: Mask) -> Floats:
-    """Return how many replicas fit into what is free."""
-    made = np.full(len(usable), _PLENTY)
+    """Return the number of replicas per node that fit into free amounts."""
+    slots = np.full(len(usable), _UNLIMITED)
     for amount, per in zip(free, (demand.gpus, demand.cpus, demand.mem_gb), strict=False):
         if per:
-            made = np.minimum(made, np.floor((amount + _ROUNDING) / per))
-    return np.where(usable, np.maximum(made, 0.0), 0.0)
+            slots = np.minimum(slots, np.floor((amount + _ROUNDING) / per))
+    return np.where(usable, np.maximum(slots, 0.0), 0.0)
 
 
 def _levels(largest: float) -> list[float]:
-    """Return the distinguished sizes of pieces, ascending."""
+    """Return the piece sizes to distinguish, ascending."""
     return (
         [
             float(size)
@@ -352,23 +374,25 @@ def _levels(largest: float) -> list[float]:
 def _pieces(
     wanted: RoomNeeds, empty: Floats, groups: Sequence[Mask]
 ) -> list[tuple[Mask, float, float]]:
-    """Return what the fewest nodes mean on each type, two rows for each: at least so many nodes of
-    it must have room for at least so many replicas.
+    """Return the conditions for the fewest nodes, two rows (nodes, at least, count) per type.
+
+    At least `count` of the nodes must have room for at least `at least` replicas.
     """
-    made = []
+    pieces = []
     for group in groups:
         largest = float(empty[group].max(initial=0.0))
-        whole, rest = divmod(wanted.need, largest) if largest else (np.inf, 0.0)
-        made.append((group, largest or 1.0, whole))
-        made.append((group, rest or largest or 1.0, whole + (rest > 0)))
-    return made
+        full_nodes, rest = divmod(wanted.need, largest) if largest else (np.inf, 0.0)
+        pieces.append((group, largest or 1.0, full_nodes))
+        pieces.append((group, rest or largest or 1.0, full_nodes + (rest > 0)))
+    return pieces
 
 
 def _compact(
     pieces: Sequence[tuple[Mask, float, float]], counts: Sequence[Floats], length: int
 ) -> Mask:
-    found = np.zeros(length, np.bool_)
-    enough = [count >= nodes for (_, _, nodes), count in zip(pieces, counts, strict=True)]
-    for whole, rest in zip(enough[::2], enough[1::2], strict=True):
-        found |= whole & rest
-    return found
+    """Return when the counts of pieces allow the job on the fewest nodes."""
+    is_compact = np.zeros(length, np.bool_)
+    conditions = [count >= nodes for (_, _, nodes), count in zip(pieces, counts, strict=True)]
+    for whole, rest in zip(conditions[::2], conditions[1::2], strict=True):
+        is_compact |= whole & rest
+    return is_compact

@@ -1,6 +1,4 @@
-"""Step functions: sums of intervals as cumulative sums, exact integrals, and their reduction to
-what a screen can show.
-"""
+"""Step functions: running sums of changes, exact integrals, and reduction for charts."""
 
 from __future__ import annotations
 
@@ -17,17 +15,14 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 MOST_POINTS = 1000
-"""Points per line that a browser redraws at once; bins are one less, because a step line needs a
-closing point.
-"""
+"""Points per line that a browser redraws without delay: the bins and a closing point."""
 
 
 class Steps(NamedTuple):
-    """A reduced step function: `mean[i]` holds from `t_s[i]` to `t_s[i + 1]`; the last point only
-    closes the line.
+    """A reduced step function: `mean[i]` holds from `t_s[i]` to `t_s[i + 1]`.
 
-    `low` and `high` are the least and greatest value taken in that bin. `bin_s` is the width of a
-    bin in seconds, 0 where nothing had to be reduced.
+    The last point only closes the line. `low` and `high` are the least and greatest value in the
+    bin. `bin_s` is the width of a bin in seconds, 0 if nothing was reduced.
     """
 
     t_s: Floats
@@ -38,34 +33,31 @@ class Steps(NamedTuple):
 
 
 def accumulate(times: Floats, deltas: Sequence[Floats]) -> tuple[Floats, list[Floats]]:
-    """Return the instants at which a sum of changes takes a new value, in order, and for each
-    column the value after each of them.
+    """Return the instants at which any running sum of changes takes a new value, and the sums.
 
     Parameters
     ----------
     times : array, seconds
-        When something changes, in any order.
+        Instants of the changes, in any order.
     deltas : sequence of arrays of the same length
-        By how much; whole numbers stay exact.
+        Amounts of the changes; whole numbers stay exact.
 
     Notes
     -----
     v(t) = sum of the changes at or before t. All changes of one instant count as one, so a job that
-    starts when it is submitted is never seen waiting.
+    starts when it is submitted never counts as waiting.
     """
-    instants, at = np.unique(times, return_inverse=True)
-    return changing(instants, [running(at, delta, len(instants)) for delta in deltas])
+    instants, instant_index = np.unique(times, return_inverse=True)
+    return changing(instants, [running(instant_index, delta, len(instants)) for delta in deltas])
 
 
-def running(at: Ints, changes: Floats, instants: int) -> Floats:
-    """Return the sum of the changes at or before each of so many instants; `at` says at which of
-    them each change happens.
-    """
-    return np.asarray(np.cumsum(np.bincount(at, changes, instants)), np.float64)
+def running(instant_index: Ints, changes: Floats, instants: int) -> Floats:
+    """Return the running sum of changes, given the index of each change's instant."""
+    return np.asarray(np.cumsum(np.bincount(instant_index, changes, instants)), np.float64)
 
 
 def changing(t: Floats, values: Sequence[Floats]) -> tuple[Floats, list[Floats]]:
-    """Return the rows of step functions at which any of them takes a new value, and the first."""
+    """Return the first row of step functions and those where any takes a new value."""
     changed = np.zeros(len(t), np.bool_)
     changed[:1] = True
     for value in values:
@@ -74,8 +66,7 @@ def changing(t: Floats, values: Sequence[Floats]) -> tuple[Floats, list[Floats]]
 
 
 def merged(owner: Ints, t0: Floats, t1: Floats) -> tuple[Ints, Floats, Floats]:
-    """Return the intervals so that those of one owner no longer overlap, covering the same
-    instants.
+    """Return the intervals of each owner without overlaps, covering the same instants.
 
     Notes
     -----
@@ -89,16 +80,17 @@ def merged(owner: Ints, t0: Floats, t1: Floats) -> tuple[Ints, Floats, Floats]:
     same = owner[1:] == owner[:-1]
     if not (same & (t0[1:] < t1[:-1])).any():
         return owner, t0, t1
-    reach = pd.Series(t1).groupby(owner, sort=False).cummax().to_numpy()
+    latest_end = pd.Series(t1).groupby(owner, sort=False).cummax().to_numpy()
     cut = t0.copy()
-    cut[1:] = np.where(same, np.maximum(t0[1:], reach[:-1]), t0[1:])
+    cut[1:] = np.where(same, np.maximum(t0[1:], latest_end[:-1]), t0[1:])
     keep = t1 > cut
     return owner[keep], cut[keep], t1[keep]
 
 
 def integral(t: Floats, v: Floats, t0: float, t1: float) -> float:
-    """Return the integral of a step function from `t0` to `t1`, 0 before its first point and
-    constant after its last.
+    """Return the integral of a step function over a window.
+
+    The function is 0 before its first point and constant after its last.
 
     Notes
     -----
@@ -111,20 +103,21 @@ def integral(t: Floats, v: Floats, t0: float, t1: float) -> float:
 
 
 def reduce_steps(t: Floats, v: Floats, t0: float, t1: float, bins: int = MOST_POINTS - 1) -> Steps:
-    """Reduce a step function to at most `bins` bins of equal width: exact time-weighted mean,
-    minimum and maximum of each.
+    """Reduce a step function to at most `bins` bins with exact mean, minimum and maximum.
+
+    Bins have equal width; the mean is weighted by time.
 
     Parameters
     ----------
     t : array, seconds
-        Increasing; `v[i]` holds from `t[i]` to `t[i + 1]`, 0 before the first and the last one for
-        ever.
+        Increasing; `v[i]` holds from `t[i]` to `t[i + 1]`; 0 before the first, constant after the
+        last.
     v : array
         The values.
     t0, t1 : float, seconds
         The window; `t1` must be above `t0`.
     bins : int
-        At least 1. A function with fewer steps than that in the window comes back as it is.
+        At least 1. A function with fewer steps in the window is returned unchanged.
 
     Returns
     -------
@@ -148,7 +141,7 @@ def reduce_steps(t: Floats, v: Floats, t0: float, t1: float, bins: int = MOST_PO
 def reduce_all(
     t: Floats, columns: Sequence[Floats], t0: float, t1: float, bins: int
 ) -> list[Steps]:
-    """Reduce several step functions of the same instants; see `reduce_steps`."""
+    """Reduce several step functions over the same instants; see `reduce_steps`."""
     if not t1 > t0 or bins < 1:
         raise ParameterError(
             f"A series cannot be drawn from {t0} s to {t1} s in {bins} bins. Choose a window that"
@@ -158,29 +151,37 @@ def reduce_all(
         t = np.append(min(t0, t[0] if len(t) else t0), t)
         columns = [np.append(0.0, v) for v in columns]
     first, last = np.searchsorted(t, t0, "right") - 1, np.searchsorted(t, t1, "left")
-    inside = np.maximum(t[first:last], t0)
-    seen = [np.asarray(v[first:last], np.float64) for v in columns]
-    if len(inside) <= bins:
-        ends = np.append(inside, t1)
-        return [Steps(ends, mean, mean, mean, 0.0) for v in seen for mean in [np.append(v, v[-1])]]
+    starts = np.maximum(t[first:last], t0)
+    values_in_window = [np.asarray(v[first:last], np.float64) for v in columns]
+    if len(starts) <= bins:
+        ends = np.append(starts, t1)
+        return [
+            Steps(ends, mean, mean, mean, 0.0)
+            for v in values_in_window
+            for mean in [np.append(v, v[-1])]
+        ]
     edges = np.linspace(t0, t1, bins + 1)
-    start = np.searchsorted(inside, edges[:-1], "right") - 1
-    stop = np.searchsorted(inside, edges[1:], "left")
-    stop[-1] = len(inside)
-    at, widths, steps = np.append(start, len(inside) - 1), np.diff(edges), np.diff(inside)
+    start = np.searchsorted(starts, edges[:-1], "right") - 1
+    stop = np.searchsorted(starts, edges[1:], "left")
+    stop[-1] = len(starts)
+    sample_index, widths, steps = np.append(start, len(starts) - 1), np.diff(edges), np.diff(starts)
     pairs = np.column_stack((start, stop)).ravel()
-    found = []
-    for values in seen:
+    reduced = []
+    for values in values_in_window:
         running = np.concatenate(([0.0], np.cumsum(values[:-1] * steps)))
-        mean = np.diff(running[at] + values[at] * (edges - inside[at])) / widths
+        mean = (
+            np.diff(running[sample_index] + values[sample_index] * (edges - starts[sample_index]))
+            / widths
+        )
         low, high = _extremes(values, pairs)
-        mean = np.clip(mean, low, high)  # rounding must not leave the band
+        mean = np.clip(mean, low, high)  # rounding must not leave [low, high]
         mean, low, high = (np.append(column, column[-1]) for column in (mean, low, high))
-        found.append(Steps(edges, mean, low, high, (t1 - t0) / bins))
-    return found
+        reduced.append(Steps(edges, mean, low, high, (t1 - t0) / bins))
+    return reduced
 
 
 def _extremes(values: Floats, pairs: Ints) -> tuple[Floats, Floats]:
+    """Return the minimum and maximum of the values between each pair of indices."""
     padded = np.append(values, values[-1])
     return np.minimum.reduceat(padded, pairs)[::2], np.maximum.reduceat(padded, pairs)[::2]
 
@@ -188,12 +189,12 @@ def _extremes(values: Floats, pairs: Ints) -> tuple[Floats, Floats]:
 def reduce_frame(
     frame: pd.DataFrame, t0: float, t1: float, bins: int = MOST_POINTS - 1
 ) -> pd.DataFrame:
-    """Reduce every column of a series frame, ready to be drawn.
+    """Reduce every column of a series table, for a chart.
 
     Parameters
     ----------
     frame : DataFrame
-        `t_s` and step columns, as the series functions return it.
+        `t_s` and step columns, as the series functions return them.
     t0, t1 : float, seconds
         The window.
     bins : int
@@ -203,7 +204,7 @@ def reduce_frame(
     -------
     DataFrame
         `t_s`, and for each column `x` its mean `x` with `x_low` and `x_high`; at most `bins + 1`
-        rows, the last one closing the lines.
+        rows; the last one closes the lines.
     """
     t = frame["t_s"].to_numpy(np.float64)
     columns: dict[str, Floats] = {}
@@ -220,9 +221,9 @@ def reduce_frame(
 
 
 def bins_for(lines: int, budget: int = 24_000) -> int:
-    """Return how many bins each of `lines` lines may have so that all together stay within `budget`
-    points, between 100 and 999.
+    """Return the bins per line so that `lines` lines together stay within `budget` points.
 
-    A page may send at most 32,000 points; the default leaves room for its other charts.
+    Between 100 and 999. A page may send at most 32,000 points; the default leaves room for its
+    other charts.
     """
     return max(100, min(MOST_POINTS - 1, budget // max(1, lines) - 1))

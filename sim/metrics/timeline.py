@@ -1,6 +1,4 @@
-"""A run prepared for exploration: holdings by place and time, in the unit that its machines are
-counted in, as plain arrays that are made once.
-"""
+"""A run as plain arrays for exploration: holdings by node and time, computed once."""
 
 from __future__ import annotations
 
@@ -18,7 +16,7 @@ from sim.metrics.usage import UsageArrays, downtimes
 
 
 class Notes(NamedTuple):
-    """The numbers of a policy, in order of its decisions."""
+    """The numbers that a policy noted, in order of its decisions."""
 
     decision: Ints
     name: Ints
@@ -28,22 +26,22 @@ class Notes(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Timeline(UsageArrays):
-    """The data of `UsageArrays`, and lookups that exploring a run repeats often.
+    """The arrays of `UsageArrays`, with cached lookups for exploring a run.
 
     Notes
     -----
-    Machines are counted in GPUs; where a cluster has none, in cores. What the recorded schedule
-    held beyond the cluster is on no node.
+    Machines are counted in GPUs, or in cores if the cluster has no GPUs. GPUs of the recorded
+    schedule beyond the cluster are on no node.
     """
 
     @cached_property
     def unit(self) -> str:
-        """What is counted: "GPU" or "core"."""
+        """The counted unit: "GPU" or "core"."""
         return "GPU" if self.cluster.gpus else "core"
 
     @cached_property
     def size(self) -> Floats:
-        """GPUs (cores) of each node; 0 for nodes that have none of it."""
+        """GPUs (or cores) of each node; 0 for a node without any."""
         if self.cluster.gpus:
             return np.array([node.gpus for node in self.cluster.nodes], np.float64)
         return np.array(
@@ -53,7 +51,7 @@ class Timeline(UsageArrays):
 
     @cached_property
     def amount(self) -> Floats:
-        """GPUs (cores) that each placement holds."""
+        """GPUs (or cores) of each placement."""
         if self.cluster.gpus:
             return self.held_gpus
         placements = self.result.placements
@@ -83,17 +81,17 @@ class Timeline(UsageArrays):
 
     @cached_property
     def held(self) -> tuple[Ints, Floats, Floats]:
-        """Job, begin and end of the times in which a job holds something, not overlapping."""
+        """Job, begin and end of the periods with a grant, not overlapping."""
         return merged(self.owner, self.t0, self.t1)
 
     @cached_property
     def presence(self) -> Presence:
-        """When each job is in the system."""
+        """Instants at which each job enters and leaves the system."""
         return presence(self.result)
 
     @cached_property
     def waited_s(self) -> Floats:
-        """How long each job was in the system without holding anything, in seconds."""
+        """Seconds that each job was in the system without a grant."""
         job, t0, t1 = self.held
         enter, leave = self.presence
         inside = np.clip(np.minimum(t1, leave[job]) - np.maximum(t0, enter[job]), 0.0, None)
@@ -103,7 +101,7 @@ class Timeline(UsageArrays):
 
     @cached_property
     def down(self) -> tuple[Ints, Floats, Floats]:
-        """Node, begin and end of the times without capacity, not overlapping."""
+        """Node, begin and end of the periods without capacity, not overlapping."""
         return downtimes(self.result, self.cluster)
 
     @cached_property
@@ -113,12 +111,12 @@ class Timeline(UsageArrays):
 
     @cached_property
     def changed(self) -> Floats:
-        """Instants of those that changed anything, in seconds."""
+        """Instants of the decisions that changed something, in seconds."""
         return np.asarray(self.decided[self.result.decisions["changed"].to_numpy() > 0])
 
     @cached_property
     def notes(self) -> Notes:
-        """What the policy noted with its decisions."""
+        """The numbers that the policy noted with its decisions."""
         frame = self.result.notes
         codes, names = pd.factorize(frame["name"].astype("str"))
         return Notes(
@@ -130,8 +128,8 @@ class Timeline(UsageArrays):
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """Name of each node, no two alike."""
-        return distinct([node.name for node in self.cluster.nodes])
+        """Unique name of each node."""
+        return unique_names([node.name for node in self.cluster.nodes])
 
     @cached_property
     def racks(self) -> tuple[str, ...]:
@@ -140,7 +138,7 @@ class Timeline(UsageArrays):
 
     @cached_property
     def kinds(self) -> tuple[str, ...]:
-        """GPU type of each node, "CPU" where it has none."""
+        """GPU type of each node; "CPU" for nodes without GPUs."""
         return tuple(node.gpu_type or "CPU" for node in self.cluster.nodes)
 
     @cached_property
@@ -149,16 +147,16 @@ class Timeline(UsageArrays):
         return float(self.result.end_s)
 
 
-def distinct(names: Sequence[str]) -> tuple[str, ...]:
-    """Return names with a number behind those that an earlier one has already."""
-    seen: dict[str, int] = {}
-    made = []
+def unique_names(names: Sequence[str]) -> tuple[str, ...]:
+    """Return names made unique by a number after each repeated one, e.g. "a (2)"."""
+    counts: dict[str, int] = {}
+    unique = []
     for name in names:
-        seen[name] = seen.get(name, 0) + 1
-        made.append(name if seen[name] == 1 else f"{name} ({seen[name]})")
-    return tuple(made)
+        counts[name] = counts.get(name, 0) + 1
+        unique.append(name if counts[name] == 1 else f"{name} ({counts[name]})")
+    return tuple(unique)
 
 
-def first_places(names: Iterable[str]) -> dict[str, int]:
-    """Return each name once, with its number in order of first appearance."""
-    return {name: at for at, name in enumerate(dict.fromkeys(names))}
+def index_by_name(names: Iterable[str]) -> dict[str, int]:
+    """Return name -> index in order of first appearance."""
+    return {name: index for index, name in enumerate(dict.fromkeys(names))}

@@ -1,4 +1,4 @@
-"""GPU-seconds: held, productive, paused, lost; capacity; and what both cost."""
+"""GPU-seconds of a run (held, productive, paused, lost), capacity, and the cost of both."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ _HOUR_S = 3600.0
 
 @dataclass(frozen=True, eq=False)
 class UsageArrays:
-    """A run's segments and placements as plain arrays, so that every window costs one pass.
+    """Segments and placements of a run as plain arrays, so that a window costs one pass.
 
     Parameters
     ----------
     result : RunResult
         The run.
     cluster : Cluster
-        The one it ran on; gives types and prices. The overflow node, if there is one, follows its
-        last node.
+        The cluster of the run, for types and prices. The overflow node, if any, follows its last
+        node.
     """
 
     result: RunResult
@@ -44,7 +44,7 @@ class UsageArrays:
 
     @cached_property
     def resume(self) -> Floats:
-        """When each segment begins to make progress: t0 + paused, at most t1."""
+        """Start of each segment's progress: t0 + paused, at most t1."""
         return np.asarray(np.minimum(self.t0 + _floats(self.result.segments["paused_s"]), self.t1))
 
     @cached_property
@@ -65,15 +65,16 @@ class UsageArrays:
 
     @cached_property
     def node_type(self) -> Ints:
-        """Place in `cluster.types` of each node's GPU type; CPU nodes and the overflow node come
-        last, at len(types).
+        """Index in `cluster.types` of each node's GPU type.
+
+        CPU nodes and the overflow node have the index len(types); the overflow node comes last.
         """
-        index, none = self.cluster.type_index, len(self.cluster.types)
-        kinds = [index[node.gpu_type] if node.gpus else none for node in self.cluster.nodes]
-        return np.array([*kinds, none], np.int64)
+        index, no_type = self.cluster.type_index, len(self.cluster.types)
+        kinds = [index[node.gpu_type] if node.gpus else no_type for node in self.cluster.nodes]
+        return np.array([*kinds, no_type], np.int64)
 
     @cached_property
-    def useful(self) -> Floats:
+    def kept_work_share(self) -> Floats:
         """Share of each job's work that was not lost.
 
         Notes
@@ -91,16 +92,18 @@ class UsageArrays:
         return np.asarray(1.0 - np.clip(lost, 0.0, 1.0))
 
     def held_gpu_s(self, t0: float, t1: float) -> Floats:
-        """Return the GPU-seconds held on each node in a window; the overflow node comes last."""
+        """Return the GPU-seconds held on each node in a window; the overflow node is last."""
         return self._per_node(np.clip(np.minimum(self.t1, t1) - np.maximum(self.t0, t0), 0.0, None))
 
     def productive_gpu_s(self, t0: float, t1: float) -> Floats:
-        """Return the GPU-seconds on each node that made progress that was kept: without pauses and
-        without lost work.
+        """Return the GPU-seconds of lasting progress on each node in a window.
+
+        Without pauses and without lost work.
         """
-        useful = self.useful[self.result.segments["job"].to_numpy(np.int64)]
+        kept_work_share = self.kept_work_share[self.result.segments["job"].to_numpy(np.int64)]
         return self._per_node(
-            np.clip(np.minimum(self.t1, t1) - np.maximum(self.resume, t0), 0.0, None) * useful
+            np.clip(np.minimum(self.t1, t1) - np.maximum(self.resume, t0), 0.0, None)
+            * kept_work_share
         )
 
     @property
@@ -110,24 +113,26 @@ class UsageArrays:
 
     @property
     def lost_gpu_s(self) -> float:
-        """GPU-seconds of progress that was lost again, over the whole run; see `useful`."""
-        lost = (self.t1 - self.resume) * (1.0 - self.useful)[
+        """GPU-seconds of progress lost later, over the whole run; see `kept_work_share`."""
+        lost = (self.t1 - self.resume) * (1.0 - self.kept_work_share)[
             self.result.segments["job"].to_numpy(np.int64)
         ]
         return total(self.held_gpus, lost[self.segment])
 
     def _per_node(self, seconds: Floats) -> Floats:
+        """Return GPU-seconds per node, given the seconds that count of each segment."""
         return _sums(self.node, self.held_gpus * seconds[self.segment], len(self.cluster.nodes) + 1)
 
     def by_type(self, per_node: Floats) -> Floats:
-        """Sum a figure per node to one per GPU type, in the order of `cluster.types`; CPU nodes and
-        overflow are left out.
+        """Sum an amount per node to one per GPU type, in the order of `cluster.types`.
+
+        CPU nodes and overflow are left out.
         """
         kinds = self.node_type[np.minimum(np.arange(len(per_node)), len(self.node_type) - 1)]
         return _sums(kinds, per_node, len(self.cluster.types) + 1)[:-1]
 
     def cost_held_usd(self) -> Floats:
-        """Return for each job what it held, at the price of the nodes it held it on: chargeback.
+        """Return the cost of each job: the resources it held at the price of their nodes.
 
         Notes
         -----
@@ -138,16 +143,16 @@ class UsageArrays:
         per_gpu = np.array(
             [*(node.price_per_hour / node.gpus if node.gpus else 0.0 for node in nodes), 0.0]
         )
-        shared = (
+        core_prices = (
             (node.price_per_hour / node.cpus) if not node.gpus and node.cpus > 0 else 0.0
             for node in nodes
         )
-        per_core = np.array([*shared, 0.0])
-        at = np.minimum(self.node, len(nodes))
-        price = per_gpu[at] * self.held_gpus
+        per_core = np.array([*core_prices, 0.0])
+        node_index = np.minimum(self.node, len(nodes))
+        price = per_gpu[node_index] * self.held_gpus
         if per_core.any():
             placements = result.placements
-            price = price + per_core[at] * _floats(placements["count"]) * _floats(
+            price = price + per_core[node_index] * _floats(placements["count"]) * _floats(
                 placements["cpus"]
             )
         hours = (self.t1 - self.t0)[self.segment] / _HOUR_S
@@ -156,15 +161,16 @@ class UsageArrays:
 
 
 def downtimes(result: RunResult, cluster: Cluster) -> tuple[Ints, Floats, Floats]:
-    """Return node, begin and end of the times without capacity, not overlapping: outages of the run
-    and dated absences of the cluster.
+    """Return node, begin and end of the periods without capacity, not overlapping.
+
+    Outages of the run and dated absences of the cluster.
 
     Parameters
     ----------
     result : RunResult
-        Its `outages` name what happened; an open one lasts to the end of the run.
+        Source of the outages; an open one lasts to the end of the run.
     cluster : Cluster
-        Its `changes` name what was planned, of which the run may have recorded the same.
+        Source of the dated absences, which the run may also have recorded.
     """
     frame, planned = result.outages, absences(cluster, result.end_s)
     ends = frame["t1"].to_numpy(np.float64)
@@ -176,43 +182,39 @@ def downtimes(result: RunResult, cluster: Cluster) -> tuple[Ints, Floats, Floats
 
 
 def absences(cluster: Cluster, end_s: float) -> tuple[Ints, Floats, Floats]:
-    """Return node, begin and end of the times at which the cluster's dated list says that a node is
-    not there, up to the end of the run.
-    """
-    since: dict[int, float] = {}
+    """Return node, begin and end of the dated absences of a cluster, up to the end of the run."""
+    absent_since: dict[int, float] = {}
     rows: list[tuple[int, float, float]] = []
     for change in sorted(cluster.changes, key=lambda change: change.at_s):
         for node in change.nodes:
             if not change.present:
-                since.setdefault(node, change.at_s)
-            elif node in since:
-                rows.append((node, since.pop(node), change.at_s))
-    rows += [(node, begin, max(begin, end_s)) for node, begin in since.items()]
+                absent_since.setdefault(node, change.at_s)
+            elif node in absent_since:
+                rows.append((node, absent_since.pop(node), change.at_s))
+    rows += [(node, begin, max(begin, end_s)) for node, begin in absent_since.items()]
     table = np.array(rows, np.float64).reshape(-1, 3)
     return table[:, 0].astype(np.int64), table[:, 1], table[:, 2]
 
 
 def capacity_gpu_s(result: RunResult, cluster: Cluster, t0: float, t1: float) -> Floats:
-    """Return the GPU-seconds each node could have given in a window: its GPUs x the time it was
-    there and up.
-    """
+    """Return the GPU-seconds in service on each node in a window."""
     return node_gpus(cluster) * up_s(downtimes(result, cluster), len(cluster.nodes), t0, t1)
 
 
 def cost_cluster_usd(result: RunResult, cluster: Cluster) -> float:
-    """Return what the cluster cost its owner from the first submission to the end of the run.
+    """Return the cost of the cluster from the first submission to the end of the run.
 
     Notes
     -----
-    sum over nodes of price per hour x hours there. A broken node is paid for, one that is absent by
-    the list of changes is not.
+    Sum over nodes of price per hour x hours present. A node under repair is paid for, a node absent
+    by a dated change is not.
     """
     hours = up_s(absences(cluster, result.end_s), len(cluster.nodes), 0.0, result.end_s) / _HOUR_S
     return total(np.array([node.price_per_hour for node in cluster.nodes]), hours)
 
 
 def up_s(down: tuple[Ints, Floats, Floats], nodes: int, t0: float, t1: float) -> Floats:
-    """Return the seconds of a window in which each node is there, from the `downtimes`."""
+    """Return the seconds of a window that each node is up, given the `downtimes`."""
     node, begin, end = down
     lost = np.clip(np.minimum(end, t1) - np.maximum(begin, t0), 0.0, None)
     return np.asarray(max(t1 - t0, 0.0) - _sums(node, lost, nodes)[:nodes])
@@ -224,17 +226,19 @@ def node_gpus(cluster: Cluster) -> NDArray[np.float64]:
 
 
 def total(amounts: Floats, weights: Floats) -> float:
-    """Return the sum of the products.
+    """Return the sum of amounts times weights.
 
-    `numpy.dot` would wake the threads of its library for more than ten thousand of them, which
+    `numpy.dot` would start the threads of its library for more than ten thousand products, which
     costs a hundred times as much as it saves and sums in another order on another machine.
     """
     return float((amounts * weights).sum())
 
 
 def _floats(column: pd.Series) -> Floats:
+    """Return a column as floats."""
     return np.asarray(column.to_numpy(np.float64))
 
 
-def _sums(at: Ints, values: Floats, length: int) -> Floats:
-    return np.asarray(np.bincount(at, values, minlength=length), np.float64)
+def _sums(index: Ints, values: Floats, length: int) -> Floats:
+    """Return the sum of the values per index, of a given length."""
+    return np.asarray(np.bincount(index, values, minlength=length), np.float64)

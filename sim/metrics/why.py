@@ -1,5 +1,6 @@
-"""Why a job waited, from the record of the run alone: free resources, admissible nodes, jobs ahead
-of it and jobs that ran instead.
+"""Reasons why a job waited, from the result of a run alone.
+
+Inputs: free resources, admissible nodes, jobs submitted earlier that wait, and later jobs that run.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 
 from sim.metrics.hetero import note_families
 from sim.metrics.moment import ranks
-from sim.metrics.room import RoomNeeds, RoomOverTime, ever, room, spreads
+from sim.metrics.room import RoomNeeds, RoomOverTime, could_ever_fit, room, spreads
 from sim.metrics.steps import Floats, Ints
 from sim.metrics.timeline import Timeline
 
@@ -30,15 +31,15 @@ CAUSES: Final = (
     "policy",
     "beyond",
 )
-"""In the order of their numbers.
+"""Causes of waiting, in the order of their numbers.
 
-no_room: less free than it needs, and so it would be without jobs submitted later. not_allowed:
-enough was free, but not on nodes that it may use. down: its nodes were down or absent. cores:
-enough GPUs, but not with the cores and memory it needs. scattered: enough, but in too small pieces
-or of several types. overtaken: without the jobs submitted later there was room. round: there was
-room, and the policy had not decided since. in_flight: the decision to start it was taking effect.
-behind: there was room, and jobs submitted earlier waited too. policy: there was room, and none did.
-beyond: it needs more than the cluster has, which only recordings can hold.
+no_room: too little was free, even without jobs submitted later. not_allowed: enough was free, but
+not on nodes that the job may use. down: its nodes were down or absent. cores: enough GPUs, but not
+with the cores and memory it needs. scattered: enough, but in too small pieces or of several types.
+overtaken: it would have fitted without the jobs submitted later. round: it fitted, and the policy
+had not decided since. in_flight: the decision to start it was taking effect. behind: it fitted, and
+jobs submitted earlier waited too. policy: it fitted, and no earlier job waited. beyond: it needs
+more than the cluster has, which only recordings can hold.
 """
 (
     _NO_ROOM,
@@ -54,21 +55,21 @@ beyond: it needs more than the cluster has, which only recordings can hold.
     _BEYOND,
 ) = range(len(CAUSES))
 MOST_PIECES: Final = 8
-_LEAST_SHARE: Final = 0.01
-"""Of a wait: shorter parts of it are no piece of their own."""
+_MIN_SHARE: Final = 0.01
+"""Smallest share of a wait that gets its own piece."""
 MOST_NAMED: Final = 5
 MOST_NOTES: Final = 6
 
 
 class Waits(NamedTuple):
-    """The times in which a job waited, and how each ended.
+    """The waiting periods of a job, and whether each ended with a start.
 
     Parameters
     ----------
     t0, t1 : array, seconds
-        From when to when.
+        Begin and end.
     started : array of bool
-        Whether it then got something; if not, the run ended.
+        Whether the job then got a grant; False = the run ended.
     """
 
     t0: Floats
@@ -78,42 +79,42 @@ class Waits(NamedTuple):
 
 @dataclass(frozen=True)
 class Piece:
-    """A time in which a job waited for mostly one cause.
+    """A period of waiting with mostly one cause.
 
     Parameters
     ----------
     t0, t1 : float, seconds
-        From when to when.
+        Begin and end.
     cause : str
-        The one of `CAUSES` with the most time.
+        The cause with the most time, one of `CAUSES`.
     waited_s : float, seconds
-        What it waited of that: t1 - t0, but for a sum of several waits.
+        Time waited: t1 - t0, except for a sum of several waits.
     seconds : mapping
-        Cause -> time, all of them; the sum is `waited_s`.
+        Cause -> time of every cause; the sum is `waited_s`.
     waits : int
-        Waits that are summed up in it, beyond what has a piece of its own; 0 = it is one of these.
+        Number of summed waits that have no own piece; 0 = this is an own piece.
     free_least, free, anywhere, there : int
-        While the cause held: least and most GPUs free on nodes that it may use, most free on all
-        nodes, and least that were up on those it may use. Replicas for demands without GPUs.
+        While the cause held: least and most GPUs free on nodes that the job may use, most free on
+        all nodes, and fewest GPUs up on nodes that it may use. Replicas for demands without GPUs.
     most : int
-        Most GPUs free on one node that it may use; -1 for demands without GPUs.
+        Most GPUs free on one node that the job may use; -1 for demands without GPUs.
     replicas : int
-        Most replicas for which there was room on one type, or on all if it may mix them.
+        Most replicas that fitted on one type, or on all if the job may mix types.
     ahead : int
-        Jobs submitted before it that waited too, at `t0`.
+        Number of jobs submitted earlier that waited too, at `t0`.
     first : int
         The first of them; -1 = none.
     later : tuple of int
-        Jobs submitted after it that held something on nodes it may use meanwhile, most GPU-seconds
-        first, at most 5.
+        Jobs submitted later that held resources on nodes it may use in this period, most
+        GPU-seconds first, at most 5.
     more_later : int
-        How many others did.
+        Number of further such jobs.
     decides_s, changes_s : float, seconds
-        The first decision at or after `t0`, and the first that changed anything; inf = none.
+        First decision at or after `t0`, and first that changed anything; inf = none.
     notes : tuple of (str, float, float)
-        Name, least and greatest value of what the policy noted meanwhile.
+        Name, least and greatest value of the policy's notes in this period.
     started : bool
-        Whether the job got something at `t1`.
+        Whether the job got a grant at `t1`.
     """
 
     t0: float
@@ -147,7 +148,7 @@ class JobCase(NamedTuple):
 
 
 class _Parts(NamedTuple):
-    """Neighbouring times within waits: seconds by cause, and the wait each belongs to."""
+    """Consecutive parts of waits: begin, end, seconds by cause, and index of the wait."""
 
     t0: Floats
     t1: Floats
@@ -156,7 +157,7 @@ class _Parts(NamedTuple):
 
 
 def waits(line: Timeline, job: int) -> Waits:
-    """Return when a job was in the system and held nothing."""
+    """Return the periods that a job spent in the system without a grant."""
     enter, leave = (float(times[job]) for times in line.presence)
     owner, begin, end = line.held
     low, high = np.searchsorted(owner, [job, job + 1])
@@ -165,157 +166,182 @@ def waits(line: Timeline, job: int) -> Waits:
     return Waits(t0[keep], np.minimum(t1, leave)[keep], (np.arange(len(t0)) < high - low)[keep])
 
 
-def causes(case: JobCase, found: Waits) -> tuple[Floats, Floats, Ints, RoomOverTime]:
+def causes(case: JobCase, job_waits: Waits) -> tuple[Floats, Floats, Ints, RoomOverTime]:
     """Cut the waits of a job where the cause changes.
 
     Returns
     -------
     (array, array, array of int, RoomOverTime)
-        Begin and end of each part and the place of its cause in `CAUSES`; together they are exactly
-        the waits. And the room at the begin of each.
+        Begin and end of each part, index of its cause in `CAUSES`, and the room at its begin. The
+        parts together are exactly the waits.
     """
     line, wanted, job = case
-    window = float(found.t0[0]), float(found.t1[-1])
-    here = room(line, wanted, job, window)
-    here = here._replace(compact=here.compact | np.bool_(spreads(line, wanted.gpus)[1]))
-    decided = line.decided
-    rank_s, earlier = _earlier(line, job, window)
-    t0, t1, _ = _cut(found, [here.t_s, rank_s])
-    begins = _begins(_state(wanted, here.at(t0)) == _POLICY, t0, t1)
-    follows = np.append(decided, np.inf)[np.searchsorted(decided, t0[begins], "left")]
-    landing = _landing(found, decided)
-    t0, t1, wait = _cut(found, [here.t_s, rank_s, follows, landing])
-    known = here.at(t0)
-    code = _state(wanted, known)
-    if not ever(line, wanted):
+    window = float(job_waits.t0[0]), float(job_waits.t1[-1])
+    job_room = room(line, wanted, job, window)
+    job_room = job_room._replace(compact=job_room.compact | np.bool_(spreads(line, wanted.gpus)[1]))
+    decisions_s = line.decided
+    rank_s, earlier_waiting = _earlier_waiting(line, job, window)
+    t0, t1, _ = _split_waits(job_waits, [job_room.t_s, rank_s])
+    begins = _fit_begins(_node_cause(wanted, job_room.sample_at(t0)) == _POLICY, t0, t1)
+    next_decisions = np.append(decisions_s, np.inf)[
+        np.searchsorted(decisions_s, t0[begins], "left")
+    ]
+    landing = _taking_effect_from_s(job_waits, decisions_s)
+    t0, t1, wait = _split_waits(job_waits, [job_room.t_s, rank_s, next_decisions, landing])
+    room_at_parts = job_room.sample_at(t0)
+    code = _node_cause(wanted, room_at_parts)
+    if not could_ever_fit(line, wanted):
         code[code == _DOWN] = _BEYOND
     fits = code == _POLICY
-    since = t0[np.maximum.accumulate(np.where(_begins(fits, t0, t1), np.arange(len(t0)), 0))]
-    decided_since = np.searchsorted(decided, t0, "right") > np.searchsorted(decided, since, "left")
-    code = np.where(fits & (earlier[np.searchsorted(rank_s, t0, "right") - 1] > 0), _BEHIND, code)
+    fits_since = t0[
+        np.maximum.accumulate(np.where(_fit_begins(fits, t0, t1), np.arange(len(t0)), 0))
+    ]
+    decided_since = np.searchsorted(decisions_s, t0, "right") > np.searchsorted(
+        decisions_s, fits_since, "left"
+    )
+    code = np.where(
+        fits & (earlier_waiting[np.searchsorted(rank_s, t0, "right") - 1] > 0), _BEHIND, code
+    )
     code = np.where(fits & ~decided_since, _ROUND, code)
-    return t0, t1, np.where(t0 >= landing[wait], _IN_FLIGHT, code), known
+    return t0, t1, np.where(t0 >= landing[wait], _IN_FLIGHT, code), room_at_parts
 
 
 def reasons(case: JobCase, most: int = MOST_PIECES) -> tuple[Piece, ...]:
-    """Return why a job waited, in at most `most` pieces that together are all its waits, in order.
+    """Return why a job waited, as at most `most` pieces that cover all its waits, in order.
 
     Notes
     -----
-    Where the cause changes more often, the shortest parts are added to their neighbours within the
-    same wait, which are named by the cause with most time; where there are more waits than that,
-    the longest stay and the others are summed up in one piece at the end.
+    If the cause changes more often, the shortest parts are added to their neighbors within the same
+    wait, which keep the cause with the most time. If there are more waits than `most`, the longest
+    keep their pieces and the others are summed in one piece at the end.
     """
-    found = waits(case.line, case.job)
-    if not len(found.t0):
+    job_waits = waits(case.line, case.job)
+    if not len(job_waits.t0):
         return ()
-    t0, t1, code, known = causes(case, found)
+    t0, t1, code, room_at_parts = causes(case, job_waits)
     seconds = np.zeros((len(t0), len(CAUSES)))
     seconds[np.arange(len(t0)), code] = t1 - t0
-    parts = _reduced(_Parts(t0, t1, seconds, np.searchsorted(found.t0, t0, "right") - 1), most)
-    kept = np.arange(len(parts.t0))
-    if len(kept) > most:
-        kept = np.sort(np.argsort(-(parts.t1 - parts.t0), kind="stable")[: most - 1])
-    made = []
-    for at in kept.tolist():
-        seen = (t0 >= parts.t0[at]) & (t0 < parts.t1[at]) & (code == parts.seconds[at].argmax())
+    parts = _merge_short_parts(
+        _Parts(t0, t1, seconds, np.searchsorted(job_waits.t0, t0, "right") - 1), most
+    )
+    own_pieces = np.arange(len(parts.t0))
+    if len(own_pieces) > most:
+        own_pieces = np.sort(np.argsort(-(parts.t1 - parts.t0), kind="stable")[: most - 1])
+    pieces = []
+    for index in own_pieces.tolist():
+        has_cause = (
+            (t0 >= parts.t0[index])
+            & (t0 < parts.t1[index])
+            & (code == parts.seconds[index].argmax())
+        )
         piece = _piece(
-            case, (float(parts.t0[at]), float(parts.t1[at])), parts.seconds[at], known.at(t0[seen])
+            case,
+            (float(parts.t0[index]), float(parts.t1[index])),
+            parts.seconds[index],
+            room_at_parts.sample_at(t0[has_cause]),
         )
-        wait = parts.wait[at]
-        made.append(
-            replace(piece, started=bool(found.started[wait] and piece.t1 == found.t1[wait]))
+        wait = parts.wait[index]
+        pieces.append(
+            replace(piece, started=bool(job_waits.started[wait] and piece.t1 == job_waits.t1[wait]))
         )
-    others = np.setdiff1d(np.arange(len(parts.t0)), kept)
-    return (*made, _rest(parts, others)) if len(others) else tuple(made)
+    others = np.setdiff1d(np.arange(len(parts.t0)), own_pieces)
+    return (*pieces, _summed_piece(parts, others)) if len(others) else tuple(pieces)
 
 
-def _state(wanted: RoomNeeds, known: RoomOverTime) -> Ints:
-    """Return what the nodes alone say: `_POLICY` where there is room in a shape that this run
-    uses.
-    """
-    code = np.where(known.anywhere >= wanted.gpus, _NOT_ALLOWED, _NO_ROOM)
-    code = np.where(known.free >= wanted.gpus, np.where(known.by_gpus, _CORES, _SCATTERED), code)
-    code = np.where(known.without_later, _OVERTAKEN, code)
-    code = np.where(known.when_empty, code, _DOWN)
+def _node_cause(wanted: RoomNeeds, job_room: RoomOverTime) -> Ints:
+    """Return the cause that follows from the nodes alone; `_POLICY` if the job fits compactly."""
+    code = np.where(job_room.anywhere >= wanted.gpus, _NOT_ALLOWED, _NO_ROOM)
+    code = np.where(
+        job_room.free >= wanted.gpus, np.where(job_room.by_gpus, _CORES, _SCATTERED), code
+    )
+    code = np.where(job_room.without_later, _OVERTAKEN, code)
+    code = np.where(job_room.when_empty, code, _DOWN)
     return np.asarray(
-        np.where(known.fits, np.where(known.compact, _POLICY, _SCATTERED), code), np.int64
+        np.where(job_room.fits, np.where(job_room.compact, _POLICY, _SCATTERED), code), np.int64
     )
 
 
-def _begins(fits: NDArray[np.bool_], t0: Floats, t1: Floats) -> NDArray[np.bool_]:
-    """Return where a time with room begins."""
-    goes_on = np.append(False, fits[:-1] & (t1[:-1] == t0[1:]))
-    return np.asarray(fits & ~goes_on, np.bool_)
+def _fit_begins(fits: NDArray[np.bool_], t0: Floats, t1: Floats) -> NDArray[np.bool_]:
+    """Return True where a period with room begins."""
+    continues = np.append(False, fits[:-1] & (t1[:-1] == t0[1:]))
+    return np.asarray(fits & ~continues, np.bool_)
 
 
-def _earlier(line: Timeline, job: int, window: tuple[float, float]) -> tuple[Floats, Ints]:
-    """Return the instants at which the number of waiting jobs submitted before this one becomes or
-    stops being 0, and that number.
-    """
+def _earlier_waiting(line: Timeline, job: int, window: tuple[float, float]) -> tuple[Floats, Ints]:
+    """Return the earlier jobs that wait, at the instants their number becomes or leaves 0."""
     t0, t1 = window
     leave = line.presence.leave_s[:job]
     _, begin, end = (values[: np.searchsorted(line.held[0], job)] for values in line.held)
-    met = (begin < t1) & (end > t0)
-    gone = leave[(leave > t0) & (leave < t1)]
-    times = np.concatenate(([t0], gone, np.maximum(begin[met], t0), end[met]))
+    is_in_window = (begin < t1) & (end > t0)
+    departures = leave[(leave > t0) & (leave < t1)]
+    times = np.concatenate(
+        ([t0], departures, np.maximum(begin[is_in_window], t0), end[is_in_window])
+    )
     signs = np.concatenate(
         (
             [float((leave > t0).sum())],
-            -np.ones(len(gone)),
-            -np.ones(int(met.sum())),
-            np.ones(int(met.sum())),
+            -np.ones(len(departures)),
+            -np.ones(int(is_in_window.sum())),
+            np.ones(int(is_in_window.sum())),
         )
     )
     order = np.argsort(times, kind="stable")
     times, count = times[order], np.cumsum(signs[order])
     last = np.append(times[1:] != times[:-1], True)
     times, count = times[last], count[last].astype(np.int64)
-    turns = np.append(True, (count[1:] > 0) != (count[:-1] > 0))
-    return times[turns], count[turns]
+    crosses_zero = np.append(True, (count[1:] > 0) != (count[:-1] > 0))
+    return times[crosses_zero], count[crosses_zero]
 
 
-def _cut(found: Waits, instants: Sequence[Floats]) -> tuple[Floats, Floats, Ints]:
-    """Return the waits cut at instants: begin and end of each part, and the wait it belongs to."""
-    edges = np.unique(np.concatenate((*instants, found.t0, found.t1)))
-    wait = np.searchsorted(found.t0, edges[:-1], "right") - 1
-    keep = (wait >= 0) & (edges[:-1] < found.t1[wait])
+def _split_waits(job_waits: Waits, instants: Sequence[Floats]) -> tuple[Floats, Floats, Ints]:
+    """Return the waits cut at instants: begin and end of each part, and index of its wait."""
+    edges = np.unique(np.concatenate((*instants, job_waits.t0, job_waits.t1)))
+    wait = np.searchsorted(job_waits.t0, edges[:-1], "right") - 1
+    keep = (wait >= 0) & (edges[:-1] < job_waits.t1[wait])
     return edges[:-1][keep], edges[1:][keep], wait[keep]
 
 
-def _landing(found: Waits, decided: Floats) -> Floats:
-    """Return for each wait since when the decision that ended it was taking effect; inf = it did at
-    once, or nothing ended it.
+def _taking_effect_from_s(job_waits: Waits, decided: Floats) -> Floats:
+    """Return for each wait the instant of the decision that ended it with a delay.
+
+    inf = the decision took effect at once, or no decision ended the wait.
     """
-    before = np.searchsorted(decided, found.t1, "left")
-    at_once = np.searchsorted(decided, found.t1, "right") > before
-    last = np.append(-np.inf, decided)[before]
-    return np.where(found.started & ~at_once & (last >= found.t0), last, np.inf)
+    before = np.searchsorted(decided, job_waits.t1, "left")
+    is_immediate = np.searchsorted(decided, job_waits.t1, "right") > before
+    last_decision_s = np.append(-np.inf, decided)[before]
+    return np.where(
+        job_waits.started & ~is_immediate & (last_decision_s >= job_waits.t0),
+        last_decision_s,
+        np.inf,
+    )
 
 
-def _reduced(parts: _Parts, most: int) -> _Parts:
-    parts = _joined(parts, np.zeros(len(parts.t0), np.bool_))
+def _merge_short_parts(parts: _Parts, most: int) -> _Parts:
+    """Join the shortest parts with their neighbors until at most `most` remain, if possible."""
+    parts = _join_parts(parts, np.zeros(len(parts.t0), np.bool_))
     while True:
         same = np.append(False, parts.wait[1:] == parts.wait[:-1])
-        absorbable = same | np.append(same[1:], False)
+        is_absorbable = same | np.append(same[1:], False)
         length = parts.t1 - parts.t0
-        small = absorbable & (length < _LEAST_SHARE * np.bincount(parts.wait, length)[parts.wait])
-        excess = max(len(length) - most, int(small.sum()))
+        is_small = is_absorbable & (
+            length < _MIN_SHARE * np.bincount(parts.wait, length)[parts.wait]
+        )
+        excess = max(len(length) - most, int(is_small.sum()))
         count = min(
-            (excess + 1) // 2, int(absorbable.sum())
-        )  # not all at once, so that long times of different causes stay apart
+            (excess + 1) // 2, int(is_absorbable.sum())
+        )  # in steps, so that long periods of different causes stay separate
         if count <= 0:
             return parts
         joins = np.zeros(len(length), np.bool_)
-        joins[np.lexsort((length, ~small, ~absorbable))[:count]] = True
-        parts = _joined(parts, same & (joins | np.append(False, (joins & ~same)[:-1])))
+        joins[np.lexsort((length, ~is_small, ~is_absorbable))[:count]] = True
+        parts = _join_parts(parts, same & (joins | np.append(False, (joins & ~same)[:-1])))
 
 
-def _joined(parts: _Parts, joins: NDArray[np.bool_]) -> _Parts:
-    """Join parts to the one before, and then neighbours of the same wait and cause."""
+def _join_parts(parts: _Parts, joins_previous: NDArray[np.bool_]) -> _Parts:
+    """Join marked parts to the previous one, then neighbors of the same wait and cause."""
     for _ in range(2):
-        first = np.flatnonzero(~joins)
-        last = np.append(first[1:] - 1, len(joins) - 1)
+        first = np.flatnonzero(~joins_previous)
+        last = np.append(first[1:] - 1, len(joins_previous) - 1)
         parts = _Parts(
             parts.t0[first],
             parts.t1[last],
@@ -323,18 +349,22 @@ def _joined(parts: _Parts, joins: NDArray[np.bool_]) -> _Parts:
             parts.wait[first],
         )
         cause = parts.seconds.argmax(axis=1)
-        joins = np.append(False, (cause[1:] == cause[:-1]) & (parts.wait[1:] == parts.wait[:-1]))
+        joins_previous = np.append(
+            False, (cause[1:] == cause[:-1]) & (parts.wait[1:] == parts.wait[:-1])
+        )
     return parts
 
 
 def _piece(
-    case: JobCase, window: tuple[float, float], seconds: Floats, known: RoomOverTime
+    case: JobCase, window: tuple[float, float], seconds: Floats, job_room: RoomOverTime
 ) -> Piece:
+    """Return the piece of one period, with free resources, earlier and later jobs, and notes."""
     line, wanted, job = case
-    later, more = _later(line, wanted, job, window)
+    later, more = _later_jobs(line, wanted, job, window)
     ahead, first = ranks(line, job, window[0])
     free, anywhere, most, replicas = (
-        int(values.max()) for values in (known.free, known.anywhere, known.most, known.replicas)
+        int(values.max())
+        for values in (job_room.free, job_room.anywhere, job_room.most, job_room.replicas)
     )
     return Piece(
         t0=window[0],
@@ -342,28 +372,29 @@ def _piece(
         cause=CAUSES[int(seconds.argmax())],
         waited_s=float(seconds.sum()),
         seconds=_by_cause(seconds),
-        free_least=int(known.free.min()),
+        free_least=int(job_room.free.min()),
         free=free,
         anywhere=anywhere,
-        there=int(known.there.min()),
+        there=int(job_room.there.min()),
         most=most * max(wanted.demand.gpus, 1),
         replicas=replicas,
         ahead=ahead,
         first=first,
         later=later,
         more_later=more,
-        decides_s=_next(line.decided, window[0]),
-        changes_s=_next(line.changed, window[0]),
-        notes=_notes(line, wanted, window),
+        decides_s=_first_after(line.decided, window[0]),
+        changes_s=_first_after(line.changed, window[0]),
+        notes=_note_ranges(line, wanted, window),
     )
 
 
-def _next(instants: Floats, t_s: float) -> float:
+def _first_after(instants: Floats, t_s: float) -> float:
+    """Return the first instant at or after a time; inf = none."""
     return float(np.append(instants, np.inf)[np.searchsorted(instants, t_s, "left")])
 
 
-def _rest(parts: _Parts, others: Ints) -> Piece:
-    """Sum up waits that have no piece of their own."""
+def _summed_piece(parts: _Parts, others: Ints) -> Piece:
+    """Return one piece that sums the waits without their own piece."""
     total = parts.seconds[others].sum(axis=0)
     begin, end = float(parts.t0[others[0]]), float(parts.t1[others[-1]])
     return Piece(
@@ -377,54 +408,56 @@ def _rest(parts: _Parts, others: Ints) -> Piece:
 
 
 def _by_cause(seconds: Floats) -> dict[str, float]:
+    """Return cause -> seconds, longest first, without zeros."""
     order = np.argsort(-seconds, kind="stable")
-    return {CAUSES[at]: float(seconds[at]) for at in order.tolist() if seconds[at] > 0}
+    return {CAUSES[index]: float(seconds[index]) for index in order.tolist() if seconds[index] > 0}
 
 
-def _later(
+def _later_jobs(
     line: Timeline, wanted: RoomNeeds, job: int, window: tuple[float, float]
 ) -> tuple[tuple[int, ...], int]:
-    """Return the jobs that were submitted later and held resources on these nodes, most GPU-seconds
-    first.
-    """
+    """Return the later jobs on these nodes, most GPU-seconds first, and the number omitted."""
     t0, t1 = window
-    keep = np.flatnonzero(
+    in_window = np.flatnonzero(
         (line.begin < t1) & (line.end > t0) & (line.holder > job) & (line.node < len(line.size))
     )
-    keep = keep[wanted.kinds[line.node[keep]] >= 0]
+    in_window = in_window[wanted.kinds[line.node[in_window]] >= 0]
     amount = line.held_gpus if wanted.demand.gpus else line.amount
-    share = amount[keep] * (np.minimum(line.end[keep], t1) - np.maximum(line.begin[keep], t0))
-    jobs, place = np.unique(line.holder[keep], return_inverse=True)
-    total = np.bincount(place, share, minlength=len(jobs))
+    share = amount[in_window] * (
+        np.minimum(line.end[in_window], t1) - np.maximum(line.begin[in_window], t0)
+    )
+    jobs, job_index = np.unique(line.holder[in_window], return_inverse=True)
+    total = np.bincount(job_index, share, minlength=len(jobs))
     jobs, total = jobs[total > 0], total[total > 0]
     named = jobs[np.argsort(-total, kind="stable")[:MOST_NAMED]]
     return tuple(named.tolist()), len(jobs) - len(named)
 
 
-def _notes(
+def _note_ranges(
     line: Timeline, wanted: RoomNeeds, window: tuple[float, float]
 ) -> tuple[tuple[str, float, float], ...]:
-    """Return what was noted with the decisions of a time; of notes per GPU type those of the types
-    that the job may use.
+    """Return name, least and greatest value of the policy's notes in a period.
+
+    Notes per GPU type only for the types that the job may use.
     """
     decision, code, names, value = line.notes
     low, high = np.searchsorted(decision, np.searchsorted(line.decided, window, "left"), "left")
     if low == high:
         return ()
-    present, place = np.unique(code[low:high], return_inverse=True)
+    present, name_index = np.unique(code[low:high], return_inverse=True)
     types = [kind.name for kind in line.cluster.types]
     usable = {line.kinds[node] for node in np.flatnonzero(wanted.kinds >= 0).tolist()}
-    families = note_families([names[at] for at in present.tolist()], types)
-    shown = {
+    families = note_families([names[index] for index in present.tolist()], types)
+    shown_names = {
         name
         for family in families.values()
         for name, kind in family.items()
         if kind not in types or kind in usable
     }
     least, most = np.full((2, len(present)), np.inf)
-    np.minimum.at(least, place, value[low:high])
-    np.minimum.at(most, place, -value[low:high])
-    made = zip(
-        (names[at] for at in present.tolist()), least.tolist(), (-most).tolist(), strict=True
+    np.minimum.at(least, name_index, value[low:high])
+    np.minimum.at(most, name_index, -value[low:high])
+    ranges = zip(
+        (names[index] for index in present.tolist()), least.tolist(), (-most).tolist(), strict=True
     )
-    return tuple(one for one in made if one[0] in shown)[:MOST_NOTES]
+    return tuple(one for one in ranges if one[0] in shown_names)[:MOST_NOTES]

@@ -1,6 +1,4 @@
-"""What a trace and a cluster look like before anything is simulated: arrivals, sizes, durations,
-users, nodes.
-"""
+"""Statistics of a trace and cluster before simulation: arrivals, sizes, durations, nodes."""
 
 from __future__ import annotations
 
@@ -18,30 +16,30 @@ _HOUR_S: Final = 3600.0
 
 
 def arrivals(trace: Trace, most: int = 400) -> pd.DataFrame:
-    """Return how many jobs arrive over time, in bins of a round width.
+    """Return the number of arrivals over time, in bins of a round width.
 
     Parameters
     ----------
     trace : Trace
         The jobs.
     most : int
-        Bins at most; the width is the smallest of 1 s, 10 s, 1 min, 10 min, 1 h, 4 h, 1 d, 7 d, 28
-        d (and their doubles) that keeps to it; 1 h where all jobs arrive at one instant.
+        Maximum number of bins; the width is the smallest of 1 s, 10 s, 1 min, 10 min, 1 h, 4 h,
+        1 d, 7 d, 28 d (and its doubles) that respects it; 1 h if all jobs arrive at one instant.
 
     Returns
     -------
     DataFrame
         `t_s` (begin of the bin), `width_s`, `jobs` (submitted in it), `jobs_per_hour` and
-        `gpus_per_hour` (GPUs asked for per hour).
+        `gpus_per_hour` (GPUs requested per hour).
     """
     submit = trace.numbers("submit_time_s")
     widths = _WIDTHS_S if trace.span_s else (_HOUR_S,)
     width = next((float(width) for width in widths if trace.span_s < width * most), _WIDTHS_S[-1])
     while trace.span_s >= width * most:
         width *= 2
-    at = (submit // width).astype(np.int64)
-    jobs = np.bincount(at)
-    gpus = np.bincount(at, trace.frame["num_gpus"])
+    bin_index = (submit // width).astype(np.int64)
+    jobs = np.bincount(bin_index)
+    gpus = np.bincount(bin_index, trace.frame["num_gpus"])
     hours = width / _HOUR_S
     return pd.DataFrame(
         {
@@ -55,34 +53,40 @@ def arrivals(trace: Trace, most: int = 400) -> pd.DataFrame:
 
 
 def sizes(trace: Trace) -> pd.DataFrame:
-    """Return the GPU demand by powers of two.
+    """Return the number of jobs and GPU-hours per class of GPUs, by powers of two.
 
     Returns
     -------
     DataFrame
-        `gpus` (label: "0", "1", "2", "3-4", "5-8", ...; classes without a job in between are kept),
+        `gpus` (label: "0", "1", "2", "3-4", "5-8", ...; empty classes in between are kept),
         `jobs`, `gpu_hours` (at the recorded durations).
     """
-    asked = trace.frame["num_gpus"].to_numpy(np.int64)
-    exponent = np.ceil(np.log2(np.maximum(asked, 1))).astype(np.int64)
-    at = np.where(asked == 0, 0, exponent + 1)
-    hours = asked * trace.numbers("duration_s") / _HOUR_S
-    labels = [_power_label(index) for index in range(int(at.max()) + 1)]
+    gpus = trace.frame["num_gpus"].to_numpy(np.int64)
+    exponent = np.ceil(np.log2(np.maximum(gpus, 1))).astype(np.int64)
+    class_index = np.where(gpus == 0, 0, exponent + 1)
+    hours = gpus * trace.numbers("duration_s") / _HOUR_S
+    labels = [_power_label(index) for index in range(int(class_index.max()) + 1)]
     table = pd.DataFrame(
-        {"gpus": labels, "jobs": np.bincount(at), "gpu_hours": np.bincount(at, hours)}
+        {
+            "gpus": labels,
+            "jobs": np.bincount(class_index),
+            "gpu_hours": np.bincount(class_index, hours),
+        }
     )
-    return table if (asked == 0).any() else table.iloc[1:].reset_index(drop=True)
+    return table if (gpus == 0).any() else table.iloc[1:].reset_index(drop=True)
 
 
 def _power_label(index: int) -> str:
+    """Return the label of a size class, e.g. "5-8"."""
     if index <= 2:
         return str(index)
     return f"{2 ** (index - 2) + 1}-{2 ** (index - 1)}"
 
 
 def durations(trace: Trace, bins: int = 40) -> pd.DataFrame:
-    """Return the recorded run times in bins of equal ratio: `low_s`, `high_s`, `jobs`,
-    `gpu_hours`.
+    """Return the recorded run times in bins of equal ratio.
+
+    Columns `low_s`, `high_s`, `jobs`, `gpu_hours`.
     """
     run_s = trace.numbers("duration_s")
     low, high = np.log10(run_s.min()), np.log10(run_s.max())
@@ -98,7 +102,7 @@ def durations(trace: Trace, bins: int = 40) -> pd.DataFrame:
 
 
 def heaviest(trace: Trace, by: str = "user", most: int = 15) -> pd.DataFrame:
-    """Return the heaviest users, groups or models.
+    """Return the users, groups or models with the most GPU-hours.
 
     Parameters
     ----------
@@ -107,13 +111,13 @@ def heaviest(trace: Trace, by: str = "user", most: int = 15) -> pd.DataFrame:
     by : str
         A text column: "user", "vc", "model", "partition", "gpu_type" or "status".
     most : int
-        Rows; everybody else is one more row, "n others".
+        Number of rows; the remaining names share one more row, "n others".
 
     Returns
     -------
     DataFrame
-        `name`, `jobs`, `gpu_hours`, most GPU-hours first; `core_hours` instead where nobody asks
-        for a GPU. Jobs without a name are "not given".
+        `name`, `jobs`, `gpu_hours`, most GPU-hours first; `core_hours` instead if no job requests
+        GPUs. Jobs without a name are "not given".
 
     Raises
     ------
@@ -126,12 +130,12 @@ def heaviest(trace: Trace, by: str = "user", most: int = 15) -> pd.DataFrame:
             " it when importing."
         )
     names = trace.texts(by, "not given")
-    asked, unit = (
+    amounts, unit = (
         (trace.numbers("num_gpus"), "gpu_hours")
         if trace.gpu_seconds
         else (trace.numbers("cpus", 0.0), "core_hours")
     )
-    hours = asked * trace.numbers("duration_s") / _HOUR_S
+    hours = amounts * trace.numbers("duration_s") / _HOUR_S
     codes = np.asarray(names.codes)
     table = pd.DataFrame(
         {
@@ -143,18 +147,24 @@ def heaviest(trace: Trace, by: str = "user", most: int = 15) -> pd.DataFrame:
     table = table[table["jobs"] > 0].sort_values(
         [unit, "jobs"], ascending=False, kind="stable", ignore_index=True
     )
-    rest = table.iloc[most:]
-    if rest.empty:
+    remaining = table.iloc[most:]
+    if remaining.empty:
         return table
     others = pd.DataFrame(
-        {"name": [f"{len(rest)} others"], "jobs": [rest["jobs"].sum()], unit: [rest[unit].sum()]}
+        {
+            "name": [f"{len(remaining)} others"],
+            "jobs": [remaining["jobs"].sum()],
+            unit: [remaining[unit].sum()],
+        }
     )
     return pd.concat([table.iloc[:most], others], ignore_index=True)
 
 
 def node_table(cluster: Cluster) -> pd.DataFrame:
-    """Return one row per node: `node`, `name`, `gpu_type` ("" = CPU node), `gpus`, `rack`,
-    `partitions` (joined by commas), `price_per_hour` in USD.
+    """Return one row per node of a cluster with its name, type, GPUs, rack and price.
+
+    Columns `node`, `name`, `gpu_type` ("" = CPU node), `gpus`, `rack`, `partitions` (joined by
+    commas), `price_per_hour` in USD.
     """
     return pd.DataFrame(
         {

@@ -1,4 +1,4 @@
-"""True and estimated speed of jobs: performance models, and estimators that wrap them."""
+"""Performance models and estimators: true and estimated speed, work and resources of jobs."""
 
 from __future__ import annotations
 

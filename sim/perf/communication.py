@@ -1,6 +1,4 @@
-"""Rigid jobs that communicate: the more servers a gang spans, the longer an iteration takes, each
-job by as much as it says itself.
-"""
+"""Rigid jobs with communication: a gang over more servers takes longer, per job."""
 
 from __future__ import annotations
 
@@ -16,24 +14,24 @@ from sim.params import param
 from sim.perf.copies import Copies
 from sim.perf.machines import Machines, Spans
 from sim.perf.model import Limits, Rate
-from sim.perf.resizable import counted
+from sim.perf.resizable import job_share
 from sim.perf.rigid import RigidModel
 from sim.trace import Trace
 
 
 @dataclass(frozen=True)
 class Spread(Copies):
-    """The recorded run time, longer for a gang that spans more servers than it must.
+    """The recorded run time, longer for a gang that spans more servers than necessary.
 
     Notes
     -----
-    The recorded duration is taken for one on the fewest servers that can hold the gang, k0: as many
+    The recorded duration is assumed to be on the fewest servers that can hold the gang, k0: as many
     of the largest nodes of the cluster as it needs. On one server per GPU an iteration takes
     ``spread_slowdown`` times as long, a column of the trace, else the parameter `slowdown`. In
     between it grows linearly with the servers: on k of them, with g GPUs, by 1 + (slowdown - 1) (k
-    - k0) / (g - k0). This is the simplified communication model of our reading of A-SRPT [1]_. All
-    else is as in `sim.perf.rigid.Rigid`: complete gangs at the speed of their slowest GPU type, a
-    forked job does the sum of its gangs, less the price of copies (`sim.perf.copies`).
+    - k0) / (g - k0). This is the simplified communication model of our reading of A-SRPT [1]_. The
+    rest is as in `sim.perf.rigid.Rigid`: complete gangs at the speed of their slowest GPU type; a
+    forked job does the sum of its gangs, minus the cost of copies (`sim.perf.copies`).
 
     References
     ----------
@@ -64,20 +62,20 @@ class Spread(Copies):
     )
 
     def assumptions(self, trace: Trace) -> tuple[str, ...]:
-        """Say of how many jobs the slowdown is not known."""
+        """Return a sentence on the jobs without a known slowdown."""
         gpus = trace.numbers("num_gpus")
         silent = (gpus > 1) & np.isnan(trace.numbers("spread_slowdown"))
         if not silent.any():
             return ()
         return (
             (
-                f"{counted(silent, gpus > 0)} do not state their spread_slowdown; assumed:"
+                f"{job_share(silent, gpus > 0)} do not state their spread_slowdown; assumed:"
                 f" {self.slowdown:g} on one server per GPU."
             ),
         )
 
     def bind(self, trace: Trace, cluster: Cluster) -> SpreadModel:
-        """Bind to jobs and machines.
+        """Bind the model to jobs and machines.
 
         Raises
         ------
@@ -100,23 +98,25 @@ class SpreadModel:
     Parameters
     ----------
     rigid : RigidModel
-        How fast the jobs are on the fewest servers.
+        Rates of the jobs on the fewest servers.
     gpus, slowdown : arrays of shape (jobs,)
-        GPUs asked for, and the slowdown on one server per GPU.
+        Requested GPUs, and the slowdown on one server per GPU.
     cluster : Cluster
         The machines.
     price : Copies
-        What copies cost.
+        Cost of copies.
     """
 
     def __init__(
         self, rigid: RigidModel, gpus: Floats, slowdown: Floats, cluster: Cluster, price: Copies
     ) -> None:
         self._rigid, self._price = rigid, price
-        held = np.cumsum(sorted([node.gpus for node in cluster.known], reverse=True))
-        self._fewest: Floats = np.searchsorted(held, gpus).astype(np.float64) + 1
-        room = gpus - self._fewest
-        self._per_server: Floats = np.where(room > 0, (slowdown - 1) / np.maximum(room, 1), 0.0)
+        gpus_on_largest = np.cumsum(sorted([node.gpus for node in cluster.known], reverse=True))
+        self._fewest: Floats = np.searchsorted(gpus_on_largest, gpus).astype(np.float64) + 1
+        extra_servers = gpus - self._fewest
+        self._per_server: Floats = np.where(
+            extra_servers > 0, (slowdown - 1) / np.maximum(extra_servers, 1), 0.0
+        )
         self._most: Floats = np.maximum(gpus, self._fewest)
 
     def work(self) -> Floats:
@@ -124,7 +124,7 @@ class SpreadModel:
         return self._rigid.work()
 
     def limits(self) -> Limits:
-        """Return the size that each job asked for, twice."""
+        """Return the requested size of each job as minimum and maximum."""
         return self._rigid.limits()
 
     def fastest(self) -> Floats:
@@ -132,12 +132,12 @@ class SpreadModel:
         return self._rigid.fastest()
 
     def rate(self, job: JobId, grant: Grant, done: float, now_s: float) -> Rate:
-        """Return the rate of a job that holds complete gangs.
+        """Return the rate of a job on complete gangs.
 
         Raises
         ------
         ContractError
-            If a gang has another size than the job asked for.
+            If a gang has another size than requested.
         """
         gangs = grant.gangs
         if len(gangs) == 1 and len(gangs[0].workers.nodes) == 1:
@@ -150,18 +150,19 @@ class SpreadModel:
         return Rate(sum(speeds) * self._price.worth(len(gangs)))
 
     def rates(self, ids: Ints, shapes: Sequence[Shape]) -> Floats:
-        """Return the rate for grants that are not placed yet; 0 for an incomplete gang."""
+        """Return the rate before placement; 0 for an incomplete gang."""
         servers = np.array([shape.nodes for shape in shapes], np.float64)
         fewest = self._fewest[ids, None]
         beyond = np.clip(servers, fewest, self._most[ids, None]) - fewest
-        slower: Floats = self._rigid.rates(ids, shapes) / (1 + self._per_server[ids, None] * beyond)
-        return slower
+        rates: Floats = self._rigid.rates(ids, shapes) / (1 + self._per_server[ids, None] * beyond)
+        return rates
 
     def telemetry(self, job: JobId, grant: Grant, done: float, now_s: float) -> Telemetry:
-        """Return what is asked for as what is used, every worker healthy."""
+        """Return telemetry of healthy workers that use their request."""
         return self._rigid.telemetry(job, grant, done, now_s)
 
     def _slowdown(self, job: JobId, servers: int) -> float:
+        """Return the slowdown of a job on a number of servers."""
         fewest = float(self._fewest[job])
         return 1 + float(self._per_server[job]) * (
             min(max(servers, fewest), float(self._most[job])) - fewest

@@ -1,6 +1,4 @@
-"""What the copies of a forked job cost: time for joining them once a round, and steps that are
-worth less for being made apart.
-"""
+"""Cost of the copies of a forked job: time to join them, and steps that are worth less."""
 
 from __future__ import annotations
 
@@ -13,22 +11,21 @@ from sim.params import param
 
 _CAPITAL: Final = re.compile(r"(?<!^)(?=[A-Z])")
 FREE: Final = {"efficiency": 1.0, "consolidate_s": 0.0}
-"""Copies that cost nothing, as under all models but the profiled one before format 2 of scenarios.
-"""
+"""Parameters of free copies, the default of most models before scenario format 2."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Copies:
-    """The price of copies, a part of every performance model.
+    """The cost of copies, a part of every performance model.
 
     Notes
     -----
-    A job forked into k copies, each a gang of its own, does the sum of their rates x ``efficiency``
-    ^ (k - 1) x (1 - ``consolidate_s`` / ``round_s``). The form is that of our reading of HadarE
-    (Sultana et al., arXiv 2503.10918: weights of the copies are averaged once a round); its
-    abstract states neither figure. The defaults are our assumptions, without a source: copies that
-    exchange weights once in 6 minutes take separate steps for hundreds of iterations, so 8 of them
-    do the work of 5.5, and 19 are worth the most.
+    A job forked into k copies, each its own gang, does the sum of their rates x ``efficiency`` ^ (k
+    - 1) x (1 - ``consolidate_s`` / ``round_s``). The form is that of our reading of HadarE (Sultana
+    et al., arXiv 2503.10918: weights of the copies are averaged once a round); its abstract states
+    neither figure. The defaults are our assumptions, without a source: copies that exchange weights
+    once in 6 minutes take separate steps for hundreds of iterations, so 8 of them do the work of
+    5.5, and 19 are worth the most.
     """
 
     efficiency: float = param(
@@ -59,22 +56,22 @@ class Copies:
     )
 
     def __post_init__(self) -> None:
-        """Refuse a round that joining fills."""
+        """Refuse a round that is not longer than joining the copies takes."""
         if self.consolidate_s >= self.round_s:
             owner = _CAPITAL.sub("_", type(self).__name__).lower()
             raise ParameterError(
-                f"{owner}: consolidate_s = {self.consolidate_s:g} s leaves nothing of round_s ="
-                f" {self.round_s:g} s. Lower one of the two."
+                f"{owner}: consolidate_s = {self.consolidate_s:g} s takes all of round_s ="
+                f" {self.round_s:g} s. Lower consolidate_s."
             )
 
     def worth(self, copies: int) -> float:
-        """Return the share of the sum of their rates that so many copies of a job do."""
+        """Return the factor on the summed rates of `copies` copies of a job."""
         if copies < 2:
             return 1.0
         return self.efficiency ** (copies - 1) * (1 - self.consolidate_s / self.round_s)
 
     def price(self) -> str:
-        """Return in words what copies cost."""
+        """Return a clause for users on the cost of copies."""
         if self.efficiency == 1 and not self.consolidate_s:
             return "copies of a job add up in full and cost nothing to join"
         return (

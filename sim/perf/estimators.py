@@ -1,4 +1,5 @@
-"""Estimates of sizes, speeds and resources that an allocator sees: exact, noisy, biased or unknown.
+"""Estimators of work, rates and resources for allocators: exact, noisy, biased or unknown.
+
 Prediction error is a parameter, not a code path.
 """
 
@@ -16,15 +17,22 @@ from sim.errors import RateError
 from sim.overheads import Transitions
 from sim.params import param
 from sim.perf.model import PerfModel
-from sim.perf.resources import BoundResources, KnownResources, distorted, noise, true_resources
+from sim.perf.resources import (
+    BoundResources,
+    KnownResources,
+    distorted_resources,
+    resource_noise,
+    true_resources,
+)
 from sim.trace import Trace
 
 ESTIMATE_STREAM = 3
 
 
 class BoundEstimator(Protocol):
-    """An estimator as the simulator uses it; allocators see only the part named in
-    `sim.contract.Estimates`.
+    """An estimator bound to a run.
+
+    Allocators see only the part in `sim.contract.Estimates`.
     """
 
     def rate(self, job: JobId, grant: Grant) -> float:
@@ -36,16 +44,16 @@ class BoundEstimator(Protocol):
         ...
 
     def pause_s(self, job: JobId, old: Grant | None, new: Grant, *, restarted: bool) -> float:
-        """Return the estimated pause of a change.
+        """Return the estimated pause of a change of grant, in seconds.
 
         Parameters
         ----------
         job : int
-            The job.
+            Row of the job.
         old : Grant or None
-            What it holds; None = a start.
+            Current grant; None = a start.
         new : Grant
-            What it would hold.
+            Next grant.
         restarted : bool
             Whether a start is a restart, because the job runs or ran before.
         """
@@ -60,15 +68,11 @@ class BoundEstimator(Protocol):
         ...
 
     def predictable(self, ids: Ints, done: Floats) -> NDArray[np.bool_]:
-        """Return whether the size of each job is predictable by now, given the work done; of shape
-        (jobs,).
-        """
+        """Return a boolean per job: whether its work is predictable yet, given the work done."""
         ...
 
     def first_estimates(self) -> Floats:
-        """Return the first estimate of the total work of each job, of shape (jobs,); NaN where the
-        estimate was never read.
-        """
+        """Return the first estimate of each job's work, of shape (jobs,); NaN = never read."""
         ...
 
     def observe(self, job: JobId, finish_s: float) -> None:
@@ -77,26 +81,26 @@ class BoundEstimator(Protocol):
 
 
 class EstimatorSpec(Protocol):
-    """An estimator as chosen by the user: a dataclass of parameters; ``chance = True`` says that it
-    is drawn at random.
+    """An estimator chosen by the user: a dataclass of parameters.
+
+    ``chance = True``: it draws random numbers.
     """
 
     def bind(
         self, model: PerfModel, trace: Trace, transitions: Transitions, seed: int
     ) -> BoundEstimator:
-        """Bind the estimator to the truth it distorts.
+        """Bind the estimator to the true values that it distorts.
 
         Parameters
         ----------
         model : PerfModel
-            The truth.
+            The true performance model.
         trace : Trace
-            The jobs: the columns that a predictor may read, and the recorded run times at the pace
-            of which each was measured.
+            The jobs: columns that a predictor may read, and recorded run times.
         transitions : Transitions
-            Where pauses come from.
+            Source of pauses.
         seed : int
-            Of the noise.
+            Seed of the noise.
         """
         ...
 
@@ -107,25 +111,26 @@ class EstimatorSpec(Protocol):
 
 @dataclass(frozen=True)
 class Exact:
-    """The allocator knows every size and speed."""
+    """The allocator knows the true work, rates and resources."""
 
     def bind(
         self, model: PerfModel, trace: Trace, transitions: Transitions, seed: int
     ) -> SizeEstimator:
-        """Bind to the truth."""
+        """Bind the estimator to the true work."""
         del seed
         return SizeEstimator(model, transitions, model.work().copy(), _predictable_after(trace))
 
     def bind_resources(self, model: PerfModel, trace: Trace, seed: int) -> KnownResources:
-        """Return true resources."""
+        """Return the true resources."""
         del trace, seed
         return KnownResources(true_resources(model))
 
 
 @dataclass(frozen=True)
 class Noisy:
-    """Estimated size = true size x a log-normal factor of median 1, drawn once per (seed, job); so
-    are cores and memory, each with a factor of its own.
+    """Estimated work = true work x a log-normal factor of median 1, one per (seed, job).
+
+    Cores and memory have their own factors.
     """
 
     chance: ClassVar[bool] = True
@@ -141,7 +146,7 @@ class Noisy:
     def bind(
         self, model: PerfModel, trace: Trace, transitions: Transitions, seed: int
     ) -> SizeEstimator:
-        """Bind to the truth, with the noise of this seed."""
+        """Bind the estimator to the true work times the noise of this seed."""
         work = model.work()
         drawn = np.random.default_rng([seed, ESTIMATE_STREAM]).standard_normal(len(work))
         return SizeEstimator(
@@ -149,16 +154,16 @@ class Noisy:
         )
 
     def bind_resources(self, model: PerfModel, trace: Trace, seed: int) -> KnownResources:
-        """Return resources with the noise of this seed."""
+        """Return the true resources times the noise of this seed."""
         del trace
-        return distorted(model, lambda shape: np.exp(self.sigma * noise(seed, shape)))
+        return distorted_resources(
+            model, lambda shape: np.exp(self.sigma * resource_noise(seed, shape))
+        )
 
 
 @dataclass(frozen=True)
 class Biased:
-    """Estimated size = true size x one factor, and so for cores and memory: every job is over- or
-    underestimated alike.
-    """
+    """Estimated work and resources = true ones x one factor for all jobs."""
 
     factor: float = param(
         1.5,
@@ -171,7 +176,7 @@ class Biased:
     def bind(
         self, model: PerfModel, trace: Trace, transitions: Transitions, seed: int
     ) -> SizeEstimator:
-        """Bind to the truth."""
+        """Bind the estimator to a multiple of the true work."""
         del seed
         return SizeEstimator(
             model, transitions, model.work() * self.factor, _predictable_after(trace)
@@ -180,14 +185,12 @@ class Biased:
     def bind_resources(self, model: PerfModel, trace: Trace, seed: int) -> KnownResources:
         """Return a multiple of the true resources."""
         del trace, seed
-        return distorted(model, lambda _: self.factor)
+        return distorted_resources(model, lambda _: self.factor)
 
 
 @dataclass(frozen=True)
 class Unknown:
-    """Nothing is known of sizes, cores and memory: every job is estimated equally long until it has
-    proved longer.
-    """
+    """No knowledge of work, cores and memory: one guess for all jobs, doubled when outlived."""
 
     guess_s: float = param(
         3600.0,
@@ -201,35 +204,35 @@ class Unknown:
     def bind(
         self, model: PerfModel, trace: Trace, transitions: Transitions, seed: int
     ) -> SizeEstimator:
-        """Bind to the truth, of which only speeds are kept."""
+        """Bind the estimator to the guess; only rates are true."""
         del seed
         guesses = self.guess_s * (model.work() / trace.numbers("duration_s"))
         return SizeEstimator(model, transitions, guesses, np.full(len(trace), np.inf))
 
     def bind_resources(self, model: PerfModel, trace: Trace, seed: int) -> KnownResources:
-        """Return no estimates."""
+        """Return no estimates of resources."""
         del model, trace, seed
         return KnownResources()
 
 
 def _predictable_after(trace: Trace) -> Floats:
+    """Return the share of work after which each job is predictable; 0 = at once."""
     return trace.numbers("predictable_after", 0.0)
 
 
 class SizeEstimator:
-    """An estimated total per job over the true speeds; when a job outlives its estimated total, the
-    total doubles.
+    """Estimated total work per job with true rates; an outlived total doubles.
 
     Parameters
     ----------
     model : PerfModel
-        Where speeds come from.
+        Source of rates.
     transitions : Transitions
-        Where pauses come from.
+        Source of pauses.
     totals : array of shape (jobs,)
         Estimated total work; changed in place as jobs outlive it.
     predictable_after : array of shape (jobs,)
-        Share of the work after which the size of a job is predictable; above 1 = never.
+        Share of the work after which the total of a job is predictable; above 1 = never.
     """
 
     def __init__(
@@ -243,11 +246,11 @@ class SizeEstimator:
         self._total: memoryview[float] = memoryview(totals)  # type: ignore[arg-type]
 
     def rate(self, job: JobId, grant: Grant) -> float:
-        """Return the true rate at the start of such a grant."""
+        """Return the true rate of a job at its start under a grant."""
         return self._model.rate(job, grant, 0.0, 0.0).work_per_s
 
     def rates(self, ids: Ints, shapes: Sequence[Shape]) -> Floats:
-        """Return the true rates.
+        """Return the true rates before placement.
 
         Raises
         ------
@@ -261,22 +264,22 @@ class SizeEstimator:
         return rates
 
     def pause_s(self, job: JobId, old: Grant | None, new: Grant, *, restarted: bool) -> float:
-        """Return the true pause of a change."""
+        """Return the true pause of a change of grant."""
         return self._transitions.transition(job, old, new, restarted=restarted)[1]
 
     def remaining(self, ids: Ints, done: Floats) -> Floats:
-        """Return estimated total minus work done, after doubling the totals that are used up."""
+        """Return estimated total minus work done, doubling outlived totals."""
         left: Floats = self._totals[ids] - done
-        for at in np.flatnonzero(left <= 0):
-            left[at] = self.remaining_one(int(ids[at]), float(done[at]))
+        for index in np.flatnonzero(left <= 0):
+            left[index] = self.remaining_one(int(ids[index]), float(done[index]))
         return left
 
     def remaining_one(self, job: JobId, done: float) -> float:
-        """Return the same for one job."""
+        """Return estimated total minus work done of one job, doubling an outlived total."""
         total = self._total[job]
         if total <= done:
-            # A true size is outlived only by rounding, within a microsecond of work: that is "about
-            # to finish", not "twice as long".
+            # True work is outlived only by rounding, within a microsecond of work: the job is about
+            # to finish, not twice as long.
             if done - total < 1e-6:
                 return 1e-6
             while total <= done:
@@ -285,12 +288,12 @@ class SizeEstimator:
         return total - done
 
     def predictable(self, ids: Ints, done: Floats) -> NDArray[np.bool_]:
-        """Return whether each job has done enough work for its size to be predictable."""
+        """Return a boolean per job: whether enough work is done to predict its total."""
         return np.asarray(done >= self._predictable_at[ids])
 
     def first_estimates(self) -> Floats:
-        """Return the totals before any was doubled."""
+        """Return the estimated totals before any doubling."""
         return self._first
 
     def observe(self, job: JobId, finish_s: float) -> None:
-        """Learn nothing."""
+        """Ignore a finished job: nothing is learned."""

@@ -1,6 +1,4 @@
-"""From jobs to rows of a table of measured throughputs: which combinations a trace holds, and what
-stands in for those that were not measured.
-"""
+"""Lookup of measured throughputs for the jobs of a trace, with fallbacks for missing rows."""
 
 from __future__ import annotations
 
@@ -20,7 +18,7 @@ from sim.perf.profiles import plain
 from sim.trace import Trace
 
 RELATIVE: Final = "relative"
-"""Value of `stand_in` that fills gaps of known models without taking one model for another."""
+"""Value of `stand_in` that fills gaps of known models but does not replace unknown models."""
 NOT_KNOWN: Final = Measured(math.nan, math.nan)
 KINDS: Final[Mapping[str, str]] = {
     "model": "model",
@@ -28,48 +26,48 @@ KINDS: Final[Mapping[str, str]] = {
     "gpu_type": "GPU type",
     "gpus": "number of GPUs",
 }
-"""What may be missing in a table -> in words, the most fundamental first."""
+"""Key that a table may lack -> its label, the most fundamental first."""
 RUNS_NOT: Final = "throughput is 0: the job does not fit there"
 GAP_COLUMNS: Final = ("model", "batch_size", "num_gpus", "gpu_type", "jobs", "first_job", "why")
 
 
 class Combination(NamedTuple):
-    """What the throughput of a job depends on, but for the GPU type."""
+    """Model, batch size and GPUs: the keys of a throughput, except the GPU type."""
 
     model: str
-    batch: float  # of one GPU; NaN = not given
+    batch: float  # per GPU; NaN = unknown
     gpus: int
 
     def __str__(self) -> str:
-        """Write it as a user reads it."""
+        """Return the combination as text for users."""
         batch = "" if math.isnan(self.batch) else f", batch size {self.batch:g}"
         model = self.model or "model not given"
         return f"{model}{batch}, {self.gpus} GPU{'s' if self.gpus > 1 else ''}"
 
 
 class LookupResult(NamedTuple):
-    """A throughput, and what about it was assumed: keys of `KINDS`."""
+    """A throughput, and the keys of `KINDS` that were assumed for it."""
 
     measured: Measured
     assumed: tuple[str, ...] = ()
 
 
 class Combinations:
-    """The distinct combinations of a trace, and which one each job has.
+    """The distinct combinations of a trace, and the index of each job's.
 
     Attributes
     ----------
     each : tuple of Combination
-        In no particular order.
+        The distinct combinations, in no particular order.
     group : array of shape (jobs,)
-        Place in `each`; that of CPU jobs is ``len(each)``.
+        Index in `each`; ``len(each)`` for CPU jobs.
     """
 
     def __init__(self, trace: Trace) -> None:
         models = trace.texts("model")
         names = [split_name(str(name)) for name in models.categories]
         batch = trace.numbers("batch_size")
-        # A name such as "LM (batch size 5)" says the batch size where the column does not.
+        # A name such as "LM (batch size 5)" gives the batch size if the column does not.
         batch = np.where(
             np.isnan(batch), np.array([named for _, named in names])[models.codes], batch
         )
@@ -87,25 +85,25 @@ class Combinations:
         self.group.flags.writeable = False
 
     def counts(self) -> Ints:
-        """Return the jobs of each combination."""
+        """Return the number of jobs per combination."""
         return np.bincount(self.group, minlength=len(self.each) + 1)[:-1].astype(np.int64)
 
 
 @dataclass(frozen=True)
 class Finder:
-    """Throughputs of a table, with stand-ins for missing ones.
+    """Throughputs of a table, with fallbacks for missing ones.
 
     Parameters
     ----------
     table : ProfileTable
         The measurements.
     stand_in : str
-        "" = nothing stands in. Else, in this order: a model that the table lacks is taken for the
-        model named here (`RELATIVE` names none); a batch size for the nearest measured of the
-        model, none for the middle one; a GPU type for another, by their relative speeds; a number
-        of GPUs for the largest measured below it (or the smallest), at the same speed per GPU.
+        "" = no stand-ins. Else, in this order: an unknown model is replaced by the model named here
+        (`RELATIVE` names none); a batch size by the nearest measured one of the model, a missing
+        one by the middle; a GPU type by another, with their relative speeds; a number of GPUs by
+        the largest measured below it (or the smallest), at the same speed per GPU.
     reference : str
-        GPU type that others are compared with first.
+        GPU type that is tried first as a stand-in.
     speeds : mapping
         GPU type -> relative speed.
     """
@@ -116,25 +114,25 @@ class Finder:
     speeds: Mapping[str, float]
 
     def __post_init__(self) -> None:
-        """Refuse a stand-in that is not in the table."""
+        """Refuse a `stand_in` model that is not in the table."""
         model = plain(split_name(self.stand_in)[0])
         if self.stand_in not in {"", RELATIVE} and not self.table.batches(model):
-            known = ", ".join(self.table.models.values())
+            model_names = ", ".join(self.table.models.values())
             raise ParameterError(
-                f"profiled: the table has no model '{self.stand_in}' to stand in. It has: {known};"
-                f" or write {RELATIVE}."
+                f"profiled: stand_in: the table has no model '{self.stand_in}'. It has:"
+                f" {model_names}; or write {RELATIVE}."
             )
 
     def find(self, wanted: Combination, gpu_type: str) -> LookupResult:
-        """Return iterations per second of a combination on a type; NaN where nothing stands in."""
+        """Return iterations per second of a combination on a type; NaN without a fallback."""
         row = self.table.find(plain(wanted.model), wanted.batch, wanted.gpus, gpu_type)
         if row is not None or not self.stand_in:
             return LookupResult(row or NOT_KNOWN)
-        model, batch, assumed = self._job(wanted)
+        model, batch, assumed = self._fallback_job(wanted)
         if not model:
             return LookupResult(NOT_KNOWN)
-        kind, speed, by_type = self._type(model, batch, gpu_type)
-        size, share, by_size = self._size(model, batch, wanted.gpus, kind)
+        kind, speed, by_type = self._fallback_type(model, batch, gpu_type)
+        size, share, by_size = self._fallback_size(model, batch, wanted.gpus, kind)
         row = self.table.rows.get(Key(model, batch, size, kind), NOT_KNOWN)
         factor = speed * share
         return LookupResult(
@@ -142,48 +140,53 @@ class Finder:
         )
 
     def gap(self, wanted: Combination, gpu_type: str) -> str:
-        """Return what the table lacks of a combination: a key of `KINDS`, "" if nothing."""
+        """Return the key of `KINDS` that the table lacks for a combination; "" = none."""
         model = plain(wanted.model)
         if self.table.find(model, wanted.batch, wanted.gpus, gpu_type) is not None:
             return ""
-        known = self.table.batches(model)
-        batch = ANY_BATCH if known == (ANY_BATCH,) else wanted.batch
-        if not known:
+        batches = self.table.batches(model)
+        batch = ANY_BATCH if batches == (ANY_BATCH,) else wanted.batch
+        if not batches:
             return "model"
-        if batch not in known:
+        if batch not in batches:
             return "batch"
         return "gpus" if self.table.sizes(model, batch, gpu_type) else "gpu_type"
 
-    def _job(self, wanted: Combination) -> tuple[str, float, tuple[str, ...]]:
+    def _fallback_job(self, wanted: Combination) -> tuple[str, float, tuple[str, ...]]:
+        """Return the model, batch size and assumed keys of a job's fallback row."""
         model, batch, assumed = plain(wanted.model), wanted.batch, tuple[str, ...]()
         if not self.table.batches(model):
             if self.stand_in == RELATIVE:
                 return "", batch, ()
             name, named = split_name(self.stand_in)
             model, batch, assumed = plain(name), batch if math.isnan(named) else named, ("model",)
-        known = self.table.batches(model)
-        if known == (ANY_BATCH,):
+        batches = self.table.batches(model)
+        if batches == (ANY_BATCH,):
             return model, ANY_BATCH, assumed
-        if batch in known:
+        if batch in batches:
             return model, batch, assumed
-        named_ones = [size for size in known if size != ANY_BATCH]
+        known_sizes = [size for size in batches if size != ANY_BATCH]
         nearest = (
-            named_ones[len(named_ones) // 2]
+            known_sizes[len(known_sizes) // 2]
             if math.isnan(batch)
-            else min(named_ones, key=lambda size: abs(math.log(size / max(batch, 1.0))))
+            else min(known_sizes, key=lambda size: abs(math.log(size / max(batch, 1.0))))
         )
         return model, nearest, (*assumed, "batch") if "model" not in assumed else assumed
 
-    def _type(self, model: str, batch: float, gpu_type: str) -> tuple[str, float, tuple[str, ...]]:
+    def _fallback_type(
+        self, model: str, batch: float, gpu_type: str
+    ) -> tuple[str, float, tuple[str, ...]]:
+        """Return the GPU type, relative speed and assumed keys of a type's fallback row."""
         if self.table.sizes(model, batch, gpu_type):
             return gpu_type, 1.0, ()
         ordered = dict.fromkeys((self.reference, *self.table.types))
         kind = next(kind for kind in ordered if self.table.sizes(model, batch, kind))
         return kind, self.speeds.get(gpu_type, 1.0) / self.speeds.get(kind, 1.0), ("gpu_type",)
 
-    def _size(
+    def _fallback_size(
         self, model: str, batch: float, gpus: int, kind: str
     ) -> tuple[int, float, tuple[str, ...]]:
+        """Return the size, speed ratio and assumed keys of a size's fallback row."""
         sizes = self.table.sizes(model, batch, kind)
         if gpus in sizes:
             return gpus, 1.0, ()
@@ -192,18 +195,14 @@ class Finder:
 
 
 def speeds_of(cluster: Cluster) -> dict[str, float]:
-    """Return the relative speeds of the known GPU types, replaced and extended by those of a
-    cluster.
-    """
+    """Return the relative speeds of the known GPU types, with a cluster's own taking precedence."""
     return {name: kind.speed for name, kind in KNOWN_TYPES.items()} | {
         kind.name: kind.speed for kind in cluster.types
     }
 
 
 def allowed(trace: Trace, types: Sequence[str]) -> np.ndarray[tuple[int, int], np.dtype[np.bool_]]:
-    """Return which GPU types each job admits by its column ``gpu_types_allowed``, of shape (jobs,
-    types).
-    """
+    """Return whether each job admits each type by ``gpu_types_allowed``, of shape (jobs, types)."""
     texts = trace.texts("gpu_types_allowed")
     admits = np.array(
         [[not text or kind in str(text).split("|") for kind in types] for text in texts.categories],
@@ -213,19 +212,18 @@ def allowed(trace: Trace, types: Sequence[str]) -> np.ndarray[tuple[int, int], n
 
 
 def used_types(cluster: Cluster) -> tuple[str, ...]:
-    """Return the GPU types of which a cluster has GPUs, in its order."""
-    there = {node.gpu_type for node in cluster.nodes if node.gpus}
-    return tuple(kind.name for kind in cluster.types if kind.name in there)
+    """Return the GPU types with GPUs in a cluster, in its order."""
+    present = {node.gpu_type for node in cluster.nodes if node.gpus}
+    return tuple(kind.name for kind in cluster.types if kind.name in present)
 
 
 def missing(trace: Trace, cluster: Cluster, table: ProfileTable) -> pd.DataFrame:
-    """List the combinations of a trace that a table lacks on the types of a cluster, and those that
-    do not run there.
+    """Return the combinations of a trace that a table lacks on a cluster's types.
 
     Parameters
     ----------
     trace : Trace
-        The jobs; a type that a job does not admit is not asked for.
+        The jobs; types that a job does not admit are not needed.
     cluster : Cluster
         The machines.
     table : ProfileTable
@@ -234,20 +232,20 @@ def missing(trace: Trace, cluster: Cluster, table: ProfileTable) -> pd.DataFrame
     Returns
     -------
     DataFrame
-        One row per combination and type, with the columns of `GAP_COLUMNS`: the number of such
-        jobs, the id of the first, and `why`, a sentence without its stop: what the table lacks, or
-        that the throughput is 0. Most jobs first.
+        One row per combination and type, with the columns of `GAP_COLUMNS`: number of such jobs, id
+        of the first, and `why`, a clause without a full stop: the missing key, or that the
+        throughput is 0. Most jobs first.
     """
     combinations, types = Combinations(trace), used_types(cluster)
     finder = Finder(table, "", "", {})
     admits = allowed(trace, types)
     ids = trace.frame["job_id"]
     lines = []
-    for place, wanted in enumerate(combinations.each):
-        of_this = combinations.group == place
-        for at, kind in enumerate(types):
-            rows = np.flatnonzero(of_this & admits[:, at])
-            why = _why(finder, wanted, kind)
+    for combination_index, wanted in enumerate(combinations.each):
+        has_combination = combinations.group == combination_index
+        for type_index, kind in enumerate(types):
+            rows = np.flatnonzero(has_combination & admits[:, type_index])
+            why = _gap_reason(finder, wanted, kind)
             if why and len(rows):
                 lines.append(
                     (
@@ -269,7 +267,8 @@ def missing(trace: Trace, cluster: Cluster, table: ProfileTable) -> pd.DataFrame
     )
 
 
-def _why(finder: Finder, wanted: Combination, kind: str) -> str:
+def _gap_reason(finder: Finder, wanted: Combination, kind: str) -> str:
+    """Return why a combination cannot run on a type, as a clause; "" = it can."""
     gap = finder.gap(wanted, kind)
     if gap:
         return (
@@ -283,9 +282,10 @@ def _why(finder: Finder, wanted: Combination, kind: str) -> str:
 def rates_of(
     finder: Finder, wanted: Sequence[Combination], types: Sequence[str]
 ) -> tuple[Floats, Floats]:
-    """Return iterations per second on one server and spread over several, both of shape
-    (combinations, types); NaN = not known.
+    """Return iterations per second on one server and on several; NaN = unknown.
+
+    Both of shape (combinations, types).
     """
-    found = [[finder.find(one, kind).measured for kind in types] for one in wanted]
-    values = np.array(found, np.float64).reshape(len(wanted), len(types), 2)
+    measurements = [[finder.find(one, kind).measured for kind in types] for one in wanted]
+    values = np.array(measurements, np.float64).reshape(len(wanted), len(types), 2)
     return values[:, :, 0], values[:, :, 1]

@@ -1,6 +1,4 @@
-"""What a cluster and its GPU types make of a gang: the speed of its slowest type, less what its
-span costs.
-"""
+"""Speed of a gang on the cluster: that of its slowest GPU type, reduced by its span."""
 
 from __future__ import annotations
 
@@ -16,13 +14,11 @@ from sim.perf.model import Rate
 from sim.trace import Trace
 
 ON_CPUS: Final = Rate(1.0)
-"""CPU jobs run as long here as where they were recorded."""
+"""Rate of CPU jobs: they run as long as in the recording."""
 
 
 class Spans(NamedTuple):
-    """Where durations were measured, and what a gang pays for its span: parameters that several
-    performance models have.
-    """
+    """Reference type and slowdowns by span: parameters shared by several performance models."""
 
     reference: str = ""
     span_node: float = 1.0
@@ -30,28 +26,28 @@ class Spans(NamedTuple):
 
 
 class Machines:
-    """The nodes of a cluster as a performance model sees them.
+    """Speeds of the nodes and GPU types of a cluster, for performance models.
 
     Parameters
     ----------
     name : str
-        Of the performance model, for its refusals.
+        Name of the performance model, for error messages.
     spans : Spans
         Parameters of the model.
     trace : Trace
-        Where `gpu_type`, the type that a duration was measured on, comes from.
+        Source of column `gpu_type`, the type that a duration was measured on.
     cluster : Cluster
         The machines.
 
     Attributes
     ----------
     measured : array of shape (jobs,)
-        Speed of the type that each job was measured on: column ``gpu_type`` where the type is one
-        of the cluster's or of the table of known types, else the reference type.
+        Speed of the type that each job was measured on: column ``gpu_type`` if that type is in the
+        cluster or the catalog, else the reference type.
     fastest : float
         Speed of the fastest type of the cluster.
     largest : int
-        GPUs of the type that has most of them, of the nodes that are known of from the beginning.
+        GPUs of the most frequent type, among the nodes known at the start.
 
     Raises
     ------
@@ -68,19 +64,21 @@ class Machines:
         speeds = {kind.name: kind.speed for kind in cluster.types}
         self.reference = speeds.get(spans.reference or next(iter(speeds), ""), 1.0)
         types = trace.texts("gpu_type")
-        # A type of the cluster has the figures that the user sees there.
-        known = {
+        # Types of the cluster have the user's figures.
+        speed_of_type = {
             str(kind): like.speed for kind in types.categories if (like := known_type(str(kind)))
         } | speeds
         self.measured: Floats = np.array(
-            [known.get(str(kind), self.reference) for kind in types.categories]
+            [speed_of_type.get(str(kind), self.reference) for kind in types.categories]
         )[types.codes]
         self.measured.flags.writeable = False
-        held: dict[str, int] = {}
+        gpus_by_type: dict[str, int] = {}
         for node in cluster.known:
-            held[node.gpu_type] = held.get(node.gpu_type, 0) + node.gpus
-        self.fastest = max([speed for kind, speed in speeds.items() if held.get(kind)], default=1.0)
-        self.largest = max(held.values(), default=0)
+            gpus_by_type[node.gpu_type] = gpus_by_type.get(node.gpu_type, 0) + node.gpus
+        self.fastest = max(
+            [speed for kind, speed in speeds.items() if gpus_by_type.get(kind)], default=1.0
+        )
+        self.largest = max(gpus_by_type.values(), default=0)
         self.node_speed = [speeds.get(node.gpu_type, 1.0) for node in cluster.nodes]
         self.overflow = len(self.node_speed)
         self._type_speeds = np.array([kind.speed for kind in cluster.types])
@@ -89,8 +87,9 @@ class Machines:
         self._across_racks = max(spans.span_rack, spans.span_node)
 
     def gang_speed(self, job: JobId, gang: Gang) -> float:
-        """Return the speed of the slowest type of a gang, divided by what its span costs; on the
-        overflow node, that of where it was recorded.
+        """Return the speed of a gang: its slowest type, divided by the slowdown of its span.
+
+        On the overflow node it is the speed of the recording.
         """
         nodes = gang.workers.nodes
         if nodes[0] == self.overflow:
@@ -105,12 +104,13 @@ class Machines:
         )
 
     def steady(self) -> Floats | None:
-        """Return the speed of a gang on each type of the cluster; None = its span matters, too."""
+        """Return the speed on each type of the cluster; None if spans matter too."""
         return self._type_speeds if self._across_racks == 1 else None
 
     def shapes(self, shapes: Sequence[Shape]) -> tuple[Floats, Floats]:
-        """Return GPUs and speed of grants that are not placed yet, both of shape (shapes,); several
-        nodes are taken to share a rack.
+        """Return GPUs and speed of grants before placement, both of shape (shapes,).
+
+        Several nodes are assumed to share a rack.
         """
         if not len(self._type_speeds):
             return np.zeros(len(shapes)), np.ones(len(shapes))
@@ -118,14 +118,14 @@ class Machines:
             len(shapes), len(self._type_speeds)
         )
         speeds = np.where(counts > 0, self._type_speeds, np.inf).min(axis=1)
-        several = np.array([shape.nodes for shape in shapes]) > 1
-        speeds = np.where(several, speeds / self._across_nodes, speeds)
-        speeds[np.isinf(speeds)] = 1.0  # without GPUs there is nothing to be slowed down
+        spans_nodes = np.array([shape.nodes for shape in shapes]) > 1
+        speeds = np.where(spans_nodes, speeds / self._across_nodes, speeds)
+        speeds[np.isinf(speeds)] = 1.0  # no slowdown without GPUs
         return counts.sum(axis=1), speeds
 
 
-def healthy(grant: Grant) -> Telemetry:
-    """Return what is asked for as what is used, every worker healthy."""
+def healthy_telemetry(grant: Grant) -> Telemetry:
+    """Return telemetry of healthy workers that use exactly their request."""
     workers = grant.gangs[0].workers
     return Telemetry(
         {"worker": workers.cpus},

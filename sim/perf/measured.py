@@ -1,6 +1,4 @@
-"""Measured throughputs of training jobs: by model, batch size, gang size and GPU type, on one
-server and spread over several.
-"""
+"""Tables of measured throughputs by model, batch size, gang size and GPU type, and their CSV."""
 
 from __future__ import annotations
 
@@ -21,11 +19,9 @@ from sim.errors import ParameterError
 from sim.perf.profiles import number, plain
 
 BUILT_IN: Final = ("simulation", "physical")
-"""Names of the tables that come with the project, both of Gavel (Narayanan et al., OSDI 2020): of
-its simulator, and of its own cluster.
-"""
+"""Built-in tables: those of Gavel's simulator and of its cluster (Narayanan et al., OSDI 2020)."""
 _RANKED: Final = ("k80", "t4", "p100", "v100", "a100", "h100")
-"""Types of which each is known to be no slower than the one before."""
+"""GPU types in order of speed; each is at least as fast as the previous one."""
 COLUMNS: Final = (
     "gpu_type",
     "model",
@@ -38,7 +34,7 @@ COLUMNS: Final = (
 TOGETHER: Final = ("", "single", "consolidated")
 SPREAD: Final = ("unconsolidated", "spread")
 ANY_BATCH: Final = 0.0
-"""Batch size of models that are measured without naming one."""
+"""Batch size of models that are measured without a batch size."""
 MOST_ROWS: Final = 200_000
 MOST_BYTES: Final = 50_000_000
 _DATA: Final = Path(__file__).parent / "data" / "gavel.csv"
@@ -46,8 +42,9 @@ _NAMED: Final = re.compile(r"\s*(.*?)\s*\(\s*batch\s*size\s*(\d+)\s*\)\s*", re.I
 
 
 class Measured(NamedTuple):
-    """Iterations per second, summed over the workers of a gang; 0 = the job does not fit there, NaN
-    = not measured.
+    """Iterations per second of a gang, on one server and spread over several.
+
+    Summed over the workers; 0 = the job does not fit there, NaN = not measured.
     """
 
     together: float
@@ -55,9 +52,7 @@ class Measured(NamedTuple):
 
 
 class Key(NamedTuple):
-    """What a throughput depends on; the model in its `plain` form, the batch size that of one GPU,
-    the type in lower case.
-    """
+    """Key of a throughput: plain model name, batch size per GPU, GPUs, lower-case GPU type."""
 
     model: str
     batch: float
@@ -72,13 +67,13 @@ class ProfileTable:
     Parameters
     ----------
     name : str
-        What the user calls it.
+        Name for the user.
     rows : mapping
         Key -> iterations per second.
     models : mapping
-        Plain name of each model -> as written.
+        Plain name of each model -> its original name.
     notes : tuple of str
-        Sentences on how it was read.
+        Sentences about how the table was read.
 
     Raises
     ------
@@ -97,8 +92,8 @@ class ProfileTable:
             wrong = next((rate for rate in row if rate < 0 or rate == math.inf), None)
             if wrong is not None:
                 raise ParameterError(
-                    f"{self.name}: {_said(self.models[key.model], key)} has a throughput of"
-                    f" {wrong:g}. Correct it, or leave the row out."
+                    f"{self.name}: {_combination_text(self.models[key.model], key)} has a"
+                    f" throughput of {wrong:g}. Correct it, or leave the row out."
                 )
 
     @cached_property
@@ -107,55 +102,58 @@ class ProfileTable:
         return tuple(dict.fromkeys(key.gpu_type for key in self.rows))
 
     def batches(self, model: str) -> tuple[float, ...]:
-        """Return the batch sizes measured of a model given by its plain name, ascending;
-        `ANY_BATCH` where none is named.
+        """Return the measured batch sizes of a model (plain name), ascending.
+
+        `ANY_BATCH` if the measurements have no batch size.
         """
         return self._batches.get(model, ())
 
     def sizes(self, model: str, batch: float, gpu_type: str) -> tuple[int, ...]:
-        """Return the gang sizes measured on a type, ascending."""
+        """Return the measured gang sizes of a model and batch on a type, ascending."""
         return self._sizes.get((model, batch, gpu_type), ())
 
     def find(self, model: str, batch: float, gpus: int, gpu_type: str) -> Measured | None:
-        """Return the row of a combination, None if it was not measured; a model measured without
-        naming a batch size has one row for all of them.
+        """Return the row of a combination, or None if it was not measured.
+
+        A model measured without a batch size has one row for all of them.
         """
-        known = self.batches(model)
+        batches = self.batches(model)
         return self.rows.get(
-            Key(model, ANY_BATCH if known == (ANY_BATCH,) else batch, gpus, gpu_type)
+            Key(model, ANY_BATCH if batches == (ANY_BATCH,) else batch, gpus, gpu_type)
         )
 
     @cached_property
     def _batches(self) -> dict[str, tuple[float, ...]]:
-        found: dict[str, set[float]] = {}
+        """Model -> measured batch sizes, ascending."""
+        batches_by_model: dict[str, set[float]] = {}
         for key in self.rows:
-            found.setdefault(key.model, set()).add(key.batch)
-        return {model: tuple(sorted(batches)) for model, batches in found.items()}
+            batches_by_model.setdefault(key.model, set()).add(key.batch)
+        return {model: tuple(sorted(batches)) for model, batches in batches_by_model.items()}
 
     @cached_property
     def _sizes(self) -> dict[tuple[str, float, str], tuple[int, ...]]:
-        found: dict[tuple[str, float, str], set[int]] = {}
+        """(model, batch, type) -> measured gang sizes, ascending."""
+        sizes_by_key: dict[tuple[str, float, str], set[int]] = {}
         for key in self.rows:
-            found.setdefault((key.model, key.batch, key.gpu_type), set()).add(key.gpus)
-        return {place: tuple(sorted(sizes)) for place, sizes in found.items()}
+            sizes_by_key.setdefault((key.model, key.batch, key.gpu_type), set()).add(key.gpus)
+        return {place: tuple(sorted(sizes)) for place, sizes in sizes_by_key.items()}
 
     def cleaned(self) -> ProfileTable:
-        """Return the table with three kinds of oddities raised or cut away; zeros and gaps stay as
-        they are.
+        """Return the table with three kinds of implausible throughputs corrected.
 
         Notes
         -----
         In this order: a type is no slower than a type that is slower by the list of known GPU types
-        (K80 <= T4 <= P100 <= V100 <= A100 <= H100; other types are left alone) with the same job; a
+        (K80 <= T4 <= P100 <= V100 <= A100 <= H100; other types are unchanged) with the same job; a
         larger gang is no slower than a smaller one; a spread gang is no faster than one on a single
         server.
         """
         together = {key: row.together for key, row in self.rows.items()}
         ranked = sorted((kind for kind in self.types if kind in _RANKED), key=_RANKED.index)
         for key in dict.fromkeys(key._replace(gpu_type="") for key in self.rows):
-            _raise(together, [key._replace(gpu_type=kind) for kind in ranked])
+            _make_ascending(together, [key._replace(gpu_type=kind) for kind in ranked])
         for (model, batch, kind), sizes in self._sizes.items():
-            _raise(together, [Key(model, batch, size, kind) for size in sizes])
+            _make_ascending(together, [Key(model, batch, size, kind) for size in sizes])
         rows = {
             key: Measured(
                 together[key],
@@ -166,7 +164,7 @@ class ProfileTable:
         return ProfileTable(f"{self.name}, cleaned", rows, self.models, self.notes)
 
     def to_frame(self) -> pd.DataFrame:
-        """Return the table with the columns of `COLUMNS`, as `read_profile` reads it from CSV."""
+        """Return the table as a frame with the columns of `COLUMNS`."""
         lines = []
         for key, row in self.rows.items():
             start = (key.gpu_type, self.models[key.model], key.batch or math.nan, key.gpus)
@@ -176,30 +174,31 @@ class ProfileTable:
         return pd.DataFrame(lines, columns=list(COLUMNS))
 
 
-def _raise(values: dict[Key, float], keys: Iterable[Key]) -> None:
-    """Replace every value by the largest so far; zeros say that a job does not fit, and stay."""
-    most = 0.0
+def _make_ascending(values: dict[Key, float], keys: Iterable[Key]) -> None:
+    """Replace each value by the largest so far; zeros mean "does not fit" and stay."""
+    largest = 0.0
     for key in keys:
         if values.get(key):
-            most = values[key] = max(values[key], most)
+            largest = values[key] = max(values[key], largest)
 
 
 def split_name(text: str) -> tuple[str, float]:
-    """Return model and batch size of one GPU of a name such as "ResNet-18 (batch size 64)"; NaN
-    where it names no batch size.
+    """Return model and batch size of a name such as "ResNet-18 (batch size 64)".
+
+    The batch size is per GPU; NaN = the name has none.
     """
-    found = _NAMED.fullmatch(text)
-    return (found[1], float(found[2])) if found else (text.strip(), math.nan)
+    match = _NAMED.fullmatch(text)
+    return (match[1], float(match[2])) if match else (text.strip(), math.nan)
 
 
 @cache
 def built_in(name: str) -> ProfileTable:
-    """Return one of the tables of `BUILT_IN`.
+    """Return a built-in table by name, see `BUILT_IN`.
 
     Raises
     ------
     ParameterError
-        If there is no table of this name.
+        If no table has this name.
     """
     if name not in BUILT_IN:
         raise ParameterError(
@@ -215,28 +214,28 @@ def built_in(name: str) -> ProfileTable:
 
 
 def read_profile(data: bytes, name: str) -> ProfileTable:
-    """Read a profile: CSV with the columns of `COLUMNS` and one row per measurement.
+    """Return the profile in a CSV file with the columns of `COLUMNS`.
 
     Parameters
     ----------
     data : bytes
-        The file. `iterations_per_second` is summed over the workers of a gang, `batch_size` is that
-        of one GPU; empty = any. `placement` is "single" or "consolidated" for one server,
-        "unconsolidated" for several. Where a column `source` names several tables, the first is
-        read. Others are ignored.
+        The file. `iterations_per_second` is summed over the workers of a gang, `batch_size` is per
+        GPU; empty = any. `placement` is "single" or "consolidated" for one server,
+        "unconsolidated" for several. If column `source` names several tables, the first is read.
+        Other columns are ignored.
     name : str
-        What the user calls it.
+        Name for the user.
 
     Returns
     -------
     ProfileTable
-        To be handed to `sim.perf.profiled.Profiled`.
+        The table, to pass to `sim.perf.profiled.Profiled`.
 
     Raises
     ------
     ParameterError
-        One sentence: a column is missing, there is no row, a value is no number or out of its
-        bounds, or a combination is there twice.
+        If a column is missing, there is no row, a value is not a number or out of bounds, or a
+        combination occurs twice.
     """
     if len(data) > MOST_BYTES:
         raise ParameterError(
@@ -244,7 +243,7 @@ def read_profile(data: bytes, name: str) -> ProfileTable:
             " MB for a profile. Cut rows out."
         )
     try:
-        # Spreadsheets that save "Unicode text" mean UTF-16.
+        # Spreadsheets save "Unicode text" as UTF-16.
         text = data.decode(
             "utf-16" if data[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) else "utf-8-sig"
         )
@@ -284,10 +283,11 @@ def read_profile(data: bytes, name: str) -> ProfileTable:
     numbered = [
         (row, line) for row, line in enumerate(lines, 1) if line.get("source", "") == sources[0]
     ]
-    return _table(name, numbered, _about(sources))
+    return _table(name, numbered, _source_note(sources))
 
 
-def _about(sources: tuple[str, ...]) -> tuple[str, ...]:
+def _source_note(sources: tuple[str, ...]) -> tuple[str, ...]:
+    """Return a note on the tables of a file if it has several sources."""
     if len(sources) < 2:
         return ()
     return (
@@ -301,26 +301,27 @@ def _about(sources: tuple[str, ...]) -> tuple[str, ...]:
 def _table(
     name: str, lines: Iterable[tuple[int, Mapping[str, str]]], notes: tuple[str, ...] = ()
 ) -> ProfileTable:
+    """Return the table of numbered CSV lines; refuse duplicates and spread-only rows."""
     together: dict[Key, tuple[float, int]] = {}
     spread: dict[Key, tuple[float, int]] = {}
     models: dict[str, str] = {}
     for row, line in lines:
-        key, apart, value = _parsed(line, f"{name}: row {row}")
+        key, is_spread, value = _parse_line(line, f"{name}: row {row}")
         models.setdefault(key.model, line["model"].strip())
-        found = spread if apart else together
-        if key in found:
-            what = _said(models[key.model], key)
+        rows_by_key = spread if is_spread else together
+        if key in rows_by_key:
+            what = _combination_text(models[key.model], key)
             raise ParameterError(
-                f"{name}: row {row} gives {what} again, after row {found[key][1]}. Keep one table"
-                " of measurements, and one row for each."
+                f"{name}: row {row} gives {what} again, after row {rows_by_key[key][1]}. Keep one"
+                " table of measurements, and one row for each."
             )
-        found[key] = value, row
-    alone = next((key for key in spread if key not in together), None)
-    if alone:
-        what = _said(models[alone.model], alone)
+        rows_by_key[key] = value, row
+    spread_only = next((key for key in spread if key not in together), None)
+    if spread_only:
+        what = _combination_text(models[spread_only.model], spread_only)
         raise ParameterError(
-            f"{name}: row {spread[alone][1]} gives {what} spread over servers, but no row gives it"
-            " on one server. Add that row."
+            f"{name}: row {spread[spread_only][1]} gives {what} spread over servers, but no row"
+            " gives it on one server. Add that row."
         )
     return ProfileTable(
         name,
@@ -333,14 +334,16 @@ def _table(
     )
 
 
-def _said(model: str, key: Key) -> str:
+def _combination_text(model: str, key: Key) -> str:
+    """Return a combination as text for messages."""
     return (
         f"{model}{f' with batch size {key.batch:g}' if key.batch else ''} on {key.gpus} x"
         f" {key.gpu_type}"
     )
 
 
-def _parsed(line: Mapping[str, str], where: str) -> tuple[Key, bool, float]:
+def _parse_line(line: Mapping[str, str], where: str) -> tuple[Key, bool, float]:
+    """Return key, whether spread over servers, and throughput of one CSV line."""
     model, kind = (
         str(line.get("model") or "").strip(),
         str(line.get("gpu_type") or "").lower().replace(" ", ""),
@@ -369,6 +372,7 @@ def _parsed(line: Mapping[str, str], where: str) -> tuple[Key, bool, float]:
 
 
 def _number(line: Mapping[str, str], column: str, where: str, least: float) -> float:
+    """Return a number of a CSV line; refuse values below `least`."""
     text = str(line.get(column) or "").strip()
     value = number(text)
     if not value >= least:

@@ -1,4 +1,4 @@
-"""What the simulator asks of the truth: the rate of a job under a grant."""
+"""Protocols of performance models: the true rate of a job under a grant, and optional parts."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 
 class Rate(NamedTuple):
-    """Work per second, and until when that holds.
+    """Work per second, and the point until which it holds.
 
-    The simulator asks again when the work done reaches ``until_work`` or the clock ``until_s``;
-    with ``then = "oom"`` a "worker" or "server", its ``role``, runs out of memory there and the job
-    is evicted.
+    The simulator requests the rate again when the work done reaches ``until_work`` or the clock
+    ``until_s``; with ``then = "oom"`` a "worker" or "server", its ``role``, runs out of memory
+    there and the job is evicted.
     """
 
     work_per_s: float
@@ -31,11 +31,10 @@ class Rate(NamedTuple):
 
 
 class Roles(NamedTuple):
-    """What jobs with parameter servers are made of, as they ask for it; read-only arrays of shape
-    (jobs,).
+    """Requested workers and parameter servers of each job; read-only arrays of shape (jobs,).
 
-    Counts of replicas, and cores and GB of each. ``servers`` is 0 for jobs without; memory is 0
-    where it is not stated.
+    Counts of replicas, and cores and GB of each. ``servers`` is 0 for jobs without; memory is 0 if
+    unknown.
     """
 
     workers: Floats
@@ -47,9 +46,7 @@ class Roles(NamedTuple):
 
 
 class Usage(NamedTuple):
-    """Cores and GB in use by all replicas of a role together, as a mean over time; NaN = not
-    known.
-    """
+    """Cores and GB used by all replicas of a role, as a mean over time; NaN = unknown."""
 
     role: str
     cpus: float
@@ -57,11 +54,11 @@ class Usage(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """How far jobs may be resized; read-only arrays of shape (jobs,).
+    """Size and batch limits of jobs; read-only arrays of shape (jobs,).
 
     Sizes are in GPUs: a job runs on ``min_gpus`` or more, and gains nothing from more than
-    ``max_gpus``. The total batch size may be anything from ``min_batch`` to ``max_batch``; NaN
-    where it plays no role.
+    ``max_gpus``. The total batch size may be anything from ``min_batch`` to ``max_batch``; NaN if
+    it does not matter.
     """
 
     min_gpus: Floats
@@ -71,133 +68,142 @@ class Limits(NamedTuple):
 
 
 class PerfModel(Protocol):
-    """The truth about speed, bound to one trace and one cluster."""
+    """The true performance of jobs, bound to one trace and one cluster."""
 
     def work(self) -> Floats:
         """Return the total work of every job, of shape (jobs,)."""
         ...
 
     def limits(self) -> Limits:
-        """Return how far each job may be resized."""
+        """Return the size and batch limits of each job."""
         ...
 
     def fastest(self) -> Floats:
-        """Return the work per second of every job at its best size and batch on the fastest type of
-        the cluster, of shape (jobs,).
+        """Return each job's work per second at its best size and batch on the fastest type.
+
+        Shape (jobs,); only types of the cluster.
         """
         ...
 
     def rate(self, job: JobId, grant: Grant, done: float, now_s: float) -> Rate:
-        """Return the rate of a job that holds this grant and has done this much work.
+        """Return the rate of a job under a grant, given the work done so far.
 
         Raises
         ------
         ContractError
-            If the job cannot run so: fewer GPUs than its limits say, or a batch that does not fit.
+            If the job cannot run under the grant: too few GPUs, or a batch that does not fit.
         """
         ...
 
     def rates(self, ids: Ints, shapes: Sequence[Shape]) -> Floats:
-        """Return work per second, of shape (jobs, shapes), for grants that are not placed yet; 0
-        where a job cannot run so.
+        """Return work per second before placement, of shape (jobs, shapes).
+
+        0 = the job cannot run at this shape.
         """
         ...
 
     def telemetry(self, job: JobId, grant: Grant, done: float, now_s: float) -> Telemetry:
-        """Return what a monitor would see of a running job."""
+        """Return the measurements of a running job that a monitor would have."""
         ...
 
 
 @runtime_checkable
 class Fitting(Protocol):
-    """A performance model under which some jobs do not fit on some GPU types, for example for lack
-    of memory; an optional part of `PerfModel`.
+    """A performance model under which some jobs do not fit on some GPU types.
+
+    For example for lack of memory. An optional part of `PerfModel`.
     """
 
     def fits(self) -> NDArray[np.bool_]:
-        """Return where each job can run at all, of shape (jobs, types) with the types in the order
-        of the cluster; elsewhere it is never placed.
+        """Return whether each job can run on each type of the cluster, of shape (jobs, types).
+
+        A job is never placed on a type on which it cannot run.
         """
         ...
 
 
 @runtime_checkable
 class Steady(Protocol):
-    """A performance model under which one rate may hold for all jobs of a GPU type; an optional
-    part of `PerfModel`.
+    """A performance model under which one rate may hold for all jobs of a GPU type.
+
+    An optional part of `PerfModel`.
     """
 
     def steady(self) -> Floats | None:
-        """Return the work per second on each type of the cluster, of shape (types,), of every job
-        that holds as many GPUs as it asks for there, on whichever nodes and from beginning to end;
-        None = it may differ.
+        """Return the work per second on each type, if it is the same for all jobs; else None.
+
+        Shape (types,). It must hold for every job on its requested number of GPUs of that type, on
+        any nodes, from begin to end.
         """
         ...
 
 
 @runtime_checkable
 class Staffed(Protocol):
-    """A performance model under which jobs are made of workers and parameter servers; an optional
-    part of `PerfModel`.
+    """A performance model of jobs with workers and parameter servers.
+
+    An optional part of `PerfModel`.
     """
 
     def roles(self) -> Roles:
-        """Return what each job asks for."""
+        """Return the requested workers and servers of each job."""
         ...
 
 
 @runtime_checkable
 class Needing(Protocol):
-    """A performance model that knows which cores and memory jobs of workers and servers are going
-    to use; an optional part of `PerfModel`.
+    """A performance model that knows the future cores and memory of workers and servers.
+
+    An optional part of `PerfModel`.
     """
 
     def resources(self) -> Floats:
-        """Return the columns of `sim.contract.Resources`, of shape (jobs, 4), for as many replicas
-        as each job asks for, all healthy, to its end.
+        """Return the columns of `sim.contract.Resources`, of shape (jobs, 4).
+
+        For the requested replicas of each job, all healthy, up to its end.
         """
         ...
 
 
 @runtime_checkable
 class Using(Protocol):
-    """A performance model that knows what jobs use of what they hold; an optional part of
-    `PerfModel`.
+    """A performance model that knows the resources that running jobs use.
+
+    An optional part of `PerfModel`.
     """
 
     def usage(
         self, job: JobId, grant: Grant, done: tuple[float, float], now_s: float
     ) -> tuple[Usage, ...]:
-        """Return what each role uses while the work done grows between these two, under one grant
-        and rate; ``now_s`` is when that began.
+        """Return the use of each role while the work done grows between two values.
+
+        Under one grant and rate; ``now_s`` is the begin of that period.
         """
         ...
 
 
 class PerfSpec(Protocol):
-    """A performance model as chosen by the user: a dataclass of parameters."""
+    """A performance model chosen by the user: a dataclass of parameters."""
 
     scales: ClassVar[bool]
-    """Whether jobs may run at other sizes than they asked for."""
+    """Whether jobs may run at other sizes than requested."""
     staffed: ClassVar[bool]
-    """Whether jobs are made of workers and parameter servers."""
+    """Whether jobs have workers and parameter servers."""
 
     def price(self) -> str:
-        """Return in words what the copies of a forked job cost."""
+        """Return a clause for users on the cost of the copies of a forked job."""
         ...
 
     def assumptions(self, trace: Trace) -> tuple[str, ...]:
-        """Return what is assumed of how many jobs, because the trace does not say it, as sentences
-        for the user.
-        """
+        """Return sentences for users on values assumed because the trace lacks them."""
         ...
 
     def bind(self, trace: Trace, cluster: Cluster) -> PerfModel:
-        """Bind the model to jobs and machines.
+        """Bind the model to a trace and a cluster.
 
         Raises
         ------
         TrainyardError
-            If the trace lacks what the model reads.
+            If the trace lacks data that the model needs.
         """
         ...

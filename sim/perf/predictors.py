@@ -1,6 +1,4 @@
-"""Estimators that learn sizes and resources from the jobs that have finished so far: what they
-share, and the simplest, the median of each user.
-"""
+"""Estimators that learn work and resources from finished jobs; the simplest: user medians."""
 
 from __future__ import annotations
 
@@ -17,20 +15,19 @@ from sim.overheads import Transitions
 from sim.params import param
 from sim.perf.estimators import SizeEstimator
 from sim.perf.model import PerfModel
-from sim.perf.resources import BoundResources, Predictor, learnt
+from sim.perf.resources import BoundResources, Predictor, learned_resources
 from sim.trace import Trace
 
 
 class LearnedEstimator(SizeEstimator):
-    """True speeds over sizes that are predicted when somebody asks; of true sizes only those of
-    finished jobs are looked at.
+    """True rates, and work predicted on demand from finished jobs.
 
     Parameters
     ----------
     model : PerfModel
-        Where speeds come from, and the sizes of finished jobs.
+        Source of rates, and of the work of finished jobs.
     transitions : Transitions
-        Where pauses come from.
+        Source of pauses.
     jobs : int
         Number of jobs.
     predictor : Predictor
@@ -38,9 +35,9 @@ class LearnedEstimator(SizeEstimator):
 
     Notes
     -----
-    What is learnt is the ideal run time: the work of a finished job over its rate on its own on the
-    best type, which is comparable across models. A prediction stays, but for the doubling of every
-    estimator that is outlived. A stand-in is replaced when an allocator asks whether the size is
+    The learned value is the ideal run time: the work of a finished job over its rate alone on the
+    best type, which is comparable across models. A prediction stays, except that it doubles when
+    the job outlives it. A stand-in is replaced when an allocator reads whether the work is
     predictable, and it is by then.
     """
 
@@ -51,47 +48,49 @@ class LearnedEstimator(SizeEstimator):
         self._predictor = predictor
         self._fastest: Floats = np.nan_to_num(model.fastest(), nan=1.0)
         self._logs: Floats = np.log(model.work() / self._fastest)
-        self._told = np.zeros(jobs, np.bool_)
+        self._is_predicted = np.zeros(jobs, np.bool_)
 
     def remaining(self, ids: Ints, done: Floats) -> Floats:
-        """Return predicted size minus work done, of shape (jobs,)."""
+        """Return predicted work minus work done, of shape (jobs,)."""
         for job in ids[np.isnan(self._totals[ids])].tolist():
             self._predict(job)
         return super().remaining(ids, done)
 
     def remaining_one(self, job: JobId, done: float) -> float:
-        """Return the same for one job."""
+        """Return predicted work minus work done of one job."""
         if isnan(self._total[job]):
             self._predict(job)
         return super().remaining_one(job, done)
 
     def predictable(self, ids: Ints, done: Floats) -> NDArray[np.bool_]:
-        """Tell which sizes are predicted from enough finished jobs, or can be by now."""
+        """Return a boolean per job: whether its prediction rests on enough finished jobs."""
         del done
-        for job in ids[~self._told[ids]].tolist():
+        for job in ids[~self._is_predicted[ids]].tolist():
             if self._predictor.can_tell(job):
                 self._predict(job)
-        return self._told[ids]
+        return self._is_predicted[ids]
 
     def observe(self, job: JobId, finish_s: float) -> None:
-        """Learn the size of a finished job."""
+        """Learn the ideal run time of a finished job."""
         self._predictor.learn(job, float(self._logs[job]))
 
     def _predict(self, job: JobId) -> None:
-        self._told[job] = self._predictor.can_tell(job)
+        """Predict the work of a job and store it as first estimate and total."""
+        self._is_predicted[job] = self._predictor.can_tell(job)
         self._total[job] = self._first[job] = exp(self._predictor.predict(job)) * self._fastest[job]
 
 
 @dataclass(frozen=True)
 class PerUser:
-    """A job is estimated as long, and to use as much, as the median of the jobs of its user that
-    have finished; no jobs of this user yet: of all jobs.
+    """Median of the finished jobs of the same user, for run time and resources.
+
+    If no job of this user has finished: median of all finished jobs.
 
     Notes
     -----
-    Ideal run times, see `LearnedEstimator`. The size of a job is predictable once ``least`` jobs of
-    its user have finished; until then it is the median of all jobs that have finished, or
-    ``guess_s`` while there are none. Jobs without a user count as those of one.
+    Ideal run times, see `LearnedEstimator`. The work of a job is predictable once ``least`` jobs of
+    its user have finished; until then it is the median of all finished jobs, or ``guess_s`` without
+    any. Jobs without a user count as one user's.
     """
 
     least: int = param(
@@ -114,60 +113,62 @@ class PerUser:
     def bind(
         self, model: PerfModel, trace: Trace, transitions: Transitions, seed: int
     ) -> LearnedEstimator:
-        """Bind to jobs and speeds; of sizes only those of finished jobs are looked at."""
+        """Bind the estimator to jobs and rates; only the work of finished jobs is read."""
         del seed
         return LearnedEstimator(
             model, transitions, len(trace), Medians(trace, self.least, self.guess_s)
         )
 
     def bind_resources(self, model: PerfModel, trace: Trace, seed: int) -> BoundResources:
-        """Bind to what finished jobs have used."""
+        """Bind the estimator to the resources of finished jobs."""
         del seed
-        return learnt(model, lambda: Medians(trace, self.least))
+        return learned_resources(model, lambda: Medians(trace, self.least))
 
 
 class Medians:
-    """The medians of finished jobs, of each user and of all: a `Predictor`.
+    """Medians of finished jobs, per user and over all: a `Predictor`.
 
     Parameters
     ----------
     trace : Trace
-        Where users come from.
+        Source of the users.
     least : int
-        Finished jobs of a user from which on their own median is taken.
+        Finished jobs of a user needed for their own median.
     guess : float
-        What is predicted before anything has finished.
+        Prediction before any job has finished.
     """
 
     def __init__(self, trace: Trace, least: int, guess: float = 1.0) -> None:
-        self._user: list[int] = numbered(trace, "user").tolist()
+        self._user: list[int] = number_texts(trace, "user").tolist()
         self._least, self._guess = least, log(guess)
         self._all: list[float] = []
         self._own: dict[int, list[float]] = {}
 
     def learn(self, job: JobId, value: float) -> None:
-        """Take in a finished job."""
+        """Add the value of a finished job."""
         insort(self._all, value)
         insort(self._own.setdefault(self._user[job], []), value)
 
     def can_tell(self, job: JobId) -> bool:
-        """Return whether enough jobs of the same user have finished."""
+        """Return True if enough jobs of the same user have finished."""
         return len(self._own.get(self._user[job], ())) >= self._least
 
     def predict(self, job: JobId) -> float:
-        """Return the median of the user, else of all, else the guess."""
-        known = self._own[self._user[job]] if self.can_tell(job) else self._all
-        return _middle(known) if known else self._guess
+        """Return the median of the user, else of all jobs, else the guess."""
+        values = self._own[self._user[job]] if self.can_tell(job) else self._all
+        return _median(values) if values else self._guess
 
 
-def numbered(trace: Trace, column: str) -> NDArray[np.int64]:
-    """Return the texts of a column as numbers in order of their first submission, so that nothing
-    can be known of later ones; of shape (jobs,).
+def number_texts(trace: Trace, column: str) -> NDArray[np.int64]:
+    """Return the texts of a column as numbers in order of first submission, of shape (jobs,).
+
+    This order reveals nothing about later jobs.
     """
     return np.asarray(pd.factorize(np.asarray(trace.texts(column).codes))[0], np.int64)
 
 
-def _middle(ordered: list[float]) -> float:
-    # `statistics.median` would copy and sort them first.
+def _median(ordered: list[float]) -> float:
+    """Return the median of sorted values."""
+    # `statistics.median` would copy and sort the values first.
     half = len(ordered) // 2
     return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2

@@ -1,6 +1,4 @@
-"""Jobs at measured throughputs: by model, batch size, gang size and GPU type, on one server or
-spread over several.
-"""
+"""Jobs at measured throughputs by model, batch size, GPUs and type, on one or several servers."""
 
 from __future__ import annotations
 
@@ -27,38 +25,35 @@ from sim.perf.lookup import (
     speeds_of,
     used_types,
 )
-from sim.perf.machines import ON_CPUS, healthy
+from sim.perf.machines import ON_CPUS, healthy_telemetry
 from sim.perf.measured import BUILT_IN, Measured, ProfileTable, built_in
 from sim.perf.model import Limits, Rate
-from sim.perf.resizable import counted
+from sim.perf.resizable import job_share
 from sim.trace import Trace
 
 STORED: Final = "store:"
-"""A value of `Profiled.table` that begins so names a profile of the user, which whoever builds the
-model hands over as `Profiled.own`.
-"""
+"""Prefix of `Profiled.table` for a user's profile, which must be passed as `Profiled.own`."""
 _MOST_SHAPES: Final = 20_000
 
 
 @dataclass(frozen=True)
 class Profiled(Copies):
-    """Iterations per second as measured, for every model, batch size per GPU, number of GPUs and
-    GPU type.
+    """Measured iterations per second per model, batch size, number of GPUs and GPU type.
 
     Notes
     -----
     Work is counted in iterations, summed over the workers of a gang: column ``total_steps``, else
     recorded duration x throughput on the type it was measured on (column ``gpu_type`` if the table
-    or a stand-in has it, else ``reference``). ``batch_size`` is that of one GPU. A job runs on
-    exactly the GPUs it asked for. A gang on one server has the consolidated throughput; on several,
-    what `spread` says. A gang of several GPU types runs at the pace of its slowest worker, or, with
+    or a stand-in has it, else ``reference``). ``batch_size`` is per GPU. A job runs on exactly the
+    requested GPUs. A gang on one server has the consolidated throughput; on several servers
+    `spread` applies. A gang of several GPU types runs at the pace of its slowest worker, or, with
     ``split = speed``, every worker at its own pace on a part of the batch that fits it. A job
     forked into k copies, each a gang of its own, does the sum of their throughputs x ``efficiency``
     ^ (k - 1), less the time for joining the copies once a round; the best gang alone counts for its
     ideal run time. On the overflow node of the recorded schedule a job runs as it was recorded.
 
     The built-in tables are those of Gavel [1]_, whose simulator never uses the spread figures:
-    ``spread = ignore`` is faithful to it.
+    ``spread = ignore`` reproduces it.
 
     References
     ----------
@@ -76,7 +71,7 @@ class Profiled(Copies):
         title="Profile",
         help=(
             "simulation or physical: measurements for Gavel's simulator or on its own "
-            "cluster; an uploaded profile has a name of its own."
+            "cluster; or the name of an uploaded profile."
         ),
     )
     cleaned: bool = param(
@@ -99,7 +94,7 @@ class Profiled(Copies):
         "",
         title="Stand-in for missing measurements",
         help=(
-            "What stands in for combinations that were not measured; empty = such jobs "
+            "Replacement for combinations that were not measured; empty = such jobs "
             "are refused; relative = nearest batch size, proportional number of GPUs, "
             "relative speed of GPU types; the name of a model = the same, and this model "
             "for unknown ones."
@@ -144,7 +139,7 @@ class Profiled(Copies):
     """The profile of the user that `table` names; see `sim.perf.measured.read_profile`."""
 
     def __post_init__(self) -> None:
-        """Refuse figures that contradict each other, and a table or stand-in that is not there."""
+        """Refuse contradictory parameters, and an unknown table or `stand_in`."""
         super().__post_init__()
         if not self.table.startswith(STORED) or self.own:
             self._finder({})
@@ -159,16 +154,14 @@ class Profiled(Copies):
         """
         if self.table.startswith(STORED) and self.own is None:
             raise ParameterError(
-                f"profiled: the uploaded profile '{self.table}' is not at hand. Upload it again, or"
+                f"profiled: the uploaded profile '{self.table}' is missing. Upload it again, or"
                 f" choose one of {', '.join(BUILT_IN)}."
             )
         chosen = self.own or built_in(self.table)
         return chosen.cleaned() if self.cleaned else chosen
 
     def assumptions(self, trace: Trace) -> tuple[str, ...]:
-        """Say what stands in for jobs that were not measured so on any type, and where the work of
-        jobs without total_steps comes from.
-        """
+        """Return sentences on fallbacks for jobs, and on the source of missing iterations."""
         finder, combinations = self._finder({}), Combinations(trace)
         on_gpus = trace.numbers("num_gpus") > 0
         gaps = [
@@ -176,56 +169,64 @@ class Profiled(Copies):
             for one in combinations.each
         ]
         gap: NDArray[np.str_] = np.array(
-            [*("" if "" in found else min(found, key=list(KINDS).index) for found in gaps), ""]
+            [
+                *(
+                    "" if "" in kinds_missing else min(kinds_missing, key=list(KINDS).index)
+                    for kinds_missing in gaps
+                ),
+                "",
+            ]
         )[combinations.group]
-        what = {
+        stand_in_texts = {
             "model": f"that of '{self.stand_in}'",
             "batch": "the nearest measured",
             "gpus": "the same speed per GPU as on fewer",
         }
         texts = [
-            f"{counted(np.asarray(gap == kind), on_gpus)} have a {KINDS[kind]} that was not"
+            f"{job_share(np.asarray(gap == kind), on_gpus)} have a {KINDS[kind]} that was not"
             f" measured; assumed: {how} (stand_in)."
-            for kind, how in what.items()
+            for kind, how in stand_in_texts.items()
             if self.stand_in and kind in gap and not (kind == "model" and self.stand_in == RELATIVE)
         ]
         kinds = trace.texts("gpu_type")
         unmeasured = [
-            bool(kind) and not self._knows(str(kind), finder.table) for kind in kinds.categories
+            bool(kind) and not self._has_type(str(kind), finder.table) for kind in kinds.categories
         ]
-        strange = np.asarray(on_gpus & np.array(unmeasured)[kinds.codes], bool)
-        if strange.any():
+        has_unknown_type = np.asarray(on_gpus & np.array(unmeasured)[kinds.codes], bool)
+        if has_unknown_type.any():
             texts.append(
-                f"{counted(strange, on_gpus)} were recorded on a GPU type that the table lacks;"
-                f" their duration is taken for one on {self.reference}."
+                f"{job_share(has_unknown_type, on_gpus)} were recorded on a GPU type that the table"
+                f" lacks; their duration is taken for one on {self.reference}."
             )
         silent = on_gpus & np.isnan(trace.numbers("total_steps"))
         if silent.any():
             texts.append(
-                f"{counted(silent, on_gpus)} do not state their iterations; they follow from the"
+                f"{job_share(silent, on_gpus)} do not state their iterations; they follow from the"
                 " duration and the throughput on the type it was measured on, else on"
                 f" {self.reference}."
             )
         return (*finder.table.notes, *texts)
 
     def bind(self, trace: Trace, cluster: Cluster) -> ProfiledModel:
-        """Bind to jobs and machines.
+        """Bind the model to jobs and machines.
 
         Raises
         ------
         ParameterError
-            If the table or the reference is not there, or jobs were not measured and nothing stands
-            in for them: it counts them and names the first.
+            If the table or the reference is missing, or jobs were not measured and have no
+            stand-in: the message counts them and names the first.
         """
         finder, combinations = self._finder(speeds_of(cluster)), Combinations(trace)
         model = ProfiledModel(self, trace, cluster, finder, combinations)
         self._check(trace, cluster, model, combinations)
         return model
 
-    def _knows(self, kind: str, table: ProfileTable) -> bool:
+    def _has_type(self, kind: str, table: ProfileTable) -> bool:
+        """Return True if the table or a fallback has a GPU type."""
         return kind in table.types or (self.stand_in != "" and kind in KNOWN_TYPES)
 
     def _finder(self, speeds: dict[str, float]) -> Finder:
+        """Return the lookup in the chosen table; refuse an unknown reference type."""
         table = self.measurements()
         if self.reference not in table.types and self.stand_in == "":
             raise ParameterError(
@@ -237,6 +238,7 @@ class Profiled(Copies):
     def _check(
         self, trace: Trace, cluster: Cluster, model: ProfiledModel, combinations: Combinations
     ) -> None:
+        """Refuse jobs with unknown throughput or work, counting them."""
         on_gpus = trace.numbers("num_gpus") > 0
         unknown = np.isnan(model.alone)[combinations.group] & allowed(
             trace, [kind.name for kind in cluster.types]
@@ -244,12 +246,12 @@ class Profiled(Copies):
         unknown &= on_gpus[:, None] & np.isin(
             [kind.name for kind in cluster.types], used_types(cluster)
         )
-        for bad, where in (
+        for wrong, where in (
             (np.asarray(unknown.any(axis=1), bool), ""),
             (np.isnan(model.work()), ", where its duration was measured"),
         ):
-            if bad.any():
-                job = int(np.flatnonzero(bad)[0])
+            if wrong.any():
+                job = int(np.flatnonzero(wrong)[0])
                 kinds = [
                     kind.name
                     for kind, is_unknown in zip(cluster.types, unknown[job], strict=True)
@@ -263,8 +265,8 @@ class Profiled(Copies):
                     else f"{RELATIVE} or to a model"
                 )
                 raise ParameterError(
-                    f"profiled: no throughput was measured of {counted(bad, on_gpus)}; the first is"
-                    f" job {trace.frame['job_id'].iloc[job]} ({wanted}) on {kind}{where}. Set"
+                    f"profiled: no throughput was measured of {job_share(wrong, on_gpus)}; the first"
+                    f" is job {trace.frame['job_id'].iloc[job]} ({wanted}) on {kind}{where}. Set"
                     f" stand_in to {way}, leave these jobs out, or bring a profile that has them."
                 )
 
@@ -276,7 +278,7 @@ class ProfiledModel:
     ----------
     alone : array of shape (combinations + 1, types)
         Iterations per second of complete gangs on one server, GPU types in the order of the
-        cluster; NaN = not known. The last row is for CPU jobs.
+        cluster; NaN = unknown. The last row is for CPU jobs.
     """
 
     def __init__(
@@ -291,8 +293,8 @@ class ProfiledModel:
         self._group = combinations.group
         self._types = [kind.name for kind in cluster.types]
         self._node_type = [cluster.type_index.get(node.gpu_type, 0) for node in cluster.nodes]
-        self._asked = trace.numbers("num_gpus")
-        self._asked_of = np.array([*(one.gpus for one in self._each), 0])
+        self._requested = trace.numbers("num_gpus")
+        self._requested_gpus = np.array([*(one.gpus for one in self._each), 0])
         self._sizes: dict[int, tuple[Floats, Floats]] = {}
         self._columns: dict[tuple[tuple[int, ...], int], Floats] = {}
         together, spread = rates_of(finder, self._each, self._types)
@@ -303,8 +305,8 @@ class ProfiledModel:
         self._work = self._in_iterations(trace)
         self._recorded = self._work / trace.numbers("duration_s")
         nothing = np.full(len(trace), np.nan)
-        self._limits = Limits(self._asked, self._asked, nothing, nothing)
-        self._known: dict[tuple[Any, ...], Rate] = {}
+        self._limits = Limits(self._requested, self._requested, nothing, nothing)
+        self._rate_cache: dict[tuple[Any, ...], Rate] = {}
         self._group_of: list[int] = self._group.tolist()
 
     def work(self) -> Floats:
@@ -312,29 +314,28 @@ class ProfiledModel:
         return self._work
 
     def limits(self) -> Limits:
-        """Return the size that each job asked for, twice: copies are no sizes."""
+        """Return the requested size of each job as minimum and maximum."""
         return self._limits
 
     def fastest(self) -> Floats:
-        """Return iterations per second of a complete gang on the best type; 1 for CPU jobs, NaN for
-        jobs that fit on no type.
+        """Return iterations per second of a complete gang on the best type.
+
+        1 for CPU jobs, NaN for jobs that fit on no type.
         """
         best = np.where(self._best > 0, self._best, np.nan)
-        return np.where(self._asked > 0, best[self._group], 1.0)
+        return np.where(self._requested > 0, best[self._group], 1.0)
 
     def fits(self) -> NDArray[np.bool_]:
-        """Return on which types each job runs as a complete gang: where its throughput is not 0, of
-        shape (jobs, types).
-        """
+        """Return whether each job has a throughput above 0 on each type, of shape (jobs, types)."""
         return np.asarray(np.nan_to_num(self.alone)[self._group] > 0, bool)
 
     def rate(self, job: JobId, grant: Grant, done: float, now_s: float) -> Rate:
-        """Return the iterations per second on the GPUs held.
+        """Return the iterations per second under a grant.
 
         Raises
         ------
         ContractError
-            If a gang has another size than the job may have, or does not fit on its GPU type.
+            If a gang has a size that is not allowed, or does not fit on its GPU type.
         """
         del done, now_s
         group, gangs = self._group_of[job], grant.gangs
@@ -342,29 +343,27 @@ class ProfiledModel:
             return ON_CPUS
         if len(gangs) > 1:
             return Rate(
-                sum([self._gang(job, group, gang) for gang in gangs]) * self._spec.worth(len(gangs))
+                sum([self._gang_throughput(job, group, gang) for gang in gangs])
+                * self._spec.worth(len(gangs))
             )
         nodes, count, gpus, _, _ = gangs[0].workers
         if nodes[0] == len(self._node_type):
-            return Rate(self._gang(job, group, gangs[0]))
-        # Single nodes of a type are alike; for gangs on several, the same few sets of nodes come
-        # again and again.
+            return Rate(self._gang_throughput(job, group, gangs[0]))
+        # Single nodes of a type are equal; gangs on several nodes reuse a few sets of nodes.
         key = (
             (group, self._node_type[nodes[0]], count[0] * gpus)
             if len(nodes) == 1
             else (group, nodes, count, gpus)
         )
-        known = self._known.get(key)
-        if known is None:
-            if len(self._known) >= _MOST_SHAPES:
-                self._known.clear()
-            known = self._known[key] = Rate(self._gang(job, group, gangs[0]))
-        return known
+        rate = self._rate_cache.get(key)
+        if rate is None:
+            if len(self._rate_cache) >= _MOST_SHAPES:
+                self._rate_cache.clear()
+            rate = self._rate_cache[key] = Rate(self._gang_throughput(job, group, gangs[0]))
+        return rate
 
     def rates(self, ids: Ints, shapes: Sequence[Shape]) -> Floats:
-        """Return the iterations per second for grants that are not placed yet; 0 where a job cannot
-        run so.
-        """
+        """Return the iterations per second before placement; 0 = the job cannot run."""
         if not shapes:
             return np.zeros((len(ids), 0))
         return np.stack([self._column(shape.gpus, shape.nodes) for shape in shapes], axis=1)[
@@ -372,11 +371,12 @@ class ProfiledModel:
         ]
 
     def telemetry(self, job: JobId, grant: Grant, done: float, now_s: float) -> Telemetry:
-        """Return what is asked for as what is used, every worker healthy."""
+        """Return telemetry of healthy workers that use their request."""
         del job, done, now_s
-        return healthy(grant)
+        return healthy_telemetry(grant)
 
     def _in_iterations(self, trace: Trace) -> Floats:
+        """Return the work of each job in iterations; seconds for CPU jobs."""
         steps, duration = trace.numbers("total_steps"), trace.numbers("duration_s")
         kinds = trace.texts("gpu_type")
         table, relative = self._finder.table, self._finder.speeds if self._finder.stand_in else {}
@@ -390,16 +390,17 @@ class ProfiledModel:
         )
         column = np.array([distinct.index(name) for name in names])[kinds.codes]
         throughput = measured[self._group, column]
-        # Nobody ran where the throughput is 0.
+        # A throughput of 0 cannot have been measured: no job runs there.
         return np.where(
-            self._asked > 0,
+            self._requested > 0,
             np.where(
                 np.isnan(steps), duration * np.where(throughput > 0, throughput, np.nan), steps
             ),
             duration,
         )
 
-    def _gang(self, job: JobId, group: int, gang: Gang) -> float:
+    def _gang_throughput(self, job: JobId, group: int, gang: Gang) -> float:
+        """Return the iterations per second of one gang; refuse sizes and types that do not run."""
         nodes, count, gpus, _, _ = gang.workers
         if nodes[0] == len(self._node_type):
             return float(self._recorded[job])
@@ -409,53 +410,58 @@ class ProfiledModel:
         value = float(self._column(tuple(held), len(nodes))[group])
         if value:
             return value
-        asked = self._each[group]
-        if sum(held) != asked.gpus and not (self._spec.small_copies and sum(held) < asked.gpus):
+        combination = self._each[group]
+        if sum(held) != combination.gpus and not (
+            self._spec.small_copies and sum(held) < combination.gpus
+        ):
             raise ContractError(
-                f"job {job} asked for {asked.gpus} GPUs and cannot run on {sum(held)}; choose a"
-                " performance model that scales"
+                f"job {job} asked for {combination.gpus} GPUs and cannot run on {sum(held)}; choose"
+                " a performance model that scales"
             )
         where = " + ".join(
             f"{number} {kind}" for number, kind in zip(held, self._types, strict=True) if number
         )
         raise ContractError(
-            f"job {job} ({asked}) does not run on"
+            f"job {job} ({combination}) does not run on"
             f" {where}{' over several nodes' if len(nodes) > 1 else ''}: its measured throughput"
             " there is 0"
         )
 
     def _column(self, gpus: tuple[int, ...], nodes: int) -> Floats:
-        """Return what every combination does with so many GPUs of each type on so many servers; 0
-        where it cannot run so.
+        """Return the iterations per second of all combinations on given GPUs, from a cache.
+
+        `gpus` per type, on `nodes` servers; 0 = a combination cannot run there.
         """
         key = gpus, min(nodes, 2) if self._spec.spread != "linear" else nodes
-        known = self._columns.get(key)
-        if known is None:
+        column = self._columns.get(key)
+        if column is None:
             if len(self._columns) >= _MOST_SHAPES:
                 self._columns.clear()
-            known = self._columns[key] = self._made(gpus, nodes)
-        return known
+            column = self._columns[key] = self._compute_column(gpus, nodes)
+        return column
 
-    def _made(self, gpus: tuple[int, ...], nodes: int) -> Floats:
+    def _compute_column(self, gpus: tuple[int, ...], nodes: int) -> Floats:
+        """Compute the iterations per second of all combinations on given GPUs."""
         total = sum(gpus)
         if not total:
-            return np.where(self._asked_of == 0, 1.0, 0.0)
+            return np.where(self._requested_gpus == 0, 1.0, 0.0)
         counts = np.array(gpus)
         used = np.flatnonzero(counts)
-        speeds = self._across(total, nodes)[:, used]
+        speeds = self._one_type_throughput(total, nodes)[:, used]
         paced = speeds.min(axis=1)
         value = (
             np.where(paced > 0, speeds @ counts[used] / total, 0.0)
             if self._spec.split == "speed"
             else paced
         )
-        return np.where(self._asked_of > 0, value, 0.0)
+        return np.where(self._requested_gpus > 0, value, 0.0)
 
-    def _across(self, size: int, nodes: int) -> Floats:
-        """Return the throughput of gangs of one type, of shape (combinations + 1, types); 0 where a
-        gang may not have this size.
+    def _one_type_throughput(self, size: int, nodes: int) -> Floats:
+        """Return the throughput of gangs of one type, of shape (combinations + 1, types).
+
+        0 = the gang cannot have this size.
         """
-        together, apart = self._of_size(size)
+        together, apart = self._throughput_of_size(size)
         if nodes == 1 or size == 1 or self._spec.spread == "ignore":
             return together
         apart = np.where(np.isnan(apart), together, apart)
@@ -465,35 +471,40 @@ class ProfiledModel:
         if self._spec.spread == "ratio":
             return slower
         share = (min(nodes, size) - 1) / (size - 1)
-        some = np.where(slower > 0, slower, 1.0)
+        positive = np.where(slower > 0, slower, 1.0)
         return np.where(
-            slower > 0, 1 / ((1 - share) / np.maximum(together, some) + share / some), 0.0
+            slower > 0, 1 / ((1 - share) / np.maximum(together, positive) + share / positive), 0.0
         )
 
-    def _of_size(self, size: int) -> tuple[Floats, Floats]:
-        known = self._sizes.get(size)
-        if known is None:
+    def _throughput_of_size(self, size: int) -> tuple[Floats, Floats]:
+        """Return throughputs on one server and on several at a gang size, from a cache."""
+        throughputs = self._sizes.get(size)
+        if throughputs is None:
             together, apart = np.zeros_like(self.alone), np.full_like(self.alone, np.nan)
-            complete = self._asked_of == size
+            complete = self._requested_gpus == size
             together[complete], apart[complete] = (
                 np.nan_to_num(self.alone[complete]),
                 self._spread[complete],
             )
             if self._spec.small_copies:
-                larger = np.flatnonzero(self._asked_of > size)
-                found = [self._copies(self._each[at], size) for at in larger]
-                if found:
-                    together[larger], apart[larger] = np.array(found).transpose(2, 0, 1)
-            known = self._sizes[size] = together, apart
-        return known
+                larger = np.flatnonzero(self._requested_gpus > size)
+                smaller = [
+                    self._smaller_gangs(self._each[combination_index], size)
+                    for combination_index in larger
+                ]
+                if smaller:
+                    together[larger], apart[larger] = np.array(smaller).transpose(2, 0, 1)
+            throughputs = self._sizes[size] = together, apart
+        return throughputs
 
-    def _copies(self, wanted: Combination, size: int) -> list[Measured]:
-        found = [self._finder.find(wanted._replace(gpus=size), kind) for kind in self._types]
+    def _smaller_gangs(self, wanted: Combination, size: int) -> list[Measured]:
+        """Return the measured throughputs of a combination at a smaller size, per type."""
+        lookups = [self._finder.find(wanted._replace(gpus=size), kind) for kind in self._types]
         return [
             (
                 Measured(0.0, np.nan)
                 if "gpus" in one.assumed or np.isnan(one.measured.together)
                 else one.measured
             )
-            for one in found
+            for one in lookups
         ]

@@ -1,6 +1,4 @@
-"""Step times of models of the four classes of elastic jobs: built in, and as users write their
-own.
-"""
+"""Step times of model classes for elastic jobs: built-in profiles and users' own."""
 
 from __future__ import annotations
 
@@ -14,7 +12,7 @@ from sim.errors import ParameterError
 
 
 class ModelProfile(NamedTuple):
-    """How long a step takes, and which batch sizes a model may be trained with.
+    """Step times of a model, and its allowed batch sizes.
 
     Parameters
     ----------
@@ -27,7 +25,7 @@ class ModelProfile(NamedTuple):
     cap : float
         Most samples that fit on one GPU.
     min_batch, max_batch : float
-        Range of the total batch size within which the accuracy does not suffer.
+        Range of the total batch size that does not reduce accuracy.
     """
 
     fixed_ms: float
@@ -54,19 +52,20 @@ EXAMPLES: Final[Mapping[str, str]] = {
     "vgg11": "balanced",
     "vgg16": "nonscalable",
 }
-"""Plain name of a model -> the class that it stands for."""
+"""Plain name of a model -> its class."""
 _LEGEND: Final = "name fixed_ms sample_ms weights_m cap min_batch max_batch"
 
 
 def plain(name: str) -> str:
-    """Return a name of a model in the form that tables are searched by: lower case, letters and
-    digits only, so that "ResNet-50" is "resnet50".
+    """Return a model name in lower case without punctuation: "ResNet-50" is "resnet50".
+
+    Tables are searched by this form.
     """
     return re.sub(r"[\W_]", "", unicodedata.normalize("NFKC", name).lower())
 
 
 def entries(owner: str, text: str) -> list[tuple[str, list[str]]]:
-    """Split a text of entries, separated by semicolons, into the name and the words that follow it.
+    """Split text of entries separated by semicolons into (name, words).
 
     Parameters
     ----------
@@ -78,10 +77,10 @@ def entries(owner: str, text: str) -> list[tuple[str, list[str]]]:
     Raises
     ------
     ParameterError
-        If a name is given twice, has neither letter nor digit, or holds a character that separates
+        If a name occurs twice, has neither letter nor digit, or contains a separator of
         parameters on the command line.
     """
-    found: list[tuple[str, list[str]]] = []
+    named_words: list[tuple[str, list[str]]] = []
     for entry in filter(None, (part.strip() for part in text.split(";"))):
         name, *words = entry.split()
         if not plain(name) or re.search(r"[,()]", entry):
@@ -89,14 +88,14 @@ def entries(owner: str, text: str) -> list[tuple[str, list[str]]]:
                 f"{owner}: '{entry:.60}' must begin with a name of letters and digits, and holds no"
                 " comma or bracket. Correct the name."
             )
-        if any(plain(name) == plain(other) for other, _ in found):
+        if any(plain(name) == plain(other) for other, _ in named_words):
             raise ParameterError(f"{owner}: '{name}' is there twice. Keep one of the two.")
-        found.append((name, words))
-    return found
+        named_words.append((name, words))
+    return named_words
 
 
 def number(text: str) -> float:
-    """Return a finite number, or NaN."""
+    """Return text as a finite number, or NaN."""
     try:
         value = float(text)
     except ValueError:
@@ -105,12 +104,12 @@ def number(text: str) -> float:
 
 
 def with_profiles(owner: str, text: str) -> dict[str, ModelProfile]:
-    """Return the built-in profiles, replaced and extended by those of a text.
+    """Return the built-in profiles, replaced and extended by the entries of a text.
 
     Raises
     ------
     ParameterError
-        If an entry does not hold seven figures that make sense; see `ModelProfile`.
+        If an entry does not have six valid figures; see `ModelProfile`.
     """
     table = dict(PROFILES)
     for name, words in entries(owner, text):
@@ -122,11 +121,12 @@ def with_profiles(owner: str, text: str) -> dict[str, ModelProfile]:
                 f"{owner}: '{name} {' '.join(words):.60}' is not of the form '{_LEGEND}', six"
                 " numbers after the name. Complete it."
             )
-        table[plain(name)] = _checked(owner, name, ModelProfile(*figures))
+        table[plain(name)] = _check_profile(owner, name, ModelProfile(*figures))
     return table
 
 
-def _checked(owner: str, name: str, profile: ModelProfile) -> ModelProfile:
+def _check_profile(owner: str, name: str, profile: ModelProfile) -> ModelProfile:
+    """Return a profile after checking times, batch sizes and cap."""
     if (
         min(profile.fixed_ms, profile.sample_ms, profile.weights_m) < 0
         or profile.fixed_ms + profile.sample_ms <= 0

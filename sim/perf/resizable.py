@@ -1,6 +1,4 @@
-"""Jobs that may run on other numbers of GPUs than they asked for: how far, and how fast they are
-there.
-"""
+"""Resizable jobs: size limits, and speed on other numbers of GPUs than requested."""
 
 from __future__ import annotations
 
@@ -15,34 +13,30 @@ from sim.contract import Floats, Grant, Ints, JobId, Shape, Telemetry
 from sim.errors import ContractError
 from sim.params import param
 from sim.perf.copies import Copies
-from sim.perf.machines import ON_CPUS, Machines, Spans, healthy
+from sim.perf.machines import ON_CPUS, Machines, Spans, healthy_telemetry
 from sim.perf.model import Limits, Rate
 from sim.trace import Trace
 
 
 class Speedup(Protocol):
-    """Speed of jobs at any admissible size, relative to the size they asked for."""
+    """Speed of jobs at any admissible size, relative to the requested size."""
 
     def one(self, job: JobId, gpus: float) -> float:
-        """Return it for one job and size."""
+        """Return the relative speed of one job at a size."""
         ...
 
     def many(self, ids: Ints, gpus: Floats) -> Floats:
-        """Return it for jobs and a size for each pair, both sides broadcast against (jobs,
-        sizes).
-        """
+        """Return the relative speed of jobs at sizes, broadcast to (jobs, sizes)."""
         ...
 
     def best(self) -> Floats:
-        """Return the most that each job reaches within its limits, of shape (jobs,)."""
+        """Return the highest relative speed of each job within its limits, of shape (jobs,)."""
         ...
 
 
 @dataclass(frozen=True)
 class Sizing(Copies):
-    """What all models of resizable jobs have in common: how far jobs that say nothing may be
-    resized.
-    """
+    """Base of the models of resizable jobs: size limits of jobs that state none."""
 
     scales: ClassVar[bool] = True
     staffed: ClassVar[bool] = False
@@ -79,29 +73,28 @@ class Sizing(Copies):
         Parameters
         ----------
         trace : Trace
-            Its columns min_gpus and max_gpus count where they are given.
+            Its columns min_gpus and max_gpus take precedence.
         largest : int, GPUs
-            No job grows beyond; a job that asked for more may keep its size.
+            No job grows beyond this; a job that requested more may keep its size.
         """
-        asked = trace.numbers("num_gpus")
+        requested = trace.numbers("num_gpus")
         low, high = trace.numbers("min_gpus"), trace.numbers("max_gpus")
-        low = np.ceil(np.where(np.isnan(low), self.shrink * asked - 1e-9, low))
-        high = np.floor(np.where(np.isnan(high), self.grow * asked + 1e-9, high))
-        on_gpus = asked > 0
-        return np.where(on_gpus, np.clip(low, 1, np.maximum(asked, 1)), 0.0), np.where(
-            on_gpus, np.maximum(asked, np.minimum(high, largest)), 0.0
+        low = np.ceil(np.where(np.isnan(low), self.shrink * requested - 1e-9, low))
+        high = np.floor(np.where(np.isnan(high), self.grow * requested + 1e-9, high))
+        on_gpus = requested > 0
+        return np.where(on_gpus, np.clip(low, 1, np.maximum(requested, 1)), 0.0), np.where(
+            on_gpus, np.maximum(requested, np.minimum(high, largest)), 0.0
         )
 
     def curve(self, trace: Trace) -> str:
-        """Return in words by what curve jobs that do not say it get faster with more GPUs; "" = all
-        of them say it.
-        """
+        """Return a phrase on the assumed speed-up of jobs that state none; "" = all state it."""
         del trace
         return "step times that are computed, not measured"
 
     def about_sizes(self, trace: Trace, among: NDArray[np.bool_] | None = None) -> tuple[str, ...]:
-        """Return what is assumed of the jobs that do not state their sizes, `among` those that may
-        be resized at all.
+        """Return a sentence on the assumed sizes of jobs that state none.
+
+        `among`: jobs that may be resized at all.
         """
         on_gpus = trace.numbers("num_gpus") > 0
         silent = (on_gpus if among is None else on_gpus & among) & (
@@ -116,7 +109,7 @@ class Sizing(Copies):
         )
         return (
             (
-                f"{counted(silent, on_gpus)} do not say on how many GPUs they may run; assumed:"
+                f"{job_share(silent, on_gpus)} do not say on how many GPUs they may run; assumed:"
                 f" {what} (shrink, grow)."
             ),
         )
@@ -124,7 +117,7 @@ class Sizing(Copies):
 
 @dataclass(frozen=True)
 class Resizable(Sizing):
-    """Jobs that may be resized, and pay for spans as in `Rigid`."""
+    """Base of resizable models with slowdowns for spans, as in `Rigid`."""
 
     span_node: float = param(
         1.0,
@@ -143,32 +136,33 @@ class Resizable(Sizing):
 
     @property
     def spans(self) -> Spans:
-        """Where durations were measured, and what spans cost."""
+        """Reference type and slowdowns of spans."""
         return Spans(self.reference, self.span_node, self.span_rack)
 
 
 class ResizableModel:
-    """Speed relative to the asked size, times the speed of the machines; bound to one trace and one
-    cluster.
+    """Speed relative to the requested size, times the speed of the machines.
+
+    Bound to one trace and one cluster.
 
     Parameters
     ----------
     trace : Trace
         The jobs.
     machines : Machines
-        Where they run.
+        Speeds of the cluster.
     sizes : two arrays of shape (jobs,)
         Smallest and largest size.
     speedup : Speedup
-        Speed relative to the asked size.
+        Speed relative to the requested size.
     price : Copies
-        What the copies of a forked job cost.
+        Cost of the copies of a forked job.
 
     Notes
     -----
     The work of a job is its recorded duration times the speed of the type it was measured on, as in
     `Rigid`, so that jobs that keep their size finish at the same instants under either model. A
-    forked job does the sum of its gangs, less the price of copies.
+    forked job does the sum of its gangs, minus the cost of copies.
     """
 
     def __init__(
@@ -179,26 +173,26 @@ class ResizableModel:
         speedup: Speedup,
         price: Copies,
     ) -> None:
-        asked, duration = trace.numbers("num_gpus"), trace.numbers("duration_s")
+        requested, duration = trace.numbers("num_gpus"), trace.numbers("duration_s")
         self._machines, self._speedup, self._price = machines, speedup, price
-        self._on_gpus = asked > 0
-        # CPU jobs are measured on CPUs: their recorded time is their time here.
+        self._on_gpus = requested > 0
+        # CPU jobs were measured on CPUs: their recorded time is their run time.
         self._work: Floats = np.where(self._on_gpus, duration * machines.measured, duration)
-        nothing = np.full(len(trace), np.nan)
-        self._limits = Limits(sizes[0], sizes[1], nothing, nothing)
+        no_batch = np.full(len(trace), np.nan)
+        self._limits = Limits(sizes[0], sizes[1], no_batch, no_batch)
         for values in self._limits:
             values.flags.writeable = False
-        self._asked: memoryview[float] = memoryview(asked)  # type: ignore[arg-type]
+        self._requested: memoryview[float] = memoryview(requested)  # type: ignore[arg-type]
         self._least: memoryview[float] = memoryview(sizes[0])  # type: ignore[arg-type]
         self._most: memoryview[float] = memoryview(sizes[1])  # type: ignore[arg-type]
         self._rates: dict[float, Rate] = {}
 
     def work(self) -> Floats:
-        """Return seconds at the asked size on the reference type, of shape (jobs,)."""
+        """Return seconds at the requested size on the reference type, of shape (jobs,)."""
         return self._work
 
     def limits(self) -> Limits:
-        """Return the sizes that the trace states, or those assumed."""
+        """Return the stated or assumed size limits."""
         return self._limits
 
     def fastest(self) -> Floats:
@@ -206,7 +200,7 @@ class ResizableModel:
         return np.where(self._on_gpus, self._speedup.best() * self._machines.fastest, 1.0)
 
     def rate(self, job: JobId, grant: Grant, done: float, now_s: float) -> Rate:
-        """Return the rate on the GPUs held; more than the largest size does not help.
+        """Return the rate under a grant; GPUs beyond the largest size do not help.
 
         Raises
         ------
@@ -214,7 +208,7 @@ class ResizableModel:
             If a gang is smaller than the smallest size.
         """
         del done, now_s
-        if not self._asked[job]:
+        if not self._requested[job]:
             return ON_CPUS
         value = 0.0
         for gang in grant.gangs:
@@ -227,13 +221,13 @@ class ResizableModel:
                 job, gang
             )
         value *= self._price.worth(len(grant.gangs))
-        known = self._rates.get(value)
-        if known is None:
-            known = self._rates[value] = Rate(value)
-        return known
+        rate = self._rates.get(value)
+        if rate is None:
+            rate = self._rates[value] = Rate(value)
+        return rate
 
     def rates(self, ids: Ints, shapes: Sequence[Shape]) -> Floats:
-        """Return the rate for grants that are not placed yet; 0 for too few GPUs."""
+        """Return the rate before placement; 0 for too few GPUs."""
         gpus, speeds = self._machines.shapes(shapes)
         least, most = self._limits.min_gpus[ids, None], self._limits.max_gpus[ids, None]
         rates = (
@@ -247,11 +241,11 @@ class ResizableModel:
         )
 
     def telemetry(self, job: JobId, grant: Grant, done: float, now_s: float) -> Telemetry:
-        """Return what is asked for as what is used, every worker healthy."""
+        """Return telemetry of healthy workers that use their request."""
         del job, done, now_s
-        return healthy(grant)
+        return healthy_telemetry(grant)
 
 
-def counted(some: NDArray[np.bool_], every: NDArray[np.bool_]) -> str:
-    """Write how many jobs, of how many."""
+def job_share(some: NDArray[np.bool_], every: NDArray[np.bool_]) -> str:
+    """Return "n of m GPU jobs" from two masks."""
     return f"{int(some.sum()):,} of {int(every.sum()):,} GPU jobs"

@@ -1,6 +1,4 @@
-"""Rigid jobs: a complete gang runs at the speed of its slowest GPU type, anything else is
-refused.
-"""
+"""Rigid jobs: a complete gang runs at the speed of its slowest GPU type, others are refused."""
 
 from __future__ import annotations
 
@@ -15,7 +13,7 @@ from sim.contract import Floats, Gang, Grant, Ints, JobId, Shape, Telemetry
 from sim.errors import ContractError
 from sim.params import param
 from sim.perf.copies import Copies
-from sim.perf.machines import ON_CPUS, Machines, Spans, healthy
+from sim.perf.machines import ON_CPUS, Machines, Spans, healthy_telemetry
 from sim.perf.model import Limits, Rate
 from sim.trace import Trace
 
@@ -27,11 +25,11 @@ class Rigid(Copies):
     Notes
     -----
     The work of a job is its recorded duration times the speed of the type it was measured on:
-    column ``gpu_type`` where the trace has it and the type is one of the cluster's or of the table
-    of known types, else ``reference``. A gang works at the speed of its slowest type, over
+    column ``gpu_type`` if the trace has it and the type is in the cluster or the catalog, else
+    ``reference``. A gang works at the speed of its slowest type, over
     ``span_node`` or ``span_rack`` where it spans several nodes or racks; both are 1 by default,
     because a recorded duration already contains its placement. A forked job does the sum of its
-    gangs, less the price of copies (`sim.perf.copies`). On the overflow node of the recorded
+    gangs, minus the cost of copies (`sim.perf.copies`). On the overflow node of the recorded
     schedule a job runs as it was recorded.
     """
 
@@ -62,12 +60,12 @@ class Rigid(Copies):
     )
 
     def assumptions(self, trace: Trace) -> tuple[str, ...]:
-        """Assume nothing: a recorded run time is a fact."""
+        """Return no assumptions: a recorded run time is a fact."""
         del trace
         return ()
 
     def bind(self, trace: Trace, cluster: Cluster) -> RigidModel:
-        """Bind to jobs and machines.
+        """Bind the model to jobs and machines.
 
         Raises
         ------
@@ -85,10 +83,10 @@ class RigidModel:
 
     def __init__(self, trace: Trace, machines: Machines, price: Copies) -> None:
         self._machines, self._price = machines, price
-        self._asked, duration = trace.numbers("num_gpus"), trace.numbers("duration_s")
-        # CPU jobs are measured on CPUs: their recorded time is their time here.
-        self._work: Floats = np.where(self._asked > 0, duration * machines.measured, duration)
-        self._sizes: memoryview[float] = memoryview(self._asked)  # type: ignore[arg-type]
+        self._requested, duration = trace.numbers("num_gpus"), trace.numbers("duration_s")
+        # CPU jobs were measured on CPUs: their recorded time is their run time.
+        self._work: Floats = np.where(self._requested > 0, duration * machines.measured, duration)
+        self._sizes: memoryview[float] = memoryview(self._requested)  # type: ignore[arg-type]
         self._rates: dict[float, Rate] = {}
         self._on_node = [Rate(speed) for speed in machines.node_speed]
         self._overflow = machines.overflow
@@ -98,25 +96,25 @@ class RigidModel:
         return self._work
 
     def limits(self) -> Limits:
-        """Return the size that each job asked for, twice."""
-        nothing = np.full(len(self._asked), np.nan)
-        return Limits(self._asked, self._asked, nothing, nothing)
+        """Return the requested size of each job as minimum and maximum."""
+        no_batch = np.full(len(self._requested), np.nan)
+        return Limits(self._requested, self._requested, no_batch, no_batch)
 
     def fastest(self) -> Floats:
         """Return the speed of the fastest type; 1 for CPU jobs."""
-        return np.where(self._asked > 0, self._machines.fastest, 1.0)
+        return np.where(self._requested > 0, self._machines.fastest, 1.0)
 
     def steady(self) -> Floats | None:
-        """Return the speed of each type, unless a gang's span matters."""
+        """Return the speed of each type; None if spans matter."""
         return self._machines.steady()
 
     def rate(self, job: JobId, grant: Grant, done: float, now_s: float) -> Rate:
-        """Return the rate of a job that holds complete gangs.
+        """Return the rate of a job on complete gangs.
 
         Raises
         ------
         ContractError
-            If a gang has another size than the job asked for.
+            If a gang has another size than requested.
         """
         del done, now_s
         gangs = grant.gangs
@@ -129,28 +127,29 @@ class RigidModel:
             ):
                 return self._on_node[nodes[0]] if gpus else ON_CPUS
         speed = sum([self._gang_speed(job, gang) for gang in gangs]) * self._price.worth(len(gangs))
-        known = self._rates.get(speed)
-        if known is None:
-            known = self._rates[speed] = Rate(speed)
-        return known
+        rate = self._rates.get(speed)
+        if rate is None:
+            rate = self._rates[speed] = Rate(speed)
+        return rate
 
     def rates(self, ids: Ints, shapes: Sequence[Shape]) -> Floats:
-        """Return the rate for grants that are not placed yet; 0 for an incomplete gang."""
+        """Return the rate before placement; 0 for an incomplete gang."""
         gpus, speeds = self._machines.shapes(shapes)
-        return np.where(gpus == self._asked[ids, None], speeds, 0.0)
+        return np.where(gpus == self._requested[ids, None], speeds, 0.0)
 
     def telemetry(self, job: JobId, grant: Grant, done: float, now_s: float) -> Telemetry:
-        """Return what is asked for as what is used, every worker healthy."""
+        """Return telemetry of healthy workers that use their request."""
         del job, done, now_s
-        return healthy(grant)
+        return healthy_telemetry(grant)
 
     def _gang_speed(self, job: JobId, gang: Gang) -> float:
-        held, asked = sum(gang.workers.count) * gang.workers.gpus, self._sizes[job]
-        if not asked:
+        """Return the speed of a complete gang; refuse other sizes."""
+        held, requested = sum(gang.workers.count) * gang.workers.gpus, self._sizes[job]
+        if not requested:
             return 1.0
-        if held != asked:
+        if held != requested:
             raise ContractError(
-                f"job {job} asked for {asked:g} GPUs and cannot run on {held}; choose a performance"
-                " model that scales"
+                f"job {job} asked for {requested:g} GPUs and cannot run on {held}; choose a"
+                " performance model that scales"
             )
         return self._machines.gang_speed(job, gang)

@@ -1,6 +1,4 @@
-"""What jobs with parameter servers are made of: as the trace says it, and what stands in where it
-does not.
-"""
+"""Workers and parameter servers of jobs: requests in the trace, and values assumed without."""
 
 from __future__ import annotations
 
@@ -24,7 +22,7 @@ OWNER = "parameter_server"
 
 @dataclass(frozen=True)
 class Staffing(Sizing):
-    """What is assumed of jobs that do not say what they are made of."""
+    """Base of models with workers and servers: values assumed for jobs that state none."""
 
     staffed: ClassVar[bool] = True
 
@@ -86,7 +84,7 @@ class Staffing(Sizing):
 
 
 class RoleRequests:
-    """What every job asks for and how it trains, before it is bound to machines.
+    """Requested workers and servers and training settings of every job.
 
     Attributes
     ----------
@@ -95,15 +93,15 @@ class RoleRequests:
     per_worker : array of shape (jobs,)
         GPUs of one worker.
     roles : Roles
-        Replicas, and what each asks for.
+        Replicas, and the request of each.
     row : array of shape (jobs,)
-        Place of each job's row in `table`.
+        Index of each job's row in `table`.
     table : list of ModelRow
-        The rows that occur.
+        The rows in use.
     batch : array of shape (jobs,)
-        Samples of a step of all workers together, as many as the job asks for.
+        Samples per step of all requested workers together.
     asynchronous : array of bool, shape (jobs,)
-        Whether its workers do not wait for one another.
+        Whether its workers do not wait for each other.
     """
 
     def __init__(self, spec: Staffing, trace: Trace) -> None:
@@ -127,18 +125,18 @@ class RoleRequests:
         servers = np.where(
             self.silent_servers, np.ceil(workers * spec.servers_per_worker - 1e-9), servers
         )
-        worker_cpus = _first(trace.numbers("worker_cpus"), cpus / workers)
+        worker_cpus = _first_known(trace.numbers("worker_cpus"), cpus / workers)
         self.silent_cores: NDArray[np.bool_] = np.isnan(worker_cpus) | (
             np.isnan(trace.numbers("server_cpus")) & (servers > 0)
         )
         self.roles = Roles(
             workers,
             servers,
-            _first(
+            _first_known(
                 worker_cpus,
                 np.where(self.on_gpus, spec.cores_per_gpu_worker, spec.cores_per_worker),
             ),
-            _first(trace.numbers("worker_mem_gb"), trace.numbers("mem_gb", 0.0) / workers),
+            _first_known(trace.numbers("worker_mem_gb"), trace.numbers("mem_gb", 0.0) / workers),
             trace.numbers("server_cpus", spec.cores_per_server),
             trace.numbers("server_mem_gb", 0.0),
         )
@@ -149,21 +147,21 @@ class RoleRequests:
         self.asynchronous: NDArray[np.bool_] = np.where(np.isnan(stated), alone, stated > 0).astype(
             bool
         )
-        usual = np.array([row.batch for row in self.table])[self.row] * np.where(
+        default_batch = np.array([row.batch for row in self.table])[self.row] * np.where(
             alone, workers, 1.0
         )
-        self.batch: Floats = _first(trace.numbers("batch_size"), usual)
+        self.batch: Floats = _first_known(trace.numbers("batch_size"), default_batch)
 
     def check(self, trace: Trace) -> None:
-        """Refuse jobs that cannot be.
+        """Refuse jobs without a row, cores, or with fractions of workers.
 
         Raises
         ------
         ParameterError
-            Naming the first such job.
+            If there is such a job; the message names the first.
         """
         roles, spec = self.roles, self._spec
-        for bad, what in (
+        for is_affected, what in (
             (
                 self.lacking,
                 "has no row, and stand_in is empty. Add its model to rows, or name a stand_in",
@@ -187,54 +185,57 @@ class RoleRequests:
                 ),
             ),
         ):
-            if bad.any():
-                at = int(np.flatnonzero(bad)[0])
-                job = f"job {trace.frame['job_id'].iloc[at]} (model {self.models[at] or 'none'})"
-                raise ParameterError(f"{OWNER}: {job} {what}; the same holds for {of_jobs(bad)}.")
+            if is_affected.any():
+                row = int(np.flatnonzero(is_affected)[0])
+                job = f"job {trace.frame['job_id'].iloc[row]} (model {self.models[row] or 'none'})"
+                raise ParameterError(
+                    f"{OWNER}: {job} {what}; the same holds for {share_text(is_affected)}."
+                )
 
     def _find_rows(self) -> None:
+        """Set the row of step times of each job, and the jobs that need `stand_in`."""
         table = with_rows(f"{OWNER}, rows", self._spec.rows)
-        found = [table.get(plain(str(name))) for name in self.models.categories]
-        self.by_stand_in: NDArray[np.bool_] = np.array([row is None for row in found])[
+        rows = [table.get(plain(str(name))) for name in self.models.categories]
+        self.by_stand_in: NDArray[np.bool_] = np.array([row is None for row in rows])[
             self.models.codes
         ]
         self.lacking: NDArray[np.bool_] = self.by_stand_in & (not self._spec.stand_in)
         stand_in = table.get(plain(self._spec.stand_in)) or next(iter(table.values()))
-        self.table: list[ModelRow] = [row or stand_in for row in found]
+        self.table: list[ModelRow] = [row or stand_in for row in rows]
         self.row = np.asarray(self.models.codes, np.int64)
 
 
-def assumed(spec: Staffing, trace: Trace) -> tuple[str, ...]:
-    """Return what is assumed of jobs whose trace does not say it, as sentences for the user."""
-    asked = RoleRequests(spec, trace)
+def assumption_sentences(spec: Staffing, trace: Trace) -> tuple[str, ...]:
+    """Return sentences for users on values assumed because the trace lacks them."""
+    requests = RoleRequests(spec, trace)
     timed = np.isnan(trace.numbers("total_steps"))
     needs = np.isnan(trace.numbers("worker_mem_need_gb")) & np.isnan(
         trace.numbers("server_mem_need_gb")
     )
     texts = (
         (
-            asked.by_stand_in,
+            requests.by_stand_in,
             (
                 f"have a model without a row of step times; assumed: that of '{spec.stand_in}'"
                 " (stand_in, rows)."
             ),
         ),
         (
-            asked.silent_workers,
+            requests.silent_workers,
             (
                 "do not state their workers; assumed: one for every GPU, or for every"
                 f" {spec.cores_per_worker:g} cores of a CPU job."
             ),
         ),
         (
-            asked.silent_servers,
+            requests.silent_servers,
             (
                 f"do not state their parameter servers; assumed: {spec.servers_per_worker:g} for"
                 " every worker, rounded up (servers_per_worker)."
             ),
         ),
         (
-            asked.silent_cores,
+            requests.silent_cores,
             (
                 "do not state the cores of workers or servers; assumed:"
                 f" {spec.cores_per_gpu_worker:g} for a GPU worker, {spec.cores_per_worker:g} for a"
@@ -256,44 +257,45 @@ def assumed(spec: Staffing, trace: Trace) -> tuple[str, ...]:
             ),
         ),
         (
-            asked.divided,
+            requests.divided,
             (
                 "have GPUs that cannot be divided among their workers; assumed: one worker for"
                 " every GPU."
             ),
         ),
     )
-    said = [f"{of_jobs(some)} {text}" for some, text in texts if some.any()]
+    sentences = [f"{share_text(some)} {text}" for some, text in texts if some.any()]
     return (
         *spec.about_sizes(trace),
-        *said,
+        *sentences,
         "Step times are computed from rows of coefficients, not measured (--perf).",
     )
 
 
-def of_jobs(some: NDArray[np.bool_]) -> str:
-    """Write how many jobs, of how many."""
+def share_text(some: NDArray[np.bool_]) -> str:
+    """Return "n of m jobs" from a mask."""
     return f"{int(some.sum()):,} of {len(some):,} jobs"
 
 
-def _first(*columns: Floats) -> Floats:
-    found: Floats = np.array(columns[0])
+def _first_known(*columns: Floats) -> Floats:
+    """Return the first value per job that is not NaN."""
+    values: Floats = np.array(columns[0])
     for column in columns[1:]:
-        found = np.where(np.isnan(found), column, found)
-    return found
+        values = np.where(np.isnan(values), column, values)
+    return values
 
 
-def checked_stand_in(spec: Staffing) -> None:
-    """Refuse a stand-in that is no row, and rows that make no sense.
+def check_stand_in(spec: Staffing) -> None:
+    """Refuse a `stand_in` without a row, and invalid rows.
 
     Raises
     ------
     ParameterError
-        Naming what is wrong.
+        If the stand-in or a row is invalid.
     """
     table = with_rows(f"{OWNER}, rows", spec.rows)
     if spec.stand_in and plain(spec.stand_in) not in table:
         names = ", ".join(name for name in table if name not in VARIANTS)
         raise ParameterError(
-            f"{OWNER}: there is no row '{spec.stand_in}' to stand in. There are: {names}."
+            f"{OWNER}: stand_in: there is no row '{spec.stand_in}'. There are: {names}."
         )

@@ -1,6 +1,6 @@
-"""Two formulas for jobs that run on more or fewer GPUs than they asked for, a power law and
-Amdahl's law, and the class of a model by its name: what is assumed of a job that does not say how
-it scales.
+"""Power law and Amdahl's law for resizable jobs, and the class of a model by its name.
+
+The class determines the scaling of jobs that do not state theirs.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from sim.cluster import Cluster
 from sim.contract import Floats, Ints, JobId
 from sim.params import param
 from sim.perf.machines import Machines
-from sim.perf.resizable import Resizable, ResizableModel, counted
+from sim.perf.resizable import Resizable, ResizableModel, job_share
 from sim.trace import Trace
 
 CLASSES: Final = ("vision", "language", "recommendation", "other")
@@ -45,9 +45,9 @@ def model_class(name: str) -> str:
     Parameters
     ----------
     name : str
-        As traces write it: "ResNet-50", "vgg16", "LM", "bert-large". Keywords of up to three
-        letters must begin a word, longer ones may stand anywhere; a name without any keyword
-        ("A3C", "deepspeech2", "") is "other".
+        Name as in traces: "ResNet-50", "vgg16", "LM", "bert-large". Keywords of up to three letters
+        must begin a word, longer ones may be anywhere; a name without any keyword ("A3C",
+        "deepspeech2", "") is "other".
     """
     plain = name.lower()
     words = re.findall(r"[a-z0-9]+", plain)
@@ -64,12 +64,12 @@ def model_class(name: str) -> str:
 
 
 def classes_of(trace: Trace) -> Ints:
-    """Return the place in `CLASSES` of every job's model, of shape (jobs,)."""
+    """Return the index in `CLASSES` of every job's model, of shape (jobs,)."""
     models = trace.texts("model")
-    places: Ints = np.array(
+    class_indices: Ints = np.array(
         [CLASSES.index(model_class(str(name))) for name in models.categories], np.int64
     )[models.codes]
-    return places
+    return class_indices
 
 
 @dataclass(frozen=True)
@@ -78,8 +78,8 @@ class PowerLaw(Resizable):
 
     Notes
     -----
-    The exponent is the job's column ``scaling_exponent``, else that of the class its model belongs
-    to (`model_class`). The defaults are our fit of the public measurements of
+    The exponent is the job's column ``scaling_exponent``, else that of its model's class
+    (`model_class`). The defaults are our fit of the public measurements of
     Gavel (Narayanan et al., OSDI 2020; simulation table): least squares through the origin of
     ln(speed at k GPUs / speed at one) over ln(k), for V100 and P100, consolidated, k = 2, 4, 8,
     every batch size: vision (ResNet-18, ResNet-50) 0.85, language (LM, Transformer) 0.66. Nothing
@@ -116,19 +116,19 @@ class PowerLaw(Resizable):
     )
 
     def assumptions(self, trace: Trace) -> tuple[str, ...]:
-        """Say what is assumed of jobs without sizes or without an exponent."""
+        """Return sentences on the assumed sizes and exponents of jobs that state none."""
         return (
             *self.about_sizes(trace),
             *about_speed(trace, "scaling_exponent", "GPUs^", self._by_class()),
         )
 
     def curve(self, trace: Trace) -> str:
-        """Return the exponents that are assumed."""
-        used = _used(trace, "scaling_exponent", self._by_class())
+        """Return a phrase with the assumed exponents."""
+        used = _assumed_range(trace, "scaling_exponent", self._by_class())
         return f"a speed of GPUs^{used}" if used else ""
 
     def bind(self, trace: Trace, cluster: Cluster) -> ResizableModel:
-        """Bind to jobs and machines.
+        """Bind the model to jobs and machines.
 
         Raises
         ------
@@ -146,6 +146,7 @@ class PowerLaw(Resizable):
         )
 
     def _by_class(self) -> tuple[float, ...]:
+        """Return the exponents in the order of `CLASSES`."""
         return (
             self.exponent_vision,
             self.exponent_language,
@@ -156,7 +157,7 @@ class PowerLaw(Resizable):
 
 @dataclass(frozen=True)
 class Amdahl(Resizable):
-    """A share of every step cannot be divided: s(k) = (f + (1 - f) / asked) / (f + (1 - f) / k).
+    """A share of every step is serial: s(k) = (f + (1 - f) / asked) / (f + (1 - f) / k).
 
     Notes
     -----
@@ -196,19 +197,19 @@ class Amdahl(Resizable):
     )
 
     def assumptions(self, trace: Trace) -> tuple[str, ...]:
-        """Say what is assumed of jobs without sizes or without a serial share."""
+        """Return sentences on the assumed sizes and serial shares of jobs that state none."""
         return (
             *self.about_sizes(trace),
             *about_speed(trace, "serial_fraction", "a serial share of ", self._by_class()),
         )
 
     def curve(self, trace: Trace) -> str:
-        """Return the serial shares that are assumed."""
-        used = _used(trace, "serial_fraction", self._by_class())
+        """Return a phrase with the assumed serial shares."""
+        used = _assumed_range(trace, "serial_fraction", self._by_class())
         return f"a serial share of {used} (Amdahl's law)" if used else ""
 
     def bind(self, trace: Trace, cluster: Cluster) -> ResizableModel:
-        """Bind to jobs and machines.
+        """Bind the model to jobs and machines.
 
         Raises
         ------
@@ -226,6 +227,7 @@ class Amdahl(Resizable):
         )
 
     def _by_class(self) -> tuple[float, ...]:
+        """Return the serial shares in the order of `CLASSES`."""
         return (
             self.serial_vision,
             self.serial_language,
@@ -244,13 +246,16 @@ class _Power:
         self._exponent: memoryview[float] = memoryview(exponents)  # type: ignore[arg-type]
 
     def one(self, job: JobId, gpus: float) -> float:
+        """Return the relative speed of one job at a size."""
         return float((gpus / self._size[job]) ** self._exponent[job])
 
     def many(self, ids: Ints, gpus: Floats) -> Floats:
+        """Return the relative speed of jobs at sizes."""
         speed: Floats = (gpus / self._asked[ids, None]) ** self._exponents[ids, None]
         return speed
 
     def best(self) -> Floats:
+        """Return the relative speed of each job at its largest size."""
         speed: Floats = (self._most / self._asked) ** self._exponents
         return speed
 
@@ -265,15 +270,18 @@ class _Amdahl:
         self._share: memoryview[float] = memoryview(serial)  # type: ignore[arg-type]
 
     def one(self, job: JobId, gpus: float) -> float:
+        """Return the relative speed of one job at a size."""
         share = self._share[job]
         return self._asked_step[job] / (share + (1 - share) / gpus)
 
     def many(self, ids: Ints, gpus: Floats) -> Floats:
+        """Return the relative speed of jobs at sizes."""
         share = self._serial[ids, None]
         speed: Floats = self._step[ids, None] / (share + (1 - share) / gpus)
         return speed
 
     def best(self) -> Floats:
+        """Return the relative speed of each job at its largest size."""
         speed: Floats = self._step / (self._serial + (1 - self._serial) / self._most)
         return speed
 
@@ -281,16 +289,16 @@ class _Amdahl:
 def about_speed(
     trace: Trace, column: str, law: str, by_class: tuple[float, ...]
 ) -> tuple[str, ...]:
-    """Return what is assumed of the jobs whose column is empty, class by class.
+    """Return a sentence on the assumed scaling of jobs that state none, per class.
 
     Parameters
     ----------
     trace : Trace
         The jobs.
     column : str
-        Column that would say how a job scales.
+        Column with the scaling of a job.
     law : str
-        What stands before the figure of a class.
+        Text before the figure of a class.
     by_class : tuple of float
         The figures, in the order of `CLASSES`.
     """
@@ -306,17 +314,15 @@ def about_speed(
     ]
     return (
         (
-            f"{counted(silent, on_gpus)} do not say how they scale ({column}); by the class of"
+            f"{job_share(silent, on_gpus)} do not say how they scale ({column}); by the class of"
             f" their model: {', '.join(parts)}. This is an assumption; change it under How jobs"
             " scale (--perf)."
         ),
     )
 
 
-def _used(trace: Trace, column: str, by_class: tuple[float, ...]) -> str:
-    """Return the smallest and the largest figure that jobs without one of their own get; "" = there
-    are no such jobs.
-    """
+def _assumed_range(trace: Trace, column: str, by_class: tuple[float, ...]) -> str:
+    """Return the range of figures assumed for jobs that state none; "" = no such job."""
     silent = (trace.numbers("num_gpus") > 0) & np.isnan(trace.numbers(column))
     figures = np.array(by_class)[classes_of(trace)[silent]]
     if not len(figures):
@@ -326,5 +332,6 @@ def _used(trace: Trace, column: str, by_class: tuple[float, ...]) -> str:
 
 
 def _per_job(trace: Trace, column: str, by_class: tuple[float, ...]) -> Floats:
+    """Return the stated figure of each job, else that of its model's class."""
     stated = trace.numbers(column)
     return np.where(np.isnan(stated), np.array(by_class)[classes_of(trace)], stated)

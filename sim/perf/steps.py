@@ -1,6 +1,4 @@
-"""How long one step with parameter servers takes: rows of coefficients per model, built in and as
-users write their own.
-"""
+"""Step times with parameter servers: coefficients per model, built in and users' own."""
 
 from __future__ import annotations
 
@@ -16,7 +14,7 @@ from sim.errors import ParameterError
 from sim.perf.profiles import entries, number, plain
 
 REFERENCE_CORES: Final = 8.0
-"""Cores of the CPU worker that is compared with a GPU."""
+"""Cores of the CPU worker to which `kappa` refers."""
 _SERVER_CORES: Final = 5.0
 _LEGEND: Final = (
     "name gpu|cpu sample_ms step_ms exchange_ms update_ms worker_ms server_ms input_ms batch"
@@ -24,7 +22,7 @@ _LEGEND: Final = (
 
 
 class ModelRow(NamedTuple):
-    """Coefficients of one model; times in seconds.
+    """Step time coefficients of one model; times in seconds.
 
     Parameters
     ----------
@@ -45,7 +43,7 @@ class ModelRow(NamedTuple):
     batch : float
         Samples of a step of all workers together; with `asynchronous` of a step of each.
     asynchronous : bool
-        Whether workers do not wait for one another, where the trace does not say it.
+        Whether workers do not wait for each other, if the trace does not state it.
     efficiency : three floats
         (a, b, d): servers of c cores do the exchange in proportion to a exp(-b c) + d.
     """
@@ -62,19 +60,20 @@ class ModelRow(NamedTuple):
     asynchronous: bool = False
     efficiency: tuple[float, float, float] = (0.0, 0.0, 1.0)
 
-    def times(self, factor: float) -> ModelRow:
-        """Return the row of a model that takes so many times as long for everything."""
+    def scaled_by(self, factor: float) -> ModelRow:
+        """Return the row with all times multiplied by a factor."""
         return self._replace(
             **{name: getattr(self, name) * factor for name in self._fields if name.endswith("_s")}
         )
 
 
-def _gpu(
-    times: tuple[float, float, float, float, float],
+def _gpu_row(
+    scaled_by: tuple[float, float, float, float, float],
     batch: float,
     efficiency: tuple[float, float, float],
 ) -> ModelRow:
-    sample_s, step_s, exchange_s, worker_s, server_s = times
+    """Return the row of a model on GPUs."""
+    sample_s, step_s, exchange_s, worker_s, server_s = scaled_by
     return ModelRow(
         False,
         sample_s,
@@ -95,7 +94,8 @@ _DLROVER: Final = ModelRow(
 )
 
 
-def _scaled(row: ModelRow, powers: tuple[int, ...]) -> ModelRow:
+def _scale_row(row: ModelRow, powers: tuple[int, ...]) -> ModelRow:
+    """Return a row with compute, update and input scaled by powers of two."""
     sample, update, extra = (2.0 ** (power - 1) for power in powers)
     return row._replace(
         sample_s=row.sample_s * sample, update_s=row.update_s * update, input_s=row.input_s * extra
@@ -103,26 +103,26 @@ def _scaled(row: ModelRow, powers: tuple[int, ...]) -> ModelRow:
 
 
 VARIANTS: Final[dict[str, ModelRow]] = {
-    f"dlrover{''.join(map(str, powers))}": _scaled(_DLROVER, powers)
+    f"dlrover{''.join(map(str, powers))}": _scale_row(_DLROVER, powers)
     for powers in product((0, 1, 2), repeat=3)
 }
-"""Plain names of jobs that differ from the fit to DLRover-RM; see `ROWS`."""
+"""Plain names of variants of the fit to DLRover-RM; see `ROWS`."""
 
 ROWS: Final[Mapping[str, ModelRow]] = {
-    "vgg": _gpu(_VGG, 128, (-7.03, 3.67, 5.60)),
-    "vgg11": _gpu(_VGG, 128, (-7.74, 2.37, 8.80)),
-    "vgg16": _gpu(_VGG, 64, (-7.03, 3.67, 5.60)),
-    "vgg19": _gpu(_VGG, 32, (-7.03, 3.67, 5.60)),
-    "alexnet": _gpu((0.0012, 0.05, 0.45, 0.03, 0.01), 1024, (-14.38, 1.64, 15.73)),
-    "resnet50": _gpu((0.006, 0.03, 0.10, 0.01, 0.005), 64, (-1.98, 1.88, 2.80)),
-    "resnet101": _gpu((0.011, 0.05, 0.18, 0.01, 0.005), 64, (-2.43, 2.35, 3.40)),
-    "resnet152": _gpu((0.016, 0.06, 0.25, 0.02, 0.01), 32, (-3.98, 2.78, 4.82)),
-    "inception3": _gpu((0.008, 0.05, 0.10, 0.01, 0.005), 64, (-1.84, 1.48, 2.81)),
-    "inception4": _gpu((0.015, 0.05, 0.20, 0.02, 0.01), 32, (-4.81, 2.85, 5.24)),
-    "googlenet": _gpu((0.0035, 0.03, 0.03, 0.01, 0.005), 256, (-0.89, 1.45, 1.91)),
+    "vgg": _gpu_row(_VGG, 128, (-7.03, 3.67, 5.60)),
+    "vgg11": _gpu_row(_VGG, 128, (-7.74, 2.37, 8.80)),
+    "vgg16": _gpu_row(_VGG, 64, (-7.03, 3.67, 5.60)),
+    "vgg19": _gpu_row(_VGG, 32, (-7.03, 3.67, 5.60)),
+    "alexnet": _gpu_row((0.0012, 0.05, 0.45, 0.03, 0.01), 1024, (-14.38, 1.64, 15.73)),
+    "resnet50": _gpu_row((0.006, 0.03, 0.10, 0.01, 0.005), 64, (-1.98, 1.88, 2.80)),
+    "resnet101": _gpu_row((0.011, 0.05, 0.18, 0.01, 0.005), 64, (-2.43, 2.35, 3.40)),
+    "resnet152": _gpu_row((0.016, 0.06, 0.25, 0.02, 0.01), 32, (-3.98, 2.78, 4.82)),
+    "inception3": _gpu_row((0.008, 0.05, 0.10, 0.01, 0.005), 64, (-1.84, 1.48, 2.81)),
+    "inception4": _gpu_row((0.015, 0.05, 0.20, 0.02, 0.01), 32, (-4.81, 2.85, 5.24)),
+    "googlenet": _gpu_row((0.0035, 0.03, 0.03, 0.01, 0.005), 256, (-0.89, 1.45, 1.91)),
     "dlrover": _DLROVER,
-    "widedeep": _DLROVER.times(0.9252),
-    "xdeepfm": _DLROVER.times(1.8742),
+    "widedeep": _DLROVER.scaled_by(0.9252),
+    "xdeepfm": _DLROVER.scaled_by(1.8742),
     "deepfm": ModelRow(
         True, 1.822917e-4, 0.0, 0.0, 1.302083e-5, 0.0, 0.0, 0.0, 512, asynchronous=True
     ),
@@ -142,12 +142,12 @@ steps per second, four 100; the batch is ours.
 
 
 class StepSetup(NamedTuple):
-    """What takes the steps, all broadcast against one another.
+    """Workers and servers of a step, as arrays that broadcast together.
 
     Parameters
     ----------
     samples : array
-        Of a step of one worker.
+        Samples per step of one worker.
     workers, gpus, cores : arrays
         Workers, and the GPUs and cores of each; 0 GPUs = a CPU worker.
     servers, server_cores : arrays
@@ -163,9 +163,7 @@ class StepSetup(NamedTuple):
 
 
 class StepTimes(NamedTuple):
-    """Seconds of one step of one worker: on GPUs of the reference type or on cores, waiting for the
-    servers, and the rest.
-    """
+    """Parts of a step time in seconds."""
 
     compute_s: Floats
     exchange_s: Floats
@@ -173,7 +171,7 @@ class StepTimes(NamedTuple):
 
 
 class Coefficients:
-    """Rows as arrays, to be looked up by their place.
+    """Step time coefficients of several rows as arrays.
 
     Parameters
     ----------
@@ -202,8 +200,10 @@ class Coefficients:
         self._efficiency = np.array([row.efficiency for row in rows]).T
 
     def step(self, row: Ints, crew: StepSetup) -> StepTimes:
-        """Return what a step is made of; a crew of several workers without servers exchanges as if
-        each worker were one, a single one not at all.
+        """Return the parts of a step time of workers and servers.
+
+        Several workers without servers exchange as if each worker were a server, a single one not
+        at all.
         """
         on_gpus = crew.gpus > 0
         of_one = (
@@ -220,7 +220,7 @@ class Coefficients:
         )
         update = self._update_s[row] * crew.samples / crew.server_cores
         exchange: Floats = per_server * (
-            self._exchange_s[row] / self._efficiency_at(row, crew.server_cores) + update
+            self._exchange_s[row] / self._relative_efficiency(row, crew.server_cores) + update
         )
         rest: Floats = (
             self._worker_s[row] * crew.workers
@@ -230,8 +230,9 @@ class Coefficients:
         return StepTimes(compute, exchange, rest)
 
     def best_servers(self, row: Ints, crew: StepSetup) -> Floats:
-        """Return how many servers, not rounded, make a step shortest: where one more takes as long
-        to connect to as it saves.
+        """Return the number of servers, not rounded, with the shortest step.
+
+        There one more server takes as long to connect as it saves.
         """
         one = self.step(row, crew._replace(servers=np.ones_like(crew.servers))).exchange_s
         per_server = self._server_s[row] + np.zeros_like(one)
@@ -240,9 +241,10 @@ class Coefficients:
         )
         return best
 
-    def _efficiency_at(self, row: Ints, cores: Floats) -> Floats:
+    def _relative_efficiency(self, row: Ints, cores: Floats) -> Floats:
+        """Return the exchange speed of servers with some cores, relative to 5 cores."""
         a, b, d = self._efficiency[:, row]
-        # Fitted to one core and more: fewer do proportionally less.
+        # The fit holds from one core on; fewer cores are proportionally slower.
         relative: Floats = (
             np.minimum(cores, 1.0)
             * (a * np.exp(-b * np.maximum(cores, 1.0)) + d)
@@ -252,20 +254,20 @@ class Coefficients:
 
 
 def with_rows(owner: str, text: str) -> dict[str, ModelRow]:
-    """Return the built-in rows, replaced and extended by those of a text.
+    """Return the built-in rows, replaced and extended by the entries of a text.
 
     Parameters
     ----------
     owner : str
         Model and parameter that the text belongs to, for messages.
     text : str
-        E.g. "mynet gpu 6 30 100 0 10 5 0 64"; times in milliseconds. Servers do the exchange at the
-        same speed with any number of cores.
+        E.g. "mynet gpu 6 30 100 0 10 5 0 64"; times in milliseconds. Exchange is equally fast with
+        any number of server cores.
 
     Raises
     ------
     ParameterError
-        If an entry is not of that form, or makes no sense.
+        If an entry does not have this form, or has invalid figures.
     """
     table = dict(ROWS)
     for name, words in entries(owner, text):
@@ -279,13 +281,15 @@ def with_rows(owner: str, text: str) -> dict[str, ModelRow]:
                 f"{owner}: '{name} {' '.join(words):.60}' is not of the form '{_LEGEND}'."
                 " Complete it."
             )
-        *times, batch = figures
-        if min(times) < 0 or times[0] + times[1] <= 0 or batch < 1:
+        *scaled_by, batch = figures
+        if min(scaled_by) < 0 or scaled_by[0] + scaled_by[1] <= 0 or batch < 1:
             raise ParameterError(
                 f"{owner}: {name} has a negative time, a step that takes no time, or a batch below"
                 " 1. Correct it."
             )
-        sample, step, exchange, update, worker, server, extra = (figure / 1000 for figure in times)
+        sample, step, exchange, update, worker, server, extra = (
+            figure / 1000 for figure in scaled_by
+        )
         on_cpus = words[0] == "cpu"
         table[plain(name)] = ModelRow(
             on_cpus,

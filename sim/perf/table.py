@@ -1,4 +1,4 @@
-"""Speeds looked up in a table: model, number of GPUs, speed."""
+"""Speeds from a table: model, number of GPUs, speed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sim.errors import ParameterError
 from sim.params import param
 from sim.perf.machines import Machines
 from sim.perf.profiles import entries, number, plain
-from sim.perf.resizable import Resizable, ResizableModel, counted
+from sim.perf.resizable import Resizable, ResizableModel, job_share
 from sim.trace import Trace
 
 Row = Mapping[int, float]
@@ -38,15 +38,16 @@ _FORM: Final = "a name and GPUs/speed pairs such as 'bert 1/1 2/1.9 8/6.5'"
 
 @dataclass(frozen=True)
 class Table(Resizable):
-    """Speed of the job's model at any number of GPUs, from measurements; in between linear, beyond
-    the last one nobody grows.
+    """Speed of the job's model at any number of GPUs, interpolated between measurements.
+
+    Beyond the last measurement no job grows.
 
     Notes
     -----
-    Only ratios within a row matter. Rows are found by the model's name, whatever its case and signs
-    ("ResNet-50" is "resnet50"); built in are four models of Gavel [1]_, see `MEASURED`. A job whose
-    model has no row, or that asks for a number of GPUs outside of its row, keeps its size. Rows may
-    fall: more GPUs may be slower.
+    Only ratios within a row matter. Rows are keyed by plain model name ("ResNet-50" is "resnet50");
+    built in are four models of Gavel [1]_, see `MEASURED`. A job whose model has no row, or that
+    requests a number of GPUs outside its row, keeps its size. Rows may fall: more GPUs may be
+    slower.
 
     References
     ----------
@@ -70,35 +71,34 @@ class Table(Resizable):
     )
 
     def __post_init__(self) -> None:
-        """Refuse rows that make no sense, and a stand-in that has none."""
+        """Refuse invalid rows, and a `stand_in` without a row."""
         super().__post_init__()
         rows = self.rows()
         if self.stand_in and plain(self.stand_in) not in rows:
             raise ParameterError(
-                f"table: there is no row '{self.stand_in}' to stand in. There are:"
-                f" {', '.join(rows)}."
+                f"table: stand_in: there is no row '{self.stand_in}'. There are: {', '.join(rows)}."
             )
 
     def rows(self) -> dict[str, Row]:
-        """Return the built-in rows, replaced and extended by those of `speeds`."""
+        """Return the built-in rows, replaced and extended by the entries of `speeds`."""
         return {
             **MEASURED,
             **{
-                plain(name): _row(name, pairs)
+                plain(name): _parse_row(name, pairs)
                 for name, pairs in entries("table, speeds", self.speeds)
             },
         }
 
     def assumptions(self, trace: Trace) -> tuple[str, ...]:
-        """Say what is assumed of jobs without sizes or without a row."""
-        found = _Found(self, trace)
-        asked = trace.numbers("num_gpus")
+        """Return sentences on assumed sizes and rows, and on the built-in measurements."""
+        job_rows = _JobRows(self, trace)
+        requested = trace.numbers("num_gpus")
         on_gpus, unknown, outside = (
-            asked > 0,
-            found.unknown & (asked > 0),
-            found.outside & (asked > 0),
+            requested > 0,
+            job_rows.unknown & (requested > 0),
+            job_rows.outside & (requested > 0),
         )
-        texts = [*self.about_sizes(trace, found.place >= 0)]
+        texts = [*self.about_sizes(trace, job_rows.place >= 0)]
         if unknown.any():
             what = (
                 f"assumed: the row of '{self.stand_in}'"
@@ -106,16 +106,16 @@ class Table(Resizable):
                 else "they keep the size they asked for"
             )
             texts.append(
-                f"{counted(unknown, on_gpus)} have a model without a row in the table; {what}"
+                f"{job_share(unknown, on_gpus)} have a model without a row in the table; {what}"
                 " (stand_in, speeds)."
             )
         if outside.any():
             texts.append(
-                f"{counted(outside, on_gpus)} ask for a number of GPUs outside of the row of their"
-                " model; they keep that size (speeds)."
+                f"{job_share(outside, on_gpus)} ask for a number of GPUs outside of the row of"
+                " their model; they keep that size (speeds)."
             )
-        if (on_gpus & found.built_in).any():
-            used = counted(on_gpus & found.built_in, on_gpus)
+        if (on_gpus & job_rows.built_in).any():
+            used = job_share(on_gpus & job_rows.built_in, on_gpus)
             texts.append(
                 f"{used} scale as Gavel measured it on P100 GPUs, the median over batch sizes. "
                 "This is an assumption; change it under How jobs scale (--perf)."
@@ -123,12 +123,12 @@ class Table(Resizable):
         return tuple(texts)
 
     def curve(self, trace: Trace) -> str:
-        """Return where the speeds come from."""
+        """Return a phrase on the source of the speeds."""
         del trace
         return "the speeds of a table; jobs without a row keep their size"
 
     def bind(self, trace: Trace, cluster: Cluster) -> ResizableModel:
-        """Bind to jobs and machines.
+        """Bind the model to jobs and machines.
 
         Raises
         ------
@@ -136,83 +136,86 @@ class Table(Resizable):
             If the reference type is not one of the cluster's.
         """
         machines = Machines("table", self.spans, trace, cluster)
-        found = _Found(self, trace)
-        asked = trace.numbers("num_gpus")
+        job_rows = _JobRows(self, trace)
+        requested = trace.numbers("num_gpus")
         low, high = self.sizes(trace, machines.largest)
-        scales = found.place >= 0
-        low = np.where(scales, np.maximum(low, np.minimum(found.first, asked)), asked)
-        high = np.where(scales, np.minimum(high, np.maximum(found.last, asked)), asked)
-        return ResizableModel(trace, machines, (low, high), _Curves(found, asked, low, high), self)
+        scales = job_rows.place >= 0
+        low = np.where(scales, np.maximum(low, np.minimum(job_rows.first, requested)), requested)
+        high = np.where(scales, np.minimum(high, np.maximum(job_rows.last, requested)), requested)
+        return ResizableModel(
+            trace, machines, (low, high), _Curves(job_rows, requested, low, high), self
+        )
 
 
-class _Found:
-    """Which row each job scales by: `place` among `rows`, -1 = none; `first` and `last` are the
-    sizes that the row begins and ends with.
-    """
+class _JobRows:
+    """Row of each job: index in `rows` (-1 = none), and the row's first and last size."""
 
     def __init__(self, spec: Table, trace: Trace) -> None:
         table = spec.rows()
-        own = {plain(name) for name, _ in entries("table, speeds", spec.speeds)}
+        user_rows = {plain(name) for name, _ in entries("table, speeds", spec.speeds)}
         names = list(table)
         self.rows = [
             (np.array(sorted(row), np.float64), np.array([row[size] for size in sorted(row)]))
             for row in table.values()
         ]
         models = trace.texts("model")
-        at = [
+        row_of_model = [
             names.index(plain(str(name))) if plain(str(name)) in table else -1
             for name in models.categories
         ]
-        place: Ints = np.array(at, np.int64)[models.codes]
+        place: Ints = np.array(row_of_model, np.int64)[models.codes]
         self.unknown: NDArray[np.bool_] = place < 0
         if spec.stand_in:
             place = np.where(self.unknown, names.index(plain(spec.stand_in)), place)
-        asked = trace.numbers("num_gpus")
+        requested = trace.numbers("num_gpus")
         self.first = np.array([sizes[0] for sizes, _ in self.rows])[place]
         self.last = np.array([sizes[-1] for sizes, _ in self.rows])[place]
         self.outside: NDArray[np.bool_] = (place >= 0) & (
-            (asked < self.first) | (asked > self.last)
+            (requested < self.first) | (requested > self.last)
         )
         self.place: Ints = np.where(self.outside, -1, place)
         self.built_in: NDArray[np.bool_] = np.isin(
-            self.place, [names.index(name) for name in MEASURED if name not in own]
+            self.place, [names.index(name) for name in MEASURED if name not in user_rows]
         )
 
 
 class _Curves:
-    """Speed at a size over speed at the size asked for, on the straight lines between the figures
-    of a row.
-    """
+    """Speed at a size relative to the requested size, interpolated within a row."""
 
-    def __init__(self, found: _Found, asked: Floats, least: Floats, most: Floats) -> None:
-        self._rows, self._place = found.rows, found.place
+    def __init__(self, job_rows: _JobRows, requested: Floats, least: Floats, most: Floats) -> None:
+        self._rows, self._place = job_rows.rows, job_rows.place
         self._least, self._most = least, most
-        self._at_asked = np.ones(len(asked))
-        for row, jobs in self._grouped(np.arange(len(asked))):
-            self._at_asked[jobs] = np.interp(asked[jobs], *self._rows[row])
-        self._place_of: list[int] = found.place.tolist()
+        self._at_asked = np.ones(len(requested))
+        for row, jobs in self._by_row(np.arange(len(requested))):
+            self._at_asked[jobs] = np.interp(requested[jobs], *self._rows[row])
+        self._place_of: list[int] = job_rows.place.tolist()
         self._asked: memoryview[float] = memoryview(self._at_asked)  # type: ignore[arg-type]
-        self._known: dict[tuple[int, float], float] = {}
+        self._cache: dict[tuple[int, float], float] = {}
 
     def one(self, job: JobId, gpus: float) -> float:
+        """Return the relative speed of one job at a size."""
         row = self._place_of[job]
         if row < 0:
             return 1.0
-        speed = self._known.get((row, gpus))
+        speed = self._cache.get((row, gpus))
         if speed is None:
-            speed = self._known[row, gpus] = float(np.interp(gpus, *self._rows[row]))
+            speed = self._cache[row, gpus] = float(np.interp(gpus, *self._rows[row]))
         return speed / self._asked[job]
 
     def many(self, ids: Ints, gpus: Floats) -> Floats:
+        """Return the relative speed of jobs at sizes."""
         speed = np.ones(np.broadcast_shapes((len(ids), 1), gpus.shape))
         sizes = np.broadcast_to(gpus, speed.shape)
-        for row, at in self._grouped(ids):
-            speed[at] = np.interp(sizes[at], *self._rows[row]) / self._at_asked[ids[at], None]
+        for row, indices in self._by_row(ids):
+            speed[indices] = (
+                np.interp(sizes[indices], *self._rows[row]) / self._at_asked[ids[indices], None]
+            )
         return speed
 
     def best(self) -> Floats:
+        """Return the highest relative speed of each job within its limits."""
         best = np.ones(len(self._place))
-        for row, jobs in self._grouped(np.arange(len(self._place))):
+        for row, jobs in self._by_row(np.arange(len(self._place))):
             sizes, speeds = self._rows[row]
             least, most = self._least[jobs, None], self._most[jobs, None]
             inside = np.where((sizes >= least) & (sizes <= most), speeds, 0.0).max(axis=1)
@@ -220,13 +223,14 @@ class _Curves:
             best[jobs] = np.maximum(inside, ends) / self._at_asked[jobs]
         return best
 
-    def _grouped(self, ids: Ints) -> list[tuple[int, Ints]]:
-        """Return (row, places among the ids), for the rows that occur."""
+    def _by_row(self, ids: Ints) -> list[tuple[int, Ints]]:
+        """Return (row, indices into `ids`) for each row that occurs."""
         places = self._place[ids]
         return [(int(row), np.flatnonzero(places == row)) for row in np.unique(places) if row >= 0]
 
 
-def _row(name: str, pairs: Sequence[str]) -> dict[int, float]:
+def _parse_row(name: str, pairs: Sequence[str]) -> dict[int, float]:
+    """Return sizes -> speeds of one entry such as "1/1 2/1.9"; refuse invalid pairs."""
     row: dict[int, float] = {}
     for pair in pairs:
         gpus, slash, speed = pair.partition("/")

@@ -1,6 +1,4 @@
-"""Sizes and resources predicted by regression, a random forest or gradient boosting, from who
-submitted what, trained on the jobs that have finished so far.
-"""
+"""Run time and resources predicted by regression (forest, boosting) on finished jobs."""
 
 from __future__ import annotations
 
@@ -19,13 +17,13 @@ from sim.overheads import Transitions
 from sim.params import param
 from sim.perf.estimators import ESTIMATE_STREAM
 from sim.perf.model import PerfModel
-from sim.perf.predictors import LearnedEstimator, Medians, numbered
-from sim.perf.resources import BoundResources, learnt
+from sim.perf.predictors import LearnedEstimator, Medians, number_texts
+from sim.perf.resources import BoundResources, learned_resources
 from sim.trace import Trace
 
 TEXTS: Final = ("user", "name", "model")
 NUMBERS: Final = ("num_gpus", "batch_size")
-ASKED: Final = (
+RESOURCE_NUMBERS: Final = (
     *NUMBERS,
     "workers",
     "servers",
@@ -34,17 +32,15 @@ ASKED: Final = (
     "worker_mem_gb",
     "server_mem_gb",
 )
-"""What resources are predicted from, besides texts."""
-GROWTH: Final = 1.5
-"""Trained again when so many times as many jobs have finished: often at first, when every job tells
-much, and a dozen times in a thousand jobs.
-"""
+"""Numeric columns from which resources are predicted."""
+RETRAIN_FACTOR: Final = 1.5
+"""Factor of finished jobs between two trainings: frequent at first, a dozen in a thousand jobs."""
 _BLOCK: Final = 256
 
 
 @dataclass(frozen=True)
 class _Regression(ABC):
-    """What all predictors that are trained have in common."""
+    """Base of the estimators that train a regression on finished jobs."""
 
     chance: ClassVar[bool] = True
 
@@ -79,7 +75,7 @@ class _Regression(ABC):
     def bind(
         self, model: PerfModel, trace: Trace, transitions: Transitions, seed: int
     ) -> LearnedEstimator:
-        """Bind to jobs and speeds; of sizes only those of finished jobs are looked at.
+        """Bind the estimator to jobs and rates; only the work of finished jobs is read.
 
         Raises
         ------
@@ -93,32 +89,35 @@ class _Regression(ABC):
                 " Run pip install scikit-learn."
             )
         return LearnedEstimator(
-            model, transitions, len(trace), Trained(self, trace, self._regressor, seed)
+            model, transitions, len(trace), RegressionPredictor(self, trace, self._regressor, seed)
         )
 
     def bind_resources(self, model: PerfModel, trace: Trace, seed: int) -> BoundResources:
-        """Bind to what finished jobs have used, and what those and others ask for."""
-        return learnt(model, lambda: Trained(self, trace, self._regressor, seed, ASKED))
+        """Bind the estimator to the resources of finished jobs and to requests."""
+        return learned_resources(
+            model, lambda: RegressionPredictor(self, trace, self._regressor, seed, RESOURCE_NUMBERS)
+        )
 
     @abstractmethod
     def _regressor(self, state: int) -> Any:
-        """Return what is trained."""
+        """Return an untrained regressor of scikit-learn."""
 
 
 @dataclass(frozen=True)
 class Forest(_Regression):
-    """A random forest predicts sizes from user, name, model, GPUs and batch size, trained on the
-    jobs finished before each decision.
+    """Random forest on user, name, model, GPUs and batch size.
+
+    Trained on the jobs finished before each decision.
 
     Notes
     -----
-    What is learnt is the logarithm of the ideal run time, see
+    The learned value is the logarithm of the ideal run time, see
     `sim.perf.predictors.LearnedEstimator`. Before ``least`` jobs have finished, a prediction is the
-    median of those of the same user, else of all, else ``guess_s``.
+    median of the same user's jobs, else of all jobs, else ``guess_s``.
 
-    Users, names and models are numbered in order of their first submission, so that no tree can
-    know of later ones. Predicting the sizes of recurring jobs by a random forest follows A-SRPT
-    [1]_; features and training intervals are ours.
+    Users, names and models are numbered in order of their first submission, so that the numbers
+    reveal nothing about later ones. Predicting the sizes of recurring jobs by a random forest
+    follows A-SRPT [1]_; features and training intervals are ours.
 
     References
     ----------
@@ -140,13 +139,14 @@ class Forest(_Regression):
 
 @dataclass(frozen=True)
 class Boosting(_Regression):
-    """Gradient boosting predicts sizes from user, name, model, GPUs and batch size, trained on the
-    jobs finished before each decision.
+    """Gradient boosting on user, name, model, GPUs and batch size.
+
+    Trained on the jobs finished before each decision.
 
     Notes
     -----
-    As `Forest`, with trees that are each fitted to what the ones before leave, of ``depth`` levels,
-    each counting for ``rate`` of what it says.
+    As `Forest`, with trees of ``depth`` levels that are each fitted to the residuals of the
+    previous ones and weighted by ``rate``.
     """
 
     rounds: int = param(
@@ -160,7 +160,7 @@ class Boosting(_Regression):
     rate: float = param(0.1, title="Learning rate", low=0.001, high=1, help="Weight of each tree.")
 
     def _regressor(self, state: int) -> Any:
-        # The histogram variant is many times slower where other processes want the cores, and no
+        # The histogram variant is many times slower when other processes use the cores, and no
         # better on tables of this size.
         from sklearn.ensemble import (  # noqa: PLC0415
             GradientBoostingRegressor,
@@ -175,22 +175,21 @@ class Boosting(_Regression):
         )
 
 
-class Trained:
-    """A regression over what was known at submission, every now and then trained anew: a
-    `sim.perf.predictors.Predictor`.
+class RegressionPredictor:
+    """A regression on columns known at submission, retrained regularly: a `Predictor`.
 
     Parameters
     ----------
     spec : a regression
-        How many jobs it learns from, and the guess before that.
+        Number of jobs to learn from, and the guess before that.
     trace : Trace
-        Where users, names, models and GPUs come from.
+        Source of users, names, models and GPUs.
     regressor : callable
-        State of its random numbers -> an untrained regressor of scikit-learn.
+        Random state -> an untrained regressor of scikit-learn.
     seed : int
-        Where that state comes from.
+        Seed of the random state.
     numbers : sequence of str
-        Numeric columns that it reads, besides texts.
+        Numeric columns to read, in addition to the texts.
     """
 
     def __init__(
@@ -204,52 +203,52 @@ class Trained:
         self._spec, self._regressor = spec, regressor
         self._features = np.column_stack(
             [
-                *(numbered(trace, column) for column in TEXTS),
+                *(number_texts(trace, column) for column in TEXTS),
                 *(trace.numbers(column, -1.0) for column in numbers),
             ]
         ).astype(np.float32)
         self._state = int(np.random.default_rng([seed, ESTIMATE_STREAM]).integers(2**31))
-        self._before = Medians(trace, 1, spec.guess_s)
+        self._fallback = Medians(trace, 1, spec.guess_s)
         self._finished: list[JobId] = []
         self._logs: list[float] = []
-        self._next = spec.least
-        self._trained: Any = None
-        self._ahead: dict[JobId, float] = {}
+        self._next_training = spec.least
+        self._fitted: Any = None
+        self._predictions: dict[JobId, float] = {}
 
     def learn(self, job: JobId, value: float) -> None:
-        """Take in a finished job; every now and then train anew."""
-        self._before.learn(job, value)
+        """Add a finished job; retrain after enough new ones."""
+        self._fallback.learn(job, value)
         self._finished.append(job)
         self._logs.append(value)
-        if len(self._finished) >= self._next:
-            self._next = ceil(len(self._finished) * GROWTH)
-            self._trained = self.trained(
+        if len(self._finished) >= self._next_training:
+            self._next_training = ceil(len(self._finished) * RETRAIN_FACTOR)
+            self._fitted = self.fit_regressor(
                 self._finished[-self._spec.latest :], self._logs[-self._spec.latest :]
             )
-            self._ahead.clear()
+            self._predictions.clear()
 
     def can_tell(self, job: JobId) -> bool:
-        """Return whether enough jobs of any user have finished."""
+        """Return True if the regression is trained."""
         del job
-        return self._trained is not None
+        return self._fitted is not None
 
     def predict(self, job: JobId) -> float:
-        """Return what the regression says, or the median before it is trained."""
-        if self._trained is None:
-            return self._before.predict(job)
-        if job not in self._ahead:
-            # It answers for many jobs almost as fast as for one: those submitted next are asked
-            # about as well, until it is trained anew.
+        """Return the prediction of the regression, or the median before it is trained."""
+        if self._fitted is None:
+            return self._fallback.predict(job)
+        if job not in self._predictions:
+            # Predicting many jobs is almost as fast as one, so the jobs submitted next are
+            # predicted too. Retraining clears these predictions.
             ids = range(job, min(job + _BLOCK, len(self._features)))
-            self._ahead.update(
+            self._predictions.update(
                 zip(
                     ids,
-                    self._trained.predict(self._features[job : job + _BLOCK]).tolist(),
+                    self._fitted.predict(self._features[job : job + _BLOCK]).tolist(),
                     strict=True,
                 )
             )
-        return self._ahead[job]
+        return self._predictions[job]
 
-    def trained(self, jobs: Sequence[JobId], logs: Sequence[float]) -> Any:
-        """Return a regressor that has seen these jobs."""
+    def fit_regressor(self, jobs: Sequence[JobId], logs: Sequence[float]) -> Any:
+        """Return a regressor fitted to the given jobs."""
         return self._regressor(self._state).fit(self._features[jobs], np.array(logs))

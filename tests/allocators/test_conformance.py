@@ -144,7 +144,7 @@ def test_nothing_to_do_gives_an_empty_plan(name: str) -> None:
     allocator, scenario = make(Spec(name)), sample("mixed")
     simulator = Simulator(scenario.trace, scenario.cluster, allocator)
     for now_s in (0.0, 1.0, 1e6):
-        simulator._view.at(now_s, Delta())
+        simulator._view.move_to(now_s, Delta())
         plan = allocator.allocate(simulator._view)  # type: ignore[arg-type]
         assert not plan.changes
         assert not plan.refuse

@@ -19,14 +19,14 @@ def test_actions_of_an_instant_come_by_order_and_then_as_they_were_entered() -> 
     seen: list[tuple[float, str]] = []
 
     def enter(at_s: float, name: str, order: int) -> None:
-        agenda.at(at_s, lambda: seen.append((agenda.now_s, name)), order)
+        agenda.add_action(at_s, lambda: seen.append((agenda.now_s, name)), order)
 
     for order, name in ((END, "end"), (DECISION, "decision"), (LANDING, "landing")):
         enter(0.3, name, order)
     enter(0.1, "before", END)
-    agenda.at(0.3, lambda: enter(0.3, "also urgent", URGENT), OUTAGE)
+    agenda.add_action(0.3, lambda: enter(0.3, "also urgent", URGENT), OUTAGE)
     for name in ("change", "another"):
-        agenda.at(0.3, partial(enter, 0.3, f"{name} at once", OUTAGE))
+        agenda.add_action(0.3, partial(enter, 0.3, f"{name} at once", OUTAGE))
     enter(0.3, "urgent", URGENT)
     assert agenda.planned_until_s == 0.3
     agenda.run()
@@ -53,7 +53,7 @@ def test_the_clock_of_simpy_reaches_every_instant_exactly(far_s: float) -> None:
         seen.append(agenda.now_s)
 
     for at_s in instants:
-        agenda.at(at_s, look)
+        agenda.add_action(at_s, look)
     agenda.run()
     assert seen == instants
 
@@ -77,9 +77,9 @@ def test_a_generator_is_advanced_at_the_instants_that_it_yields() -> None:
 def test_nothing_follows_a_stop() -> None:
     agenda = Agenda()
     seen: list[str] = []
-    agenda.at(1.0, agenda.stop)
-    agenda.at(1.0, lambda: seen.append("at once"), DECISION)
-    agenda.at(2.0, lambda: seen.append("later"))
+    agenda.add_action(1.0, agenda.stop)
+    agenda.add_action(1.0, lambda: seen.append("at once"), DECISION)
+    agenda.add_action(2.0, lambda: seen.append("later"))
     agenda.run()
     assert (agenda.now_s, seen) == (1.0, [])
 
@@ -88,12 +88,12 @@ def test_only_what_was_expected_last_happens() -> None:
     agenda = Agenda()
     seen: list[tuple[float, int, int]] = []
     expected = Expected(agenda, lambda job, what: seen.append((agenda.now_s, job, what)))
-    expected.put(1, (5.0, 0))
-    expected.put(2, (5.0, 7))
-    expected.put(3, (2.0, 0))
-    expected.put(4, (1.0, 0))
-    expected.put(1, (3.0, 4))  # sooner
-    expected.put(3, (9.0, 0))  # later
+    expected.replace(1, (5.0, 0))
+    expected.replace(2, (5.0, 7))
+    expected.replace(3, (2.0, 0))
+    expected.replace(4, (1.0, 0))
+    expected.replace(1, (3.0, 4))  # sooner
+    expected.replace(3, (9.0, 0))  # later
     expected.drop(4)
     assert expected.until_s == 9.0
     agenda.run()
@@ -110,13 +110,13 @@ def test_who_shares_an_instant_comes_in_the_order_of_expectation_and_may_expect_
     def happens(job: int, what: int) -> None:
         seen.append((agenda.now_s, job, what))
         if what:
-            expected.put(job, (agenda.now_s, 0))
+            expected.replace(job, (agenda.now_s, 0))
         else:
             expected.drop(9)
 
     expected = Expected(agenda, happens)
     for job, what in ((8, 1), (3, 0), (9, 0)):
-        expected.put(job, (4.0, what))
+        expected.replace(job, (4.0, what))
     agenda.run()
     assert seen == [(4.0, 8, 1), (4.0, 3, 0), (4.0, 8, 0)]
 
@@ -127,8 +127,8 @@ def test_a_thousand_changes_of_mind_are_not_kept() -> None:
     expected = Expected(agenda, lambda job, _: seen.append((agenda.now_s, job)))
     for change in range(1000):
         for job in range(3):
-            expected.put(job, (1000.0 - change + job / 4, 0))
-    expected.put(1, (inf, 0))
+            expected.replace(job, (1000.0 - change + job / 4, 0))
+    expected.replace(1, (inf, 0))
     assert len(expected._entries) < 100
     agenda.run()
     assert seen == [(1.0, 0), (1.5, 2)]
@@ -146,11 +146,11 @@ def test_an_alarm_rings_at_the_instant_that_was_set_last() -> None:
     alarm = Alarm(agenda, rings)
     for at_s in (5.0, 7.0, 3.0, 6.0):  # later, sooner, later
         alarm.set(at_s)
-    assert (alarm.asked_s, alarm.at_s, alarm.until_s) == (6.0, 6.0, 6.0)
+    assert (alarm.requested_s, alarm.at_s, alarm.until_s) == (6.0, 6.0, 6.0)
     assert len(agenda.actions) == 2  # at 5 s and at 3 s
     agenda.run()
     assert rung == [6.0, 8.0]
-    assert (alarm.asked_s, alarm.at_s, alarm.until_s) == (inf, inf, 0.0)
+    assert (alarm.requested_s, alarm.at_s, alarm.until_s) == (inf, inf, 0.0)
 
 
 def test_an_alarm_that_is_taken_back_or_after_the_end_of_the_clock_never_rings() -> None:
@@ -162,6 +162,6 @@ def test_an_alarm_that_is_taken_back_or_after_the_end_of_the_clock_never_rings()
     alarm.set(inf)
     agenda.run()
     alarm.set(3e9)
-    assert (alarm.asked_s, alarm.at_s, len(agenda.actions)) == (3e9, inf, 0)
+    assert (alarm.requested_s, alarm.at_s, len(agenda.actions)) == (3e9, inf, 0)
     agenda.run()
     assert rung == []

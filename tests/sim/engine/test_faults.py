@@ -26,19 +26,19 @@ def outages(result: Any) -> list[tuple[int, float, float, str]]:
 
 class TestGiven:
     def test_a_list_is_read_and_sorted(self) -> None:
-        assert Faults(outages=" 1:5:9 ; 0:1:2;;0:5:8").given(TWO) == [
+        assert Faults(outages=" 1:5:9 ; 0:1:2;;0:5:8").known_outages(TWO) == [
             (0, 1, 2),
             (0, 5, 8),
             (1, 5, 9),
         ]
-        assert Faults().given(TWO) == []
+        assert Faults().known_outages(TWO) == []
 
     @pytest.mark.parametrize("entry", ["1", "1:2", "a:1:2", "1:x:2", "1:1:"])
     def test_another_form_is_quoted(self, entry: str) -> None:
         with pytest.raises(
             ParameterError, match=f"outage '{entry}' is not of the form node:from_s:to_s"
         ):
-            Faults(outages=f"0:1:2;{entry}").given(TWO)
+            Faults(outages=f"0:1:2;{entry}").known_outages(TWO)
 
     @pytest.mark.parametrize(
         "entry", ["2:1:2", "-1:1:2", "0:2:2", "0:3:2", "0:-1:2", "0:1:2:3", "0:nan:2", "0:1:nan"]
@@ -48,7 +48,7 @@ class TestGiven:
             ParameterError,
             match=f"outage '{entry}' must name a node from 0 to 1 and times that grow",
         ):
-            Faults(outages=entry).given(TWO)
+            Faults(outages=entry).known_outages(TWO)
 
     def test_a_bad_list_stops_the_run_before_it_begins(self) -> None:
         with pytest.raises(ParameterError, match="must name a node from 0 to 1"):

@@ -17,13 +17,13 @@ from sim.cluster import Cluster
 from sim.conditions import Conditions, Measure
 from sim.engine.simulator import Simulator
 from sim.metrics.hetero import (
+    equal_share_jct_s,
     fairness,
     isolated_s,
     note_families,
     note_series,
     quantiles,
     ratios,
-    shared_equally,
     type_shares,
     type_time,
     type_use,
@@ -193,14 +193,16 @@ def test_notes_that_differ_in_the_type_are_a_family() -> None:
 def test_equal_shares_by_hand() -> None:
     # One GPU. Until 10 s two jobs have half of it each, then three a third: the first has 5 left,
     # which takes 15 s; the third as long.
-    ends = shared_equally(np.array([0.0, 0.0, 10.0]), np.array([10.0, 20.0, 5.0]), np.ones(3), 1.0)
+    ends = equal_share_jct_s(
+        np.array([0.0, 0.0, 10.0]), np.array([10.0, 20.0, 5.0]), np.ones(3), 1.0
+    )
     assert ends == pytest.approx([25, 35, 15])
 
 
 def test_nobody_is_served_more_than_it_can_use() -> None:
     # Ten GPUs for a job of 2 and one of 8: each may have 5, the small one uses 2 of them and what
     # it leaves nobody gets.
-    ends = shared_equally(np.zeros(2), np.array([20.0, 100.0]), np.array([2.0, 8.0]), 10.0)
+    ends = equal_share_jct_s(np.zeros(2), np.array([20.0, 100.0]), np.array([2.0, 8.0]), 10.0)
     # The small one ends after 10 s; the large one has 50 of its 100 by then, and 8 GPUs afterwards.
     assert ends == pytest.approx([10, 10 + 50 / 8])
 
@@ -225,7 +227,7 @@ def test_equal_shares_agree_with_small_steps(
         now += step
         ends[there & (left <= 0)] = now
     # Every arrival and every end may come a step late, and each delays the others.
-    assert shared_equally(submit, need, cap, capacity) == pytest.approx(
+    assert equal_share_jct_s(submit, need, cap, capacity) == pytest.approx(
         ends - submit, abs=2 * step * (len(rows) + 1)
     )
 

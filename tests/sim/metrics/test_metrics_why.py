@@ -14,7 +14,7 @@ from sim.cluster import Cluster
 from sim.contract import Demand
 from sim.metrics.room import RoomNeeds, room, spreads
 from sim.metrics.timeline import Timeline
-from sim.metrics.why import MOST_PIECES, JobCase, Piece, _earlier, causes, reasons, waits
+from sim.metrics.why import MOST_PIECES, JobCase, Piece, _earlier_waiting, causes, reasons, waits
 from sim.result import RunResult
 from tests.properties.runs import mixed_cluster, rough_run
 from tests.sim.metrics.metrics_cases import Held, Job, outages_of, run_of
@@ -393,7 +393,7 @@ def test_room_is_what_a_plain_count_finds() -> None:
         here = room(line, need, job, (float(periods.t0[0]), float(periods.t1[-1])))
         for t0, t1 in zip(periods.t0[:4].tolist(), periods.t1[:4].tolist(), strict=True):
             at_s = float(draw.uniform(t0, t1))
-            known = here.at(np.array([at_s]))
+            known = here.sample_at(np.array([at_s]))
             seen = (
                 known.fits[0],
                 known.without_later[0],
@@ -428,5 +428,5 @@ def test_jobs_submitted_earlier_wait_until_they_start_and_while_they_are_preempt
         [Held(0, 10, 30, 8, ended="preempted"), Held(0, 40, 45, 8), Held(1, 50, 70, 4)],
         70.0,
     )
-    times, waiting = _earlier(Timeline(result, TWO), 1, (5.0, 50.0))
+    times, waiting = _earlier_waiting(Timeline(result, TWO), 1, (5.0, 50.0))
     assert list(zip(times, waiting, strict=True)) == [(5, 1), (10, 0), (30, 1), (40, 0)]

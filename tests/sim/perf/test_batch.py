@@ -404,7 +404,7 @@ def test_profiles_that_make_no_sense_are_refused(text: str, sentence: str) -> No
 
 
 def test_a_stand_in_must_be_there() -> None:
-    with pytest.raises(ParameterError, match="batch: there is no profile 'bert' to stand in"):
+    with pytest.raises(ParameterError, match="batch: stand_in: there is no profile 'bert'"):
         Batch(stand_in="bert")
     assert Batch(stand_in="bert", profiles="BERT 1 2 3 4 5 6").stand_in == "bert"
     assert Batch(stand_in="ResNet-50").stand_in == "ResNet-50"

@@ -859,7 +859,7 @@ def test_rows_that_make_no_sense_are_refused(rows: str, sentence: str) -> None:
 def test_a_stand_in_must_be_there() -> None:
     with pytest.raises(
         ParameterError,
-        match=r"parameter_server: there is no row 'bert' to stand in\. There are: vgg, ",
+        match=r"parameter_server: stand_in: there is no row 'bert'\. There are: vgg, ",
     ):
         ParameterServer(stand_in="bert")
     assert ParameterServer(stand_in="Wide-Deep").stand_in == "Wide-Deep"

@@ -349,7 +349,7 @@ def test_a_profile_of_the_user() -> None:
     with pytest.raises(
         ParameterError,
         match=(
-            r"the uploaded profile 'store:abc' is not at hand. Upload it again, or choose one of"
+            r"the uploaded profile 'store:abc' is missing. Upload it again, or choose one of"
             r" simulation, physical"
         ),
     ):
@@ -366,9 +366,9 @@ def test_a_profile_of_the_user() -> None:
         ),
         (
             {"stand_in": "bert"},
-            "the table has no model 'bert' to stand in. It has: A3C, CycleGAN, LM",
+            "stand_in: the table has no model 'bert'. It has: A3C, CycleGAN, LM",
         ),
-        ({"consolidate_s": 360.0}, "consolidate_s = 360 s leaves nothing of round_s = 360 s"),
+        ({"consolidate_s": 360.0}, "consolidate_s = 360 s takes all of round_s = 360 s"),
     ],
 )
 def test_choices_that_make_no_sense_are_refused(wrong: dict[str, Any], message: str) -> None:

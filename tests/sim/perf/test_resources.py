@@ -135,21 +135,21 @@ def test_it_is_what_a_monitor_sees_at_the_end_of_a_job_that_has_what_it_asks_for
 def test_told_truly_with_noise_with_a_bias_or_not_at_all() -> None:
     trace = toy(2000)
     true = model_of(trace).resources()
-    assert bound(Exact(), trace).of(7) == Resources(*true[7].tolist())
-    assert bound(Biased(3.0), trace).of(7) == pytest.approx(3 * true[7])
-    assert bound(Unknown(), trace).of(7) is None
+    assert bound(Exact(), trace).estimate(7) == Resources(*true[7].tolist())
+    assert bound(Biased(3.0), trace).estimate(7) == pytest.approx(3 * true[7])
+    assert bound(Unknown(), trace).estimate(7) is None
     noisy = bound(Noisy(0.5), trace)
-    logs = np.log(np.array([noisy.of(job) for job in range(2000)]) / true)
+    logs = np.log(np.array([noisy.estimate(job) for job in range(2000)]) / true)
     assert np.median(logs, axis=0) == pytest.approx(np.zeros(4), abs=0.05)
     assert logs.std(axis=0) == pytest.approx(np.full(4, 0.5), abs=0.03)
     assert np.abs(np.corrcoef(logs.T) - np.eye(4)).max() < 0.1
     assert (
-        noisy.of(7)
-        == noisy.of(7)
-        == bound(Noisy(0.5), trace).of(7)
-        != bound(Noisy(0.5), trace, seed=1).of(7)
+        noisy.estimate(7)
+        == noisy.estimate(7)
+        == bound(Noisy(0.5), trace).estimate(7)
+        != bound(Noisy(0.5), trace, seed=1).estimate(7)
     )
-    assert bound(Noisy(0.0), trace).of(7) == pytest.approx(true[7])
+    assert bound(Noisy(0.0), trace).estimate(7) == pytest.approx(true[7])
 
 
 @pytest.mark.parametrize("of", ESTIMATORS.values())
@@ -157,7 +157,7 @@ def test_under_a_model_that_does_not_know_nothing_is_told(of: type[EstimatorSpec
     trace = toy(3, num_gpus=1)
     estimator = of().bind_resources(Rigid().bind(trace, Cluster.parse("1x8:v100")), trace, 0)
     estimator.observe(0)
-    assert estimator.of(1) is None
+    assert estimator.estimate(1) is None
 
 
 # -- learnt
@@ -173,25 +173,29 @@ def test_the_median_of_a_user_by_hand() -> None:
         server_mem_need_gb=[10.0, 40.0, 80.0, 20.0, 1.0, 1.0, 1.0],
     )
     estimator, cores = bound(PerUser(least=2), trace), model_of(trace).resources()[0, ::2].tolist()
-    assert estimator.of(4) is None
+    assert estimator.estimate(4) is None
     for job in range(4):
         estimator.observe(job)
     # Ann's workers took 1, 4 and 9 GB, her servers 10, 40 and 20. Bob has finished one job only and
     # Eve none: the middles of 1, 4, 9, 100 and of 10, 20, 40, 80 are the geometric means of 4 and
     # 9, and of 20 and 40. All use the same cores.
-    assert estimator.of(4) == pytest.approx((cores[0], 4, cores[1], 20))
-    assert estimator.of(5) == estimator.of(6) == pytest.approx((cores[0], 6, cores[1], 800**0.5))
+    assert estimator.estimate(4) == pytest.approx((cores[0], 4, cores[1], 20))
+    assert (
+        estimator.estimate(5)
+        == estimator.estimate(6)
+        == pytest.approx((cores[0], 6, cores[1], 800**0.5))
+    )
 
 
 def test_jobs_without_servers_teach_nothing_of_servers() -> None:
     estimator = bound(PerUser(), toy(4, servers=[0.0, 1.0, 0.0, 1.0], workers=1.0))
     estimator.observe(0)
-    assert estimator.of(1) is None
-    told = estimator.of(2)
+    assert estimator.estimate(1) is None
+    told = estimator.estimate(2)
     assert told is not None
     assert told[1:] == pytest.approx((5, 0, 0))
     estimator.observe(1)
-    told = estimator.of(3)
+    told = estimator.estimate(3)
     assert told is not None
     assert told.server_gb == pytest.approx(28)
 
@@ -210,7 +214,7 @@ def recurring(jobs: int = 200, groups: int = 8) -> Trace:
 
 def gb(estimator: BoundResources, ids: range) -> Floats:
     return np.array(
-        [told.server_gb if (told := estimator.of(job)) is not None else np.nan for job in ids]
+        [told.server_gb if (told := estimator.estimate(job)) is not None else np.nan for job in ids]
     )
 
 
@@ -236,7 +240,7 @@ def test_trees_are_medians_until_enough_has_finished_and_read_what_is_asked_for(
     for job in range(39):
         trees.observe(job)
         medians.observe(job)
-        assert trees.of(59) == medians.of(59)
+        assert trees.estimate(59) == medians.estimate(59)
     trees.observe(39)
     assert gb(trees, range(40, 60)) == pytest.approx(asked[40:] / 2, rel=0.02)
 
@@ -253,18 +257,20 @@ def test_nothing_is_learnt_from_jobs_that_have_not_finished(
     for job in range(30):
         for estimator in estimators:
             estimator.observe(job)
-    assert [estimators[0].of(job) for job in range(30, 60)] == [
-        estimators[1].of(job) for job in range(30, 60)
+    assert [estimators[0].estimate(job) for job in range(30, 60)] == [
+        estimators[1].estimate(job) for job in range(30, 60)
     ]
     for job in range(30, 60):
         for estimator in estimators:
             estimator.observe(job)
-    assert estimators[0].of(31) != estimators[1].of(31)
+    assert estimators[0].estimate(31) != estimators[1].estimate(31)
 
 
 def test_nobody_learns_where_nobody_asks(monkeypatch: pytest.MonkeyPatch) -> None:
     taught: list[int] = []
-    monkeypatch.setattr("sim.perf.resources.Learnt.observe", lambda _, job: taught.append(job))
+    monkeypatch.setattr(
+        "sim.perf.resources.LearnedResources.observe", lambda _, job: taught.append(job)
+    )
     run(toy(3), "dlrover", PerUser())
     assert not taught
     run(toy(3), "dlrover:first_sizes=estimate", PerUser())

@@ -190,7 +190,7 @@ def test_rows_that_make_no_sense_are_refused_before_the_run(text: str, sentence:
 
 
 def test_a_stand_in_must_have_a_row() -> None:
-    with pytest.raises(ParameterError, match="table: there is no row 'bert' to stand in"):
+    with pytest.raises(ParameterError, match="table: stand_in: there is no row 'bert'"):
         Table(stand_in="bert")
     with pytest.raises(ParameterError, match="table: the cluster has no GPU type 'h100'"):
         Table("h100").bind(jobs((0, 1, 5)), CLUSTER)

@@ -221,7 +221,7 @@ def test_a_saved_scenario_may_name_a_profile_by_its_path(call: Call, tmp_path: P
         (["profiled:table=nets.csv"], "nets.csv: column gpu_type is missing."),
         (
             ["profiled:table=own.csv,stand_in=Nett"],
-            "profiled: the table has no model 'Nett' to stand in. It has: Net",
+            "profiled: stand_in: the table has no model 'Nett'. It has: Net",
         ),
         (
             ["rigid", "--without-unmeasured"],
