@@ -23,7 +23,7 @@ from trainyard.what_if import explore, reasons, tables
 from trainyard.what_if.explore import Book
 from trainyard.what_if.witness import Statement
 from ui import comparison, exploration, figure, server, state, url_params, words
-from ui.faults import guarded
+from ui.faults import run_guarded
 
 JOB: Final = "job_id"
 """Parameter of the address: a job, as the trace names it."""
@@ -56,7 +56,7 @@ def request(job_id: str, clicked: int | None = None) -> None:
         The `edition` of what was clicked. What the browser sends before it has learnt that the
         drawer is closed still has the old one with its selection, and opens nothing.
     """
-    if url_params.asked(JOB) != job_id and clicked in {None, edition()}:
+    if url_params.get(JOB) != job_id and clicked in {None, edition()}:
         st.session_state.pop(_CLOSED, None)
         url_params.put(JOB, job_id)
         st.rerun()
@@ -80,7 +80,7 @@ def rows(
     """
     clicked = edition()
     key = f"job_rows/{name}/{clicked}"
-    figure.show(
+    figure.draw_table(
         shown,
         hide_index=True,
         height=height,
@@ -108,7 +108,7 @@ def draw(compared: ComparedRuns, titles: Sequence[str] = ()) -> None:
         The policy that the job is looked at under, and the one it is held against; none = the
         highlighted one and the baseline.
     """
-    wanted = url_params.asked(JOB) or url_params.asked(_ROW)
+    wanted = url_params.get(JOB) or url_params.get(_ROW)
     if not wanted:
         return
     if _is_late(wanted):
@@ -127,7 +127,7 @@ def draw(compared: ComparedRuns, titles: Sequence[str] = ()) -> None:
     # A link of the navigation drops it from the address.
     url_params.put(JOB, str(trace.frame["job_id"].iloc[job]))
     url_params.put(_ROW, "")
-    explored = exploration.explored(compared, _places(compared, titles))
+    explored = exploration.open_runs(compared, _places(compared, titles))
     shown = one_job.story(explored, job)
     opened = st.dialog(
         words.plain(visible(shown.title, 60)),
@@ -135,13 +135,13 @@ def draw(compared: ComparedRuns, titles: Sequence[str] = ()) -> None:
         position="right",
         on_dismiss=_closed,
     )
-    opened(lambda: guarded(lambda: _inside(explored, job, shown)))()
+    opened(lambda: run_guarded(lambda: _inside(explored, job, shown)))()
 
 
 def _row(trace: Trace) -> int | None:
-    if job_id := url_params.asked(JOB):
+    if job_id := url_params.get(JOB):
         return tables.job_row(trace, job_id)
-    row = url_params.asked(_ROW)
+    row = url_params.get(_ROW)
     return int(row) if row.isdecimal() and len(row) < 10 and int(row) < len(trace) else None
 
 
@@ -150,7 +150,7 @@ def _places(compared: ComparedRuns, titles: Sequence[str]) -> list[int]:
     out.
     """
     runs = compared.runs
-    wanted = list(titles) or [comparison.subject(compared.report), compared.baseline]
+    wanted = list(titles) or [comparison.highlighted_policy(compared.report), compared.baseline]
     places = [runs.titles.index(title) for title in wanted if title in runs.titles]
     done = [at for at in dict.fromkeys(places) if at in runs.places]
     return done or list(runs.places[:1])
@@ -176,7 +176,7 @@ def _is_late(wanted: str) -> bool:
 
 
 def _closed() -> None:
-    wanted = url_params.asked(JOB) or url_params.asked(_ROW)
+    wanted = url_params.get(JOB) or url_params.get(_ROW)
     st.session_state[_CLOSED] = wanted, time.monotonic()
     url_params.put(JOB, "")
     url_params.put(_ROW, "")
@@ -188,7 +188,7 @@ def _inside(explored: ExploredRuns, job: int, shown: JobStory) -> None:
     study = explored.compared.runs.study
     repeat = f" · first of {study.repeats} repeats, seed {study.base.seed}"
     st.caption(words.plain(shown.submitted + (repeat if study.repeats > 1 else "")))
-    dark = figure.dark()
+    dark = figure.is_dark()
     st.html(one_job.lines(shown, explored.compared.colours(dark), dark=dark))
     books = [*explored.books.items()][::-1]
     for title, book in books:
@@ -197,7 +197,7 @@ def _inside(explored: ExploredRuns, job: int, shown: JobStory) -> None:
         _why(title, explored.keys[title], job, book, longer)
     st.html(one_job.table(shown, dark=dark))
     _events(explored, job)
-    if state.session().shown != study:
+    if state.session().displayed_study != study:
         return  # Compare and Explore show other runs
     with st.container(horizontal=True):
         st.button(
@@ -211,7 +211,7 @@ def _inside(explored: ExploredRuns, job: int, shown: JobStory) -> None:
             "Open in Explore", key="job/explore", icon=":material/arrow_forward:", type="tertiary"
         ):
             _closed()
-            st.switch_page("pages/explore.py", query_params=state.address())
+            st.switch_page("pages/explore.py", query_params=state.url_parameters())
 
 
 def _events(explored: ExploredRuns, job: int) -> None:
@@ -224,7 +224,7 @@ def _events(explored: ExploredRuns, job: int) -> None:
             ]
             rows = pd.concat(lives, ignore_index=True)[["policy", "told"]]
             rows.columns = pd.Index(["Policy", "What happened"])
-            figure.table(rows, f"trainyard-job-{job}")
+            figure.draw_data(rows, f"trainyard-job-{job}")
 
 
 def _why(title: str, key: str, job: int, book: Book, longer: str) -> None:
@@ -283,7 +283,7 @@ def marks() -> tuple[float, ...]:
     """Return when the job was submitted and was done that is shown on the timeline, in seconds;
     empty once another window is looked at.
     """
-    begin, _, end = url_params.asked(_MARKS).partition("-")
+    begin, _, end = url_params.get(_MARKS).partition("-")
     if not (begin.isdecimal() and end.isdecimal()):
         return ()
     marked = float(begin), float(end)

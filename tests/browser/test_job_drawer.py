@@ -115,7 +115,7 @@ def branched(sample_store: Path) -> FromHere:
 
 
 def test_plan_opens_it_as_well(sample_app: str, visit: Visit, branched: FromHere) -> None:
-    asked = from_here.parameters(branched) | {"s": branched.study.pack(), "r": "1"}
+    asked = from_here.url_parameters(branched) | {"s": branched.study.pack(), "r": "1"}
     page = visit(f"{sample_app}/plan?{urlencode(asked)}")
     jobs = page.get_by_test_id("stDataFrame").last
     expect(jobs).to_be_visible()

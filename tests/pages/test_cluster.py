@@ -15,7 +15,9 @@ from ui import state
 def edit(app: AppTest, table: str, changes: dict[str, Any]) -> AppTest:
     mine = app.session_state[state._SESSION]
     names = "+".join(kind.name for kind in mine.study.base.cluster.types)
-    key = {"groups": f"groups/{mine.edition}", "types": f"types/{names}/{mine.edition}"}[table]
+    key = {"groups": f"groups/{mine.form_version}", "types": f"types/{names}/{mine.form_version}"}[
+        table
+    ]
     app.session_state[key] = {"edited_rows": {}, "added_rows": [], "deleted_rows": []} | changes
     return app.run()
 

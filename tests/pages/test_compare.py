@@ -190,7 +190,7 @@ def test_running_without_the_trace_changes_nothing(
     assert ["The link's trace is not on this server" in error.value for error in app.error] == [
         True
     ]
-    assert app.session_state[state._SESSION].shown == tiny
+    assert app.session_state[state._SESSION].displayed_study == tiny
     assert charts_of(app) == CHARTS
 
 
@@ -455,7 +455,7 @@ def test_short_runs_are_drawn_with_their_results_and_long_ones_at_once(
         app.run()
         app.button(key="run").click().run()
         sound(app)
-        assert app.session_state[state._SESSION].shown == tiny
+        assert app.session_state[state._SESSION].displayed_study == tiny
 
 
 def test_a_policy_that_stopped_is_one_row_and_the_others_stay(
@@ -622,7 +622,7 @@ def test_a_window_may_be_typed_and_must_end_after_it_begins(
 def test_a_drag_is_widened_and_kept_within_the_run(
     dragged: tuple[float, float], kept: tuple[float, float] | None
 ) -> None:
-    assert zoom_window._inside(dragged, 10_000.0) == kept
+    assert zoom_window._clip(dragged, 10_000.0) == kept
 
 
 def test_jobs_come_in_the_order_asked_for(visit: Open, tiny: Study, pool: FakePool) -> None:

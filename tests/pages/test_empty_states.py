@@ -170,7 +170,7 @@ def test_too_big_is_said_before_the_run_and_something_smaller_is_offered(
     assert study_of(app).base.trace.to_s == 7 * 86_400
     # A recorded schedule needs start times, which these jobs lack.
     assert "7 jobs in 3 runs" in texts(app)
-    assert desk(app).past[-1] == month
+    assert desk(app).undo_stack[-1] == month
 
 
 def test_result_gone_is_said_of_a_link_and_the_same_scenario_offered(
@@ -181,7 +181,7 @@ def test_result_gone_is_said_of_a_link_and_the_same_scenario_offered(
     assert app.query_params["r"] in ("1", ["1"])
     for entry in pool.store.entries():
         pool.store.delete(entry.key)
-    stored_results.forget()
+    stored_results.forget_entries()
     del app.session_state[state._SESSION]
     app.run()
     sound(app)
@@ -297,7 +297,7 @@ def _result_gone(visit: Open, study: Study, pool: FakePool) -> AppTest:
     app = visit("compare", study)
     for entry in pool.store.entries():
         pool.store.delete(entry.key)
-    stored_results.forget()
+    stored_results.forget_entries()
     del app.session_state[state._SESSION]
     return app.run()
 

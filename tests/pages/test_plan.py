@@ -33,7 +33,7 @@ def inline(monkeypatch: pytest.MonkeyPatch, pool: FakePool) -> Iterator[None]:
     monkeypatch.setenv("TRAINYARD_EXECUTOR", "inline")
     monkeypatch.setattr(browser_identity, "owner", lambda: "me")
     yield
-    plan_live.runs().close()
+    plan_live.shared_batches().close()
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ def pressed(app: AppTest, label: str) -> AppTest:
 
 def ended(app: AppTest, recipe: Recipe) -> AppTest:
     """Wait until a run of this recipe is over, and draw the page again."""
-    wait_until(lambda: plan_live.known(recipe).state in ENDED, "the run is over")
+    wait_until(lambda: plan_live.look_up(recipe).state in ENDED, "the run is over")
     app.run()
     sound(app)
     return app
@@ -118,7 +118,7 @@ def test_a_search_answers_with_the_fewest_nodes_and_its_link_shows_the_same_at_o
         button for button in app.button if button.label.startswith(("Search", "Go on", "Try again"))
     ]
     assert library.items(pool.store, "me")[0].recipe() == question
-    plan_live.runs.clear()  # type: ignore[attr-defined]
+    plan_live.shared_batches.clear()  # type: ignore[attr-defined]
     monkeypatch.setattr(browser_identity, "owner", lambda: "a colleague")
     again = go(question)
     assert again.title[0].value == said
@@ -180,14 +180,14 @@ class Slow(PlanRun):
 def test_while_it_runs_the_form_is_locked_and_cancel_ends_it(
     go: Go, study: Study, pool: FakePool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(plan_live, "_make", lambda recipe: Slow(recipe, pool.store))
+    monkeypatch.setattr(plan_live, "_new_run", lambda recipe: Slow(recipe, pool.store))
     question = asked(study)
     app = pressed(go(question), "Search")
     assert own(app)[0].disabled
     second = go(question)  # a reload, or somebody else with the same question, joins
     assert [button.label for button in second.button if button.label == "Cancel"]
     pressed(second, "Cancel")
-    assert plan_live.known(question).state == "running"  # the first session still waits
+    assert plan_live.look_up(question).state == "running"  # the first session still waits
     pressed(app, "Cancel")
     ended(app, question)
     assert any("Stopped after 0 runs" in info.value for info in app.info)
@@ -211,12 +211,12 @@ def test_large_ones_are_drawn_seldom_but_how_they_stop_is_watched(
     every, real = list[float | None](), st.fragment
 
     def fragment(of: Callable[..., None], run_every: float | None = None) -> Callable[..., None]:
-        if of is plan_live._live:
+        if of is plan_live._draw_live:
             every.append(run_every)
         return real(of, run_every=run_every)
 
     monkeypatch.setattr(Ending, "may_end", threading.Event())
-    monkeypatch.setattr(plan_live, "_make", lambda recipe: Ending(recipe, pool.store))
+    monkeypatch.setattr(plan_live, "_new_run", lambda recipe: Ending(recipe, pool.store))
     monkeypatch.setattr(plan_live, "_LARGE", 1)
     monkeypatch.setattr(st, "fragment", fragment)
     question = asked(study)
@@ -246,7 +246,7 @@ def test_what_takes_long_is_confirmed_first(
     question = asked(study)
     app = pressed(go(question), "Search")
     assert any("What is done is kept if you cancel" in warning.value for warning in app.warning)
-    assert plan_live.known(question).state == "waiting"
+    assert plan_live.look_up(question).state == "waiting"
     assert not pressed(app, "Not now").warning
     ended(pressed(pressed(app, "Search"), "Begin"), question)
     assert app.title[0].value

@@ -241,7 +241,7 @@ def test_the_settings_used_most_are_shown_and_the_others_on_request(
 ) -> None:
     params = catalog.choice_params("gavel")
     app = opened(visit("policies", tiny), "gavel")
-    key = f"policy/gavel/{app.session_state[state._SESSION].edition}/"
+    key = f"policy/gavel/{app.session_state[state._SESSION].form_version}/"
     shown = {item.key for kind in ("selectbox", "number_input", "toggle") for item in app.get(kind)}
     assert {f"{key}{info.name}" for info in params[:3]} <= shown
     assert not {f"{key}{info.name}" for info in params[3:]} & shown
@@ -293,7 +293,7 @@ def test_a_policy_inside_a_policy_is_a_form_in_a_form(visit: Open, tiny: Study) 
     inner = next(param for param in wrapped.params if param.kind == "spec")
     app = visit("policies", replace(tiny, allocators=(*tiny.allocators, Spec(wrapped.name))))
     opened(app, wrapped.name)
-    key = f"policy/{wrapped.name}/{app.session_state[state._SESSION].edition}/{inner.name}"
+    key = f"policy/{wrapped.name}/{app.session_state[state._SESSION].form_version}/{inner.name}"
     app.selectbox(key=key).set_value("sjf").run()
     sound(app)
     assert dict(study_of(app).allocators[-1].params)[inner.name] == Spec("sjf")
@@ -308,7 +308,7 @@ def test_numbers_are_entered_with_slashes_and_checked(visit: Open, tiny: Study) 
     numbers = next(param for param in choice.params if param.kind == "numbers")
     app = visit("policies", replace(tiny, allocators=(*tiny.allocators, Spec(choice.name))))
     opened(app, choice.name)
-    key = f"policy/{choice.name}/{app.session_state[state._SESSION].edition}/{numbers.name}"
+    key = f"policy/{choice.name}/{app.session_state[state._SESSION].form_version}/{numbers.name}"
     app.text_input(key=key).set_value("100/2000").run()
     sound(app)
     assert dict(study_of(app).allocators[-1].params)[numbers.name] == (100.0, 2000.0)

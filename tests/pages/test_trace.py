@@ -87,7 +87,7 @@ def test_where_the_size_is_a_guess_it_is_asked_for(visit: Open, pool: FakePool) 
     # Skipped, the guess stays, and results say that it is one.
     finish(pool, study_of(app))
     app.switch_page("pages/compare.py").run()
-    app.session_state[state._SESSION].shown = study_of(app)
+    app.session_state[state._SESSION].displayed_study = study_of(app)
     app.run()
     assert "The number of GPUs is a guess: no starts are recorded." in texts(app)
     app.switch_page("pages/trace.py").run()

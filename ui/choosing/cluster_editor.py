@@ -114,17 +114,17 @@ def menus(trace: Trace | None) -> None:
     prices, a GPU type of one's own; each is closed again once it has been used.
     """
     with st.container(horizontal=True, width="content", key="cluster_menus"):
-        with st.popover("Presets", icon=":material/dns:", key=state.widget("presets")):
+        with st.popover("Presets", icon=":material/dns:", key=state.widget_key("presets")):
             _preset_buttons(trace)
         with st.popover(
-            "Type or import", icon=":material/input:", key=state.widget("type_or_import")
+            "Type or import", icon=":material/input:", key=state.widget_key("type_or_import")
         ):
             _read(_typed)
             _read(lambda: _import(trace))
         if known := _known_lists():
-            with st.popover("Prices", icon=":material/sell:", key=state.widget("prices")):
+            with st.popover("Prices", icon=":material/sell:", key=state.widget_key("prices")):
                 _price_buttons(known)
-        with st.popover("New GPU type", icon=":material/add:", key=state.widget("new_type")):
+        with st.popover("New GPU type", icon=":material/add:", key=state.widget_key("new_type")):
             gpu_types.describe()
 
 
@@ -184,7 +184,7 @@ def _import(trace: Trace | None) -> None:
     st.session_state["taken_cluster"] = file.file_id
     cluster, notes, unknown, asked = machines.import_cluster(
         file.name,
-        received.taken(file, key),
+        received.take_bytes(file, key),
         trace.epoch if trace is not None else "",
         away=away,
     )
@@ -198,7 +198,7 @@ def _import(trace: Trace | None) -> None:
 def tables() -> None:
     """Draw the two tables; what cannot be used is said, and the cluster stays as it was."""
     session = state.session()
-    groups_key = state.widget("groups")
+    groups_key = state.widget_key("groups")
     if groups_key not in st.session_state or "cluster_source" not in st.session_state:
         # The editor wants the same frame on every run, or it loses edits; so it is made anew only
         # when the page is opened or the cluster is replaced.
@@ -318,7 +318,7 @@ def _types(cluster: Cluster) -> pd.DataFrame:
     if not cluster.gpus:
         return machines.type_table(cluster)
     names = "+".join(kind.name for kind in cluster.types)
-    key = state.widget("types", names)
+    key = state.widget_key("types", names)
     sources: dict[str, pd.DataFrame] = st.session_state.setdefault("type_sources", {})
     if key not in st.session_state or key not in sources:
         sources.clear()

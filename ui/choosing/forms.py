@@ -125,7 +125,7 @@ def _file(info: ParamInfo, value: Any, key: str) -> Any:
         st.session_state[taken] = given.file_id
         st.session_state.pop(f"{key}/use", None)
         try:
-            return files.text_of(received.taken(given, f"{key}/file"), info)
+            return files.text_of(received.take_bytes(given, f"{key}/file"), info)
         except ParameterError as error:
             st.error(str(error), icon=":material/error:")
     if not is_file_text(text):

@@ -59,7 +59,7 @@ def take(
     st.session_state[_OPEN] = (cluster.digest, asked)
     if unknown:
         st.session_state[_PENDING] = PendingCluster(cluster, unknown, news, jobs)
-        session.edition += 1
+        session.form_version += 1
     else:
         drop()
         session.news = news or session.news
@@ -107,7 +107,7 @@ def _ask_open() -> None:
             list(one.options),
             default=taken if taken in one.options else None,
             format_func=lambda value: one.options[value],
-            key=state.widget("gpus_per_node"),
+            key=state.widget_key("gpus_per_node"),
         )
         if answer is not None and answer != taken:
             take(homes.of_nodes(cluster, int(answer)), asked=asked)
@@ -179,5 +179,5 @@ def describe() -> None:
             st.error(words.plain(str(error)), icon=":material/error:")
             return
         own()[checked] = GpuType(checked, speed, price or 0.0)
-        state.session().edition += 1
+        state.session().form_version += 1
         st.rerun()

@@ -71,7 +71,7 @@ def draw(trace: Trace | None) -> None:
         f"{'' if trace is None else trace.digest} {study.base.perf}", trace, study.base.perf
     )
     _head(study, rows, known, trace)
-    asked = url_params.asked(policy_detail.OPEN)
+    asked = url_params.get(policy_detail.OPEN)
     opened = rows.get(asked) or _usual(rows, study, known)
     with st.container(key="policies_parts"):
         left, right = st.columns([888, 470], gap="small")
@@ -243,7 +243,7 @@ def _baseline(study: Study) -> None:
         "Baseline",
         range(len(titles)),
         study.baseline,
-        key=state.widget("baseline", *titles),
+        key=state.widget_key("baseline", *titles),
         format_func=lambda place: f"Baseline: {titles[place]}",
         label_visibility="collapsed",
         width=250,
@@ -363,7 +363,7 @@ def _groups(study: Study, rows: PolicyRows, known: Mapping[str, CatalogEntry]) -
     titles, notes = rows.titles, policy_results.notes(study, specs)
     compared = study.titles
     colours = charts.policy_colours(
-        compared, compared[study.baseline], study.slots, dark=figure.dark()
+        compared, compared[study.baseline], study.slots, dark=figure.is_dark()
     )
     lines: dict[tuple[str, str], list[PolicyLine]] = {place: [] for place in _GROUPS.values()}
     for row, title in zip(rows.rows, titles, strict=True):

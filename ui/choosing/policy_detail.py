@@ -67,8 +67,8 @@ def draw(row: PolicyRow, rows: PolicyRows, choice: CatalogEntry, largest: int) -
             "how": ("How it decides", lambda: _how(choice)),
             "source": ("Source", lambda: _source(choice)),
         }
-        asked = url_params.asked(url_params.TAB)
-        url_params.tabs(known, asked if asked in known else "settings", "policy_tabs")
+        asked = url_params.get(url_params.TAB)
+        url_params.draw_tabs(known, asked if asked in known else "settings", "policy_tabs")
 
 
 def _here(row: PolicyRow, choice: CatalogEntry, study: Study, largest: int) -> None:
@@ -149,7 +149,7 @@ def _delete(row: PolicyRow, rows: PolicyRows) -> None:
 
 
 def _settings(row: PolicyRow, rows: PolicyRows, choice: CatalogEntry) -> None:
-    key = state.widget("policy", row.id)
+    key = state.widget_key("policy", row.id)
     if len(rows.of(row.spec.name)) > 1:
         _name(row, rows, f"{key}/name")
     values = dict(row.spec.values)

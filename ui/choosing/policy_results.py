@@ -34,7 +34,7 @@ class StoredNote(NamedTuple):
 
 def judged_by() -> str:
     """Return the metric that Compare judges by."""
-    asked = st.session_state.get(url_params.GOAL) or url_params.asked(url_params.GOAL)
+    asked = st.session_state.get(url_params.GOAL) or url_params.get(url_params.GOAL)
     return asked if asked in GOALS else next(iter(GOALS))
 
 
@@ -43,7 +43,7 @@ def notes(study: Study, specs: Sequence[Spec]) -> dict[Spec, StoredNote]:
     of those that are stored.
     """
     goal = judged_by()
-    shown = state.session().shown
+    shown = state.session().displayed_study
     found: dict[Spec, StoredNote] = {}
     if shown is not None and not shown.matches(study):
         old = _notes(stored_results.gather(shown), goal)

@@ -124,7 +124,7 @@ def ways_out(found: coverage.ProfileCoverage, where: str) -> None:
                 session.replace(coverage.without_unmeasured(session.study, server.store()))
                 st.rerun()
         if "" in found.helped:
-            key = state.widget("model", where)
+            key = state.widget_key("model", where)
             models = profiles.models_of(session.study.base.perf, server.store())
             chosen = st.selectbox(
                 "Stand-in model",
@@ -191,7 +191,9 @@ def _receive(now: Spec) -> None:
             return
         st.session_state["taken_profile"] = file.file_id
         try:
-            kept = profiles.take(received.taken(file, "profile_file"), file.name, server.store())
+            kept = profiles.take(
+                received.take_bytes(file, "profile_file"), file.name, server.store()
+            )
             spec = profiles.with_table(now, kept, state.session().study.base.cluster)
         except TrainyardError as error:
             st.error(words.plain(str(error)), icon=":material/error:")

@@ -61,7 +61,7 @@ def _measured() -> None:
         "Fill in measured times",
         list(by_name),
         None,
-        key=state.widget("checkpoints"),
+        key=state.widget_key("checkpoints"),
         format_func=lambda one: by_name[one].title,
         width=320,
     )
@@ -79,7 +79,7 @@ def _measured() -> None:
 
 def _single(kind: str) -> None:
     chosen: Spec = getattr(state.session().study.base, kind)
-    take(kind, forms.spec(kind, chosen, state.widget(kind)))
+    take(kind, forms.spec(kind, chosen, state.widget_key(kind)))
 
 
 def _chosen(kind: str, label: str, choices: Sequence[CatalogEntry]) -> None:
@@ -90,11 +90,14 @@ def _chosen(kind: str, label: str, choices: Sequence[CatalogEntry]) -> None:
         label,
         names,
         names.index(now.name),
-        key=state.widget(kind),
+        key=state.widget_key(kind),
         format_func=lambda one: by_name[one].title,
     )
     st.caption(by_name[name].help)
-    take(kind, forms.spec(name, now if now.name == name else Spec(name), state.widget(kind, name)))
+    take(
+        kind,
+        forms.spec(name, now if now.name == name else Spec(name), state.widget_key(kind, name)),
+    )
 
 
 def take(kind: str, spec: Spec) -> None:

@@ -40,14 +40,14 @@ def _choose(session: state.Session) -> None:
         "How jobs scale",
         names,
         names.index(now.name),
-        key=state.widget("perf"),
+        key=state.widget_key("perf"),
         format_func=lambda one: by_name[one].title,
         label_visibility="collapsed",
     )
     st.caption(words.plain(by_name[name].help))
     # Drawn above the form that may change what is assumed, filled after it.
     notes = st.container()
-    key, chosen = state.widget("perf", name), now if now.name == name else Spec(name)
+    key, chosen = state.widget_key("perf", name), now if now.name == name else Spec(name)
     if profiles.is_profiled(chosen):
         run_settings.take("perf", profile_form.form(chosen, key))
     elif by_name[name].params:
@@ -86,7 +86,7 @@ def _curve(session: state.Session) -> None:
     if same := same_speed(table, scales=perf.scales):
         st.caption(same)
         return
-    curve = figure.kept(("speedup", *mark), lambda: scaling_view(table, scales=perf.scales))
+    curve = figure.cached_view(("speedup", *mark), lambda: scaling_view(table, scales=perf.scales))
     if curve is not None:
         figure.draw(curve)
 

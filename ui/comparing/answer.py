@@ -44,7 +44,7 @@ def draw_sentence(view: ComparisonView) -> None:
     text = html.escape(charts.visible(view.headline.text, 400))
     name = html.escape(charts.visible(high, _NAME))
     if high:
-        color = view.runs.colours(figure.dark())[high]
+        color = view.runs.colours(figure.is_dark())[high]
         text = text.replace(name, f'<span style="color: {color}">{name}</span>', 1)
     below = html.escape(charts.visible(view.facts, 400))
     st.html(f'<h1 class="ty-answer">{text}</h1><p class="ty-facts">{below}</p>')
@@ -52,7 +52,7 @@ def draw_sentence(view: ComparisonView) -> None:
 
 def is_unfinished(runs: Shown) -> bool:
     """Return whether policies still run, so that nothing is judged yet."""
-    return bool(state.session().live) and len(runs.places) < len(runs.titles)
+    return bool(state.session().live_jobs) and len(runs.places) < len(runs.titles)
 
 
 def draw_progress(runs: Shown) -> None:
@@ -65,7 +65,7 @@ def draw_progress(runs: Shown) -> None:
 
 def draw_ways(view: ComparisonView) -> None:
     """Draw the ways out of what limits the headline as buttons."""
-    insisted = actions.is_insisted(view.runs.report.mark)
+    insisted = actions.is_compared_anyway(view.runs.report.mark)
     if view.headline.verdict == "overload" and insisted:
         st.html(
             '<p class="ty-amber">Compared all the same: times to finish and waits measure how long'
@@ -81,7 +81,7 @@ def draw_ways(view: ComparisonView) -> None:
     with st.container(horizontal=True, gap=8, key="ways"):
         for way in offered:
             if st.button(words.plain(way.text), key=f"way/{way.name}", icon=_ICONS[way.name]):
-                actions.take(way)
+                actions.apply_suggestion(way)
 
 
 def row_notes(runs: Shown, barred: Mapping[str, str]) -> dict[str, str]:
@@ -134,7 +134,7 @@ def draw_below(view: ComparisonView, *, listed: bool = True) -> None:
         Whether the ledger is drawn, with a row for policies that cannot run.
     """
     runs, skipped = view.runs.runs, view.runs.report.skipped
-    again = state.session().live and len(runs.places) == len(runs.titles)
+    again = state.session().live_jobs and len(runs.places) == len(runs.titles)
     sentences = ["Running again: the stored result is shown."] if again else []
     sentences += [view.notes] if view.notes else []
     sentences += [] if listed else [f"{title}: {why}" for title, why in skipped.items()]

@@ -51,7 +51,7 @@ def draw(compared: ComparedRuns, high: str) -> None:
         st.button(
             "Look again",
             key="forget_entries",
-            on_click=stored_results.forget,
+            on_click=stored_results.forget_entries,
             icon=":material/refresh:",
         )
         return
@@ -79,7 +79,7 @@ def draw(compared: ComparedRuns, high: str) -> None:
     table = pd.DataFrame({"In the ZIP": list(files), "Contents": list(files.values())})
     st.dataframe(table, hide_index=True, width="content")
     st.caption(words.plain(_ABOUT))
-    figure.choose_format()
+    figure.draw_format_choice()
 
 
 def _take_home(compared: ComparedRuns, high: str) -> None:

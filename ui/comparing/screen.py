@@ -53,8 +53,8 @@ _TILES: Final = st.components.v2.component(
 
 def draw(compared: ComparedRuns) -> None:
     """Draw the page of compared runs; while others run, it is drawn every second."""
-    slider.begin()
-    live = bool(state.session().live)
+    slider.drop_unfinished()
+    live = bool(state.session().live_jobs)
     st.fragment(_draw_page, run_every=EVERY_S if live else None)(compared)
 
 
@@ -62,9 +62,9 @@ def loading(session: state.Session) -> bool:
     """Draw the page while no policy has finished: everything has its place, and the ledger says how
     far each policy is; tell whether that is so.
     """
-    if session.shown is None or not session.live:
+    if session.displayed_study is None or not session.live_jobs:
         return False
-    runs = stored_results.gather(session.shown)
+    runs = stored_results.gather(session.displayed_study)
     if runs.places:
         return False
     st.fragment(_draw_empty, run_every=EVERY_S)(runs)
@@ -82,9 +82,9 @@ def _draw_empty(runs: Shown) -> None:
                 place.container(key=key, height=lines.HEIGHT_PX, border=False)
         titles = runs.titles
         colours = charts.theme.policy_colours(
-            titles, titles[runs.baseline], runs.study.slots, dark=figure.dark()
+            titles, titles[runs.baseline], runs.study.slots, dark=figure.is_dark()
         )
-        notes = answer.row_notes(runs, stored_results.barred(runs.study))
+        notes = answer.row_notes(runs, stored_results.unrunnable(runs.study))
         rows = [ledger.Row(title, colours[title], note=notes[title]) for title in titles]
         metrics = [ledger.ALL[name] for name in ledger.MAIN]
         with st.container(key="ledger_box", gap=0):
@@ -94,15 +94,15 @@ def _draw_empty(runs: Shown) -> None:
 def _draw_page(stored: ComparedRuns) -> None:
     """Draw stored runs, or the answer of the slider while it moves with the stored tabs."""
     choice = _read_choice(stored)
-    draft, fault = slider.draft(state.session().shown, choice)
-    view = comparison.view(stored, choice)
+    draft, fault = slider.preview_view(state.session().displayed_study, choice)
+    view = comparison.build_view(stored, choice)
     is_whole = _draw_view(draft or view, fault)
     if is_whole and draft is not None:
         with st.container(key="tabs_before"):
             tabs.draw(view)
     elif is_whole and not view.is_overloaded:
         tabs.draw(view)
-    slider.settle()
+    slider.apply_rested()
 
 
 def _draw_view(view: ComparisonView, fault: str) -> bool:
@@ -120,7 +120,7 @@ def _draw_view(view: ComparisonView, fault: str) -> bool:
         if fault:
             st.error(words.plain(fault), icon=":material/error:")
         is_judged = view.is_draft or not view.is_overloaded
-        if not is_judged and not actions.is_insisted(view.runs.report.mark):
+        if not is_judged and not actions.is_compared_anyway(view.runs.report.mark):
             answer.draw_below(view, listed=False)
             return True
         if is_judged:
@@ -139,8 +139,8 @@ def draw_slider(shown: Study | None) -> None:
     """Draw the slider of Plan and what it changes: sentence, charts and ledger of the policies that
     follow at once; `shown` = the scenario if it has results.
     """
-    slider.begin()
-    live = bool(state.session().live)
+    slider.drop_unfinished()
+    live = bool(state.session().live_jobs)
     st.fragment(_draw_plan, run_every=EVERY_S if live else None)(shown)
 
 
@@ -149,9 +149,11 @@ def _draw_plan(shown: Study | None) -> None:
     stored = None if shown is None else comparison.compare(stored_results.gather(shown))
     end_s = math.inf if stored is None else stored.report.end_s
     choice = ComparisonChoice(window=zoom_window.current(end_s))
-    view, fault = slider.draft(shown, choice)
+    view, fault = slider.preview_view(shown, choice)
     if view is None and stored is not None and not fault:
-        view = comparison.view(stored, replace(choice, high=comparison.subject(stored.report)))
+        view = comparison.build_view(
+            stored, replace(choice, high=comparison.highlighted_policy(stored.report))
+        )
     with st.container(key="compare", gap=8):
         with st.container(width=420, key="choose"):
             slider.draw()
@@ -162,20 +164,20 @@ def _draw_plan(shown: Study | None) -> None:
             _draw_charts(view)
             # The columns stay while the slider passes an overload.
             _draw_ledger(replace(view, is_overloaded=False))
-    slider.settle()
+    slider.apply_rested()
 
 
 def _read_choice(stored: ComparedRuns) -> ComparisonChoice:
     """Return what was chosen in this session, or else what the address asks for."""
     report = stored.report
     goals, groups = list(report.headlines), group_names(stored)
-    goal = st.session_state.get(GOAL) or url_params.asked(GOAL)
+    goal = st.session_state.get(GOAL) or url_params.get(GOAL)
     goal = goal if goal in goals else goals[0]
-    group = st.session_state.get(_GROUP) or url_params.asked(_GROUP)
+    group = st.session_state.get(_GROUP) or url_params.get(_GROUP)
     url_params.put(GOAL, "" if goal == goals[0] else goal)
     url_params.put(_GROUP, group if group in groups else "")
     window = zoom_window.current(report.end_s)
-    return ComparisonChoice(goal, comparison.subject(report), groups.get(group), window)
+    return ComparisonChoice(goal, comparison.highlighted_policy(report), groups.get(group), window)
 
 
 def group_names(compared: ComparedRuns) -> dict[str, tuple[str, str]]:
@@ -196,7 +198,7 @@ def _draw_top(view: ComparisonView) -> None:
                 answer.draw_progress(runs)
             else:
                 answer.draw_sentence(view)
-            asked = url_params.asked(HIGH)
+            asked = url_params.get(HIGH)
             if asked and asked not in runs.titles:
                 st.caption(words.plain(f"“{asked}” is not one of these policies."))
         with st.container(gap=None, width="content", key="choose"):
@@ -224,7 +226,7 @@ def _draw_selects(view: ComparisonView) -> None:
         )
     names = ["", *group_names(view.runs)]
     if len(names) > 1:
-        asked = url_params.asked(_GROUP)
+        asked = url_params.get(_GROUP)
         st.selectbox(
             "Jobs",
             names,
@@ -242,7 +244,7 @@ def _draw_charts(view: ComparisonView) -> None:
     are not kept.
     """
     choice, marks, key = view.choice, job_drawer.marks(), view.runs.key
-    make = figure.made if view.is_draft else figure.kept
+    make = figure.build_view if view.is_draft else figure.cached_view
     queue_key = (_TIME, key, choice.high, marks, choice.group is not None)
     curve_key = (_CURVE, key, choice.high, choice.group)
     with st.container(key="charts"):
@@ -250,9 +252,9 @@ def _draw_charts(view: ComparisonView) -> None:
     queue = make(queue_key, lambda: view.queue(marks))
     curve = make(curve_key, view.done_within)
     with left:
-        figure.draw(queue, _TIME, bare=True)
+        figure.draw(queue, _TIME, is_bare=True)
     with right:
-        figure.draw(curve, _CURVE, bare=True)
+        figure.draw(curve, _CURVE, is_bare=True)
 
 
 def _draw_ledger(view: ComparisonView) -> None:
@@ -272,11 +274,11 @@ def _draw_ledger(view: ComparisonView) -> None:
         ]
         notes = answer.row_notes(runs, compared.report.skipped)
         component.draw(
-            view.ledger(metrics, ledger.State(view.choice.high, notes, hollow, figure.dark())),
+            view.ledger(metrics, ledger.State(view.choice.high, notes, hollow, figure.is_dark())),
             "ledger",
             component.Charts(_TIME, _CURVE, strip=True),
             on_high=_highlight,
-            on_window=lambda ends: zoom_window.choose(ends, compared.report.end_s),
+            on_window=lambda ends: zoom_window.set_window(ends, compared.report.end_s),
         )
 
 

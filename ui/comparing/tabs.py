@@ -22,7 +22,7 @@ from trainyard.views.compared import ComparedRuns, Window
 from trainyard.views.comparison import ComparisonView
 from ui import figure, url_params, words
 from ui.comparing import exports, job_table, tenants
-from ui.comparison import trust
+from ui.comparison import draw_accuracy
 
 _ISOLATED: Final = "each job alone with an equal part of every GPU type"
 _NOTES: Final = "Recorded numbers"
@@ -116,7 +116,7 @@ def _draw_time(compared: ComparedRuns, high: str) -> None:
         Title of the highlighted policy; "" = there is none, so the baseline is shown.
     """
     for name, make in registry.OF_METRICS.items():
-        if (view := figure.kept((name, compared.key), partial(make, compared))) is not None:
+        if (view := figure.cached_view((name, compared.key), partial(make, compared))) is not None:
             figure.draw(view)
     parts: dict[str, Callable[[ComparedRuns, str], None]] = {}
     if compared.cluster.gpus:
@@ -137,7 +137,7 @@ def _draw_time(compared: ComparedRuns, high: str) -> None:
 
 
 def _states(compared: ComparedRuns, title: str) -> None:
-    view = figure.kept(
+    view = figure.cached_view(
         ("states", compared.key, title),
         lambda: over_time.states(_within(compared, [title]), title),
     )
@@ -145,7 +145,7 @@ def _states(compared: ComparedRuns, title: str) -> None:
 
 
 def _holders(compared: ComparedRuns, title: str) -> None:
-    view = figure.kept(
+    view = figure.cached_view(
         ("allocation", compared.key, title),
         lambda: over_time.allocation(_held(compared, title), title),
     )
@@ -164,7 +164,7 @@ def _resources(compared: ComparedRuns, title: str) -> None:
         label_visibility="collapsed",
     )
     inside = _within(compared, compared.drawn)
-    figure.draw(resources.resources(inside, name), "resources", finding=True)
+    figure.draw(resources.resources(inside, name), "resources", shows_finding=True)
 
 
 def _draw_types(compared: ComparedRuns, high: str) -> None:
@@ -199,7 +199,7 @@ def _use(compared: ComparedRuns) -> None:
 def _draw_costs(compared: ComparedRuns, high: str) -> None:
     """Draw what each GPU type costs under each policy."""
     del high
-    figure.draw(gpu_types.type_cost(compared), finding=True)
+    figure.draw(gpu_types.type_cost(compared), shows_finding=True)
 
 
 def _fairness(compared: ComparedRuns) -> None:
@@ -210,7 +210,7 @@ def _fairness(compared: ComparedRuns) -> None:
     if view is None:
         st.caption("No other policy completed a job that can be compared.")
     else:
-        figure.draw(view, finding=True)
+        figure.draw(view, shows_finding=True)
 
 
 def _type_notes(compared: ComparedRuns) -> None:
@@ -255,13 +255,13 @@ def _draw_accuracy(compared: ComparedRuns, high: str) -> None:
     them, and what is assumed.
     """
     del high
-    trust(compared.report)
+    draw_accuracy(compared.report)
     if compared.report.certainty:
         st.caption(words.plain(compared.report.certainty))
     points = compared.details.diagnostics.points
     if points:
         title = st.selectbox("Run-time estimates under", list(points), key="estimates", width=320)
-        figure.draw(jobs.predictions(compared, title), "predictions", finding=True)
+        figure.draw(jobs.predictions(compared, title), "predictions", shows_finding=True)
     st.caption(words.plain(_engine_text(compared.runs)))
     if compared.report.assumptions:
         st.markdown("**Assumptions about scaling**")
@@ -293,8 +293,8 @@ _PARTS: Final[Mapping[str, tuple[str, Callable[[ComparedRuns, str], None]]]] = {
 
 def draw(view: ComparisonView) -> None:
     """Draw the tabs of a view; nothing of a tab is computed before it is opened."""
-    asked = url_params.asked(url_params.TAB)
-    url_params.tabs(
+    asked = url_params.get(url_params.TAB)
+    url_params.draw_tabs(
         {name: (_PARTS[name][0], partial(_draw_part, name, view)) for name in view.tabs},
         asked if asked in view.tabs else "jobs",
         "compare_tabs",

@@ -33,13 +33,15 @@ def look_alike(session: state.Session, trace: Trace) -> None:
     spec = session.study.base.trace
     made = likeness.is_look_alike(spec.source)
     known = Spec.parse(spec.source.removeprefix(MADE)).values if made else {}
-    with st.popover("Look-alike", icon=":material/content_copy:", key=state.widget("look_alike")):
+    with st.popover(
+        "Look-alike", icon=":material/content_copy:", key=state.widget_key("look_alike")
+    ):
         st.markdown(
             "**Jobs like those of a trace, without its names**"
             if made
             else "**Jobs like these, without names**"
         )
-        with st.form(f"look_alike/{session.edition}", border=False):
+        with st.form(f"look_alike/{session.form_version}", border=False):
             fields = st.grid(2, min_column_width=150)
             with fields.cell():
                 load = st.number_input(
@@ -78,7 +80,7 @@ def _make(
         else:
             spec = likeness.look_alike(trace, load=load, seed=seed, cluster=cluster)
             # What the jobs were made from is what they are best held against.
-            session.beside = before
+            session.compared_trace = before
         study = start.with_cluster(start.with_trace(session.study, spec, server.store()), cluster)
     except TrainyardError as error:
         st.error(words.plain(str(error)), icon=":material/error:")
@@ -93,23 +95,23 @@ def draw(session: state.Session, trace: Trace) -> None:
     own = session.study.base.trace
     titles = library.traces(server.store(), browser_identity.owner())
     specs = {source: TraceSpec(source) for source in titles if source != own.source}
-    if session.beside is not None and session.beside != own:
+    if session.compared_trace is not None and session.compared_trace != own:
         # As it was taken, with its window and load.
-        specs[session.beside.source] = session.beside
-        name = source_name(session.beside.source, server.store())
-        titles.setdefault(session.beside.source, name)
+        specs[session.compared_trace.source] = session.compared_trace
+        name = source_name(session.compared_trace.source, server.store())
+        titles.setdefault(session.compared_trace.source, name)
     sources = list(specs)
-    now = session.beside.source if session.beside is not None else None
+    now = session.compared_trace.source if session.compared_trace is not None else None
     chosen = st.selectbox(
         "Compare with another trace",
         sources,
         sources.index(now) if now in sources else None,
-        key=state.widget("beside", own.source),
+        key=state.widget_key("beside", own.source),
         format_func=lambda source: charts.visible(titles[source], _TITLE),
         placeholder="choose a sample, an upload or a trace of your runs",
         width=420,
     )
-    session.beside = specs[chosen] if chosen is not None else None
+    session.compared_trace = specs[chosen] if chosen is not None else None
     if chosen is None:
         return
     try:
@@ -131,7 +133,7 @@ def draw(session: state.Session, trace: Trace) -> None:
     rows = found.table.rename(
         columns={"what": "", "first": f"{THIS}: {first}", "second": f"{OTHER}: {second}"}
     )
-    figure.show_fixed(rows)
+    figure.draw_fixed_table(rows)
 
 
 @st.cache_data(max_entries=16, show_spinner=False)

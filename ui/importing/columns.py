@@ -149,7 +149,7 @@ def _tried(upload: state.Upload, made: Mapping[str, str]) -> Trial | None:
     """Return what a file would be with these columns, remembered until they change; None = it is
     too large to be tried.
     """
-    if upload.kept is None or upload.size > LARGEST:
+    if upload.content is None or upload.size > LARGEST:
         return None
     mark = json.dumps([id(upload), upload.name, upload.size, dict(made)])
     if st.session_state.get(_TRIED, ("", None))[0] != mark:
@@ -162,7 +162,7 @@ def _tried(upload: state.Upload, made: Mapping[str, str]) -> Trial | None:
             for key, value in upload.choices.items()
             if key not in ("fmt", "mapping", "recipe") and value not in (None, "")
         }
-        data, fmt = upload.kept.read(), str(upload.choices.get("fmt", ""))
+        data, fmt = upload.content.read(), str(upload.choices.get("fmt", ""))
         made_of_it = intake.trial(data, upload.name, fmt, {**rest, "mapping": mapping})
         st.session_state[_TRIED] = (mark, made_of_it)
     kept: Trial = st.session_state[_TRIED][1]

@@ -80,7 +80,7 @@ def _take(session: state.Session, trace: Trace, way: WayOut) -> None:
 def _speeds(session: state.Session, trace: Trace) -> None:
     """Draw a field for the speed of each GPU type that nobody knows."""
     cluster = session.study.base.cluster
-    with st.form(f"speeds/{session.edition}", border=False):
+    with st.form(f"speeds/{session.form_version}", border=False):
         fields = st.grid(min_column_width=220)
         given = {}
         for kind in doubts.strange(trace, cluster):

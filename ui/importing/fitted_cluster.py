@@ -69,7 +69,7 @@ def draw(session: state.Session, source: Source) -> None:
             earlier = next(
                 (
                     study.base.cluster
-                    for study in reversed(session.past)
+                    for study in reversed(session.undo_stack)
                     if study.base.cluster != cluster
                 ),
                 None,

@@ -123,7 +123,7 @@ def _receive(read: Read) -> None:
     if file is None or st.session_state.get(_TAKEN) == file.file_id:
         return
     st.session_state[_TAKEN] = file.file_id
-    text = received.taken(file, _FIELD).decode("utf-8-sig", "replace")
+    text = received.take_bytes(file, _FIELD).decode("utf-8-sig", "replace")
     try:
         recipe = checked(text, file.name)
     except TrainyardError as error:

@@ -66,7 +66,7 @@ def look(data: bytes = b"") -> Any:
 
 
 def _bytes(upload: state.Upload) -> bytes:
-    return upload.kept.read() if upload.kept is not None else b""
+    return upload.content.read() if upload.content is not None else b""
 
 
 def read(choices: dict[str, Any], data: bytes = b"") -> None:
@@ -98,13 +98,13 @@ def read(choices: dict[str, Any], data: bytes = b"") -> None:
             study = start.with_trace(session.study, taken.spec, server.store())
     except TrainyardError as error:
         if not upload.fault:
-            upload.before = replace(upload)
-        upload.choices, upload.asked = choices, intake.asked_by(error)
+            upload.previous = replace(upload)
+        upload.choices, upload.questions = choices, intake.asked_by(error)
         # Questions are asked in full below.
-        upload.fault = f"{upload.name} cannot be read yet." if upload.asked else str(error)
+        upload.fault = f"{upload.name} cannot be read yet." if upload.questions else str(error)
         return
-    upload.fault, upload.choices, upload.asked, upload.before = "", choices, (), None
-    session.taken = {taken.spec.source: taken}
+    upload.fault, upload.choices, upload.questions, upload.previous = "", choices, (), None
+    session.intakes = {taken.spec.source: taken}
     session.edit(study)
     if upload.machines:
         machines, upload.machines = upload.machines, {}
@@ -132,7 +132,7 @@ def rule(chosen: intake.Rule) -> None:
         f"{chosen.title}: {chosen.sentence}",
         options,
         chosen.chosen,
-        key=state.widget(chosen.name, state.session().study.base.trace.source),
+        key=state.widget_key(chosen.name, state.session().study.base.trace.source),
     )
     if made != chosen.chosen:
         read({**upload.choices, chosen.name: made})
@@ -177,7 +177,7 @@ def _with_columns(mapping: dict[str, str]) -> None:
 
 def _taken() -> TraceIntake | None:
     session = state.session()
-    return session.taken.get(session.study.base.trace.source)
+    return session.intakes.get(session.study.base.trace.source)
 
 
 def by_recipe(recipe: OwnRecipe | None, data: bytes = b"") -> None:
@@ -207,7 +207,7 @@ def _choice_widgets(upload: state.Upload) -> dict[str, Any]:
             accept_new_options=True,
         )
         made["zone"] = zone or None
-    taken = state.session().taken.get(state.session().study.base.trace.source)
+    taken = state.session().intakes.get(state.session().study.base.trace.source)
     known = "" if upload.fault or taken is None else str(taken.account["format"])
     # Other formats say themselves in which units they are, and none but Slurm knows when a job
     # became eligible.

@@ -52,7 +52,7 @@ def draw(session: state.Session, source: Source) -> None:
                 0.0,
                 days,
                 (first, last),
-                key=state.widget("window", spec.source),
+                key=state.widget_key("window", spec.source),
                 format="%.2f",
             )
         with grid.cell():
@@ -62,7 +62,7 @@ def draw(session: state.Session, source: Source) -> None:
                 max(20.0, spec.load),
                 spec.load,
                 step=0.05,
-                key=state.widget("load", spec.source),
+                key=state.widget_key("load", spec.source),
                 help=_LOAD,
             )
         with grid.cell():
@@ -71,7 +71,7 @@ def draw(session: state.Session, source: Source) -> None:
                 list(_LOAD_BY),
                 list(_LOAD_BY).index(spec.load_by),
                 _LOAD_BY.__getitem__,
-                key=state.widget("load_by", spec.source),
+                key=state.widget_key("load_by", spec.source),
                 help=_BY,
             )
         thin = _part(spec, source, grid, drawn=by == "jobs" and load != 1.0)
@@ -79,7 +79,7 @@ def draw(session: state.Session, source: Source) -> None:
             hidden = st.toggle(
                 "Hide names and ids",
                 spec.anonymise,
-                key=state.widget("anonymise", spec.source),
+                key=state.widget_key("anonymise", spec.source),
                 help=_HIDDEN,
             )
         changed = intake.edited(spec, window, days, load=load, load_by=by, anonymise=hidden, **thin)
@@ -109,7 +109,7 @@ def _part(spec: TraceSpec, source: Source, grid: Any, *, drawn: bool) -> dict[st
     jobs = len(source.trace)
     users = source.trace.frame["user"].nunique() if source.trace.has("user") else 0
     with grid.cell():
-        key = state.widget("every_user", spec.source)
+        key = state.widget_key("every_user", spec.source)
         every = st.number_input(
             "One user in",
             1,
@@ -126,7 +126,7 @@ def _part(spec: TraceSpec, source: Source, grid: Any, *, drawn: bool) -> dict[st
             max(jobs, spec.sample),
             spec.sample,
             step=max(jobs // 10, 1),
-            key=state.widget("sample_of", spec.source),
+            key=state.widget_key("sample_of", spec.source),
         )
     made = {"every_user": int(every), "sample": int(sample)}
     if every > 1 or sample > 0 or drawn:
@@ -137,7 +137,7 @@ def _part(spec: TraceSpec, source: Source, grid: Any, *, drawn: bool) -> dict[st
                     0,
                     max(9999, spec.sample_seed),
                     spec.sample_seed,
-                    key=state.widget("draw", spec.source),
+                    key=state.widget_key("draw", spec.source),
                     help=_DRAW,
                 )
             )
@@ -157,7 +157,7 @@ def choose_made(session: state.Session) -> None:
         "Generate jobs",
         names,
         at,
-        key=state.widget("made", now and now.name),
+        key=state.widget_key("made", now and now.name),
         format_func=lambda name: choices[name].title,
         placeholder="choose a workload",
         help="\n".join(
@@ -179,11 +179,13 @@ def made_parameters(session: state.Session) -> None:
     if now is None:
         return
     with (
-        st.popover("Parameters", icon=":material/tune:", key=state.widget("made_parameters")),
-        st.form(f"made/{now}/{session.edition}", border=False),
+        st.popover("Parameters", icon=":material/tune:", key=state.widget_key("made_parameters")),
+        st.form(f"made/{now}/{session.form_version}", border=False),
     ):
         made = forms.fields(
-            catalog.choice_params(f"{MADE}{now.name}"), now.values, f"made/{now}/{session.edition}"
+            catalog.choice_params(f"{MADE}{now.name}"),
+            now.values,
+            f"made/{now}/{session.form_version}",
         )
         if st.form_submit_button("Generate", icon=":material/refresh:"):
             _take(session, Spec.of(now.name, **made))

@@ -79,7 +79,7 @@ def _receive(session: state.Session, new: list[Any], key: str) -> None:
     _dismiss(session, with_choices=False)
     files: dict[str, bytes] = {}
     for file in new:
-        data = received.taken(file, key)
+        data = received.take_bytes(file, key)
         name = file.name if file.name not in files else f"{file.name} ({len(files) + 1})"
         # A hasty second drop of the same file is the same file.
         if files.get(file.name) != data:
@@ -106,33 +106,33 @@ def _use_files(session: state.Session, files: dict[str, bytes]) -> None:
 def _in_use(session: state.Session) -> state.Upload | None:
     """Return the file at hand of which the jobs are; None = there is none."""
     upload = session.upload
-    return upload.before if upload is not None and upload.fault else upload
+    return upload.previous if upload is not None and upload.fault else upload
 
 
 def _refuse(session: state.Session, upload: state.Upload) -> None:
     """Say why a drop cannot be used; the file in use stays at hand, with its questions and
     choices.
     """
-    session.upload, sentences = _in_use(session), (*upload.unused, upload.fault)
+    session.upload, sentences = _in_use(session), (*upload.unused_reasons, upload.fault)
     if session.upload is None:
         session.upload = upload
     else:
-        session.upload.refused, session.upload.unused = sentences, ()
+        session.upload.refused_reasons, session.upload.unused_reasons = sentences, ()
 
 
 def _dismiss(session: state.Session, *, with_choices: bool = True) -> None:
     """Forget what was refused; with `with_choices` also a file that could be read differently."""
     upload = session.upload
-    if upload is not None and upload.fault and (with_choices or upload.kept is None):
-        session.upload = upload.before
+    if upload is not None and upload.fault and (with_choices or upload.content is None):
+        session.upload = upload.previous
     elif upload is not None:
-        upload.refused = upload.unused = ()
+        upload.refused_reasons = upload.unused_reasons = ()
 
 
 def _use(session: state.Session, found: list[drops.Drop]) -> None:
     """Take over the trace among files with its machines, or ask which trace is meant."""
     for name, spec in drops.contents(found, "figures").items():
-        session.upload, session.taken = None, {}
+        session.upload, session.intakes = None, {}
         session.news = f"{name} holds the figures of a look-alike: these are its jobs."
         session.replace(start.with_trace(session.study, spec, server.store()))
     traces, machines = drops.contents(found, "jobs"), drops.contents(found, "machines")
@@ -144,7 +144,7 @@ def _use(session: state.Session, found: list[drops.Drop]) -> None:
         st.session_state[_OPEN] = (kept, unused, machines)
     elif unused:
         told = ", ".join(drop.name for drop in found)
-        _refuse(session, state.Upload(told, None, 0, unused[-1], unused=unused[:-1]))
+        _refuse(session, state.Upload(told, None, 0, unused[-1], unused_reasons=unused[:-1]))
     if machines and not traces:
         fitted_cluster.take_files(session, machines)
 
@@ -158,19 +158,19 @@ def _take(
 ) -> None:
     """Make a file the one of this session, and its jobs the trace if they can be read."""
     unread = f"{name} has not been read."
-    upload = state.Upload(name, None, len(data), unread, unused=unused, machines=machines)
+    upload = state.Upload(name, None, len(data), unread, unused_reasons=unused, machines=machines)
     try:
-        upload.kept = received.OnDisk(data)
+        upload.content = received.OnDisk(data)
     except TrainyardError as error:
         upload.fault = str(error)
         _refuse(session, upload)
         return
-    session.upload, upload.before = upload, _in_use(session)
+    session.upload, upload.previous = upload, _in_use(session)
     found = reading.look(data)
     reading.by_recipe(own_recipe.known(found.fingerprint) if found is not None else None, data)
-    if upload.fault and not upload.asked and found is None:
+    if upload.fault and not upload.questions and found is None:
         # No choice of how to read it would help.
-        upload.kept = None
+        upload.content = None
         _refuse(session, upload)
 
 
@@ -219,8 +219,8 @@ def _merge(
         st.error(words.plain(str(error)), icon=":material/error:")
         return
     del st.session_state[_OPEN]
-    session.upload = state.Upload(name, None, sum(map(len, files.values())), unused=unused)
-    session.taken = {}
+    session.upload = state.Upload(name, None, sum(map(len, files.values())), unused_reasons=unused)
+    session.intakes = {}
     session.edit(study)
     if machines:
         fitted_cluster.take_files(session, machines, jobs=name)
@@ -264,7 +264,7 @@ def _forget(session: state.Session, name: str, digest: str) -> None:
     )
     session.news = f"{name} is deleted from this server{also}."
     session.replace(start.with_trace(session.study, TraceSpec(), server.store()))
-    session.upload, session.taken, session.shown = None, {}, None
+    session.upload, session.intakes, session.displayed_study = None, {}, None
     st.rerun()
 
 
@@ -275,8 +275,8 @@ def fault() -> None:
     upload = session.upload
     if upload is None or _OPEN in st.session_state:
         return
-    refused = (*upload.unused, upload.fault) if upload.fault else upload.refused
-    for sentence in upload.unused if not upload.fault else ():
+    refused = (*upload.unused_reasons, upload.fault) if upload.fault else upload.refused_reasons
+    for sentence in upload.unused_reasons if not upload.fault else ():
         st.warning(words.plain(sentence), icon=":material/warning:")
     if not refused:
         return
@@ -288,11 +288,13 @@ def fault() -> None:
             if st.button("Dismiss", key="dismiss_file", type="tertiary"):
                 _dismiss(session)
                 st.rerun()
-        if upload.asked:
-            questions.draw(upload.asked, reading.answered, upload.name)
-        if upload.fault and upload.kept is not None:
+        if upload.questions:
+            questions.draw(upload.questions, reading.answered, upload.name)
+        if upload.fault and upload.content is not None:
             expanded = (
-                not upload.asked and (found := reading.look()) is not None and bool(found.missing)
+                not upload.questions
+                and (found := reading.look()) is not None
+                and bool(found.missing)
             )
             if expanded:
                 reading.mapping(reading.COLUMNS, expanded=True)

@@ -37,7 +37,7 @@ MORE: Final = (
 
 def words_of_the_field() -> None:
     """Draw the glossary."""
-    st.session_state["glossary_word"] = url_params.asked(WORD)
+    st.session_state["glossary_word"] = url_params.get(WORD)
     wanted = st.text_input(
         "Look for",
         key="glossary_word",

@@ -28,11 +28,11 @@ _FIXED: Final = (CLASS, OF, url_params.SEAT)
 
 def group() -> Classroom | None:
     """Return the class whose link was followed, None without one."""
-    name = url_params.asked(CLASS).strip()[: classes.MOST_CHARACTERS]
+    name = url_params.get(CLASS).strip()[: classes.MOST_CHARACTERS]
     if not name:
         return None
     for parameter in (CLASS, LESSON, SEED, JOBS, OF):
-        url_params.put(parameter, url_params.asked(parameter))
+        url_params.put(parameter, url_params.get(parameter))
     return Classroom(
         name,
         _whole(LESSON, 99),
@@ -86,10 +86,10 @@ def arrive(one: Classroom | None) -> None:
     """Count this seat."""
     if one is None:
         return
-    if not url_params.asked(url_params.SEAT):
+    if not url_params.get(url_params.SEAT):
         url_params.put(url_params.SEAT, uuid.uuid4().hex[:12])
-    url_params.put(url_params.SEAT, url_params.asked(url_params.SEAT))
-    here = (one, url_params.asked(url_params.SEAT))
+    url_params.put(url_params.SEAT, url_params.get(url_params.SEAT))
+    here = (one, url_params.get(url_params.SEAT))
     if st.session_state.get(_HERE) != here:
         classes.arrive(server.store(), *here)
         st.session_state[_HERE] = here
@@ -174,5 +174,5 @@ def _reseed() -> None:
 
 def _whole(name: str, most: int) -> int:
     """Return a number of the address; what is none counts as 0."""
-    text = url_params.asked(name)
+    text = url_params.get(name)
     return min(int(text), most) if text.isascii() and text.isdecimal() and len(text) < 10 else 0

@@ -65,7 +65,7 @@ class LessonTurn:
 
     def cancel(self) -> None:
         """Stop them, those that wait first."""
-        for job in reversed(self.live):
+        for job in reversed(self.live_jobs):
             job.cancel()
 
 
@@ -107,7 +107,7 @@ def _lesson(lesson: Lesson, group: Classroom | None) -> None:
 def _chosen(group: Classroom | None) -> Lesson | None:
     """Draw the list and return what is chosen in it; the address leads."""
     every = {lesson.number: lesson for lesson in reading.lessons()}
-    asked = url_params.asked(LESSON) or "0"
+    asked = url_params.get(LESSON) or "0"
     found = (
         every.get(int(asked)) if asked.isascii() and asked.isdecimal() and len(asked) < 3 else None
     )
@@ -157,7 +157,7 @@ def _turn(lesson: Lesson, first: Setup) -> LessonTurn:
 
 
 def _place(name: str, count: int) -> int | None:
-    text = url_params.asked(name)
+    text = url_params.get(name)
     return (
         int(text)
         if text.isascii() and text.isdecimal() and len(text) < 3 and int(text) < count
@@ -205,7 +205,7 @@ def _start(lesson: Lesson, setup: Setup, turn: LessonTurn) -> None:
     except TrainyardError as error:
         turn.cancel()
         state.session().notice = str(error)
-    state.session().count_other(f"{lesson.name}/{setup}", jobs)
+    state.session().add_other_runs(f"{lesson.name}/{setup}", jobs)
 
 
 @st.cache_resource(max_entries=128, show_spinner=False)
@@ -308,7 +308,7 @@ def _ledger(lesson: Lesson, shown: Shown, key: str) -> None:
         return
     table = compared.report.table
     told = (one.policy for one in lesson.numbers if one.policy not in ("", compared.baseline))
-    status = ledger.State(next(told, ""), dark=figure.dark())
+    status = ledger.State(next(told, ""), dark=figure.is_dark())
     component.draw(
         ledger.of_runs(compared, table, ledger.columns(table), status), f"{key}_{lesson.number}"
     )
@@ -431,7 +431,7 @@ def _onward(lesson: Lesson, setup: Setup) -> None:
             ):
                 _open(lesson.opened(setup), name)
         following = lesson.number + 1
-        if any(one.number == following for one in reading.lessons()) and not url_params.asked(
+        if any(one.number == following for one in reading.lessons()) and not url_params.get(
             classroom.CLASS
         ):
             st.button(
@@ -447,7 +447,7 @@ def _open(study: Study, name: str) -> None:
     session = state.session()
     session.replace(study)
     session.run()
-    st.switch_page(f"pages/{name}.py", query_params=state.address())
+    st.switch_page(f"pages/{name}.py", query_params=state.url_parameters())
 
 
 def _next(number: int) -> None:

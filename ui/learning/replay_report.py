@@ -208,7 +208,7 @@ def open_it(replay: Replay) -> None:
         help="Its jobs, machines and policies become your scenario.",
     ):
         state.session().replace(study)
-        st.switch_page("pages/compare.py", query_params=state.address())
+        st.switch_page("pages/compare.py", query_params=state.url_parameters())
 
 
 def _table(pairs: Sequence[Pair], caption: str = _RESTS, *, held: bool = True) -> str:
@@ -224,7 +224,7 @@ def _table(pairs: Sequence[Pair], caption: str = _RESTS, *, held: bool = True) -
         f"<tr>{''.join(cells[at] for at in columns)}</tr>"
         for cells in (_cells(row, label) for row, label in pairs)
     )
-    return framed(f"<tr>{head}</tr>", body, dark=figure.dark(), caption=caption)
+    return framed(f"<tr>{head}</tr>", body, dark=figure.is_dark(), caption=caption)
 
 
 def _cells(row: ClaimRow, label: str) -> list[str]:
@@ -357,4 +357,4 @@ def _arms(replay: Replay, every: pd.DataFrame, axis: ReplayAxis, at: float) -> N
     )
     caption = f"{axis.place(at)}: means over {seeds}."
     head = f'<tr><th scope="col">Policy</th>{head}</tr>'
-    st.html(framed(head, body, dark=figure.dark(), caption=caption))
+    st.html(framed(head, body, dark=figure.is_dark(), caption=caption))

@@ -46,7 +46,7 @@ def runs() -> SharedBatches[Key, ReplayRun]:
 
 def make(name: str, seeds: int) -> ReplayRun:
     """Return a replay with what is needed to run it on this server."""
-    return ReplayRun(load(name), seeds, store=server.store(), where=server.queue())
+    return ReplayRun(load(name), seeds, store=server.store(), where=server.batch_queue())
 
 
 def replays() -> None:
@@ -67,7 +67,7 @@ def _chosen() -> str | None:
     find it again.
     """
     known = names()
-    asked = url_params.asked(NAME) or next((name for name in (FIRST, *known) if name in known), "")
+    asked = url_params.get(NAME) or next((name for name in (FIRST, *known) if name in known), "")
     if asked not in known:
         st.warning(
             words.plain(f"There is no replay “{asked}”. Choose one of these."),
@@ -127,7 +127,7 @@ def ended_replay(key: Key) -> ReplayRun | None:
 def _seeds(replay: Replay) -> int:
     """Draw the number of seeds; the address leads here too."""
     counts = sorted({*COUNTS, replay.seeds})
-    asked = url_params.asked(SEEDS)
+    asked = url_params.get(SEEDS)
     wanted = int(asked) if asked.isdecimal() and int(asked) in counts else replay.seeds
     st.session_state["seeds"] = wanted
     if asked:
@@ -228,7 +228,7 @@ def _progress(key: Key) -> None:
 
 def _bar(key: Key, run: ReplayRun) -> None:
     far = f"{run.done:,} of {words.plural(run.of, 'run')}{_left(run)}"
-    text = progress.waiting(run.place, run.starts_in_s) if run.place else far
+    text = progress.describe_queue_place(run.place, run.starts_in_s) if run.place else far
     st.progress(run.done / max(run.of, 1), text=text)
     # A callback, because it comes before anything that starts the page anew and so cannot lose the
     # click.
