@@ -27,16 +27,16 @@ def body() -> None:
         trace = None
     # Filled after the tables, which may change the headline.
     head = st.container(horizontal=True, vertical_alignment="center")
-    gpu_types.ask()
+    gpu_types.draw_questions()
     totals = st.container()
     with st.container(key="cluster_parts"):
         left, right = st.columns([5, 2], gap="small")
     with left:
-        cluster_editor.tables()
+        cluster_editor.draw_tables()
     cluster = state.session().study.base.cluster
     with head:
         st.title(words.plain(_headline(cluster)), anchor=False)
-        cluster_editor.menus(trace)
+        cluster_editor.draw_menus(trace)
     with totals:
         _draw_totals(cluster)
     with right:
@@ -80,18 +80,18 @@ def _draw_totals(cluster: Cluster) -> None:
 
 def _draw_fit(trace: Trace, cluster: Cluster) -> None:
     """Draw which jobs can never start on the cluster, or that all of them fit."""
-    missing_profiles = profiles.stopped(state.session().study)
+    missing_profiles = profiles.blocking_coverage(state.session().study)
     if missing_profiles is not None:
         for sentence in missing_profiles.sentences:
             st.warning(words.plain(sentence), icon=":material/warning:")
         return
     try:
-        fit = cluster_editor.fit(trace, cluster, state.session().study.base.perf)
+        fit = cluster_editor.find_unschedulable(trace, cluster, state.session().study.base.perf)
     except TrainyardError as error:
         st.warning(words.plain(str(error)), icon=":material/warning:")
         return
     if fit.sentences():
-        cluster_editor.never(fit)
+        cluster_editor.draw_unschedulable(fit)
     if not (fit.jobs or fit.unless_resized):
         st.caption(
             f":material/check: All {words.plural(len(trace), 'job')} fit on the empty cluster."

@@ -15,7 +15,7 @@ _ABOUT = (
 def body() -> None:
     """Draw the Compare page."""
     session = state.session()
-    if screen.loading(session):
+    if screen.draw_loading(session):
         return
     compared = comparison.compare_displayed(session, "Compare", _ABOUT, has_ledger=True)
     if compared is None:

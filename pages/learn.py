@@ -13,9 +13,9 @@ from ui.learning import replay_tab as learn
 
 TABS: Final[url_params.Tabs] = {
     "lessons": ("Lessons", lessons.draw),
-    "replays": ("Paper replays", learn.replays),
-    "glossary": ("Glossary", background.words_of_the_field),
-    "limits": ("Limits of the model", background.limits),
+    "replays": ("Paper replays", learn.draw),
+    "glossary": ("Glossary", background.draw_glossary),
+    "limits": ("Limits of the model", background.draw_limits),
 }
 
 

@@ -25,11 +25,11 @@ def body() -> None:
     """Draw the Trace page."""
     session = state.session()
     with st.container(horizontal=True, vertical_alignment="bottom", key="trace_source"):
-        upload.receive()
+        upload.draw_uploader()
         _draw_samples(session)
-        trace_part.choose_made(session)
-        upload.about(session)
-    upload.fault()
+        trace_part.draw_generator_choice(session)
+        upload.draw_help(session)
+    upload.draw_faults()
     if start.trace_is_gone(session.study, server.store()):
         empty_states.draw_trace_gone(here=True)
         return
@@ -44,14 +44,14 @@ def body() -> None:
         trace_part.draw(session, source)
         trace = load_trace(session.study.base.trace, server.store())
         if not likeness.is_look_alike(session.study.base.trace.source):
-            trace_part.made_parameters(session)
-        beside.look_alike(session, trace)
+            trace_part.draw_generator_form(session)
+        beside.draw_look_alike(session, trace)
     facts = _trace_profile(trace.digest, trace)
     with title:
         st.title(
             words.plain(_headline(session, source, trace, facts, reader_account)), anchor=False
         )
-    account.ask(source.account, intake)
+    account.draw_questions(source.account, intake)
     fitted_cluster.draw(session, source)
     doubts.draw(session, trace)
     with st.container(key="small_figures"):

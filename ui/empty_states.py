@@ -27,7 +27,7 @@ def draw_not_run(session: state.Session, title: str, about: str) -> None:
     """Draw a result page before the first run: what it will show, and the Run button."""
     st.title(title, anchor=False)
     st.write(f"No result yet. {about}")
-    missing_profiles = profiles.stopped(session.study)
+    missing_profiles = profiles.blocking_coverage(session.study)
     for sentence in missing_profiles.sentences if missing_profiles is not None else ():
         st.warning(words.plain(sentence), icon=":material/warning:")
     with st.container(horizontal=True):

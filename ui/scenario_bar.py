@@ -74,12 +74,12 @@ def draw(page: str) -> None:
 def draw_warnings(page: str) -> None:
     """Draw what keeps the scenario from running, or how long it takes, with suggested fixes."""
     session = state.session()
-    stopped = profiles.stopped(session.study)
+    stopped = profiles.blocking_coverage(session.study)
     # The Trace page shows it next to the missing profiles.
     if stopped is not None and page != "trace":
         with st.container(key="barred"):
             st.markdown(f":material/block: {words.plain(stopped.sentences[0])}")
-            profiles.ways_out(stopped, "bar")
+            profiles.draw_suggestions(stopped, "bar")
             st.page_link("pages/trace.py", label="What is missing", icon=":material/table_view:")
     _draw_estimate(session)
 

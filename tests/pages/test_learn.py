@@ -65,8 +65,8 @@ def made(tmp_path: Path, pool: FakePool, monkeypatch: pytest.MonkeyPatch) -> Ite
         return every[-1]
 
     shared = SharedBatches(pool.grace)
-    monkeypatch.setattr(learn, "runs", lambda: shared)
-    monkeypatch.setattr(learn, "make", make)
+    monkeypatch.setattr(learn, "shared_replays", lambda: shared)
+    monkeypatch.setattr(learn, "new_replay", make)
     yield every
     shared.close()
     load.cache_clear()

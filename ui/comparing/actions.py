@@ -1,4 +1,4 @@
-"""Actions of the buttons on Compare: compare anyway, apply a suggestion, rerun other policies."""
+"""Actions of the buttons on Compare: suggestions, compare anyway, run other policies."""
 
 from __future__ import annotations
 

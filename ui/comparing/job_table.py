@@ -117,7 +117,7 @@ def _draw_rows(compared: ComparedRuns, title: str, order: jobs_changed.Order, se
     if not rows["user"].astype("str").any():
         del columns["User"]
     table = figure.readable(pd.DataFrame(columns))
-    job_drawer.rows(
+    job_drawer.draw_job_table(
         order, table, rows["job_id"].astype("str").tolist(), min(38 + 35 * len(table), 378)
     )
     if count > len(rows):

@@ -262,7 +262,7 @@ def draw_node(explored: ExploredRuns) -> None:
         title = _draw_node_policy(explored)
     bars = _bars(explored.keys[title], node, explored.window, explored.books[title])
     # Streamlit keeps a click under the key of its figure, so each view has its own key.
-    version = job_drawer.edition()
+    version = job_drawer.version()
     name = f"node/{title}/{node}/{version}"
     on_click = partial(_on_bar_click, name, version, bars.frame["id"].tolist())
     key = ("node", title, explored.keys[title], node, explored.window)
@@ -292,7 +292,7 @@ def _on_bar_click(name: str, version: int, jobs: list[str]) -> None:
     event: Any = st.session_state.get(name)
     for point in event["selection"]["points"] if event else []:
         if 0 <= (bar_index := int(point.get("point_index", -1))) < len(jobs):
-            job_drawer.request(jobs[bar_index], version)
+            job_drawer.open_job(jobs[bar_index], version)
 
 
 @st.cache_resource(max_entries=64, show_spinner=False)

@@ -347,7 +347,9 @@ def _draw_waiting(explored: ExploredRuns, at_s: int) -> None:
         return
     shows_all = st.session_state.get("explore_every", False)
     visible_rows = rows if shows_all else rows.head(_ROWS)
-    job_drawer.rows("waiting", visible_rows, ids, "content" if len(visible_rows) <= _ROWS else 390)
+    job_drawer.draw_job_table(
+        "waiting", visible_rows, ids, "content" if len(visible_rows) <= _ROWS else 390
+    )
     if count > _ROWS:
         max_rows = min(count, figure.MOST_ROWS)
         st.toggle(
@@ -435,7 +437,7 @@ def _draw_all_jobs(explored: ExploredRuns) -> None:
     )
     if not len(table):
         return
-    job_drawer.rows("all", rows, table["id"].tolist(), min(38 + 35 * len(table), 250))
+    job_drawer.draw_job_table("all", rows, table["id"].tolist(), min(38 + 35 * len(table), 250))
 
 
 def _on_job_typed(book: Book) -> None:
@@ -446,7 +448,7 @@ def _on_job_typed(book: Book) -> None:
     if tables.job_row(book.trace, job_id) is None:
         st.session_state["explore/unknown"] = job_id[:80]
     else:
-        job_drawer.request(job_id)
+        job_drawer.open_job(job_id)
 
 
 def _job_rows(book: Book, table: pd.DataFrame) -> pd.DataFrame:

@@ -272,7 +272,9 @@ def _draw_policy(study: Study, initial: BranchPoint | None, version: int) -> Spe
     with st.expander(
         f"Parameters of {choices[name].title}", key=f"from_here/params/{name}/{version}"
     ):
-        return catalog.canonical("allocator", forms.spec(name, spec, f"from_here/{name}/{version}"))
+        return catalog.canonical(
+            "allocator", forms.draw_spec(name, spec, f"from_here/{name}/{version}")
+        )
 
 
 def _policy_choices(study: Study) -> dict[str, CatalogEntry]:

@@ -124,7 +124,7 @@ def _draw_results(
 
 
 def _draw_figures(findings: SweepFindings, metric: str, *, change: bool) -> None:
-    """Draw the headline and the curve or maps of one metric, or a table for three or more axes."""
+    """Draw the headline and the curve or maps of one metric; a table beyond two axes."""
     sweep, row_count = findings.sweep, len(findings.rows)
     verdict = _verdict_text(findings.mark, row_count, metric, findings)
     st.title(words.plain(verdict), anchor=False)

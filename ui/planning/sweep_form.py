@@ -1,4 +1,4 @@
-"""The form of a sweep: one or two settings, each with a range or a list; grid or random points."""
+"""The form of a sweep: one or two settings, as ranges or lists, in a grid or at random."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class VariedSetting:
 
 @dataclass(frozen=True)
 class SweepRequest:
-    """Form values without the scenario: settings, random draws (0 = grid), their seed, repeats."""
+    """Form values, without the scenario: settings, random draws (0 = grid), seed, repeats."""
 
     varied: tuple[VariedSetting, ...]
     draw: int

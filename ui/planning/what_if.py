@@ -28,4 +28,4 @@ def draw() -> None:
         st.page_link("pages/policies.py", label="Choose policies", icon=":material/rule:")
         return
     shown = session.displayed_study
-    screen.draw_slider(shown if shown is not None and shown.matches(session.study) else None)
+    screen.draw_slider_page(shown if shown is not None and shown.matches(session.study) else None)

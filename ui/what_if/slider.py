@@ -135,7 +135,7 @@ def _on_change(name: str, place: str) -> None:
 
 
 def apply_rested() -> None:
-    """Apply the value at which the slider rests to the scenario, and run it unless that is long.
+    """Apply the value where the slider rests to the scenario; run it unless that is long.
 
     Called after the preview of that value is drawn, so that runs do not delay it.
     """
