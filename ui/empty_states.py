@@ -24,7 +24,7 @@ _MAX_DETAILS: Final = 5000
 
 
 def draw_not_run(session: state.Session, title: str, about: str) -> None:
-    """Draw a result page before the first run: what it will show, and the Run button."""
+    """Draw a result page before the first run: its purpose, and the Run button."""
     st.title(title, anchor=False)
     st.write(f"No result yet. {about}")
     missing_profiles = profiles.blocking_coverage(session.study)
@@ -144,7 +144,7 @@ def draw_failures(session: state.Session, runs: Shown, *, has_ledger: bool = Fal
 
 
 def _draw_failed(session: state.Session, title: str, job: Submission) -> None:
-    """Draw which policy failed, when and why, and the button that runs the others."""
+    """Draw which policy failed, when and why, and a button that runs the remaining policies."""
     report = job.progress
     now_s = job.details.get("now_s", report.now_s if report is not None else None)
     when = f" at {words.instant(now_s, state.epoch())}" if isinstance(now_s, int | float) else ""

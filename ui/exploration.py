@@ -65,7 +65,7 @@ def get(name: str, default: str = "") -> str:
     return st.query_params.get(name, values.get(name, default))
 
 
-def put(name: str, value: str) -> None:
+def set_param(name: str, value: str) -> None:
     """Write a parameter of the view; "" restores the page's default."""
     st.session_state.setdefault(_KEPT, {})[name] = value
     if value:
@@ -91,7 +91,7 @@ def sync_url(study: Study | None) -> None:
 
 
 def _drop_foreign_values(study: Study | None, values: dict[str, str]) -> dict[str, str]:
-    """Return the URL parameters without those of another study, and forget these."""
+    """Return the URL parameters without values of another study, and forget these."""
     url_values = st.query_params.to_dict()
     if study is None:
         return url_values
@@ -153,7 +153,7 @@ def draw_choice(
                 f":material/info: “{words.plain(url_value[:80])}” is no option of “{label}”. The"
                 " default is shown."
             )
-        put(name, "")
+        set_param(name, "")
     key = f"explore/{name}"
     st.session_state[key] = url_value if url_value in options else default
     box(label, options, key=key, on_change=_on_choose, args=(name, key), **options_of_widget)
@@ -163,7 +163,7 @@ def draw_choice(
 def _on_choose(name: str, key: str) -> None:
     """Write the chosen value of a widget into the URL."""
     if (value := st.session_state[key]) is not None:
-        put(name, str(value))
+        set_param(name, str(value))
 
 
 def draw_fragment(
@@ -172,7 +172,7 @@ def draw_fragment(
     scene: ExploredRuns,
     run_every: float | None = None,
 ) -> None:
-    """Draw a part of Explore in a fragment of its own; an error ends this part only."""
+    """Draw a part of Explore in a separate fragment; an error ends this part only."""
     st.fragment(
         lambda: run_guarded(lambda: draw(scene)), key=f"explore/{name}", run_every=run_every
     )()

@@ -189,7 +189,7 @@ def draw_data(rows: pd.DataFrame, file: str, *, is_sortable: bool = True) -> Non
 
 
 def readable(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return a table whose cells and titles from outside are readable; for display only."""
+    """Return a table with readable outside text in cells and titles; for display only."""
     table = pd.DataFrame(
         {index: _readable_cells(rows.iloc[:, index]) for index in range(rows.shape[1])},
         index=rows.index,

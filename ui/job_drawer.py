@@ -34,7 +34,7 @@ _EDITION: Final = "job/edition"
 _CLOSED: Final = "job/closed"
 """Job of the drawer closed last, and the time on the monotonic clock."""
 _LATE_S: Final = 2.0
-"""Time after closing in which the browser may still send the old URL."""
+"""Time after closing during which the browser may still send the old URL."""
 _MAX_REPLAY_S: Final = 4.0
 """CPU time above which a replay needs a click."""
 _REPLAY_ALL_S: Final = 0.4
@@ -55,7 +55,7 @@ def open_job(job_id: str, clicked: int | None = None) -> None:
     """
     if url_params.get(JOB) != job_id and clicked in {None, version()}:
         st.session_state.pop(_CLOSED, None)
-        url_params.put(JOB, job_id)
+        url_params.set_param(JOB, job_id)
         st.rerun()
 
 
@@ -110,8 +110,8 @@ def draw(compared: ComparedRuns, titles: Sequence[str] = ()) -> None:
     if not requested:
         return
     if _is_late(requested):
-        url_params.put(JOB, "")
-        url_params.put(_ROW, "")
+        url_params.set_param(JOB, "")
+        url_params.set_param(_ROW, "")
         return
     trace = compared.details.trace
     job = _requested_row(trace)
@@ -123,8 +123,8 @@ def draw(compared: ComparedRuns, titles: Sequence[str] = ()) -> None:
         )
         return
     # Navigation links drop the parameter.
-    url_params.put(JOB, str(trace.frame["job_id"].iloc[job]))
-    url_params.put(_ROW, "")
+    url_params.set_param(JOB, str(trace.frame["job_id"].iloc[job]))
+    url_params.set_param(_ROW, "")
     explored = exploration.open_runs(compared, _policy_indices(compared, titles))
     story = one_job.story(explored, job)
     dialog = st.dialog(
@@ -173,8 +173,8 @@ def _on_close() -> None:
     """Forget the open job, and remember when it was closed."""
     requested = url_params.get(JOB) or url_params.get(_ROW)
     st.session_state[_CLOSED] = requested, time.monotonic()
-    url_params.put(JOB, "")
-    url_params.put(_ROW, "")
+    url_params.set_param(JOB, "")
+    url_params.set_param(_ROW, "")
     st.session_state[_EDITION] = version() + 1
 
 
@@ -285,15 +285,15 @@ def timeline_marks() -> tuple[float, ...]:
     # The URL holds whole seconds.
     job_window = one_job.window(*marked)
     if window is None or max(abs(window[0] - job_window[0]), abs(window[1] - job_window[1])) > 2:
-        url_params.put(_MARKS, "")
+        url_params.set_param(_MARKS, "")
         return ()
-    url_params.put(_MARKS, f"{begin}-{end}")  # navigation links drop it
+    url_params.set_param(_MARKS, f"{begin}-{end}")  # navigation links drop it
     return marked
 
 
 def _on_show_timeline(story: JobStory) -> None:
     """Zoom to a job, mark it on the timeline and close the drawer."""
     state.session().window = one_job.window(story.submit_s, story.end_s)
-    url_params.put(_MARKS, f"{story.submit_s:.0f}-{story.end_s:.0f}")
+    url_params.set_param(_MARKS, f"{story.submit_s:.0f}-{story.end_s:.0f}")
     _on_close()
     st.rerun()

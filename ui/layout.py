@@ -182,7 +182,7 @@ def run_page(name: str, body: Callable[[], None]) -> None:
 
 
 def _draw_nothing() -> None:
-    """Draw no page."""
+    """Draw an empty page."""
 
 
 def _draw_bar(name: str, bar: DeltaGenerator, below: DeltaGenerator) -> None:

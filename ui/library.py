@@ -287,7 +287,7 @@ def _draw_export(chosen: Sequence[Item]) -> None:
 
 
 def _draw_delete(chosen: Sequence[Item]) -> None:
-    """Draw the deletion of the ticked entries: what it removes, and its button."""
+    """Draw the deletion of the ticked entries: its effect and its button."""
     st.write(
         f"This removes {'it' if len(chosen) == 1 else f'all {len(chosen)}'} from your list."
         f" {_DELETED}"

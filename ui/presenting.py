@@ -52,7 +52,7 @@ def _on_present(menu: str) -> None:
 def open_if_requested() -> None:
     """Open Compare in presentation mode if Present was clicked in the last run."""
     if st.session_state.pop(_BEGINS, False):
-        url_params.put(url_params.PRESENT, "1")
+        url_params.set_param(url_params.PRESENT, "1")
         st.switch_page(
             "pages/compare.py", query_params=state.url_parameters() | {url_params.PRESENT: "1"}
         )
@@ -83,7 +83,7 @@ def _on_step(compared: ComparedRuns) -> None:
 
 def _on_leave() -> None:
     """End the presentation."""
-    url_params.put(url_params.PRESENT, "")
+    url_params.set_param(url_params.PRESENT, "")
 
 
 def _highlight_next(compared: ComparedRuns, step: int) -> None:
@@ -93,7 +93,7 @@ def _highlight_next(compared: ComparedRuns, step: int) -> None:
     if titles:
         high = comparison.highlighted_policy(report)
         index = titles.index(high) + step if high in titles else 0
-        url_params.put(url_params.HIGH, titles[index % len(titles)])
+        url_params.set_param(url_params.HIGH, titles[index % len(titles)])
 
 
 def _open_saved(step: int) -> None:
@@ -116,6 +116,6 @@ def _open_saved(step: int) -> None:
         if isinstance(recipe, Study):
             session.open(start.admitted(recipe).named(item.name))
             session.window = None
-            url_params.put(url_params.HIGH, "")
+            url_params.set_param(url_params.HIGH, "")
     except TrainyardError as error:
         session.notice = str(error)

@@ -116,7 +116,7 @@ def _on_use_smaller(session: state.Session, spec: TraceSpec) -> None:
 
 
 def _draw_share(session: state.Session) -> None:
-    """Draw the Share menu in a fragment of its own; its contents are built when it opens."""
+    """Draw the Share menu in a separate fragment; its contents are built when it opens."""
     st.fragment(faults.run_guarded)(partial(_draw_share_menu, session))
 
 

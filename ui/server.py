@@ -63,7 +63,7 @@ def store() -> Store:
 
 @st.cache_resource(ttl=_HOUR_S, show_spinner=False)
 def delete_expired() -> None:
-    """Delete results and uploads whose retention period is over, at most once an hour."""
+    """Delete results and uploads after their retention period, at most once an hour."""
     try:
         store().expire()
     except TrainyardError as error:

@@ -232,7 +232,7 @@ class Session:
 
     @property
     def on_sample(self) -> bool:
-        """Whether the scenario is the one of a new session."""
+        """Whether the scenario is the sample of a new session."""
         return self.study.matches(start.sample_study())
 
     @property
@@ -251,7 +251,7 @@ class Session:
 
     @property
     def finished_count(self) -> int:
-        """Number of policies whose runs have all ended; the page is redrawn when it grows."""
+        """Number of policies without live runs; the page is redrawn when it grows."""
         live_policies = {job.scenario.allocator for job in self.live_jobs}
         return len({job.scenario.allocator for job in self.jobs.values()} - live_policies)
 
@@ -435,7 +435,7 @@ def link() -> str:
 
 
 def _all_url_parameters() -> dict[str, str]:
-    """Return all URL parameters, including those of the page."""
+    """Return all URL parameters: page and session."""
     return {
         name: text
         for name, text in st.query_params.to_dict().items()
@@ -529,7 +529,7 @@ def _parse_window(t0: str, t1: str) -> tuple[float, float] | None:
 
 
 def _session_without_trace(scenario: str, sentence: str) -> Session:
-    """Return a session with a valid study whose trace is gone, or else with the sample."""
+    """Return a session with a valid study without trace, or else with the sample."""
     try:
         return Session(start.admitted(Study.unpack(scenario)), notice=sentence)
     except TrainyardError:

@@ -31,7 +31,7 @@ def get(name: str) -> str:
     return str(st.query_params.get(name, _session_values().get(name, "")))
 
 
-def put(name: str, value: str) -> None:
+def set_param(name: str, value: str) -> None:
     """Write a URL parameter; "" removes it."""
     _session_values()[name] = value
     if value and st.query_params.get(name) != value:
@@ -58,7 +58,7 @@ def draw_tabs(tabs: Tabs, first: str, key: str) -> None:
         if tab.open:
             with tab:
                 draw()
-            put(TAB, name)
+            set_param(TAB, name)
             st.session_state[f"{key}/written"] = name
 
 

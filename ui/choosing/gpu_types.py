@@ -47,12 +47,12 @@ def set_cluster(
     cluster: Cluster,
     unknown: tuple[str, ...] = (),
     news: str = "",
-    asked: tuple[Question, ...] = (),
+    questions: tuple[Question, ...] = (),
     jobs: str = "",
 ) -> None:
     """Use a cluster in the scenario; first ask for missing speeds, and show open questions."""
     session = state.session()
-    st.session_state[_OPEN] = (cluster.digest, asked)
+    st.session_state[_OPEN] = (cluster.digest, questions)
     if unknown:
         st.session_state[_PENDING] = PendingCluster(cluster, unknown, news, jobs)
         session.form_version += 1
@@ -107,7 +107,7 @@ def _draw_open_question() -> None:
             key=state.widget_key("gpus_per_node"),
         )
         if answer is not None and answer != current:
-            set_cluster(homes.of_nodes(cluster, int(answer)), asked=questions)
+            set_cluster(homes.of_nodes(cluster, int(answer)), questions=questions)
 
 
 def _draw_missing_type(pending: PendingCluster, name: str) -> None:

@@ -113,7 +113,7 @@ def _on_list_action() -> None:
     rows = _session_rows(session.study)
     st.session_state[_ANSWERED] = action.number
     session.edit(policy_rows.with_ticks(session.study, rows, action.ticks))
-    url_params.put(policy_detail.OPEN, action.open)
+    url_params.set_param(policy_detail.OPEN, action.open)
 
 
 def _default_row(rows: PolicyRows, study: Study, entries: Mapping[str, CatalogEntry]) -> PolicyRow:
@@ -195,10 +195,10 @@ def _sizes_text(study: Study, next_model: _NextModel | None) -> str:
 
 
 def _next_model(
-    study: Study, known: Mapping[str, CatalogEntry], trace: Trace | None
+    study: Study, entries: Mapping[str, CatalogEntry], trace: Trace | None
 ) -> _NextModel | None:
     """Return the simplest performance model under which more policies run, or None."""
-    barred = [choice.name for choice in known.values() if choice.reason]
+    barred = [choice.name for choice in entries.values() if choice.reason]
     if trace is None or not barred:
         return None
     for perf in _models(f"{trace.digest} {study.base.cluster.digest}", trace, study):

@@ -138,7 +138,7 @@ def _on_add_variant(row: PolicyRow, rows: PolicyRows, barred: bool) -> None:
     variant.stays_listed = True
     if not barred:
         session.edit(policy_rows.with_ticks(session.study, rows, {variant.id: True}))
-    url_params.put(OPEN, variant.id)
+    url_params.set_param(OPEN, variant.id)
 
 
 def _on_delete_variant(row: PolicyRow, rows: PolicyRows) -> None:
@@ -148,7 +148,7 @@ def _on_delete_variant(row: PolicyRow, rows: PolicyRows) -> None:
     if row.study_index is not None:
         session.edit(policy_rows.without_rows(session.study, rows, [row]))
     rows.rows.remove(row)
-    url_params.put(OPEN, row.spec.name)
+    url_params.set_param(OPEN, row.spec.name)
 
 
 def _draw_settings(row: PolicyRow, rows: PolicyRows, choice: CatalogEntry) -> None:

@@ -29,7 +29,7 @@ class StoredNote(NamedTuple):
 
 
 def judging_metric() -> str:
-    """Return the metric by which Compare judges policies."""
+    """Return the metric that judges policies on Compare."""
     chosen = st.session_state.get(url_params.GOAL) or url_params.get(url_params.GOAL)
     return chosen if chosen in GOALS else next(iter(GOALS))
 

@@ -51,7 +51,7 @@ def _open_plan_tab(tab: str) -> None:
 
 
 def run_without(policy: Spec) -> None:
-    """Remove a policy from the scenario and run the others."""
+    """Remove a policy from the scenario and run the remaining policies."""
     session = state.session()
     others = tuple(spec for spec in session.study.allocators if spec != policy)
     baseline = session.study.allocators[session.study.baseline]

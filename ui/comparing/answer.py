@@ -147,7 +147,7 @@ def draw_notes(view: ComparisonView, *, has_ledger: bool = True) -> None:
 
 
 def _draw_failures(runs: Shown) -> None:
-    """Draw the details of failed policies, and a button that runs the others."""
+    """Draw the details of failed policies, and a button that runs the remaining policies."""
     session = state.session()
     failed = {
         title: job

@@ -168,8 +168,8 @@ def _read_choice(stored: ComparedRuns) -> ComparisonChoice:
     goal = st.session_state.get(GOAL) or url_params.get(GOAL)
     goal = goal if goal in goals else goals[0]
     group = st.session_state.get(_GROUP) or url_params.get(_GROUP)
-    url_params.put(GOAL, "" if goal == goals[0] else goal)
-    url_params.put(_GROUP, group if group in groups else "")
+    url_params.set_param(GOAL, "" if goal == goals[0] else goal)
+    url_params.set_param(_GROUP, group if group in groups else "")
     window = zoom_window.current(report.end_s)
     return ComparisonChoice(goal, comparison.highlighted_policy(report), groups.get(group), window)
 
@@ -187,7 +187,7 @@ def group_choices(compared: ComparedRuns) -> dict[str, tuple[str, str]]:
 
 
 def _draw_top(view: ComparisonView) -> None:
-    """Draw the headline, the choices beside it, and the suggestions below it."""
+    """Draw the headline with its choices at the right and the suggestions below."""
     runs = view.runs.runs
     with st.container(horizontal=True, key="answer", vertical_alignment="top", gap=16):
         with st.container(gap=0, key="sentence"):
@@ -282,7 +282,7 @@ def _draw_ledger(view: ComparisonView) -> None:
 
 def _on_highlight(title: str) -> None:
     """Write the clicked policy into the URL as highlighted."""
-    url_params.put(HIGH, title)
+    url_params.set_param(HIGH, title)
 
 
 def _draw_column_menu(metrics: Sequence[Metric], usual: list[Metric]) -> list[Metric]:

@@ -187,7 +187,9 @@ def _on_pick(shown: MachineMap) -> None:
     _go_to(float(pick["at"]))
     row = int(pick["row"])  # −1 = none was clicked
     if 0 <= row < len(shown.rows):
-        exploration.put(exploration.NODE if shown.is_node else exploration.WITHIN, shown.rows[row])
+        exploration.set_param(
+            exploration.NODE if shown.is_node else exploration.WITHIN, shown.rows[row]
+        )
 
 
 def _on_drag(end_s: float) -> None:
@@ -335,7 +337,7 @@ def _step_s(explored: ExploredRuns) -> float:
 
 def _go_to(at_s: float) -> None:
     """Write the instant into the URL."""
-    exploration.put(exploration.INSTANT, f"{at_s:.0f}")
+    exploration.set_param(exploration.INSTANT, f"{at_s:.0f}")
 
 
 def _draw_waiting(explored: ExploredRuns, at_s: int) -> None:

@@ -135,7 +135,7 @@ def draw(session: state.Session, trace: Trace) -> None:
 
 @st.cache_data(max_entries=16, show_spinner=False)
 def _fit_text(source: str, other: str, _other: Trace) -> str:
-    """Return how similar a look-alike is to its trace at the same load; "" for other traces."""
+    """Return how close generated jobs come to their trace at equal load; "" for other traces."""
     del other
     if not likeness.fitted_to(source, _other):
         return ""

@@ -30,7 +30,7 @@ def find_recipe(fingerprint: str) -> OwnRecipe | None:
 
 
 def choices_of(recipe: OwnRecipe) -> dict[str, Any]:
-    """Return the reading options of a recipe, as those of an upload."""
+    """Return the reading options of a recipe as upload options."""
     return {**recipe.choices, **({"fmt": recipe.fmt} if recipe.fmt else {})}
 
 

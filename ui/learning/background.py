@@ -63,7 +63,7 @@ def draw_glossary() -> None:
 
 def _on_search() -> None:
     """Write the search text into the URL."""
-    url_params.put(WORD, st.session_state["glossary_word"].strip())
+    url_params.set_param(WORD, st.session_state["glossary_word"].strip())
 
 
 def draw_limits() -> None:
@@ -108,7 +108,7 @@ def _draw_folded(parts: Sequence[tuple[str, str, str]]) -> None:
 
 
 def _draw_outside() -> None:
-    """Draw the claims whose simulated figure is outside its band, of all finished replays."""
+    """Draw the claims with a simulated figure outside the band, over all finished replays."""
     finished_count, rows = 0, []
     for name in names():
         replay = load(name)

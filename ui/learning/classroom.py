@@ -30,7 +30,7 @@ def classroom_of_url() -> Classroom | None:
     if not name:
         return None
     for parameter in (CLASS, LESSON, SEED, JOBS, OF):
-        url_params.put(parameter, url_params.get(parameter))
+        url_params.set_param(parameter, url_params.get(parameter))
     return Classroom(
         name,
         _whole_number(LESSON, 99),
@@ -85,8 +85,8 @@ def count_student(class_: Classroom | None) -> None:
     if class_ is None:
         return
     if not url_params.get(url_params.SEAT):
-        url_params.put(url_params.SEAT, uuid.uuid4().hex[:12])
-    url_params.put(url_params.SEAT, url_params.get(url_params.SEAT))
+        url_params.set_param(url_params.SEAT, uuid.uuid4().hex[:12])
+    url_params.set_param(url_params.SEAT, url_params.get(url_params.SEAT))
     student = (class_, url_params.get(url_params.SEAT))
     if st.session_state.get(_HERE) != student:
         classes.arrive(server.store(), *student)
@@ -168,14 +168,14 @@ def _draw_count(class_: Classroom | None) -> None:
 
 
 def _on_leave() -> None:
-    """Leave the class."""
+    """Leave the class: drop its URL parameters."""
     for name in _FIXED:
-        url_params.put(name, "")
+        url_params.set_param(name, "")
 
 
 def _on_seed() -> None:
     """Write the seed of the lesson into the URL."""
-    url_params.put(SEED, str(st.session_state["lesson_seed"]))
+    url_params.set_param(SEED, str(st.session_state["lesson_seed"]))
 
 
 def _whole_number(name: str, most: int) -> int:

@@ -135,16 +135,16 @@ def _draw_lesson_choice(class_: Classroom | None) -> Lesson | None:
         disabled=is_fixed,
     )
     if lesson is not None:
-        url_params.put(LESSON, str(lesson.number))
+        url_params.set_param(LESSON, str(lesson.number))
     return lesson
 
 
 def _on_choose() -> None:
     """Write the chosen lesson into the URL, and drop answer and option."""
     if (chosen := st.session_state["lesson"]) is not None:
-        url_params.put(LESSON, str(chosen))
-        url_params.put(SAID, "")
-        url_params.put(OPTION, "")
+        url_params.set_param(LESSON, str(chosen))
+        url_params.set_param(SAID, "")
+        url_params.set_param(OPTION, "")
 
 
 def _current_turn(lesson: Lesson, setup: Setup) -> LessonTurn:
@@ -160,8 +160,8 @@ def _current_turn(lesson: Lesson, setup: Setup) -> LessonTurn:
         )
         new_turn.option = -1 if option is None else option
     turn = turns[lesson.number, setup]
-    url_params.put(SAID, str(turn.answer_index) if turn.has_run else "")
-    url_params.put(OPTION, str(turn.option) if turn.option >= 0 else "")
+    url_params.set_param(SAID, str(turn.answer_index) if turn.has_run else "")
+    url_params.set_param(OPTION, str(turn.option) if turn.option >= 0 else "")
     return turn
 
 
@@ -484,6 +484,6 @@ def _open_on_page(study: Study, name: str) -> None:
 
 def _on_next(number: int) -> None:
     """Write the next lesson into the URL."""
-    url_params.put(LESSON, str(number))
-    url_params.put(SAID, "")
-    url_params.put(OPTION, "")
+    url_params.set_param(LESSON, str(number))
+    url_params.set_param(SAID, "")
+    url_params.set_param(OPTION, "")

@@ -82,15 +82,15 @@ def _draw_replay_choice() -> str | None:
         on_change=_on_choose,
     )
     if chosen is not None:
-        url_params.put(NAME, chosen)
+        url_params.set_param(NAME, chosen)
     return chosen
 
 
 def _on_choose() -> None:
     """Write the chosen replay into the URL, and drop the number of seeds."""
     if chosen := st.session_state["replay"]:
-        url_params.put(NAME, chosen)
-        url_params.put(SEEDS, "")
+        url_params.set_param(NAME, chosen)
+        url_params.set_param(SEEDS, "")
 
 
 def _draw_run(replay: Replay) -> int:
@@ -136,7 +136,7 @@ def _draw_seeds(replay: Replay) -> int:
     seeds = int(url_text) if url_text.isdecimal() and int(url_text) in counts else replay.seeds
     st.session_state["seeds"] = seeds
     if url_text:
-        url_params.put(SEEDS, str(seeds))
+        url_params.set_param(SEEDS, str(seeds))
     st.segmented_control(
         "Seeds per policy",
         counts,
@@ -150,7 +150,7 @@ def _draw_seeds(replay: Replay) -> int:
 def _on_choose_seeds() -> None:
     """Write the number of seeds into the URL."""
     if chosen := st.session_state["seeds"]:
-        url_params.put(SEEDS, str(chosen))
+        url_params.set_param(SEEDS, str(chosen))
 
 
 def _draw_outcome(replay: Replay, key: Key, run: ReplayRun | None) -> None:

@@ -43,7 +43,7 @@ def read_url() -> Recipe | None:
         start.admitted(recipe.study)
         _adopt_study(recipe.study)
     except TrainyardError as error:
-        url_params.put(ASKED, "")
+        url_params.set_param(ASKED, "")
         st.error(words.plain(str(error)), icon=":material/error:")
         return None
     st.session_state[_ADOPTED] = recipe
@@ -89,7 +89,7 @@ def write_url(recipe: Recipe) -> None:
     """Write a search or a sweep into the URL."""
     text = recipe.pack()
     st.session_state[_WRITTEN] = text
-    url_params.put(ASKED, text)
+    url_params.set_param(ASKED, text)
 
 
 def runnable_study() -> Study | None:
@@ -126,7 +126,7 @@ def draw() -> None:
     sentence_row = st.container(horizontal=True, vertical_alignment="center", key="plan_sentence")
     try:
         with sentence_row:
-            request = plan_form.draw(study, initial, locked=is_locked)
+            request = plan_form.draw(study, initial, is_locked=is_locked)
         question = match_link(request.question(study))
     except TrainyardError as error:
         st.error(words.plain(str(error)), icon=":material/error:")

@@ -88,7 +88,7 @@ def draw() -> None:
             shown, policy_index, _draw_instant(shown.entries[policy_index][0], end_s), initial
         )
         if recipe is not None:
-            url_params.put(TURN, _remember(recipe.turn))
+            url_params.set_param(TURN, _remember(recipe.turn))
             _draw_run(recipe, shown.entries[policy_index][0])
             _draw_results(recipe)
     except TrainyardError as error:
@@ -108,7 +108,7 @@ def draw_link(at_s: float) -> None:
 
 
 def url_parameters(recipe: FromHere) -> dict[str, str]:
-    """Return the URL parameters of this tab, without those of the study."""
+    """Return the URL parameters of this tab; the study has its own."""
     return {"tab": NAME, exploration.POLICY: str(recipe.policy), TURN: recipe.turn.pack()}
 
 
@@ -119,11 +119,11 @@ def _initial_changes() -> BranchPoint | None:
         try:
             changes = BranchPoint.unpack(text)
         except TrainyardError as error:
-            url_params.put(TURN, "")
+            url_params.set_param(TURN, "")
             st.error(words.plain(str(error)), icon=":material/error:")
             return None
         st.session_state[_EDITION] = int(st.session_state.get(_EDITION, 0)) + 1
-        exploration.put(exploration.INSTANT, f"{changes.at_s:g}")
+        exploration.set_param(exploration.INSTANT, f"{changes.at_s:g}")
         st.session_state[_OPENED] = _remember(changes)
         return changes
     last_changes: BranchPoint | None = st.session_state.get(_FORM)
@@ -196,13 +196,13 @@ def _draw_instant(entry: StoredResult, end_s: float) -> float:
 def _on_slide(epoch: str) -> None:
     """Write the instant of the slider into the URL."""
     at_s = (st.session_state[_SLIDER] - _first_submission(epoch)).total_seconds()
-    exploration.put(exploration.INSTANT, f"{at_s:.0f}")
+    exploration.set_param(exploration.INSTANT, f"{at_s:.0f}")
 
 
 def _on_instant_typed(at_s: float, key: str, clock: RunClock) -> None:
     """Write the typed instant into the URL."""
     if (typed_s := _parse_instant(at_s, key, clock)) is not None:
-        exploration.put(exploration.INSTANT, f"{typed_s:.0f}")
+        exploration.set_param(exploration.INSTANT, f"{typed_s:.0f}")
 
 
 def _parse_instant(at_s: float, key: str, clock: RunClock) -> float | None:
@@ -236,7 +236,7 @@ def _draw_form(
         st.caption(
             ":material/info: Choose a change: another policy, nodes to add, or nodes to lose."
         )
-        url_params.put(TURN, "")
+        url_params.set_param(TURN, "")
         return None
     recipe = FromHere(study, policy_index, BranchPoint(at_s, policy, added, lost, until_s))
     trace = load_trace(study.base.trace, server.store())
@@ -397,7 +397,7 @@ def _submit(recipe: FromHere) -> list[Submission]:
 
 
 def _submissions(recipe: FromHere) -> list[Submission]:
-    """Return the submitted runs of this recipe; cancel those of an earlier one."""
+    """Return the submitted runs of this recipe; cancel the runs of an earlier recipe."""
     recipe_text, jobs = st.session_state.get(_JOBS, ("", []))
     if recipe_text == recipe.canonical():
         return list(jobs)
@@ -429,7 +429,7 @@ def _draw_progress(jobs: Sequence[Submission]) -> None:
 
 
 def _on_cancel(jobs: Sequence[Submission]) -> None:
-    """Cancel these runs."""
+    """Cancel the live runs of this tab."""
     for job in jobs:
         job.cancel()
 

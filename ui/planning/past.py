@@ -72,7 +72,7 @@ class BacktestForm(NamedTuple):
 
 
 def url_parameters(check: Check) -> dict[str, str]:
-    """Return the URL parameters of a backtest, without those of its study."""
+    """Return the URL parameters of a backtest; its study has its own."""
     warm_s, judge_s = check.warm_s, check.judge_s
     form = BacktestForm(
         0,
@@ -120,7 +120,7 @@ def draw() -> None:
         st.error(words.plain(str(error)), icon=":material/error:")
         form = _parse_form(url_params.get(CHECKED), titles) if titles else None
         if form is not None and form.use and st.button("Apply no findings"):
-            url_params.put(CHECKED, form._replace(use=()).to_url())
+            url_params.set_param(CHECKED, form._replace(use=()).to_url())
             st.rerun()
 
 
@@ -205,7 +205,7 @@ def _draw_form(
                 ),
             )
     form = BacktestForm(int(policy), int(repeats), warm_h, judge_days, anyway, initial.use, fit)
-    url_params.put(CHECKED, form.to_url())
+    url_params.set_param(CHECKED, form.to_url())
     st.session_state[_WRITTEN] = form.to_url()
     return form.check(study), form_row
 
@@ -288,7 +288,7 @@ def _draw_findings(check: Check, report: BacktestReport, *, is_running: bool) ->
         if ticked != row.used:
             form = _parse_form(url_params.get(CHECKED), {_policy_index(check): ""})
             applied_ids = {*check.use, proposal.id} if ticked else {*check.use} - {proposal.id}
-            url_params.put(CHECKED, form._replace(use=tuple(sorted(applied_ids))).to_url())
+            url_params.set_param(CHECKED, form._replace(use=tuple(sorted(applied_ids))).to_url())
             st.rerun()
 
 
@@ -321,7 +321,7 @@ def _draw_apply_button(check: Check, run: BacktestRun, report: BacktestReport) -
         policies = (*study.allocators[:index], scenario.allocator, *study.allocators[index + 1 :])
         base = replace(study.base, cluster=scenario.cluster)
         session.replace(replace(study, base=base, allocators=policies))
-        url_params.put(CHECKED, "")
+        url_params.set_param(CHECKED, "")
         st.rerun()
 
 

@@ -63,7 +63,7 @@ def draw() -> None:
         is_locked = False
     try:
         sweep = plan.match_link(
-            sweep_form.draw(initial, levers, locked=is_locked).sweep(study, levers)
+            sweep_form.draw(initial, levers, is_locked=is_locked).sweep(study, levers)
         )
     except TrainyardError as error:
         st.error(words.plain(str(error)), icon=":material/error:")
