@@ -117,8 +117,8 @@ def draw(compared: ComparedRuns, titles: Sequence[str] = ()) -> None:
     job = _requested_row(trace)
     if job is None:
         st.warning(
-            f"The link opens job {words.plain(visible(requested, 20))}, which is not among the"
-            f" {words.plural(len(trace), 'job')} of this trace.",
+            f"The link opens job {words.plain(visible(requested, 20))}, which is not in this trace"
+            f" of {words.plural(len(trace), 'job')}.",
             icon=":material/warning:",
         )
         return

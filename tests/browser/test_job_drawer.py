@@ -146,5 +146,5 @@ def test_a_link_opens_it_at_every_width_and_one_to_no_job_is_a_line(
     page.goto(f"{address}&job=765")
     expect(page).to_have_url(re.compile(r"[?&]job_id=766"))
     page.goto(f"{address}&job_id=5000")
-    expect(page.get_by_text("The address names a job that is not in this trace")).to_be_visible()
+    expect(page.get_by_text(", which is not in this trace")).to_be_visible()
     expect(drawer).to_have_count(0)

@@ -86,7 +86,7 @@ def test_cancel_stops_all_runs_and_says_so(visit: Open, tiny: Study, pool: FakeP
     app.button(key="run_here").click().run()
     app.button(key="cancel").click().run()
     assert {job.state for job in pool.jobs} == {"cancelled"}
-    assert "Stopped." in texts(app)
+    assert "Cancelled." in texts(app)
     assert not [button for button in app.button if button.key == "cancel"]
 
 
@@ -187,9 +187,7 @@ def test_running_without_the_trace_changes_nothing(
     app.session_state[state._SESSION].edit(gone)
     app.run()
     assert next(button for button in app.button if button.label == "Run").disabled
-    assert ["The link's trace is not on this server" in error.value for error in app.error] == [
-        True
-    ]
+    assert ["The trace is not on this server" in error.value for error in app.error] == [True]
     assert app.session_state[state._SESSION].displayed_study == tiny
     assert charts_of(app) == CHARTS
 
@@ -490,7 +488,7 @@ def test_who_insists_on_comparing_sees_what_still_means_something(
     app.button(key="way/compare_anyway").click().run()
     app.run()  # the line stays
     sound(app)
-    assert "Compared all the same" in texts(app)
+    assert "Compared despite overload" in texts(app)
     assert [one["title"] for one in component(app, "ledger")["columns"]] == [
         METRICS["makespan_s"].title,
         METRICS["utilisation"].title,

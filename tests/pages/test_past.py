@@ -111,7 +111,7 @@ def test_what_the_record_shows_is_applied_by_a_tick_and_taken_over(
     start.click().run()
     finished(app, replace(check, use=("hidden-load",)))
     assert "Applied." in texts(app)
-    (take,) = [button for button in app.button if button.label.startswith("Take these settings")]
+    (take,) = [button for button in app.button if button.label.startswith("Use these settings")]
     take.click().run()
     sound(app)
     assert study_of(app).base.cluster.changes[0].present is False
@@ -120,7 +120,7 @@ def test_what_the_record_shows_is_applied_by_a_tick_and_taken_over(
 def test_what_the_record_does_not_propose_is_no_dead_end(visit: Open, study: Study) -> None:
     app = on_tab(visit, study, check="1_1_2_1_1_nonsense_0")
     assert "proposes no 'nonsense'" in texts(app)
-    (out,) = [button for button in app.button if button.label == "Apply nothing of the record"]
+    (out,) = [button for button in app.button if button.label == "Apply no findings"]
     out.click().run()
     sound(app)
     assert asked(app) == "1_1_2_1_1__0"
@@ -129,7 +129,7 @@ def test_what_the_record_does_not_propose_is_no_dead_end(visit: Open, study: Stu
 
 def test_a_poor_record_gets_its_reason_at_once(visit: Open, study: Study) -> None:
     app = on_tab(visit, study, check="1_5_900_1_0__0")
-    assert app.title[0].value == "This record cannot be checked against."
+    assert app.title[0].value == "This record does not allow a backtest."
     assert "Needed: at least 30" in texts(app)
 
 
@@ -142,7 +142,7 @@ def test_what_no_form_wrote_is_as_usual(visit: Open, study: Study, written: str)
 
 def test_without_recorded_starts_or_policies_it_says_so(visit: Open, study: Study) -> None:
     only = Study(study.base, (Spec("recorded"),))
-    assert "No policy of the scenario can be checked" in texts(on_tab(visit, only))
+    assert "No policy of the scenario can be backtested" in texts(on_tab(visit, only))
     without = Scenario(
         TraceSpec(MADE.replace(",history=yes", "")), study.base.cluster, Spec("fifo")
     )

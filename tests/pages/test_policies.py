@@ -143,7 +143,7 @@ def test_stored_results_stand_in_the_list_and_in_the_detail(
     others = [row for name, row in rows.items() if name not in means and not row["barred"]]
     assert not any(row["note"] for row in others)
     app = opened(visit("policies", tiny), base)
-    assert f"Average time to finish **{words.time(means[base])}**" in texts(app)
+    assert f"Average completion time **{words.time(means[base])}**" in texts(app)
     # The fast engine does not time single decisions.
     assert "Decision" not in texts(app)
     assert "(fast engine" in texts(app)

@@ -238,7 +238,7 @@ def test_an_archive_brings_its_jobs_and_shows_stored_results(
     sound(app)
     assert study_of(app) == tiny
     assert "mine.zip is open with 12 jobs" in app.info[0].value
-    assert "Its results are stored here" in app.info[0].value
+    assert "Its results are on Compare" in app.info[0].value
     assert "Up to date" in texts(app)
 
 
@@ -256,9 +256,7 @@ def test_what_the_top_says_of_missing_jobs_follows_the_file_that_is_opened(
     app = visit("start", kept)
     app.file_uploader(key="scenario_file").set_value(("mine.json", alone, "application/json")).run()
     sound(app)
-    assert ["The link's trace is not on this server" in error.value for error in app.error] == [
-        True
-    ]
+    assert ["The trace is not on this server" in error.value for error in app.error] == [True]
     assert "Its jobs are still missing." in app.info[0].value
     app.file_uploader(key="scenario_file").set_value(("mine.zip", whole, "application/zip")).run()
     sound(app)
@@ -291,7 +289,7 @@ def test_a_deleted_trace_goes_with_its_results_and_out_of_the_history(
     assert list(mine.undo_stack) == [tiny]
     mine.edit(kept)
     app.run()
-    assert "The link's trace is not on this server" in app.error[0].value
+    assert "The trace is not on this server" in app.error[0].value
 
 
 def test_a_study_file_is_written_for_people_too(tiny: Study) -> None:

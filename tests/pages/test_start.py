@@ -19,7 +19,7 @@ def test_start_offers_one_primary_button_and_the_first_sample(visit: Open) -> No
     assert [button.label for button in app.button if button.proto.type == "primary"] == [
         "Run the sample"
     ]
-    assert "Nothing has been run yet" in texts(app)
+    assert "Not run yet" in texts(app)
     assert study_of(app).base.trace.source == "sample:week"
 
 
