@@ -14,7 +14,7 @@ from ui.layout import run_page
 _ENTRY_POINTS: Final = (
     (
         "Slurm sacct, Philly, Helios, Microsoft ITP, Gavel, SWF, or any table as CSV, Parquet or"
-        " JSON. The page reports how it was read and which rows were dropped.",
+        " JSON, with a report of dropped rows.",
         "trace",
         "Load a job trace",
         ":material/upload_file:",

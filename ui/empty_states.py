@@ -89,8 +89,8 @@ def draw_trace_gone(*, here: bool = False) -> None:
     """Draw the warning that the trace is not on this server; `here` = on the Trace page."""
     days = f"{server.store().keep_days:g} days"
     st.error(
-        f"The trace is not on this server, which keeps uploads for {days}. Open the scenario file"
-        " that contains it, or load the same trace file again.",
+        f"The trace is not on this server, which keeps uploads for {days}. Open its scenario file,"
+        " or load the trace file again.",
         icon=":material/error:",
     )
     with st.container(horizontal=True):

@@ -123,6 +123,7 @@ def _untick_all() -> None:
 
 
 def _checkbox_key(mark: str) -> str:
+    """Return the widget key of an entry's checkbox."""
     return f"runs/{mark}/chosen"
 
 
@@ -157,6 +158,7 @@ def _draw_row(item: Item, before: Item | None) -> None:
 
 
 def _title_of(item: Item) -> str:
+    """Return the visible title of an entry: its name, else its own title."""
     return charts.visible(item.name or item.title, _MAX_TITLE)
 
 

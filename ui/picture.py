@@ -55,4 +55,5 @@ def _compare_all(study: Study) -> ComparedRuns | None:
 
 
 def _description(study: Study) -> str:
+    """Return the description of the sample of a study."""
     return SAMPLES[study.base.trace.source.partition(":")[2]].description

@@ -72,7 +72,7 @@ def draw(page: str) -> None:
 
 
 def draw_warnings(page: str) -> None:
-    """Draw what keeps the scenario from running, or how long it takes, with suggested fixes."""
+    """Draw why the scenario cannot run, or how long it takes, with suggested fixes."""
     session = state.session()
     stopped = profiles.blocking_coverage(session.study)
     # The Trace page shows it next to the missing profiles.

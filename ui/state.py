@@ -507,7 +507,7 @@ def _session_from_url(scenario: str, result: str) -> Session:
     )  # Start shows it to every visitor
     return Session(
         study,
-        shown=shown if is_displayed else None,
+        displayed_study=shown if is_displayed else None,
         notice=_add_to_runs(shown) if is_new_entry else "",
     )
 

@@ -141,6 +141,7 @@ def _zip_mb(runs: Shown) -> float:
 
 
 def _size_text(mb: float) -> str:
+    """Return a file size as text: "about 3 MB"."""
     return f"about {mb:,.0f} MB" if mb >= 0.95 else f"about {max(100 * round(10 * mb), 100)} kB"
 
 
@@ -184,6 +185,6 @@ _DESCRIPTIONS: Final[Mapping[str, str]] = {
     "decisions": "calls of the policy, with its notes",
 }
 _ABOUT: Final = (
-    "The report is one file with all figures and works offline. CSV text that begins with = + - or"
-    " @ gets an apostrophe, for spreadsheets; Parquet stays exact."
+    "The report works offline. CSV text that begins with = + - or @ gets an apostrophe, for"
+    " spreadsheets; Parquet stays exact."
 )

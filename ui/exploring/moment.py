@@ -98,6 +98,7 @@ def stop() -> None:
 
 
 def _is_playing() -> bool:
+    """Return True while the instants play."""
     return bool(st.session_state.get(_PLAYING))
 
 

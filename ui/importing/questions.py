@@ -114,7 +114,7 @@ def _draw_answer(question: Question, key: str) -> str:
     index = options.index(current) if current in options else None
 
     def option_text(name: str) -> str:
-        # A choice shows text as it is, not Markdown.
+        # Options show plain text, not Markdown.
         return charts.visible(question["options"][name])
 
     if len(options) > _MAX_RADIO:

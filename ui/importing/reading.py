@@ -58,6 +58,7 @@ def peek(data: bytes = b"") -> Any:
 
 
 def _content_of(upload: state.Upload) -> bytes:
+    """Return the bytes of an upload, or b"" if they were deleted."""
     return upload.content.read() if upload.content is not None else b""
 
 

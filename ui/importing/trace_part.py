@@ -18,8 +18,8 @@ from ui.choosing import forms
 _LOAD: Final = "Factor on the recorded load: 1 = as recorded."
 _LOAD_BY: Final[dict[str, str]] = {"pace": "pace of arrivals", "jobs": "number of jobs"}
 _BY: Final = (
-    "Pace: the same jobs in less or more time. Number of jobs: below 1 a part of the jobs, above 1"
-    " with copies of them, in the same time."
+    "Pace: the same jobs in less or more time. Number of jobs: a part of the jobs (below 1) or"
+    " copies (above 1)."
 )
 _EVERY: Final = (
     "Keeps one user in N, with all their jobs in the window. The choice depends on names and draw"

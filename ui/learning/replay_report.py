@@ -30,8 +30,8 @@ _VERDICTS: Final = {
 }
 """Verdict of a row -> CSS class and text of its cell; color is never the only sign."""
 _CAPTION: Final = (
-    "Below each measure: certainty of the claim and size of the run. Verdict: the interval is"
-    " wholly in or outside the band, else undecided. Outside is a finding, not an error."
+    "Below each measure: certainty and run size. Verdict: the interval is wholly in or outside"
+    " the band, else undecided. Outside is a finding."
 )
 Pair = tuple[ClaimRow, str]
 """A claim with its label."""

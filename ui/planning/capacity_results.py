@@ -247,13 +247,12 @@ _NOTHING: Final = (
     "The search shows the fewest nodes per policy, their price, and a curve of all sizes tried."
 )
 _BISECTION: Final = (
-    "Bisection from the largest size, then smaller sizes, because more nodes are not always"
-    f" better: until {FAR_IN_A_ROW} in a row miss the target by a factor of two, or {MOST_CHECKED}"
-    " were tried."
+    "Bisection from the largest size, then smaller sizes, until"
+    f" {FAR_IN_A_ROW} in a row miss the target by a factor of two, or {MOST_CHECKED} were tried."
 )
 _DOUBLING: Final = (
-    "The search doubles the current nodes until the target is met, bisects, then tries smaller"
-    f" sizes until {FAR_IN_A_ROW} in a row miss the target by a factor of two."
+    "Doubles the current nodes until they pass, bisects, then tries smaller sizes until"
+    f" {FAR_IN_A_ROW} in a row miss the target by a factor of two."
 )
 _ALONE: Final = "Bisection from the largest size only."
 _FRONTIER: Final = (
@@ -261,6 +260,6 @@ _FRONTIER: Final = (
     " else one of the first type more."
 )
 _PASSES: Final = (
-    "A size passes if the mean over repeats meets the target and every job that the largest size"
-    " completes is completed. All use the same jobs and seeds."
+    "A size passes if the mean over repeats meets the target and it completes the jobs that the"
+    " largest size completes."
 )

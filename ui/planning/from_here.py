@@ -58,8 +58,8 @@ _AS_BEFORE: Final = "as before"
 _MAX_ROWS: Final = 12
 _MAX_NAMES: Final = 2000
 _ABOUT: Final = (
-    "Change the policy, add nodes, or lose machines at one instant of a run. Everything before it"
-    " stays; everything after it is compared with the unchanged run, job by job."
+    "Change the policy, add nodes, or lose nodes at one instant of a run, and compare the rest with"
+    " the unchanged run, job by job."
 )
 _YEAR_S: Final = 365 * 86_400.0
 _SLIDER_STEPS: Final = 1000

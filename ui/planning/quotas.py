@@ -21,8 +21,8 @@ NAME: Final = "quotas"
 _MAX_JOBS: Final = 5000
 """Maximum jobs of a search on the page, which blocks; larger ones need the command line."""
 _ABOUT: Final = (
-    "Find the quota that each tenant needs so that 95 % of its jobs start in time. Tenants are"
-    " searched one by one; a joint run then checks all quotas together."
+    "Find the quota with which 95 % of each tenant's jobs start in time. A joint run then checks"
+    " all quotas together."
 )
 
 
@@ -101,4 +101,5 @@ def _draw_quotas(scenario: Scenario, plan: QuotaPlan) -> None:
 
 
 def _finite_or_nan(seconds: float) -> float:
+    """Return a duration, or NaN if it is infinite, which a table shows as missing."""
     return math.nan if math.isinf(seconds) else seconds

@@ -41,8 +41,8 @@ _AHEAD: Final = (
     " side of 0."
 )
 _EQUAL: Final = (
-    "All repeats are equal, because this scenario has no random draws. Add failures or prediction"
-    " errors, or vary the seed of the workload, to see the uncertainty."
+    "All repeats are equal, because nothing is drawn at random. To see the uncertainty, add"
+    " failures or prediction errors, or vary the workload's seed."
 )
 _NOTHING: Final = (
     "The sweep shows a curve per policy, or a map if two settings vary, and where each policy is"
@@ -214,10 +214,12 @@ def _draw_downloads(findings: SweepFindings) -> None:
 
 
 def _to_csv(rows: pd.DataFrame) -> bytes:
+    """Return a table as CSV, safe for spreadsheets."""
     return outcomes.safe_csv(rows).encode()
 
 
 def _to_parquet(rows: pd.DataFrame) -> bytes:
+    """Return a table as Parquet, with mixed columns as text."""
     # An axis may mix numbers and names.
     mixed = {
         str(column): rows[column].astype(str) for column in rows if rows[column].dtype == object
