@@ -1,16 +1,16 @@
-"""The app's entry: navigation, the scenario from and to the address, its bar; nothing else."""
+"""Entry point: navigation, scenario bar, and the scenario in the URL."""
 
 from __future__ import annotations
 
 if __name__ == "__main__":
-    # A worker process imports this file under another name; behind the guard it neither runs the
-    # app nor loads Streamlit.
-    from ui.layout import main
+    # Worker processes import this file under another name; the guard keeps them from running the
+    # app and loading Streamlit.
+    from ui.layout import run_app
 
-    main()
+    run_app()
 
 if __name__ == "app":
-    # `streamlit run` finds this and serves it; its pages are runs of this file as `__main__`.
+    # `streamlit run` serves this object; its pages run this file as `__main__`.
     import streamlit as st
 
     from ui.headers import MIDDLEWARE

@@ -1,31 +1,31 @@
-"""Compare: the policies side by side, with the evidence."""
+"""Compare: the policies side by side, with headline, charts, ledger and tabs."""
 
 from __future__ import annotations
 
 from ui import comparison, job_drawer, presenting, state, url_params
 from ui.comparing import screen
-from ui.layout import page
+from ui.layout import run_page
 
 _ABOUT = (
-    "This page will show the policies side by side: what they cost and gain, jobs waiting and GPUs"
-    " busy over time, and how long jobs take."
+    "This page will compare the policies: costs and gains, waiting jobs and busy GPUs over time,"
+    " and completion times."
 )
 
 
 def body() -> None:
-    """Draw the page."""
+    """Draw the Compare page."""
     session = state.session()
-    if screen.loading(session):
+    if screen.draw_loading(session):
         return
-    compared = comparison.opened(session, "Compare", _ABOUT, listed=True)
+    compared = comparison.compare_displayed(session, "Compare", _ABOUT, has_ledger=True)
     if compared is None:
         return
-    # First, so that it opens before all else is drawn, and what it has to say stands on top.
+    # First, so that the drawer opens before the page is drawn, and its warnings are on top.
     job_drawer.draw(compared)
     screen.draw(compared)
-    if url_params.presented():
+    if url_params.is_presenting():
         presenting.draw(compared)
 
 
 if __name__ == "__main__":
-    page("compare", body)
+    run_page("compare", body)

@@ -1,4 +1,4 @@
-"""Policies: which are compared, what they do, and what they cost."""
+"""Policies: the list of policies to compare, and their settings."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from trainyard.traces import start
 from trainyard.traces.sources import load_trace
 from ui import server, state, words
 from ui.choosing import policies
-from ui.layout import page
+from ui.layout import run_page
 
 
 def body() -> None:
-    """Draw the page."""
+    """Draw the Policies page."""
     study = state.session().study
     try:
         trace = load_trace(study.base.trace, server.store())
     except TrainyardError as error:
-        if not start.trace_is_gone(study, server.store()):  # else it is said above
+        if not start.trace_is_gone(study, server.store()):  # else reported above
             st.warning(words.plain(str(error)), icon=":material/warning:")
         trace = None
     policies.draw(trace)
 
 
 if __name__ == "__main__":
-    page("policies", body)
+    run_page("policies", body)

@@ -1,4 +1,4 @@
-"""Start: what this is, and one click to a result."""
+"""Start: what Trainyard is, a sample to run, entry points, and your runs."""
 
 from __future__ import annotations
 
@@ -9,67 +9,69 @@ import streamlit as st
 from trainyard.study.study import Study
 from trainyard.traces import start
 from ui import library, picture, state
-from ui.layout import page
+from ui.layout import run_page
 
-_DOORS: Final = (
+_ENTRY_POINTS: Final = (
     (
         "Slurm sacct, Philly, Helios, Microsoft ITP, Gavel, SWF, or any table as CSV, Parquet or"
-        " JSON; the page says what was understood and what was left out.",
+        " JSON, with a report of dropped rows.",
         "trace",
         "Load a job trace",
         ":material/upload_file:",
     ),
     (
-        "The fewest nodes for a wait that you accept, and what they cost a month.",
+        "The fewest nodes that keep waits below your limit, and their price per month.",
         "plan",
         "Decide what to buy",
         ":material/query_stats:",
     ),
     (
-        "Short exercises, and what papers claim beside what comes out here. A link lets a class"
-        " see the same.",
+        "Short exercises, and claims of papers next to simulated results. A link shares them with"
+        " a class.",
         "learn",
         "Learn or teach",
         ":material/school:",
     ),
 )
-"""What a visitor finds behind a door, the page, what the door is called, and its sign."""
+"""Description, page, label and icon of each entry point."""
 
 
 def body() -> None:
-    """Draw the page."""
+    """Draw the Start page."""
     study = start.sample_study()
     with st.container(horizontal=True, vertical_alignment="center", key="opening"):
         with st.container(gap=None):
             st.title("What would another scheduler have done?", anchor=False)
             st.caption(
-                "Replay a job trace on a GPU cluster under several schedulers: how long jobs wait,"
-                " when they are done, how busy the GPUs are and what that costs."
+                "Replay a job trace on a GPU cluster under several scheduling policies: wait and"
+                " completion times, GPU use, and cost."
             )
-        _run(study)
+        _draw_run_button(study)
     picture.draw(study)
-    _doors()
-    library.open_file()
+    _draw_entry_points()
+    library.draw_file_uploader()
     library.draw()
 
 
-def _run(study: Study) -> None:
+def _draw_run_button(study: Study) -> None:
+    """Draw the button that runs the sample and opens Compare."""
     session = state.session()
-    # With a scenario of the user the one primary button is that of the bar.
+    # With a scenario of the user, the one primary button is Run in the bar.
     kind: Literal["primary", "secondary"] = "primary" if session.on_sample else "secondary"
     if st.button("Run the sample", key="run_sample", type=kind, icon=":material/play_arrow:"):
         session.replace(study)
         session.run()
-        st.switch_page("pages/compare.py", query_params=state.address())
+        st.switch_page("pages/compare.py", query_params=state.url_parameters())
 
 
-def _doors() -> None:
+def _draw_entry_points() -> None:
+    """Draw the three entry points: load a trace, decide what to buy, learn."""
     grid = st.container(key="doors").grid(3, min_column_width=280)
-    for why, target, label, icon in _DOORS:
+    for description, page_name, label, icon in _ENTRY_POINTS:
         with grid.cell(), st.container(border=True, height="stretch", gap=None):
-            st.page_link(f"pages/{target}.py", label=f"**{label}**", icon=icon)
-            st.caption(why)
+            st.page_link(f"pages/{page_name}.py", label=f"**{label}**", icon=icon)
+            st.caption(description)
 
 
 if __name__ == "__main__":
-    page("start", body)
+    run_page("start", body)

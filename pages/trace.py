@@ -1,4 +1,4 @@
-"""Trace: the jobs, where they come from, and whether they were read right."""
+"""Trace: the jobs, their source, and how they were read."""
 
 from __future__ import annotations
 
@@ -18,38 +18,40 @@ from trainyard.views import inputs
 from ui import empty_states, figure, server, state, words
 from ui.choosing import scaling
 from ui.importing import account, beside, doubts, fitted_cluster, trace_part, upload
-from ui.layout import page
+from ui.layout import run_page
 
 
 def body() -> None:
-    """Draw the page."""
+    """Draw the Trace page."""
     session = state.session()
     with st.container(horizontal=True, vertical_alignment="bottom", key="trace_source"):
-        upload.receive()
-        _samples(session)
-        trace_part.choose_made(session)
-        upload.about(session)
-    upload.fault()
+        upload.draw_uploader()
+        _draw_samples(session)
+        trace_part.draw_generator_choice(session)
+        upload.draw_help(session)
+    upload.draw_faults()
     if start.trace_is_gone(session.study, server.store()):
-        empty_states.trace_gone(here=True)
+        empty_states.draw_trace_gone(here=True)
         return
     source = load_source(session.study.base.trace, server.store())
-    taken = session.taken.get(session.study.base.trace.source)
-    # The store keeps the account of the first reading that led to these jobs.
-    read = source.account if taken is None else taken.account
-    # Filled after the choices, which may change what the headline says.
+    intake = session.intakes.get(session.study.base.trace.source)
+    # The store keeps the account of the first reading that produced these jobs.
+    reader_account = source.account if intake is None else intake.account
+    # Filled after the choices, which may change the headline.
     head = st.container(horizontal=True, vertical_alignment="center", key="trace_head")
     with head:
         title = st.container()
         trace_part.draw(session, source)
         trace = load_trace(session.study.base.trace, server.store())
         if not likeness.is_look_alike(session.study.base.trace.source):
-            trace_part.made_parameters(session)
-        beside.look_alike(session, trace)
-    facts = _profile(trace.digest, trace)
+            trace_part.draw_generator_form(session)
+        beside.draw_look_alike(session, trace)
+    facts = _trace_profile(trace.digest, trace)
     with title:
-        st.title(words.plain(_headline(session, source, trace, facts, read)), anchor=False)
-    account.ask(source.account, taken)
+        st.title(
+            words.plain(_headline(session, source, trace, facts, reader_account)), anchor=False
+        )
+    account.draw_questions(source.account, intake)
     fitted_cluster.draw(session, source)
     doubts.draw(session, trace)
     with st.container(key="small_figures"):
@@ -57,7 +59,7 @@ def body() -> None:
     for view in inputs.trace_views(facts):
         with grid.cell():
             figure.draw(view)
-    account.draw(source.account, taken)
+    account.draw(source.account, intake)
     beside.draw(session, trace)
     scaling.draw(session)
 
@@ -69,9 +71,7 @@ def _headline(
     facts: intake.TraceProfile,
     read: Mapping[str, Any],
 ) -> str:
-    """Return how many jobs there are, how many rows were left out, over which time, at what load;
-    `read` is the account of the reader.
-    """
+    """Return the headline: jobs, dropped rows, time span, load; `read` = the reader's account."""
     part = f" of {len(source.trace):,}" if len(trace) < len(source.trace) else ""
     jobs = words.plural(facts.jobs, "job") + part
     parts = [*filter(None, (jobs, left_out(read))), words.time(facts.span_s)]
@@ -82,20 +82,22 @@ def _headline(
 
 
 @st.cache_data(max_entries=16, show_spinner=False)
-def _profile(mark: str, _trace: Trace) -> intake.TraceProfile:
-    del mark
+def _trace_profile(digest: str, _trace: Trace) -> intake.TraceProfile:
+    """Return the figures of a trace, cached by its digest."""
+    del digest
     return intake.profile(_trace)
 
 
-def _samples(session: state.Session) -> None:
+def _draw_samples(session: state.Session) -> None:
+    """Draw the choice of a sample trace, and load the chosen one."""
     kind, _, current = session.study.base.trace.source.partition(":")
     names = list(SAMPLES)
-    at = names.index(current) if kind == "sample" and current in names else None
+    index = names.index(current) if kind == "sample" and current in names else None
     chosen = st.selectbox(
         "Sample",
         names,
-        at,
-        key=state.widget("sample", session.study.base.trace.source),
+        index,
+        key=state.widget_key("sample", session.study.base.trace.source),
         format_func=lambda name: SAMPLES[name].title,
         placeholder="choose a sample",
         help="\n".join(f"- {sample.title}: {sample.description}" for sample in SAMPLES.values()),
@@ -110,4 +112,4 @@ def _samples(session: state.Session) -> None:
 
 
 if __name__ == "__main__":
-    page("trace", body)
+    run_page("trace", body)

@@ -1,3 +1,1 @@
-"""What pages are made of: session state, scenario bar, forms, progress, tables; besides app.py and
-pages/ the only code that imports Streamlit.
-"""
+"""Page components: session state, scenario bar, forms, results. Only code using Streamlit."""

@@ -1,6 +1,4 @@
-"""Whose shelf it is: every browser has a random token in a cookie, and sees what was run or opened
-with it, and nothing of anybody else's.
-"""
+"""Browser identity: a random token in a cookie that names the browser's list of runs."""
 
 from __future__ import annotations
 
@@ -20,47 +18,42 @@ from ui import server
 
 _COOKIE: Final = "trainyard_browser"
 _DAYS: Final = 400
-"""From the last visit; browsers keep cookies no longer."""
+"""Lifetime of the cookie; browsers allow no more."""
 _TOKEN: Final = "owner/token"
 _TEXT: Final = re.compile(r"[0-9a-f]{32}")
 
 
 def owner() -> str:
-    """Return the name of this browser's shelf: a hash of its token, so that nobody who reads the
-    library's database can take it over.
+    """Return the owner id of this browser's runs: a hash of its token, useless as a login.
 
     Notes
     -----
-    The first session makes the token, 128 random bits, and its page puts it into a cookie, which
-    later sessions bring. Where no cookies are kept, every session has a shelf of its own.
+    The first session creates the token, 128 random bits, and its page stores it in a cookie, which
+    later sessions send. Without cookies, every session has its own list.
     """
     return hashlib.blake2b(_token().encode(), digest_size=16, person=b"trainyard shelf").hexdigest()
 
 
 def _token() -> str:
+    """Return the browser's token from its cookie, or a new one."""
     if _TOKEN not in st.session_state:
-        brought = str(st.context.cookies.get(_COOKIE))
-        st.session_state[_TOKEN] = brought if _TEXT.fullmatch(brought) else secrets.token_hex(16)
-    known: str = st.session_state[_TOKEN]
-    return known
+        cookie = str(st.context.cookies.get(_COOKIE))
+        st.session_state[_TOKEN] = cookie if _TEXT.fullmatch(cookie) else secrets.token_hex(16)
+    token: str = st.session_state[_TOKEN]
+    return token
 
 
-def script() -> str:
-    """Return the script that lets the browser keep its token; the same throughout a session, so
-    that it runs once.
-    """
-    # A second tab that was opened before the first one's token arrived takes that one over at its
-    # next visit.
+def cookie_script() -> str:
+    """Return the script that stores the token in a cookie; constant within a session."""
+    # A second tab opened before the first tab's cookie was set adopts that token at its next visit.
     settings = f"path=/; max-age={_DAYS * 86_400}; samesite=lax"
     return f"""<script>
 document.cookie = "{_COOKIE}={_token()}; {settings}" + (location.protocol === "https:" ? "; secure" : "");
 </script>"""  # noqa: E501
 
 
-def shelve(recipe: Recipe, keys: Sequence[str]) -> str:
-    """Put what was run or opened on this browser's shelf; return why it could not be, as one
-    sentence, or "".
-    """
+def add_to_runs(recipe: Recipe, keys: Sequence[str]) -> str:
+    """Add a study or plan to this browser's runs; return an error message, or ""."""
     try:
         library.shelve(server.store(), owner(), recipe, keys)
     except TrainyardError as error:
@@ -68,10 +61,8 @@ def shelve(recipe: Recipe, keys: Sequence[str]) -> str:
     return ""
 
 
-def rename(study: Study) -> str:
-    """Give a comparison the name of the scenario, if it is on this browser's shelf; return why it
-    could not be given, as one sentence, or "".
-    """
+def rename_run(study: Study) -> str:
+    """Rename a comparison in this browser's runs; return an error message, or ""."""
     try:
         server.store().index.label(owner(), library.identity(study.named("")), name=study.base.name)
     except TrainyardError as error:

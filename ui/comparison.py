@@ -1,6 +1,4 @@
-"""What pages of results are about: the compared runs, the highlighted policy, and how far from the
-recording they are.
-"""
+"""Cached comparisons of stored runs, the highlighted policy, and the accuracy note."""
 
 from __future__ import annotations
 
@@ -18,117 +16,121 @@ from ui import empty_states, figure, server, state, stored_results, url_params, 
 
 
 def compare(runs: Shown) -> ComparedRuns | None:
-    """Compare the complete runs; None while there is none."""
-    # Of incomplete runs too: the report says which policies cannot run.
-    compared = _compare("|".join((runs.mark, *(key for own in runs.keys for key in own))), runs)
-    # Equal complete runs may stand beside others that are not complete.
+    """Return the comparison of the complete runs; None if there are none."""
+    # Incomplete runs count too: the report names the policies that cannot run.
+    compared = _compare_cached(
+        "|".join((runs.mark, *(key for policy_keys in runs.keys for key in policy_keys))), runs
+    )
+    # The cached comparison may come from a study with other incomplete runs.
     return compared and replace(
         compared, runs=runs, epoch=state.session().epoch(compared.report.epoch)
     )
 
 
 @st.cache_resource(max_entries=24, show_spinner=False)
-def _compare(key: str, _runs: Shown) -> ComparedRuns | None:
-    # Shared by all sessions and never changed. Frames must not be keys, so the key is the hashes of
-    # the runs.
+def _compare_cached(key: str, _runs: Shown) -> ComparedRuns | None:
+    """Return the comparison of runs, cached by their keys."""
+    # Shared by all sessions and never changed.
     del key
     return compare_runs(_runs, server.store())
 
 
-def view(compared: ComparedRuns, choice: ComparisonChoice) -> ComparisonView:
-    """Return the view of stored results, built once for all sessions.
+def build_view(compared: ComparedRuns, choice: ComparisonChoice) -> ComparisonView:
+    """Return the view of a comparison, built once for all sessions.
 
     Raises
     ------
     TrainyardError
         If the trace or a stored result was removed meanwhile.
     """
-    return _view(views.key_of(compared, choice), compared, choice)
+    return _build_view_cached(views.key_of(compared, choice), compared, choice)
 
 
 @st.cache_resource(max_entries=128, show_spinner=False)
-def _view(
+def _build_view_cached(
     key: tuple[object, ...], _compared: ComparedRuns, _choice: ComparisonChoice
 ) -> ComparisonView:
+    """Return the view of a comparison, cached by its key."""
     del key
     window = ComparisonChoice(window=_choice.window)
-    seen = _zoomed(views.key_of(_compared, window), _compared, _choice.window)
-    group = None if _choice.group is None else _group(seen.report.mark, _choice.group, seen)
+    seen = _zoom_cached(views.key_of(_compared, window), _compared, _choice.window)
+    group = None if _choice.group is None else _compare_group(seen.report.mark, _choice.group, seen)
     return views.build(seen, _choice, group)
 
 
 @st.cache_resource(max_entries=64, show_spinner=False)
-def _zoomed(
+def _zoom_cached(
     key: tuple[object, ...], _compared: ComparedRuns, _window: Window | None
 ) -> ComparedRuns:
-    # What is computed for a window is shared by its views of other policies, goals and groups.
+    """Return the comparison within a zoom window, cached by its key."""
+    # Views of other policies, metrics and groups share the frames of a window.
     del key
     return _compared.seen(_window)
 
 
 @st.cache_resource(max_entries=24, show_spinner=False)
-def _group(mark: str, group: tuple[str, str], _compared: ComparedRuns) -> GroupComparison:
-    del mark
+def _compare_group(
+    cache_key: str, group: tuple[str, str], _compared: ComparedRuns
+) -> GroupComparison:
+    """Return the comparison of one group of jobs, cached."""
+    del cache_key
     return _compared.details.of_group(*group)
 
 
-def opened(
-    session: state.Session, title: str, about: str, *, listed: bool = False
+def compare_displayed(
+    session: state.Session, title: str, about: str, *, has_ledger: bool = False
 ) -> ComparedRuns | None:
-    """Return what a page of results is about, and say what about it is old or missing; None after
-    drawing what stands there while there is nothing to show.
+    """Return the displayed comparison with warnings on the page, or draw an empty state: None.
 
     Parameters
     ----------
     session : Session
-        What this session has before it.
+        State of this session.
     title, about : str
-        Of the page: its question, and what it will show.
-    listed : bool
-        Whether it has a ledger, with a row for each policy without a result.
+        Title of the page, and what it will show.
+    has_ledger : bool
+        Whether the page has a ledger, with a row for each policy without a result.
     """
-    if session.shown is None:
-        empty_states.nothing(session, title, about)
+    if session.displayed_study is None:
+        empty_states.draw_not_run(session, title, about)
         return None
-    runs = stored_results.gather(session.shown)
-    if not listed:
-        empty_states.stale(session)
-    empty_states.troubles(session, runs, listed=listed)
+    runs = stored_results.gather(session.displayed_study)
+    if not has_ledger:
+        empty_states.draw_outdated(session)
+    empty_states.draw_failures(session, runs, has_ledger=has_ledger)
     compared = compare(runs)
     if compared is None:
-        empty_states.waiting(session, title)
+        empty_states.draw_incomplete(session, title)
     else:
         zoom_window.drop_outside(compared.report.end_s)
     return compared
 
 
-def subject(report: ComparisonReport) -> str:
-    """Return the title of the highlighted policy: the chosen one, or else the one that the headline
-    on the chosen goal is about; "" = none.
-    """
-    asked = url_params.asked(url_params.HIGH)
-    if asked in report.labels:
-        return asked
-    goal = st.session_state.get(url_params.GOAL) or url_params.asked(url_params.GOAL)
+def highlighted_policy(report: ComparisonReport) -> str:
+    """Return the title of the highlighted policy: the chosen one, else that of the headline."""
+    url_title = url_params.get(url_params.HIGH)
+    if url_title in report.labels:
+        return url_title
+    goal = st.session_state.get(url_params.GOAL) or url_params.get(url_params.GOAL)
     return report.headlines.get(goal, report.first_headline).subject
 
 
-def trust(report: ComparisonReport) -> None:
-    """Draw how far the simulator is from the recorded history."""
+def draw_accuracy(report: ComparisonReport) -> None:
+    """Draw how far the simulated waits are from the recorded ones."""
     if report.trust is None:
         st.caption(report.untold)
         return
     with st.expander(words.plain(report.trust.sentence())):
         rows = metric_table.accuracy_table(report.trust)
         jobs = st.column_config.NumberColumn(format="localized")
-        figure.show(rows, hide_index=True, height="content", column_config={"Jobs": jobs})
+        figure.draw_table(rows, hide_index=True, height="content", column_config={"Jobs": jobs})
         st.caption(
-            "Absolute error of the wait (first start − submission) against the recorded one, by"
-            " GPUs asked for."
+            "Absolute error of the wait (first start − submission) against the recorded wait, by"
+            " requested GPUs."
         )
     st.page_link(
         "pages/plan.py",
-        label="Check a policy against the past",
+        label="Backtest a policy",
         icon=":material/history:",
-        query_params=state.address() | {url_params.TAB: url_params.PAST},
+        query_params=state.url_parameters() | {url_params.TAB: url_params.PAST},
     )

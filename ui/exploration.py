@@ -1,6 +1,4 @@
-"""What the Explore page looks at: policies, rows, instant and node; the address holds it, so a
-reload or a sent link shows the same.
-"""
+"""View of Explore in the URL (policies, rows, instant, node), and its cached runs."""
 
 from __future__ import annotations
 
@@ -19,7 +17,7 @@ from trainyard.views.explored import ExploredRuns
 from trainyard.what_if import explore
 from trainyard.what_if.explore import Book
 from ui import server, state, words
-from ui.faults import guarded
+from ui.faults import run_guarded
 
 POLICY: Final = "p"
 AGAINST: Final = "vs"
@@ -30,22 +28,22 @@ PICTURE: Final = "pic"
 INSTANT: Final = "at"
 NODE: Final = "node"
 PARAMETERS: Final = (POLICY, AGAINST, ROWS, WITHIN, SORT, PICTURE, INSTANT, NODE)
-"""Of the address: places of policies in the study, names, seconds since the first submission."""
+"""URL parameters: policy indices, names, seconds since the first submission."""
 NOTHING: Final = "-"
 _KEPT: Final = "explore_view"
 _OF: Final = "explore_of"
 
 
-def explored(compared: ComparedRuns, chosen: Sequence[int]) -> ExploredRuns:
-    """Open the runs of the chosen policies, places in the study.
+def open_runs(compared: ComparedRuns, chosen: Sequence[int]) -> ExploredRuns:
+    """Open the runs of the chosen policies (indices in the study) for Explore.
 
     Raises
     ------
     TrainyardError
-        If a stored result was removed meanwhile.
+        If a stored result was removed.
     """
     runs, epoch = compared.runs, compared.epoch
-    entries = {runs.titles[at]: runs.entries[at][0] for at in chosen}
+    entries = {runs.titles[index]: runs.entries[index][0] for index in chosen}
     books = {title: _book(entry.key, title, epoch, entry, runs) for title, entry in entries.items()}
     keys = {title: f"{entry.key} {epoch}" for title, entry in entries.items()}
     return ExploredRuns(compared, books, keys)
@@ -53,22 +51,22 @@ def explored(compared: ComparedRuns, chosen: Sequence[int]) -> ExploredRuns:
 
 @st.cache_resource(max_entries=8, show_spinner=False)
 def _book(key: str, title: str, epoch: str, _entry: StoredResult, _shown: Shown) -> Book:
+    """Return one run opened for Explore, cached by its key and calendar."""
     del key
     base = _shown.study.base
-    # Sentences write instants as the axis does: on the calendar, or in days since the first
-    # submission.
+    # Text writes instants as the axis does: as dates, or in days since the first submission.
     trace = replace(load_trace(base.trace, server.store()), epoch=epoch)
     return explore.opened(_entry, trace, base.cluster, title, server.store())
 
 
-def asked(name: str, default: str = "") -> str:
-    """Return what is looked at; the address leads."""
-    kept: dict[str, str] = st.session_state.setdefault(_KEPT, {})
-    return st.query_params.get(name, kept.get(name, default))
+def get(name: str, default: str = "") -> str:
+    """Return a parameter of the view from the URL, else from the session."""
+    values: dict[str, str] = st.session_state.setdefault(_KEPT, {})
+    return st.query_params.get(name, values.get(name, default))
 
 
-def put(name: str, value: str) -> None:
-    """Look at something else; "" = at what the page chooses by itself."""
+def set_param(name: str, value: str) -> None:
+    """Write a parameter of the view; "" restores the page's default."""
     st.session_state.setdefault(_KEPT, {})[name] = value
     if value:
         st.query_params[name] = value
@@ -76,106 +74,105 @@ def put(name: str, value: str) -> None:
         st.query_params.pop(name, None)
 
 
-def keep(study: Study | None) -> None:
-    """Bring both together after a change of page, which drops parameters, or after Back, which
-    changes them; one message to the browser at most.
+def sync_url(study: Study | None) -> None:
+    """Restore view parameters that a change of page or Back dropped from the URL.
 
     Parameters
     ----------
     study : Study or None
-        What is shown. An instant or a place of a policy means nothing in another one, so it is
-        dropped with it.
+        The displayed study. Instants and policy indices of another study are dropped.
     """
-    kept: dict[str, str] = st.session_state.setdefault(_KEPT, {})
-    now = _without_strangers(study, kept)
-    kept |= {name: now[name] for name in PARAMETERS if name in now}
-    wanted = now | {name: value for name, value in kept.items() if value}
-    if wanted != now:
-        st.query_params.from_dict(wanted)
+    values: dict[str, str] = st.session_state.setdefault(_KEPT, {})
+    url_values = _drop_foreign_values(study, values)
+    values |= {name: url_values[name] for name in PARAMETERS if name in url_values}
+    all_values = url_values | {name: value for name, value in values.items() if value}
+    if all_values != url_values:
+        st.query_params.from_dict(all_values)
 
 
-def _without_strangers(study: Study | None, kept: dict[str, str]) -> dict[str, str]:
-    """Return the parameters of the address without those that were of another study, which are
-    forgotten too.
-    """
-    now = st.query_params.to_dict()
+def _drop_foreign_values(study: Study | None, values: dict[str, str]) -> dict[str, str]:
+    """Return the URL parameters without values of another study, and forget these."""
+    url_values = st.query_params.to_dict()
     if study is None:
-        return now
-    of = {
+        return url_values
+    parts = {
         (INSTANT,): study.base.trace,
         (POLICY, AGAINST): study.allocators,
         (NODE, WITHIN): study.base.cluster,
     }
-    before = st.session_state.get(_OF, of)
-    strangers = {name for names, part in of.items() if part != before[names] for name in names}
-    st.session_state[_OF] = of
-    for name in strangers:
-        kept.pop(name, None)
+    earlier_parts = st.session_state.get(_OF, parts)
+    foreign = {
+        name for names, part in parts.items() if part != earlier_parts[names] for name in names
+    }
+    st.session_state[_OF] = parts
+    for name in foreign:
+        values.pop(name, None)
         st.query_params.pop(name, None)
-    return {name: text for name, text in now.items() if name not in strangers}
+    return {name: text for name, text in url_values.items() if name not in foreign}
 
 
-def number(name: str) -> float | None:
-    """Return a parameter that is a number; None if it is none, because the page then has an answer
-    of its own.
-    """
+def get_number(name: str) -> float | None:
+    """Return a parameter of the view as a number, or None."""
     try:
-        value = float(asked(name))
+        value = float(get(name))
     except ValueError:
         return None
     return value if abs(value) < 1e12 else None
 
 
-def choice(
+def draw_choice(
     box: Callable[..., Any],
     label: str,
     options: Sequence[str],
     name: str,
     default: str,
-    **more: Any,
+    **options_of_widget: Any,
 ) -> str:
-    """Draw a widget that chooses one of a few names, and return the chosen one.
+    """Draw a widget that chooses a value of a URL parameter; return the value.
 
     Parameters
     ----------
     box : callable
         `st.selectbox` or `st.segmented_control`.
     label : str
-        Of the widget.
+        Label of the widget.
     options : sequence of str
-        What can be chosen.
+        Possible values.
     name : str
-        Parameter of the address that holds it.
+        URL parameter.
     default : str
-        Chosen while the address says nothing, or something that is not there.
-    **more
+        Value while the URL has none, or an invalid one.
+    **options_of_widget
         For the widget.
     """
-    found = asked(name)
-    if found and found not in options:
-        # What was chosen under another scenario is dropped in silence; what a link asks for is not.
-        if state.session().arrived:
+    url_value = get(name)
+    if url_value and url_value not in options:
+        # A choice of another scenario is dropped silently; an invalid link is reported.
+        if state.session().page_changed:
             st.caption(
-                f":material/info: “{words.plain(found[:80])}” is no option of “{label}”, so the"
-                " page shows its default."
+                f":material/info: “{words.plain(url_value[:80])}” is no option of “{label}”. The"
+                " default is shown."
             )
-        put(name, "")
+        set_param(name, "")
     key = f"explore/{name}"
-    st.session_state[key] = found if found in options else default
-    box(label, options, key=key, on_change=_take, args=(name, key), **more)
-    return found if found in options else default
+    st.session_state[key] = url_value if url_value in options else default
+    box(label, options, key=key, on_change=_on_choose, args=(name, key), **options_of_widget)
+    return url_value if url_value in options else default
 
 
-def _take(name: str, key: str) -> None:
+def _on_choose(name: str, key: str) -> None:
+    """Write the chosen value of a widget into the URL."""
     if (value := st.session_state[key]) is not None:
-        put(name, str(value))
+        set_param(name, str(value))
 
 
-def part(
+def draw_fragment(
     name: str,
     draw: Callable[[ExploredRuns], None],
     scene: ExploredRuns,
     run_every: float | None = None,
 ) -> None:
-    """Draw a part of the page that can be drawn anew on its own; a fault ends this part only."""
-    st.fragment(lambda: guarded(lambda: draw(scene)), key=f"explore/{name}", run_every=run_every)()
+    """Draw a part of Explore in a separate fragment; an error ends this part only."""
+    st.fragment(
+        lambda: run_guarded(lambda: draw(scene)), key=f"explore/{name}", run_every=run_every
+    )()

@@ -1,6 +1,4 @@
-"""The border at which faults become sentences: around each part of a page, in each part that is
-drawn by itself, and around the whole page with its callbacks.
-"""
+"""Error boundaries: exceptions of a page part, a fragment or a callback become messages."""
 
 from __future__ import annotations
 
@@ -27,25 +25,25 @@ _BUTTON: Final = (
 )
 
 
-def guarded(body: Callable[[], None]) -> None:
-    """Run a part of the page; a fault ends this part only, with one sentence."""
+def run_guarded(body: Callable[[], None]) -> None:
+    """Run a part of a page; an exception ends only this part, with a message."""
     try:
         body()
     except TrainyardError as error:
         st.error(words.plain(str(error)), icon=":material/error:")
     except FragmentHandledException:
-        return  # the part that is drawn by itself has drawn the panel
-    except Exception as error:  # the border of the process: a user never sees a traceback
+        return  # the fragment has drawn the panel
+    except Exception as error:  # the boundary of the app: users never see a traceback
         _LOG.exception("A fault on the page")
         draw_panel(error)
 
 
 def draw_panel(ex: BaseException) -> None:
-    """Draw what a user sees of a fault: that the trace is kept, Reload, and details to report.
+    """Draw the panel of an unexpected error: trace is kept, Reload, details to report.
 
     Notes
     -----
-    With its own style: where a callback fails, the page has not been run, and its style is gone.
+    It brings its own style, because a failed callback leaves the page without a style sheet.
     """
     st.html(
         '<div class="ty-broken" role="alert" style="padding: 16px; border: 1px solid light-dark('
@@ -54,12 +52,12 @@ def draw_panel(ex: BaseException) -> None:
         f'<a href="" target="_self" style="{_BUTTON}">Reload</a>'
         f'<button type="button" style="{_BUTTON}">Copy details</button></div>'
         "<details><summary>Details for a report</summary>"
-        f'<pre style="overflow-x: auto">{html.escape(_details(ex))}</pre></details></div>'
+        f'<pre style="overflow-x: auto">{html.escape(_format_details(ex))}</pre></details></div>'
     )
 
 
-def _details(error: BaseException) -> str:
-    """Return type and message of a fault, and where in this project it happened."""
+def _format_details(error: BaseException) -> str:
+    """Return type, message and lines of this project of an exception."""
     where = [
         f"{Path(frame.filename).relative_to(_ROOT)}:{frame.lineno} {frame.name}"
         for frame in traceback.extract_tb(error.__traceback__)
@@ -69,6 +67,6 @@ def _details(error: BaseException) -> str:
     return "\n".join([*where, f"{type(error).__name__}: {error}", versions])
 
 
-# Streamlit calls it for every exception that leaves the script, a fragment or a callback. Its own
-# setting for that, `on_script_error`, needs another way to start the server.
+# Streamlit calls this for every exception that leaves the script, a fragment or a callback. Its
+# setting `on_script_error` would need another way to start the server.
 error_util.show_uncaught_app_exception = draw_panel

@@ -1,6 +1,4 @@
-"""A chart on a page: its finding in words for those who cannot see it, its numbers as a table and a
-file, its picture as PNG or SVG.
-"""
+"""Charts on a page: with alt text, data as table and CSV, and PNG or SVG; and tables."""
 
 from __future__ import annotations
 
@@ -17,24 +15,29 @@ from trainyard.views import charts
 from trainyard.views.figure_view import FigureView
 from ui import url_params, words
 
-Made = TypeVar("Made", bound=FigureView | None)
+ViewOrNone = TypeVar("ViewOrNone", bound=FigureView | None)
 MOST_ROWS: Final = 500
-"""Rows of a table that are sent to the browser."""
+"""Rows of a table sent to the browser."""
 SECONDS: Final = " (s)"
-"""End of the title of a column of durations."""
+"""Title suffix of a column of durations."""
 DIFFERENCE: Final = f"Difference{SECONDS}"
-"""Title of a column of durations in the unit of the column at its left."""
+"""Title of a column of durations that takes the unit of the column to its left."""
 FORMATS: Final = ("png", "svg")
 LARGE_TYPE: Final = "large_type"
 _FORMAT: Final = "image_format"
 _ALT: Final = 2000
 _CELL: Final = 200
-"""Characters that are shown."""
+"""Characters shown."""
 _NOT_IN_FILES: Final = re.compile(r"[^A-Za-z0-9.-]+")
 
 
 def draw(
-    view: FigureView, key: str = "", *, finding: bool = False, bare: bool = False, **options: Any
+    view: FigureView,
+    key: str = "",
+    *,
+    shows_finding: bool = False,
+    is_bare: bool = False,
+    **options: Any,
 ) -> Any:
     """Draw a figure, its note, and a menu with its data.
 
@@ -43,12 +46,11 @@ def draw(
     view : FigureView
         The figure.
     key : str
-        Of the element, and with "trainyard-" in front the name of its files; "" = name of the view.
-    finding : bool
-        Whether the finding stands before the note, for all to read.
-    bare : bool
-        Whether a ledger below holds its values: then nothing but the figure is drawn, and a drag
-        over it is left to that.
+        Key of the element; with the prefix "trainyard-" the name of its files. "" = view name.
+    shows_finding : bool
+        Whether the finding is written before the note.
+    is_bare : bool
+        Whether only the figure is drawn: a ledger below shows its values and handles drags.
     **options
         For `st.plotly_chart`, e.g. ``on_select``.
 
@@ -60,25 +62,25 @@ def draw(
     key = key or view.name
     file = f"trainyard-{_NOT_IN_FILES.sub('-', key)[:80]}"
     config = charts.image_config(file)
-    if bare:
+    if is_bare:
         config |= {"modeBarButtons": [["toImage"]], "doubleClick": False, "scrollZoom": False}
     config["toImageButtonOptions"]["format"] = st.session_state.get(_FORMAT, FORMATS[0])
     alt = charts.visible(view.alt, _ALT)
-    shown = view.shown(dark(), large=has_large_type())
-    found = st.plotly_chart(shown, key=key, config=config, alt=alt, **options)
-    if bare:
-        return found
-    _below(view, key, file, f"{view.alt if finding else ''} {view.note}".strip())
-    return found
+    themed_figure = view.shown(is_dark(), large=has_large_type())
+    event = st.plotly_chart(themed_figure, key=key, config=config, alt=alt, **options)
+    if is_bare:
+        return event
+    _draw_note_and_menu(view, key, file, f"{view.alt if shows_finding else ''} {view.note}".strip())
+    return event
 
 
 def has_large_type() -> bool:
-    """Tell whether charts have large type: Compare is presented, in a window with room for it."""
-    return url_params.presented() and bool(st.session_state.get(LARGE_TYPE, True))
+    """Return True if charts use large type: Compare is presented in a large window."""
+    return url_params.is_presenting() and bool(st.session_state.get(LARGE_TYPE, True))
 
 
-def _below(view: FigureView, key: str, file: str, note: str) -> None:
-    """Draw the note of a figure and, in a menu at its right, its numbers."""
+def _draw_note_and_menu(view: FigureView, key: str, file: str, note: str) -> None:
+    """Draw the note of a figure, and a menu with its numbers."""
     if view.data is None and not note:
         return
     with st.container(
@@ -99,59 +101,58 @@ def _below(view: FigureView, key: str, file: str, note: str) -> None:
             on_change="rerun",
         ) as box:
             if box.open:
-                table(view.data(), file)
+                draw_data(view.data(), file)
 
 
 @st.cache_resource(max_entries=128, show_spinner=False)
-def kept(key: tuple[Any, ...], _make: Callable[[], Made]) -> Made:
-    """Return a view that is made once for all sessions, and never changed after that.
+def cached_view(key: tuple[Any, ...], _make: Callable[[], ViewOrNone]) -> ViewOrNone:
+    """Return a view, built once for all sessions and never changed afterwards.
 
     Parameters
     ----------
     key : tuple
-        Everything that it depends on: name, hashes, choices.
+        Everything that the view depends on: name, hashes, choices.
     _make : callable
-        Makes it, or None.
+        Builds the view, or returns None.
     """
-    return made(key, _make)
+    return build_view(key, _make)
 
 
-def made(key: tuple[Any, ...], make: Callable[[], Made]) -> Made:
-    """Return a view that is made now; parameters as of `kept`."""
+def build_view(key: tuple[Any, ...], make: Callable[[], ViewOrNone]) -> ViewOrNone:
+    """Build a view without caching it; parameters as in `cached_view`."""
     del key
     view = make()
     if view is not None:
-        # Streamlit asks for it on every run, and Plotly would copy and encode every array each
-        # time.
-        whole = view.figure.to_dict()
-        view.figure.to_dict = lambda: whole
+        # Streamlit calls this on every rerun, and Plotly would copy and encode every array again.
+        figure_dict = view.figure.to_dict()
+        view.figure.to_dict = lambda: figure_dict
     return view
 
 
-def show(rows: pd.DataFrame, **options: Any) -> None:
-    """Draw a table of numbers and texts.
+def draw_table(rows: pd.DataFrame, **options: Any) -> None:
+    """Draw a sortable table of numbers and texts.
 
     Parameters
     ----------
     rows : DataFrame
-        A number column titled "... (s)" holds seconds: it is shown in the one unit that suits most
-        of its values, named in the title, so that it sorts by length.
+        A number column titled "... (s)" holds seconds; it is shown in one unit that suits most of
+        its values.
     **options
         For `st.dataframe`.
     """
-    shown, formats = in_units(rows)
-    st.dataframe(shown, column_config=formats | options.pop("column_config", {}), **options)
+    table, formats = in_units(rows)
+    st.dataframe(table, column_config=formats | options.pop("column_config", {}), **options)
 
 
-def show_fixed(rows: pd.DataFrame) -> None:
-    """Draw a table that nobody can sort, because each row has a unit of its own."""
-    texts = readable(rows).map(lambda one: words.plain(one) if isinstance(one, str) else one)
+def draw_fixed_table(rows: pd.DataFrame) -> None:
+    """Draw a table that cannot be sorted, because each row has its own unit."""
+    texts = readable(rows).map(lambda cell: words.plain(cell) if isinstance(cell, str) else cell)
     st.table(texts.rename(columns=words.plain), hide_index=True)
 
 
 def in_units(rows: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, Any]]:
-    """Return a table whose columns of seconds have a unit each, and how those are written."""
-    made, formats = {}, {}
+    """Return a table with one unit per column of seconds, and the formats of these columns."""
+    columns, formats = {}, {}
     size, unit = 1.0, "s"
     for title, values in rows.items():
         name = str(title)
@@ -161,21 +162,19 @@ def in_units(rows: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, Any]]:
             name, values = f"{name.removesuffix(SECONDS)} ({unit})", values / size  # noqa: PLW2901
             signed, digits = "+" if (values < 0).any() else "", 2 if size >= 3600 else 1
             formats[name] = st.column_config.NumberColumn(format=f"%{signed}.{digits}f")
-        made[name] = values
-    return pd.DataFrame(made, index=rows.index), formats
+        columns[name] = values
+    return pd.DataFrame(columns, index=rows.index), formats
 
 
-def table(rows: pd.DataFrame, file: str, *, sorts: bool = True) -> None:
-    """Draw the beginning of a table, and offer the whole of it as CSV, with times in seconds; one
-    whose rows have units of their own is not to be sorted (`sorts`).
-    """
-    if sorts:
-        show(readable(rows.head(MOST_ROWS)), hide_index=True)
+def draw_data(rows: pd.DataFrame, file: str, *, is_sortable: bool = True) -> None:
+    """Draw the first rows of a table, and its download as CSV with times in seconds."""
+    if is_sortable:
+        draw_table(readable(rows.head(MOST_ROWS)), hide_index=True)
     else:
-        show_fixed(rows.head(MOST_ROWS))
+        draw_fixed_table(rows.head(MOST_ROWS))
     if len(rows) > MOST_ROWS:
         st.caption(
-            f"{MOST_ROWS} of {words.plural(len(rows), 'row')} are shown; the file holds all."
+            f"{MOST_ROWS} of {words.plural(len(rows), 'row')} are shown; the file has all rows."
         )
     st.download_button(
         "CSV",
@@ -190,24 +189,24 @@ def table(rows: pd.DataFrame, file: str, *, sorts: bool = True) -> None:
 
 
 def readable(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return a table in which names from outside, in cells and in headers, can be read: see
-    `charts.visible`; for showing only, files stay exact.
-    """
-    shown = pd.DataFrame(
-        {at: _cells(rows.iloc[:, at]) for at in range(rows.shape[1])}, index=rows.index
+    """Return a table with readable outside text in cells and titles; for display only."""
+    table = pd.DataFrame(
+        {index: _readable_cells(rows.iloc[:, index]) for index in range(rows.shape[1])},
+        index=rows.index,
     )
     titles = [charts.visible(str(name)) for name in rows.columns]
-    # Of long names only the beginnings are left, which may be alike.
-    shown.columns = pd.Index(
+    # Long names are cut, so titles may be equal.
+    table.columns = pd.Index(
         [
-            f"{title} ({at + 1})" if titles.count(title) > 1 else title
-            for at, title in enumerate(titles)
+            f"{title} ({index + 1})" if titles.count(title) > 1 else title
+            for index, title in enumerate(titles)
         ]
     )
-    return shown
+    return table
 
 
-def _cells(values: pd.Series[Any]) -> pd.Series[Any]:
+def _readable_cells(values: pd.Series[Any]) -> pd.Series[Any]:
+    """Return a column with readable, shortened texts; numbers stay."""
     if pd.api.types.is_numeric_dtype(values):
         return values
     return values.map(
@@ -215,18 +214,18 @@ def _cells(values: pd.Series[Any]) -> pd.Series[Any]:
     )
 
 
-def dark() -> bool:
-    """Tell whether the viewer's theme is dark."""
+def is_dark() -> bool:
+    """Return True if the viewer's theme is dark."""
     return bool(getattr(st.context.theme, "type", "light") == "dark")
 
 
-def themed(colour: str) -> str:
-    """Return a colour of a figure as it is in the viewer's theme."""
-    return charts.theme.DARK.get(colour, colour) if dark() else colour
+def themed_color(colour: str) -> str:
+    """Return a color of a figure in the viewer's theme."""
+    return charts.theme.DARK.get(colour, colour) if is_dark() else colour
 
 
-def choose_format() -> None:
-    """Draw the choice of what the camera above each chart saves."""
+def draw_format_choice() -> None:
+    """Draw the choice of the image format that the camera icon of charts saves."""
     st.segmented_control(
         "Camera saves",
         FORMATS,

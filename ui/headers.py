@@ -1,4 +1,4 @@
-"""Security headers of every answer of the server."""
+"""Security headers of every HTTP response."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ HEADERS: Final = {
     "Referrer-Policy": "same-origin",
     "Content-Security-Policy": _POLICY,
 }
-"""Name -> value; the pages load nothing from other sites and are shown in no frame of theirs."""
+"""Header name -> value: pages load nothing from other sites and cannot be framed by them."""
 
 
 class SecurityHeaders:
-    """Adds `HEADERS` to the answers of an ASGI app.
+    """Adds `HEADERS` to the responses of an ASGI app.
 
     Parameters
     ----------
     app : ASGIApp
-        What answers.
+        The wrapped app.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -47,12 +47,12 @@ class SecurityHeaders:
         self._headers = [(name.lower().encode(), text.encode()) for name, text in HEADERS.items()]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request."""
+        """Send the response of the app with the security headers."""
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 names = {name for name, _ in self._headers}
-                own = [one for one in message["headers"] if one[0].lower() not in names]
+                own = [pair for pair in message["headers"] if pair[0].lower() not in names]
                 message = {**message, "headers": [*own, *self._headers]}
             await send(message)
 

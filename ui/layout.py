@@ -1,4 +1,4 @@
-"""What surrounds every page: navigation, address, scenario bar, and what is said once."""
+"""Frame of every page: navigation, URL, scenario bar, messages and shortcuts."""
 
 from __future__ import annotations
 
@@ -35,96 +35,101 @@ PAGES: Final = {
     "plan": "Plan",
     "learn": "Learn",
 }
-"""Name of a file in pages/ -> what the navigation shows, in the order of work."""
+"""File name in pages/ -> title in the navigation, in the order of work."""
 _FIRST: Final = next(iter(PAGES))
 _HOME: Final = "home"
 _BAR_FIRST: Final = (*run_status.RESULTS, _FIRST)
 TARGET: Final = "page"
-"""Parameter of the address: where app.py shall go at once."""
+"""URL parameter: the page that app.py opens."""
 _STYLES: Final = (Path(__file__).with_name("style.css"), component.STYLE)
 _ICON: Final = Path(__file__).with_name("icon.svg")
 _SCRIPTS: Final = (Path(__file__).with_name("frame.js"), slider.SCRIPT)
 _LOST: Final = (
-    '<p class="ty-lost-line" role="status">The connection to the server is lost. What is shown'
-    " stays; the page connects again by itself.</p>"
+    '<p class="ty-lost-line" role="status">The connection to the server is lost. The page stays'
+    " and reconnects by itself.</p>"
 )
 _SHORTCUTS: Final[Mapping[str, Mapping[str, str]]] = {
     "Everywhere": {
-        "Tab, Shift+Tab": "next or previous control; a table, list or row of tabs is one",
+        "Tab, Shift+Tab": "next or previous control (a table, list or tab row counts as one)",
         "← → in the bar": "previous or next part of the scenario",
         "Enter, Space": "press, open, tick",
-        "Esc": "close a menu or drawer; leave the window of time",
+        "Esc": "close a menu or drawer; reset the zoom window",
         "?": "this list",
     },
     "Slider": {
-        "← →": "another value; the results follow",
-        "↑ ↓": "another setting",
+        "← →": "change the value; the results follow",
+        "↑ ↓": "change the setting",
     },
     "Table of policies": {
         "↑ ↓": "previous or next policy",
         "Enter": "highlight it",
-        "← →": "earlier or later instant; with Shift ten steps",
+        "← →": "earlier or later instant; Shift: ten steps",
         "Home, End": "begin or end of the window",
     },
     "List of policies": {
         "↑ ↓": "previous or next policy",
-        "Space": "compare it, or not",
-        "Enter": "its settings",
+        "Space": "add to or remove from the comparison",
+        "Enter": "open its settings",
         "/": "search",
     },
 }
 
 
-def main() -> None:
-    """Run the app once: what app.py does."""
+def run_app() -> None:
+    """Run the app once: open the session, draw the frame and the page, update the URL."""
     try:
         session = state.open_session()
     except TrainyardError as error:
-        _closed(str(error))
+        _draw_no_store(str(error))
         return
     session.drawing_s = time.monotonic()
-    named = session.study.base.name
-    chosen = _navigation(f"{named} · Trainyard" if named else "Trainyard")
-    session.settled = session.over
-    if chosen.url_path == _FIRST:
-        chosen.run()
-    _go_to_target()
-    # Here for what the change of page has dropped, and below for what this run has edited: each
-    # writes only if there is something to write.
-    state.write_address()
-    name = chosen.url_path or _FIRST
-    session.page, session.arrived = name, session.page != name
+    scenario_name = session.study.base.name
+    current_page = _draw_navigation(
+        f"{scenario_name} · Trainyard" if scenario_name else "Trainyard"
+    )
+    session.drawn_finished_count = session.finished_count
+    if current_page.url_path == _FIRST:
+        current_page.run()
+    _open_target_page()
+    # Here for parameters that the page change dropped, below for edits of this run; without changes
+    # nothing is sent.
+    state.write_url()
+    name = current_page.url_path or _FIRST
+    session.page, session.page_changed = name, session.page != name
     bar, below = st.container(key="bar_place"), st.container(key="bar_lines", gap="xsmall")
-    # An empty container has no height yet, and the page would move when the bar comes.
+    # Reserves the height of the bar, so that the page does not move when it is drawn.
     bar.html(scenario_bar.MENU)
-    gone = start.trace_is_gone(session.study, server.store())
+    is_trace_gone = start.trace_is_gone(session.study, server.store())
     with below:
         st.html(_LOST)
         _draw_keys()
-        _say(session)
-        if gone and name != "trace":
-            empty_states.trace_gone()
-    # Where there are neither jobs nor results, a page of results has nothing to say.
+        _draw_messages(session)
+        if is_trace_gone and name != "trace":
+            empty_states.draw_trace_gone()
+    # A page of results stays empty without jobs and results.
     parts = [
-        _nothing if gone and name in run_status.RESULTS and session.shown is None else chosen.run,
-        lambda: _bar(name, bar, below),
+        _draw_nothing
+        if is_trace_gone and name in run_status.RESULTS and session.displayed_study is None
+        else current_page.run,
+        lambda: _draw_bar(name, bar, below),
     ]
-    # The bar is filled last, because it tells what the forms of a page have made of the study.
-    # Pages of results and the first one have none, and would draw charts before its Run is seen.
+    # The bar is drawn last, because forms of the page change the study. Pages without forms draw it
+    # first, so that Run appears before their charts.
     for part in reversed(parts) if name in _BAR_FIRST else parts:
-        faults.guarded(part)
-    state.write_address()
-    if session.study.base.name != named:
-        st.rerun()  # for the title of the window
+        faults.run_guarded(part)
+    state.write_url()
+    if session.study.base.name != scenario_name:
+        st.rerun()  # updates the window title
     session.drawn_s = time.monotonic()
 
 
-def _navigation(title: str) -> st.Page:
+def _draw_navigation(title: str) -> st.Page:
+    """Set up page title, styles, scripts and navigation; return the current page."""
     st.set_page_config(page_title=title, page_icon=str(_ICON), layout="wide")
-    st.html(f"<style>{''.join(one.read_text(encoding='utf-8') for one in _STYLES)}</style>")
+    st.html(f"<style>{''.join(path.read_text(encoding='utf-8') for path in _STYLES)}</style>")
     st.html(
-        f"<script>{''.join(one.read_text(encoding='utf-8') for one in _SCRIPTS)}</script>"
-        f"{browser_identity.script()}",
+        f"<script>{''.join(path.read_text(encoding='utf-8') for path in _SCRIPTS)}</script>"
+        f"{browser_identity.cookie_script()}",
         unsafe_allow_javascript=True,
     )
     pages = [
@@ -136,18 +141,19 @@ def _navigation(title: str) -> st.Page:
         )
         for name, title in PAGES.items()
     ]
-    # The first page has no name in its address, but people type one; Streamlit keeps the one that
-    # it is given from all others.
-    named = st.Page(_to_first, title=PAGES[_FIRST], url_path=_FIRST, visibility="hidden")
-    return st.navigation([*pages, named], position="top")
+    # The first page has no name in its URL, but users type one; a hidden page redirects it.
+    start_alias = st.Page(
+        _open_first_page, title=PAGES[_FIRST], url_path=_FIRST, visibility="hidden"
+    )
+    return st.navigation([*pages, start_alias], position="top")
 
 
-def _to_first() -> None:
+def _open_first_page() -> None:
     st.switch_page(f"pages/{_FIRST}.py", query_params=st.query_params.to_dict())
 
 
-def _say(session: state.Session) -> None:
-    """Draw what is said once."""
+def _draw_messages(session: state.Session) -> None:
+    """Draw the notice and the news of the session once."""
     if session.notice:
         st.error(words.plain(session.notice), icon=":material/error:")
     if session.news:
@@ -155,54 +161,57 @@ def _say(session: state.Session) -> None:
     session.notice = session.news = ""
 
 
-def _closed(sentence: str) -> None:
-    """Draw what every page says while there is no store: nothing can be loaded, run or kept. Every
-    run of the page tries again.
-    """
-    _navigation("Trainyard")
+def _draw_no_store(sentence: str) -> None:
+    """Draw the page without a store: the error and Try again."""
+    _draw_navigation("Trainyard")
     st.error(words.plain(sentence), icon=":material/error:")
     st.button("Try again", key="try_again", icon=":material/refresh:")
 
 
-def page(name: str, body: Callable[[], None]) -> None:
-    """Run the body of a page, after app.py has run in this session.
+def run_page(name: str, body: Callable[[], None]) -> None:
+    """Run the body of a page; a fresh session runs app.py first.
 
     Notes
     -----
-    A folder called pages/ makes a fresh server answer a deep link by running the page's file alone.
-    Then app.py is run instead, with the page in the address, and goes there.
+    With a folder called pages/, a fresh server answers a deep link by running the page's file
+    alone. Then app.py runs instead, with the page in the URL, and opens it.
     """
     if not state.is_open():
         st.switch_page("app.py", query_params={**st.query_params.to_dict(), TARGET: name})
     body()
 
 
-def _nothing() -> None:
-    """Draw no page."""
+def _draw_nothing() -> None:
+    """Draw an empty page."""
 
 
-def _bar(name: str, bar: DeltaGenerator, below: DeltaGenerator) -> None:
+def _draw_bar(name: str, bar: DeltaGenerator, below: DeltaGenerator) -> None:
+    """Draw the scenario bar, and its warnings below it."""
     with bar:
         scenario_bar.draw(name)
     with below:
-        scenario_bar.lines(name)
+        scenario_bar.draw_warnings(name)
 
 
-def _go_to_target() -> None:
+def _open_target_page() -> None:
+    """Open the page named in the URL, if there is one."""
     name = st.query_params.get(TARGET)
     if name in PAGES:
-        rest = {key: value for key, value in st.query_params.to_dict().items() if key != TARGET}
-        st.switch_page(f"pages/{name}.py", query_params=rest)
+        other_parameters = {
+            key: value for key, value in st.query_params.to_dict().items() if key != TARGET
+        }
+        st.switch_page(f"pages/{name}.py", query_params=other_parameters)
 
 
 def _draw_keys() -> None:
-    """Draw the button, which only the script sees."""
+    """Draw the hidden button that the script presses on "?", which opens the shortcuts."""
     if st.button("Keys", key="keys"):
-        _listed()
+        _draw_shortcuts()
 
 
 @st.dialog("Keys", width="medium")
-def _listed() -> None:
+def _draw_shortcuts() -> None:
+    """Draw the keyboard shortcuts in a dialog."""
     for place, keys in _SHORTCUTS.items():
-        rows = "".join(f"| {key} | {what} |\n" for key, what in keys.items())
+        rows = "".join(f"| {key} | {action} |\n" for key, action in keys.items())
         st.markdown(f"| {place} | |\n|---|---|\n{rows}")

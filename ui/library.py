@@ -1,6 +1,4 @@
-"""Your runs, on Start: what this browser has run or opened, found again, named, set beside each
-other, taken elsewhere, and deleted; and the field that opens what was saved or exported.
-"""
+"""The list of runs on Start (search, name, compare, export, delete) and the file uploader."""
 
 from __future__ import annotations
 
@@ -31,26 +29,24 @@ from ui.planning import from_here, past
 
 FILE: Final = "trainyard-runs.zip"
 _PAGE: Final = 20
-"""Things on one page of the list."""
-_LONGEST: Final = 120
+"""Entries on one page of the list."""
+_MAX_TITLE: Final = 120
 """Characters of a title."""
 _DELETED: Final = (
-    "Results that nothing else needs, on your list or anybody else's, are deleted; a link to them"
-    " then offers to run again."
+    "Results that no other entry needs are deleted, here and in other browsers' lists; links to"
+    " them offer to run again."
 )
-_MOST_CHANGES: Final = 4
+_MAX_CHANGES: Final = 4
 _SEARCH: Final = "runs/search"
 _CHOSEN: Final = "runs/chosen"
 _BESIDE: Final = "runs/beside"
-_SAID: Final = "runs/said"
+_MESSAGE: Final = "runs/said"
 _FILES: Final = "Open a scenario file (JSON, or ZIP with its jobs), or exported runs (ZIP)"
 
 
 @contextmanager
-def _sentences() -> Iterator[None]:
-    """End what is inside with one sentence when something cannot be done; what is around it goes
-    on.
-    """
+def _show_errors() -> Iterator[None]:
+    """Show a `TrainyardError` of the block as one message; the rest of the page goes on."""
     try:
         yield
     except TrainyardError as error:
@@ -59,105 +55,116 @@ def _sentences() -> Iterator[None]:
 
 @st.fragment
 def draw() -> None:
-    """Draw the list, unless there is nothing to list."""
-    with _sentences():
+    """Draw "Your runs", unless the list is empty."""
+    with _show_errors():
         search = str(st.session_state.get(_SEARCH, ""))
-        found = library.items(server.store(), browser_identity.owner(), search)
-        if found or search.strip() or _SAID in st.session_state:
+        items = library.items(server.store(), browser_identity.owner(), search)
+        if items or search.strip() or _MESSAGE in st.session_state:
             st.subheader("Your runs", anchor=False)
-            _list(found)
+            _draw_list(items)
 
 
-def _list(found: Sequence[Item]) -> None:
+def _draw_list(items: Sequence[Item]) -> None:
+    """Draw the search field, the actions on chosen entries, and one page of entries."""
     st.text_input(
         "Search",
         key=_SEARCH,
         placeholder="name, tag, policy, trace; comparison, sweep, plan or what-if",
         icon=":material/search:",
     )
-    if message := st.session_state.pop(_SAID, ""):
+    if message := st.session_state.pop(_MESSAGE, ""):
         st.success(words.plain(message), icon=":material/check:")
-    if not found:
+    if not items:
         st.write(
-            "Nothing that you ran or opened here contains these words."
+            "No entry contains these words."
             if st.session_state[_SEARCH].strip()
-            else "Nothing is left."
+            else "The list is empty."
         )
         return
-    by_id = {one.id: one for one in found}
-    chosen = [by_id[mark] for mark in _chosen() if mark in by_id]
-    _actions(chosen)
-    if len(chosen) == 2 and {one.id for one in chosen} == st.session_state.get(_BESIDE):
-        with _sentences():
-            _beside(*sorted(chosen, key=lambda one: one.used_s))
-    pages = math.ceil(len(found) / _PAGE)
-    place = st.container(gap="xxsmall")
+    by_id = {item.id: item for item in items}
+    chosen_items = [by_id[mark] for mark in _chosen_ids() if mark in by_id]
+    _draw_actions(chosen_items)
+    if len(chosen_items) == 2 and {item.id for item in chosen_items} == st.session_state.get(
+        _BESIDE
+    ):
+        with _show_errors():
+            _draw_comparison(*sorted(chosen_items, key=lambda item: item.used_s))
+    pages = math.ceil(len(items) / _PAGE)
+    rows = st.container(gap="xxsmall")
     # A shorter list begins at its first page again.
-    turned = st.pagination(pages, key=f"runs/page/{pages}") if pages > 1 else 1
-    with place:
-        for at in range((turned - 1) * _PAGE, min(turned * _PAGE, len(found))):
-            _row(found[at], library.predecessor(found, at))
+    page = st.pagination(pages, key=f"runs/page/{pages}") if pages > 1 else 1
+    with rows:
+        for at in range((page - 1) * _PAGE, min(page * _PAGE, len(items))):
+            _draw_row(items[at], library.predecessor(items, at))
     days = f"{server.store().keep_days:g}"
     st.caption(
-        f"{len(found):,} in all, seen by this browser only. What has a name or a tag is kept until"
-        f" you delete it, results of the rest for {days} days."
+        f"{len(items):,} in all, visible in this browser only. Named or tagged entries stay until"
+        f" you delete them, other results {days} days."
     )
 
 
-def _chosen() -> list[str]:
-    known: list[str] = st.session_state.setdefault(_CHOSEN, [])
-    return known
+def _chosen_ids() -> list[str]:
+    """Return the ids of the ticked entries."""
+    ids: list[str] = st.session_state.setdefault(_CHOSEN, [])
+    return ids
 
 
-def _choose(mark: str) -> None:
-    others = [other for other in _chosen() if other != mark]
-    st.session_state[_CHOSEN] = [*others, mark] if st.session_state[_box(mark)] else others
+def _on_tick(mark: str) -> None:
+    """Add an entry to the ticked ones, or remove it."""
+    others = [other for other in _chosen_ids() if other != mark]
+    st.session_state[_CHOSEN] = [*others, mark] if st.session_state[_checkbox_key(mark)] else others
 
 
-def _clear() -> None:
-    for mark in _chosen():
-        st.session_state[_box(mark)] = False
+def _untick_all() -> None:
+    """Untick all entries."""
+    for mark in _chosen_ids():
+        st.session_state[_checkbox_key(mark)] = False
     st.session_state[_CHOSEN] = []
 
 
-def _box(mark: str) -> str:
+def _checkbox_key(mark: str) -> str:
+    """Return the widget key of an entry's checkbox."""
     return f"runs/{mark}/chosen"
 
 
-def _row(one: Item, before: Item | None) -> None:
-    name = words.plain(_name(one))
+def _draw_row(item: Item, before: Item | None) -> None:
+    """Draw one entry: checkbox, title that opens it, and what changed since its predecessor."""
+    name = words.plain(_title_of(item))
     with st.container(
-        key=f"runs/row/{one.id}",
+        key=f"runs/row/{item.id}",
         horizontal=True,
         vertical_alignment="top",
         gap="xsmall",
         wrap=False,
     ):
-        # A box that a search hides is forgotten by Streamlit, the choice is not.
-        st.session_state.setdefault(_box(one.id), one.id in _chosen())
+        # Streamlit forgets a checkbox that a search hides; the session keeps the choice.
+        st.session_state.setdefault(_checkbox_key(item.id), item.id in _chosen_ids())
         st.checkbox(
             f"Choose {name}",
-            key=_box(one.id),
+            key=_checkbox_key(item.id),
             label_visibility="collapsed",
-            on_change=_choose,
-            args=(one.id,),
+            on_change=_on_tick,
+            args=(item.id,),
         )
         with st.container(gap=None):
-            if st.button(name, key=f"runs/open/{one.id}", type="tertiary"):
-                with _sentences():
-                    _open(one)
+            if st.button(name, key=f"runs/open/{item.id}", type="tertiary"):
+                with _show_errors():
+                    _open(item)
             st.caption(
-                words.plain(_about(one, _changes(before.id, one.id, before, one) if before else ()))
+                words.plain(
+                    _describe(item, _changes(before.id, item.id, before, item) if before else ())
+                )
             )
 
 
-def _name(one: Item) -> str:
-    return charts.visible(one.name or one.title, _LONGEST)
+def _title_of(item: Item) -> str:
+    """Return the visible title of an entry: its name, else its own title."""
+    return charts.visible(item.name or item.title, _MAX_TITLE)
 
 
 @st.cache_data(max_entries=4096, show_spinner=False)
 def _changes(old: str, new: str, _old: Item, _new: Item) -> tuple[str, ...]:
-    """Return what tells a comparison from an earlier one of the same title."""
+    """Return the changes of a comparison against the earlier one of the same title."""
     del old, new
     try:
         return library.changes(server.store(), _old, _new)
@@ -165,32 +172,34 @@ def _changes(old: str, new: str, _old: Item, _new: Item) -> tuple[str, ...]:
         return ()  # opening it says why it cannot be read
 
 
-def _about(one: Item, changes: Sequence[str]) -> str:
-    kind = library.KINDS.get(one.kind, one.kind).capitalize()
-    title = [charts.visible(one.title, _LONGEST)] if one.name else []
-    tags = [f"tags: {', '.join(one.tags)}"] if one.tags else []
-    zone = _zone()
-    more = ["; ".join(changes[:_MOST_CHANGES])] if changes else []
+def _describe(item: Item, changes: Sequence[str]) -> str:
+    """Return the line below a title: kind, changes, runs, when used, tags."""
+    kind = library.KINDS.get(item.kind, item.kind).capitalize()
+    title = [charts.visible(item.title, _MAX_TITLE)] if item.name else []
+    tags = [f"tags: {', '.join(item.tags)}"] if item.tags else []
+    zone = _browser_zone()
+    more = ["; ".join(changes[:_MAX_CHANGES])] if changes else []
     return " · ".join(
         [
             kind,
             *title,
             *more,
-            _runs(one),
-            moment(datetime.fromtimestamp(one.used_s, zone), datetime.now(zone)),
+            _runs_kept(item),
+            moment(datetime.fromtimestamp(item.used_s, zone), datetime.now(zone)),
             *tags,
         ]
     )
 
 
-def _runs(one: Item) -> str:
-    if one.there == one.runs:
-        return words.plural(one.runs, "run")
-    return f"{one.there:,} of {one.runs:,} runs kept" if one.there else "no run is kept"
+def _runs_kept(item: Item) -> str:
+    """Return how many runs of an entry still have results."""
+    if item.there == item.runs:
+        return words.plural(item.runs, "run")
+    return f"{item.there:,} of {item.runs:,} runs kept" if item.there else "no run is kept"
 
 
-def _zone() -> tzinfo:
-    """Return where the browser is."""
+def _browser_zone() -> tzinfo:
+    """Return the time zone of the browser."""
     offset_min = st.context.timezone_offset
     try:
         return ZoneInfo(str(st.context.timezone))
@@ -198,165 +207,176 @@ def _zone() -> tzinfo:
         return timezone(timedelta(minutes=-offset_min)) if isinstance(offset_min, int) else UTC
 
 
-def _actions(chosen: Sequence[Item]) -> None:
-    # As high when empty as when full: the rows below must not move under a pointer.
+def _draw_actions(chosen: Sequence[Item]) -> None:
+    """Draw the buttons for the ticked entries: name, compare, export, delete."""
+    # The height is fixed: rows below must not move under the pointer.
     with st.container(
         key="runs/actions", horizontal=True, vertical_alignment="center", gap="small"
     ):
         if not chosen:
             st.caption(
-                "Press a title to open it. Tick one to name, export or delete it, two to compare"
-                " them."
+                "Press a title to open it. Tick one to name, export or delete it; two to compare."
             )
             return
         st.markdown(f"{len(chosen)} chosen")
         if len(chosen) == 1:
-            # Another key closes it once they are saved.
+            # A new key closes the popover after saving.
             with st.popover(
                 "Name and tags",
                 icon=":material/label:",
                 key=f"runs/naming/{hash((chosen[0].id, chosen[0].name, chosen[0].tags))}",
             ):
-                _label(chosen[0])
+                _draw_label_form(chosen[0])
         if len(chosen) == 2 and st.button(
             "Compare", key="runs/compare", icon=":material/compare_arrows:"
         ):
-            st.session_state[_BESIDE] = {one.id for one in chosen}
-        _export(chosen)
-        with st.popover("Delete", icon=":material/delete:"), _sentences():
-            _delete(chosen)
-        st.button("Choose none", key="runs/none", type="tertiary", on_click=_clear)
+            st.session_state[_BESIDE] = {item.id for item in chosen}
+        _draw_export(chosen)
+        with st.popover("Delete", icon=":material/delete:"), _show_errors():
+            _draw_delete(chosen)
+        st.button("Choose none", key="runs/none", type="tertiary", on_click=_untick_all)
 
 
-def _label(one: Item) -> None:
-    with st.form(f"runs/label/{one.id}", border=False):
+def _draw_label_form(item: Item) -> None:
+    """Draw the form for the name and tags of an entry."""
+    with st.form(f"runs/label/{item.id}", border=False):
         name = st.text_input(
             "Name",
-            one.name,
+            item.name,
             max_chars=library.MOST_NAME,
-            key=f"runs/name/{one.id}",
+            key=f"runs/name/{item.id}",
             placeholder="optional",
         )
         tags = st.text_input(
             "Tags",
-            ", ".join(one.tags),
-            key=f"runs/tags/{one.id}",
-            placeholder="with commas between them",
+            ", ".join(item.tags),
+            key=f"runs/tags/{item.id}",
+            placeholder="separated by commas",
         )
         if st.form_submit_button("Save"):
-            with _sentences():
+            with _show_errors():
                 library.label(
                     server.store(),
                     browser_identity.owner(),
-                    one.id,
+                    item.id,
                     name=name,
                     tags=tags.split(","),
                 )
                 st.rerun()
 
 
-def _export(chosen: Sequence[Item]) -> None:
-    large = sum(one.kept.size for one in chosen) > archive.MOST_MB * 1e6
+def _draw_export(chosen: Sequence[Item]) -> None:
+    """Draw the button that downloads the ticked entries as a ZIP file."""
+    is_large = sum(item.kept.size for item in chosen) > archive.MOST_MB * 1e6
     reason = (
         f"More than {archive.MOST_MB:.0f} MB of results: choose fewer."
-        if large
-        else "With the results that are kept: for another machine, or another browser."
+        if is_large
+        else "With their stored results, for another machine or browser."
     )
-    store, session, ids = server.store(), browser_identity.owner(), [one.id for one in chosen]
-    made, icon = (lambda: archive.packed(store, session, ids)[0]), ":material/folder_zip:"
+    store, session, ids = server.store(), browser_identity.owner(), [item.id for item in chosen]
+    make_archive, icon = (lambda: archive.packed(store, session, ids)[0]), ":material/folder_zip:"
     st.download_button(
         "Export (ZIP)",
-        made,
+        make_archive,
         FILE,
         "application/zip",
         key="runs/export",
         on_click="ignore",
-        disabled=large,
+        disabled=is_large,
         help=reason,
         icon=icon,
     )
 
 
-def _delete(chosen: Sequence[Item]) -> None:
+def _draw_delete(chosen: Sequence[Item]) -> None:
+    """Draw the deletion of the ticked entries: its effect and its button."""
     st.write(
-        f"This takes {'it' if len(chosen) == 1 else f'all {len(chosen)}'} off your list. {_DELETED}"
+        f"This removes {'it' if len(chosen) == 1 else f'all {len(chosen)}'} from your list."
+        f" {_DELETED}"
     )
     if st.button(f"Delete {len(chosen)}", key="runs/delete", icon=":material/delete:"):
-        there, gone = sum(one.there for one in chosen), 0
-        for one in chosen:
-            gone += library.remove(server.store(), browser_identity.owner(), one.id)
-        stored_results.forget()
-        stay = max(there - gone, 0)
-        rest = (
-            f" {words.plural(stay, 'result')} {'stays' if stay == 1 else 'stay'}, because other"
-            " entries need them."
-            if stay
+        stored_count, deleted_count = sum(item.there for item in chosen), 0
+        for item in chosen:
+            deleted_count += library.remove(server.store(), browser_identity.owner(), item.id)
+        stored_results.forget_entries()
+        shared_count = max(stored_count - deleted_count, 0)
+        note = (
+            f" {words.plural(shared_count, 'result')} {'stays' if shared_count == 1 else 'stay'},"
+            " because other entries need them."
+            if shared_count
             else ""
         )
-        st.session_state[_SAID] = (
-            f"{len(chosen)} taken off your list, {words.plural(gone, 'result')} deleted.{rest}"
+        st.session_state[_MESSAGE] = (
+            f"{len(chosen)} removed from your list, {words.plural(deleted_count, 'result')}"
+            f" deleted.{note}"
         )
-        _clear()
-        # The whole page, because the status tells whether there are results.
+        _untick_all()
+        # The whole page, because the status line depends on stored results.
         st.rerun()
 
 
-def _open(one: Item) -> None:
-    """Open a thing where it was made, with its results as far as they are kept."""
-    recipe, session = _recipe(one), state.session()
+def _open(item: Item) -> None:
+    """Open an entry on its page, with the results that are still stored."""
+    recipe, session = _admitted_recipe(item), state.session()
     if isinstance(recipe, FromHere):
         session.replace(recipe.study)
-        session.shown, session.window = recipe.study, None
-        st.switch_page("pages/plan.py", query_params=state.address() | from_here.parameters(recipe))
+        session.displayed_study, session.window = recipe.study, None
+        st.switch_page(
+            "pages/plan.py", query_params=state.url_parameters() | from_here.url_parameters(recipe)
+        )
     if isinstance(recipe, Check):
         session.replace(recipe.study)
-        st.switch_page("pages/plan.py", query_params=state.address() | past.parameters(recipe))
+        st.switch_page(
+            "pages/plan.py", query_params=state.url_parameters() | past.url_parameters(recipe)
+        )
     if not isinstance(recipe, Study):
-        st.switch_page("pages/plan.py", query_params=state.address() | {plan.ASKED: recipe.pack()})
-    study = recipe.named(one.name)
+        st.switch_page(
+            "pages/plan.py", query_params=state.url_parameters() | {plan.ASKED: recipe.pack()}
+        )
+    study = recipe.named(item.name)
     session.window = None
     if not session.open(study) and not start.trace_is_gone(study, server.store()):
-        session.shown = study  # the page says that its results are not kept any more
-    st.switch_page("pages/compare.py", query_params=state.address())
+        session.displayed_study = study  # the page reports that its results are gone
+    st.switch_page("pages/compare.py", query_params=state.url_parameters())
 
 
-def _recipe(one: Item) -> Recipe:
-    """Return what was run, if a shared server may work on it: what was imported may name any
-    file.
-    """
-    recipe = one.recipe()
+def _admitted_recipe(item: Item) -> Recipe:
+    """Return the recipe of an entry, after checking that a shared server may open its files."""
+    recipe = item.recipe()
     start.admitted(recipe if isinstance(recipe, Study) else recipe.study)
     return recipe
 
 
-def _beside(first: Item, second: Item) -> None:
-    for one in (first, second):
-        _recipe(one)
-    found = library.beside(server.store(), first, second)
+def _draw_comparison(first: Item, second: Item) -> None:
+    """Draw two entries in one frame: titles, changed settings, mean metrics."""
+    for item in (first, second):
+        _admitted_recipe(item)
+    comparison = library.beside(server.store(), first, second)
     with st.container(border=True):
-        for side, one in zip("AB", (first, second), strict=True):
-            st.markdown(f"**{side}** {words.plain(_name(one))}")
+        for side, item in zip("AB", (first, second), strict=True):
+            st.markdown(f"**{side}** {words.plain(_title_of(item))}")
         st.markdown(
             words.plain(
-                f"From A to B: {'; '.join(found.changes)}."
-                if found.changes
+                f"From A to B: {'; '.join(comparison.changes)}."
+                if comparison.changes
                 else "Both have the same settings."
             )
         )
-        st.html(_table(found))
-        if any(one.kind in ("sweep", "plan") for one in (first, second)):
+        st.html(_comparison_table(comparison))
+        if any(item.kind in ("sweep", "plan") for item in (first, second)):
             st.caption("For a sweep or a plan: its stored runs at the settings of the scenario.")
 
 
-def _table(found: Beside) -> str:
-    """Return the means of both: two lines per policy, the difference below the second."""
+def _comparison_table(comparison: Beside) -> str:
+    """Return an HTML table of mean metrics: per policy, row A and row B with its change."""
     metrics = [metric for name, metric in COLUMNS.items() if name in library.BRIEF]
     head = "".join(
         f'<th scope="col" title="{html.escape(metric.help)}">{html.escape(metric.title)}</th>'
         for metric in metrics
     )
     cells = {
-        (str(row["policy"]), str(row["metric"])): row for row in found.means().to_dict("records")
+        (str(row["policy"]), str(row["metric"])): row
+        for row in comparison.means().to_dict("records")
     }
     rows = []
     for policy in dict.fromkeys(policy for policy, _ in cells):
@@ -365,14 +385,14 @@ def _table(found: Beside) -> str:
             f"<td>{words.BY_UNIT[metric.unit](float(row['a']))}</td>" for metric, row in own
         )
         second = "".join(
-            f"<td>{words.BY_UNIT[metric.unit](float(row['b']))}{_change(float(row['change']))}</td>"
+            f"<td>{words.BY_UNIT[metric.unit](float(row['b']))}{_change_markup(float(row['change']))}</td>"
             for metric, row in own
         )
         rows.append(
             '<tr><th scope="rowgroup"'
             f' rowspan="2">{html.escape(policy)}</th><td>A</td>{first}</tr><tr><td>B</td>{second}</tr>'  # noqa: E501
         )
-    note = "Means over the repeats that are kept; differences from A to B."
+    note = "Means over the stored repeats; differences are B minus A."
     table = (
         '<table class="ty"><thead><tr><th'
         f' scope="col">Policy</th><th></th>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table>'  # noqa: E501
@@ -380,68 +400,77 @@ def _table(found: Beside) -> str:
     return f'<div class="ty-scroll" tabindex="0">{table}</div><p class="ty-note">{note}</p>'
 
 
-def _change(share: float) -> str:
+def _change_markup(share: float) -> str:
+    """Return a relative change as HTML, or "" if it is too small to show."""
     text = words.change(share)
     return f'<span class="diff">{text}</span>' if text else ""
 
 
-def open_file() -> None:
-    """Draw the drop zone for a file, and take it over."""
+def draw_file_uploader() -> None:
+    """Draw the uploader for scenario files and exported runs, and open the uploaded file."""
     session = state.session()
     file = st.file_uploader(
         _FILES, ["json", "zip"], key="scenario_file", max_upload_size=intake.UPLOAD_MB
     )
     if file is None or st.session_state.get("taken_scenario") == file.file_id:
         return
-    st.session_state["taken_scenario"], data = file.file_id, received.taken(file, "scenario_file")
+    st.session_state["taken_scenario"], data = (
+        file.file_id,
+        received.take_bytes(file, "scenario_file"),
+    )
     try:
         if archive.is_archive(data):
-            _taken_over(data, file.name)
+            _import_runs(data, file.name)
         else:
-            _scenario(session, data, file.name)
+            _open_scenario(session, data, file.name)
     finally:
         size = len(data)
         del data
         tidy(size)
 
 
-def _scenario(session: state.Session, data: bytes, name: str) -> None:
+def _open_scenario(session: state.Session, data: bytes, name: str) -> None:
+    """Open an uploaded scenario file, or show why it cannot be read."""
     try:
-        found = bundle.opened(data, name, session.study, server.store(), [browser_identity.owner()])
+        opened = bundle.opened(
+            data, name, session.study, server.store(), [browser_identity.owner()]
+        )
     except TrainyardError as error:
         st.error(words.plain(str(error)), icon=":material/error:")
-        st.caption("The scenario that was open before is still in use.")
+        st.caption("The earlier scenario stays open.")
         return
-    shown, gone = session.open(found.study), start.trace_is_gone(found.study, server.store())
-    away = (
-        f"The scenario was saved with the file {found.away}. Load that file on the Trace page;"
-        " until then the trace stays as it was. "
-        if found.away
+    has_results, is_trace_gone = (
+        session.open(opened.study),
+        start.trace_is_gone(opened.study, server.store()),
+    )
+    away_note = (
+        f"Its trace is the file {opened.away}: load it on Trace. Until then the current trace"
+        " stays. "
+        if opened.away
         else ""
     )
-    held = f" with {words.plural(found.jobs, 'job')}" if found.jobs else ""
-    after = (
+    jobs_note = f" with {words.plural(opened.jobs, 'job')}" if opened.jobs else ""
+    next_step = (
         "Its jobs are still missing."
-        if gone
-        else (
-            "Its results are stored here: see Compare."
-            if shown
-            else "Press Run to see its results."
-        )
+        if is_trace_gone
+        else ("Its results are on Compare." if has_results else "Press Run to see its results.")
     )
-    # The bar at the top shows the scenario, and is drawn already.
-    session.news = f"{name} is open{held}. {away}{after}"
+    # The bar at the top is already drawn with the earlier scenario.
+    session.news = f"{name} is open{jobs_note}. {away_note}{next_step}"
     st.rerun()
 
 
-def _taken_over(data: bytes, name: str) -> None:
+def _import_runs(data: bytes, name: str) -> None:
+    """Add the entries of an exported archive to the list, or show why it cannot be read."""
     try:
-        taken = archive.unpack(server.store(), browser_identity.owner(), data, name, results=False)
+        imported = archive.unpack(
+            server.store(), browser_identity.owner(), data, name, results=False
+        )
     except TrainyardError as error:
         st.error(words.plain(str(error)), icon=":material/error:")
         return
-    what = "1 entry is" if len(taken.ids) == 1 else f"{len(taken.ids):,} entries are"
+    entries = "1 entry is" if len(imported.ids) == 1 else f"{len(imported.ids):,} entries are"
     st.success(
-        f"{what} taken over from {words.plain(name)}: see Your runs. {taken.summary}".rstrip(),
+        f"{entries} imported from {words.plain(name)} to Your runs. {imported.summary}".rstrip(),
         icon=":material/check:",
     )

@@ -1,6 +1,4 @@
-"""The stored result of the sample as a live picture on Start: its finding, and its chart over
-time.
-"""
+"""The stored result of the sample on Start: its headline and its chart over time."""
 
 from __future__ import annotations
 
@@ -17,38 +15,39 @@ from ui import comparison, figure, stored_results, words
 
 HEIGHT_PX: Final = 300
 _LOOK_S: Final = 2.0
-"""Seconds between two looks at whether the server has prepared the result."""
+"""Seconds between two checks whether the server has prepared the result."""
 
 
 def draw(study: Study) -> None:
-    """Draw the picture of a sample, or its place until there is a result."""
+    """Draw headline and queue chart of the sample, or a placeholder until it has run."""
     with st.container(key="picture", gap=None):
-        compared = _compared(study)
+        compared = _compare_all(study)
         if compared is None:
-            st.fragment(_place, run_every=_LOOK_S)(study)
+            st.fragment(_draw_placeholder, run_every=_LOOK_S)(study)
             return
         st.markdown(f"**{words.plain(compared.report.first_headline.text)}**")
         st.caption(_description(study))
-        view = figure.kept(
+        view = figure.cached_view(
             ("picture", compared.report.mark), lambda: over_time.queue(compared, alone=False)
         )
-        figure.draw(view, "picture_chart", bare=True, height=HEIGHT_PX)
+        figure.draw(view, "picture_chart", is_bare=True, height=HEIGHT_PX)
 
 
-def _place(study: Study) -> None:
-    stored_results.begin()
-    if _compared(study) is not None:
+def _draw_placeholder(study: Study) -> None:
+    """Draw the placeholder; rerun the page when the result is stored."""
+    stored_results.clear_lookups()
+    if _compare_all(study) is not None:
         st.rerun()
     st.caption(f"{_description(study)} The result takes about two seconds.")
-    # Its lines say where the picture comes; nothing below moves when it does.
+    # As high as the chart, so that nothing below moves when it appears.
     st.container(height=HEIGHT_PX, border=True)
 
 
-def _compared(study: Study) -> ComparedRuns | None:
-    """Return the runs of all policies; None until all are stored."""
+def _compare_all(study: Study) -> ComparedRuns | None:
+    """Return the compared runs of all policies; None until all are stored."""
     try:
         compared = comparison.compare(stored_results.gather(study))
-    except TrainyardError:  # a result was removed meanwhile
+    except TrainyardError:  # a stored result was just removed
         return None
     if compared is None or len(compared.runs.places) < len(compared.runs.titles):
         return None
@@ -56,4 +55,5 @@ def _compared(study: Study) -> ComparedRuns | None:
 
 
 def _description(study: Study) -> str:
+    """Return the description of the sample of a study."""
     return SAMPLES[study.base.trace.source.partition(":")[2]].description

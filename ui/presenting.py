@@ -1,6 +1,4 @@
-"""Presentation mode: Compare for a projector, in large type, with arrow keys that step through
-policies and saved comparisons.
-"""
+"""Presentation mode of Compare: large type, arrow keys for policies and saved comparisons."""
 
 from __future__ import annotations
 
@@ -33,85 +31,91 @@ _STEPS: Final = {
 }
 
 
-def offer(menu: str) -> None:
-    """Draw the entry of a menu that begins it, and closes the menu of this key."""
+def draw_button(menu: str) -> None:
+    """Draw the button Present in a menu; a click also closes that menu."""
     st.button(
         "Present",
         key="present",
         icon=":material/present_to_all:",
         type="tertiary",
-        on_click=_begin,
+        on_click=_on_present,
         args=(menu,),
     )
 
 
-def _begin(menu: str) -> None:
+def _on_present(menu: str) -> None:
+    """Close the menu and remember to begin the presentation."""
     st.session_state[menu] = False
     st.session_state[_BEGINS] = True
 
 
-def open_page() -> None:
-    """Go to Compare if the entry of the menu was clicked; the menu is closed by then."""
+def open_if_requested() -> None:
+    """Open Compare in presentation mode if Present was clicked in the last run."""
     if st.session_state.pop(_BEGINS, False):
-        url_params.put(url_params.PRESENT, "1")
-        st.switch_page("pages/compare.py", query_params=state.address() | {url_params.PRESENT: "1"})
+        url_params.set_param(url_params.PRESENT, "1")
+        st.switch_page(
+            "pages/compare.py", query_params=state.url_parameters() | {url_params.PRESENT: "1"}
+        )
 
 
 def draw(compared: ComparedRuns) -> None:
-    """Draw what makes a presentation of the page: its style, its keys and how it is left."""
+    """Draw the style, the key bindings and the exit of the presentation."""
     st.html(_HERE / "presenting.css")
     large = {"large": figure.has_large_type()}
-    _MOUNT(key=_KEY, data=large, on_step_change=lambda: _step(compared))
+    _MOUNT(key=_KEY, data=large, on_step_change=lambda: _on_step(compared))
     with st.container(key="presenting_keys", horizontal=True, vertical_alignment="center"):
         st.markdown("← → policy · ↑ ↓ saved comparison")
-        st.button("Leave (Esc)", key="presenting_leave", on_click=_leave, type="tertiary")
+        st.button("Leave (Esc)", key="presenting_leave", on_click=_on_leave, type="tertiary")
 
 
-def _step(compared: ComparedRuns) -> None:
+def _on_step(compared: ComparedRuns) -> None:
+    """Handle a key: next policy, next saved comparison, type size, or leave."""
     step = st.session_state[_KEY].step
     if step == "leave":
-        _leave()
+        _on_leave()
     elif step in ("large_type", "small_type"):
         st.session_state[figure.LARGE_TYPE] = step == "large_type"
     elif step in ("next_policy", "previous_policy"):
-        _highlight(compared, _STEPS[step])
+        _highlight_next(compared, _STEPS[step])
     elif step in _STEPS:
-        _open(_STEPS[step])
+        _open_saved(_STEPS[step])
 
 
-def _leave() -> None:
-    url_params.put(url_params.PRESENT, "")
+def _on_leave() -> None:
+    """End the presentation."""
+    url_params.set_param(url_params.PRESENT, "")
 
 
-def _highlight(compared: ComparedRuns, step: int) -> None:
+def _highlight_next(compared: ComparedRuns, step: int) -> None:
+    """Highlight the policy `step` places further."""
     report = compared.report
     titles = [title for title in report.labels if title != compared.baseline]
     if titles:
-        high = comparison.subject(report)
-        at = titles.index(high) + step if high in titles else 0
-        url_params.put(url_params.HIGH, titles[at % len(titles)])
+        high = comparison.highlighted_policy(report)
+        index = titles.index(high) + step if high in titles else 0
+        url_params.set_param(url_params.HIGH, titles[index % len(titles)])
 
 
-def _open(step: int) -> None:
-    """Open the next comparison of this browser's shelf whose results are kept."""
+def _open_saved(step: int) -> None:
+    """Open the saved comparison with complete results `step` places further."""
     session = state.session()
     saved = [
-        one
-        for one in library.items(server.store(), browser_identity.owner())
-        if one.kind == "study" and one.there == one.runs
+        item
+        for item in library.items(server.store(), browser_identity.owner())
+        if item.kind == "study" and item.there == item.runs
     ]
-    if not saved or session.shown is None:
+    if not saved or session.displayed_study is None:
         return
-    # Opening one puts it first on the shelf, so the order is that of their ids.
-    saved.sort(key=lambda one: one.id)
-    ids = [one.id for one in saved]
-    own = library.identity(session.shown.named(""))
-    one = saved[(ids.index(own) + step) % len(saved) if own in ids else 0]
+    # Opening a run moves it to the top of the list, so the order here is by id.
+    saved.sort(key=lambda item: item.id)
+    ids = [item.id for item in saved]
+    own = library.identity(session.displayed_study.named(""))
+    item = saved[(ids.index(own) + step) % len(saved) if own in ids else 0]
     try:
-        recipe = one.recipe()
+        recipe = item.recipe()
         if isinstance(recipe, Study):
-            session.open(start.admitted(recipe).named(one.name))
+            session.open(start.admitted(recipe).named(item.name))
             session.window = None
-            url_params.put(url_params.HIGH, "")
+            url_params.set_param(url_params.HIGH, "")
     except TrainyardError as error:
         session.notice = str(error)

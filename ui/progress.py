@@ -1,4 +1,4 @@
-"""Runs under way in words: which policy, how far, how long still, or its place in the queue."""
+"""Text on runs in progress: policy, share done, time left, place in the queue."""
 
 from __future__ import annotations
 
@@ -12,69 +12,67 @@ from trainyard.study.scenario import Scenario
 from ui import state, words
 
 _LONG_S: Final = 2 * 86_400
-"""From here on simulated time is told in days."""
+"""Simulated time above which progress is written in days."""
 
 
-def title_of(scenario: Scenario) -> str:
-    """Return the title of a scenario's policy in the study being run, with its seed where runs are
-    repeated.
-    """
+def policy_title(scenario: Scenario) -> str:
+    """Return the title of a scenario's policy, with its seed if the study has repeats."""
     session = state.session()
-    study = session.target or session.study
+    study = session.target_study or session.study
     names = dict(zip(study.allocators, study.titles, strict=True))
     name = names.get(scenario.allocator, scenario.allocator.name)
     return name if study.repeats == 1 else f"{name}, seed {scenario.seed}"
 
 
-def brief(session: state.Session) -> str:
-    """Return how far the runs of a session are, in a few words: the least advanced run, how many of
-    many are over, or the place in the queue while none has begun.
-    """
-    if session.target is not None and session.target.repeats > 1:
-        return f"{len(session.jobs) - len(session.live):,} of {len(session.jobs):,} runs"
-    going = [job for job in session.live if not job.place]
-    if not going:
-        return f"{_ordinal(min(job.place for job in session.live))} in the queue"
-    job = min(going, key=lambda one: one.share)
+def describe_briefly(session: state.Session) -> str:
+    """Return the progress of a session in few words: slowest run, runs done or queue place."""
+    if session.target_study is not None and session.target_study.repeats > 1:
+        return f"{len(session.jobs) - len(session.live_jobs):,} of {len(session.jobs):,} runs"
+    started = [job for job in session.live_jobs if not job.place]
+    if not started:
+        return f"{_ordinal(min(job.place for job in session.live_jobs))} in the queue"
+    job = min(started, key=lambda job: job.share)
     if job.progress is None:
-        return f"{title_of(job.scenario)} starting"
-    left_s = _left_s(session, job)
+        return f"{policy_title(job.scenario)} starting"
+    left_s = _estimate_left_s(session, job)
     left = f" · {words.time(max(left_s, 1.0))} left" if left_s is not None else ""
-    return f"{title_of(job.scenario)} {100 * job.share:.0f} %{left}"
+    return f"{policy_title(job.scenario)} {100 * job.share:.0f} %{left}"
 
 
-def sentence(session: state.Session, job: Submission) -> str:
-    """Return how far one run is, with its place in simulated time."""
-    title, report = title_of(job.scenario), job.progress
+def describe_run(session: state.Session, job: Submission) -> str:
+    """Return the progress of one run: share, simulated time, time left."""
+    title, report = policy_title(job.scenario), job.progress
     if job.place:
-        return f"{title}: {waiting(job.place, job.starts_in_s)}"
+        return f"{title}: {describe_queue_place(job.place, job.starts_in_s)}"
     if report is None:
         return f"{title}: starting"
-    left_s = _left_s(session, job)
+    left_s = _estimate_left_s(session, job)
     left = f", about {words.time(max(left_s, 1.0))} left" if left_s is not None else ""
-    return f"{title}: {100 * job.share:.0f} %, {clock(report)}{left}"
+    return f"{title}: {100 * job.share:.0f} %, {describe_simulated_time(report)}{left}"
 
 
-def waiting(place: int, starts_s: float) -> str:
-    """Return where a run stands in the queue, and when it starts."""
+def describe_queue_place(place: int, starts_s: float) -> str:
+    """Return the place of a run in the queue, and when it starts."""
     about = f", starts in about {words.time(starts_s)}" if starts_s >= 1 else ""
     return f"{_ordinal(place)} in the queue{about}"
 
 
-def clock(report: Progress) -> str:
-    """Return how far a run is in simulated time."""
+def describe_simulated_time(report: Progress) -> str:
+    """Return the simulated time that a run has reached."""
     if report.now_s > report.span_s:
-        return f"{words.time(report.now_s)}, all jobs have come"
+        return f"{words.time(report.now_s)}, all jobs submitted"
     if report.span_s >= _LONG_S:
         return f"day {report.now_s / 86_400:.1f} of {report.span_s / 86_400:.1f}"
     return f"{words.time(report.now_s)} of {words.time(report.span_s)}"
 
 
-def _left_s(session: state.Session, job: Submission) -> float | None:
+def _estimate_left_s(session: state.Session, job: Submission) -> float | None:
+    """Return the estimated seconds left of a run, or None."""
     now = (monotonic(), job.share)
-    return estimate.seconds_left(session.began.setdefault(job.key, now), now)
+    return estimate.seconds_left(session.first_reports.setdefault(job.key, now), now)
 
 
 def _ordinal(place: int) -> str:
+    """Return an ordinal number: 1st, 2nd, 3rd, 4th."""
     ends = {1: "st", 2: "nd", 3: "rd"}
     return f"{place:,}{'th' if place % 100 in (11, 12, 13) else ends.get(place % 10, 'th')}"

@@ -1,6 +1,4 @@
-"""Files from the browser: taken out of Streamlit's memory at once, and those that may be read again
-kept on the disk.
-"""
+"""Uploaded files: taken out of Streamlit's memory, and kept on disk if needed again."""
 
 from __future__ import annotations
 
@@ -17,59 +15,58 @@ from trainyard.store.files import made
 from ui import server
 
 
-def taken(file: Any, key: str) -> bytes:
-    """Return the bytes of a file that came through the `st.file_uploader` of a key, and let
-    Streamlit forget them.
+def take_bytes(file: Any, key: str) -> bytes:
+    """Return the bytes of an uploaded file, and delete Streamlit's copies.
 
     Notes
     -----
-    Streamlit keeps a file for as long as its session, and sessions for minutes after they ended.
-    The field goes on showing its name.
+    Streamlit keeps a file as long as its session, and sessions for minutes after they end. The
+    uploader still shows the name.
     """
     data: bytes = file.getvalue()
     context = get_script_run_ctx()
     if context is not None and isinstance(context.uploaded_file_mgr, MemoryUploadedFileManager):
         context.uploaded_file_mgr.remove_file(context.session_id, file.file_id)
-    # The state of the widget has a copy until the next run of the page.
-    held = st.session_state.get(key)
-    for copy in (file, *(held if isinstance(held, list) else [held])):
+    # The widget state has a copy until the next rerun.
+    widget_files = st.session_state.get(key)
+    for copy in (file, *(widget_files if isinstance(widget_files, list) else [widget_files])):
         if isinstance(copy, UploadedFile) and copy.file_id == file.file_id:
             copy.truncate(0)
     return data
 
 
 class OnDisk:
-    """Bytes in a file without a name, which is gone with this object, and with the process.
+    """Bytes in an unnamed temporary file, deleted with this object or the process.
 
     Parameters
     ----------
     data : bytes
-        What is kept.
+        Content of the file.
 
     Raises
     ------
     StoreError
-        If the disk cannot take it.
+        If the disk cannot store it.
     """
 
     def __init__(self, data: bytes) -> None:
         try:
-            # Beside the store, because a folder for temporary files may lie in memory.
+            # Next to the store, because the system's temporary folder may be in memory.
             self._file = tempfile.TemporaryFile(dir=made(server.store().root))  # noqa: SIM115 - lives as long as this object
             self._file.write(data)
             self._file.flush()
         except OSError as error:
             raise StoreError(
-                f"The file cannot be kept while it is read ({error.strerror}). Free some space,"
-                " then load it again."
+                f"The upload cannot be stored ({error.strerror}). Free some disk space, then load"
+                " it again."
             ) from error
 
     def read(self) -> bytes:
-        """Return the bytes."""
+        """Return the content."""
         self._file.seek(0)
         return self._file.read()
 
     def __del__(self) -> None:
-        """Give the room on the disk back."""
+        """Close the file, which frees its disk space."""
         if file := getattr(self, "_file", None):
             file.close()

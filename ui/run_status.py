@@ -1,6 +1,4 @@
-"""How the shown results stand to the scenario, in one place of the bar, and Run or Cancel beside
-it; asked a few times a second while something runs, without running the page.
-"""
+"""The status of the results in the bar, with Run or Cancel; polls while runs are live."""
 
 from __future__ import annotations
 
@@ -18,28 +16,26 @@ from ui import faults, progress, server, state, stored_results, words
 from ui.choosing import profiles
 
 EVERY_S: Final = 0.25
-"""How often progress is asked for while something runs."""
+"""Period of the status while runs are live."""
 REDRAW_S: Final = 2.0
-"""How long a page stays before another policy is added to it, unless it is the last: drawing takes
-the cores that the runs need.
-"""
+"""Minimum time between redraws for finished policies: drawing takes cores from the runs."""
 RESULTS: Final = ("compare", "explore")
-"""Pages that show what came out, and offer to run where nothing did."""
+"""Pages that show results, or offer to run without any."""
 _DIFFERS: Final = "radio_button_checked"
 _UNDONE: Final = "undone"
-_MOST_LINES: Final = 8
-_MOST_CHANGES: Final = 6
+_MAX_LINES: Final = 8
+_MAX_CHANGES: Final = 6
 
 
 class Status(NamedTuple):
-    """What the bar says.
+    """Status in the bar.
 
     Parameters
     ----------
     icon, text : str
-        The sign, and a few words.
+        Icon and a few words.
     differs : bool
-        Whether Run would change something.
+        Whether Run would change the results.
     """
 
     icon: str
@@ -48,100 +44,106 @@ class Status(NamedTuple):
 
 
 def draw(page: str) -> None:
-    """Draw the status and Run; polls only while a run is going."""
+    """Draw the status and Run in a fragment that polls only while runs are live."""
     session = state.session()
-    if not session.live and session.over != session.settled:
-        # The last one has ended while this page was being drawn.
+    if not session.live_jobs and session.finished_count != session.drawn_finished_count:
+        # The last run ended while this page was drawn.
         st.rerun()
-    # Drawn even when nothing runs: the browser may still ask for it once more.
-    st.fragment(faults.guarded, run_every=EVERY_S if session.live else None)(partial(_parts, page))
+    # Drawn without live runs too: the browser may request the fragment once more.
+    st.fragment(faults.run_guarded, run_every=EVERY_S if session.live_jobs else None)(
+        partial(_draw_parts, page)
+    )
 
 
-def status(session: state.Session) -> Status:
-    """Return how results and scenario stand to each other."""
-    if session.live:
-        return Status("hourglass_empty", progress.brief(session), False)
-    if session.shown is None:
-        others = session.others_done
-        also = f"Not compared yet, {words.plural(others, 'other run')}"
-        return Status(_DIFFERS, also if others else "Nothing has been run yet", True)
-    missing, changes = _missing(session), session.stale
+def current_status(session: state.Session) -> Status:
+    """Return whether results are up to date, running, incomplete or of a changed scenario."""
+    if session.live_jobs:
+        return Status("hourglass_empty", progress.describe_briefly(session), False)
+    if session.displayed_study is None:
+        others = session.other_runs_done
+        text = f"Not compared yet, {words.plural(others, 'other run')}"
+        return Status(_DIFFERS, text if others else "Not run yet", True)
+    missing, changes = _policies_without_result(session), session.unrun_changes
     if not changes:
         if not missing:
             return Status("check", "Up to date", False)
         return Status(_DIFFERS, f"{words.plural(len(missing), 'policy')} without a result", True)
     if 0 < len(missing) < len(session.study.allocators):
         return Status(_DIFFERS, f"{words.plural(len(missing), 'policy')} not run yet", True)
-    more = f" and {len(changes) - 1} more" if len(changes) > 1 else ""
-    return Status(_DIFFERS, f"Changed: {changes[0]}{more}", True)
+    others_note = f" and {len(changes) - 1} more" if len(changes) > 1 else ""
+    return Status(_DIFFERS, f"Changed: {changes[0]}{others_note}", True)
 
 
-def would_run(session: state.Session) -> bool:
-    """Tell whether Run would start something, so that its size matters."""
-    return not session.live and status(session).differs
+def needs_run(session: state.Session) -> bool:
+    """Return True if Run would start something."""
+    return not session.live_jobs and current_status(session).differs
 
 
-def _missing(session: state.Session) -> list[str]:
-    """Return the policies of the scenario that have no result though they can run."""
+def _policies_without_result(session: state.Session) -> list[str]:
+    """Return the policies of the scenario that can run but have no result."""
     try:
         stored = stored_results.gather(session.study)
-        barred = stored_results.barred(session.study)
+        unrunnable = stored_results.unrunnable(session.study)
     except TrainyardError:
         return list(session.study.titles)
     return [
         title
-        for at, title in enumerate(stored.titles)
-        if not stored.complete(at) and title not in barred
+        for index, title in enumerate(stored.titles)
+        if not stored.complete(index) and title not in unrunnable
     ]
 
 
-def _parts(page: str) -> None:
+def _draw_parts(page: str) -> None:
+    """Draw status and Run or Cancel; rerun the page when results have arrived."""
     session = state.session()
     if st.session_state.pop(_UNDONE, False):
-        # The forms of the page are to show the earlier scenario too.
+        # The forms of the page must show the earlier scenario too.
         st.rerun()
-    news = session.over != session.settled
-    if news and (not session.live or time.monotonic() - session.drawn_s > REDRAW_S):
-        # A result has come or a run has failed: the whole page has something new to show.
+    has_news = session.finished_count != session.drawn_finished_count
+    if has_news and (not session.live_jobs or time.monotonic() - session.drawn_s > REDRAW_S):
+        # A policy has finished or failed: the whole page changes.
         st.rerun()
-    found = status(session)
+    now = current_status(session)
     with st.container(
         key="doing", horizontal=True, vertical_alignment="center", gap="xsmall", wrap=False
     ):
         with st.popover(
-            words.plain(found.text), icon=f":material/{found.icon}:", key="status", type="tertiary"
+            words.plain(now.text),
+            icon=f":material/{now.icon}:",
+            key="status",
+            type="tertiary",
         ):
-            _details(session)
-        _go(session, page, found)
+            _draw_details(session)
+        _draw_run_or_cancel(session, page, now)
 
 
-def _go(session: state.Session, page: str, found: Status) -> None:
+def _draw_run_or_cancel(session: state.Session, page: str, status: Status) -> None:
+    """Draw Cancel while runs are live, else Run."""
     with st.container(key="go"):
-        if session.live:
-            # A callback, because it comes before anything that starts the page anew and so cannot
-            # lose the click.
+        if session.live_jobs:
+            # A callback runs before any rerun, so the click cannot get lost.
             st.button(
                 "Cancel", key="cancel", on_click=session.cancel, icon=":material/stop_circle:"
             )
         else:
-            _run(session, page, found)
+            _draw_run(session, page, status)
 
 
-def _run(session: state.Session, page: str, found: Status) -> None:
-    # Of all buttons in sight one is primary: on Start the sample until there is a scenario of the
-    # user, on Learn and Plan their own, on Compare and Explore without any result the one in the
-    # page.
-    elsewhere = (
+def _draw_run(session: state.Session, page: str, status: Status) -> None:
+    """Draw Run: primary unless the page has its own primary button, disabled if it cannot run."""
+    # One button is primary: on Start the sample until the user has a scenario, on Learn and Plan
+    # their own, on Compare and Explore without results the one in the page.
+    page_has_primary = (
         page in ("learn", "plan")
         or (page == "start" and session.on_sample)
-        or (page in RESULTS and not session.stale and not _any_complete(session))
+        or (page in RESULTS and not session.unrun_changes and not _has_complete_policy(session))
     )
-    barred = profiles.stopped(session.study) is not None or start.trace_is_gone(
+    is_blocked = profiles.blocking_coverage(session.study) is not None or start.trace_is_gone(
         session.study, server.store()
     )
-    primary = found.differs and not elsewhere and not barred
-    kind: Literal["primary", "secondary"] = "primary" if primary else "secondary"
-    if st.button("Run", key="run", icon=":material/play_arrow:", type=kind, disabled=barred):
+    is_primary = status.differs and not page_has_primary and not is_blocked
+    kind: Literal["primary", "secondary"] = "primary" if is_primary else "secondary"
+    if st.button("Run", key="run", icon=":material/play_arrow:", type=kind, disabled=is_blocked):
         try:
             session.run()
         except TrainyardError as error:
@@ -149,49 +151,55 @@ def _run(session: state.Session, page: str, found: Status) -> None:
             st.rerun()
         if page == "compare":
             st.rerun()
-        st.switch_page("pages/compare.py", query_params=state.address())
+        st.switch_page("pages/compare.py", query_params=state.url_parameters())
 
 
-def _any_complete(session: state.Session) -> bool:
-    return session.shown is not None and bool(stored_results.gather(session.shown).places)
+def _has_complete_policy(session: state.Session) -> bool:
+    """Return True if a policy of the displayed study is complete."""
+    return session.displayed_study is not None and bool(
+        stored_results.gather(session.displayed_study).places
+    )
 
 
-def _details(session: state.Session) -> None:
-    if session.live:
-        for job in session.live[:_MOST_LINES]:
-            line = words.plain(progress.sentence(session, job))
+def _draw_details(session: state.Session) -> None:
+    """Draw the popover of the status: progress of runs, changes, age of results, Undo."""
+    if session.live_jobs:
+        for job in session.live_jobs[:_MAX_LINES]:
+            line = words.plain(progress.describe_run(session, job))
             if job.place:
                 st.caption(line)
             else:
-                # A key of its own, or the next policy would take over the bar and its fill.
+                # Its own key, so that the next policy does not inherit the filled bar.
                 with st.container(key=f"progress/{job.key}"):
                     st.progress(min(max(job.share, 0.0), 1.0), text=line)
-        if len(session.live) > _MOST_LINES:
-            st.caption(f"and {len(session.live) - _MOST_LINES:,} more")
-    elif session.stale:
+        if len(session.live_jobs) > _MAX_LINES:
+            st.caption(f"and {len(session.live_jobs) - _MAX_LINES:,} more")
+    elif session.unrun_changes:
         st.caption(
-            f"Changed since the last run: {words.plain('; '.join(session.stale[:_MOST_CHANGES]))}."
+            f"Changed since the last run:"
+            f" {words.plain('; '.join(session.unrun_changes[:_MAX_CHANGES]))}."
         )
-    elif session.shown is None:
-        others = session.others_done
-        also = f" Plan and Learn have done {words.plural(others, 'run')}." if others else ""
-        st.caption(f"No policy of this scenario has been run yet.{also}")
+    elif session.displayed_study is None:
+        others = session.other_runs_done
+        other_note = f" Plan and Learn: {words.plural(others, 'run')}." if others else ""
+        st.caption(f"No policy of this scenario has run yet.{other_note}")
     else:
-        _stored(session, stored_results.gather(session.shown))
-    _undo(session)
+        _draw_result_age(session, stored_results.gather(session.displayed_study))
+    _draw_undo(session)
 
 
-def _stored(session: state.Session, shown: Shown) -> None:
-    entries = [entry for own in shown.entries for entry in own]
+def _draw_result_age(session: state.Session, runs: Shown) -> None:
+    """Draw when the displayed results were computed and how long that took, and Run again."""
+    entries = [entry for policy_entries in runs.entries for entry in policy_entries]
     if not entries:
         st.caption("No result of this scenario is stored.")
         return
     took_s = max(sum(entry.provenance["timing"]["wall_s"] for entry in entries), 0.1)
     age_s = time.time() - max(float(entry.provenance["created_s"]) for entry in entries)
-    fresh = any(entry.key in session.fresh for entry in entries)
+    is_fresh = any(entry.key in session.computed_keys for entry in entries)
     st.caption(
-        f"{'Computed now' if fresh else 'Stored result, computed'} in {words.time(took_s)}"
-        f"{'' if fresh else f', {words.time(age_s)} ago'}."
+        f"{'Computed now' if is_fresh else 'Stored result, computed'} in {words.time(took_s)}"
+        f"{'' if is_fresh else f', {words.time(age_s)} ago'}."
     )
     if st.button(
         "Run again", key="run_again", icon=":material/refresh:", type="tertiary", help=_AGAIN
@@ -200,22 +208,24 @@ def _stored(session: state.Session, shown: Shown) -> None:
         st.rerun()
 
 
-def _undo(session: state.Session) -> None:
-    if not session.past:
+def _draw_undo(session: state.Session) -> None:
+    """Draw Undo, with the changes that it reverts."""
+    if not session.undo_stack:
         return
-    changes = differences(session.past[-1], session.study, server.store()) or ["details"]
+    changes = differences(session.undo_stack[-1], session.study, server.store()) or ["details"]
     st.button(
         "Undo",
         key="undo",
         icon=":material/undo:",
         type="tertiary",
-        on_click=_take_back,
+        on_click=_on_undo,
         args=(session,),
-        help=f"Takes back: {words.plain('; '.join(changes[:4]))}",
+        help=f"Reverts: {words.plain('; '.join(changes[:4]))}",
     )
 
 
-def _take_back(session: state.Session) -> None:
+def _on_undo(session: state.Session) -> None:
+    """Undo the last change of the scenario."""
     session.undo()
     st.session_state[_UNDONE] = True
 

@@ -1,6 +1,4 @@
-"""The bar at the top of every page: the scenario in four chips, how its results stand, Run, and
-Share; and below it one line each for what keeps the scenario from being run.
-"""
+"""The bar on every page: scenario menus, status, Run and Share; warnings below it."""
 
 from __future__ import annotations
 
@@ -30,38 +28,36 @@ from ui.choosing import profiles
 from ui.comparing import exports
 
 MENU: Final = '<details class="ty-menu"><summary>Scenario</summary></details>'
-"""Opens the chips where the window is too narrow for them; the style sheet does the rest."""
+"""Opens the chips in narrow windows; see the style sheet."""
 FILE: Final = "trainyard-scenario.json"
 ARCHIVE: Final = "trainyard-scenario.zip"
 TABLES: Final = "trainyard-tables.zip"
 REPORT: Final = "trainyard-report.html"
 _SHARE: Final = "share"
-_LONGEST: Final = 80
+_MAX_NAME: Final = 80
 """Characters of a name."""
 _CALENDAR: Final = "chip/calendar"
 _FIELDS: Final = "chip_fields"
-"""Key of the session state: field -> (value, text) that the browser holds, and how often another
-value replaced it.
-"""
-_MOST_REPEATS: Final = 50
-_MOST_SEED: Final = 2**31 - 1
-_MOST_NODES: Final = 100_000
+"""Session key: field -> (value, text) in the browser, and how often code replaced it."""
+_MAX_REPEATS: Final = 50
+_MAX_SEED: Final = 2**31 - 1
+_MAX_NODES: Final = 100_000
 _GROUPS: Final = 6
 """Node groups that have a field; the Cluster page has all."""
 _STEPS_S: Final = tuple(hours * 3600.0 for hours in (1, 2, 3, 6, 12, 24, 48, 168, 720, 8760))
-_MOST_STEPS: Final = 60
+_MAX_STEPS: Final = 60
 _CHIP_NAME: Final = 40
 """Characters of a name on a chip."""
 
 
 def draw(page: str) -> None:
-    """Draw the bar of a page, in a place of its own height."""
+    """Draw the bar of a page: chips, status, Run, Share."""
     session = state.session()
     with st.container(
         key="bar", horizontal=True, vertical_alignment="center", gap="small", wrap=False
     ):
         with st.container(key="chips", horizontal=True, gap="xxsmall", wrap=False):
-            _chips(session)
+            _draw_chips(session)
         with st.container(
             key="bar_end",
             horizontal=True,
@@ -72,78 +68,80 @@ def draw(page: str) -> None:
             width="content",
         ):
             run_status.draw(page)
-            _share(session)
+            _draw_share(session)
 
 
-def lines(page: str) -> None:
-    """Draw what is said before a run: what it lacks, or how large it is, with the ways out."""
+def draw_warnings(page: str) -> None:
+    """Draw why the scenario cannot run, or how long it takes, with suggested fixes."""
     session = state.session()
-    stopped = profiles.stopped(session.study)
-    # The page of the performance model has it beside what is missing.
+    stopped = profiles.blocking_coverage(session.study)
+    # The Trace page shows it next to the missing profiles.
     if stopped is not None and page != "trace":
         with st.container(key="barred"):
             st.markdown(f":material/block: {words.plain(stopped.sentences[0])}")
-            profiles.ways_out(stopped, "bar")
+            profiles.draw_suggestions(stopped, "bar")
             st.page_link("pages/trace.py", label="What is missing", icon=":material/table_view:")
-    _size(session)
+    _draw_estimate(session)
 
 
-def _size(session: state.Session) -> None:
+def _draw_estimate(session: state.Session) -> None:
+    """Draw the estimated time and memory of a large study, with buttons for a smaller trace."""
     study, pool = session.study, server.pool()
     try:
         estimated = estimate.estimate(study, pool.store, pool.costs, pool.workers)
     except TrainyardError:
-        return  # the trace is missing, which is said above
-    if not estimated.large or not run_status.would_run(session):
+        return  # the trace is missing; a warning above reports it
+    if not estimated.large or not run_status.needs_run(session):
         return
-    more = (
-        "" if estimated.known else ", roughly, because some of these policies have not run here yet"
-    )
-    less = estimate.smaller(
+    accuracy = "" if estimated.known else " (a rough estimate: some policies have not run here yet)"
+    smaller_specs = estimate.smaller(
         study.base.trace, estimated.jobs, load_trace(study.base.trace, pool.store).span_s
     )
-    ways = "" if less or estimated.runs == 1 else " Fewer repeats or policies take less."
+    advice = "" if smaller_specs or estimated.runs == 1 else " Fewer repeats or policies take less."
     with st.container(key="too_large", horizontal=True, vertical_alignment="center"):
         st.markdown(
             f":material/timer: {words.plural(estimated.jobs, 'job')} in"
             f" {words.plural(estimated.runs, 'run')}: about {words.time(estimated.seconds)},"
-            f" {estimated.memory_gb:.1f} GB{more}.{ways}"
+            f" {estimated.memory_gb:.1f} GB{accuracy}.{advice}"
         )
-        for label, spec in less.items():
+        for label, spec in smaller_specs.items():
             st.button(
-                f"Take {label}", key=f"less/{label}", on_click=_with_less, args=(session, spec)
+                f"Use {label}", key=f"less/{label}", on_click=_on_use_smaller, args=(session, spec)
             )
 
 
-def _with_less(session: state.Session, spec: TraceSpec) -> None:
+def _on_use_smaller(session: state.Session, spec: TraceSpec) -> None:
+    """Replace the trace of the study by a smaller part."""
     session.replace(start.with_trace(session.study, spec, server.store()))
 
 
-def _share(session: state.Session) -> None:
-    """Draw the menu; what is in it is made when it is opened."""
-    st.fragment(faults.guarded)(partial(_share_menu, session))
+def _draw_share(session: state.Session) -> None:
+    """Draw the Share menu in a separate fragment; its contents are built when it opens."""
+    st.fragment(faults.run_guarded)(partial(_draw_share_menu, session))
 
 
-def _share_menu(session: state.Session) -> None:
-    # Drawn anew when it is opened: what a page looks at changes without a run of the whole page.
-    presenting.open_page()
+def _draw_share_menu(session: state.Session) -> None:
+    """Draw Share: link, scenario file, results, command line, presentation."""
+    # Built when it opens: the view of a page changes without a run of the whole page.
+    presenting.open_if_requested()
     with st.popover("Share", icon=":material/ios_share:", key=_SHARE, on_change="rerun") as box:
         if box.open:
-            _share_link(session)
-            _scenario(session.study)
-            _results(session)
-            _command(session.study)
-            presenting.offer(_SHARE)
+            _draw_share_link(session)
+            _draw_scenario_file(session.study)
+            _draw_result_files(session)
+            _draw_command(session.study)
+            presenting.draw_button(_SHARE)
 
 
-def _share_link(session: state.Session) -> None:
+def _draw_share_link(session: state.Session) -> None:
+    """Draw the name of the scenario and the link to copy."""
     name = st.text_input(
         "Name",
         session.study.base.name,
-        max_chars=_LONGEST,
-        key=state.widget("name"),
+        max_chars=_MAX_NAME,
+        key=state.widget_key("name"),
         placeholder="optional",
-        help="Shown as the title of the window.",
+        help="The window title.",
     )
     if name != session.study.base.name:
         session.name(name)
@@ -154,16 +152,16 @@ def _share_link(session: state.Session) -> None:
     )
     days = f"{server.store().keep_days:g} days"
     st.caption(
-        f"The jobs are not in the link: the uploaded trace stays on this server for {days}. The"
-        " scenario file contains them."
+        f"The uploaded jobs are not in the link; this server keeps them for {days}. The scenario"
+        " file contains them."
         if session.study.base.trace.source.startswith("store:")
         else f"The link holds the whole scenario; its results are kept for {days}."
     )
 
 
-def _scenario(study: Study) -> None:
-    """Offer the scenario as a file, with the jobs where a link does not bring them."""
-    if study.base.trace.source.startswith("store:") and _is_here(study):
+def _draw_scenario_file(study: Study) -> None:
+    """Draw the download of the scenario; with its jobs if a link would lack them."""
+    if study.base.trace.source.startswith("store:") and _has_trace(study):
         st.download_button(
             "Scenario file, with its jobs",
             lambda: bundle.archive(study, server.store()),
@@ -187,7 +185,8 @@ def _scenario(study: Study) -> None:
     )
 
 
-def _is_here(study: Study) -> bool:
+def _has_trace(study: Study) -> bool:
+    """Return True if the trace of a study can be loaded."""
     try:
         load_source(study.base.trace, server.store())
     except TrainyardError:
@@ -195,34 +194,39 @@ def _is_here(study: Study) -> bool:
     return True
 
 
-def _results(session: state.Session) -> None:
-    """Offer the report and the rows of what is shown, once there is something."""
-    shown = stored_results.gather(session.shown) if session.shown is not None else None
-    ready = shown if shown is not None and shown.places else None
-    reason = None if ready else "There is no complete result yet. Run the scenario first."
-    for label, made, file, mime in (
+def _draw_result_files(session: state.Session) -> None:
+    """Draw the downloads of the report and of the tables, disabled without results."""
+    stored = (
+        stored_results.gather(session.displayed_study)
+        if session.displayed_study is not None
+        else None
+    )
+    exported = stored if stored is not None and stored.places else None
+    reason = None if exported else "No complete result yet. Run the scenario first."
+    for label, export, file, mime in (
         ("Report (HTML)", exports.report_html, REPORT, "text/html"),
         ("Tables and rows (ZIP)", exports.archive, TABLES, "application/zip"),
     ):
         st.download_button(
             label,
-            partial(made, ready) if ready else b"",
+            partial(export, exported) if exported else b"",
             file,
             mime,
             key=f"share_{file}",
             help=reason,
-            disabled=not ready,
+            disabled=not exported,
             icon=":material/download:",
             on_click="ignore",
             type="tertiary",
         )
 
 
-def _command(study: Study) -> None:
-    st.caption("Command line: the scenario file gives the same numbers without a browser")
+def _draw_command(study: Study) -> None:
+    """Draw the command line that runs the scenario without a browser."""
+    st.caption("Command line, with the same numbers")
     st.code(f"python -m trainyard run --scenario {FILE}", language="bash", wrap_lines=True)
     if study.base.trace.source.startswith("store:"):
-        st.caption("On another machine, unpack the file with the jobs there:")
+        st.caption("On another machine, unpack the scenario file first:")
         st.code(
             f"python -m trainyard run --scenario {bundle.SCENARIO} --trace {bundle.JOBS} --cpu-jobs"
             " keep",
@@ -231,80 +235,83 @@ def _command(study: Study) -> None:
         )
 
 
-def _chips(session: state.Session) -> None:
-    """Draw the four chips."""
-    _trace(session)
-    _cluster(session)
-    _policies(session)
-    _runs(session)
+def _draw_chips(session: state.Session) -> None:
+    """Draw the four menus: trace, cluster, policies, runs."""
+    _draw_trace_chip(session)
+    _draw_cluster_chip(session)
+    _draw_policies_chip(session)
+    _draw_runs_chip(session)
 
 
-def _chip(name: str, label: str) -> Any:
+def _chip_popover(name: str, label: str) -> Any:
+    """Return a popover in the bar."""
     return st.popover(label, key=f"chip_{name}", type="tertiary")
 
 
-def _field(
+def _field_options(
     name: str,
     value: Any,
-    make: Callable[[Any], Study],
+    make_study: Callable[[Any], Study],
     label: Callable[[Any], str] = str,
 ) -> dict[str, Any]:
-    """Return the key and callback of a field that always shows the scenario.
+    """Return key and callback of a widget that always shows the scenario's value.
 
-    The browser keeps the value of a field in a closed menu, and sends it again. So a field whose
-    value was changed elsewhere, by another trace or by Undo, gets a new key.
+    The browser keeps the value of a field in a closed menu and sends it again. So a field whose
+    value changed elsewhere, by another trace or by Undo, gets a new key.
 
     Parameters
     ----------
     name : str
-        Of the field.
+        Field name.
     value
-        What the scenario has.
-    make : callable
-        Value of the field -> the scenario with it.
+        Value in the scenario.
+    make_study : callable
+        Field value -> the study with it.
     label : callable
-        Value of the field -> its text in the browser.
+        Field value -> its text in the browser.
     """
     fields = st.session_state.setdefault(_FIELDS, {})
-    held, edition = fields.get(name, ((value, label(value)), 0))
-    if held != (value, label(value)):
-        edition += 1
-    fields[name] = (value, label(value)), edition
-    key = f"chip/{name}/{edition}"
+    browser_value, version = fields.get(name, ((value, label(value)), 0))
+    if browser_value != (value, label(value)):
+        version += 1
+    fields[name] = (value, label(value)), version
+    key = f"chip/{name}/{version}"
     st.session_state[key] = value
 
-    def take() -> None:
+    def on_change() -> None:
         chosen = st.session_state[key]
-        fields[name] = (chosen, label(chosen)), edition
-        _replace_study(partial(make, chosen))
+        fields[name] = (chosen, label(chosen)), version
+        _replace_study(partial(make_study, chosen))
 
-    return {"key": key, "on_change": take}
+    return {"key": key, "on_change": on_change}
 
 
-def _replace_study(make: Callable[[], Study]) -> None:
-    # Forms of the page show the same value, so they begin anew.
+def _replace_study(make_study: Callable[[], Study]) -> None:
+    """Replace the study and reset all forms, or show why the new value is invalid."""
+    # Forms on the page show the same value, so all widgets are reset.
     session = state.session()
     try:
-        made = make()
+        study = make_study()
     except TrainyardError as error:
         session.notice = str(error)
         return
-    if made != session.study:
-        session.replace(made)
+    if study != session.study:
+        session.replace(study)
 
 
-def _trace(session: state.Session) -> None:
+def _draw_trace_chip(session: state.Session) -> None:
+    """Draw the trace menu: load factor, range of days, dates or days."""
     study = session.study
     try:
         source = load_source(study.base.trace, server.store())
         trace = load_trace(study.base.trace, server.store())
     except TrainyardError as error:
-        with _chip("trace", "No trace"):
-            if not start.trace_is_gone(study, server.store()):  # else a line under the bar says it
+        with _chip_popover("trace", "No trace"):
+            if not start.trace_is_gone(study, server.store()):  # else a line below reports it
                 st.warning(words.plain(str(error)), icon=":material/warning:")
             st.page_link("pages/trace.py", label="Load a trace", icon=":material/upload_file:")
         return
-    with _chip("trace", words.plain(charts.visible(trace.name, _CHIP_NAME))):
+    with _chip_popover("trace", words.plain(charts.visible(trace.name, _CHIP_NAME))):
         st.caption(
             f"{words.plain(trace.name)}: {words.plural(len(trace), 'job')} in"
             f" {words.time(trace.span_s)}"
@@ -314,114 +321,128 @@ def _trace(session: state.Session) -> None:
             min(0.05, study.base.trace.load),
             max(20.0, study.base.trace.load),
             step=0.05,
-            **_field("load", study.base.trace.load, lambda load: _with_load(study, load)),
+            **_field_options("load", study.base.trace.load, lambda load: _with_load(study, load)),
         )
-        _window(study, intake.days(source.trace), session.epoch(source.trace.epoch))
+        _draw_window(study, intake.days(source.trace), session.epoch(source.trace.epoch))
         if source.trace.epoch:
             st.session_state[_CALENDAR] = session.calendar
-            st.toggle("Dates instead of days", key=_CALENDAR, on_change=_write_dates)
+            st.toggle("Dates instead of days", key=_CALENDAR, on_change=_on_toggle_dates)
         st.page_link("pages/trace.py", label="All of the trace", icon=":material/view_timeline:")
 
 
 def _with_load(study: Study, load: float) -> Study:
+    """Return the study with another load factor."""
     return start.with_trace(study, replace(study.base.trace, load=load), server.store())
 
 
-def _write_dates() -> None:
+def _on_toggle_dates() -> None:
+    """Store whether instants are written as dates."""
     state.session().calendar = bool(st.session_state[_CALENDAR])
 
 
-def _window(study: Study, days: float, epoch: str) -> None:
+def _draw_window(study: Study, days: float, epoch: str) -> None:
+    """Draw the range of submissions to simulate as two select boxes."""
     first, last = (day * 86_400.0 for day in intake.window_days(study.base.trace, days))
     whole_s = days * 86_400.0
-    step_s = next((one for one in _STEPS_S if whole_s / one <= _MOST_STEPS), _STEPS_S[-1])
+    step_s = next((step for step in _STEPS_S if whole_s / step <= _MAX_STEPS), _STEPS_S[-1])
     instant = partial(words.instant, epoch=epoch)
-    marks = sorted({*(at * step_s for at in range(math.ceil(whole_s / step_s))), first, last})
+    marks = sorted({*(index * step_s for index in range(math.ceil(whole_s / step_s))), first, last})
     with st.container(horizontal=True):
         st.selectbox(
             "Jobs from",
             [mark for mark in marks if mark < last],
             format_func=instant,
-            **_field("from", first, lambda one: _with_window(study, (one, last), days), instant),
+            **_field_options(
+                "from", first, lambda step: _with_window(study, (step, last), days), instant
+            ),
         )
         st.selectbox(
             "to",
             [*(mark for mark in marks if first < mark < whole_s), whole_s],
             format_func=instant,
-            **_field("to", last, lambda one: _with_window(study, (first, one), days), instant),
+            **_field_options(
+                "to", last, lambda step: _with_window(study, (first, step), days), instant
+            ),
         )
 
 
 def _with_window(study: Study, ends_s: tuple[float, float], days: float) -> Study:
+    """Return the study with a range of submissions, in seconds."""
     first, last = ends_s
     spec = intake.edited(study.base.trace, (first / 86_400, last / 86_400), days)
     return start.with_trace(study, spec, server.store())
 
 
-def _cluster(session: state.Session) -> None:
+def _draw_cluster_chip(session: state.Session) -> None:
+    """Draw the cluster menu: nodes of each group."""
     cluster = session.study.base.cluster
     name = charts.visible(cluster.name, _CHIP_NAME)
-    with _chip("cluster", words.plain(f"{name} · {words.plural(cluster.gpus, 'GPU')}")):
+    with _chip_popover("cluster", words.plain(f"{name} · {words.plural(cluster.gpus, 'GPU')}")):
         totals = machines.totals(cluster)
         st.caption(
             f"{words.plain(cluster.name)}: {words.plural(totals.nodes, 'node')},"
             f" {words.plural(totals.gpus, 'GPU')}"
         )
-        for at, group in enumerate(cluster.groups[:_GROUPS]):
-            of = f"{group.gpus} × {gpu_type(group.gpu_type)}" if group.gpus else "no GPUs"
+        for row, group in enumerate(cluster.groups[:_GROUPS]):
+            gpus = f"{group.gpus} × {gpu_type(group.gpu_type)}" if group.gpus else "no GPUs"
             st.number_input(
-                words.plain(f"Nodes of {charts.visible(of, _LONGEST)}"),
+                words.plain(f"Nodes of {charts.visible(gpus, _MAX_NAME)}"),
                 0,
-                max(_MOST_NODES, group.count),
-                **_field(f"nodes/{at}", group.count, _with_nodes(session.study, at)),
+                max(_MAX_NODES, group.count),
+                **_field_options(f"nodes/{row}", group.count, _node_setter(session.study, row)),
             )
         st.page_link("pages/cluster.py", label="All of the cluster", icon=":material/dns:")
 
 
-def _with_nodes(study: Study, at: int) -> Callable[[int], Study]:
-    def made(count: int) -> Study:
+def _node_setter(study: Study, row: int) -> Callable[[int], Study]:
+    """Return a function from a node count to the study with it in one row of the cluster."""
+
+    def with_count(count: int) -> Study:
         table = machines.group_table(study.base.cluster)
-        table.loc[at, "nodes"] = count
+        table.loc[row, "nodes"] = count
         types = machines.type_table(study.base.cluster)
         return start.with_cluster(
             study, machines.cluster_from_tables(table, types, study.base.cluster)
         )
 
-    return made
+    return with_count
 
 
-def _policies(session: state.Session) -> None:
+def _draw_policies_chip(session: state.Session) -> None:
+    """Draw the policies menu: compared policies and the baseline."""
     study = session.study
     titles = study.titles
-    with _chip("policies", words.plural(len(titles), "policy")):
+    with _chip_popover("policies", words.plural(len(titles), "policy")):
         try:
             trace = load_trace(study.base.trace, server.store())
         except TrainyardError:
             trace = None
-        names = _selectable(
+        names = _policy_choices(
             f"{trace.digest if trace is not None else ''} {study.base.perf}", trace, study.base.perf
         )
         chosen = [spec.name for spec in study.allocators]
-        offered = {name: title for name, (title, can_run) in names.items() if can_run} | {
+        labels = {name: title for name, (title, can_run) in names.items() if can_run} | {
             name: names[name][0] for name in chosen
         }
         st.pills(
             "Compared",
-            [name for name in names if name in offered],
+            [name for name in names if name in labels],
             selection_mode="multi",
-            format_func=lambda name: words.plain(offered[name]),
-            **_field(
-                "policies", list(dict.fromkeys(chosen)), lambda wanted: _with_names(study, wanted)
+            format_func=lambda name: words.plain(labels[name]),
+            **_field_options(
+                "policies",
+                list(dict.fromkeys(chosen)),
+                lambda chosen_names: _with_names(study, chosen_names),
             ),
         )
         st.selectbox(
             "Baseline",
             range(len(titles)),
             format_func=titles.__getitem__,
-            **_field(
+            **_field_options(
                 "baseline",
                 study.baseline,
-                lambda at: start.with_policies(study, study.allocators, at),
+                lambda index: start.with_policies(study, study.allocators, index),
                 titles.__getitem__,
             ),
         )
@@ -429,58 +450,64 @@ def _policies(session: state.Session) -> None:
 
 
 @st.cache_data(max_entries=32, show_spinner=False)
-def _selectable(mark: str, _trace: Trace | None, _perf: Spec) -> dict[str, tuple[str, bool]]:
-    """Return the policies there are: name -> title, and whether it can run on these jobs."""
-    del mark
+def _policy_choices(
+    cache_key: str, _trace: Trace | None, _perf: Spec
+) -> dict[str, tuple[str, bool]]:
+    """Return all policies: name -> (title, whether the policy can run on these jobs)."""
+    del cache_key
     return {
-        one.name: (one.title, not one.reason) for one in catalog.allocator_choices(_trace, _perf)
+        choice.name: (choice.title, not choice.reason)
+        for choice in catalog.allocator_choices(_trace, _perf)
     }
 
 
-def _with_names(study: Study, wanted: list[str]) -> Study:
-    """Return the study with these policies; variants stay, and so does the last policy."""
-    kept = [spec for spec in study.allocators if spec.name in wanted]
-    have = {spec.name for spec in kept}
-    specs = (*kept, *(Spec(name) for name in wanted if name not in have))
+def _with_names(study: Study, names: list[str]) -> Study:
+    """Return the study with these policies; keeps their variants, and never zero policies."""
+    kept = [spec for spec in study.allocators if spec.name in names]
+    kept_names = {spec.name for spec in kept}
+    specs = (*kept, *(Spec(name) for name in names if name not in kept_names))
     if not specs:
         return study
     baseline = study.allocators[study.baseline]
     return start.with_policies(study, specs, specs.index(baseline) if baseline in specs else 0)
 
 
-def _runs(session: state.Session) -> None:
+def _draw_runs_chip(session: state.Session) -> None:
+    """Draw the runs menu: repeats and seed."""
     study = session.study
-    with _chip("runs", f"{words.plural(study.repeats, 'run')}, seed {study.base.seed}"):
-        # More runs than may wait could not be started with one click.
-        most = min(_MOST_REPEATS, server.pool().most_each // len(study.allocators))
+    with _chip_popover("runs", f"{words.plural(study.repeats, 'run')}, seed {study.base.seed}"):
+        # One click cannot submit more runs than the queue admits.
+        max_repeats = min(_MAX_REPEATS, server.pool().most_each // len(study.allocators))
         st.number_input(
             "Repeats",
             1,
-            max(most, study.repeats),
+            max(max_repeats, study.repeats),
             help=_REPEATS,
-            **_field(
+            **_field_options(
                 "repeats",
                 study.repeats,
-                lambda repeats: state.with_turns(study, study.base.seed, repeats),
+                lambda repeats: state.with_seed_and_repeats(study, study.base.seed, repeats),
             ),
         )
         st.number_input(
             "Seed",
             0,
-            _MOST_SEED,
+            _MAX_SEED,
             help=_SEED,
-            **_field(
-                "seed", study.base.seed, lambda seed: state.with_turns(study, seed, study.repeats)
+            **_field_options(
+                "seed",
+                study.base.seed,
+                lambda seed: state.with_seed_and_repeats(study, seed, study.repeats),
             ),
         )
         st.page_link("pages/cluster.py", label="Failures and noise", icon=":material/casino:")
 
 
 _SEED: Final = (
-    "All random draws (failures, estimation errors) follow from the seed. Equal scenarios with"
-    " equal seeds give equal results."
+    "Sets all random draws (failures, estimation errors). Equal scenarios with equal seeds give"
+    " equal results."
 )
 _REPEATS: Final = (
-    "Runs of every policy, each with the next seed; Compare then shows intervals. Where nothing is"
-    " random, all of them are equal."
+    "Runs per policy, each with the next seed. Compare then shows intervals; without random"
+    " draws all runs are equal."
 )

@@ -1,6 +1,4 @@
-"""What all sessions of one server share: the store and the worker processes; and each session's
-seat, which ends its runs when it leaves.
-"""
+"""Store and worker pool shared by all sessions; each session's seat on the server."""
 
 from __future__ import annotations
 
@@ -27,37 +25,35 @@ from trainyard.traces.sources import forget
 
 _HOUR_S: Final = 3600.0
 _DAY_S: Final = 86_400.0
-_HERE: Final = "server"
-"""Who waits for what the server runs by itself, and whose shelf that is on."""
-_HERE_NOW: Final[dict[str, Callable[[], int]]] = {}
-"""Session -> what lets go of what it holds, and returns its bytes."""
+_SERVER: Final = "server"
+"""Watcher and owner of the runs that the server starts itself."""
+_SESSIONS: Final[dict[str, Callable[[], int]]] = {}
+"""Watcher -> function that frees the data of its session and returns the bytes freed."""
 _LOCAL: Final = re.compile(rf"{DEFAULT}(:[1-9]\d*)?")
 _LOG: Final = logging.getLogger(__name__)
 
 
 @st.cache_resource(show_spinner=False)
 def pool() -> WorkerPool:
-    """Return the worker processes of this server; the first call starts them, so that they are warm
-    at the first click.
-    """
-    count = workers(where()) if _LOCAL.fullmatch(where()) else cores()
-    made = WorkerPool(Store(), Processes(count, spare=1, limits=RunLimits.from_environment()))
-    made.grace.on_expiry(_left)
+    """Return the worker pool of this server; the first call starts its processes."""
+    count = workers(executor_name()) if _LOCAL.fullmatch(executor_name()) else cores()
+    workers_pool = WorkerPool(
+        Store(), Processes(count, spare=1, limits=RunLimits.from_environment())
+    )
+    workers_pool.grace.on_expiry(_on_session_end)
     freeze_imports()
-    atexit.register(made.close)
-    return made
+    atexit.register(workers_pool.close)
+    return workers_pool
 
 
-def where() -> str:
-    """Return where sweeps, plans and replays run: what TRAINYARD_EXECUTOR says."""
+def executor_name() -> str:
+    """Return the executor of sweeps, plans and replays: TRAINYARD_EXECUTOR or the default."""
     return os.environ.get("TRAINYARD_EXECUTOR", "") or DEFAULT
 
 
-def queue() -> RunQueue | str:
-    """Return where a sweep, plan or replay submits its runs: the queue of this server, unless
-    TRAINYARD_EXECUTOR names something else.
-    """
-    return pool() if _LOCAL.fullmatch(where()) else where()
+def batch_queue() -> RunQueue | str:
+    """Return the queue of sweeps, plans and replays: the pool, or TRAINYARD_EXECUTOR."""
+    return pool() if _LOCAL.fullmatch(executor_name()) else executor_name()
 
 
 def store() -> Store:
@@ -66,60 +62,54 @@ def store() -> Store:
 
 
 @st.cache_resource(ttl=_HOUR_S, show_spinner=False)
-def hourly() -> None:
-    """Delete results and uploads whose retention period is over."""
+def delete_expired() -> None:
+    """Delete results and uploads after their retention period, at most once an hour."""
     try:
         store().expire()
     except TrainyardError as error:
-        _LOG.warning("The library is not tidied: %s", error)
+        _LOG.warning("Expired results were not deleted: %s", error)
 
 
 @st.cache_resource(ttl=_DAY_S, show_spinner=False)
-def daily() -> None:
-    """Run the first sample unless its result is kept, so that a first visitor finds it."""
+def prepare_sample() -> None:
+    """Run the sample once a day unless its result is stored, for the first visitor."""
     study = start.sample_study()
     try:
-        keys = [pool().submit(scenario, _HERE).key for scenario in study.scenarios()]
-        # So that it stays when a visitor takes it off his own.
-        library.shelve(store(), _HERE, study, keys)
+        keys = [pool().submit(scenario, _SERVER).key for scenario in study.scenarios()]
+        # The server's own entry keeps the result when a visitor deletes theirs.
+        library.shelve(store(), _SERVER, study, keys)
     except TrainyardError as error:
-        _LOG.warning("The first sample is not prepared: %s", error)
+        _LOG.warning("The sample was not prepared: %s", error)
 
 
 @dataclass(frozen=True, eq=False)
 class SessionSeat:
-    """A session at this server.
+    """Presence of a session on this server.
 
     Parameters
     ----------
     watcher : str
-        Its name.
+        Id of the session.
     """
 
     watcher: str
 
     def leave(self) -> None:
-        """End the runs and replays that nobody else watches, unless the session is back soon: a tab
-        was closed, or a network blinked.
-        """
+        """Cancel runs that only this session watches, unless it returns within the grace period."""
         pool().grace.begin(self.watcher)
 
 
-def _left(watcher: str) -> None:
-    """Let go of what a session held that has not come back, and with the last one of the jobs that
-    are kept in memory; Streamlit itself takes its time.
-    """
-    size = _HERE_NOW.pop(watcher, lambda: 0)()
-    if not _HERE_NOW:
-        size += forget()
-    tidy(size)
+def _on_session_end(watcher: str) -> None:
+    """Free the memory of a session that has ended, and of cached jobs after the last one."""
+    freed_bytes = _SESSIONS.pop(watcher, lambda: 0)()
+    if not _SESSIONS:
+        freed_bytes += forget()
+    tidy(freed_bytes)
 
 
 @st.cache_resource(show_spinner=False, scope="session", on_release=SessionSeat.leave)
-def seat(watcher: str, _let_go: Callable[[], int]) -> SessionSeat:
-    """Take a seat; called on every run, so that a session that was gone for a moment keeps its
-    runs.
-    """
+def seat(watcher: str, _free_session: Callable[[], int]) -> SessionSeat:
+    """Register a session on every rerun; a short disconnect keeps its runs."""
     pool().grace.end(watcher)
-    _HERE_NOW[watcher] = _let_go
+    _SESSIONS[watcher] = _free_session
     return SessionSeat(watcher)

@@ -1,6 +1,4 @@
-"""A session: the study being edited, the study being shown, and the runs under way; the address
-holds both studies, so a reload loses nothing.
-"""
+"""Session state: the edited study, the displayed study and the live runs; kept in the URL."""
 
 from __future__ import annotations
 
@@ -30,202 +28,195 @@ from ui import browser_identity, server, stored_results, url_params
 from ui.received import OnDisk
 
 SCENARIO: Final = "s"
-"""Parameter of the address: the study that the forms show."""
+"""URL parameter: the study in the forms."""
 RESULT: Final = "r"
-"""Parameter of the address: the study whose results are shown, or `SAME` if it is the one of the
-forms and has results.
-"""
+"""URL parameter: the displayed study; `SAME` if it is the one in the forms and has results."""
 SAME: Final = "1"
 GOING: Final = "go"
-"""Parameter of the address: there while something runs, so that a reload takes the runs up again.
-"""
+"""URL parameter: present while jobs run, so that a reload follows them again."""
 FROM: Final = "t0"
 TO: Final = "t1"
-"""Parameters of the address: the window of time that Compare and Explore look at, in seconds since
-the first submission.
-"""
+"""URL parameters: the zoom window of Compare and Explore, in seconds since the first submission."""
 CALENDAR: Final = "cal"
-"""Parameter of the address: there while instants are written as dates."""
+"""URL parameter: present while instants are written as dates."""
 MOMENT_S: Final = 0.6
-"""How long a click on Run may take before something is drawn."""
+"""Longest wait for short runs after a click on Run, before the page is drawn."""
 SIZE_CLUSTER: Final = "plan_size_cluster"
-"""Key of the session: Plan is to ask how many nodes of the most frequent kind are enough."""
+"""Session key: Plan asks how many nodes of the most frequent kind are enough."""
 _SESSION: Final = "session"
-_MOST_STEPS: Final = 50
-"""Changes that can be taken back."""
+_MAX_UNDO_STEPS: Final = 50
 
 
 @dataclass(eq=False)
 class Upload:
-    """A file of this session, kept so that it can be read again with other choices.
+    """A file loaded in this session, kept so that it can be read again with other choices.
 
     Parameters
     ----------
     name : str
-        Of the file.
-    kept : OnDisk or None
-        Its bytes; None = nothing can be made of them, so they are gone.
+        File name.
+    content : OnDisk or None
+        File bytes; None if the file is unreadable and was deleted.
     size : int, bytes
-        Of the file.
+        File size.
     fault : str
-        Why it could not be read.
+        Reason why the file could not be read.
     choices : mapping
-        How it was read.
-    asked : sequence of mapping
-        Questions without whose answers it cannot be read, as `trainyard.traces.sources.asked`
+        Reading options.
+    questions : sequence of mapping
+        Questions to answer before the file can be read, as `trainyard.traces.sources.asked`
         writes them.
-    unused : tuple of str
-        Why other files of the same drop are not used.
-    refused : tuple of str
-        Why those of a later drop are not.
-    before : Upload or None
+    unused_reasons : tuple of str
+        Reasons why other files of the same drop are not used.
+    refused_reasons : tuple of str
+        Reasons why files of a later drop are not used.
+    previous : Upload or None
         The file in use while this one cannot be read.
     machines : mapping of str to bytes
-        Names and contents of files of the same drop that describe the cluster, until the jobs are
-        read.
+        Names and contents of the cluster files of the same drop, until the jobs are read.
     recipe : OwnRecipe or None
-        The user's recipe by which it is read.
+        The user's recipe that reads the file.
     """
 
     name: str
-    kept: OnDisk | None
+    content: OnDisk | None
     size: int
     fault: str = ""
     choices: Mapping[str, Any] = field(default_factory=dict)
-    asked: Sequence[Mapping[str, Any]] = ()
-    unused: tuple[str, ...] = ()
-    refused: tuple[str, ...] = ()
-    before: Upload | None = None
+    questions: Sequence[Mapping[str, Any]] = ()
+    unused_reasons: tuple[str, ...] = ()
+    refused_reasons: tuple[str, ...] = ()
+    previous: Upload | None = None
     machines: Mapping[str, bytes] = field(default_factory=dict)
     recipe: OwnRecipe | None = None
 
 
 @dataclass(eq=False)
 class Session:
-    """Everything one session works with.
+    """State of one browser session.
 
     Parameters
     ----------
     study : Study
-        What the forms show; always complete and valid.
-    shown : Study or None
-        What Compare shows.
-    going : Study or None
-        What is being run while the results shown before stay, until its first policy is complete;
-        None = nothing, or what is shown.
+        The study in the forms; always complete and valid.
+    watcher : str
+        Random id under which this session follows its runs.
+    displayed_study : Study or None
+        The study on Compare.
+    pending_study : Study or None
+        The running study while older results stay displayed, until its first policy is complete;
+        None if nothing runs or the running study is displayed.
     jobs : dict
-        Key of a result -> the run under way, or how it ended without a result.
-    edition : int
-        Part of the keys of all widgets; grows when the study is replaced from outside the forms, so
-        that they take its values.
+        Result key -> the submitted run, or how it ended without a result.
+    form_version : int
+        Part of all widget keys; grows when code outside the forms replaces the study, so that
+        widgets take its values.
     upload : Upload or None
         The last file dropped on the Trace page.
-    taken : dict
-        Source of a trace -> every row that this session left out or altered when it read it.
+    intakes : dict
+        Trace source -> every row that this session dropped or altered while reading it.
     zoom : (tuple, (float, float)) or None
-        The jobs whose runs are zoomed, and the `window`.
+        The zoomed jobs, and the `window`.
     calendar : bool
         Whether instants are written as dates where the trace has a calendar.
     notice, news : str
-        What to show once, at the top of the next page: a sentence on what did not go as it was
-        meant to, and one on what did.
-    page, arrived : str, bool
-        The page that was drawn last, and whether the one before it was another.
-    settled : int
-        Policies that were over when the page was last drawn.
+        Sentences shown once at the top of the next page: a failure, and a success.
+    page, page_changed : str, bool
+        The page drawn last, and whether it differs from the page before it.
+    drawn_finished_count : int
+        `finished_count` when the page was last drawn.
     drawing_s, drawn_s : float, seconds
-        When the page began to be drawn, and when it was last drawn to its end, on the monotonic
-        clock.
-    past : deque of Study
-        What the forms showed before the last changes, the newest last.
-    fresh : set of str
-        Keys of results that were computed for this session, and not found.
-    began : dict
-        Key -> when the first report of a run was seen (seconds on the monotonic clock), and the
-        share that was done then.
-    beside : TraceSpec or None
-        The trace that the Trace page sets beside the one in use.
+        Start and end of the last drawing of the page, on the monotonic clock.
+    undo_stack : deque of Study
+        Earlier studies of the forms, the newest last.
+    computed_keys : set of str
+        Keys of results computed for this session, not loaded from the store.
+    first_reports : dict
+        Result key -> time of the first progress report (seconds on the monotonic clock) and the
+        share done then.
+    compared_trace : TraceSpec or None
+        The trace that the Trace page compares with the one in use.
     stopped_s : dict
-        Key -> simulated seconds that a run had reached when it was cancelled.
+        Result key -> simulated seconds reached by a run when it was cancelled.
     other_runs : dict
-        Name of a plan, lesson or replay begun in this session -> function that returns how many of
-        its runs are done.
+        Name of a plan, lesson or replay of this session -> function that returns how many of its
+        runs are done.
     """
 
     study: Study
     watcher: str = field(default_factory=lambda: uuid.uuid4().hex)
-    shown: Study | None = None
-    going: Study | None = None
+    displayed_study: Study | None = None
+    pending_study: Study | None = None
     jobs: dict[str, Submission] = field(default_factory=dict)
-    edition: int = 0
+    form_version: int = 0
     upload: Upload | None = None
-    taken: dict[str, TraceIntake] = field(default_factory=dict)
+    intakes: dict[str, TraceIntake] = field(default_factory=dict)
     zoom: tuple[tuple[Any, ...], tuple[float, float]] | None = None
     calendar: bool = False
     notice: str = ""
     news: str = ""
     page: str = ""
-    arrived: bool = False
-    settled: int = 0
+    page_changed: bool = False
+    drawn_finished_count: int = 0
     drawing_s: float = 0.0
     drawn_s: float = 0.0
-    past: deque[Study] = field(default_factory=lambda: deque(maxlen=_MOST_STEPS))
-    fresh: set[str] = field(default_factory=set)
-    began: dict[str, tuple[float, float]] = field(default_factory=dict)
-    beside: TraceSpec | None = None
+    undo_stack: deque[Study] = field(default_factory=lambda: deque(maxlen=_MAX_UNDO_STEPS))
+    computed_keys: set[str] = field(default_factory=set)
+    first_reports: dict[str, tuple[float, float]] = field(default_factory=dict)
+    compared_trace: TraceSpec | None = None
     stopped_s: dict[str, float] = field(default_factory=dict)
     other_runs: dict[str, Callable[[], int]] = field(default_factory=dict)
 
     def edit(self, study: Study) -> None:
-        """Take over what a form of this session made; widgets stay as they are."""
-        # What cannot be run any more is not worth going back to.
+        """Set the study to one edited in a form; widgets keep their values."""
+        # A study whose trace is gone cannot run, so it is no step to undo.
         if study != self.study and not start.trace_is_gone(self.study, server.store()):
-            self.past.append(self.study)
-        # A policy that was removed and added again has the colour in which it is shown.
-        same = self.shown if self.shown is not None and self.shown.matches(study) else study
+            self.undo_stack.append(self.study)
+        # A policy that was removed and added again keeps its color.
+        same = (
+            self.displayed_study
+            if self.displayed_study is not None and self.displayed_study.matches(study)
+            else study
+        )
         self.study = study.coloured_as(same)
-        if self.shown is not None and self.shown.matches(study):
-            self.shown = replace(self.shown, names=study.names)
+        if self.displayed_study is not None and self.displayed_study.matches(study):
+            self.displayed_study = replace(self.displayed_study, names=study.names)
 
     def replace(self, study: Study) -> None:
-        """Take over a study from elsewhere (a sample, a file, a preset); all widgets start anew."""
+        """Set the study to one from outside the forms (sample, file, preset) and reset widgets."""
         self.edit(study)
-        self.edition += 1
+        self.form_version += 1
 
     def open(self, study: Study) -> bool:
-        """Take over a study from elsewhere, and show its results if some are stored; tell whether
-        they are.
-        """
+        """Replace the study and display its stored results; return True if there are any."""
         self.replace(study)
-        if found := stored_results.has_results(self.study):
-            self.shown = self.study
-            self.notice = _shelved(study)
-        return found
+        if has_results := stored_results.has_results(self.study):
+            self.displayed_study = self.study
+            self.notice = _add_to_runs(study)
+        return has_results
 
-    def epoch(self, of_trace: str) -> str:
-        """Return the ISO instant of second 0 for those who write instants: "" = as days since the
-        first submission.
-        """
-        return of_trace if self.calendar else ""
+    def epoch(self, trace_epoch: str) -> str:
+        """Return the ISO instant of second 0 of a trace, or "" while instants show as days."""
+        return trace_epoch if self.calendar else ""
 
     def undo(self) -> None:
-        """Take the last change of the scenario back, if there is one."""
-        if self.past:
-            self.study = self.past.pop()
-            self.edition += 1
+        """Undo the last change of the study, if there is one."""
+        if self.undo_stack:
+            self.study = self.undo_stack.pop()
+            self.form_version += 1
 
     def name(self, name: str) -> None:
-        """Call the scenario otherwise, which changes no result and is no change to take back."""
-        if self.shown is not None and self.shown.matches(self.study):
-            self.shown = self.shown.named(name)
-            self.notice = browser_identity.rename(self.shown)
+        """Rename the scenario; this changes no result and is not a step to undo."""
+        if self.displayed_study is not None and self.displayed_study.matches(self.study):
+            self.displayed_study = self.displayed_study.named(name)
+            self.notice = browser_identity.rename_run(self.displayed_study)
         self.study = self.study.named(name)
 
     @property
     def window(self) -> tuple[float, float] | None:
         """The zoom window of Compare and Explore in seconds; None = whole runs.
 
-        A window belongs to a trace: on other jobs, or from another first submission, it is None.
+        A window belongs to the jobs of one trace; for other jobs it is None.
         """
         return self.zoom[1] if self.zoom is not None and self.zoom[0] == self._jobs else None
 
@@ -235,135 +226,128 @@ class Session:
 
     @property
     def _jobs(self) -> tuple[Any, ...]:
-        """The jobs of the runs shown, whatever their load."""
-        trace = (self.shown or self.study).base.trace
+        """Identity of the jobs of the displayed runs, without their load factor."""
+        trace = (self.displayed_study or self.study).base.trace
         return trace.source, trace.fmt, trace.read, trace.from_s, trace.to_s
 
     @property
     def on_sample(self) -> bool:
-        """Whether the scenario is still the one that a new session begins with."""
+        """Whether the scenario is the sample of a new session."""
         return self.study.matches(start.sample_study())
 
     @property
-    def live(self) -> list[Submission]:
-        """Runs that are not over."""
+    def live_jobs(self) -> list[Submission]:
+        """Submitted runs that have not ended."""
         return [job for job in self.jobs.values() if not job.settled]
 
-    def count_other(self, name: str, jobs: Sequence[Submission]) -> None:
-        """Count runs of Plan or Learn, beside those of Run."""
+    def add_other_runs(self, name: str, jobs: Sequence[Submission]) -> None:
+        """Count runs of Plan or Learn in the status."""
         self.other_runs[name] = lambda: sum(job.state == "done" for job in jobs)
 
     @property
-    def others_done(self) -> int:
-        """How many runs of plans, lessons and replays this session has seen done."""
+    def other_runs_done(self) -> int:
+        """Number of finished runs of this session's plans, lessons and replays."""
         return sum(done() for done in self.other_runs.values())
 
     @property
-    def over(self) -> int:
-        """How many policies have no run left to wait for: when this grows, the page has something
-        new to show.
-        """
-        going = {job.scenario.allocator for job in self.live}
-        return len({job.scenario.allocator for job in self.jobs.values()} - going)
+    def finished_count(self) -> int:
+        """Number of policies without live runs; the page is redrawn when it grows."""
+        live_policies = {job.scenario.allocator for job in self.live_jobs}
+        return len({job.scenario.allocator for job in self.jobs.values()} - live_policies)
 
     @property
-    def stale(self) -> list[str]:
-        """What differs between the study shown and the one being edited, in words; empty = nothing,
-        or nothing is shown.
-        """
-        if self.shown is None or self.shown.matches(self.study):
+    def unrun_changes(self) -> list[str]:
+        """Differences between the displayed and the edited study; empty without any."""
+        if self.displayed_study is None or self.displayed_study.matches(self.study):
             return []
-        return differences(self.shown, self.study, server.store()) or ["details"]
+        return differences(self.displayed_study, self.study, server.store()) or ["details"]
 
     @property
-    def target(self) -> Study | None:
-        """What the runs under way are of."""
-        return self.going or self.shown
+    def target_study(self) -> Study | None:
+        """The study of the live runs."""
+        return self.pending_study or self.displayed_study
 
-    def settle(self) -> None:
-        """Show what is being run as soon as there is something new of it, or nothing more to wait
-        for; what was cancelled before that leaves the earlier results.
-        """
-        if self.going is None:
+    def display_pending(self) -> None:
+        """Display the pending study at its first new result; drop it if all runs were cancelled."""
+        if self.pending_study is None:
             return
-        # Policies that are stored already are no reason to take away what is shown of them.
-        if stored_results.has_results(self.going, self.fresh or None) or any(
+        # Results that were stored before the run do not replace the displayed study.
+        if stored_results.has_results(self.pending_study, self.computed_keys or None) or any(
             job.state == "failed" for job in self.jobs.values()
         ):
-            self.shown, self.going = self.going, None
-        elif not self.live:
-            self.going, self.jobs = None, {}
+            self.displayed_study, self.pending_study = self.pending_study, None
+        elif not self.live_jobs:
+            self.pending_study, self.jobs = None, {}
 
     def run(self, *, again: bool = False) -> None:
-        """Start what is not stored yet, and show it once there is something to show; runs of the
-        previous study that are still going are stopped.
+        """Cancel the previous runs, submit all runs without stored results, and display the study.
 
         Parameters
         ----------
         again : bool
-            Start what is stored as well.
+            Also run policies with stored results.
 
         Raises
         ------
         TrainyardError
-            If the trace cannot be loaded; then nothing has changed.
+            If the trace cannot be loaded; the session stays unchanged.
         """
         pool, study = server.pool(), self.study
         reasons = [start.reason(study, at, pool.store) for at in range(len(study.allocators))]
-        before = self.live
-        stays = self.shown is not None and stored_results.has_results(self.shown)
-        self.shown, self.going = (self.shown, study) if stays else (study, None)
+        before = self.live_jobs
+        keeps_display = self.displayed_study is not None and stored_results.has_results(
+            self.displayed_study
+        )
+        self.displayed_study, self.pending_study = (
+            (self.displayed_study, study) if keeps_display else (study, None)
+        )
         self.jobs = {}
-        self.fresh, self.began, self.stopped_s = set(), {}, {}
+        self.computed_keys, self.first_reports, self.stopped_s = set(), {}, {}
         try:
-            for at, scenario in _in_order(study):
+            for at, scenario in _scenarios_by_seed(study):
                 if not reasons[at]:
                     job = pool.submit(scenario, self.watcher, again=again)
                     self.jobs[job.key] = job
-                    self.fresh |= set() if job.settled else {job.key}
+                    self.computed_keys |= set() if job.settled else {job.key}
         except QueueFullError as error:
             self.notice = str(error)
-        self.notice = " ".join(filter(None, (self.notice, _shelved(study))))
+        self.notice = " ".join(filter(None, (self.notice, _add_to_runs(study))))
         for job in reversed(before):
             job.cancel()
-        self._wait()
-        self.settle()
-        self.settled = self.over
+        self._wait_for_short_runs()
+        self.display_pending()
+        self.drawn_finished_count = self.finished_count
 
-    def _wait(self) -> None:
-        """Wait for runs that are over in a moment: a page that is drawn while they go on takes the
-        cores that they need, and is drawn again.
-        """
+    def _wait_for_short_runs(self) -> None:
+        """Wait up to `MOMENT_S` if all runs end by then: drawing twice would slow them."""
         ends_s = time.monotonic() + MOMENT_S
-        live = self.live
+        live = self.live_jobs
         if max([job.starts_in_s + job.seconds for job in live], default=math.inf) <= MOMENT_S:
             for job in live:
                 job.wait(max(ends_s - time.monotonic(), 0.0))
-            stored_results.begin()
+            stored_results.clear_lookups()
 
-    def let_go(self) -> int:
-        """Forget the upload and the rows that were left out; return the bytes of the file."""
+    def drop_upload(self) -> int:
+        """Remove the upload and its account of dropped rows; return the bytes freed."""
         size = 0 if self.upload is None else self.upload.size
-        self.upload, self.taken = None, {}
+        self.upload, self.intakes = None, {}
         return size
 
     def cancel(self) -> None:
-        """Stop all runs of this session, those that wait first, so that none of them starts in
-        between.
-        """
-        for job in reversed(self.live):
+        """Cancel all runs, the queued ones first so that none of them starts in between."""
+        for job in reversed(self.live_jobs):
             if (report := job.progress) is not None:
                 self.stopped_s[job.key] = report.now_s
             job.cancel()
 
 
-def with_turns(study: Study, seed: int, repeats: int) -> Study:
+def with_seed_and_repeats(study: Study, seed: int, repeats: int) -> Study:
     """Return the study with another seed and number of repeats."""
     return replace(study, base=replace(study.base, seed=seed), repeats=repeats)
 
 
-def _in_order(study: Study) -> list[tuple[int, Scenario]]:
-    """Return (place of the policy, scenario), the first seed of every policy first."""
+def _scenarios_by_seed(study: Study) -> list[tuple[int, Scenario]]:
+    """Return (policy index, scenario) pairs; the first seed of every policy comes first."""
     columns = [study.repeated(at) for at in range(len(study.allocators))]
     return [
         (at, column[turn]) for turn in range(study.repeats) for at, column in enumerate(columns)
@@ -371,171 +355,172 @@ def _in_order(study: Study) -> list[tuple[int, Scenario]]:
 
 
 def session() -> Session:
-    """Return what this session works with; `open_session` has made it."""
-    found: Session = st.session_state[_SESSION]
-    return found
+    """Return the state of this session; `open_session` creates it."""
+    current: Session = st.session_state[_SESSION]
+    return current
 
 
 def epoch() -> str:
-    """Return the ISO instant of second 0 of what is shown, for those who write instants: "" = as
-    days since the first submission.
-    """
+    """Return the ISO instant of second 0 of the displayed trace, or "" while days are shown."""
     current = session()
     if not current.calendar:
         return ""
     try:
-        trace = load_trace((current.shown or current.study).base.trace, server.store())
+        trace = load_trace((current.displayed_study or current.study).base.trace, server.store())
     except TrainyardError:
-        return ""  # every page says that the trace is gone
+        return ""  # every page reports that the trace is gone
     return current.epoch(trace.epoch)
 
 
 def is_open() -> bool:
-    """Tell whether app.py has run in this session."""
+    """Return True if `open_session` has run in this session."""
     return _SESSION in st.session_state
 
 
 def open_session() -> Session:
-    """Return what this session works with; a new session begins with the address, or else with the
-    first sample.
-    """
-    stored_results.begin()
+    """Return the session; a new one starts from the URL, or else from the first sample."""
+    stored_results.clear_lookups()
     if _SESSION not in st.session_state:
-        st.session_state[_SESSION] = made = _from_address(
+        st.session_state[_SESSION] = opened = _session_from_url(
             st.query_params.get(SCENARIO, ""), st.query_params.get(RESULT, "")
         )
         ends = st.query_params.get(FROM, ""), st.query_params.get(TO, "")
-        made.window = _window(*ends)
-        made.calendar = CALENDAR in st.query_params
-        if made.window is None and any(ends) and not made.notice:
-            made.notice = (
-                "The address holds no valid window of time: the end must be after the begin. The"
-                " whole run is shown."
+        opened.window = _parse_window(*ends)
+        opened.calendar = CALENDAR in st.query_params
+        if opened.window is None and any(ends) and not opened.notice:
+            opened.notice = (
+                "The link has no valid zoom window: the end must be after the begin. The whole run"
+                " is shown."
             )
-        if GOING in st.query_params and not made.notice:
-            made.run()
-    session().settle()
-    server.seat(session().watcher, session().let_go)
-    server.daily()
-    server.hourly()
+        if GOING in st.query_params and not opened.notice:
+            opened.run()
+    session().display_pending()
+    server.seat(session().watcher, session().drop_upload)
+    server.prepare_sample()
+    server.delete_expired()
     return session()
 
 
-def address() -> dict[str, str]:
-    """Return the parameters of the address: the study, and the one shown if it is another."""
+def url_parameters() -> dict[str, str]:
+    """Return the URL parameters: the edited study, and the displayed one if it differs."""
     current = session()
-    wanted = {SCENARIO: current.study.pack()}
-    if current.shown is not None and not current.shown.matches(current.study):
-        wanted[RESULT] = current.shown.pack()
-    elif current.shown is not None and stored_results.has_results(current.shown):
-        wanted[RESULT] = SAME
-    if current.live and current.target is not None and current.target.matches(current.study):
-        wanted[GOING] = "1"
+    parameters = {SCENARIO: current.study.pack()}
+    if current.displayed_study is not None and not current.displayed_study.matches(current.study):
+        parameters[RESULT] = current.displayed_study.pack()
+    elif current.displayed_study is not None and stored_results.has_results(
+        current.displayed_study
+    ):
+        parameters[RESULT] = SAME
+    if (
+        current.live_jobs
+        and current.target_study is not None
+        and current.target_study.matches(current.study)
+    ):
+        parameters[GOING] = "1"
     if current.window is not None:
-        wanted |= {FROM: f"{current.window[0]:.0f}", TO: f"{current.window[1]:.0f}"}
+        parameters |= {FROM: f"{current.window[0]:.0f}", TO: f"{current.window[1]:.0f}"}
     if current.calendar:
-        wanted[CALENDAR] = "1"
-    return wanted
+        parameters[CALENDAR] = "1"
+    return parameters
 
 
 def link() -> str:
-    """Return the address of this page for others: with all that it looks at, without what starts
-    runs or tells visitors apart.
-    """
-    wanted = {
+    """Return the URL of this view to share, without this browser's own parameters."""
+    parameters = {
         name: text
-        for name, text in _whole_address().items()
+        for name, text in _all_url_parameters().items()
         if name not in (GOING, url_params.SEAT)
     }
-    return f"{(st.context.url or '').partition('?')[0]}?{urlencode(wanted)}"
+    return f"{(st.context.url or '').partition('?')[0]}?{urlencode(parameters)}"
 
 
-def _whole_address() -> dict[str, str]:
-    """Return all parameters of the address, those of the page among them."""
+def _all_url_parameters() -> dict[str, str]:
+    """Return all URL parameters: page and session."""
     return {
         name: text
         for name, text in st.query_params.to_dict().items()
         if name not in (SCENARIO, RESULT, GOING, FROM, TO, CALENDAR)
-    } | address()
+    } | url_parameters()
 
 
-def write_address() -> None:
-    """Bring the address up to date, with one message to the browser and only if something differs.
+def write_url() -> None:
+    """Update the URL, with one message to the browser and only if a parameter differs.
 
     Notes
     -----
-    The browser makes an entry of its history of every such message, and of every change of page; a
-    link in the navigation drops the parameters, so that they have to be written again. `ui.layout`
-    therefore tells it to replace the entry while the page stays the same. What remains: the very
-    first writing of a visit comes before that script and makes one entry; and where scripts are not
-    allowed, Back needs one press more for each change.
+    The browser adds a history entry for every such message and for every change of page; a link in
+    the navigation drops the parameters, so they are written again. `ui.layout` therefore replaces
+    the entry while the page stays the same. Two cases remain: the first message of a visit precedes
+    that script and adds one entry; without scripts, Back needs one more press for each change.
     """
-    wanted = _whole_address()
-    if wanted != st.query_params.to_dict():
-        st.query_params.from_dict(wanted)
+    parameters = _all_url_parameters()
+    if parameters != st.query_params.to_dict():
+        st.query_params.from_dict(parameters)
 
 
-def widget(name: str, *parts: Any) -> str:
-    """Return the key of a widget that shows a part of the study."""
-    return "/".join([name, *map(str, parts), str(session().edition)])
+def widget_key(name: str, *parts: Any) -> str:
+    """Return the key of a widget that edits a part of the study."""
+    return "/".join([name, *map(str, parts), str(session().form_version)])
 
 
 def forget_trace(digest: str) -> int:
-    """Delete an upload of this server with all results computed from it; return how many those
-    were.
+    """Delete an uploaded trace and all its results; return the number of results.
 
     Raises
     ------
     TrainyardError
-        If another browser uploaded it, or another session runs it; then nothing is deleted.
+        If another browser uploaded it, or another session runs it; nothing is deleted.
     """
     current, source = session(), f"store:{digest}"
     deleted = library.delete_trace(digest, server.pool(), current.watcher, browser_identity.owner())
-    stored_results.forget()
-    current.past = deque(
-        (study for study in current.past if study.base.trace.source != source), maxlen=_MOST_STEPS
+    stored_results.forget_entries()
+    current.undo_stack = deque(
+        (study for study in current.undo_stack if study.base.trace.source != source),
+        maxlen=_MAX_UNDO_STEPS,
     )
     return deleted
 
 
-def _from_address(scenario: str, result: str) -> Session:
+def _session_from_url(scenario: str, result: str) -> Session:
+    """Return a session with the studies of the URL, or with the sample if it has none."""
     if not scenario:
         return Session(start.sample_study())
     try:
         study = start.admitted(Study.unpack(scenario))
         if start.trace_is_gone(study, server.store()):
-            return Session(study)  # every page says so
+            return Session(study)  # every page reports it
         shown = start.admitted(Study.unpack(result)) if result not in ("", SAME) else study
-        found = stored_results.gather(shown)
+        stored = stored_results.gather(shown)
     except TrainyardError as error:
         if result in ("", SAME):
-            return _without_address(scenario, str(error))
-        made = _from_address(scenario, "")  # which may be whole, and have results of its own
-        made.notice = (
-            made.notice
-            or "The view in the address cannot be read, so the scenario itself is shown."
+            return _session_without_trace(scenario, str(error))
+        fallback = _session_from_url(scenario, "")  # the scenario may be valid, and have results
+        fallback.notice = (
+            fallback.notice or "The view in the link cannot be read. The scenario itself is shown."
         )
-        return made
-    # Without a complete policy there is nothing to show, and the page offers to run; but what a
-    # link has shown, or a reload has interrupted, is missed.
-    wanted = found.places or result or GOING in st.query_params
-    opened = found.places and not shown.matches(
+        return fallback
+    # Without results the page offers Run. If a link displayed some, or a reload interrupted a run,
+    # it reports that they are missing.
+    is_displayed = stored.places or result or GOING in st.query_params
+    is_new_entry = stored.places and not shown.matches(
         start.sample_study()
-    )  # which the first page of everybody shows
-    return Session(study, shown=shown if wanted else None, notice=_shelved(shown) if opened else "")
+    )  # Start shows it to every visitor
+    return Session(
+        study,
+        displayed_study=shown if is_displayed else None,
+        notice=_add_to_runs(shown) if is_new_entry else "",
+    )
 
 
-def _shelved(study: Study) -> str:
-    """Put a study on this browser's shelf; return why it could not be, or ""."""
-    return browser_identity.shelve(
+def _add_to_runs(study: Study) -> str:
+    """Add a study to this browser's runs; return the reason if that fails, else ""."""
+    return browser_identity.add_to_runs(
         study, [key for own in stored_results.keys_of(study.canonical(), study) for key in own]
     )
 
 
-def _window(t0: str, t1: str) -> tuple[float, float] | None:
-    """Read a window from the address; one that is none is left out, because the whole run is a good
-    answer to it.
-    """
+def _parse_window(t0: str, t1: str) -> tuple[float, float] | None:
+    """Parse a zoom window of the URL; return None for an invalid one."""
     try:
         first, last = float(t0), float(t1)
     except ValueError:
@@ -543,10 +528,8 @@ def _window(t0: str, t1: str) -> tuple[float, float] | None:
     return (first, last) if 0 <= first < last < math.inf else None
 
 
-def _without_address(scenario: str, sentence: str) -> Session:
-    """Keep a readable study whose trace is gone, so that everything but the trace survives; else
-    begin with the sample.
-    """
+def _session_without_trace(scenario: str, sentence: str) -> Session:
+    """Return a session with a valid study without trace, or else with the sample."""
     try:
         return Session(start.admitted(Study.unpack(scenario)), notice=sentence)
     except TrainyardError:

@@ -1,4 +1,4 @@
-"""Which results of a study are stored, looked up once for every run of a page."""
+"""Stored results of a study, looked up once per run of a page."""
 
 from __future__ import annotations
 
@@ -17,89 +17,88 @@ from trainyard.traces import start
 from ui import server
 
 _GATHERED: Final = "gathered"
-_MOST_KNOWN: Final = 4096
+_MAX_CACHED: Final = 4096
 
 
-def begin() -> None:
-    """Begin a run of the page: what was looked up before may have changed."""
+def clear_lookups() -> None:
+    """Forget the lookups of the last page run: results may have changed."""
     st.session_state[_GATHERED] = {}
 
 
-def barred(study: Study) -> dict[str, str]:
-    """Return the policies of a study that cannot run on its trace and cluster: title -> reason."""
+def unrunnable(study: Study) -> dict[str, str]:
+    """Return the policies that cannot run on this trace and cluster: title -> reason."""
     reasons = (start.reason(study, at, server.store()) for at in range(len(study.allocators)))
     return {title: reason for title, reason in zip(study.titles, reasons, strict=True) if reason}
 
 
 def gather(study: Study) -> Shown:
-    """Look up which runs of a study are stored; one run of the page gets one answer, however often
-    it asks.
-    """
-    known: dict[object, Shown] = st.session_state.setdefault(_GATHERED, {})
-    mark = study.canonical(), study.slots, study.names
-    if mark not in known:
-        keys = keys_of(mark[0], study)
-        found = _entries([key for own in keys for key in own])
-        entries = tuple(tuple(found[key] for key in own if key in found) for own in keys)
-        known[mark] = Shown(
+    """Return the stored runs of a study; looked up once per run of a page."""
+    lookups: dict[object, Shown] = st.session_state.setdefault(_GATHERED, {})
+    cache_key = study.canonical(), study.slots, study.names
+    if cache_key not in lookups:
+        keys = keys_of(cache_key[0], study)
+        stored = _load_entries([key for policy_keys in keys for key in policy_keys])
+        entries = tuple(
+            tuple(stored[key] for key in policy_keys if key in stored) for policy_keys in keys
+        )
+        lookups[cache_key] = Shown(
             study,
             study.titles,
             keys,
             entries,
             outcomes.stand_in(study, entries, server.store()),
-            _past(study),
+            _load_backtest(study),
         )
-    return known[mark]
+    return lookups[cache_key]
 
 
-def _past(study: Study) -> Past | None:
+def _load_backtest(study: Study) -> Past | None:
+    """Return the stored backtest of a study; None without one, or if it cannot be read."""
     try:
         return past.known(study, server.store())
     except TrainyardError:
-        # Of a damaged library is told elsewhere, and what is at hand is still shown.
+        # Other parts report a damaged library; stored results are still shown.
         return None
 
 
 @st.cache_data(max_entries=64, show_spinner=False)
 def keys_of(mark: str, _study: Study) -> tuple[tuple[str, ...], ...]:
-    """Return the keys of a study's results: per policy, one per repeat; `mark` is its canonical
-    text.
-    """
+    """Return the result keys of a study, a tuple per policy; `mark` is its canonical text."""
     del mark
     return outcomes.keys(_study, server.store())
 
 
-def _entries(keys: list[str]) -> dict[str, StoredResult]:
-    """Return the results that are stored; those not known yet are looked up together, because
-    hundreds may be absent.
-    """
-    known = _known()
-    found = {key: entry for key in keys if (entry := known.get(key))}
-    absent = [key for key in keys if key not in found]
-    if absent:
-        found |= server.store().get_all(absent)
-        if len(known) > _MOST_KNOWN:
-            known.clear()
-        known |= found
-    return found
+def _load_entries(keys: list[str]) -> dict[str, StoredResult]:
+    """Return the stored results of keys; uncached ones are loaded in one call."""
+    cache = _entry_cache()
+    entries = {key: entry for key in keys if (entry := cache.get(key))}
+    missing = [key for key in keys if key not in entries]
+    if missing:
+        entries |= server.store().get_all(missing)
+        if len(cache) > _MAX_CACHED:
+            cache.clear()
+        cache |= entries
+    return entries
 
 
 @st.cache_resource(max_entries=1, ttl=300, show_spinner=False)
-def _known() -> dict[str, StoredResult]:
-    """Return the results that sessions have looked up; only what is there is remembered."""
+def _entry_cache() -> dict[str, StoredResult]:
+    """Return the cache of stored results, shared by all sessions; misses are not cached."""
     return {}
 
 
-def forget() -> None:
-    """Look all results up again, because some were deleted."""
-    _known.clear()
+def forget_entries() -> None:
+    """Clear the cache, because results were deleted."""
+    _entry_cache.clear()
     st.session_state[_GATHERED] = {}
 
 
 def has_results(study: Study, among: Collection[str] | None = None) -> bool:
-    """Tell whether a policy of a study is complete; `among` = one with a result of these keys."""
+    """Return True if a policy of a study is complete; `among` = with a result of these keys."""
     try:
         runs = gather(study)
     except TrainyardError:
         return False
-    return any(among is None or not set(runs.keys[at]).isdisjoint(among) for at in runs.places)
+    return any(
+        among is None or not set(runs.keys[index]).isdisjoint(among) for index in runs.places
+    )

@@ -1,6 +1,4 @@
-"""Parameters of the address that a page of its own needs, kept in the session too: a change of
-page, and sometimes Back, drop them.
-"""
+"""URL parameters of pages, also kept in the session: changes of page and Back drop them."""
 
 from __future__ import annotations
 
@@ -10,64 +8,61 @@ from typing import Final
 import streamlit as st
 
 SEAT: Final = "seat"
-"""Parameter of the address: a random number, so that a reload is not another student; of one
-browser, so no link for others has it.
+"""URL parameter: a random number of one browser tab, so that a reload is the same student; shared
+links omit it.
 """
 PRESENT: Final = "present"
-"""Parameter of the address: there while Compare is presented; see `ui.presenting`."""
+"""URL parameter: present while Compare is presented; see `ui.presenting`."""
 TAB: Final = "tab"
-"""Parameter of the address: which tab of a page is open."""
+"""URL parameter: the open tab of a page."""
 PAST: Final = "past"
 CAPACITY: Final = "capacity"
-"""Tabs of Plan that other pages lead to."""
+"""Tabs of Plan that other pages link to."""
 GOAL: Final = "goal"
 HIGH: Final = "high"
-"""Parameters of the address: what policies are judged by, and the title of the highlighted one."""
+"""URL parameters: the metric that judges policies, and the title of the highlighted policy."""
 Tabs = Mapping[str, tuple[str, Callable[[], None]]]
-"""Name in the address -> what a tab is called, and what draws it."""
+"""Tab name in the URL -> (title, function that draws the tab)."""
 _KEPT: Final = "place"
 
 
-def asked(name: str) -> str:
-    """Return a parameter of the address, or what it was when this session last wrote it; "" =
-    neither.
-    """
-    return str(st.query_params.get(name, _kept().get(name, "")))
+def get(name: str) -> str:
+    """Return a URL parameter, or its value when this session last wrote it; else ""."""
+    return str(st.query_params.get(name, _session_values().get(name, "")))
 
 
-def put(name: str, value: str) -> None:
-    """Write a parameter of the address; "" takes it out."""
-    _kept()[name] = value
+def set_param(name: str, value: str) -> None:
+    """Write a URL parameter; "" removes it."""
+    _session_values()[name] = value
     if value and st.query_params.get(name) != value:
         st.query_params[name] = value
     elif not value:
         st.query_params.pop(name, None)
 
 
-def presented() -> bool:
-    """Tell whether Compare is presented."""
-    return asked(PRESENT) == "1"
+def is_presenting() -> bool:
+    """Return True if Compare is in presentation mode."""
+    return get(PRESENT) == "1"
 
 
-def tabs(known: Tabs, first: str, key: str) -> None:
-    """Draw tabs, the first time with this one open, and write the open one into the address; only
-    that one is drawn.
-    """
-    titles = [title for title, _ in known.values()]
-    # Not as `default`: where that changes with the address, the tab chosen last is taken back. An
-    # address that asks for another one than was written there is a link that was followed.
+def draw_tabs(tabs: Tabs, first: str, key: str) -> None:
+    """Draw tabs, of which only the open one draws its content; write its name into the URL."""
+    titles = [title for title, _ in tabs.values()]
+    # Not as `default`: a default that changes with the URL would reset the chosen tab. A URL with
+    # another tab than the one written last is a followed link.
     if st.session_state.get(key) not in titles or first != st.session_state.get(f"{key}/written"):
-        st.session_state[key] = known[first][0]
+        st.session_state[key] = tabs[first][0]
     for (name, (_, draw)), tab in zip(
-        known.items(), st.tabs(titles, key=key, on_change="rerun"), strict=True
+        tabs.items(), st.tabs(titles, key=key, on_change="rerun"), strict=True
     ):
         if tab.open:
             with tab:
                 draw()
-            put(TAB, name)
+            set_param(TAB, name)
             st.session_state[f"{key}/written"] = name
 
 
-def _kept() -> dict[str, str]:
-    kept: dict[str, str] = st.session_state.setdefault(_KEPT, {})
-    return kept
+def _session_values() -> dict[str, str]:
+    """Return the URL parameters as this session last wrote them."""
+    values: dict[str, str] = st.session_state.setdefault(_KEPT, {})
+    return values

@@ -1,6 +1,4 @@
-"""Words on a page: durations, shares, money and counts as tables and captions show them, and text
-from outside shown as it is.
-"""
+"""Text on pages: durations, shares, money and counts; Markdown escaping of outside text."""
 
 from __future__ import annotations
 
@@ -45,11 +43,11 @@ ENGINES: Final = {
     "fast": "fast engine",
     "plain": "fast engine, uncompiled",
 }
-"""`sim.result.Timing.engine` -> what made a run."""
+"""`sim.result.Timing.engine` -> name of the engine."""
 
 _JOINER: Final = "\u2060"
 """A character without width."""
-_MOST: Final = 2000
+_MAX_TEXT: Final = 2000
 """Characters of a text."""
 _ACTIVE: Final = re.compile(r"[\\`*\[\]<>$~&]|(?<!\w)_|_(?!\w)|:(?=[A-Za-z])")
 _NAMED: Final = re.compile(r":(?=[\w+-]+(/\w+)?:)")
@@ -59,19 +57,17 @@ _BEGIN: Final = re.compile(r"^(?:[#+=-]|\d+(?=[.)]))")
 
 
 def plain(text: str) -> str:
-    """Return Markdown that shows a text from outside (a file's name, a user's, a sentence that
-    quotes them) as it is, on one line.
+    """Return outside text (file names, user names, quotes) as inert Markdown on one line.
 
     Notes
     -----
-    Characters that begin Markdown, HTML, LaTeX or one of Streamlit's directives get a backslash.
-    Names of icons, signs such as ``->`` and addresses are replaced by Streamlit after that, in what
-    is left, so a character without width is put into them. Characters that cannot be seen are made
-    visible, and very long names and texts shortened, see `charts.visible`.
+    Characters that begin Markdown, HTML, LaTeX or a Streamlit directive get a backslash. Streamlit
+    replaces icon names, signs such as ``->`` and URLs afterwards, so a zero-width character splits
+    them. Invisible characters become visible, and long texts are shortened, see `charts.visible`.
     """
-    line = _SIGN.sub(lambda found: found[0][0] + _JOINER + found[0][1:], visible(text, _MOST))
-    line = _ADDRESS.sub(lambda found: f"{found[0]}{_JOINER}", line)
-    line = _ACTIVE.sub(lambda found: f"\\{found[0]}", _NAMED.sub(f":{_JOINER}", line))
+    line = _SIGN.sub(lambda match: match[0][0] + _JOINER + match[0][1:], visible(text, _MAX_TEXT))
+    line = _ADDRESS.sub(lambda match: f"{match[0]}{_JOINER}", line)
+    line = _ACTIVE.sub(lambda match: f"\\{match[0]}", _NAMED.sub(f":{_JOINER}", line))
     return _BEGIN.sub(
-        lambda found: f"{found[0]}\\" if found[0].isdigit() else f"\\{found[0]}", line
+        lambda match: f"{match[0]}\\" if match[0].isdigit() else f"\\{match[0]}", line
     )

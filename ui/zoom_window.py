@@ -1,6 +1,4 @@
-"""The window of time that Compare and Explore look at: chosen by a drag over a chart, or typed into
-the pop-over of its chip.
-"""
+"""The zoom window of Compare and Explore: dragged over a chart, or typed in a popover."""
 
 from __future__ import annotations
 
@@ -15,12 +13,12 @@ from trainyard.views.compared import Window
 from ui import state, words
 
 SHORTEST_S: Final = 600.0
-"""A shorter drag is widened to this."""
+"""Minimum length; a shorter drag is widened."""
 _FAULT: Final = "window_fault"
 
 
 def current(end_s: float) -> Window | None:
-    """Return the chosen window as far as the runs reach; None = all of them."""
+    """Return the zoom window cut at the end of the runs; None for the whole run."""
     window = state.session().window
     if window is None or window[0] >= end_s:
         return None
@@ -28,90 +26,89 @@ def current(end_s: float) -> Window | None:
 
 
 def drop_outside(end_s: float) -> None:
-    """Drop a window that begins after the runs end, and say so."""
+    """Drop a zoom window that begins after the runs end, and report it."""
     if state.session().window is None or current(end_s) is not None:
         return
-    choose((), end_s)
-    st.caption("The chosen window begins after these runs end: the whole run is shown.")
+    set_window((), end_s)
+    st.caption("The zoom window begins after these runs end. The whole run is shown.")
 
 
-def choose(ends: Sequence[float], end_s: float) -> None:
-    """Take over a window as it was dragged, begin and end in seconds; none of both = the whole
-    run.
-    """
+def set_window(ends: Sequence[float], end_s: float) -> None:
+    """Set the zoom window to dragged ends (seconds); no ends = the whole run."""
     session = state.session()
-    session.window = _inside(ends, end_s) if len(ends) == 2 else None
-    # In a fragment app.py is not run, which writes it else.
-    state.write_address()
+    session.window = _clip(ends, end_s) if len(ends) == 2 else None
+    # app.py writes the URL, but does not run in a fragment.
+    state.write_url()
 
 
-def _inside(ends: Sequence[float], end_s: float) -> Window | None:
-    """Return a window within the run and of a length that shows something; None = all of it."""
-    t0, t1 = (min(max(float(at), 0.0), end_s) for at in sorted(ends))
-    short = SHORTEST_S - (t1 - t0)
-    if short > 0:
-        t0 = max(min(t0 - short / 2, end_s - SHORTEST_S), 0.0)
+def _clip(ends: Sequence[float], end_s: float) -> Window | None:
+    """Return a window inside the run of at least `SHORTEST_S`; None if it is the whole run."""
+    t0, t1 = (min(max(float(end), 0.0), end_s) for end in sorted(ends))
+    missing_s = SHORTEST_S - (t1 - t0)
+    if missing_s > 0:
+        t0 = max(min(t0 - missing_s / 2, end_s - SHORTEST_S), 0.0)
         t1 = min(t0 + SHORTEST_S, end_s)
     return None if t0 <= 0 and t1 >= end_s else (t0, t1)
 
 
 def draw(key: str, end_s: float, clock: RunClock) -> None:
-    """Draw the chip: what the window is, its two fields in a pop-over, and what takes it away.
+    """Draw the chip: the window, its two fields in a popover, and the button that resets it.
 
     Parameters
     ----------
     key : str
-        Of the page.
+        Name of the page.
     end_s : float, seconds
-        Where the runs end.
+        End of the runs.
     clock : RunClock
-        How instants are written.
+        Writes instants.
     """
     window = current(end_s)
     with st.container(horizontal=True, gap=4, vertical_alignment="center", key=f"{key}_window"):
-        label = text(window, clock) if window else "Drag across a chart to zoom in"
+        label = describe(window, clock) if window else "Drag across a chart to zoom in"
         with st.popover(
             words.plain(label), type="secondary" if window else "tertiary", key=f"{key}_chip"
         ):
-            _fields(key, window or (0.0, end_s), end_s, clock)
+            _draw_fields(key, window or (0.0, end_s), end_s, clock)
         if window is not None:
             st.button(
                 "✕",
                 key=f"{key}_whole",
-                on_click=choose,
+                on_click=set_window,
                 args=((), end_s),
                 type="tertiary",
             )
 
 
-def text(window: Window, clock: RunClock) -> str:
-    """Return a window in words."""
+def describe(window: Window, clock: RunClock) -> str:
+    """Return a window as text: "day 1, 06:00 to day 2, 12:00"."""
     return f"{clock.at(window[0])} to {clock.at(window[1])}"
 
 
-def _fields(key: str, shown: Window, end_s: float, clock: RunClock) -> None:
-    # A field keeps its text under its key, so another window has other fields.
-    mark = f"{shown[0]:.0f}/{shown[1]:.0f}/{clock.epoch}"
-    keys = [f"{key}_{name}/{mark}" for name in ("from", "to")]
-    with st.form(f"{key}_ends/{mark}", border=False):
-        for title, name, at in zip(("From", "To"), keys, shown, strict=True):
+def _draw_fields(key: str, window: Window, end_s: float, clock: RunClock) -> None:
+    """Draw the form with the begin and the end of the window."""
+    # A field keeps its text under its key, so each window has its own fields.
+    version = f"{window[0]:.0f}/{window[1]:.0f}/{clock.epoch}"
+    keys = [f"{key}_{name}/{version}" for name in ("from", "to")]
+    with st.form(f"{key}_ends/{version}", border=False):
+        for title, name, at in zip(("From", "To"), keys, window, strict=True):
             st.text_input(title, clock.at(at), key=name)
-        st.form_submit_button("Zoom", on_click=_typed, args=(keys, shown, end_s, clock))
+        st.form_submit_button("Zoom", on_click=_on_typed, args=(keys, window, end_s, clock))
     if fault := st.session_state.get(_FAULT):
         st.error(words.plain(fault), icon=":material/error:")
 
 
-def _typed(keys: Sequence[str], shown: Window, end_s: float, clock: RunClock) -> None:
-    """Take over what the fields hold, or remember why not."""
+def _on_typed(keys: Sequence[str], window: Window, end_s: float, clock: RunClock) -> None:
+    """Set the window to the typed ends, or remember the error."""
     try:
         t0, t1 = (
-            # A field shows the exact instant rounded.
+            # The field shows the instant rounded.
             at if (typed := str(st.session_state[name])) == clock.at(at) else clock.read(typed)
-            for name, at in zip(keys, shown, strict=True)
+            for name, at in zip(keys, window, strict=True)
         )
     except ParameterError as error:
         st.session_state[_FAULT] = str(error)
         return
     st.session_state[_FAULT] = "" if t0 < t1 else "The window ends before it begins."
     if t0 < t1:
-        choose((t0, t1), end_s)
+        set_window((t0, t1), end_s)

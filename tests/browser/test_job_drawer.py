@@ -115,7 +115,7 @@ def branched(sample_store: Path) -> FromHere:
 
 
 def test_plan_opens_it_as_well(sample_app: str, visit: Visit, branched: FromHere) -> None:
-    asked = from_here.parameters(branched) | {"s": branched.study.pack(), "r": "1"}
+    asked = from_here.url_parameters(branched) | {"s": branched.study.pack(), "r": "1"}
     page = visit(f"{sample_app}/plan?{urlencode(asked)}")
     jobs = page.get_by_test_id("stDataFrame").last
     expect(jobs).to_be_visible()
@@ -146,5 +146,5 @@ def test_a_link_opens_it_at_every_width_and_one_to_no_job_is_a_line(
     page.goto(f"{address}&job=765")
     expect(page).to_have_url(re.compile(r"[?&]job_id=766"))
     page.goto(f"{address}&job_id=5000")
-    expect(page.get_by_text("The address names a job that is not in this trace")).to_be_visible()
+    expect(page.get_by_text(", which is not in this trace")).to_be_visible()
     expect(drawer).to_have_count(0)

@@ -29,7 +29,7 @@ def twice(page: Page) -> None:
     load.focus()
     page.keyboard.press("Control+A")
     page.keyboard.type("2")
-    page.get_by_role("button", name="Make them").focus()
+    page.get_by_role("button", name="Generate").focus()
     page.keyboard.press("Enter")
     expect(page.locator("h1").first).to_have_text(
         re.compile(r"^Made: like a trace, load 2, seed 0: 2,400 jobs")
@@ -59,7 +59,7 @@ def test_two_traces_beside_each_other_fit(
     idle(page)
     twice(page)
     # The choices have made way for what they made.
-    expect(page.get_by_role("button", name="Make them")).to_be_hidden()
+    expect(page.get_by_role("button", name="Generate")).to_be_hidden()
     expect(page.locator(".js-plotly-plot")).to_have_count(8)
     page.wait_for_function(FITS)
     assert low_contrast(page) == []
@@ -139,7 +139,7 @@ def test_a_good_file_after_a_bad_one_and_its_answers_kept(sample_app: str, visit
     page.get_by_role("button", name="Read with these answers").click()
     expect(page.get_by_role("button", name="2 answers about this file")).to_be_visible()
     page.get_by_role("button", name="Recipe").click()
-    page.get_by_role("button", name="Save for such files").click()
+    page.get_by_role("button", name="Save for similar files").click()
     expect(page.get_by_text("Read by your recipe “march” of ")).to_be_visible()
     idle(page)
     assert low_contrast(page) == []

@@ -127,7 +127,7 @@ class FakePool:
 def pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakePool]:
     made = FakePool(Store(tmp_path / "store"))
     monkeypatch.setattr(server, "pool", lambda: made)
-    monkeypatch.setattr(server, "daily", lambda: None)
+    monkeypatch.setattr(server, "prepare_sample", lambda: None)
     monkeypatch.setattr(slider, "_previews", previews)
     monkeypatch.setattr(app_test, "PagesManager", Navigated)
     monkeypatch.setattr(manifest_scanner, "scan_component_manifests", SCANNED)

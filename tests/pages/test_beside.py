@@ -28,7 +28,7 @@ def test_one_click_and_a_number_make_jobs_like_these(visit: Open) -> None:
     assert "no proof of anonymity" in texts(app)
     fields = [one for one in app.number_input if one.label == "Load ×"]
     fields[-1].set_value(2.0)
-    pressed(app, "Make them").click().run()  # type: ignore[attr-defined]
+    pressed(app, "Generate").click().run()  # type: ignore[attr-defined]
     sound(app)
     study = study_of(app)
     assert study.base.trace.source.startswith("made:like:")
@@ -97,6 +97,6 @@ def test_traces_of_others_are_not_offered(visit: Open, pool: FakePool) -> None:
 
 def test_too_few_jobs_are_one_sentence(visit: Open, tiny: Study) -> None:
     app = visit("trace", tiny)
-    pressed(app, "Make them").click().run()  # type: ignore[attr-defined]
+    pressed(app, "Generate").click().run()  # type: ignore[attr-defined]
     assert "12 jobs are too few to fit a generator" in texts(app)
     assert study_of(app).base.trace == tiny.base.trace

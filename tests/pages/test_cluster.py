@@ -15,7 +15,9 @@ from ui import state
 def edit(app: AppTest, table: str, changes: dict[str, Any]) -> AppTest:
     mine = app.session_state[state._SESSION]
     names = "+".join(kind.name for kind in mine.study.base.cluster.types)
-    key = {"groups": f"groups/{mine.edition}", "types": f"types/{names}/{mine.edition}"}[table]
+    key = {"groups": f"groups/{mine.form_version}", "types": f"types/{names}/{mine.form_version}"}[
+        table
+    ]
     app.session_state[key] = {"edited_rows": {}, "added_rows": [], "deleted_rows": []} | changes
     return app.run()
 
@@ -188,9 +190,9 @@ def test_jobs_that_can_never_start_are_left_out_with_a_click(visit: Open) -> Non
     before = next(warning.value for warning in app.warning if "can never start" in warning.value)
     app.button(key="leave_out").click().run()
     sound(app)
-    assert "are left out; the Trace page counts them" in texts(app)
+    assert "are left out. Trace counts them" in texts(app)
     assert not [warning for warning in app.warning if "can never start" in warning.value]
-    assert "fits on the empty cluster" in texts(app)
+    assert "fit on the empty cluster" in texts(app)
     app.switch_page("pages/trace.py").run()
     sound(app)
     left_out = re.search(r"used \+ (\d+) left out = 1,200 read", texts(app))

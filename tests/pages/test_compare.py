@@ -87,7 +87,7 @@ def test_cancel_stops_all_runs_and_says_so(visit: Open, tiny: Study, pool: FakeP
     app.button(key="run_here").click().run()
     app.button(key="cancel").click().run()
     assert {job.state for job in pool.jobs} == {"cancelled"}
-    assert "Stopped." in texts(app)
+    assert "Cancelled." in texts(app)
     assert not [button for button in app.button if button.key == "cancel"]
 
 
@@ -188,10 +188,8 @@ def test_running_without_the_trace_changes_nothing(
     app.session_state[state._SESSION].edit(gone)
     app.run()
     assert next(button for button in app.button if button.label == "Run").disabled
-    assert ["The link's trace is not on this server" in error.value for error in app.error] == [
-        True
-    ]
-    assert app.session_state[state._SESSION].shown == tiny
+    assert ["The trace is not on this server" in error.value for error in app.error] == [True]
+    assert app.session_state[state._SESSION].displayed_study == tiny
     assert charts_of(app) == CHARTS
 
 
@@ -456,7 +454,7 @@ def test_short_runs_are_drawn_with_their_results_and_long_ones_at_once(
         app.run()
         app.button(key="run").click().run()
         sound(app)
-        assert app.session_state[state._SESSION].shown == tiny
+        assert app.session_state[state._SESSION].displayed_study == tiny
 
 
 def test_a_policy_that_stopped_is_one_row_and_the_others_stay(
@@ -491,7 +489,7 @@ def test_who_insists_on_comparing_sees_what_still_means_something(
     app.button(key="way/compare_anyway").click().run()
     app.run()  # the line stays
     sound(app)
-    assert "Compared all the same" in texts(app)
+    assert "Compared despite overload" in texts(app)
     assert [one["title"] for one in component(app, "ledger")["columns"]] == [
         METRICS["makespan_s"].title,
         METRICS["utilisation"].title,
@@ -623,7 +621,7 @@ def test_a_window_may_be_typed_and_must_end_after_it_begins(
 def test_a_drag_is_widened_and_kept_within_the_run(
     dragged: tuple[float, float], kept: tuple[float, float] | None
 ) -> None:
-    assert zoom_window._inside(dragged, 10_000.0) == kept
+    assert zoom_window._clip(dragged, 10_000.0) == kept
 
 
 def test_jobs_come_in_the_order_asked_for(visit: Open, tiny: Study, pool: FakePool) -> None:

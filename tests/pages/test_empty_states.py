@@ -105,7 +105,7 @@ def ledger(app: AppTest) -> Any:
 def test_cancelled_before_anything_was_complete(visit: Open, tiny: Study) -> None:
     app = started(visit, tiny)
     app.button(key="cancel").click().run()
-    assert "Stopped. " in app.info[0].value
+    assert "Cancelled. " in app.info[0].value
     assert "nothing to compare" in texts(app)
     assert [label for label in primary(app) if "Run again, about" in label] == primary(app)
 
@@ -170,7 +170,7 @@ def test_too_big_is_said_before_the_run_and_something_smaller_is_offered(
     assert study_of(app).base.trace.to_s == 7 * 86_400
     # A recorded schedule needs start times, which these jobs lack.
     assert "7 jobs in 3 runs" in texts(app)
-    assert desk(app).past[-1] == month
+    assert desk(app).undo_stack[-1] == month
 
 
 def test_result_gone_is_said_of_a_link_and_the_same_scenario_offered(
@@ -181,14 +181,11 @@ def test_result_gone_is_said_of_a_link_and_the_same_scenario_offered(
     assert app.query_params["r"] in ("1", ["1"])
     for entry in pool.store.entries():
         pool.store.delete(entry.key)
-    stored_results.forget()
+    stored_results.forget_entries()
     del app.session_state[state._SESSION]
     app.run()
     sound(app)
-    assert (
-        "This link's result is not on this server any more: results are kept for 30 days."
-        in texts(app)
-    )
+    assert "This result is no longer on the server: results are kept for 30 days." in texts(app)
     assert primary(app) == ["Run again, about 1 s"]
     app.button(key="run_gone").click().run()
     assert len(pool.jobs) == len(tiny.allocators)
@@ -197,18 +194,14 @@ def test_result_gone_is_said_of_a_link_and_the_same_scenario_offered(
 
 def test_trace_gone_keeps_the_scenario_and_offers_what_helps(visit: Open, tiny: Study) -> None:
     app = visit("compare", replace(tiny, base=replace(tiny.base, trace=GONE), repeats=2))
-    assert ["The link's trace is not on this server" in error.value for error in app.error] == [
-        True
-    ]
+    assert ["The trace is not on this server" in error.value for error in app.error] == [True]
     assert study_of(app).repeats == 2
     assert {"Open a scenario file", "Load the trace"} <= {
         link.proto.label for link in app.get("page_link")
     }
     app.switch_page("pages/trace.py").run()
     # Said once, in the same words, and nothing offers what cannot work.
-    assert ["The link's trace is not on this server" in error.value for error in app.error] == [
-        True
-    ]
+    assert ["The trace is not on this server" in error.value for error in app.error] == [True]
     assert "not kept on this machine" not in texts(app)
     assert app.button(key="run").disabled
     for name in ("cluster", "policies"):
@@ -227,7 +220,7 @@ def test_a_stored_result_says_so_and_can_be_run_again(
     sound(app)
     assert [job.state for job in pool.jobs] == ["running"] * len(tiny.allocators)
     app.switch_page("pages/compare.py").run()
-    assert "Running again: the stored result is shown." in texts(app)
+    assert "Running again. Shown: the stored result." in texts(app)
     for job in pool.jobs:
         job.state = "done"
     app.run()
@@ -297,7 +290,7 @@ def _result_gone(visit: Open, study: Study, pool: FakePool) -> AppTest:
     app = visit("compare", study)
     for entry in pool.store.entries():
         pool.store.delete(entry.key)
-    stored_results.forget()
+    stored_results.forget_entries()
     del app.session_state[state._SESSION]
     return app.run()
 
@@ -308,15 +301,15 @@ def _trace_gone(visit: Open, study: Study, pool: FakePool) -> AppTest:
 
 ALL = tuple(PAGES)
 STATES: dict[Callable[[Open, Study, FakePool], AppTest], tuple[str, str, tuple[str, ...]]] = {
-    _empty: ("Nothing has been run yet", "No result yet", RESULTS),
+    _empty: ("Not run yet", "No result yet", RESULTS),
     _stale: (
         "Changed since the last run: seed 0 → 5",
         "Shown: previous scenario (1 change: seed 0 → 5)",
         ("explore",),
     ),
-    _waiting: ("2nd in the queue", "Each policy appears as soon as it has finished", RESULTS),
-    _running: ("25 %, day 1.0 of 7.0", "Each policy appears as soon as it has finished", RESULTS),
-    _cancelled: ("4 policies without a result", "Stopped.", RESULTS),
+    _waiting: ("2nd in the queue", "Each policy appears when it has finished", RESULTS),
+    _running: ("25 %, day 1.0 of 7.0", "Each policy appears when it has finished", RESULTS),
+    _cancelled: ("4 policies without a result", "Cancelled.", RESULTS),
     _failed: (
         "3 policies without a result",
         "stopped: It asked for too much.",
@@ -325,10 +318,10 @@ STATES: dict[Callable[[Open, Study, FakePool], AppTest], tuple[str, str, tuple[s
     _too_big: ("12 jobs in 4 runs: about", "No result yet", RESULTS),
     _result_gone: (
         "4 policies without a result",
-        "This link's result is not on this server any more",
+        "This result is no longer on the server",
         RESULTS,
     ),
-    _trace_gone: ("Nothing has been run yet", "The link's trace is not on this server", ALL),
+    _trace_gone: ("Not run yet", "The trace is not on this server", ALL),
 }
 """How a scenario gets into a state -> what the bar says on every page, what some pages say
 themselves, and which pages these are.

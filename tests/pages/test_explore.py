@@ -91,7 +91,7 @@ def test_empty_explore_says_what_it_will_show_and_offers_to_run(
 ) -> None:
     app = visit("explore")
     assert "No result yet" in texts(app)
-    assert "which jobs waited at any instant" in texts(app)
+    assert "which jobs waited and why" in texts(app)
     assert [button.label for button in app.button if button.proto.type == "primary"] == [
         "Run the sample"
     ]
@@ -196,10 +196,10 @@ def test_an_instant_of_the_address_that_is_not_in_the_runs_is_said(
     usual = at_s(at(seen))
     at(seen, at=wrong)
     assert at_s(seen) == usual
-    assert f"asks for second {wrong}, which is not in these runs" in texts(seen).replace("\\", "")
+    assert f"Second {wrong} of the link is outside these runs" in texts(seen).replace("\\", "")
     at(seen, at="600")
     assert at_s(seen) == 600
-    assert "not in these runs" not in texts(seen)
+    assert "outside these runs" not in texts(seen)
 
 
 def test_a_window_of_the_address_outside_the_runs_is_said(seen: AppTest) -> None:
@@ -225,8 +225,7 @@ def test_what_a_link_asks_for_in_vain_is_said(pool: FakePool, tiny: Study) -> No
     app.run()
     sound(app)
     assert (
-        "The view in the address cannot be read, so the scenario itself is shown."
-        in app.error[0].value
+        "The view in the link cannot be read. The scenario itself is shown." in app.error[0].value
     )
     assert "“?” is no option of “Sort by”" in texts(app)
     assert kinds(app) == ["machines"]
@@ -241,7 +240,7 @@ def test_a_window_in_the_address_that_is_none_is_said(
         app.query_params[name] = value
     app.run()
     sound(app)
-    assert "The address holds no valid window of time" in app.error[0].value
+    assert "The link has no valid zoom window" in app.error[0].value
 
 
 def test_the_shared_link_holds_what_is_looked_at_and_starts_nothing(
@@ -313,7 +312,7 @@ def test_a_job_is_opened_by_its_id_with_its_life_and_why_it_waited(
     name = str(trace.frame["job_id"].iloc[row])
     opened(seen, "All jobs")
     seen.text_input(key="explore/id").set_value("no such job").run()
-    assert any("No job of this trace is called" in warning.value for warning in seen.warning)
+    assert any("This trace has no job" in warning.value for warning in seen.warning)
     seen.text_input(key="explore/id").set_value(name).run()
     sound(seen)
     assert asked(seen, "job_id") == name
@@ -417,7 +416,7 @@ def test_a_cluster_without_gpus_shows_cores(visit: Open, pool: FakePool) -> None
     assert "cores free" in texts(app)
     assert drawn(app, "node")["layout"]["yaxis"]["title"]["text"] == "cores of the node"
     opened(app, "All jobs")
-    assert "GPUs asked for" not in app.dataframe[-1].value.columns
+    assert "GPUs requested" not in app.dataframe[-1].value.columns
 
 
 def test_names_from_outside_are_shown_as_they_are(visit: Open, tiny: Study, pool: FakePool) -> None:

@@ -32,7 +32,7 @@ def shared(app: AppTest) -> AppTest:
 def test_the_report_waits_for_a_complete_policy(visit: Open, tiny: Study, pool: FakePool) -> None:
     waiting = download(shared(visit("trace", tiny)), "Report (HTML)")
     assert waiting.disabled
-    assert waiting.help == "There is no complete result yet. Run the scenario first."
+    assert waiting.help == "No complete result yet. Run the scenario first."
     finish(pool, tiny, [0])
     ready = download(shared(visit("trace", tiny)), "Report (HTML)")
     assert not ready.disabled
@@ -57,9 +57,7 @@ def test_results_that_were_removed_meanwhile_are_not_offered(
         patch.setattr(pool.store, "has", lambda key: key != entry.key)
         app.run()
         sound(app)
-        assert "removed from this server meanwhile" in "".join(
-            warning.value for warning in app.warning
-        )
+        assert "deleted from this server" in "".join(warning.value for warning in app.warning)
         assert not app.get("download_button")
     app.button(key="forget_entries").click().run()
     sound(app)
@@ -100,7 +98,7 @@ def test_a_scheduler_of_a_site_is_taken_home_as_a_patch(
     finish(pool, both)
     app = visit("compare", both)
     app.query_params["high"] = both.titles[1]
-    button = download(export(app), "Take it home (patch)")
+    button = download(export(app), "Export configuration (patch)")
     assert both.titles[1] in button.help
     runs = outcomes.gather(both, pool.store)
     text = of_runs(runs, 0, 1, load_trace(both.base.trace, pool.store), pool.store)
@@ -138,7 +136,7 @@ def test_nothing_is_offered_for_policies_that_no_site_configures(
 ) -> None:
     finish(pool, tiny)
     app = export(visit("compare", tiny))
-    assert "Take it home (patch)" not in [
+    assert "Export configuration (patch)" not in [
         button.proto.label for button in app.get("download_button")
     ]
 

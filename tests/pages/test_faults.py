@@ -20,9 +20,9 @@ def fail(*arguments: Any, **named: Any) -> None:
     ("module", "name", "page"),
     [
         (picture, "draw", "start"),
-        (layout, "_say", "start"),
-        (slider, "settle", "compare"),
-        (state, "with_turns", "start"),
+        (layout, "_draw_messages", "start"),
+        (slider, "apply_rested", "compare"),
+        (state, "with_seed_and_repeats", "start"),
     ],
     ids=["part", "frame", "fragment", "callback"],
 )

@@ -52,14 +52,14 @@ def primary(app: AppTest) -> list[str]:
 
 def test_without_a_run_there_is_nothing_to_begin_with(visit: Open, two: Study) -> None:
     app = on_tab(visit, two)
-    assert "no run to begin with" in texts(app)
+    assert "no run to change yet" in texts(app)
     assert not app.slider
 
 
 def test_what_changes_is_asked_and_run(visit: Open, two: Study, pool: FakePool) -> None:
     finish(pool, two)
     app = on_tab(visit, two, p="0", at=f"{AT:.0f}", r="1")
-    assert "Choose what changes" in texts(app)
+    assert "Choose a change" in texts(app)
     app.selectbox(key="from_here/policy/0").select("srtf").run()
     app.number_input(key="from_here/add/0/0").set_value(2).run()
     sound(app)
@@ -68,7 +68,7 @@ def test_what_changes_is_asked_and_run(visit: Open, two: Study, pool: FakePool) 
     assert (turn.at_s, turn.added) == (AT, ((0, 2),))
     assert turn.policy is not None
     assert turn.policy.name == "srtf"
-    assert [label.startswith("Run from here on: about ") for label in primary(app)] == [True]
+    assert [label.startswith("Run: about ") for label in primary(app)] == [True]
     app.button(key="from_here/run").click().run()
     sound(app)
     kept = library.items(pool.store, "me")[0]
@@ -80,7 +80,7 @@ def test_what_changes_is_asked_and_run(visit: Open, two: Study, pool: FakePool) 
     ]
     app.button(key="from_here/cancel").click().run()
     assert pool.jobs[1].state == "cancelled"
-    assert "Stopped" in texts(app)
+    assert "Cancelled" in texts(app)
 
 
 def test_what_came_of_it(visit: Open, two: Study, pool: FakePool) -> None:
@@ -90,7 +90,7 @@ def test_what_came_of_it(visit: Open, two: Study, pool: FakePool) -> None:
     app = on_tab(visit, two, p="0", turn=turn.pack(), r="1")
     read = texts(app)
     assert "nothing before changed" in read
-    assert "Up to the line both runs are the same." in read
+    assert "Up to the line both runs are equal." in read
     assert "from-here-on" in [chart.key for chart in app.get("plotly_chart")]
     assert library.items(pool.store, "me")[0].recipe() == FromHere(
         two, 0, turn
@@ -129,7 +129,7 @@ def test_other_machines_cannot_be_compared_there(visit: Open, two: Study, pool: 
     app = on_tab(visit, two, p="0", turn=turn.pack(), r="1")
     assert app.multiselect[0].value == [two.base.cluster.nodes[0].name]
     assert app.number_input(key="from_here/back/1").value == 1
-    assert "different machines" in texts(app)
+    assert "different clusters" in texts(app)
     assert "without v100-1-1 until" in texts(app).replace("\\", "")
 
 
@@ -146,7 +146,7 @@ def test_an_address_that_does_not_fit_is_no_fault(
 ) -> None:
     finish(pool, two)
     app = on_tab(visit, two, turn=damaged, r="1")
-    assert "Choose what changes" in texts(app)
+    assert "Choose a change" in texts(app)
 
 
 def test_a_fault_of_the_run_is_said(visit: Open, two: Study, pool: FakePool) -> None:
@@ -171,7 +171,7 @@ def test_a_reload_takes_the_run_up_again_and_who_cancelled_does_not(
     assert len({job.watcher for job in pool.jobs if not job.settled}) == 2
     app.button(key="from_here/cancel").click().run()
     assert len(primary(app)) == 1
-    assert "Stopped" in texts(app)
+    assert "Cancelled" in texts(app)
 
 
 def test_the_library_opens_it_where_it_was_asked(visit: Open, two: Study, pool: FakePool) -> None:
@@ -203,9 +203,7 @@ def test_explore_leads_here_with_its_instant(visit: Open, two: Study, pool: Fake
     app.run()
     sound(app)
     link = next(
-        item.proto
-        for item in app.get("page_link")
-        if item.proto.label == "Change from this instant"
+        item.proto for item in app.get("page_link") if item.proto.label == "Switch policy here"
     )
     assert "tab=from-here" in link.query_string
     assert "at=420" in link.query_string

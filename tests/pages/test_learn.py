@@ -65,8 +65,8 @@ def made(tmp_path: Path, pool: FakePool, monkeypatch: pytest.MonkeyPatch) -> Ite
         return every[-1]
 
     shared = SharedBatches(pool.grace)
-    monkeypatch.setattr(learn, "runs", lambda: shared)
-    monkeypatch.setattr(learn, "make", make)
+    monkeypatch.setattr(learn, "shared_replays", lambda: shared)
+    monkeypatch.setattr(learn, "new_replay", make)
     yield every
     shared.close()
     load.cache_clear()
@@ -180,10 +180,10 @@ def test_what_the_policies_said_stands_under_the_table(made: list[Still], pool: 
     }
     trainyard.labs.replays.run._write(before._file, before._found)
     shown = texts(at({"replay": "small", "seeds": "1"}))
-    assert "Remarks of the policies" in shown
+    assert "Notes on the policies" in shown
     assert "In order: \\<b\\>CBC\\</b\\> solves." in shown
     Still(load("two"), 1, store=pool.store).finish()
-    assert "Remarks of the policies" not in texts(at({"replay": "two", "seeds": "1"}))
+    assert "Notes on the policies" not in texts(at({"replay": "two", "seeds": "1"}))
 
 
 def test_the_slider_shows_the_figures_of_every_policy_at_its_value(
@@ -213,7 +213,7 @@ def test_a_run_that_was_cancelled_shows_what_it_has_and_can_be_run_again(made: l
     app = press(at({"tab": "replays"}), "run_replay")
     going(made).take(13)
     press(app, "cancel_replay")
-    assert "Stopped after 13 of 25 runs" in "".join(info.value for info in app.info)
+    assert "Cancelled after 13 of 25 runs" in "".join(info.value for info in app.info)
     assert "Average time to finish" in texts(app)
     press(app, "run_replay")
     assert [run.state for run in made] == ["cancelled", "running"]

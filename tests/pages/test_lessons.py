@@ -68,7 +68,7 @@ def test_nothing_is_told_before_an_answer_is_chosen_and_the_run_is_over(pool: Fa
 def test_an_answer_that_is_right_is_said_to_be_so_and_cannot_be_changed(pool: FakePool) -> None:
     run_here(pool, 2)
     app = expect(at(lesson="2"), 2, 1)
-    assert "Nothing has been run yet" in texts(app)
+    assert "Not run yet" in texts(app)
     app = press(app, "run_lesson")
     runs = sum(len(study.scenarios()) for study in lesson(2).studies(AS_IT_IS))
     assert f"Not compared yet, {runs} other runs" in texts(app)
@@ -114,7 +114,7 @@ def test_running_says_how_far_and_cancel_leaves_a_way_back(pool: FakePool) -> No
     assert [job.state for job in pool.jobs if "recurring" in job.scenario.trace.source] == [
         "cancelled"
     ] * 2
-    assert "Stopped before all of it was run." in "".join(item.value for item in app.info)
+    assert "Cancelled before all runs had finished." in "".join(item.value for item in app.info)
     run_here(pool, 3)
     press(app, "again/-1")
     assert "You expected" in texts(app)
@@ -169,7 +169,7 @@ def test_a_class_link_fixes_lesson_seed_and_size_and_counts_seats(pool: FakePool
 
 def test_the_form_of_the_teacher_makes_the_link(pool: FakePool) -> None:
     app = at(lesson="3")
-    assert "The link appears here when the class has a name." in texts(app)
+    assert "Name the class to get its link." in texts(app)
     app.text_input(key="class_name").set_value(" 7b & co ").run()
     app.number_input(key="class_of").set_value(31).run()
     app.number_input(key="class_jobs").set_value(200).run()

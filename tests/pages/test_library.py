@@ -475,7 +475,7 @@ def test_a_browser_brings_its_token_and_nothing_else_counts_as_one(
         True,
         False,
     )
-    assert f"trainyard_browser={ANN};" in browser_identity.script()
+    assert f"trainyard_browser={ANN};" in browser_identity.cookie_script()
     others = [
         at(cookies)
         for cookies in (

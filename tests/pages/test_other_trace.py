@@ -67,8 +67,8 @@ def take_trace(app: AppTest, study: Study) -> None:
         mine.edit(study)
     else:
         mine.replace(study)
-    if mine.shown is not None:
-        mine.shown = mine.study
+    if mine.displayed_study is not None:
+        mine.displayed_study = mine.study
     app.run()
     sound(app)
     run_with_old_fields(app, before, menus)
@@ -158,7 +158,7 @@ def test_a_zoom_window_belongs_to_a_trace(
     assert app.query_params["t0"] in ("600", ["600"])
     for study, known in ((other, False), (tiny, True)):
         mine.edit(study)
-        mine.shown = study
+        mine.displayed_study = study
         app.run()
         sound(app)
         assert mine.window == ((600.0, 1800.0) if known else None)
@@ -166,7 +166,7 @@ def test_a_zoom_window_belongs_to_a_trace(
     # Twice the load is the same trace; from another submission on it is another.
     for part, known in ({"load": 2.0}, True), ({"from_s": 60.0}, False):
         trace = replace(tiny.base.trace, **part)
-        mine.shown = replace(tiny, base=replace(tiny.base, trace=trace))
+        mine.displayed_study = replace(tiny, base=replace(tiny.base, trace=trace))
         assert (mine.window is not None) == known
 
 

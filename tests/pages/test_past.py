@@ -29,7 +29,7 @@ def inline(monkeypatch: pytest.MonkeyPatch, pool: FakePool) -> Iterator[None]:
     monkeypatch.setenv("TRAINYARD_EXECUTOR", "inline")
     monkeypatch.setattr(browser_identity, "owner", lambda: "me")
     yield
-    plan_live.runs().close()
+    plan_live.shared_batches().close()
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def asked(app: AppTest) -> str:
 
 def finished(app: AppTest, check: Check) -> None:
     """Wait until a check is over, and draw the page again."""
-    wait_until(lambda: plan_live.known(check).state in ENDED, "the check is over")
+    wait_until(lambda: plan_live.look_up(check).state in ENDED, "the check is over")
     app.run()
     sound(app)
 
@@ -72,7 +72,7 @@ def test_a_check_runs_and_its_link_shows_the_same(
     sound(app)
     finished(app, check)
     said = app.title[0].value
-    run = plan_live.known(check)
+    run = plan_live.look_up(check)
     report = run.report  # type: ignore[union-attr]
     assert report is not None
     assert report.past is not None
@@ -85,8 +85,8 @@ def test_a_check_runs_and_its_link_shows_the_same(
     item = library.items(pool.store, "me")[0]
     assert item.recipe() == check
     assert library.KINDS[item.kind] == "check"
-    assert past.parameters(check)["check"] == "0_3_2_1_1__0"
-    plan_live.runs.clear()  # type: ignore[attr-defined]
+    assert past.url_parameters(check)["check"] == "0_3_2_1_1__0"
+    plan_live.shared_batches.clear()  # type: ignore[attr-defined]
     again = on_tab(visit, study, check="1_3_2_1_1__0")
     assert again.title[0].value == said
     assert not [button for button in again.button if button.label == "Check"]
@@ -111,7 +111,7 @@ def test_what_the_record_shows_is_applied_by_a_tick_and_taken_over(
     start.click().run()
     finished(app, replace(check, use=("hidden-load",)))
     assert "Applied." in texts(app)
-    (take,) = [button for button in app.button if button.label.startswith("Take these settings")]
+    (take,) = [button for button in app.button if button.label.startswith("Use these settings")]
     take.click().run()
     sound(app)
     assert study_of(app).base.cluster.changes[0].present is False
@@ -120,7 +120,7 @@ def test_what_the_record_shows_is_applied_by_a_tick_and_taken_over(
 def test_what_the_record_does_not_propose_is_no_dead_end(visit: Open, study: Study) -> None:
     app = on_tab(visit, study, check="1_1_2_1_1_nonsense_0")
     assert "proposes no 'nonsense'" in texts(app)
-    (out,) = [button for button in app.button if button.label == "Apply nothing of the record"]
+    (out,) = [button for button in app.button if button.label == "Apply no findings"]
     out.click().run()
     sound(app)
     assert asked(app) == "1_1_2_1_1__0"
@@ -129,7 +129,7 @@ def test_what_the_record_does_not_propose_is_no_dead_end(visit: Open, study: Stu
 
 def test_a_poor_record_gets_its_reason_at_once(visit: Open, study: Study) -> None:
     app = on_tab(visit, study, check="1_5_900_1_0__0")
-    assert app.title[0].value == "This record cannot be checked against."
+    assert app.title[0].value == "This record does not allow a backtest."
     assert "Needed: at least 30" in texts(app)
 
 
@@ -142,7 +142,7 @@ def test_what_no_form_wrote_is_as_usual(visit: Open, study: Study, written: str)
 
 def test_without_recorded_starts_or_policies_it_says_so(visit: Open, study: Study) -> None:
     only = Study(study.base, (Spec("recorded"),))
-    assert "No policy of the scenario can be checked" in texts(on_tab(visit, only))
+    assert "No policy of the scenario can be backtested" in texts(on_tab(visit, only))
     without = Scenario(
         TraceSpec(MADE.replace(",history=yes", "")), study.base.cluster, Spec("fifo")
     )
@@ -165,7 +165,7 @@ def test_without_recorded_starts_or_policies_it_says_so(visit: Open, study: Stud
 def test_an_address_is_read_within_its_limits(
     written: str, lengths: tuple[float | None, float | None] | None
 ) -> None:
-    read, usual = past._read(written, {0: "", 1: ""}), past.PastForm(0)
+    read, usual = past._parse_form(written, {0: "", 1: ""}), past.BacktestForm(0)
     assert (read == usual) is (lengths is None)
     if lengths is not None:
         assert (read.policy, read.repeats, read.warm_h, read.judge_days) == (1, 3, *lengths)

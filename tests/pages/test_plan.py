@@ -33,7 +33,7 @@ def inline(monkeypatch: pytest.MonkeyPatch, pool: FakePool) -> Iterator[None]:
     monkeypatch.setenv("TRAINYARD_EXECUTOR", "inline")
     monkeypatch.setattr(browser_identity, "owner", lambda: "me")
     yield
-    plan_live.runs().close()
+    plan_live.shared_batches().close()
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ def pressed(app: AppTest, label: str) -> AppTest:
 
 def ended(app: AppTest, recipe: Recipe) -> AppTest:
     """Wait until a run of this recipe is over, and draw the page again."""
-    wait_until(lambda: plan_live.known(recipe).state in ENDED, "the run is over")
+    wait_until(lambda: plan_live.look_up(recipe).state in ENDED, "the run is over")
     app.run()
     sound(app)
     return app
@@ -90,7 +90,7 @@ def test_before_the_first_search_it_says_what_it_takes_and_who_is_left_out(visit
     assert start.proto.type == "primary"
     assert "At most 21 runs per policy, about " in texts(app)
     assert "Recorded schedule is left out" in texts(app)
-    assert "The search shows the fewest nodes of every policy" in texts(app)
+    assert "The search shows the fewest nodes per policy" in texts(app)
     recipe = recipe_of(app)
     assert isinstance(recipe, SizeQuestion)
     assert (recipe.low, recipe.high, recipe.begin) == ((0,), (64,), 4)
@@ -115,10 +115,12 @@ def test_a_search_answers_with_the_fewest_nodes_and_its_link_shows_the_same_at_o
             in "".join(html.proto.body for html in app.get("html"))
         )
     assert not [
-        button for button in app.button if button.label.startswith(("Search", "Go on", "Try again"))
+        button
+        for button in app.button
+        if button.label.startswith(("Search", "Continue", "Try again"))
     ]
     assert library.items(pool.store, "me")[0].recipe() == question
-    plan_live.runs.clear()  # type: ignore[attr-defined]
+    plan_live.shared_batches.clear()  # type: ignore[attr-defined]
     monkeypatch.setattr(browser_identity, "owner", lambda: "a colleague")
     again = go(question)
     assert again.title[0].value == said
@@ -180,14 +182,14 @@ class Slow(PlanRun):
 def test_while_it_runs_the_form_is_locked_and_cancel_ends_it(
     go: Go, study: Study, pool: FakePool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(plan_live, "_make", lambda recipe: Slow(recipe, pool.store))
+    monkeypatch.setattr(plan_live, "_new_run", lambda recipe: Slow(recipe, pool.store))
     question = asked(study)
     app = pressed(go(question), "Search")
     assert own(app)[0].disabled
     second = go(question)  # a reload, or somebody else with the same question, joins
     assert [button.label for button in second.button if button.label == "Cancel"]
     pressed(second, "Cancel")
-    assert plan_live.known(question).state == "running"  # the first session still waits
+    assert plan_live.look_up(question).state == "running"  # the first session still waits
     pressed(app, "Cancel")
     ended(app, question)
     assert any("Stopped after 0 runs" in info.value for info in app.info)
@@ -211,12 +213,12 @@ def test_large_ones_are_drawn_seldom_but_how_they_stop_is_watched(
     every, real = list[float | None](), st.fragment
 
     def fragment(of: Callable[..., None], run_every: float | None = None) -> Callable[..., None]:
-        if of is plan_live._live:
+        if of is plan_live._draw_live:
             every.append(run_every)
         return real(of, run_every=run_every)
 
     monkeypatch.setattr(Ending, "may_end", threading.Event())
-    monkeypatch.setattr(plan_live, "_make", lambda recipe: Ending(recipe, pool.store))
+    monkeypatch.setattr(plan_live, "_new_run", lambda recipe: Ending(recipe, pool.store))
     monkeypatch.setattr(plan_live, "_LARGE", 1)
     monkeypatch.setattr(st, "fragment", fragment)
     question = asked(study)
@@ -245,8 +247,8 @@ def test_what_takes_long_is_confirmed_first(
     monkeypatch.setattr(plan_live, "LONG_S", 0.0)
     question = asked(study)
     app = pressed(go(question), "Search")
-    assert any("What is done is kept if you cancel" in warning.value for warning in app.warning)
-    assert plan_live.known(question).state == "waiting"
+    assert any("Cancelling keeps finished runs" in warning.value for warning in app.warning)
+    assert plan_live.look_up(question).state == "waiting"
     assert not pressed(app, "Not now").warning
     ended(pressed(pressed(app, "Search"), "Begin"), question)
     assert app.title[0].value
@@ -254,7 +256,9 @@ def test_what_takes_long_is_confirmed_first(
 
 def test_scenarios_that_cannot_be_asked_about_say_so(visit: Open, tiny: Study) -> None:
     app = visit("plan", replace(tiny, allocators=(Spec("recorded"),), baseline=0))
-    assert any("None of the scenario's policies" in info.value for info in app.info)
+    assert any(
+        "No policy of the scenario can run with other clusters" in info.value for info in app.info
+    )
 
 
 @pytest.mark.parametrize("damaged", ["nonsense", "eNqrVkrLz1eyUkpKLFKqBQAfZQQX"])
@@ -279,7 +283,7 @@ def test_two_rows_are_searched_for_the_cheapest_mix(go: Go, study: Study) -> Non
     question = SizeQuestion(two, (0, 1), (0, 0), (2, 2), "queue_mean_s", 600.0)
     app = ended(pressed(go(question), "Search"), question)
     assert " V100 and " in app.title[0].value or "A100" in app.title[0].value
-    assert "Along the border between mixes" in texts(app)
+    assert "Follows the feasibility frontier" in texts(app)
     assert len(app.get("plotly_chart")) == 2
 
 
@@ -312,16 +316,14 @@ def test_a_sweep_says_who_is_ahead_where(go: Go, study: Study, pool: FakePool) -
 
 def test_repeats_without_chance_are_no_certainty(go: Go, study: Study) -> None:
     sweep = Sweep(replace(study, repeats=3), (Axis("trace.load", (1.0, 2.0)),))
-    assert "the repeats do not show how certain the result is" in texts(
-        ended(pressed(go(sweep), "Sweep"), sweep)
-    )
+    assert "All repeats are equal" in texts(ended(pressed(go(sweep), "Sweep"), sweep))
     noisy = replace(
         sweep,
         study=replace(sweep.study, base=replace(study.base, estimator=Spec.of("noisy", sigma=1.0))),
     )
     read = texts(ended(pressed(go(noisy), "Sweep"), noisy))
-    assert "nothing of how sure" not in read
-    assert "Bands hold 95 % of resamples" in read
+    assert "All repeats are equal" not in read
+    assert "Bands: 95 % of resamples" in read
 
 
 def test_failed_cells_are_said_and_the_others_are_drawn(go: Go, study: Study) -> None:
@@ -362,7 +364,7 @@ def test_an_error_of_predictions_varies_where_the_scenario_has_none(
     app = visit("plan", study)
     app.session_state["plan_tab"] = "Sweep"
     app.run()
-    (what,) = [box for box in app.selectbox if box.label == "What varies"]
+    (what,) = [box for box in app.selectbox if box.label == "Vary"]
     what.select("estimator.sigma").run()
     sound(app)
     recipe = recipe_of(app)

@@ -143,7 +143,7 @@ def test_stored_results_stand_in_the_list_and_in_the_detail(
     others = [row for name, row in rows.items() if name not in means and not row["barred"]]
     assert not any(row["note"] for row in others)
     app = opened(visit("policies", tiny), base)
-    assert f"Average time to finish **{words.time(means[base])}**" in texts(app)
+    assert f"Average completion time **{words.time(means[base])}**" in texts(app)
     # The fast engine does not time single decisions.
     assert "Decision" not in texts(app)
     assert "(fast engine" in texts(app)
@@ -182,7 +182,7 @@ def test_the_last_policy_cannot_be_left_out(visit: Open, tiny: Study) -> None:
     assert opened(visit("policies", one), one.allocators[0].name).button(key="compare_it").disabled
     rows = PolicyRows(NAMES)
     rows.follow(one)
-    assert policy_rows.ticked(one, rows, {one.allocators[0].name: False}) == one
+    assert policy_rows.with_ticks(one, rows, {one.allocators[0].name: False}) == one
 
 
 def test_a_variant_is_a_row_of_its_own_with_its_difference_as_name(
@@ -214,15 +214,18 @@ def test_rows_follow_the_study_and_keep_settings_that_would_be_lost(tiny: Study)
     )
     rows = PolicyRows(NAMES)
     rows.follow(study)
-    assert [(row.id, row.at) for row in rows.of("fifo")] == [("fifo", 0), ("fifo-2", 1)]
-    left = policy_rows.ticked(study, rows, {"fifo": False, "fifo-2": False, "srtf": True})
+    assert [(row.id, row.study_index) for row in rows.rows_of("fifo")] == [
+        ("fifo", 0),
+        ("fifo-2", 1),
+    ]
+    left = policy_rows.with_ticks(study, rows, {"fifo": False, "fifo-2": False, "srtf": True})
     rows.follow(left)
     assert [str(spec) for spec in left.allocators] == ["srtf"]
-    assert [str(row.spec) for row in rows.of("fifo")] == ["fifo", "fifo:backfill=first_fit"]
-    again = policy_rows.ticked(left, rows, {"fifo-2": True, "sjf": True, "no": True})
+    assert [str(row.spec) for row in rows.rows_of("fifo")] == ["fifo", "fifo:backfill=first_fit"]
+    again = policy_rows.with_ticks(left, rows, {"fifo-2": True, "sjf": True, "no": True})
     assert [str(spec) for spec in again.allocators] == ["srtf", "fifo:backfill=first_fit", "sjf"]
     rows.follow(tiny)
-    assert {row.spec for row in rows.rows if row.at is not None} == set(tiny.allocators)
+    assert {row.spec for row in rows.rows if row.study_index is not None} == set(tiny.allocators)
 
 
 def test_of_two_rows_with_equal_settings_the_one_that_was_unticked_is_left_out(
@@ -231,9 +234,12 @@ def test_of_two_rows_with_equal_settings_the_one_that_was_unticked_is_left_out(
     study = replace(tiny, allocators=(Spec("fifo"), Spec("fifo"), Spec("srtf")))
     rows = PolicyRows(NAMES)
     rows.follow(study)
-    left = policy_rows.ticked(study, rows, {"fifo": False})
+    left = policy_rows.with_ticks(study, rows, {"fifo": False})
     rows.follow(left)
-    assert [(row.id, row.at) for row in rows.of("fifo")] == [("fifo", None), ("fifo-2", 0)]
+    assert [(row.id, row.study_index) for row in rows.rows_of("fifo")] == [
+        ("fifo", None),
+        ("fifo-2", 0),
+    ]
 
 
 def test_the_settings_used_most_are_shown_and_the_others_on_request(
@@ -241,7 +247,7 @@ def test_the_settings_used_most_are_shown_and_the_others_on_request(
 ) -> None:
     params = catalog.choice_params("gavel")
     app = opened(visit("policies", tiny), "gavel")
-    key = f"policy/gavel/{app.session_state[state._SESSION].edition}/"
+    key = f"policy/gavel/{app.session_state[state._SESSION].form_version}/"
     shown = {item.key for kind in ("selectbox", "number_input", "toggle") for item in app.get(kind)}
     assert {f"{key}{info.name}" for info in params[:3]} <= shown
     assert not {f"{key}{info.name}" for info in params[3:]} & shown
@@ -293,7 +299,7 @@ def test_a_policy_inside_a_policy_is_a_form_in_a_form(visit: Open, tiny: Study) 
     inner = next(param for param in wrapped.params if param.kind == "spec")
     app = visit("policies", replace(tiny, allocators=(*tiny.allocators, Spec(wrapped.name))))
     opened(app, wrapped.name)
-    key = f"policy/{wrapped.name}/{app.session_state[state._SESSION].edition}/{inner.name}"
+    key = f"policy/{wrapped.name}/{app.session_state[state._SESSION].form_version}/{inner.name}"
     app.selectbox(key=key).set_value("sjf").run()
     sound(app)
     assert dict(study_of(app).allocators[-1].params)[inner.name] == Spec("sjf")
@@ -308,7 +314,7 @@ def test_numbers_are_entered_with_slashes_and_checked(visit: Open, tiny: Study) 
     numbers = next(param for param in choice.params if param.kind == "numbers")
     app = visit("policies", replace(tiny, allocators=(*tiny.allocators, Spec(choice.name))))
     opened(app, choice.name)
-    key = f"policy/{choice.name}/{app.session_state[state._SESSION].edition}/{numbers.name}"
+    key = f"policy/{choice.name}/{app.session_state[state._SESSION].form_version}/{numbers.name}"
     app.text_input(key=key).set_value("100/2000").run()
     sound(app)
     assert dict(study_of(app).allocators[-1].params)[numbers.name] == (100.0, 2000.0)

@@ -112,7 +112,7 @@ def test_jobs_that_were_not_measured_are_counted_with_three_ways_out(
     for sentence in fit.sentences:
         assert words.plain(sentence) in texts(app)
     assert app.dataframe[0].value["jobs"].tolist() == fit.missing["jobs"].tolist()
-    stand_in = select(app, "What stands in for jobs that were not measured")
+    stand_in = select(app, "Replace missing measurements by")
     assert len(stand_in.options) == 2 + 6
     stand_in.set_value("LM").run()
     sound(app)

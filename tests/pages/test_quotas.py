@@ -20,9 +20,9 @@ def test_the_quota_of_each_team_is_found(visit: Open, tiny: Study, pool: FakePoo
     sound(app)
     table = app.dataframe[0].value
     # Whatever they wait: each team needs what its largest job asks for.
-    assert list(table["Team"]) == ["language", "vision"]
+    assert list(table["Tenant"]) == ["language", "vision"]
     largest = {"language": 8, "vision": 4}
-    needs = dict(zip(table["Team"], table["Quota needed (GPUs)"], strict=True))
+    needs = dict(zip(table["Tenant"], table["Quota needed (GPUs)"], strict=True))
     assert needs == {team: str(gpus) for team, gpus in largest.items()}
     assert "The quotas add up to 12 GPUs and the cluster has 8" in texts(app)
     assert app.code[0].value == "language: 8; vision: 4"

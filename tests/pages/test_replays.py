@@ -11,7 +11,7 @@ def cells_of(name: str, text: str, value: float) -> str:
     replay = load(name)
     claim = next(claim for claim in replay.claims if claim.text == text)
     return "".join(
-        replay_report._cells(
+        replay_report._claim_cells(
             ClaimRow(claim, Pooled(value, value - 0.1, value + 0.1, 20), 1.0), replay.label(claim)
         )
     )
@@ -63,6 +63,8 @@ def test_differences_of_shares_are_points() -> None:
 
 def test_a_ratio_near_1_is_told_in_per_cent_too() -> None:
     ratio = ReplayMeasure("jct_mean_s", "a", "b", "ratio")
-    said = [replay_report._percent(ratio, value) for value in (0.8, 1.25, 1.5, 3.0)]
+    said = [replay_report._percent_text(ratio, value) for value in (0.8, 1.25, 1.5, 3.0)]
     assert said == [" (−20\u202f%)", " (+25\u202f%)", "", ""]
-    assert replay_report._percent(ReplayMeasure("jct_mean_s", "a", "b", "difference"), 0.8) == ""
+    assert (
+        replay_report._percent_text(ReplayMeasure("jct_mean_s", "a", "b", "difference"), 0.8) == ""
+    )

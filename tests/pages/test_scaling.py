@@ -70,4 +70,4 @@ def test_a_profile_that_lacks_these_jobs_has_no_curve_but_a_sentence(
     )
     app = visit("trace", made)
     sound(app)
-    assert "There is no curve" in texts(app)
+    assert "No curve" in texts(app)

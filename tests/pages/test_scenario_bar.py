@@ -113,23 +113,23 @@ def test_run_keeps_what_is_shown_until_a_policy_is_complete(
 ) -> None:
     finish(pool, tiny)
     app = visit("compare", tiny)
-    other = state.with_turns(tiny, 5, 1)
+    other = state.with_seed_and_repeats(tiny, 5, 1)
     chip(app.number_input, "seed").set_value(5).run()
     app.button(key="run").click().run()
     mine: state.Session = app.session_state[state._SESSION]
-    assert (mine.shown, mine.going) == (tiny, other)
+    assert (mine.displayed_study, mine.pending_study) == (tiny, other)
     assert study_of(app, "r") == tiny
     assert app.query_params["go"] in ("1", ["1"])
     # A reload takes the runs up again, and shows the same meanwhile.
     del app.session_state[state._SESSION]
     app.run()
     mine = app.session_state[state._SESSION]
-    assert (mine.shown, mine.going) == (tiny, other)
+    assert (mine.displayed_study, mine.pending_study) == (tiny, other)
     finish(pool, other, [0])
     for job in pool.jobs[-len(tiny.allocators) :][:1]:
         job.state = "done"
     app.run()
-    assert (mine.shown, mine.going) == (other, None)
+    assert (mine.displayed_study, mine.pending_study) == (other, None)
 
 
 def test_a_run_of_one_more_policy_on_policies_shows_the_earlier_result_until_it_is_complete(
@@ -145,12 +145,12 @@ def test_a_run_of_one_more_policy_on_policies_shows_the_earlier_result_until_it_
     app.run().button(key="run").click().run()
     sound(app)
     assert [job.state for job in pool.jobs] == ["done"] * len(fewer.allocators) + ["running"]
-    assert (mine.page, mine.shown, mine.going) == ("compare", fewer, tiny)
+    assert (mine.page, mine.displayed_study, mine.pending_study) == ("compare", fewer, tiny)
     assert app.get("bidi_component")[-1].proto.json == before
     finish(pool, tiny)
     pool.jobs[-1].state = "done"
     app.run()
-    assert (mine.shown, mine.going) == (tiny, None)
+    assert (mine.displayed_study, mine.pending_study) == (tiny, None)
 
 
 def test_what_is_cancelled_before_a_policy_was_complete_leaves_what_is_shown(
@@ -163,7 +163,7 @@ def test_what_is_cancelled_before_a_policy_was_complete_leaves_what_is_shown(
     app.button(key="cancel").click().run()
     sound(app)
     mine: state.Session = app.session_state[state._SESSION]
-    assert (mine.shown, mine.going, mine.live) == (tiny, None, [])
+    assert (mine.displayed_study, mine.pending_study, mine.live_jobs) == (tiny, None, [])
     assert "seed 0 → 5" in texts(app)
 
 
@@ -191,8 +191,8 @@ def test_the_history_is_bounded(tiny: Study, pool: FakePool) -> None:
     del pool
     mine = state.Session(tiny)
     for seed in range(1, 61):
-        mine.edit(state.with_turns(tiny, seed, 1))
-    assert len(mine.past) == 50
+        mine.edit(state.with_seed_and_repeats(tiny, seed, 1))
+    assert len(mine.undo_stack) == 50
     for _ in range(60):
         mine.undo()
     assert mine.study.base.seed == 10
@@ -238,7 +238,7 @@ def test_an_archive_brings_its_jobs_and_shows_stored_results(
     sound(app)
     assert study_of(app) == tiny
     assert "mine.zip is open with 12 jobs" in app.info[0].value
-    assert "Its results are stored here" in app.info[0].value
+    assert "Its results are on Compare" in app.info[0].value
     assert "Up to date" in texts(app)
 
 
@@ -256,9 +256,7 @@ def test_what_the_top_says_of_missing_jobs_follows_the_file_that_is_opened(
     app = visit("start", kept)
     app.file_uploader(key="scenario_file").set_value(("mine.json", alone, "application/json")).run()
     sound(app)
-    assert ["The link's trace is not on this server" in error.value for error in app.error] == [
-        True
-    ]
+    assert ["The trace is not on this server" in error.value for error in app.error] == [True]
     assert "Its jobs are still missing." in app.info[0].value
     app.file_uploader(key="scenario_file").set_value(("mine.zip", whole, "application/zip")).run()
     sound(app)
@@ -276,7 +274,7 @@ def test_a_deleted_trace_goes_with_its_results_and_out_of_the_history(
     finish(pool, kept)
     app = visit("start", kept)
     mine = app.session_state[state._SESSION]
-    mine.past.extend([kept, tiny, kept])
+    mine.undo_stack.extend([kept, tiny, kept])
     monkeypatch.setattr(state, "session", lambda: mine)
     monkeypatch.setattr(browser_identity, "owner", lambda: "a visitor")
     with pytest.raises(TrainyardError, match="uploaded in another browser"):
@@ -288,10 +286,10 @@ def test_a_deleted_trace_goes_with_its_results_and_out_of_the_history(
     other.cancel()
     assert state.forget_trace(digest) == len(tiny.allocators)
     mine.edit(tiny)
-    assert list(mine.past) == [tiny]
+    assert list(mine.undo_stack) == [tiny]
     mine.edit(kept)
     app.run()
-    assert "The link's trace is not on this server" in app.error[0].value
+    assert "The trace is not on this server" in app.error[0].value
 
 
 def test_a_study_file_is_written_for_people_too(tiny: Study) -> None:

@@ -21,5 +21,5 @@ def test_only_a_session_that_held_something_large_costs_those_that_stay(
     monkeypatch.setattr(server, "forget", lambda: 1_000_000)
     monkeypatch.setattr(server, "tidy", sizes.append)
     for name in ("ann", "bob", "nobody", "carl"):
-        server._left(name)
+        server._on_session_end(name)
     assert sizes == [0, 40_000_000, 0, 1_000_005]

@@ -11,7 +11,7 @@ from trainyard.study.scenario import TraceSpec
 from trainyard.study.study import Study
 from trainyard.traces import start
 from ui import state
-from ui.server import daily, hourly
+from ui.server import delete_expired, prepare_sample
 
 
 def test_start_offers_one_primary_button_and_the_first_sample(visit: Open) -> None:
@@ -19,7 +19,7 @@ def test_start_offers_one_primary_button_and_the_first_sample(visit: Open) -> No
     assert [button.label for button in app.button if button.proto.type == "primary"] == [
         "Run the sample"
     ]
-    assert "Nothing has been run yet" in texts(app)
+    assert "Not run yet" in texts(app)
     assert study_of(app).base.trace.source == "sample:week"
 
 
@@ -49,8 +49,8 @@ def test_run_the_sample_submits_every_policy_and_goes_to_compare(
 
 def test_the_server_prepares_the_sample_and_start_says_so(visit: Open, pool: FakePool) -> None:
     assert "The result takes about two seconds." in texts(visit())
-    daily()
-    daily()
+    prepare_sample()
+    prepare_sample()
     study = start.sample_study()
     assert [job.scenario for job in pool.jobs] == study.scenarios()
     finish(pool, study)
@@ -74,11 +74,11 @@ def test_the_server_deletes_what_is_old_once_it_is_up_for_an_hour(
     clock.go_on(31.0)
     pool.store.put_numbers("ab" * 16, {}, {})
     pool.store = Store(tmp_path / "old", clock=clock)
-    hourly()
+    delete_expired()
     assert pool.store.trace_info(old) is not None
     clock.go_on(1 / 24)
-    hourly.clear()
-    hourly()
+    delete_expired.clear()
+    delete_expired()
     assert pool.store.trace_info(old) is None
 
 

@@ -17,7 +17,7 @@ def test_teams_are_compared_with_the_quotas_of_a_policy(
     study = replace(tiny, allocators=(Spec("fifo"), quota), baseline=0)
     finish(pool, study, [0, 1])
     app = tab(visit("compare", study), "Tenants")
-    assert "Teams by virtual cluster. Quotas as policy quota has them." in texts(app)
+    assert "Tenants by virtual cluster. Quotas as policy quota has them." in texts(app)
     table = next(one.value for one in app.dataframe if "Team" in one.value)
     assert list(table["Team"]) == ["vision", "vision", "language", "language"]
     assert list(table["Policy"].unique()) == list(study.titles)

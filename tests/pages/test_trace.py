@@ -87,7 +87,7 @@ def test_where_the_size_is_a_guess_it_is_asked_for(visit: Open, pool: FakePool) 
     # Skipped, the guess stays, and results say that it is one.
     finish(pool, study_of(app))
     app.switch_page("pages/compare.py").run()
-    app.session_state[state._SESSION].shown = study_of(app)
+    app.session_state[state._SESSION].displayed_study = study_of(app)
     app.run()
     assert "The number of GPUs is a guess: no starts are recorded." in texts(app)
     app.switch_page("pages/trace.py").run()
@@ -259,7 +259,7 @@ def test_reading_choices_read_the_file_again(visit: Open) -> None:
     app = give(visit("trace"), "mine.csv", GOOD)
     units = labelled(app.selectbox, "Unit of durations")
     assert units.options == [
-        "as the file says",
+        "as in the file",
         "seconds: median 15 min",
         "milliseconds: median 0.9 s",
         "minutes: median 15 h",
@@ -348,7 +348,7 @@ def test_a_column_that_was_answered_stands_in_its_choice(visit: Open) -> None:
     at.set_value("abgesendet")
     press(app, "Read with these answers")
     assert labelled(app.selectbox, "submission").value == "abgesendet"
-    assert "So read" not in texts(app)
+    assert "With these columns:" not in texts(app)
 
 
 def test_a_file_that_unpacks_to_too_much_is_not_read(
@@ -703,14 +703,14 @@ def test_jobs_machines_and_virtual_clusters_of_one_drop(visit: Open) -> None:
 def test_machines_without_a_speed_go_with_the_jobs_that_they_came_with(visit: Open) -> None:
     machines = b"machineId,number of GPUs,type\nm0,8,x9\nm1,8,v100\n"
     app = drop(visit("trace"), jobs_csv=GOOD, list_csv=machines)
-    assert "list.csv: 2 nodes with 16 GPUs.** Not the cluster yet" in texts(app)
+    assert "list.csv: 2 nodes with 16 GPUs.** Enter the missing speeds" in texts(app)
     give(app, "other.csv", GOOD.replace(b"1200", b"1300"))
     sound(app)
-    assert "Not the cluster yet" not in texts(app)
+    assert "Enter the missing speeds" not in texts(app)
     # Dropped alone, before the jobs are.
     give(app, "list.csv", machines)
     give(app, "jobs.csv", GOOD)
-    assert "Not the cluster yet" in texts(app)
+    assert "Enter the missing speeds" in texts(app)
 
 
 def test_of_two_lists_of_machines_none_is_guessed(visit: Open) -> None:
@@ -744,7 +744,7 @@ def test_too_much_load_is_lowered_and_an_unknown_speed_entered(visit: Open) -> N
     study = study_of(app)
     one = replace(study, base=replace(study.base, cluster=Cluster.parse("1x8:v100")))
     app = visit("trace", one)
-    assert "times what this cluster can give" in texts(app)
+    assert "times the capacity of this cluster" in texts(app)
     assert "No speed of X9 is known" in texts(app)
     labelled(app.number_input, "Speed of x9").set_value(1.5)
     press(app, "Use these speeds")
@@ -752,4 +752,4 @@ def test_too_much_load_is_lowered_and_an_unknown_speed_entered(visit: Open) -> N
     app.button(key="mend/lower_load").click().run()
     sound(app)
     assert study_of(app).base.trace.load < 1
-    assert "times what this cluster can give" not in texts(app)
+    assert "times the capacity of this cluster" not in texts(app)

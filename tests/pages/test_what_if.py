@@ -13,7 +13,7 @@ from ui.what_if.settings import Setting
 
 def nodes(count: int, groups: int = 1) -> Setting:
     lever = Lever("cluster.groups.0.count", "A100 nodes", "", float(count), 0.0, 0.0, whole=True)
-    return settings._nodes(lever, groups)
+    return settings._node_setting(lever, groups)
 
 
 def test_nodes_begin_where_a_run_is_possible() -> None:
@@ -33,21 +33,21 @@ def test_the_present_number_is_on_a_step_of_the_slider(count: int) -> None:
 
 def test_a_load_off_the_usual_range_has_one_of_its_own() -> None:
     made = Setting("trace.load", "Load", 9.0, 0.25, 2.0, 0.05)
-    found = settings._reaching(made)
+    found = settings._fit_range(made)
     assert (found.low, found.high) == (4.5, 18.0)
-    assert settings._reaching(Setting("trace.load", "Load", 1.0, 0.25, 2.0, 0.05)).step == 0.05
+    assert settings._fit_range(Setting("trace.load", "Load", 1.0, 0.25, 2.0, 0.05)).step == 0.05
 
 
 def test_a_value_makes_a_scenario_with_the_same_colours_and_names() -> None:
     before = start.sample_study()
-    made = settings.changed(before, "cluster.groups.0.count", 6.0)
+    made = settings.with_value(before, "cluster.groups.0.count", 6.0)
     assert made.base.cluster.groups[0].count == 6
     assert (made.slots, made.names, made.allocators) == (
         before.slots,
         before.names,
         before.allocators,
     )
-    assert settings.changed(before, "trace.load", 0.85).base.trace.load == 0.85
-    assert settings.changed(before, "cluster.groups.0.count", 4.0).matches(before)
+    assert settings.with_value(before, "trace.load", 0.85).base.trace.load == 0.85
+    assert settings.with_value(before, "cluster.groups.0.count", 4.0).matches(before)
     with pytest.raises(TrainyardError):
-        settings.changed(before, "cluster.groups.7.count", 4.0)
+        settings.with_value(before, "cluster.groups.7.count", 4.0)

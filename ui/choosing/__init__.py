@@ -1,3 +1,1 @@
-"""The Cluster and Policies pages: machines as tables, cards of policies, models and their
-parameters.
-"""
+"""Forms that edit the scenario: cluster, policies, performance model, run settings."""

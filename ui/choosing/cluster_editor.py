@@ -1,6 +1,4 @@
-"""The machines as two tables to edit: node groups, and the speed and price of each GPU type; and
-the jobs that they can never hold.
-"""
+"""Tables of node groups and GPU types to edit, imports, presets, and jobs that never fit."""
 
 from __future__ import annotations
 
@@ -34,11 +32,11 @@ from ui.choosing import gpu_types
 
 _COLUMN: Final = st.column_config
 _CPU: Final = ""
-"""What the list of GPU types calls a node without GPUs."""
+"""GPU type of a node without GPUs in the list."""
 
 
 def _group_columns(types: Sequence[str]) -> dict[str, Any]:
-    """Return the columns of the table of nodes; the GPU type is a choice."""
+    """Return the column settings of the table of node groups."""
     return {
         "nodes": _COLUMN.NumberColumn(
             "Nodes", width=85, min_value=0, max_value=100_000, step=1, required=True, default=1
@@ -56,8 +54,8 @@ def _group_columns(types: Sequence[str]) -> dict[str, Any]:
             "GPU type",
             width=100,
             options=list(types),
-            format_func=_type_name,
-            help="Empty for CPU nodes. A type that is missing here is added with New GPU type.",
+            format_func=_type_label,
+            help="Empty for CPU nodes. Add a missing type with New GPU type.",
             default="v100",
         ),
         "price_per_node_hour": _COLUMN.NumberColumn(
@@ -65,79 +63,77 @@ def _group_columns(types: Sequence[str]) -> dict[str, Any]:
             width=150,
             min_value=0,
             format="%.2f",
-            help="Empty = GPUs × the price of their type.",
+            help="Empty: GPUs × price of their type.",
         ),
         "rack_size": _COLUMN.NumberColumn(
             "Nodes per rack",
             width=130,
             min_value=0,
             step=1,
-            help="Empty = all of this row are in one rack.",
+            help="Empty: all nodes of this row in one rack.",
         ),
-        "name": _COLUMN.TextColumn(
-            "Name", width=70, help="Prefix of the node names; may stay empty."
-        ),
+        "name": _COLUMN.TextColumn("Name", width=70, help="Prefix of the node names (optional)."),
         "partitions": _COLUMN.TextColumn(
             "Partitions",
             width=95,
             help=(
-                "Queues or virtual clusters that may use these nodes, separated by commas; empty ="
+                "Queues or virtual clusters that may use these nodes, separated by commas. Empty:"
                 " all."
             ),
         ),
         "cores": _COLUMN.NumberColumn(
-            "CPU cores", width=90, min_value=0, help="Per node; empty = cores are not modelled."
+            "CPU cores", width=90, min_value=0, help="Per node. Empty: cores are not modeled."
         ),
         "memory_gb": _COLUMN.NumberColumn(
-            "Memory (GB)", width=105, min_value=0, help="Per node; empty = memory is not modelled."
+            "Memory (GB)", width=105, min_value=0, help="Per node. Empty: memory is not modeled."
         ),
     }
 
 
 _FILES: Final = ("json", "csv", "tsv", "conf", "txt", "log", "yaml", "yml")
 _TABLES: Final = (
-    "A CSV has a row per node, or per kind of node with a column nodes; its other columns: gpus,"
-    " gpu_type, cores, memory_gb, partitions, or instance_type of a cloud. Or it holds the sizes of"
-    " virtual clusters, as vc_config.csv of Philly or Lucid and the daily cluster_gpu_number.csv of"
-    " Helios do: nodes of 8 V100, unless you say otherwise."
+    "CSV: a row per node, or per kind of node with a column nodes. Other columns: gpus, gpu_type,"
+    " cores, memory_gb, partitions, instance_type. Sizes of virtual clusters work too"
+    " (vc_config.csv of Philly or Lucid, cluster_gpu_number.csv of Helios): nodes of 8 V100 by"
+    " default."
 )
 _TYPES: Final[dict[str, Any]] = {
     "speed": _COLUMN.NumberColumn(
-        "Speed, V100 = 1", min_value=0.001, format="%.2f", help="Training speed against one V100."
+        "Speed, V100 = 1", min_value=0.001, format="%.2f", help="Training speed relative to a V100."
     ),
     "price_per_gpu_hour": _COLUMN.NumberColumn("USD per GPU-hour", min_value=0, format="%.2f"),
 }
 
 
-def menus(trace: Trace | None) -> None:
-    """Draw what the cluster is made from, each folded: a preset, a line to type, a file, a list of
-    prices, a GPU type of one's own; each is closed again once it has been used.
-    """
+def draw_menus(trace: Trace | None) -> None:
+    """Draw the menus Presets, Type or import, Prices, and New GPU type."""
     with st.container(horizontal=True, width="content", key="cluster_menus"):
-        with st.popover("Presets", icon=":material/dns:", key=state.widget("presets")):
-            _preset_buttons(trace)
+        with st.popover("Presets", icon=":material/dns:", key=state.widget_key("presets")):
+            _draw_presets(trace)
         with st.popover(
-            "Type or import", icon=":material/input:", key=state.widget("type_or_import")
+            "Type or import", icon=":material/input:", key=state.widget_key("type_or_import")
         ):
-            _read(_typed)
-            _read(lambda: _import(trace))
-        if known := _known_lists():
-            with st.popover("Prices", icon=":material/sell:", key=state.widget("prices")):
-                _price_buttons(known)
-        with st.popover("New GPU type", icon=":material/add:", key=state.widget("new_type")):
-            gpu_types.describe()
+            _show_errors(_draw_text_field)
+            _show_errors(lambda: _draw_import(trace))
+        if price_lists := _matching_price_lists():
+            with st.popover("Prices", icon=":material/sell:", key=state.widget_key("prices")):
+                _draw_price_lists(price_lists)
+        with st.popover("New GPU type", icon=":material/add:", key=state.widget_key("new_type")):
+            gpu_types.draw_new_type()
 
 
-def _preset_buttons(trace: Trace | None) -> None:
-    for preset in _presets(trace.digest if trace is not None else "", trace):
+def _draw_presets(trace: Trace | None) -> None:
+    """Draw a button per preset that replaces the cluster."""
+    for preset in _presets_for(trace.digest if trace is not None else "", trace):
         name = f"preset/{preset.name}"
         if st.button(preset.name, key=name, help=words.plain(preset.help), width="stretch"):
-            gpu_types.take(preset.cluster, preset.unknown)
+            gpu_types.set_cluster(preset.cluster, preset.unknown)
 
 
-def _typed() -> None:
+def _draw_text_field() -> None:
+    """Draw the field for a cluster as text, e.g. 4x8:a100, and apply it."""
     typed = st.text_input(
-        "Type it, e.g. 4x8:a100",
+        "Type, e.g. 4x8:a100",
         "",
         key="cluster_spec",
         placeholder="16x8:v100,2x0:cpu,4xp4d.24xlarge",
@@ -146,31 +142,29 @@ def _typed() -> None:
     )
     if st.button("Apply", key="use_spec") and typed:
         cluster = Cluster.parse(typed)
-        named = replace(cluster, name=study_types.in_words(cluster))
-        gpu_types.take(named, study_types.unknown(cluster))
+        named_cluster = replace(cluster, name=study_types.in_words(cluster))
+        gpu_types.set_cluster(named_cluster, study_types.unknown(cluster))
 
 
-def _read(take: Callable[[], None]) -> None:
-    """Take a description over; what is wrong with one is said where it was given, and the cluster
-    stays as it was.
-    """
+def _show_errors(import_cluster: Callable[[], None]) -> None:
+    """Run an import and show its error in place; the cluster then stays."""
     try:
-        take()
+        import_cluster()
     except TrainyardError as error:
         st.error(words.plain(str(error)), icon=":material/error:")
 
 
-def _import(trace: Trace | None) -> None:
-    away = st.toggle(
+def _draw_import(trace: Trace | None) -> None:
+    """Draw the file uploader for a cluster, and import the file."""
+    counts_down_nodes = st.toggle(
         "Count nodes that are down",
         key="cluster_away",
-        help="Also those that are drained, reserved, cordoned or not ready; else they are left out."
-        " Choose before the file.",
+        help="Also drained, reserved, cordoned and not-ready nodes. Set this before the file.",
     )
-    # Another choice empties the field: of a file that was read nothing is kept.
-    key = "cluster_file_away" if away else "cluster_file"
+    # The toggle changes the key, which empties the uploader: an imported file is not kept.
+    key = "cluster_file_away" if counts_down_nodes else "cluster_file"
     file = st.file_uploader(
-        "slurm.conf, what scontrol, sinfo or kubectl prints, a CSV or a description (JSON)",
+        "slurm.conf, output of scontrol, sinfo or kubectl, CSV, or JSON description",
         _FILES,
         key=key,
         max_upload_size=5,
@@ -182,30 +176,30 @@ def _import(trace: Trace | None) -> None:
     if file is None or st.session_state.get("taken_cluster") == file.file_id:
         return
     st.session_state["taken_cluster"] = file.file_id
-    cluster, notes, unknown, asked = machines.import_cluster(
+    cluster, notes, unknown, questions = machines.import_cluster(
         file.name,
-        received.taken(file, key),
+        received.take_bytes(file, key),
         trace.epoch if trace is not None else "",
-        away=away,
+        away=counts_down_nodes,
     )
-    read = (
+    summary = (
         f"Read {words.plural(len(cluster.nodes), 'node')} with"
         f" {words.plural(cluster.gpus, 'GPU')} from {file.name}."
     )
-    gpu_types.take(cluster, unknown, " ".join([read, *notes]), asked)
+    gpu_types.set_cluster(cluster, unknown, " ".join([summary, *notes]), questions)
 
 
-def tables() -> None:
-    """Draw the two tables; what cannot be used is said, and the cluster stays as it was."""
+def draw_tables() -> None:
+    """Draw the tables of node groups and GPU types; invalid edits show an error."""
     session = state.session()
-    groups_key = state.widget("groups")
+    groups_key = state.widget_key("groups")
     if groups_key not in st.session_state or "cluster_source" not in st.session_state:
-        # The editor wants the same frame on every run, or it loses edits; so it is made anew only
-        # when the page is opened or the cluster is replaced.
+        # The editor needs the same frame on every rerun to keep edits, so a new one is built only
+        # when the page opens or code replaces the cluster.
         st.session_state["cluster_source"] = machines.group_table(session.study.base.cluster)
-    own = gpu_types.own()
+    own_types = gpu_types.own_types()
     described = session.study.base.cluster.types
-    names = dict.fromkeys([*KNOWN_TYPES, *(kind.name for kind in described), *own])
+    names = dict.fromkeys([*KNOWN_TYPES, *(kind.name for kind in described), *own_types])
     columns = _group_columns([_CPU, *names])
     groups = st.data_editor(
         st.session_state["cluster_source"],
@@ -217,108 +211,120 @@ def tables() -> None:
         alt="Node groups: one row per kind of node",
         placeholder="–",
     )
-    known = {kind.name for kind in described}
+    described_names = {kind.name for kind in described}
     before = machines.type_table(
         replace(
             session.study.base.cluster,
-            types=(*described, *(kind for name, kind in own.items() if name not in known)),
+            types=(
+                *described,
+                *(kind for name, kind in own_types.items() if name not in described_names),
+            ),
         )
     )
     try:
         cluster = machines.cluster_from_tables(groups, before, session.study.base.cluster)
-        cluster = machines.cluster_from_tables(groups, _types(cluster), cluster)
+        cluster = machines.cluster_from_tables(groups, _draw_types(cluster), cluster)
         study = start.with_cluster(session.study, cluster)
     except TrainyardError as error:
         st.error(words.plain(str(error)), icon=":material/error:")
-        st.caption("Until this is corrected, the scenario keeps the cluster as it was before.")
+        st.caption("The scenario keeps the earlier cluster until this is corrected.")
         return
     if cluster != session.study.base.cluster:
         session.edit(study)
 
 
-def _known_lists() -> dict[str, Prices]:
-    """Return the lists of prices that know a GPU type of the cluster."""
+def _matching_price_lists() -> dict[str, Prices]:
+    """Return the price lists that contain a GPU type of the cluster."""
     types = set(state.session().study.base.cluster.type_index)
     return {prices.name: prices for prices in PRICES if types & set(prices.usd_per_gpu_hour)}
 
 
-def _price_buttons(known: Mapping[str, Prices]) -> None:
+def _draw_price_lists(price_lists: Mapping[str, Prices]) -> None:
+    """Draw a button per price list, and the sources of the current prices."""
     cluster = state.session().study.base.cluster
-    for name, prices in known.items():
+    for name, prices in price_lists.items():
         if st.button(
             name.capitalize(), key=f"prices/{name}", help=words.plain(prices.help), width="stretch"
         ):
-            gpu_types.take(with_prices(cluster, prices))
+            gpu_types.set_cluster(with_prices(cluster, prices))
     if cluster.gpus:
         st.markdown("\n".join(f"- {words.plain(line)}" for line in figures_from(cluster)))
 
 
-def fit(trace: Trace, cluster: Cluster, perf: Spec) -> machines.Hopeless:
-    """Return which jobs can never start on a cluster; remembered by content.
+def find_unschedulable(trace: Trace, cluster: Cluster, perf: Spec) -> machines.Hopeless:
+    """Return the jobs that can never start on a cluster, cached.
 
     Raises
     ------
     TrainyardError
-        If the performance model does not work with these jobs and machines.
+        If the performance model cannot handle these jobs and machines.
     """
-    return _fit(f"{trace.digest} {cluster.digest} {perf}", trace, cluster, perf)
+    return _unschedulable_cached(f"{trace.digest} {cluster.digest} {perf}", trace, cluster, perf)
 
 
-def never(found: machines.Hopeless) -> None:
-    """Draw who can never start: how many and why, the first of them, and a way to leave them
-    out.
-    """
+def draw_unschedulable(unschedulable: machines.Hopeless) -> None:
+    """Draw which jobs can never start and why, and the button that removes them."""
     st.warning(
-        "  \n".join(words.plain(sentence) for sentence in found.sentences()),
+        "  \n".join(words.plain(sentence) for sentence in unschedulable.sentences()),
         icon=":material/warning:",
     )
-    if found.jobs and not found.never.all():
-        label, how = (
-            f"Leave out {words.plural(found.jobs, 'job')}",
-            "The others become a trace of their own, which counts those that are left out.",
+    if unschedulable.jobs and not unschedulable.never.all():
+        label, help_text = (
+            f"Leave out {words.plural(unschedulable.jobs, 'job')}",
+            "Makes a new trace of the other jobs, which counts the omitted ones.",
         )
-        if st.button(label, key="leave_out", icon=":material/filter_alt:", help=how):
+        if st.button(label, key="leave_out", icon=":material/filter_alt:", help=help_text):
             session = state.session()
             study = leave_out.without_unschedulable(session.study, server.store())
             session.news = (
-                f"Jobs that can never start on {session.study.base.cluster.name} are left out; the"
-                " Trace page counts them."
+                f"Jobs that can never start on {session.study.base.cluster.name} are left out."
+                " Trace counts them."
             )
             session.replace(study)
             st.rerun()
-    if len(found.first):
-        all_of = found.jobs + found.unless_resized
-        shown = len(found.first)
-        label = f"Show {shown:,} of {all_of:,} jobs" if shown < all_of else f"Show {shown:,} jobs"
+    if len(unschedulable.first):
+        total = unschedulable.jobs + unschedulable.unless_resized
+        shown_count = len(unschedulable.first)
+        label = (
+            f"Show {shown_count:,} of {total:,} jobs"
+            if shown_count < total
+            else f"Show {shown_count:,} jobs"
+        )
         with st.expander(label):
-            st.dataframe(figure.readable(found.first), hide_index=True)
+            st.dataframe(figure.readable(unschedulable.first), hide_index=True)
 
 
 @st.cache_data(max_entries=16, show_spinner=False)
-def _fit(mark: str, _trace: Trace, _cluster: Cluster, _perf: Spec) -> machines.Hopeless:
+def _unschedulable_cached(
+    mark: str, _trace: Trace, _cluster: Cluster, _perf: Spec
+) -> machines.Hopeless:
+    """Return the jobs that can never start, cached by trace, cluster and model."""
     del mark
     return machines.unschedulable(_trace, _cluster, profiles.resolved(_perf, server.store()))
 
 
 @st.cache_resource(max_entries=8, show_spinner=False)
-def _presets(mark: str, _trace: Trace | None) -> tuple[machines.ClusterPreset, ...]:
+def _presets_for(mark: str, _trace: Trace | None) -> tuple[machines.ClusterPreset, ...]:
+    """Return the presets, with one that fits the trace, cached."""
     del mark
     return machines.presets(_trace)
 
 
-def _type_name(name: object) -> str:
+def _type_label(name: object) -> str:
     return text.gpu_type(str(name))
 
 
 def _type_column(names: Sequence[str]) -> Any:
-    return _COLUMN.SelectboxColumn("GPU type", options=list(names), format_func=_type_name)
+    """Return a select column of GPU types."""
+    return _COLUMN.SelectboxColumn("GPU type", options=list(names), format_func=_type_label)
 
 
-def _types(cluster: Cluster) -> pd.DataFrame:
+def _draw_types(cluster: Cluster) -> pd.DataFrame:
+    """Draw the table of speeds and prices per GPU type; return it as edited."""
     if not cluster.gpus:
         return machines.type_table(cluster)
     names = "+".join(kind.name for kind in cluster.types)
-    key = state.widget("types", names)
+    key = state.widget_key("types", names)
     sources: dict[str, pd.DataFrame] = st.session_state.setdefault("type_sources", {})
     if key not in st.session_state or key not in sources:
         sources.clear()
@@ -331,10 +337,10 @@ def _types(cluster: Cluster) -> pd.DataFrame:
         column_config={"gpu_type": _type_column([kind.name for kind in cluster.types]), **_TYPES},
         alt="GPU types",
     )
-    if doubtful := guessed(cluster):
-        named = "; ".join(
+    if guessed_types := guessed(cluster):
+        listed = "; ".join(
             f"{text.gpu_type(kind.name)} {speed_from(kind).removeprefix('guessed: ')}"
-            for kind in doubtful
+            for kind in guessed_types
         )
-        st.caption(f":material/help: Speeds that are guessed, not measured: {words.plain(named)}.")
+        st.caption(f":material/help: Guessed speeds, not measured: {words.plain(listed)}.")
     return edited

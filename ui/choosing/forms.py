@@ -1,6 +1,4 @@
-"""Forms derived from declared parameters: one widget for each, with unit, bounds and help; nothing
-is written by hand for a policy or a model.
-"""
+"""Forms built from declared parameters: one widget per parameter, with unit and bounds."""
 
 from __future__ import annotations
 
@@ -17,133 +15,140 @@ from ui import received
 CELL_PX: Final = 190
 
 
-def label(info: ParamInfo) -> str:
-    """Return what stands above the widget: the parameter in words, with its unit."""
+def label_of(info: ParamInfo) -> str:
+    """Return the label of a parameter: title and unit."""
     return f"{info.title} ({info.unit})" if info.unit else info.title
 
 
-def fields(params: Sequence[ParamInfo], values: Mapping[str, Any], key: str) -> dict[str, Any]:
-    """Draw the widgets in a grid that reflows, and return what they hold.
+def draw_fields(params: Sequence[ParamInfo], values: Mapping[str, Any], key: str) -> dict[str, Any]:
+    """Draw the widgets of parameters in a grid; return their values.
 
     Parameters
     ----------
     params : sequence of ParamInfo
-        One widget for each.
+        Parameters, one widget each.
     values : mapping
-        What is set; the others start at their defaults.
+        Current values; other parameters start at their defaults.
     key : str
-        Beginning of the widgets' keys, unique on the page.
+        Prefix of the widgets' keys, unique on the page.
 
     Returns
     -------
     dict
-        Every parameter with its value; checking is left to `trainyard.study.catalog.canonical`.
+        Parameter name -> value, not checked: see `trainyard.study.catalog.canonical`.
     """
     if not params:
         st.caption("No parameters.")
         return {}
-    made: dict[str, Any] = {}
+    entered: dict[str, Any] = {}
     grid = st.grid(min_column_width=CELL_PX, vertical_alignment="bottom")
     for info in params:
         value = values.get(info.name, info.default)
         with grid.cell():
-            made[info.name] = _DRAW[info.kind](info, value, f"{key}/{info.name}")
-    return made
+            entered[info.name] = _DRAW[info.kind](info, value, f"{key}/{info.name}")
+    return entered
 
 
-def spec(kind_name: str, chosen: Spec, key: str) -> Spec:
-    """Draw the form of a policy or model and return it with the values entered."""
-    made = fields(catalog.choice_params(kind_name), chosen.values, key)
-    return Spec.of(chosen.name, **made)
+def draw_spec(kind_name: str, chosen: Spec, key: str) -> Spec:
+    """Draw the form of a policy or model; return it with the entered values."""
+    entered = draw_fields(catalog.choice_params(kind_name), chosen.values, key)
+    return Spec.of(chosen.name, **entered)
 
 
-def _whole(info: ParamInfo, value: Any, key: str) -> Any:
+def _draw_int(info: ParamInfo, value: Any, key: str) -> Any:
+    """Draw an integer parameter; return its value."""
     low, high = (None if bound is None else int(bound) for bound in (info.low, info.high))
-    return st.number_input(label(info), low, high, int(value), step=1, key=key, help=_help(info))
-
-
-def _real(info: ParamInfo, value: Any, key: str) -> Any:
-    low, high = (None if bound is None else float(bound) for bound in (info.low, info.high))
     return st.number_input(
-        label(info),
-        low,
-        high,
-        float(value),
-        step=_step(info),
-        format="%g",
-        key=key,
-        help=_help(info),
+        label_of(info), low, high, int(value), step=1, key=key, help=_help_text(info)
     )
 
 
-def _step(info: ParamInfo) -> float:
+def _draw_float(info: ParamInfo, value: Any, key: str) -> Any:
+    """Draw a float parameter; return its value."""
+    low, high = (None if bound is None else float(bound) for bound in (info.low, info.high))
+    return st.number_input(
+        label_of(info),
+        low,
+        high,
+        float(value),
+        step=_step_size(info),
+        format="%g",
+        key=key,
+        help=_help_text(info),
+    )
+
+
+def _step_size(info: ParamInfo) -> float:
     return 1.0 if info.high is not None and info.high > 100 else 0.05
 
 
-def _choice(info: ParamInfo, value: Any, key: str) -> Any:
+def _draw_choice(info: ParamInfo, value: Any, key: str) -> Any:
+    """Draw a parameter with named choices; return its value."""
     options = list(info.choices)
     return st.selectbox(
-        label(info),
+        label_of(info),
         options,
         options.index(str(value)),
         key=key,
-        help=_help(info),
+        help=_help_text(info),
         format_func=info.label,
     )
 
 
-def _yes_no(info: ParamInfo, value: Any, key: str) -> Any:
-    return st.toggle(label(info), bool(value), key=key, help=_help(info))
+def _draw_toggle(info: ParamInfo, value: Any, key: str) -> Any:
+    """Draw a boolean parameter; return its value."""
+    return st.toggle(label_of(info), bool(value), key=key, help=_help_text(info))
 
 
-def _text(info: ParamInfo, value: Any, key: str) -> Any:
-    return st.text_input(label(info), str(value), key=key, help=_help(info)).strip()
+def _draw_text(info: ParamInfo, value: Any, key: str) -> Any:
+    """Draw a text parameter; return its value."""
+    return st.text_input(label_of(info), str(value), key=key, help=_help_text(info)).strip()
 
 
-def _file(info: ParamInfo, value: Any, key: str) -> Any:
-    """Draw the choices, if there are any, and a field for the file; the text is kept when the page
-    is left.
-    """
-    text, picked = str(value), str(info.default)
+def _draw_file(info: ParamInfo, value: Any, key: str) -> Any:
+    """Draw a file parameter: choices, uploader, and whether to use the file; return its text."""
+    text, choice = str(value), str(info.default)
     if info.choices:
-        picked = st.selectbox(
-            label(info),
+        choice = st.selectbox(
+            label_of(info),
             info.choices,
             info.choices.index(text) if text in info.choices else 0,
             key=key,
-            help=_help(info),
+            help=_help_text(info),
             format_func=info.label,
         )
-    given = st.file_uploader(
-        f"{label(info)}: {info.file}" if info.choices else label(info),
+    upload = st.file_uploader(
+        f"{label_of(info)}: {info.file}" if info.choices else label_of(info),
         key=f"{key}/file",
         max_upload_size=8,
-        help=_help(info),
+        help=_help_text(info),
     )
-    taken = f"{key}/taken"
-    if given is not None and st.session_state.get(taken) != given.file_id:
-        st.session_state[taken] = given.file_id
+    read_key = f"{key}/taken"
+    if upload is not None and st.session_state.get(read_key) != upload.file_id:
+        st.session_state[read_key] = upload.file_id
         st.session_state.pop(f"{key}/use", None)
         try:
-            return files.text_of(received.taken(given, f"{key}/file"), info)
+            return files.text_of(received.take_bytes(upload, f"{key}/file"), info)
         except ParameterError as error:
             st.error(str(error), icon=":material/error:")
     if not is_file_text(text):
-        return picked
-    if st.toggle(f"Use the {info.file} that was read", value=True, key=f"{key}/use"):
+        return choice
+    if st.toggle(f"Use the uploaded {info.file}", value=True, key=f"{key}/use"):
         st.caption(f"{info.file}: {len(text.splitlines()):,} lines")
         return text
-    return picked
+    return choice
 
 
-def _numbers(info: ParamInfo, value: Any, key: str) -> Any:
+def _draw_numbers(info: ParamInfo, value: Any, key: str) -> Any:
+    """Draw a parameter of several numbers, separated by slashes; return its text."""
     text = "/".join(f"{number:g}" for number in value)
     return st.text_input(
-        label(info), text, key=key, help=_help(info), placeholder="3250/7200"
+        label_of(info), text, key=key, help=_help_text(info), placeholder="3250/7200"
     ).strip()
 
 
-def _spec(info: ParamInfo, value: Any, key: str) -> Any:
+def _draw_inner_policy(info: ParamInfo, value: Any, key: str) -> Any:
+    """Draw a policy parameter (the inner policy of a wrapper) with its parameters; return it."""
     chosen = value if isinstance(value, Spec) else Spec.from_json(value)
     choices = {
         choice.name: choice.title
@@ -151,12 +156,17 @@ def _spec(info: ParamInfo, value: Any, key: str) -> Any:
         if not any(param.kind == "spec" for param in choice.params)
     }
     names = list(choices)
-    at = names.index(chosen.name) if chosen.name in names else 0
+    index = names.index(chosen.name) if chosen.name in names else 0
     name = st.selectbox(
-        label(info), names, at, key=key, help=_help(info), format_func=lambda one: choices[one]
+        label_of(info),
+        names,
+        index,
+        key=key,
+        help=_help_text(info),
+        format_func=lambda one: choices[one],
     )
     with st.expander(f"Parameters of {choices[name]}"):
-        inner = fields(
+        inner = draw_fields(
             catalog.choice_params(name),
             chosen.values if name == chosen.name else {},
             f"{key}/{name}",
@@ -164,7 +174,8 @@ def _spec(info: ParamInfo, value: Any, key: str) -> Any:
     return Spec.of(name, **inner)
 
 
-def _help(info: ParamInfo) -> str:
+def _help_text(info: ParamInfo) -> str:
+    """Return the help of a parameter with its allowed range."""
     low = "" if info.low is None else f"{info.low:g}"
     high = "" if info.high is None else f"{info.high:g}"
     bounds = (
@@ -182,12 +193,12 @@ def _help(info: ParamInfo) -> str:
 
 
 _DRAW: Final[Mapping[str, Callable[[ParamInfo, Any, str], Any]]] = {
-    "bool": _yes_no,
-    "int": _whole,
-    "float": _real,
-    "text": _text,
-    "file": _file,
-    "choice": _choice,
-    "numbers": _numbers,
-    "spec": _spec,
+    "bool": _draw_toggle,
+    "int": _draw_int,
+    "float": _draw_float,
+    "text": _draw_text,
+    "file": _draw_file,
+    "choice": _draw_choice,
+    "numbers": _draw_numbers,
+    "spec": _draw_inner_policy,
 }

@@ -1,6 +1,4 @@
-"""What stands between a cluster and the scenario while a GPU type of it has no figures: a speed and
-a price to enter, or the nearest known type to take.
-"""
+"""GPU types without speed and price: form to enter them or use the nearest known type."""
 
 from __future__ import annotations
 
@@ -25,16 +23,16 @@ _FASTEST: Final = 1000.0
 
 @dataclass(frozen=True)
 class PendingCluster:
-    """A cluster that cannot be used yet.
+    """A cluster that cannot be used until its GPU types have speeds.
 
     Parameters
     ----------
     cluster : Cluster
-        The machines.
+        The cluster.
     names : tuple of str
-        Its GPU types without figures.
+        Its GPU types without speed and price.
     news : str
-        What is said once it is in use.
+        Message once the cluster is in use.
     jobs : str
         Source of the trace that it came with; "" = none.
     """
@@ -45,39 +43,37 @@ class PendingCluster:
     jobs: str = ""
 
 
-def take(
+def set_cluster(
     cluster: Cluster,
     unknown: tuple[str, ...] = (),
     news: str = "",
-    asked: tuple[Question, ...] = (),
+    questions: tuple[Question, ...] = (),
     jobs: str = "",
 ) -> None:
-    """Make a cluster that of the scenario, or ask for the figures that it lacks first; what its
-    file leaves open is asked as long as it is the cluster. `jobs` as of `PendingCluster`.
-    """
+    """Use a cluster in the scenario; first ask for missing speeds, and show open questions."""
     session = state.session()
-    st.session_state[_OPEN] = (cluster.digest, asked)
+    st.session_state[_OPEN] = (cluster.digest, questions)
     if unknown:
         st.session_state[_PENDING] = PendingCluster(cluster, unknown, news, jobs)
-        session.edition += 1
+        session.form_version += 1
     else:
-        drop()
+        drop_pending()
         session.news = news or session.news
         session.replace(start.with_cluster(session.study, cluster))
     st.rerun()
 
 
-def drop() -> None:
-    """Forget a cluster that cannot be used."""
+def drop_pending() -> None:
+    """Forget the pending cluster."""
     st.session_state.pop(_PENDING, None)
 
 
-def ask() -> None:
-    """Draw what the pending cluster lacks; nothing if there is none."""
-    _ask_open()
+def draw_questions() -> None:
+    """Draw the open questions and missing speeds of a cluster; nothing if there are none."""
+    _draw_open_question()
     pending: PendingCluster | None = st.session_state.get(_PENDING)
     if pending is not None and pending.jobs not in ("", state.session().study.base.trace.source):
-        drop()  # other jobs have come since
+        drop_pending()  # another trace is in use now
         return
     if pending is None:
         return
@@ -85,55 +81,60 @@ def ask() -> None:
     size = f"{words.plural(nodes, 'node')} with {words.plural(gpus, 'GPU')}"
     with st.container(border=True, key="pending_cluster_box"):
         st.markdown(
-            f"**{words.plain(pending.cluster.name)}: {size}.** Not the cluster yet: speeds are"
-            " missing."
+            f"**{words.plain(pending.cluster.name)}: {size}.** Enter the missing speeds to use it."
         )
         for name in pending.names:
-            _figures(pending, name)
-        st.button("Keep the cluster as it was", key="drop_cluster", on_click=drop, type="tertiary")
-
-
-def _ask_open() -> None:
-    """Draw what the file of the cluster leaves open, with the answer that was taken."""
-    of, asked = st.session_state.get(_OPEN, ("", ()))
-    cluster = state.session().study.base.cluster
-    if not asked or of != cluster.digest:
-        return
-    one = asked[0]
-    with st.container(border=True, key="open_cluster_box"):
-        taken = str(cluster.groups[0].gpus)
-        answer = st.segmented_control(
-            words.plain(one.text),
-            list(one.options),
-            default=taken if taken in one.options else None,
-            format_func=lambda value: one.options[value],
-            key=state.widget("gpus_per_node"),
+            _draw_missing_type(pending, name)
+        st.button(
+            "Keep the current cluster", key="drop_cluster", on_click=drop_pending, type="tertiary"
         )
-        if answer is not None and answer != taken:
-            take(homes.of_nodes(cluster, int(answer)), asked=asked)
 
 
-def _figures(pending: PendingCluster, name: str) -> None:
+def _draw_open_question() -> None:
+    """Draw the question that the cluster's file leaves open: GPUs per node."""
+    digest, questions = st.session_state.get(_OPEN, ("", ()))
+    cluster = state.session().study.base.cluster
+    if not questions or digest != cluster.digest:
+        return
+    question = questions[0]
+    with st.container(border=True, key="open_cluster_box"):
+        current = str(cluster.groups[0].gpus)
+        answer = st.segmented_control(
+            words.plain(question.text),
+            list(question.options),
+            default=current if current in question.options else None,
+            format_func=lambda value: question.options[value],
+            key=state.widget_key("gpus_per_node"),
+        )
+        if answer is not None and answer != current:
+            set_cluster(homes.of_nodes(cluster, int(answer)), questions=questions)
+
+
+def _draw_missing_type(pending: PendingCluster, name: str) -> None:
+    """Draw the fields for a GPU type without speed, and the button for the nearest type."""
     st.warning(words.plain(gpu_types.sentence(name)), icon=":material/warning:")
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        speed, price = fields(f"pending/{name}")
+        speed, price = draw_fields(f"pending/{name}")
         if (
-            st.button("Use these figures", key=f"use/{name}", disabled=speed is None)
+            st.button("Use these values", key=f"use/{name}", disabled=speed is None)
             and speed is not None
         ):
-            _settle(pending, name, gpu_types.with_figures(pending.cluster, name, speed, price))
+            _resolve_type(
+                pending, name, gpu_types.with_figures(pending.cluster, name, speed, price)
+            )
         like = gpu_types.nearest(name)
-        if like is not None and st.button(f"Take {like.name.upper()}", key=f"like/{name}"):
-            _settle(pending, name, gpu_types.taken_for(pending.cluster, name, like))
+        if like is not None and st.button(f"Use {like.name.upper()}", key=f"like/{name}"):
+            _resolve_type(pending, name, gpu_types.taken_for(pending.cluster, name, like))
 
 
-def _settle(pending: PendingCluster, name: str, cluster: Cluster) -> None:
-    names = tuple(one for one in pending.names if one != name)
-    take(cluster, names, pending.news, jobs=pending.jobs)
+def _resolve_type(pending: PendingCluster, name: str, cluster: Cluster) -> None:
+    """Continue with the cluster after one of its GPU types got a speed."""
+    names = tuple(other for other in pending.names if other != name)
+    set_cluster(cluster, names, pending.news, jobs=pending.jobs)
 
 
-def fields(key: str) -> tuple[float | None, float | None]:
-    """Draw the speed and the price of a GPU type, both empty at first, and return them."""
+def draw_fields(key: str) -> tuple[float | None, float | None]:
+    """Draw the speed and the price of a GPU type, empty at first; return both."""
     speed = st.number_input(
         "Speed, V100 = 1",
         0.001,
@@ -157,20 +158,20 @@ def fields(key: str) -> tuple[float | None, float | None]:
     return speed, price
 
 
-def own() -> dict[str, GpuType]:
-    """Return the types that this session has described and may choose for nodes."""
-    found: dict[str, GpuType] = st.session_state.setdefault(_OWN, {})
-    return found
+def own_types() -> dict[str, GpuType]:
+    """Return the GPU types that this session has described."""
+    types: dict[str, GpuType] = st.session_state.setdefault(_OWN, {})
+    return types
 
 
-def describe() -> None:
-    """Draw the form for a type that is not in the list."""
+def draw_new_type() -> None:
+    """Draw the form for a new GPU type."""
     name = st.text_input("Name", "", key="own_type", max_chars=60, placeholder="e.g. rtx6000")
     name = name.strip().lower()
     if name in KNOWN_TYPES:
-        st.caption(f"{name.upper()} is in the list already.")
+        st.caption(f"{name.upper()} is already in the list.")
         return
-    speed, price = fields("own_type")
+    speed, price = draw_fields("own_type")
     ready = bool(name) and speed is not None
     if st.button("Add to the list", key="add_type", disabled=not ready) and speed is not None:
         try:
@@ -178,6 +179,6 @@ def describe() -> None:
         except TrainyardError as error:
             st.error(words.plain(str(error)), icon=":material/error:")
             return
-        own()[checked] = GpuType(checked, speed, price or 0.0)
-        state.session().edition += 1
+        own_types()[checked] = GpuType(checked, speed, price or 0.0)
+        state.session().form_version += 1
         st.rerun()

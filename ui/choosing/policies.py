@@ -1,6 +1,4 @@
-"""The Policies page: how many are compared, what would make more of them selectable, the baseline,
-and the list of all: a component that is one tab stop.
-"""
+"""The Policies page: headline, job sizes, baseline, and the list of all policies."""
 
 from __future__ import annotations
 
@@ -27,27 +25,27 @@ from ui.choosing.policy_rows import PolicyRow, PolicyRows
 
 _GROUPS: Final[Mapping[str, tuple[str, str]]] = {
     "baseline": ("Reference", "what to compare with"),
-    "short waits": ("Short waits", "the average job is done sooner"),
+    "short waits": ("Short waits", "the average job ends sooner"),
     "fairness": ("Fairness", "users or jobs get equal shares"),
     "heterogeneous": ("Mixed GPU types", "each job on the type that suits it"),
     "elastic": ("Elastic jobs", "jobs grow and shrink while they run"),
 }
-"""Goal of a card -> the group in the list, and what it means."""
+"""Goal of a card -> (group in the list, its description)."""
 _REFERENCE: Final = _GROUPS["baseline"]
 _OTHERS: Final = ("Others", "")
-_WHY: Final = {
+_REASONS: Final = {
     "recorded_start": "the trace has no start times",
     "scaling": "jobs must change size",
     "servers": "jobs need parameter servers",
     "profile": "the trace names no models",
 }
-"""Word of `sim.contract.Needs` -> why a policy cannot run here, at the end of its line."""
+"""Field of `sim.contract.Needs` -> reason why a policy cannot run, at the end of its line."""
 _ROWS: Final = "policy_rows"
 _ANSWERED: Final = "policy_list_answered"
 _BEFORE: Final = "scaling_before"
-"""The performance model that *Let jobs change size* has replaced in this session."""
+"""Session key: performance model before the button "Let jobs change size"."""
 _LIST_KEY: Final = "policy_list"
-_LONGEST: Final = 200
+_MAX_TITLE: Final = 200
 """Characters of a title in the list."""
 _HTML: Final = """<div class="ty-policies">
 <input type="search" placeholder="Find a policy" aria-label="Find a policy" spellcheck="false" autocomplete="off">
@@ -64,37 +62,39 @@ _LIST: Final = st.components.v2.component(
 
 
 def draw(trace: Trace | None) -> None:
-    """Draw the page; `trace` = the jobs of the scenario, None = they are not here."""
+    """Draw the Policies page; `trace` = jobs of the scenario, or None if they are missing."""
     study = state.session().study
-    rows = _rows(study)
-    known = _known(
+    rows = _session_rows(study)
+    entries = _catalog_entries(
         f"{'' if trace is None else trace.digest} {study.base.perf}", trace, study.base.perf
     )
-    _head(study, rows, known, trace)
-    asked = url_params.asked(policy_detail.OPEN)
-    opened = rows.get(asked) or _usual(rows, study, known)
+    _draw_head(study, rows, entries, trace)
+    requested = url_params.get(policy_detail.OPEN)
+    open_row = rows.get(requested) or _default_row(rows, study, entries)
     with st.container(key="policies_parts"):
         left, right = st.columns([888, 470], gap="small")
         with left:
-            answered = st.session_state.get(_ANSWERED, 0)
-            _draw_list(_groups(study, rows, known), opened.id, answered)
+            last_answered = st.session_state.get(_ANSWERED, 0)
+            _draw_list(_policy_groups(study, rows, entries), open_row.id, last_answered)
         with right:
-            if asked and asked != opened.id:
-                strange = charts.visible(asked, 80)
+            if requested and requested != open_row.id:
+                unknown_name = charts.visible(requested, 80)
                 st.caption(
-                    words.plain(f"The address asks for “{strange}”, which is not in this list.")
+                    words.plain(f"The link opens “{unknown_name}”, which is not in this list.")
                 )
             largest = 1 if trace is None else int(trace.numbers("num_gpus").max(initial=1.0))
-            policy_detail.draw(opened, rows, known[opened.spec.name], largest)
+            policy_detail.draw(open_row, rows, entries[open_row.spec.name], largest)
 
 
 @st.cache_resource(max_entries=32, show_spinner=False)
-def _known(mark: str, _trace: Trace | None, _perf: Spec) -> dict[str, CatalogEntry]:
+def _catalog_entries(mark: str, _trace: Trace | None, _perf: Spec) -> dict[str, CatalogEntry]:
+    """Return the catalog entries of all policies for these jobs: name -> entry, cached."""
     del mark
     return {choice.name: choice for choice in catalog.allocator_choices(_trace, _perf)}
 
 
-def _rows(study: Study) -> PolicyRows:
+def _session_rows(study: Study) -> PolicyRows:
+    """Return the rows of this session, in line with the study."""
     if _ROWS not in st.session_state:
         st.session_state[_ROWS] = PolicyRows(
             [choice.name for choice in catalog.allocator_choices()]
@@ -104,54 +104,58 @@ def _rows(study: Study) -> PolicyRows:
     return rows
 
 
-def _take() -> None:
-    """Take over what was done in the list."""
-    did = _action()
-    if did is None:
+def _on_list_action() -> None:
+    """Apply an action in the list: tick policies, open a detail."""
+    action = _read_action()
+    if action is None:
         return
     session = state.session()
-    rows = _rows(session.study)
-    st.session_state[_ANSWERED] = did.number
-    session.edit(policy_rows.ticked(session.study, rows, did.ticks))
-    url_params.put(policy_detail.OPEN, did.open)
+    rows = _session_rows(session.study)
+    st.session_state[_ANSWERED] = action.number
+    session.edit(policy_rows.with_ticks(session.study, rows, action.ticks))
+    url_params.set_param(policy_detail.OPEN, action.open)
 
 
-def _usual(rows: PolicyRows, study: Study, known: Mapping[str, CatalogEntry]) -> PolicyRow:
-    """Return the row whose detail is shown where none is asked for."""
-    compared = [row for row in rows.rows if row.at is not None]
-    # What is compared with the references is of more interest than they are.
+def _default_row(rows: PolicyRows, study: Study, entries: Mapping[str, CatalogEntry]) -> PolicyRow:
+    """Return the row to open by default: a compared policy that is no reference."""
+    compared = [row for row in rows.rows if row.study_index is not None]
+    # References are of less interest than the policies compared with them.
     return min(
         compared,
-        key=lambda row: (row.at == study.baseline, _group(known[row.spec.name]) == _REFERENCE),
+        key=lambda row: (
+            row.study_index == study.baseline,
+            _goal_group(entries[row.spec.name]) == _REFERENCE,
+        ),
     )
 
 
-def _head(
-    study: Study, rows: PolicyRows, known: Mapping[str, CatalogEntry], trace: Trace | None
+def _draw_head(
+    study: Study, rows: PolicyRows, entries: Mapping[str, CatalogEntry], trace: Trace | None
 ) -> None:
+    """Draw the headline, the job sizes, run-time estimates and the baseline."""
     with st.container(horizontal=True, vertical_alignment="center", key="policies_head"):
         with st.container(gap="xxsmall", key="policies_count"):
             count = len(study.allocators)
             st.title(f"{count} of {len(rows.rows)} policies compared", anchor=False)
-            more = _next_model(study, known, trace)
-            results = GOALS[policy_results.judged_by()]
-            st.caption(words.plain(f"{_about_sizes(study, more)} Results: {results}."))
+            next_model = _next_model(study, entries, trace)
+            results = GOALS[policy_results.judging_metric()]
+            st.caption(words.plain(f"{_sizes_text(study, next_model)} Results: {results}."))
         if trace is not None:
-            _sizes(study, more)
-        run_settings.estimates()
-        _baseline(study)
+            _draw_size_buttons(study, next_model)
+        run_settings.draw_estimates()
+        _draw_baseline(study)
 
 
 @dataclass(frozen=True)
 class _NextModel:
-    """The performance model that lets more policies run.
+    """The simplest performance model under which more policies run.
 
     Parameters
     ----------
     perf : Spec
-        The plainest one that does.
+        The model.
     gained, left : int
-        Policies that can run under it in addition, and those that still cannot.
+        Number of policies that can run in addition, and that still cannot.
     """
 
     perf: Spec
@@ -160,44 +164,45 @@ class _NextModel:
 
     @property
     def has_servers(self) -> bool:
-        """Whether its jobs have parameter servers."""
+        """Whether jobs have parameter servers under the model."""
         return bool(catalog.instance("perf", self.perf).staffed)
 
 
 def _can_scale(perf: Spec) -> bool:
+    """Return True if jobs can change size under a performance model."""
     return bool(catalog.instance("perf", perf).scales)
 
 
-def _about_sizes(study: Study, more: _NextModel | None) -> str:
-    """Return the caption on job sizes: what this scenario allows, and what more policies need."""
+def _sizes_text(study: Study, next_model: _NextModel | None) -> str:
+    """Return the caption on job sizes: what this scenario allows, what more policies need."""
     model = f"“{catalog.model_title(study.base.perf)}”"
-    if more and more.has_servers:
+    if next_model and next_model.has_servers:
         return (
-            f"{more.gained} more need parameter servers, and are compared apart under"
-            f" “{catalog.model_title(more.perf)}”."
+            f"{next_model.gained} more need parameter servers: compare them separately under"
+            f" “{catalog.model_title(next_model.perf)}”."
         )
-    if more and _can_scale(study.base.perf):
-        return f"{more.gained} more need another rule than {model} of how jobs scale."
-    if more:
-        servers = f", {more.left} need parameter servers" if more.left else ""
+    if next_model and _can_scale(study.base.perf):
+        return f"{next_model.gained} more need another model than {model}."
+    if next_model:
+        servers = f", {next_model.left} need parameter servers" if next_model.left else ""
         return (
-            f"{more.gained} more need jobs that may change size{servers}; in this scenario every"
-            " job keeps its size."
+            f"{next_model.gained} more need jobs that can change size{servers}; here every job"
+            " keeps its size."
         )
     if _can_scale(study.base.perf):
-        return f"Jobs may change size, under {model} of How jobs scale on the Trace page."
+        return f"Jobs can change size, under {model} (Trace page, How jobs scale)."
     return "Every job keeps its size."
 
 
 def _next_model(
-    study: Study, known: Mapping[str, CatalogEntry], trace: Trace | None
+    study: Study, entries: Mapping[str, CatalogEntry], trace: Trace | None
 ) -> _NextModel | None:
-    """Return the plainest performance model that lets more policies run; None = there is none."""
-    barred = [choice.name for choice in known.values() if choice.reason]
+    """Return the simplest performance model under which more policies run, or None."""
+    barred = [choice.name for choice in entries.values() if choice.reason]
     if trace is None or not barred:
         return None
     for perf in _models(f"{trace.digest} {study.base.cluster.digest}", trace, study):
-        able = _known(f"{trace.digest} {perf}", trace, perf)
+        able = _catalog_entries(f"{trace.digest} {perf}", trace, perf)
         gained = sum(not able[name].reason for name in barred)
         if gained:
             return _NextModel(perf, gained, len(barred) - gained)
@@ -213,68 +218,76 @@ def _models(mark: str, _trace: Trace, _study: Study) -> tuple[Spec, ...]:
     return tuple(part.perf for part in plainest.arranged(every, _trace))
 
 
-def _sizes(study: Study, more: _NextModel | None) -> None:
-    """Draw the buttons that let jobs change size or have servers, and take that back."""
-    now = study.base.perf
-    # Callbacks, so that a button already says what the next click does.
-    if more:
-        label = "Add parameter servers" if more.has_servers else "Let jobs change size"
-        icon = ":material/dns:" if more.has_servers else ":material/open_in_full:"
-        st.button(label, key="sizes", icon=icon, on_click=_with_perf, args=(more.perf, now))
-    if _can_scale(now):
+def _draw_size_buttons(study: Study, next_model: _NextModel | None) -> None:
+    """Draw the buttons that let jobs change size, add servers, or restore fixed sizes."""
+    perf = study.base.perf
+    # Callbacks run before drawing, so each label matches its next click.
+    if next_model:
+        label = "Add parameter servers" if next_model.has_servers else "Let jobs change size"
+        icon = ":material/dns:" if next_model.has_servers else ":material/open_in_full:"
+        st.button(
+            label, key="sizes", icon=icon, on_click=_on_set_perf, args=(next_model.perf, perf)
+        )
+    if _can_scale(perf):
         before = st.session_state.get(_BEFORE, plainest.candidates()[0])
         icon = ":material/close_fullscreen:"
         st.button(
-            "Keep job sizes", key="keep_sizes", icon=icon, on_click=_with_perf, args=(before, now)
+            "Keep job sizes",
+            key="keep_sizes",
+            icon=icon,
+            on_click=_on_set_perf,
+            args=(before, perf),
         )
 
 
-def _with_perf(perf: Spec, before: Spec) -> None:
+def _on_set_perf(perf: Spec, before: Spec) -> None:
+    """Set the performance model, and remember one with fixed sizes."""
     session = state.session()
     if not _can_scale(before):
         st.session_state[_BEFORE] = before
     session.replace(start.with_model(session.study, "perf", perf))
 
 
-def _baseline(study: Study) -> None:
+def _draw_baseline(study: Study) -> None:
+    """Draw the choice of the baseline."""
     titles = study.titles
-    # The key holds the names: with other policies in the list it is another choice.
-    at = st.selectbox(
+    # The key has the titles, so that other policies give a new widget.
+    index = st.selectbox(
         "Baseline",
         range(len(titles)),
         study.baseline,
-        key=state.widget("baseline", *titles),
-        format_func=lambda place: f"Baseline: {titles[place]}",
+        key=state.widget_key("baseline", *titles),
+        format_func=lambda index: f"Baseline: {titles[index]}",
         label_visibility="collapsed",
         width=250,
     )
-    if at != study.baseline:
-        state.session().edit(start.with_policies(study, study.allocators, at))
+    if index != study.baseline:
+        state.session().edit(start.with_policies(study, study.allocators, index))
         st.rerun()
 
 
 @dataclass(frozen=True)
 class PolicyLine:
-    """What the list shows of one policy.
+    """A line of the list.
 
     Parameters
     ----------
     id : str
-        What is sent back.
+        Row id, sent back by the script.
     title, brief : str
-        Its name, and its rule in a few words.
+        Title of the policy, and its rule in a few words.
     note : str
-        The stored result, or why it cannot run.
+        Stored result, or the reason why the policy cannot run.
     on : bool
-        Whether it is compared.
+        Whether the policy is compared.
     colour : str
-        Of the tick.
+        Color of the tick.
     barred : bool
-        Whether it cannot run here.
+        Whether the policy cannot run here.
     variant : bool
-        Whether it belongs to the policy above.
+        Whether the line is a variant of the policy above.
     old : bool
-        Whether the result is that of the scenario shown on Compare, not of the one being edited.
+        Whether the result is of the scenario on Compare, not of the edited one.
     """
 
     id: str
@@ -295,9 +308,9 @@ class PolicyGroup:
     Parameters
     ----------
     title, about : str
-        The goal, and what it means in a few words.
+        The goal and its description.
     lines : sequence of PolicyLine
-        In order.
+        Lines in order.
     """
 
     title: str
@@ -307,16 +320,16 @@ class PolicyGroup:
 
 @dataclass(frozen=True)
 class PolicyAction:
-    """What a user did in the list.
+    """A user's action in the list.
 
     Parameters
     ----------
     number : int
-        Grows with every action; the list is told which one has been answered.
+        Serial number; the list gets the number of the last applied action.
     ticks : mapping of bool
-        Id -> whether it is to be compared: all changes that were not answered yet.
+        Row id -> whether to compare the policy, for all changes not applied yet.
     open : str
-        Id of the row whose detail is shown.
+        Id of the row with the open detail.
     """
 
     number: int
@@ -325,7 +338,7 @@ class PolicyAction:
 
 
 def _draw_list(groups: Sequence[PolicyGroup], opened: str, answered: int) -> None:
-    """Draw the list, with the detail of `opened`; these groups contain the action `answered`."""
+    """Draw the list; `opened` = row with the open detail, `answered` = last applied action."""
     _LIST(
         key=_LIST_KEY,
         data={
@@ -335,56 +348,61 @@ def _draw_list(groups: Sequence[PolicyGroup], opened: str, answered: int) -> Non
                 {
                     "title": group.title,
                     "about": group.about,
-                    "rows": [_plain(line) for line in group.lines],
+                    "rows": [_line_data(line) for line in group.lines],
                 }
                 for group in groups
             ],
         },
-        on_did_change=_take,
+        on_did_change=_on_list_action,
     )
 
 
-def _action() -> PolicyAction | None:
-    """Return what was done, if the list has been used since the page was drawn."""
-    did: Any = st.session_state[_LIST_KEY].did
-    if did is None:
+def _read_action() -> PolicyAction | None:
+    """Return the last action in the list, or None."""
+    message: Any = st.session_state[_LIST_KEY].did
+    if message is None:
         return None
-    ticks = {str(name): bool(is_on) for name, is_on in did["ticks"].items()}
-    return PolicyAction(int(did["number"]), ticks, str(did["open"]))
+    ticks = {str(name): bool(is_on) for name, is_on in message["ticks"].items()}
+    return PolicyAction(int(message["number"]), ticks, str(message["open"]))
 
 
-def _plain(line: PolicyLine) -> dict[str, Any]:
-    title = charts.visible(line.title, _LONGEST)
+def _line_data(line: PolicyLine) -> dict[str, Any]:
+    """Return a line as data of the list script."""
+    title = charts.visible(line.title, _MAX_TITLE)
     return asdict(line) | {"title": title, "full": title}
 
 
-def _groups(study: Study, rows: PolicyRows, known: Mapping[str, CatalogEntry]) -> list[PolicyGroup]:
+def _policy_groups(
+    study: Study, rows: PolicyRows, entries: Mapping[str, CatalogEntry]
+) -> list[PolicyGroup]:
+    """Return the lines of the list by goal, with stored results and colors."""
     specs = [row.spec for row in rows.rows]
     titles, notes = rows.titles, policy_results.notes(study, specs)
     compared = study.titles
     colours = charts.policy_colours(
-        compared, compared[study.baseline], study.slots, dark=figure.dark()
+        compared, compared[study.baseline], study.slots, dark=figure.is_dark()
     )
-    lines: dict[tuple[str, str], list[PolicyLine]] = {place: [] for place in _GROUPS.values()}
+    lines: dict[tuple[str, str], list[PolicyLine]] = {group: [] for group in _GROUPS.values()}
     for row, title in zip(rows.rows, titles, strict=True):
-        choice = known[row.spec.name]
+        choice = entries[row.spec.name]
         note = notes.get(row.spec, StoredNote(""))
-        lines.setdefault(_group(choice), []).append(
+        lines.setdefault(_goal_group(choice), []).append(
             PolicyLine(
                 row.id,
                 title,
                 "" if choice.card is None else choice.card.brief,
-                _WHY[choice.lacks] if choice.reason else note.text,
-                row.at is not None,
-                "" if row.at is None else colours[compared[row.at]],
+                _REASONS[choice.lacks] if choice.reason else note.text,
+                row.study_index is not None,
+                "" if row.study_index is None else colours[compared[row.study_index]],
                 bool(choice.reason),
                 row.is_variant,
                 note.old,
             )
         )
-    return [PolicyGroup(*place, own) for place, own in lines.items() if own]
+    return [PolicyGroup(*group, group_lines) for group, group_lines in lines.items() if group_lines]
 
 
-def _group(choice: CatalogEntry) -> tuple[str, str]:
+def _goal_group(choice: CatalogEntry) -> tuple[str, str]:
+    """Return the group of a policy: the first goal of its card."""
     goals = () if choice.card is None else choice.card.goals
     return _GROUPS.get(next(iter(goals), ""), _OTHERS)

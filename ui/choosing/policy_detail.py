@@ -1,6 +1,4 @@
-"""One policy of the Policies page: what it does, costs and does not know, its stored result, its
-settings, how it decides and where it comes from.
-"""
+"""Detail of one policy: rule, cost, limits, stored result, settings, decisions, source."""
 
 from __future__ import annotations
 
@@ -23,15 +21,15 @@ from ui.choosing import forms, policy_results, policy_rows
 from ui.choosing.policy_rows import PolicyRow, PolicyRows
 
 OPEN: Final = "policy"
-"""Parameter of the address: the row whose detail is shown."""
+"""URL parameter: the row with the open detail."""
 _GOALS: Final[Mapping[str, str]] = {
     "baseline": "reference",
     "heterogeneous": "mixed GPU types",
 }
-"""Goals of cards that are called otherwise here."""
-_NAME: Final = "Letters, digits and . , + - = ( ) / % are kept. Empty = named after its settings."
+"""Labels of goals that differ from their names."""
+_NAME: Final = "Letters, digits and . , + - = ( ) / % only. Empty: named after its settings."
 _FIRST: Final = 3
-"""Settings that are always shown: declared in the order of their use."""
+"""Settings outside the expander; they are declared in the order of use."""
 
 
 def draw(row: PolicyRow, rows: PolicyRows, choice: CatalogEntry, largest: int) -> None:
@@ -42,40 +40,40 @@ def draw(row: PolicyRow, rows: PolicyRows, choice: CatalogEntry, largest: int) -
     row : PolicyRow
         The row.
     rows : PolicyRows
-        All of them.
+        All rows.
     choice : CatalogEntry
-        Its policy, with what keeps it from running here.
+        Its policy, with the reason if it cannot run.
     largest : int
         GPUs of the largest job.
     """
-    about = choice.card
-    assert about is not None, "every policy of the registry has a card"
+    card = choice.card
+    assert card is not None, "every policy of the registry has a card"
     study = state.session().study
     with st.container(border=True, key="policy_detail"):
         st.subheader(words.plain(rows.titles[rows.rows.index(row)]), anchor=False)
         goals = "".join(
-            f"<span>{html.escape(_GOALS.get(goal, goal))}</span>" for goal in about.goals
+            f"<span>{html.escape(_GOALS.get(goal, goal))}</span>" for goal in card.goals
         )
         st.html(f'<div class="ty-tags">{goals}</div>')
-        st.markdown(words.plain(about.what))
-        st.markdown(f"**What it costs**  \n{words.plain(about.cost)}")
-        st.markdown(f"**What it does not know**  \n{words.plain(about.limits)}")
-        _here(row, choice, study, largest)
-        _buttons(row, rows, choice, study)
-        known: url_params.Tabs = {
-            "settings": ("Settings", lambda: _settings(row, rows, choice)),
-            "how": ("How it decides", lambda: _how(choice)),
-            "source": ("Source", lambda: _source(choice)),
+        st.markdown(words.plain(card.what))
+        st.markdown(f"**What it costs**  \n{words.plain(card.cost)}")
+        st.markdown(f"**What it does not know**  \n{words.plain(card.limits)}")
+        _draw_on_these_jobs(row, choice, study, largest)
+        _draw_buttons(row, rows, choice, study)
+        tabs: url_params.Tabs = {
+            "settings": ("Settings", lambda: _draw_settings(row, rows, choice)),
+            "how": ("How it decides", lambda: _draw_how(choice)),
+            "source": ("Source", lambda: _draw_source(choice)),
         }
-        asked = url_params.asked(url_params.TAB)
-        url_params.tabs(known, asked if asked in known else "settings", "policy_tabs")
+        requested = url_params.get(url_params.TAB)
+        url_params.draw_tabs(tabs, requested if requested in tabs else "settings", "policy_tabs")
 
 
-def _here(row: PolicyRow, choice: CatalogEntry, study: Study, largest: int) -> None:
-    """Say how it did on these jobs, or why it cannot run on them."""
+def _draw_on_these_jobs(row: PolicyRow, choice: CatalogEntry, study: Study, largest: int) -> None:
+    """Draw the stored result of the policy on these jobs, or why it cannot run, and warnings."""
     if choice.reason:
         st.markdown(f":material/block: Cannot run here: {words.plain(choice.reason)}")
-    elif result := policy_results.sentence(row.spec, study):
+    elif result := policy_results.describe_result(row.spec, study):
         st.markdown(f"**On these jobs**  \n{result}")
     overheads = study.base.overheads
     remarks = [f":material/info: {words.plain(text)}" for text in choice.remarks]
@@ -89,21 +87,23 @@ def _here(row: PolicyRow, choice: CatalogEntry, study: Study, largest: int) -> N
 
 @st.cache_data(max_entries=256, show_spinner=False)
 def _warnings(mark: str, _spec: Spec, _overheads: Spec, largest: int) -> tuple[str, ...]:
+    """Return the warnings on settings of a policy, cached."""
     del mark
     return preflight.warnings(_spec, _overheads, largest)
 
 
-def _buttons(row: PolicyRow, rows: PolicyRows, choice: CatalogEntry, study: Study) -> None:
+def _draw_buttons(row: PolicyRow, rows: PolicyRows, choice: CatalogEntry, study: Study) -> None:
+    """Draw the buttons of a row: compare or remove, add a variant, delete."""
     with st.container(horizontal=True, gap="small"):
-        compared = row.at is not None
-        last = compared and len(study.allocators) == 1
+        is_compared = row.study_index is not None
+        is_last = is_compared and len(study.allocators) == 1
         st.button(
-            "Remove from comparison" if compared else "Compare it",
+            "Remove from comparison" if is_compared else "Compare",
             key="compare_it",
-            disabled=last or bool(choice.reason and not compared),
-            help="At least one policy stays in the comparison." if last else None,
-            on_click=_tick,
-            args=(row.id, rows, not compared),
+            disabled=is_last or bool(choice.reason and not is_compared),
+            help="At least one policy stays in the comparison." if is_last else None,
+            on_click=_on_tick,
+            args=(row.id, rows, not is_compared),
         )
         if choice.params:
             st.button(
@@ -111,7 +111,7 @@ def _buttons(row: PolicyRow, rows: PolicyRows, choice: CatalogEntry, study: Stud
                 key="add_variant",
                 icon=":material/add:",
                 type="tertiary",
-                on_click=_add,
+                on_click=_on_add_variant,
                 args=(row, rows, bool(choice.reason)),
             )
         if row.is_variant:
@@ -120,105 +120,119 @@ def _buttons(row: PolicyRow, rows: PolicyRows, choice: CatalogEntry, study: Stud
                 key="delete_variant",
                 icon=":material/delete:",
                 type="tertiary",
-                disabled=last,
-                on_click=_delete,
+                disabled=is_last,
+                on_click=_on_delete_variant,
                 args=(row, rows),
             )
 
 
-def _tick(row_id: str, rows: PolicyRows, on: bool) -> None:
+def _on_tick(row_id: str, rows: PolicyRows, on: bool) -> None:
+    """Tick or untick a row."""
     session = state.session()
-    session.edit(policy_rows.ticked(session.study, rows, {row_id: on}))
+    session.edit(policy_rows.with_ticks(session.study, rows, {row_id: on}))
 
 
-def _add(row: PolicyRow, rows: PolicyRows, barred: bool) -> None:
-    session, made = state.session(), rows.add(row.spec)
-    made.kept = True
+def _on_add_variant(row: PolicyRow, rows: PolicyRows, barred: bool) -> None:
+    """Add a variant of a policy, tick it and open it."""
+    session, variant = state.session(), rows.add(row.spec)
+    variant.stays_listed = True
     if not barred:
-        session.edit(policy_rows.ticked(session.study, rows, {made.id: True}))
-    url_params.put(OPEN, made.id)
+        session.edit(policy_rows.with_ticks(session.study, rows, {variant.id: True}))
+    url_params.set_param(OPEN, variant.id)
 
 
-def _delete(row: PolicyRow, rows: PolicyRows) -> None:
+def _on_delete_variant(row: PolicyRow, rows: PolicyRows) -> None:
+    """Delete a variant and open its policy."""
     session = state.session()
-    row.kept = False
-    if row.at is not None:
-        session.edit(policy_rows.without(session.study, rows, [row]))
+    row.stays_listed = False
+    if row.study_index is not None:
+        session.edit(policy_rows.without_rows(session.study, rows, [row]))
     rows.rows.remove(row)
-    url_params.put(OPEN, row.spec.name)
+    url_params.set_param(OPEN, row.spec.name)
 
 
-def _settings(row: PolicyRow, rows: PolicyRows, choice: CatalogEntry) -> None:
-    key = state.widget("policy", row.id)
-    if len(rows.of(row.spec.name)) > 1:
-        _name(row, rows, f"{key}/name")
+def _draw_settings(row: PolicyRow, rows: PolicyRows, choice: CatalogEntry) -> None:
+    """Draw the settings of a row, and how lines of its files are simulated."""
+    key = state.widget_key("policy", row.id)
+    if len(rows.rows_of(row.spec.name)) > 1:
+        _draw_name(row, rows, f"{key}/name")
     values = dict(row.spec.values)
-    made = forms.fields(choice.params[:_FIRST], values, key)
+    entered = forms.draw_fields(choice.params[:_FIRST], values, key)
     others = choice.params[_FIRST:]
     if others:
         changed = sum(info.name in values for info in others)
-        more = words.plural(len(others), "more setting")
-        label = f"{more}, {changed} changed" if changed else more
-        made |= {info.name: values[info.name] for info in others if info.name in values}
+        others_text = words.plural(len(others), "more setting")
+        label = f"{others_text}, {changed} changed" if changed else others_text
+        entered |= {info.name: values[info.name] for info in others if info.name in values}
         with st.expander(label, key=f"more/{row.id}", on_change="rerun") as box:
             if box.open:
-                made |= forms.fields(others, values, key)
-    _take(row, Spec.of(row.spec.name, **made), choice)
+                entered |= forms.draw_fields(others, values, key)
+    _apply_spec(row, Spec.of(row.spec.name, **entered), choice)
     lines = catalog.lines_read(row.spec)
     if lines:
-        missed = sum(one["Effect"] not in {"used", "without effect here"} for one in lines)
-        count = f"{words.plural(missed, 'setting')} not simulated" if missed else "all simulated"
-        with st.expander(f"What becomes of each line of your files: {count}"):
+        not_simulated = sum(line["Effect"] not in {"used", "without effect here"} for line in lines)
+        count = (
+            f"{words.plural(not_simulated, 'setting')} not simulated"
+            if not_simulated
+            else "all simulated"
+        )
+        with st.expander(f"Lines of your files: {count}"):
             st.dataframe(lines, hide_index=True)
 
 
-def _name(row: PolicyRow, rows: PolicyRows, key: str) -> None:
-    by_settings = titles([one.spec for one in rows.rows])[rows.rows.index(row)]
+def _draw_name(row: PolicyRow, rows: PolicyRows, key: str) -> None:
+    """Draw the field for the name of a variant."""
+    by_settings = titles([row_of_list.spec for row_of_list in rows.rows])[rows.rows.index(row)]
     name = st.text_input(
         "Name", row.name, LONGEST_NAME, key=key, placeholder=by_settings, help=_NAME
     )
     if cleaned(name) != row.name:
         session = state.session()
-        session.edit(policy_rows.renamed(session.study, row, name))
+        session.edit(policy_rows.with_name(session.study, row, name))
         st.rerun()
 
 
-def _take(row: PolicyRow, spec: Spec, choice: CatalogEntry) -> None:
+def _apply_spec(row: PolicyRow, spec: Spec, choice: CatalogEntry) -> None:
+    """Put changed settings into the study, or show why they are invalid."""
     session = state.session()
     try:
-        tidy = catalog.canonical("allocator", spec)
+        canonical = catalog.canonical("allocator", spec)
     except TrainyardError as error:
         st.error(
-            words.plain(f"{error} Until then the last values that go together are used."),
+            words.plain(f"{error} The last valid settings stay in use."),
             icon=":material/error:",
         )
         return
-    for remark in catalog.allocator(tidy).remarks:
+    for remark in catalog.allocator(canonical).remarks:
         if remark not in choice.remarks:
             st.caption(f":material/info: {words.plain(remark)}")
-    if tidy != row.spec:
-        session.edit(policy_rows.changed(session.study, row, tidy))
-        # The list and the title stand above the form.
+    if canonical != row.spec:
+        session.edit(policy_rows.with_settings(session.study, row, canonical))
+        # The list and the title are above the form.
         st.rerun()
 
 
-def _how(choice: CatalogEntry) -> None:
+def _draw_how(choice: CatalogEntry) -> None:
+    """Draw how a policy decides: steps and a picture."""
     assert choice.card is not None, "see draw"
     st.markdown(
-        "\n".join(f"{at}. {words.plain(line)}" for at, line in enumerate(choice.card.how, 1))
+        "\n".join(
+            f"{number}. {words.plain(line)}" for number, line in enumerate(choice.card.how, 1)
+        )
     )
     try:
-        made = decision_picture.picture(choice.name)
+        picture = decision_picture.picture(choice.name)
     except TrainyardError as error:
-        st.caption(f"There is no picture: {words.plain(str(error))}")
+        st.caption(f"No picture: {words.plain(str(error))}")
         return
-    figure.draw(inputs.decision(choice.title, choice.name, made))
+    figure.draw(inputs.decision(choice.title, choice.name, picture))
 
 
-def _source(choice: CatalogEntry) -> None:
-    about = choice.card
-    assert about is not None, "see draw"
+def _draw_source(choice: CatalogEntry) -> None:
+    """Draw the publication of a policy and how certain its rule is."""
+    card = choice.card
+    assert card is not None, "see draw"
     st.markdown(
-        f"{words.plain(about.source)}."
-        f"  \n{words.plain(about.certainty[:1].upper() + about.certainty[1:])}."
+        f"{words.plain(card.source)}."
+        f"  \n{words.plain(card.certainty[:1].upper() + card.certainty[1:])}."
     )

@@ -1,6 +1,4 @@
-"""What is stored of policies on the jobs of a scenario, for the list and the detail of the Policies
-page; the list follows what Compare judges by.
-"""
+"""Stored results of policies for the Policies page: notes in the list, text in the detail."""
 
 from __future__ import annotations
 
@@ -24,46 +22,44 @@ from ui import state, stored_results, url_params, words
 
 
 class StoredNote(NamedTuple):
-    """The result of a policy in a few words: "3.4 h −47 %"; `old` = it is that of the scenario on
-    Compare, not of the one being edited.
-    """
+    """Result of a policy, e.g. "3.4 h −47 %"; `old` = of the scenario on Compare."""
 
     text: str
     old: bool = False
 
 
-def judged_by() -> str:
-    """Return the metric that Compare judges by."""
-    asked = st.session_state.get(url_params.GOAL) or url_params.asked(url_params.GOAL)
-    return asked if asked in GOALS else next(iter(GOALS))
+def judging_metric() -> str:
+    """Return the metric that judges policies on Compare."""
+    chosen = st.session_state.get(url_params.GOAL) or url_params.get(url_params.GOAL)
+    return chosen if chosen in GOALS else next(iter(GOALS))
 
 
 def notes(study: Study, specs: Sequence[Spec]) -> dict[Spec, StoredNote]:
-    """Return the value of policies on what Compare judges by, and the difference to the baseline,
-    of those that are stored.
-    """
-    goal = judged_by()
-    shown = state.session().shown
-    found: dict[Spec, StoredNote] = {}
-    if shown is not None and not shown.matches(study):
-        old = _notes(stored_results.gather(shown), goal)
-        found = {spec: StoredNote(text, old=True) for spec, text in old.items()}
-    # What is ticked plays no part, so that nothing is looked up again for it.
-    every = tuple(dict.fromkeys(specs))
-    mark = f"{goal} {study.base.canonical()} {study.repeats} {'; '.join(map(str, every))}"
+    """Return the stored value of each policy on that metric, with the change to the baseline."""
+    goal = judging_metric()
+    displayed = state.session().displayed_study
+    old_notes: dict[Spec, StoredNote] = {}
+    if displayed is not None and not displayed.matches(study):
+        old = _notes_of(stored_results.gather(displayed), goal)
+        old_notes = {spec: StoredNote(text, old=True) for spec, text in old.items()}
+    # Ticks are not part of the key, so that they cause no new lookup.
+    all_specs = tuple(dict.fromkeys(specs))
+    cache_key = f"{goal} {study.base.canonical()} {study.repeats} {'; '.join(map(str, all_specs))}"
     try:
-        texts = _of_all(f"{mark} {stored_results.gather(study).mark}", study, every, goal)
+        texts = _all_notes(
+            f"{cache_key} {stored_results.gather(study).mark}", study, all_specs, goal
+        )
     except TrainyardError:
-        return found  # the trace is gone, as the page says
-    return found | {spec: StoredNote(text) for spec, text in texts.items()}
+        return old_notes  # the trace is gone; the page reports it
+    return old_notes | {spec: StoredNote(text) for spec, text in texts.items()}
 
 
-def sentence(spec: Spec, study: Study) -> str:
-    """Return what is stored of one policy, as Markdown; "" = nothing."""
+def describe_result(spec: Spec, study: Study) -> str:
+    """Return the stored result of one policy as Markdown, or ""."""
     try:
         runs = stored_results.gather(start.with_policies(study, (spec,)))
     except TrainyardError:
-        return ""  # the trace is gone, as the page says
+        return ""  # the trace is gone; the page reports it
     if not runs.complete(0):
         return ""
 
@@ -71,7 +67,7 @@ def sentence(spec: Spec, study: Study) -> str:
         return fmean(float(entry.summary.get(name) or 0.0) for entry in runs.entries[0])
 
     parts = [
-        f"Average time to finish **{words.time(mean('jct_mean_s'))}**",
+        f"Average completion time **{words.time(mean('jct_mean_s'))}**",
         f"average wait **{words.time(mean('wait_mean_s'))}**",
     ]
     if cost := mean("cost_held_per_job_usd"):
@@ -82,31 +78,36 @@ def sentence(spec: Spec, study: Study) -> str:
 
 
 @st.cache_data(max_entries=256, ttl=60, show_spinner=False)
-def _of_all(mark: str, _study: Study, _specs: tuple[Spec, ...], _goal: str) -> dict[Spec, str]:
+def _all_notes(mark: str, _study: Study, _specs: tuple[Spec, ...], _goal: str) -> dict[Spec, str]:
+    """Return the notes of all policies of the list, cached."""
     del mark
     base = _specs.index(_study.allocators[_study.baseline])
-    return _notes(stored_results.gather(start.with_policies(_study, _specs, base)), _goal)
+    return _notes_of(stored_results.gather(start.with_policies(_study, _specs, base)), _goal)
 
 
-def _notes(runs: Shown, goal: str) -> dict[Spec, str]:
+def _notes_of(runs: Shown, goal: str) -> dict[Spec, str]:
+    """Return the mean of a metric per complete policy, with the change to the baseline."""
     write = BY_UNIT[COLUMNS[goal].unit]
     means = {
-        at: fmean(
+        index: fmean(
             math.nan if (value := entry.summary.get(goal)) is None else float(value)
-            for entry in runs.entries[at]
+            for entry in runs.entries[index]
         )
-        for at in runs.places
+        for index in runs.places
     }
-    done = {at: [entry.summary["completed"] for entry in runs.entries[at]] for at in runs.places}
-    base, found = runs.baseline, {}
-    for at, mean in means.items():
+    completed = {
+        index: [entry.summary["completed"] for entry in runs.entries[index]]
+        for index in runs.places
+    }
+    base, notes = runs.baseline, {}
+    for index, mean in means.items():
         if math.isnan(mean):
             continue
-        if at == base:
+        if index == base:
             change = "baseline"
-        elif base in means and means[base] > 0 and done[at] == done[base]:
+        elif base in means and means[base] > 0 and completed[index] == completed[base]:
             change = words.change(mean / means[base] - 1)
         else:
-            change = ""  # Compare tells the difference over the jobs that both completed
-        found[runs.study.allocators[at]] = f"{write(mean)} {change}".strip()
-    return found
+            change = ""  # Compare shows the change over the jobs that both completed
+        notes[runs.study.allocators[index]] = f"{write(mean)} {change}".strip()
+    return notes

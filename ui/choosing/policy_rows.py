@@ -1,6 +1,4 @@
-"""Rows of the Policies page: every policy of the registry with its variants, those of the study
-ticked, and what becomes of the study when one is ticked, changed or removed.
-"""
+"""Rows of the Policies page: all policies and variants, and edits of the study by row."""
 
 from __future__ import annotations
 
@@ -14,32 +12,31 @@ from trainyard.traces import start
 
 @dataclass(eq=False)
 class PolicyRow:
-    """One row: a policy under some settings.
+    """One row: a policy with its settings.
 
     Parameters
     ----------
     id : str
-        Stays the same for as long as the row is there: the name of the policy, and for variants a
-        number after it.
+        Fixed id of the row: name of the policy, with a number for variants.
     spec : Spec
         The policy with its settings.
-    at : int or None
-        Place in the study; None = not compared.
-    kept : bool
-        Whether the row stays when it is not compared: its settings would be lost.
+    study_index : int or None
+        Index in the study; None = not compared.
+    stays_listed : bool
+        Whether the row stays when it is not compared, so that its settings are not lost.
     name : str
-        What the user calls it; "" = by its settings.
+        The user's name; "" = named after its settings.
     """
 
     id: str
     spec: Spec
-    at: int | None = None
-    kept: bool = False
+    study_index: int | None = None
+    stays_listed: bool = False
     name: str = ""
 
     @property
     def is_variant(self) -> bool:
-        """Whether it is a further row of its policy."""
+        """Whether this is an additional row of its policy."""
         return self.id != self.spec.name
 
 
@@ -51,110 +48,128 @@ class PolicyRows:
     rows: list[PolicyRow] = field(default_factory=list)
 
     def follow(self, study: Study) -> None:
-        """Bring the rows in line with a study: each of its policies has one, and policies that are
-        not in it one or those whose settings were changed here.
-        """
-        free = dict(enumerate(study.allocators))
+        """Update the rows to a study: one row per compared policy, and one for all others."""
+        unassigned = dict(enumerate(study.allocators))
         for row in self.rows:
-            # Of two rows with equal settings each keeps its place.
-            row.at = row.at if row.at is not None and free.get(row.at) == row.spec else None
-            free.pop(-1 if row.at is None else row.at, None)
+            # Two rows with equal settings keep their indices.
+            row.study_index = (
+                row.study_index
+                if row.study_index is not None and unassigned.get(row.study_index) == row.spec
+                else None
+            )
+            unassigned.pop(-1 if row.study_index is None else row.study_index, None)
         for row in self.rows:
-            if row.at is None and not row.kept:
-                row.at = next((at for at, spec in free.items() if spec == row.spec), None)
-                free.pop(-1 if row.at is None else row.at, None)
-        for at, spec in free.items():
-            row = self._spare(spec.name) or self.add(spec)
-            row.spec, row.at = spec, at
+            if row.study_index is None and not row.stays_listed:
+                row.study_index = next(
+                    (index for index, spec in unassigned.items() if spec == row.spec), None
+                )
+                unassigned.pop(-1 if row.study_index is None else row.study_index, None)
+        for index, spec in unassigned.items():
+            row = self._unused_row(spec.name) or self.add(spec)
+            row.spec, row.study_index = spec, index
         for row in self.rows:
-            row.name = row.name if row.at is None else study.names[row.at]
+            row.name = row.name if row.study_index is None else study.names[row.study_index]
         rows: list[PolicyRow] = []
         for name in self.names:
-            own = [row for row in self.of(name) if row.at is not None or row.kept]
-            # A policy is always there without variants, too.
+            policy_rows = [
+                row for row in self.rows_of(name) if row.study_index is not None or row.stays_listed
+            ]
+            # The row without variants always exists.
             rows += (
-                own if any(row.id == name for row in own) else [PolicyRow(name, Spec(name)), *own]
+                policy_rows
+                if any(row.id == name for row in policy_rows)
+                else [PolicyRow(name, Spec(name)), *policy_rows]
             )
         self.rows = rows
 
     @property
     def titles(self) -> tuple[str, ...]:
-        """What users read of each row."""
+        """Titles of the rows."""
         return titles([row.spec for row in self.rows], [row.name for row in self.rows])
 
-    def of(self, name: str) -> list[PolicyRow]:
-        """Return the rows of one policy of the registry."""
+    def rows_of(self, name: str) -> list[PolicyRow]:
+        """Return the rows of one policy."""
         return [row for row in self.rows if row.spec.name == name]
 
     def get(self, row_id: str) -> PolicyRow | None:
-        """Return the row of an id; None = there is none, any more."""
+        """Return the row of an id, or None."""
         return next((row for row in self.rows if row.id == row_id), None)
 
     def add(self, spec: Spec) -> PolicyRow:
         """Add a row below the others of its policy."""
-        known = {row.id for row in self.rows}
-        numbered = [spec.name, *(f"{spec.name}-{turn}" for turn in range(2, len(known) + 3))]
-        row = PolicyRow(next(one for one in numbered if one not in known), spec)
+        ids = {row.id for row in self.rows}
+        numbered = [spec.name, *(f"{spec.name}-{turn}" for turn in range(2, len(ids) + 3))]
+        row = PolicyRow(next(candidate for candidate in numbered if candidate not in ids), spec)
         below = max(
-            (at for at, one in enumerate(self.rows) if one.spec.name == spec.name),
+            (
+                index
+                for index, candidate in enumerate(self.rows)
+                if candidate.spec.name == spec.name
+            ),
             default=len(self.rows) - 1,
         )
         self.rows.insert(below + 1, row)
         return row
 
-    def _spare(self, name: str) -> PolicyRow | None:
-        return next((row for row in self.of(name) if row.at is None and not row.kept), None)
+    def _unused_row(self, name: str) -> PolicyRow | None:
+        """Return an unticked row of a policy without settings to keep, or None."""
+        return next(
+            (row for row in self.rows_of(name) if row.study_index is None and not row.stays_listed),
+            None,
+        )
 
 
-def ticked(study: Study, rows: PolicyRows, wanted: Mapping[str, bool]) -> Study:
+def with_ticks(study: Study, rows: PolicyRows, ticks: Mapping[str, bool]) -> Study:
     """Return the study after rows were ticked or unticked; the last policy stays.
 
     Parameters
     ----------
     study : Study
-        As it is, with the rows in line with it.
+        The edited study.
     rows : PolicyRows
-        Rows that are left out keep their settings.
-    wanted : mapping of bool
-        Id of a row -> whether it is to be compared; a row that is as wanted changes nothing.
+        Its rows; unticked rows keep their settings.
+    ticks : mapping of bool
+        Row id -> whether to compare the policy.
     """
-    gone = [row for row in rows.rows if row.at is not None and not wanted.get(row.id, True)]
-    new = [row for row in rows.rows if row.at is None and wanted.get(row.id, False)]
-    if len(gone) == len(study.allocators) and not new:
-        gone = [row for row in gone if row.at != study.baseline]
-    made = start.with_policies(
-        study, (*study.allocators, *(row.spec for row in new)), study.baseline
+    removed = [
+        row for row in rows.rows if row.study_index is not None and not ticks.get(row.id, True)
+    ]
+    added = [row for row in rows.rows if row.study_index is None and ticks.get(row.id, False)]
+    if len(removed) == len(study.allocators) and not added:
+        removed = [row for row in removed if row.study_index != study.baseline]
+    edited = start.with_policies(
+        study, (*study.allocators, *(row.spec for row in added)), study.baseline
     )
-    for at, row in enumerate(new, len(study.allocators)):
-        made = made.calling(at, row.name)
-        row.at, row.kept = at, False
-    for row in gone:
-        row.kept = bool(row.spec.params) or row.is_variant
-    return without(made, rows, gone)
+    for index, row in enumerate(added, len(study.allocators)):
+        edited = edited.calling(index, row.name)
+        row.study_index, row.stays_listed = index, False
+    for row in removed:
+        row.stays_listed = bool(row.spec.params) or row.is_variant
+    return without_rows(edited, rows, removed)
 
 
-def without(study: Study, rows: PolicyRows, gone: Sequence[PolicyRow]) -> Study:
-    """Return the study without the policies of some rows; the baseline stays where it can."""
-    left = {row.at for row in gone}
-    kept = [at for at in range(len(study.allocators)) if at not in left]
+def without_rows(study: Study, rows: PolicyRows, removed: Sequence[PolicyRow]) -> Study:
+    """Return the study without the policies of some rows; the baseline stays if possible."""
+    removed_indices = {row.study_index for row in removed}
+    indices = [index for index in range(len(study.allocators)) if index not in removed_indices]
     for row in rows.rows:
-        row.at = kept.index(row.at) if row.at in kept else None
-    baseline = kept.index(study.baseline) if study.baseline in kept else 0
-    return start.with_policies(study, tuple(study.allocators[at] for at in kept), baseline)
+        row.study_index = indices.index(row.study_index) if row.study_index in indices else None
+    baseline = indices.index(study.baseline) if study.baseline in indices else 0
+    return start.with_policies(study, tuple(study.allocators[index] for index in indices), baseline)
 
 
-def changed(study: Study, row: PolicyRow, spec: Spec) -> Study:
-    """Return the study after the settings of a row were changed."""
+def with_settings(study: Study, row: PolicyRow, spec: Spec) -> Study:
+    """Return the study after the settings of a row changed."""
     row.spec = spec
-    if row.at is None:
-        row.kept = True
+    if row.study_index is None:
+        row.stays_listed = True
         return study
     specs = list(study.allocators)
-    specs[row.at] = spec
+    specs[row.study_index] = spec
     return start.with_policies(study, tuple(specs), study.baseline)
 
 
-def renamed(study: Study, row: PolicyRow, name: str) -> Study:
-    """Return the study after a row got another name; "" = by its settings."""
+def with_name(study: Study, row: PolicyRow, name: str) -> Study:
+    """Return the study after a row got another name; "" = named after its settings."""
     row.name = cleaned(name)
-    return study if row.at is None else study.calling(row.at, row.name)
+    return study if row.study_index is None else study.calling(row.study_index, row.name)

@@ -1,6 +1,4 @@
-"""Measured throughputs under How jobs scale: which profile, one of the user's own, and what it
-lacks for the jobs at hand, with the ways out.
-"""
+"""Measured throughputs for "How jobs scale": profile, upload, missing entries."""
 
 from __future__ import annotations
 
@@ -19,10 +17,10 @@ from trainyard.traces.sources import load_trace
 from ui import figure, received, server, state, words
 from ui.choosing import forms
 
-_SHOWN: Final = 200
+_MAX_ROWS: Final = 200
 _TABLES: Final = {"simulation": "Gavel's simulator", "physical": "Gavel's own cluster"}
-_REFUSE: Final = "nothing: such jobs stop the run"
-_RELATIVE: Final = "their nearest measurement, and the relative speed of GPU types"
+_REFUSE: Final = "nothing: the run stops at such a job"
+_RELATIVE: Final = "the nearest measurement × relative speed of GPU types"
 _COLUMNS: Final[dict[str, Any]] = {
     "model": "Model",
     "batch_size": "Batch size",
@@ -34,76 +32,77 @@ _COLUMNS: Final[dict[str, Any]] = {
 }
 
 
-def form(now: Spec, key: str) -> Spec:
-    """Draw the profile, what stands in for what it lacks, and the other parameters; return the
-    performance model as entered.
+def draw_form(perf: Spec, key: str) -> Spec:
+    """Draw profile, stand-in and other parameters; return the performance model.
 
     Parameters
     ----------
-    now : Spec
-        What is set.
+    perf : Spec
+        The current performance model.
     key : str
-        Beginning of the widgets' keys.
+        Prefix of the widgets' keys.
     """
-    values = dict(now.values)
-    _receive(now)
+    values = dict(perf.values)
+    _draw_upload(perf)
     grid = st.grid(2, min_column_width=300, vertical_alignment="bottom")
     with grid.cell():
-        values["table"] = _table(now, f"{key}/table")
+        values["table"] = _draw_table_choice(perf, f"{key}/table")
     with grid.cell():
-        values["stand_in"] = _stand_in(now, f"{key}/stand_in")
+        values["stand_in"] = _draw_stand_in(perf, f"{key}/stand_in")
     others = [
-        info for info in catalog.choice_params(now.name) if info.name not in ("table", "stand_in")
+        info for info in catalog.choice_params(perf.name) if info.name not in ("table", "stand_in")
     ]
     with st.expander("Parameters of the model", expanded=False):
-        values |= forms.fields(others, now.values, key)
-    return Spec.of(now.name, **values)
+        values |= forms.draw_fields(others, perf.values, key)
+    return Spec.of(perf.name, **values)
 
 
-def findings() -> None:
-    """Say what the profile lacks for these jobs, with counts, and offer the ways out."""
+def draw_coverage() -> None:
+    """Draw what the profile lacks for these jobs, with counts and suggestions."""
     study = state.session().study
     try:
-        found = fit(study)
+        profile_coverage = profile_coverage_of(study)
     except TrainyardError:
-        return  # what is assumed cannot be told either, and that place says why
-    if found is None:
+        return  # the list of assumptions reports the error
+    if profile_coverage is None:
         return
-    if found.runs and not len(found.missing):
+    if profile_coverage.runs and not len(profile_coverage.missing):
         st.caption(
-            f":material/check: Every one of the {words.plural(len(found.unmeasured), 'job')} was"
+            f":material/check: All {words.plural(len(profile_coverage.unmeasured), 'job')} were"
             " measured on every GPU type here."
         )
-    for sentence in found.sentences:
+    for sentence in profile_coverage.sentences:
         st.warning(words.plain(sentence), icon=":material/warning:")
-    if not found.runs:
-        ways_out(found, "page")
-    if len(found.missing):
-        with st.expander(found.heading, expanded=not found.runs):
+    if not profile_coverage.runs:
+        draw_suggestions(profile_coverage, "page")
+    if len(profile_coverage.missing):
+        with st.expander(profile_coverage.heading, expanded=not profile_coverage.runs):
             st.dataframe(
-                figure.readable(found.missing.head(_SHOWN)),
+                figure.readable(profile_coverage.missing.head(_MAX_ROWS)),
                 hide_index=True,
                 column_config=_COLUMNS,
                 placeholder="–",
             )
-            if len(found.missing) > _SHOWN:
-                st.caption(f"{_SHOWN} of {len(found.missing):,} shown, those of the most jobs.")
+            if len(profile_coverage.missing) > _MAX_ROWS:
+                st.caption(
+                    f"{_MAX_ROWS} of {len(profile_coverage.missing):,} shown, by number of jobs."
+                )
 
 
-def ways_out(found: coverage.ProfileCoverage, where: str) -> None:
-    """Offer what lets a run begin, a click each.
+def draw_suggestions(profile_coverage: coverage.ProfileCoverage, where: str) -> None:
+    """Draw buttons that allow the run: relative speeds, fewer jobs, or a stand-in model.
 
     Parameters
     ----------
-    found : Fit
-        What stops it.
+    profile_coverage : ProfileCoverage
+        The jobs that the profile lacks.
     where : str
-        Part of the keys of the widgets.
+        Part of the widgets' keys.
     """
     session = state.session()
-    count = int(found.unmeasured.sum())
+    count = int(profile_coverage.unmeasured.sum())
     with st.container(horizontal=True, vertical_alignment="bottom", key=f"ways/{where}"):
-        if helped := found.helped.get(profiles.RELATIVE):
+        if helped := profile_coverage.helped.get(profiles.RELATIVE):
             label = (
                 "Use relative speeds"
                 if helped == count
@@ -112,19 +111,22 @@ def ways_out(found: coverage.ProfileCoverage, where: str) -> None:
             if st.button(
                 label, key=f"relative/{where}", icon=":material/speed:", help=_RELATIVE_HELP
             ):
-                _let(session, profiles.RELATIVE)
-        if not found.unmeasured.all():
-            label, how = (
+                _set_stand_in(session, profiles.RELATIVE)
+        if not profile_coverage.unmeasured.all():
+            label, help_text = (
                 f"Leave out {words.plural(count, 'job')}",
-                "The others become a trace of their own.",
+                "Makes a new trace of the other jobs.",
             )
             if st.button(
-                label, key=f"without_unmeasured/{where}", icon=":material/filter_alt:", help=how
+                label,
+                key=f"without_unmeasured/{where}",
+                icon=":material/filter_alt:",
+                help=help_text,
             ):
                 session.replace(coverage.without_unmeasured(session.study, server.store()))
                 st.rerun()
-        if "" in found.helped:
-            key = state.widget("model", where)
+        if "" in profile_coverage.helped:
+            key = state.widget_key("model", where)
             models = profiles.models_of(session.study.base.perf, server.store())
             chosen = st.selectbox(
                 "Stand-in model",
@@ -132,38 +134,38 @@ def ways_out(found: coverage.ProfileCoverage, where: str) -> None:
                 None,
                 key=key,
                 placeholder="choose a model",
-                help="The model whose measurements stand in for models that the profile lacks.",
+                help="Its measurements replace those that the profile lacks.",
                 width=260,
             )
             if chosen is not None:
-                _let(session, chosen)
+                _set_stand_in(session, chosen)
 
 
-def stopped(study: Study) -> coverage.ProfileCoverage | None:
-    """Return what the profile of a study knows of its jobs if that lets no run begin; else None."""
+def blocking_coverage(study: Study) -> coverage.ProfileCoverage | None:
+    """Return the coverage of a study's profile if it keeps the run from starting, else None."""
     try:
-        found = fit(study)
+        profile_coverage = profile_coverage_of(study)
     except TrainyardError:
-        return None  # what is not here any more says so where it is chosen, and when it is run
-    return found if found is not None and not found.runs else None
+        return None  # choosing and running report what is missing
+    return profile_coverage if profile_coverage is not None and not profile_coverage.runs else None
 
 
-def fit(study: Study) -> coverage.ProfileCoverage | None:
-    """Return what the profile of a study knows of its jobs, None if its performance model has none;
-    remembered by content.
+def profile_coverage_of(study: Study) -> coverage.ProfileCoverage | None:
+    """Return the coverage of a study's profile, cached; None without a profile.
 
     Raises
     ------
     TrainyardError
-        If the trace or the profile is not here any more.
+        If the trace or the profile is no longer stored.
     """
     if not profiles.is_profiled(study.base.perf):
         return None
     trace = load_trace(study.base.trace, server.store())
-    return _fit(f"{trace.digest} {study.base.cluster.digest} {study.base.perf}", study)
+    return _coverage_cached(f"{trace.digest} {study.base.cluster.digest} {study.base.perf}", study)
 
 
-def _let(session: state.Session, stand_in: str) -> None:
+def _set_stand_in(session: state.Session, stand_in: str) -> None:
+    """Set what replaces missing measurements, and rerun."""
     perf = session.study.base.perf
     session.replace(
         start.with_model(
@@ -173,7 +175,8 @@ def _let(session: state.Session, stand_in: str) -> None:
     st.rerun()
 
 
-def _receive(now: Spec) -> None:
+def _draw_upload(perf: Spec) -> None:
+    """Draw the uploader for an own profile, and use the uploaded file."""
     with st.expander("Use your own measurements"):
         file = st.file_uploader(
             "A profile (CSV)",
@@ -183,16 +186,18 @@ def _receive(now: Spec) -> None:
             help=_HELP,
         )
         st.caption(
-            "Columns gpu_type, model, batch_size (of one GPU), scale_factor (GPUs), placement"
-            " (single, consolidated or unconsolidated) and iterations_per_second (summed over the"
-            f" GPUs). It stays in the server's store for {server.store().keep_days:g} days."
+            "Columns: gpu_type, model, batch_size (per GPU), scale_factor (GPUs), placement"
+            " (single, consolidated or unconsolidated), iterations_per_second (sum over GPUs). The"
+            f" server keeps it for {server.store().keep_days:g} days."
         )
         if file is None or st.session_state.get("taken_profile") == file.file_id:
             return
         st.session_state["taken_profile"] = file.file_id
         try:
-            kept = profiles.take(received.taken(file, "profile_file"), file.name, server.store())
-            spec = profiles.with_table(now, kept, state.session().study.base.cluster)
+            table = profiles.take(
+                received.take_bytes(file, "profile_file"), file.name, server.store()
+            )
+            spec = profiles.with_table(perf, table, state.session().study.base.cluster)
         except TrainyardError as error:
             st.error(words.plain(str(error)), icon=":material/error:")
             return
@@ -201,11 +206,12 @@ def _receive(now: Spec) -> None:
     st.rerun()
 
 
-def _table(now: Spec, key: str) -> str:
-    current = str(now.values.get("table", next(iter(_TABLES))))
+def _draw_table_choice(perf: Spec, key: str) -> str:
+    """Draw the choice of the profile; return its name."""
+    current = str(perf.values.get("table", next(iter(_TABLES))))
     names = dict(_TABLES)
     if current not in names:
-        names[current] = _own_name(current)
+        names[current] = _own_profile_label(current)
     return str(
         st.selectbox(
             "Measurements",
@@ -217,46 +223,48 @@ def _table(now: Spec, key: str) -> str:
     )
 
 
-def _own_name(source: str) -> str:
+def _own_profile_label(source: str) -> str:
+    """Return the label of an uploaded profile: name, models, GPU types."""
     try:
         table = profiles.table_of(source, server.store())
     except TrainyardError:
-        return "a profile that is not kept any more"
+        return "a profile that is no longer stored"
     return f"{table.name} ({words.plural(len(table.models), 'model')} on {', '.join(table.types)})"
 
 
-def _stand_in(now: Spec, key: str) -> str:
+def _draw_stand_in(perf: Spec, key: str) -> str:
+    """Draw the choice of what replaces missing measurements; return it."""
     names = {"": _REFUSE, profiles.RELATIVE: _RELATIVE}
     try:
-        models = profiles.models_of(now, server.store())
+        models = profiles.models_of(perf, server.store())
     except TrainyardError:
         models = ()
-    names |= {model: f"the same; and {model} for unknown models" for model in models}
-    current = str(now.values.get("stand_in", ""))
+    names |= {model: f"as above, and {model} for unknown models" for model in models}
+    current = str(perf.values.get("stand_in", ""))
     names.setdefault(current, current)
     return str(
         st.selectbox(
-            "What stands in for jobs that were not measured",
+            "Replace missing measurements by",
             list(names),
             list(names).index(current),
             key=key,
-            format_func=lambda one: names[one],
+            format_func=lambda name: names[name],
         )
     )
 
 
 @st.cache_resource(max_entries=16, show_spinner=False)
-def _fit(mark: str, _study: Study) -> coverage.ProfileCoverage | None:
+def _coverage_cached(mark: str, _study: Study) -> coverage.ProfileCoverage | None:
+    """Return the coverage of a study's profile, cached by content."""
     del mark
     base, store = _study.base, server.store()
     return coverage.check(base.perf, load_trace(base.trace, store), base.cluster, store)
 
 
 _RELATIVE_HELP: Final = (
-    "What was not measured follows from the nearest measurement and the relative speeds of GPU"
-    " types on the Cluster page."
+    "Scales the nearest measurement by the relative speeds of GPU types on Cluster."
 )
 _HELP: Final = (
-    "The columns of Gavel's published tables. A gang on one server and spread over several are rows"
-    " of their own."
+    "Columns as in Gavel's published tables; one row for a gang on one server, one for a gang"
+    " across servers."
 )

@@ -1,6 +1,4 @@
-"""How jobs scale: the performance model of the scenario with a curve, what it assumes of the jobs,
-and its parameters.
-"""
+"""How jobs scale, on Trace: performance model, speed curve, assumptions, parameters."""
 
 from __future__ import annotations
 
@@ -23,44 +21,46 @@ from ui.choosing import profiles as profile_form
 
 
 def draw(session: state.Session) -> None:
-    """Draw the choice, its curve and what it assumes of the jobs of the scenario."""
+    """Draw the performance model of the scenario, its curve and its assumptions."""
     st.subheader("How jobs scale", anchor=False)
     left, right = st.columns(2, gap="medium")
     with left:
-        _choose(session)
+        _draw_model_choice(session)
     with right:
-        _curve(session)
+        _draw_curve(session)
 
 
-def _choose(session: state.Session) -> None:
-    now = session.study.base.perf
+def _draw_model_choice(session: state.Session) -> None:
+    """Draw the choice of the performance model and its parameters."""
+    perf = session.study.base.perf
     by_name = {choice.name: choice for choice in catalog.perf_models()}
     names = list(by_name)
     name = st.selectbox(
         "How jobs scale",
         names,
-        names.index(now.name),
-        key=state.widget("perf"),
+        names.index(perf.name),
+        key=state.widget_key("perf"),
         format_func=lambda one: by_name[one].title,
         label_visibility="collapsed",
     )
     st.caption(words.plain(by_name[name].help))
-    # Drawn above the form that may change what is assumed, filled after it.
+    # Above the form, but filled after it: the form may change the assumptions.
     notes = st.container()
-    key, chosen = state.widget("perf", name), now if now.name == name else Spec(name)
+    key, chosen = state.widget_key("perf", name), perf if perf.name == name else Spec(name)
     if profiles.is_profiled(chosen):
-        run_settings.take("perf", profile_form.form(chosen, key))
+        run_settings.apply_model("perf", profile_form.draw_form(chosen, key))
     elif by_name[name].params:
         with st.expander(f"Settings of “{by_name[name].title}”", expanded=False):
-            run_settings.take("perf", forms.spec(name, chosen, key))
+            run_settings.apply_model("perf", forms.draw_spec(name, chosen, key))
     else:
-        run_settings.take("perf", chosen)
+        run_settings.apply_model("perf", chosen)
     with notes:
-        _assumed(session)
-    profile_form.findings()
+        _draw_assumptions(session)
+    profile_form.draw_coverage()
 
 
-def _assumed(session: state.Session) -> None:
+def _draw_assumptions(session: state.Session) -> None:
+    """Draw what the performance model assumes about the jobs."""
     base = session.study.base
     try:
         sentences = profiles.assumptions(
@@ -73,27 +73,31 @@ def _assumed(session: state.Session) -> None:
         st.markdown(f":material/info: {words.plain(sentence)}")
 
 
-def _curve(session: state.Session) -> None:
+def _draw_curve(session: state.Session) -> None:
+    """Draw the speed of jobs over their size, or why there is no curve."""
     base = session.study.base
     try:
         trace = load_trace(base.trace, server.store())
         perf = profiles.resolved(base.perf, server.store())
-        mark = (trace.digest, base.cluster.digest, str(base.perf))
-        table = _speeds(mark, perf, trace, base.cluster)
+        cache_key = (trace.digest, base.cluster.digest, str(base.perf))
+        table = _speed_table(cache_key, perf, trace, base.cluster)
     except TrainyardError as error:
-        st.caption(f"There is no curve: {words.plain(str(error))}")
+        st.caption(f"No curve: {words.plain(str(error))}")
         return
     if same := same_speed(table, scales=perf.scales):
         st.caption(same)
         return
-    curve = figure.kept(("speedup", *mark), lambda: scaling_view(table, scales=perf.scales))
+    curve = figure.cached_view(
+        ("speedup", *cache_key), lambda: scaling_view(table, scales=perf.scales)
+    )
     if curve is not None:
         figure.draw(curve)
 
 
 @st.cache_data(max_entries=32, show_spinner=False)
-def _speeds(
+def _speed_table(
     mark: tuple[str, ...], _perf: PerfSpec, _trace: Trace, _cluster: Cluster
 ) -> pd.DataFrame:
+    """Return the speeds per job size and GPU type, cached."""
     del mark
     return speedup.curve(_perf, _trace, _cluster)

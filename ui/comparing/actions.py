@@ -1,4 +1,4 @@
-"""What the buttons of Compare change; they take values, not the results that are drawn."""
+"""Actions of the buttons on Compare: suggestions, compare anyway, run other policies."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from ui import server, state, stored_results, url_params
 _INSISTED: Final = "insisted"
 
 
-def is_insisted(mark: str) -> bool:
-    """Return whether the user compares the runs with this mark although they are overloaded."""
+def is_compared_anyway(mark: str) -> bool:
+    """Return True if the user chose "Compare anyway" for these overloaded runs."""
     return bool(st.session_state.get(_INSISTED) == mark)
 
 
-def take(way: WayOut) -> None:
-    """Change the scenario as a way out says, and run it or open the page that goes on."""
+def apply_suggestion(way: WayOut) -> None:
+    """Change the scenario as a suggestion says, then run it or open the page that continues."""
     session = state.session()
-    study = session.shown or session.study
+    study = session.displayed_study or session.study
     if way == ways_out.COMPARE_ANYWAY:
         st.session_state[_INSISTED] = stored_results.gather(study).mark
         st.rerun()
@@ -34,29 +34,29 @@ def take(way: WayOut) -> None:
         session.replace(changed)
     if way.name == "enough_gpus":
         st.session_state[state.SIZE_CLUSTER] = True
-        _open_plan(url_params.CAPACITY)
+        _open_plan_tab(url_params.CAPACITY)
     if way == ways_out.CHECK_PAST:
-        _open_plan(url_params.PAST)
+        _open_plan_tab(url_params.PAST)
     if way == ways_out.NAME_SPEEDS:
-        st.switch_page("pages/trace.py", query_params=state.address())
+        st.switch_page("pages/trace.py", query_params=state.url_parameters())
     if way == ways_out.LEAVE_OUT:
         session.replace(leave_out.without_unschedulable(session.study, server.store()))
     session.run()
     st.rerun()
 
 
-def _open_plan(tab: str) -> None:
+def _open_plan_tab(tab: str) -> None:
     """Open a tab of Plan."""
-    st.switch_page("pages/plan.py", query_params=state.address() | {url_params.TAB: tab})
+    st.switch_page("pages/plan.py", query_params=state.url_parameters() | {url_params.TAB: tab})
 
 
 def run_without(policy: Spec) -> None:
-    """Take a policy out of the scenario and run the others."""
+    """Remove a policy from the scenario and run the remaining policies."""
     session = state.session()
     others = tuple(spec for spec in session.study.allocators if spec != policy)
     baseline = session.study.allocators[session.study.baseline]
-    place = others.index(baseline) if baseline in others else 0
-    session.replace(start.with_policies(session.study, others, place))
+    baseline_index = others.index(baseline) if baseline in others else 0
+    session.replace(start.with_policies(session.study, others, baseline_index))
     session.run()
     st.rerun()
 

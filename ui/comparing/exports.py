@@ -1,6 +1,4 @@
-"""What can be taken away: a report, the table, the rows of every run as CSV or Parquet; each is
-made when it is asked for.
-"""
+"""The tab "Export" of Compare: report, tables and rows, and a patch of the configuration."""
 
 from __future__ import annotations
 
@@ -32,141 +30,139 @@ _ROWS: Final[Mapping[str, Callable[[Shown, Store], pd.DataFrame]]] = {
     "segments": exports.segments,
     "decisions": exports.decisions,
 }
-"""Frame of a run -> what is made of it for other programs."""
+"""Frame of a run -> function that returns its exported rows."""
 _REPORT: Final = "trainyard-report.html"
 _TABLES: Final = "trainyard-tables.zip"
 _ICON: Final = ":material/download:"
 
 
 def draw(compared: ComparedRuns, high: str) -> None:
-    """Draw the files that can be taken away, each with what is in it and about how large it is."""
+    """Draw the downloads with their contents and sizes."""
     runs = compared.runs
-    if any(not server.store().has(runs.keys[at][0]) for at in runs.places):
-        # A file is made after the click, when nothing can be said any more.
+    if any(not server.store().has(runs.keys[index][0]) for index in runs.places):
+        # Files are built after the click, when no warning can be drawn.
         st.warning(
-            "Results of this comparison were removed from this server meanwhile. Run the scenario"
-            " again to export them.",
+            "Results of this comparison were deleted from this server. Run the scenario again to"
+            " export them.",
             icon=":material/warning:",
         )
         st.button(
-            "Look again",
+            "Check again",
             key="forget_entries",
-            on_click=stored_results.forget,
+            on_click=stored_results.forget_entries,
             icon=":material/refresh:",
         )
         return
     with st.container(horizontal=True, gap=8):
-        for label, made, file, mime in (
+        for label, export, file, mime in (
             ("Report (HTML), about 5 MB", report_html, _REPORT, "text/html"),
-            (f"Tables and rows (ZIP), {_size(_zip_mb(runs))}", archive, _TABLES, "application/zip"),
+            (
+                f"Tables and rows (ZIP), {_size_text(_zip_mb(runs))}",
+                archive,
+                _TABLES,
+                "application/zip",
+            ),
         ):
             st.download_button(
                 label,
-                partial(made, runs),
+                partial(export, runs),
                 file,
                 mime,
                 key=f"export_{file}",
                 on_click="ignore",
                 icon=_ICON,
             )
-        _take_home(compared, high)
+        _draw_patch(compared, high)
     files = {"metrics.csv": f"{len(runs.places)} policies, one row each"}
-    for name, what in _ROWS_ARE.items():
-        count = f"{_count(runs, name):,} rows: {what}"
-        large = exports.csv_mb(runs, name) > exports.CSV_LIMIT_MB
+    for name, description in _DESCRIPTIONS.items():
+        count = f"{_count_rows(runs, name):,} rows: {description}"
+        is_large = exports.csv_mb(runs, name) > exports.CSV_LIMIT_MB
         files |= {f"{name}.parquet": count}
-        files |= {f"{name}.csv": "left out, too large for a spreadsheet" if large else count}
+        files |= {f"{name}.csv": "omitted, too large for a spreadsheet" if is_large else count}
     table = pd.DataFrame({"In the ZIP": list(files), "Contents": list(files.values())})
     st.dataframe(table, hide_index=True, width="content")
     st.caption(words.plain(_ABOUT))
-    figure.choose_format()
+    figure.draw_format_choice()
 
 
-def _take_home(compared: ComparedRuns, high: str) -> None:
-    """Offer the highlighted policy as a patch of the configuration in force, or the nearest setting
-    that could be one.
-    """
+def _draw_patch(compared: ComparedRuns, high: str) -> None:
+    """Draw the download that turns the configuration in force into the highlighted policy."""
     runs, specs = compared.runs, compared.runs.study.allocators
-    old = in_force(runs.study)
-    if old is None or not runs.complete(old):
+    old_index = in_force(runs.study)
+    if old_index is None or not runs.complete(old_index):
         return
-    at = runs.titles.index(high) if high else old
-    title = runs.titles[old]
-    if at == old:
+    new_index = runs.titles.index(high) if high else old_index
+    title = runs.titles[old_index]
+    if new_index == old_index:
         st.caption(
             words.plain(
-                f"Take it home: highlight what is to replace {title}, for a patch of its"
-                " configuration."
+                f"Export configuration: highlight the policy that replaces {title} to get a patch."
             )
         )
         return
     try:
-        patch(specs[old], specs[at])
+        patch(specs[old_index], specs[new_index])
     except ParameterError as error:
-        st.caption(words.plain(f"Nothing to take home: {error}"))
-        _nearest(specs[old], specs[at])
+        st.caption(words.plain(f"No configuration to export: {error}"))
+        _draw_nearest(specs[old_index], specs[new_index])
         return
     st.download_button(
-        "Take it home (patch)",
-        partial(of_runs, runs, old, at, compared.details.trace, server.store()),
-        f"{specs[old].name}-patch.{TARGETS[specs[old].name].suffix}",
+        "Export configuration (patch)",
+        partial(of_runs, runs, old_index, new_index, compared.details.trace, server.store()),
+        f"{specs[old_index].name}-patch.{TARGETS[specs[old_index].name].suffix}",
         "text/plain",
         key="export_patch",
         on_click="ignore",
         icon=":material/home:",
-        help=f"What turns {title} into {high}, and what that rests on.",
+        help=f"Changes {title} to {high}; lists the assumptions.",
     )
 
 
-def _nearest(old: Spec, new: Spec) -> None:
-    """Offer to simulate what is nearest to a policy that a scheduler does not have."""
+def _draw_nearest(old: Spec, new: Spec) -> None:
+    """Draw the button that simulates the nearest setting of the scheduler in force."""
     if new.name == old.name:
         return
-    instead = nearest(old, new)[1]
-    known = state.session().study.allocators
-    if instead is None or catalog.canonical("allocator", instead) in known:
+    alternative = nearest(old, new)[1]
+    compared_specs = state.session().study.allocators
+    if alternative is None or catalog.canonical("allocator", alternative) in compared_specs:
         return
     if st.button("Simulate the nearest setting", key="export_nearest", icon=":material/add:"):
-        actions.run_with(instead)
+        actions.run_with(alternative)
 
 
-def _count(runs: Shown, name: str) -> int:
-    return sum(entry.rows.get(name, 0) for at in runs.places for entry in runs.entries[at])
+def _count_rows(runs: Shown, name: str) -> int:
+    """Return the number of rows of a frame over all complete runs."""
+    return sum(entry.rows.get(name, 0) for index in runs.places for entry in runs.entries[index])
 
 
 def _zip_mb(runs: Shown) -> float:
-    """Return about how large the archive is: text is packed to a fifth of its size, and the same
-    again as Parquet.
-    """
+    """Return the approximate size of the ZIP: compressed CSV (a fifth) plus Parquet."""
     return sum(min(exports.csv_mb(runs, name), exports.CSV_LIMIT_MB) for name in _ROWS) * 0.4
 
 
-def _size(mb: float) -> str:
+def _size_text(mb: float) -> str:
+    """Return a file size as text: "about 3 MB"."""
     return f"about {mb:,.0f} MB" if mb >= 0.95 else f"about {max(100 * round(10 * mb), 100)} kB"
 
 
 def rows_csv(runs: Shown, name: str) -> bytes:
-    """Return a frame of every complete run ("jobs", "segments" or "decisions") as CSV for
-    spreadsheets.
-    """
-    return _csv(_ROWS[name](runs, server.store()))
+    """Return a frame of all complete runs ("jobs", "segments" or "decisions") as safe CSV."""
+    return _to_safe_csv(_ROWS[name](runs, server.store()))
 
 
 def rows_parquet(runs: Shown, name: str) -> bytes:
-    """Return the same as Parquet, exact."""
+    """Return a frame of all complete runs as Parquet, with exact values."""
     data: bytes = _ROWS[name](runs, server.store()).to_parquet(index=False)
     return data
 
 
 def archive(runs: Shown) -> bytes:
-    """Return everything as one ZIP: the table of metrics, and every frame of rows as Parquet and,
-    unless it is too large for a spreadsheet, as CSV.
-    """
+    """Return a ZIP of the metrics and all row frames as Parquet and, if small enough, CSV."""
     compared = compare_runs(runs, server.store())
     packed = BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as files:
         if compared is not None:
-            files.writestr("metrics.csv", _csv(metric_table.wide(compared.report.table)))
+            files.writestr("metrics.csv", _to_safe_csv(metric_table.wide(compared.report.table)))
         for name in _ROWS:
             files.writestr(f"{name}.parquet", rows_parquet(runs, name))
             if exports.csv_mb(runs, name) <= exports.CSV_LIMIT_MB:
@@ -175,21 +171,20 @@ def archive(runs: Shown) -> bytes:
 
 
 def report_html(runs: Shown) -> bytes:
-    """Return the report, with the present time in it."""
+    """Return the report as HTML, with the current time."""
     return offline_html(runs, server.store(), created=datetime.now(UTC)).encode()
 
 
-def _csv(table: pd.DataFrame) -> bytes:
+def _to_safe_csv(table: pd.DataFrame) -> bytes:
     return outcomes.safe_csv(table).encode()
 
 
-_ROWS_ARE: Final[Mapping[str, str]] = {
-    "jobs": "when each job came, started and finished",
+_DESCRIPTIONS: Final[Mapping[str, str]] = {
+    "jobs": "submission, start and end of each job",
     "segments": "periods of constant size and rate, with the nodes",
     "decisions": "calls of the policy, with its notes",
 }
 _ABOUT: Final = (
-    "The report is one file with all figures, which opens without a network. In CSV files, text"
-    " that begins with = + - or @ has an apostrophe in front, for spreadsheets; Parquet holds it"
-    " as it is."
+    "The report works offline. CSV text that begins with = + - or @ gets an apostrophe, for"
+    " spreadsheets; Parquet stays exact."
 )

@@ -1,6 +1,4 @@
-"""The tab of jobs: which ones get slower and faster, as rows that open the drawer of a job, as a
-distribution, or by group.
-"""
+"""The tab "Jobs" of Compare: slower and faster jobs as rows, distribution or groups."""
 
 from __future__ import annotations
 
@@ -22,24 +20,30 @@ _EACH, _SPREAD = "Each job", "Distribution of changes"
 
 
 def draw(compared: ComparedRuns, high: str) -> None:
-    """Draw the jobs under the highlighted policy, against the baseline."""
+    """Draw the jobs of the highlighted policy against the baseline."""
     title = high or compared.baseline or compared.report.labels[0]
-    ways = compared.details.groupings if compared.report.changes else {}
-    shows = [_EACH, *([_SPREAD] if title in compared.report.changes else [])]
-    by = {f"Change by {way.title[:1].lower()}{way.title[1:]}": name for name, way in ways.items()}
+    groupings = compared.details.groupings if compared.report.changes else {}
+    options = [_EACH, *([_SPREAD] if title in compared.report.changes else [])]
+    group_options = {
+        f"Change by {way.title[:1].lower()}{way.title[1:]}": name for name, way in groupings.items()
+    }
     with st.container(horizontal=True, vertical_alignment="bottom", gap=8):
         show = st.selectbox(
-            "Show", [*shows, *by], key="jobs_show", label_visibility="collapsed", width=230
+            "Show",
+            [*options, *group_options],
+            key="jobs_show",
+            label_visibility="collapsed",
+            width=230,
         )
         if show == _EACH:
-            compares = title in compared.report.changes
+            has_changes = title in compared.report.changes
             order = st.segmented_control(
                 "Order",
-                orders := tuple(ORDERS) if compares else tuple(ORDERS)[-1:],
+                orders := tuple(ORDERS) if has_changes else tuple(ORDERS)[-1:],
                 default=orders[0],
                 required=True,
                 format_func=lambda name: ORDERS[name],
-                key=f"jobs_order/{compares}",
+                key=f"jobs_order/{has_changes}",
                 label_visibility="collapsed",
             )
             search = st.text_input(
@@ -49,9 +53,9 @@ def draw(compared: ComparedRuns, high: str) -> None:
                 label_visibility="collapsed",
                 width=200,
             )
-        elif show in by:
-            what = st.segmented_control(
-                "What is shown of each group",
+        elif show in group_options:
+            statistic = st.segmented_control(
+                "Statistic",
                 list(WHATS),
                 default=next(iter(WHATS)),
                 required=True,
@@ -60,37 +64,43 @@ def draw(compared: ComparedRuns, high: str) -> None:
                 label_visibility="collapsed",
             )
     if show == _EACH:
-        _rows(compared, title, order, search)
+        _draw_rows(compared, title, order, search)
     elif show == _SPREAD:
-        view = figure.kept(("winners", compared.key, title), lambda: jobs.winners(compared, title))
-        figure.draw(view, "winners", finding=True)
+        view = figure.cached_view(
+            ("winners", compared.key, title), lambda: jobs.winners(compared, title)
+        )
+        figure.draw(view, "winners", shows_finding=True)
     else:
-        _group(compared, by[show], what)
+        _draw_groups(compared, group_options[show], statistic)
 
 
-def _group(compared: ComparedRuns, by: str, what: str) -> None:
-    view = figure.kept(("groups", compared.key, by, what), lambda: jobs.groups(compared, by, what))
+def _draw_groups(compared: ComparedRuns, by: str, statistic: str) -> None:
+    """Draw a statistic of the change per group of jobs."""
+    view = figure.cached_view(
+        ("groups", compared.key, by, statistic), lambda: jobs.groups(compared, by, statistic)
+    )
     if view is None:
         st.caption("No job was completed under all of these policies.")
     else:
-        figure.draw(view, "groups", finding=True)
+        figure.draw(view, "groups", shows_finding=True)
 
 
 @st.cache_resource(max_entries=8, show_spinner=False)
-def _changed(mark: str, title: str, _runs: Shown, _compared: ComparedRuns) -> pd.DataFrame:
+def _job_changes(mark: str, title: str, _runs: Shown, _compared: ComparedRuns) -> pd.DataFrame:
+    """Return the change of each job against the baseline, cached."""
     del mark
     return jobs_changed.jobs_changed(_runs, title, _compared.details.trace)
 
 
-def _rows(compared: ComparedRuns, title: str, order: jobs_changed.Order, search: str) -> None:
-    """Draw the first rows; a click on one opens its drawer."""
+def _draw_rows(compared: ComparedRuns, title: str, order: jobs_changed.Order, search: str) -> None:
+    """Draw the first matching jobs; a row opens the job drawer."""
     report = compared.report
-    every = _changed(report.mark, title, compared.runs, compared)
-    rows, count = jobs_changed.first(every, order, search.strip(), MOST_ROWS)
+    all_rows = _job_changes(report.mark, title, compared.runs, compared)
+    rows, count = jobs_changed.first(all_rows, order, search.strip(), MOST_ROWS)
     if rows.empty:
         st.caption("No job matches the search." if search else "No job changes in this direction.")
         return
-    against = rows["base_s"].notna().any()
+    has_baseline = rows["base_s"].notna().any()
     columns = {
         "Job": rows["job_id"].astype("str"),
         "User": rows["user"].astype("str"),
@@ -98,7 +108,7 @@ def _rows(compared: ComparedRuns, title: str, order: jobs_changed.Order, search:
         "Submitted": rows["submit_s"].map(lambda at: words.instant(at, compared.epoch)),
         f"JCT, {title}{figure.SECONDS}": rows["jct_s"],
     }
-    if against:
+    if has_baseline:
         columns |= {
             f"JCT, {report.baseline}{figure.SECONDS}": rows["base_s"],
             figure.DIFFERENCE: rows["change_s"],
@@ -106,9 +116,9 @@ def _rows(compared: ComparedRuns, title: str, order: jobs_changed.Order, search:
     columns[f"Wait{figure.SECONDS}"] = rows["wait_s"]
     if not rows["user"].astype("str").any():
         del columns["User"]
-    shown = figure.readable(pd.DataFrame(columns))
-    job_drawer.rows(
-        order, shown, rows["job_id"].astype("str").tolist(), min(38 + 35 * len(shown), 378)
+    table = figure.readable(pd.DataFrame(columns))
+    job_drawer.draw_job_table(
+        order, table, rows["job_id"].astype("str").tolist(), min(38 + 35 * len(table), 378)
     )
     if count > len(rows):
         st.caption(f"{len(rows)} of {words.plural(count, 'job')}.")

@@ -1,6 +1,4 @@
-"""The Compare page in one fragment: answer, tiles, charts and ledger stand together, and a change
-of the highlighted policy, of the goal or of the window redraws nothing else of the app.
-"""
+"""The Compare page in one fragment: headline, tiles, charts, ledger and tabs."""
 
 from __future__ import annotations
 
@@ -36,7 +34,7 @@ from ui.url_params import GOAL, HIGH
 from ui.what_if import slider
 
 EVERY_S: Final = 1.0
-"""How often unfinished rows are told how far they are."""
+"""Period of redrawing unfinished rows."""
 _ALL_JOBS: Final = "All jobs"
 _GROUP, _COLUMNS = "group", "columns"
 _TIME, _CURVE = "over_time", "done_within"
@@ -52,19 +50,17 @@ _TILES: Final = st.components.v2.component(
 
 
 def draw(compared: ComparedRuns) -> None:
-    """Draw the page of compared runs; while others run, it is drawn every second."""
-    slider.begin()
-    live = bool(state.session().live)
+    """Draw the page of compared runs, every second while others run."""
+    slider.drop_unfinished()
+    live = bool(state.session().live_jobs)
     st.fragment(_draw_page, run_every=EVERY_S if live else None)(compared)
 
 
-def loading(session: state.Session) -> bool:
-    """Draw the page while no policy has finished: everything has its place, and the ledger says how
-    far each policy is; tell whether that is so.
-    """
-    if session.shown is None or not session.live:
+def draw_loading(session: state.Session) -> bool:
+    """Draw the page while no policy has finished, and return True; else return False."""
+    if session.displayed_study is None or not session.live_jobs:
         return False
-    runs = stored_results.gather(session.shown)
+    runs = stored_results.gather(session.displayed_study)
     if runs.places:
         return False
     st.fragment(_draw_empty, run_every=EVERY_S)(runs)
@@ -82,9 +78,9 @@ def _draw_empty(runs: Shown) -> None:
                 place.container(key=key, height=lines.HEIGHT_PX, border=False)
         titles = runs.titles
         colours = charts.theme.policy_colours(
-            titles, titles[runs.baseline], runs.study.slots, dark=figure.dark()
+            titles, titles[runs.baseline], runs.study.slots, dark=figure.is_dark()
         )
-        notes = answer.row_notes(runs, stored_results.barred(runs.study))
+        notes = answer.row_notes(runs, stored_results.unrunnable(runs.study))
         rows = [ledger.Row(title, colours[title], note=notes[title]) for title in titles]
         metrics = [ledger.ALL[name] for name in ledger.MAIN]
         with st.container(key="ledger_box", gap=0):
@@ -92,17 +88,17 @@ def _draw_empty(runs: Shown) -> None:
 
 
 def _draw_page(stored: ComparedRuns) -> None:
-    """Draw stored runs, or the answer of the slider while it moves with the stored tabs."""
+    """Draw stored results, or the slider's preview while it moves."""
     choice = _read_choice(stored)
-    draft, fault = slider.draft(state.session().shown, choice)
-    view = comparison.view(stored, choice)
+    draft, fault = slider.preview_view(state.session().displayed_study, choice)
+    view = comparison.build_view(stored, choice)
     is_whole = _draw_view(draft or view, fault)
     if is_whole and draft is not None:
         with st.container(key="tabs_before"):
             tabs.draw(view)
     elif is_whole and not view.is_overloaded:
         tabs.draw(view)
-    slider.settle()
+    slider.apply_rested()
 
 
 def _draw_view(view: ComparisonView, fault: str) -> bool:
@@ -111,17 +107,17 @@ def _draw_view(view: ComparisonView, fault: str) -> bool:
     Parameters
     ----------
     view : ComparisonView
-        What is drawn; of a draft everything stays in its place.
+        The view to draw; a draft keeps the layout.
     fault : str
-        Why the slider has no answer; "" = it has one, or rests.
+        Error of the slider, or "".
     """
     with st.container(key="compare", gap=8):
         _draw_top(view)
         if fault:
             st.error(words.plain(fault), icon=":material/error:")
         is_judged = view.is_draft or not view.is_overloaded
-        if not is_judged and not actions.is_insisted(view.runs.report.mark):
-            answer.draw_below(view, listed=False)
+        if not is_judged and not actions.is_compared_anyway(view.runs.report.mark):
+            answer.draw_notes(view, has_ledger=False)
             return True
         if is_judged:
             _draw_tiles(view.tiles)
@@ -131,63 +127,67 @@ def _draw_view(view: ComparisonView, fault: str) -> bool:
             st.error(words.plain(str(error)), icon=":material/error:")
             return False
         _draw_ledger(view)
-        answer.draw_below(view)
+        answer.draw_notes(view)
     return True
 
 
-def draw_slider(shown: Study | None) -> None:
-    """Draw the slider of Plan and what it changes: sentence, charts and ledger of the policies that
-    follow at once; `shown` = the scenario if it has results.
-    """
-    slider.begin()
-    live = bool(state.session().live)
-    st.fragment(_draw_plan, run_every=EVERY_S if live else None)(shown)
+def draw_slider_page(study: Study | None) -> None:
+    """Draw the slider of Plan and the results that follow it; `shown` = scenario with results."""
+    slider.drop_unfinished()
+    live = bool(state.session().live_jobs)
+    st.fragment(_draw_slider_page, run_every=EVERY_S if live else None)(study)
 
 
-def _draw_plan(shown: Study | None) -> None:
-    """Draw the slider of Plan with the stored results of a scenario, or its answer."""
-    stored = None if shown is None else comparison.compare(stored_results.gather(shown))
+def _draw_slider_page(study: Study | None) -> None:
+    """Draw the slider of Plan with the stored results of a scenario, or its preview."""
+    stored = None if study is None else comparison.compare(stored_results.gather(study))
     end_s = math.inf if stored is None else stored.report.end_s
     choice = ComparisonChoice(window=zoom_window.current(end_s))
-    view, fault = slider.draft(shown, choice)
+    view, fault = slider.preview_view(study, choice)
     if view is None and stored is not None and not fault:
-        view = comparison.view(stored, replace(choice, high=comparison.subject(stored.report)))
+        view = comparison.build_view(
+            stored, replace(choice, high=comparison.highlighted_policy(stored.report))
+        )
     with st.container(key="compare", gap=8):
         with st.container(width=420, key="choose"):
             slider.draw()
         if fault:
             st.error(words.plain(fault), icon=":material/error:")
         if view is not None:
-            answer.draw_sentence(view)
+            answer.draw_headline(view)
             _draw_charts(view)
-            # The columns stay while the slider passes an overload.
+            # Columns stay the same while the slider passes an overload.
             _draw_ledger(replace(view, is_overloaded=False))
-    slider.settle()
+    slider.apply_rested()
 
 
 def _read_choice(stored: ComparedRuns) -> ComparisonChoice:
-    """Return what was chosen in this session, or else what the address asks for."""
+    """Return the metric, policy, group and window chosen in this session, else in the URL."""
     report = stored.report
-    goals, groups = list(report.headlines), group_names(stored)
-    goal = st.session_state.get(GOAL) or url_params.asked(GOAL)
+    goals, groups = list(report.headlines), group_choices(stored)
+    goal = st.session_state.get(GOAL) or url_params.get(GOAL)
     goal = goal if goal in goals else goals[0]
-    group = st.session_state.get(_GROUP) or url_params.asked(_GROUP)
-    url_params.put(GOAL, "" if goal == goals[0] else goal)
-    url_params.put(_GROUP, group if group in groups else "")
+    group = st.session_state.get(_GROUP) or url_params.get(_GROUP)
+    url_params.set_param(GOAL, "" if goal == goals[0] else goal)
+    url_params.set_param(_GROUP, group if group in groups else "")
     window = zoom_window.current(report.end_s)
-    return ComparisonChoice(goal, comparison.subject(report), groups.get(group), window)
+    return ComparisonChoice(goal, comparison.highlighted_policy(report), groups.get(group), window)
 
 
-def group_names(compared: ComparedRuns) -> dict[str, tuple[str, str]]:
-    """Return the groups of jobs to choose from: label -> title of the grouping and group."""
+def group_choices(compared: ComparedRuns) -> dict[str, tuple[str, str]]:
+    """Return the groups of jobs to choose from: label -> (title of the grouping, group)."""
     if not compared.baseline:
         return {}
-    ways = compared.details.groupings.values()
-    return {f"{way.title}: {name}": (way.title, name) for way in ways for name in way.names}
+    groupings = compared.details.groupings.values()
+    return {
+        f"{grouping.title}: {name}": (grouping.title, name)
+        for grouping in groupings
+        for name in grouping.names
+    }
 
 
 def _draw_top(view: ComparisonView) -> None:
-    """Draw the headline, the choices beside it, and the ways out below it."""
+    """Draw the headline with its choices at the right and the suggestions below."""
     runs = view.runs.runs
     with st.container(horizontal=True, key="answer", vertical_alignment="top", gap=16):
         with st.container(gap=0, key="sentence"):
@@ -195,21 +195,23 @@ def _draw_top(view: ComparisonView) -> None:
             if is_unfinished:
                 answer.draw_progress(runs)
             else:
-                answer.draw_sentence(view)
-            asked = url_params.asked(HIGH)
-            if asked and asked not in runs.titles:
-                st.caption(words.plain(f"“{asked}” is not one of these policies."))
+                answer.draw_headline(view)
+            url_title = url_params.get(HIGH)
+            if url_title and url_title not in runs.titles:
+                st.caption(
+                    words.plain(f"The link highlights “{url_title}”, which is not compared.")
+                )
         with st.container(gap=None, width="content", key="choose"):
             with st.container(horizontal=True, gap=8, width="content", key="choices"):
                 if view.is_draft or not view.is_overloaded:
                     _draw_selects(view)
             slider.draw()
     if not is_unfinished and not view.is_draft:
-        answer.draw_ways(view)
+        answer.draw_suggestions(view)
 
 
 def _draw_selects(view: ComparisonView) -> None:
-    """Draw the choices of the goal and of the group of jobs."""
+    """Draw the choice of the metric that judges, and of the group of jobs."""
     goals, goal = list(view.runs.report.headlines), view.choice.goal
     if len(goals) > 1:
         st.selectbox(
@@ -222,13 +224,13 @@ def _draw_selects(view: ComparisonView) -> None:
             width=216,
             persist_state="session",
         )
-    names = ["", *group_names(view.runs)]
+    names = ["", *group_choices(view.runs)]
     if len(names) > 1:
-        asked = url_params.asked(_GROUP)
+        url_group = url_params.get(_GROUP)
         st.selectbox(
             "Jobs",
             names,
-            names.index(asked) if asked in names else 0,
+            names.index(url_group) if url_group in names else 0,
             key=_GROUP,
             format_func=lambda name: charts.visible(name) or _ALL_JOBS,
             label_visibility="collapsed",
@@ -238,21 +240,19 @@ def _draw_selects(view: ComparisonView) -> None:
 
 
 def _draw_charts(view: ComparisonView) -> None:
-    """Draw the course of all jobs and the completion times of the chosen group; figures of a draft
-    are not kept.
-    """
-    choice, marks, key = view.choice, job_drawer.marks(), view.runs.key
-    make = figure.made if view.is_draft else figure.kept
+    """Draw waiting jobs over time, and completion times of the group; drafts are not cached."""
+    choice, marks, key = view.choice, job_drawer.timeline_marks(), view.runs.key
+    make_view = figure.build_view if view.is_draft else figure.cached_view
     queue_key = (_TIME, key, choice.high, marks, choice.group is not None)
     curve_key = (_CURVE, key, choice.high, choice.group)
     with st.container(key="charts"):
         left, right = st.columns([2.16, 1], gap="small")
-    queue = make(queue_key, lambda: view.queue(marks))
-    curve = make(curve_key, view.done_within)
+    queue = make_view(queue_key, lambda: view.queue(marks))
+    curve = make_view(curve_key, view.done_within)
     with left:
-        figure.draw(queue, _TIME, bare=True)
+        figure.draw(queue, _TIME, is_bare=True)
     with right:
-        figure.draw(curve, _CURVE, bare=True)
+        figure.draw(curve, _CURVE, is_bare=True)
 
 
 def _draw_ledger(view: ComparisonView) -> None:
@@ -272,30 +272,31 @@ def _draw_ledger(view: ComparisonView) -> None:
         ]
         notes = answer.row_notes(runs, compared.report.skipped)
         component.draw(
-            view.ledger(metrics, ledger.State(view.choice.high, notes, hollow, figure.dark())),
+            view.ledger(metrics, ledger.State(view.choice.high, notes, hollow, figure.is_dark())),
             "ledger",
-            component.Charts(_TIME, _CURVE, strip=True),
-            on_high=_highlight,
-            on_window=lambda ends: zoom_window.choose(ends, compared.report.end_s),
+            component.LedgerCharts(_TIME, _CURVE, strip=True),
+            on_high=_on_highlight,
+            on_window=lambda ends: zoom_window.set_window(ends, compared.report.end_s),
         )
 
 
-def _highlight(title: str) -> None:
-    url_params.put(HIGH, title)
+def _on_highlight(title: str) -> None:
+    """Write the clicked policy into the URL as highlighted."""
+    url_params.set_param(HIGH, title)
 
 
-def _draw_column_menu(known: Sequence[Metric], usual: list[Metric]) -> list[Metric]:
-    """Draw the menu of the columns, at first with the usual ones; return those that are chosen."""
-    first = [metric.name for metric in usual]
+def _draw_column_menu(metrics: Sequence[Metric], usual: list[Metric]) -> list[Metric]:
+    """Draw the menu of columns, first with the usual ones; return the chosen columns."""
+    default_names = [metric.name for metric in usual]
     with st.popover("Columns", type="tertiary", key="columns_menu"):
         names = st.pills(
             "Columns",
-            [metric.name for metric in known],
+            [metric.name for metric in metrics],
             selection_mode="multi",
-            default=first,
+            default=default_names,
             format_func=lambda name: ledger.ALL[name].title,
-            # What was chosen while a policy was missing is not what was chosen with all of them.
-            key=f"{_COLUMNS}/{'.'.join(first)}",
+            # Defaults differ while a policy is missing, so each set has its own key.
+            key=f"{_COLUMNS}/{'.'.join(default_names)}",
             label_visibility="collapsed",
             persist_state="session",
         )
@@ -303,10 +304,11 @@ def _draw_column_menu(known: Sequence[Metric], usual: list[Metric]) -> list[Metr
 
 
 def _draw_tiles(tiles: Sequence[Tile]) -> None:
-    """Draw tiles; policies are judged by the metric of the one that is pressed."""
-    _TILES(key="tiles", data=[tile.to_json() for tile in tiles], on_goal_change=_judge_by)
+    """Draw the tiles; a click judges policies by the metric of the tile."""
+    _TILES(key="tiles", data=[tile.to_json() for tile in tiles], on_goal_change=_on_tile)
 
 
-def _judge_by() -> None:
+def _on_tile() -> None:
+    """Judge policies by the metric of the clicked tile."""
     if goal := st.session_state["tiles"].goal:
         st.session_state[GOAL] = goal

@@ -1,6 +1,4 @@
-"""The tabs of the Compare page: jobs, where time goes, tenants, GPU types, costs, accuracy and
-export.
-"""
+"""The tabs of Compare: jobs, where time goes, tenants, GPU types, cost, accuracy, export."""
 
 from __future__ import annotations
 
@@ -22,72 +20,77 @@ from trainyard.views.compared import ComparedRuns, Window
 from trainyard.views.comparison import ComparisonView
 from ui import figure, url_params, words
 from ui.comparing import exports, job_table, tenants
-from ui.comparison import trust
+from ui.comparison import draw_accuracy
 
 _ISOLATED: Final = "each job alone with an equal part of every GPU type"
 _NOTES: Final = "Recorded numbers"
 _WIDTH: Final[dict[str, Any]] = {"width": 320}
 
 
-def _held(compared: ComparedRuns, title: str) -> ComparedRuns:
+def _with_allocation(compared: ComparedRuns, title: str) -> ComparedRuns:
+    """Return the comparison with the GPUs by job of one policy within the zoom window."""
     if compared.window is None:
         return compared
-    inside = _within(compared, [title])
-    series = loads.allocation(_entry(compared, title), compared.window)
+    zoomed = _with_window_frames(compared, [title])
+    series = loads.allocation(_first_entry(compared, title), compared.window)
     return replace(
-        inside,
-        frames={**inside.frames, "allocation": {title: series}},
+        zoomed,
+        frames={**zoomed.frames, "allocation": {title: series}},
         job_ids=outcomes.job_ids([series], compared.details.trace),
     )
 
 
-def _within(compared: ComparedRuns, titles: Sequence[str]) -> ComparedRuns:
-    """Return the same with the frames over time of these policies as the window shows them: stored
-    ones for the whole run, new ones for a window.
+def _with_window_frames(compared: ComparedRuns, titles: Sequence[str]) -> ComparedRuns:
+    """Return the comparison with the frames over time of these policies in the zoom window.
 
     Raises
     ------
     StoreError
-        If a stored result was removed meanwhile.
+        If a stored result was removed.
     """
     if compared.window is None:
         return compared
-    found = {
+    frames_by_title = {
         title: _window_frames(entry.key, compared.window, len(titles), entry, compared.cluster)
         for title in titles
-        for entry in [_entry(compared, title)]
+        for entry in [_first_entry(compared, title)]
     }
     kinds = ("queue", "utilisation", "capacity", "states", "resources")
     return replace(
         compared,
         frames={
             **compared.frames,
-            **{kind: {title: frames[kind] for title, frames in found.items()} for kind in kinds},
+            **{
+                kind: {title: frames[kind] for title, frames in frames_by_title.items()}
+                for kind in kinds
+            },
         },
     )
 
 
-def _noted_within(compared: ComparedRuns, title: str) -> ComparedRuns:
-    """Return the same with what a policy noted in the window.
+def _with_window_notes(compared: ComparedRuns, title: str) -> ComparedRuns:
+    """Return the comparison with the numbers that a policy recorded in the zoom window.
 
     Raises
     ------
     StoreError
-        If its result was removed meanwhile.
+        If its result was removed.
     """
     if compared.window is None:
         return compared
-    entry = _entry(compared, title)
+    entry = _first_entry(compared, title)
     frame = _window_notes(entry.key, compared.window, entry)
     return replace(compared, frames={**compared.frames, "notes": {title: frame}})
 
 
-def _entry(compared: ComparedRuns, title: str) -> StoredResult:
+def _first_entry(compared: ComparedRuns, title: str) -> StoredResult:
+    """Return the stored result of a policy's first repeat."""
     return compared.runs.entries[compared.runs.titles.index(title)][0]
 
 
 @st.cache_resource(max_entries=8, show_spinner=False)
-def _full(key: str, _entry: StoredResult, _cluster: Cluster) -> dict[str, pd.DataFrame]:
+def _full_series(key: str, _entry: StoredResult, _cluster: Cluster) -> dict[str, pd.DataFrame]:
+    """Return the series of a result at full resolution, cached."""
     del key
     return loads.full_series(_entry, _cluster)
 
@@ -96,63 +99,70 @@ def _full(key: str, _entry: StoredResult, _cluster: Cluster) -> dict[str, pd.Dat
 def _window_frames(
     key: str, window: Window, policies: int, _entry: StoredResult, _cluster: Cluster
 ) -> dict[str, pd.DataFrame]:
-    return loads.within(_full(key, _entry, _cluster), window, policies)
+    """Return the frames over time of a result in a window, cached."""
+    return loads.within(_full_series(key, _entry, _cluster), window, policies)
 
 
 @st.cache_resource(max_entries=16, show_spinner=False)
 def _window_notes(key: str, window: Window, _entry: StoredResult) -> pd.DataFrame:
+    """Return the numbers recorded by a policy in a window, cached."""
     del key
     return loads.notes(_entry, window)
 
 
 def _draw_time(compared: ComparedRuns, high: str) -> None:
-    """Draw what completion times consist of under every policy, and what the GPUs do under one.
+    """Draw the parts of the completion time per policy, and GPU use over time for one.
 
     Parameters
     ----------
     compared : ComparedRuns
-        The runs, with the window.
+        The runs, with the zoom window.
     high : str
-        Title of the highlighted policy; "" = there is none, so the baseline is shown.
+        Title of the highlighted policy; "" = none, so the baseline is shown.
     """
-    for name, make in registry.OF_METRICS.items():
-        if (view := figure.kept((name, compared.key), partial(make, compared))) is not None:
+    for name, make_view in registry.OF_METRICS.items():
+        if (
+            view := figure.cached_view((name, compared.key), partial(make_view, compared))
+        ) is not None:
             figure.draw(view)
-    parts: dict[str, Callable[[ComparedRuns, str], None]] = {}
+    charts: dict[str, Callable[[ComparedRuns, str], None]] = {}
     if compared.cluster.gpus:
-        parts = {"GPUs busy, fragmented, idle": _states, "GPUs by job": _holders}
+        charts = {"GPUs busy, fragmented, idle": _draw_gpu_states, "GPUs by job": _draw_allocation}
     if resources.known(compared):
-        parts["Cores and memory"] = _resources
-    if not parts:
+        charts["Cores and memory"] = _draw_resources
+    if not charts:
         return
     name = st.segmented_control(
         "Over time",
-        list(parts),
-        default=next(iter(parts)),
+        list(charts),
+        default=next(iter(charts)),
         required=True,
         key="time_view",
         label_visibility="collapsed",
     )
-    parts[name](compared, high or compared.baseline or compared.report.labels[0])
+    charts[name](compared, high or compared.baseline or compared.report.labels[0])
 
 
-def _states(compared: ComparedRuns, title: str) -> None:
-    view = figure.kept(
+def _draw_gpu_states(compared: ComparedRuns, title: str) -> None:
+    """Draw busy, fragmented and idle GPUs over time."""
+    view = figure.cached_view(
         ("states", compared.key, title),
-        lambda: over_time.states(_within(compared, [title]), title),
+        lambda: over_time.states(_with_window_frames(compared, [title]), title),
     )
     figure.draw(view, "states")
 
 
-def _holders(compared: ComparedRuns, title: str) -> None:
-    view = figure.kept(
+def _draw_allocation(compared: ComparedRuns, title: str) -> None:
+    """Draw GPUs over time by the job that holds them."""
+    view = figure.cached_view(
         ("allocation", compared.key, title),
-        lambda: over_time.allocation(_held(compared, title), title),
+        lambda: over_time.allocation(_with_allocation(compared, title), title),
     )
     figure.draw(view, "allocation")
 
 
-def _resources(compared: ComparedRuns, title: str) -> None:
+def _draw_resources(compared: ComparedRuns, title: str) -> None:
+    """Draw the use of cores or memory over time, for all policies."""
     del title  # all policies are drawn
     name = st.segmented_control(
         "Resource",
@@ -163,71 +173,79 @@ def _resources(compared: ComparedRuns, title: str) -> None:
         format_func=str.capitalize,
         label_visibility="collapsed",
     )
-    inside = _within(compared, compared.drawn)
-    figure.draw(resources.resources(inside, name), "resources", finding=True)
+    zoomed = _with_window_frames(compared, compared.drawn)
+    figure.draw(resources.resources(zoomed, name), "resources", shows_finding=True)
 
 
 def _draw_types(compared: ComparedRuns, high: str) -> None:
-    """Draw what the user chooses about GPU types."""
+    """Draw the chosen chart about GPU types."""
     del high
-    parts = {name: part for name, part in _OF_TYPES.items() if name != _NOTES or _noted(compared)}
+    charts = {
+        name: part
+        for name, part in _OF_TYPES.items()
+        if name != _NOTES or _policies_with_notes(compared)
+    }
     name = st.segmented_control(
         "Chart",
-        list(parts),
-        default=next(iter(parts)),
+        list(charts),
+        default=next(iter(charts)),
         required=True,
         key="type_view",
         label_visibility="collapsed",
     )
-    parts[name](compared)
+    charts[name](compared)
 
 
-def _noted(compared: ComparedRuns) -> list[str]:
-    """Return the policies that noted anything."""
+def _policies_with_notes(compared: ComparedRuns) -> list[str]:
+    """Return the policies that recorded numbers."""
     return [title for title in compared.report.labels if title in compared.details.types.notes]
 
 
-def _shares(compared: ComparedRuns) -> None:
+def _draw_type_shares(compared: ComparedRuns) -> None:
+    """Draw the shares of GPU types per group of jobs under one policy."""
     title = st.selectbox("Policy", compared.report.labels, key="type_policy", **_WIDTH)
     figure.draw(gpu_types.type_shares(compared, title), "type-shares")
 
 
-def _use(compared: ComparedRuns) -> None:
+def _draw_type_use(compared: ComparedRuns) -> None:
+    """Draw the use of each GPU type per policy."""
     figure.draw(gpu_types.type_use(compared))
 
 
 def _draw_costs(compared: ComparedRuns, high: str) -> None:
-    """Draw what each GPU type costs under each policy."""
+    """Draw the cost of each GPU type per policy."""
     del high
-    figure.draw(gpu_types.type_cost(compared), finding=True)
+    figure.draw(gpu_types.type_cost(compared), shows_finding=True)
 
 
-def _fairness(compared: ComparedRuns) -> None:
+def _draw_fairness(compared: ComparedRuns) -> None:
+    """Draw finish-time fairness against a reference."""
     reference = st.selectbox(
         "Compared with", [_ISOLATED, *compared.drawn], key="type_reference", width=420
     )
     view = gpu_types.type_fairness(compared, "" if reference == _ISOLATED else reference)
     if view is None:
-        st.caption("No other policy completed a job that can be compared.")
+        st.caption("No other policy completed a comparable job.")
     else:
-        figure.draw(view, finding=True)
+        figure.draw(view, shows_finding=True)
 
 
-def _type_notes(compared: ComparedRuns) -> None:
-    found = compared.details.types
+def _draw_type_notes(compared: ComparedRuns) -> None:
+    """Draw a number that a policy recorded per GPU type, over time."""
+    types = compared.details.types
     with st.container(horizontal=True):
-        noted = _noted(compared)
+        titles = _policies_with_notes(compared)
         first = next(
             (
-                at
-                for at, title in enumerate(noted)
-                if any(len(lines) > 1 for lines in found.families(title).values())
+                index
+                for index, title in enumerate(titles)
+                if any(len(lines) > 1 for lines in types.families(title).values())
             ),
             0,
         )
-        title = st.selectbox("Policy", noted, first, key="type_noting", **_WIDTH)
-        # Those that differ by type come first.
-        families = sorted(found.families(title).items(), key=lambda family: len(family[1]) < 2)
+        title = st.selectbox("Policy", titles, first, key="type_noting", **_WIDTH)
+        # Numbers that differ by type come first.
+        families = sorted(types.families(title).items(), key=lambda family: len(family[1]) < 2)
         family = st.selectbox(
             "Number",
             [name for name, _ in families],
@@ -235,33 +253,31 @@ def _type_notes(compared: ComparedRuns) -> None:
             format_func=lambda name: name.replace("_", " "),
             **_WIDTH,
         )
-    view = gpu_types.type_notes(_noted_within(compared, title), title, family)
+    view = gpu_types.type_notes(_with_window_notes(compared, title), title, family)
     if view is None:
-        st.caption("The policy recorded no such number before the end of the chosen window.")
+        st.caption("The policy recorded no such number before the end of the zoom window.")
     else:
         figure.draw(view)
 
 
 _OF_TYPES: Final[Mapping[str, Callable[[ComparedRuns], None]]] = {
-    "Shares of GPU types": _shares,
-    "Use": _use,
-    "Finish-time fairness": _fairness,
-    _NOTES: _type_notes,
+    "Shares of GPU types": _draw_type_shares,
+    "Use": _draw_type_use,
+    "Finish-time fairness": _draw_fairness,
+    _NOTES: _draw_type_notes,
 }
 
 
 def _draw_accuracy(compared: ComparedRuns, high: str) -> None:
-    """Draw how near the runs are to the recording, what policies knew of run times, what computed
-    them, and what is assumed.
-    """
+    """Draw accuracy against the recording, run-time estimates, engines and assumptions."""
     del high
-    trust(compared.report)
+    draw_accuracy(compared.report)
     if compared.report.certainty:
         st.caption(words.plain(compared.report.certainty))
     points = compared.details.diagnostics.points
     if points:
         title = st.selectbox("Run-time estimates under", list(points), key="estimates", width=320)
-        figure.draw(jobs.predictions(compared, title), "predictions", finding=True)
+        figure.draw(jobs.predictions(compared, title), "predictions", shows_finding=True)
     st.caption(words.plain(_engine_text(compared.runs)))
     if compared.report.assumptions:
         st.markdown("**Assumptions about scaling**")
@@ -270,12 +286,12 @@ def _draw_accuracy(compared: ComparedRuns, high: str) -> None:
 
 
 def _engine_text(runs: Shown) -> str:
-    """Return which engine made the first run of each policy, engine by engine."""
+    """Return which engine computed which policies."""
     titles: dict[str, list[str]] = {}
-    for at in runs.places:
-        engine = words.ENGINES[runs.entries[at][0].engine]
-        titles.setdefault(engine, []).append(runs.titles[at])
-    parts = [f"by the {engine}: {', '.join(of)}" for engine, of in titles.items()]
+    for index in runs.places:
+        engine = words.ENGINES[runs.entries[index][0].engine]
+        titles.setdefault(engine, []).append(runs.titles[index])
+    parts = [f"by the {engine}: {', '.join(names)}" for engine, names in titles.items()]
     return f"Computed {'; '.join(parts)}."
 
 
@@ -288,21 +304,21 @@ _PARTS: Final[Mapping[str, tuple[str, Callable[[ComparedRuns, str], None]]]] = {
     "accuracy": ("Accuracy", _draw_accuracy),
     "export": ("Export", exports.draw),
 }
-"""Tab of a view -> its title and what draws it."""
+"""Tab of a view -> (title, function that draws it)."""
 
 
 def draw(view: ComparisonView) -> None:
-    """Draw the tabs of a view; nothing of a tab is computed before it is opened."""
-    asked = url_params.asked(url_params.TAB)
-    url_params.tabs(
-        {name: (_PARTS[name][0], partial(_draw_part, name, view)) for name in view.tabs},
-        asked if asked in view.tabs else "jobs",
+    """Draw the tabs of a view; only the open one is computed."""
+    requested = url_params.get(url_params.TAB)
+    url_params.draw_tabs(
+        {name: (_PARTS[name][0], partial(_draw_tab, name, view)) for name in view.tabs},
+        requested if requested in view.tabs else "jobs",
         "compare_tabs",
     )
 
 
-def _draw_part(name: str, view: ComparisonView) -> None:
-    """Draw one tab; a missing result ends this tab only."""
+def _draw_tab(name: str, view: ComparisonView) -> None:
+    """Draw one tab; an error ends this tab only."""
     try:
         _PARTS[name][1](view.runs, view.choice.high)
     except TrainyardError as error:

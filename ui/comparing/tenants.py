@@ -1,4 +1,4 @@
-"""The tab Tenants of the Compare page: who holds, who borrows, who starves."""
+"""The tab "Tenants" of Compare: GPUs held, borrowed and missing per tenant."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from trainyard.views.compared import ComparedRuns
 from ui import figure, words
 
 _COLUMNS: Final[dict[str, Any]] = {
-    "name": st.column_config.TextColumn("Team"),
+    "name": st.column_config.TextColumn("Tenant"),
     "deserved": st.column_config.NumberColumn("Quota (GPUs)", min_value=0),
     "maximum": st.column_config.NumberColumn("Maximum (GPUs)", min_value=0),
     "weight": st.column_config.NumberColumn("Weight", min_value=0),
@@ -34,39 +34,39 @@ _COLUMNS: Final[dict[str, Any]] = {
 
 
 def draw(compared: ComparedRuns, high: str) -> None:
-    """Draw the quotas, which can be changed, what each team had under every policy, and its course
-    under the highlighted one.
+    """Draw the quotas, the figures of each tenant per policy, and its GPUs over time.
 
     Parameters
     ----------
     compared : ComparedRuns
-        The runs, with the window.
+        The runs, with the zoom window.
     high : str
-        Title of the highlighted policy; "" = there is none, so the baseline is shown.
+        Title of the highlighted policy; "" = none, so the baseline is shown.
     """
     try:
-        first = _teams(compared, ())
+        first = _tenants_of(compared, ())
     except ParameterError as error:
         st.caption(words.plain(str(error)))
         return
-    st.caption(words.plain(f"Teams by {COLUMN_WORDS[first.column]}. {first.assumed}"))
-    teams = _edited(compared, first)
+    st.caption(words.plain(f"Tenants by {COLUMN_WORDS[first.column]}. {first.assumed}"))
+    teams = _draw_quota_editor(compared, first)
     labels = compared.report.labels
-    reports = {title: _report(compared, title, teams) for title in labels}
+    reports = {title: _tenant_report(compared, title, teams) for title in labels}
     rows = figure.readable(tenants.side_by_side(reports))
-    figure.show(rows, hide_index=True, width="stretch", placeholder="–")
-    best = "Best: where a policy is the best for a team."
-    st.caption(words.plain(f"{best} {tenants.NOTE} Of whole runs. {tenants.jain(reports)}"))
-    at = labels.index(high) if high in labels else 0
-    title = st.selectbox("Policy", labels, at, key="teams_policy", width=320)
-    view = figure.kept(
+    figure.draw_table(rows, hide_index=True, width="stretch", placeholder="–")
+    best = "Best: the policy is the best for this tenant."
+    st.caption(words.plain(f"{best} {tenants.NOTE} Whole runs. {tenants.jain(reports)}"))
+    index = labels.index(high) if high in labels else 0
+    title = st.selectbox("Policy", labels, index, key="teams_policy", width=320)
+    view = figure.cached_view(
         ("tenants", compared.key, title, teams.quotas),
         lambda: tenants.tenants(compared, title, teams, reports[title]),
     )
-    figure.draw(view, "tenants", finding=True)
+    figure.draw(view, "tenants", shows_finding=True)
 
 
-def _edited(compared: ComparedRuns, first: Teams) -> Teams:
+def _draw_quota_editor(compared: ComparedRuns, first: Teams) -> Teams:
+    """Draw the table of quotas; return the tenants with edited quotas."""
     with st.expander("Quotas"):
         rows = st.data_editor(
             rows_of(first.quotas),
@@ -77,13 +77,13 @@ def _edited(compared: ComparedRuns, first: Teams) -> Teams:
             key=f"teams_quotas/{compared.report.mark}",
         )
         st.caption(
-            "Changes what teams are measured against here. To run with these quotas, give them to"
-            " the policy Quotas:"
+            "Edits only change this report. To run with these quotas, set them in the policy"
+            " Quotas:"
         )
         try:
             quotas = quotas_of(pd.DataFrame(rows))
-            known = quotas_of(rows_of(first.quotas))
-            teams = _teams(compared, quotas) if quotas and quotas != known else first
+            recorded = quotas_of(rows_of(first.quotas))
+            teams = _tenants_of(compared, quotas) if quotas and quotas != recorded else first
         except ParameterError as error:
             st.error(words.plain(str(error)), icon=":material/error:")
             return first
@@ -91,19 +91,22 @@ def _edited(compared: ComparedRuns, first: Teams) -> Teams:
     return teams
 
 
-def _teams(compared: ComparedRuns, quotas: tuple[Quota, ...]) -> Teams:
+def _tenants_of(compared: ComparedRuns, quotas: tuple[Quota, ...]) -> Teams:
+    """Return the tenants of the trace, with these quotas if there are any."""
     study = compared.runs.study
     return teams_of(compared.details.trace, compared.cluster, study.allocators, quotas)
 
 
-def _report(compared: ComparedRuns, title: str, teams: Teams) -> TenantReport:
-    return _kept(compared.report.mark, title, teams.quotas, teams, compared)
+def _tenant_report(compared: ComparedRuns, title: str, teams: Teams) -> TenantReport:
+    """Return the report of one policy."""
+    return _cached_report(compared.report.mark, title, teams.quotas, teams, compared)
 
 
 @st.cache_resource(max_entries=32, show_spinner=False)
-def _kept(
+def _cached_report(
     mark: str, title: str, quotas: tuple[Quota, ...], _teams: Teams, _compared: ComparedRuns
 ) -> TenantReport:
+    """Return the report of one policy, cached."""
     del mark, quotas
     runs = _compared.runs
     result = runs.entries[runs.titles.index(title)][0].result()

@@ -1,6 +1,4 @@
-"""The machines of the Explore page: which policies are seen, the machines over time as a heat map,
-and the jobs of one node.
-"""
+"""The machines on Explore: choice of policies, heat map over time, jobs of one node."""
 
 from __future__ import annotations
 
@@ -39,18 +37,18 @@ _NO_TIME_S: Final = 60.0
 
 @dataclass(frozen=True)
 class MachineMap:
-    """What the figure shows.
+    """Rows and queue of the drawn heat map.
 
     Parameters
     ----------
     rows, names : tuple of str
-        From top to bottom: rows as the cluster names them, and as the figure does.
+        Rows from top to bottom: names in the cluster, and labels in the figure.
     panels : int
-        Heat maps.
+        Number of heat maps.
     is_node : bool
         Whether a row is a node.
     queue : mapping of DataFrame
-        By policy: jobs waiting in the window.
+        Policy title -> waiting jobs over the window.
     """
 
     rows: tuple[str, ...]
@@ -60,49 +58,45 @@ class MachineMap:
     queue: Mapping[str, pd.DataFrame]
 
 
-def policies(compared: ComparedRuns) -> list[int]:
-    """Draw the choice of the policy and of the one it is seen against; return their places in the
-    study.
-    """
+def draw_policy_choice(compared: ComparedRuns) -> list[int]:
+    """Draw the choice of a policy and its comparison; return their indices in the study."""
     runs = compared.runs
-    titles = {str(at): runs.titles[at] for at in runs.places}
+    titles = {str(index): runs.titles[index] for index in runs.places}
     base = str(runs.baseline)
-    subject = comparison.subject(compared.report)
+    subject = comparison.highlighted_policy(compared.report)
     first = next(
-        (at for at in titles if at != base and titles[at] == subject),
-        next((at for at in titles if at != base), next(iter(titles))),
+        (index for index in titles if index != base and titles[index] == subject),
+        next((index for index in titles if index != base), next(iter(titles))),
     )
-    plain: dict[str, Any] = {"width": 220, "label_visibility": "collapsed"}
-    chosen = exploration.choice(
+    layout: dict[str, Any] = {"width": 220, "label_visibility": "collapsed"}
+    chosen = exploration.draw_choice(
         st.selectbox,
         "Policy",
         list(titles),
         exploration.POLICY,
         first,
         format_func=titles.__getitem__,
-        **plain,
+        **layout,
     )
     st.markdown("against")
-    others = [exploration.NOTHING, *(at for at in titles if at != chosen)]
-    named = {exploration.NOTHING: _ALONE, **titles}
-    usual = base if base in others else exploration.NOTHING
-    against = exploration.choice(
+    others = [exploration.NOTHING, *(index for index in titles if index != chosen)]
+    labels = {exploration.NOTHING: _ALONE, **titles}
+    default = base if base in others else exploration.NOTHING
+    against = exploration.draw_choice(
         st.selectbox,
         "Against",
         others,
         exploration.AGAINST,
-        usual,
-        format_func=named.__getitem__,
-        **plain,
+        default,
+        format_func=labels.__getitem__,
+        **layout,
     )
-    return [int(at) for at in (chosen, against) if at != exploration.NOTHING]
+    return [int(index) for index in (chosen, against) if index != exploration.NOTHING]
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """How the machines are to be seen: what a row is, the group whose nodes are shown ("" = all),
-    the order of rows, and whether the difference is drawn.
-    """
+class MachineMapOptions:
+    """Options of the heat map: row type, expanded group ("" = all), order, use or difference."""
 
     by: str
     within: str
@@ -110,12 +104,12 @@ class Wanted:
     differs: bool
 
 
-def choices(explored: ExploredRuns) -> Wanted:
-    """Draw what chooses rows, their order, and what is compared."""
-    by = exploration.asked(exploration.ROWS, explore.fitting(explored.book))
+def draw_options(explored: ExploredRuns) -> MachineMapOptions:
+    """Draw the options of the heat map: rows, order, use or difference; return them."""
+    by = exploration.get(exploration.ROWS, explore.fitting(explored.book))
     with st.popover(_ROWS.get(by, _ROWS["type"]), key="explore_rows"):
-        by, within = _rows(explored.book)
-        sort = exploration.choice(
+        by, within = _draw_rows_choice(explored.book)
+        sort = exploration.draw_choice(
             st.selectbox,
             "Sort by",
             list(explore.ORDERS),
@@ -125,7 +119,7 @@ def choices(explored: ExploredRuns) -> Wanted:
         )
     picture = _USE
     if len(explored.books) > 1:
-        picture = exploration.choice(
+        picture = exploration.draw_choice(
             st.segmented_control,
             "Show",
             list(_PICTURES),
@@ -135,82 +129,87 @@ def choices(explored: ExploredRuns) -> Wanted:
             format_func=_PICTURES.__getitem__,
             label_visibility="collapsed",
         )
-    return Wanted(by, within, sort, picture == _DIFFERENCE)
+    return MachineMapOptions(by, within, sort, picture == _DIFFERENCE)
 
 
-def draw(explored: ExploredRuns, wanted: Wanted) -> MachineMap | None:
-    """Draw the headline and the figure; None where no machine can be shown."""
-    found = {
-        title: _occupancy(explored.keys[title], explored.window, wanted.by, wanted.within, book)
+def draw(explored: ExploredRuns, options: MachineMapOptions) -> MachineMap | None:
+    """Draw headline and heat map of the machines; return its rows, or None without machines."""
+    occupancies = {
+        title: _occupancy(explored.keys[title], explored.window, options.by, options.within, book)
         for title, book in explored.books.items()
     }
     queue = {
-        title: _queue(explored.keys[title], explored.window, book)
+        title: _queue_over_time(explored.keys[title], explored.window, book)
         for title, book in explored.books.items()
     }
-    first = found[explored.title]
+    first = occupancies[explored.title]
     if not first.rows:
         st.caption("No machine of this cluster can be shown.")
         return None
-    st.title(words.plain(_headline(explored, found, queue)), anchor=False)
-    order = explore.order(first, wanted.sort)
+    st.title(words.plain(_headline(explored, occupancies, queue)), anchor=False)
+    order = explore.order(first, options.sort)
     end_s = explored.compared.report.end_s
-    whole = _queue(explored.keys[explored.title], (0.0, max(end_s, 1.0)), explored.book)
-    waiting = charts.Waiting(queue, whole, max(end_s, 1.0))
-    # Seen in another theme, the same policies have other colours.
-    colours = tuple(explored.compared.style[title] for title in explored.books)
-    key = (CHART, tuple(explored.keys.items()), explored.window, wanted, colours, end_s)
-    view_of = figure.kept(
-        key,
-        lambda: explored_views.machines(explored, found, order, waiting, differs=wanted.differs),
+    whole_queue = _queue_over_time(
+        explored.keys[explored.title], (0.0, max(end_s, 1.0)), explored.book
     )
-    figure.draw(view_of, CHART)
+    waiting = charts.Waiting(queue, whole_queue, max(end_s, 1.0))
+    # Colors differ between themes.
+    colours = tuple(explored.compared.style[title] for title in explored.books)
+    key = (CHART, tuple(explored.keys.items()), explored.window, options, colours, end_s)
+    view = figure.cached_view(
+        key,
+        lambda: explored_views.machines(
+            explored, occupancies, order, waiting, differs=options.differs
+        ),
+    )
+    figure.draw(view, CHART)
     return MachineMap(
-        tuple(first.rows[at] for at in order),
+        tuple(first.rows[row] for row in order),
         tuple(explored_views.row_labels(first, order)),
-        1 if wanted.differs else len(found),
-        wanted.by == explore.ROWS_BY[0],
+        1 if options.differs else len(occupancies),
+        options.by == explore.ROWS_BY[0],
         queue,
     )
 
 
 def _headline(
     explored: ExploredRuns,
-    found: Mapping[str, Occupancy],
+    occupancies: Mapping[str, Occupancy],
     queue: Mapping[str, pd.DataFrame],
 ) -> str:
-    """Return on which row GPUs are idle longest while jobs wait, and for how long under the other
-    policy.
-    """
-    idle = {title: tables.idle_while_waiting_s(one, queue[title]) for title, one in found.items()}
-    title, first = explored.title, found[explored.title]
+    """Return which row leaves GPUs idle longest while jobs wait, under each policy."""
+    idle = {
+        title: tables.idle_while_waiting_s(occupancy, queue[title])
+        for title, occupancy in occupancies.items()
+    }
+    title, first = explored.title, occupancies[explored.title]
     unit = f"{first.unit}s"
-    most = int(idle[title].argmax())
-    others = {other: words.time(float(idle[other][most])) for other in idle if other != title}
-    if idle[title][most] < _NO_TIME_S:
-        said = "".join(
+    worst_row = int(idle[title].argmax())
+    others = {other: words.time(float(idle[other][worst_row])) for other in idle if other != title}
+    if idle[title][worst_row] < _NO_TIME_S:
+        others_note = "".join(
             f"; {other}: up to {words.time(float(idle[other].max()))} on one row"
             for other in others
             if idle[other].max() >= _NO_TIME_S
         )
-        return f"{title} leaves no {unit} idle while jobs wait{said}."
-    where = tables.row_names(first)[most]
-    longest = words.time(float(idle[title][most]))
-    more = "".join(f"; {other}: {time}" for other, time in others.items())
-    return f"Where {title} leaves {unit} idle while jobs wait: {where}, {longest}{more}"
+        return f"{title} leaves no {unit} idle while jobs wait{others_note}."
+    where = tables.row_names(first)[worst_row]
+    longest = words.time(float(idle[title][worst_row]))
+    others_text = "".join(f"; {other}: {time}" for other, time in others.items())
+    return f"{unit} idle while jobs wait under {title}: up to {longest} on {where}{others_text}"
 
 
-def _rows(book: Book) -> tuple[str, str]:
-    """Draw what a row is; return that, and the group whose nodes are shown, "" = all."""
+def _draw_rows_choice(book: Book) -> tuple[str, str]:
+    """Draw the row type and the group to expand; return both, "" = no group."""
     finest = explore.fitting(book)
-    fit = list(explore.ROWS_BY[explore.ROWS_BY.index(finest) :])
-    by = exploration.choice(
-        st.selectbox, "Rows", fit, exploration.ROWS, finest, format_func=_ROWS.__getitem__
+    row_types = list(explore.ROWS_BY[explore.ROWS_BY.index(finest) :])
+    by = exploration.draw_choice(
+        st.selectbox, "Rows", row_types, exploration.ROWS, finest, format_func=_ROWS.__getitem__
     )
     if by == explore.ROWS_BY[0]:
         return by, ""
     groups = ["", *explore.groups(book, by)]
-    within = exploration.choice(
+    within = exploration.draw_choice(
         st.selectbox,
         "Expand",
         groups,
@@ -222,13 +221,14 @@ def _rows(book: Book) -> tuple[str, str]:
         return by, ""
     if (inner := explore.fitting(book, within)) == by:
         st.caption(
-            words.plain(f"{within} has more than {explore.MOST_ROWS} rows within, so it stays one.")
+            words.plain(f"{within} has more than {explore.MOST_ROWS} rows, so it is not expanded.")
         )
     return inner, within
 
 
 @st.cache_resource(max_entries=32, show_spinner=False)
-def _queue(key: str, window: tuple[float, float], _book: Book) -> pd.DataFrame:
+def _queue_over_time(key: str, window: tuple[float, float], _book: Book) -> pd.DataFrame:
+    """Return the waiting jobs over a window, cached by the key of the run."""
     del key
     return frames.series("queue", _book.result, _book.cluster, window, _BINS)
 
@@ -237,18 +237,19 @@ def _queue(key: str, window: tuple[float, float], _book: Book) -> pd.DataFrame:
 def _occupancy(
     key: str, window: tuple[float, float], by: str, within: str, _book: Book
 ) -> Occupancy:
+    """Return the use of each row over a window, cached by the key of the run."""
     del key
     return explore.occupancy(_book, window, by, within)
 
 
-def node(explored: ExploredRuns) -> None:
-    """Draw the jobs of one node."""
+def draw_node(explored: ExploredRuns) -> None:
+    """Draw the choice of a node and the bars of its jobs; a click opens the job drawer."""
     sizes, _ = tables.node_sizes(explored.book.cluster)
     if not sizes:
-        st.caption("The cores of these nodes are not modelled, so there are no bars to draw.")
+        st.caption("The cores of these nodes are not modeled, so their jobs cannot be drawn.")
         return
     with st.container(horizontal=True, vertical_alignment="center"):
-        node = exploration.choice(
+        node = exploration.draw_choice(
             st.selectbox,
             "Node",
             list(sizes),
@@ -258,18 +259,19 @@ def node(explored: ExploredRuns) -> None:
             width=300,
             label_visibility="collapsed",
         )
-        title = _policy(explored)
-    found = _bars(explored.keys[title], node, explored.window, explored.books[title])
-    # A click is kept under the key of a figure, so every picture has its own.
-    edition = job_drawer.edition()
-    name = f"node/{title}/{node}/{edition}"
-    clicked = partial(_bar_clicked, name, edition, found.frame["id"].tolist())
+        title = _draw_node_policy(explored)
+    bars = _bars(explored.keys[title], node, explored.window, explored.books[title])
+    # Streamlit keeps a click under the key of its figure, so each view has its own key.
+    version = job_drawer.version()
+    name = f"node/{title}/{node}/{version}"
+    on_click = partial(_on_bar_click, name, version, bars.frame["id"].tolist())
     key = ("node", title, explored.keys[title], node, explored.window)
-    made = figure.kept(key, lambda: node_jobs(explored, title, node, found))
-    figure.draw(made, name, on_select=clicked, selection_mode="points")
+    view = figure.cached_view(key, lambda: node_jobs(explored, title, node, bars))
+    figure.draw(view, name, on_select=on_click, selection_mode="points")
 
 
-def _policy(explored: ExploredRuns) -> str:
+def _draw_node_policy(explored: ExploredRuns) -> str:
+    """Draw the choice of the policy for one node; return its title."""
     titles = list(explored.books)
     if len(titles) == 1:
         return titles[0]
@@ -285,14 +287,16 @@ def _policy(explored: ExploredRuns) -> str:
     )
 
 
-def _bar_clicked(name: str, edition: int, jobs: list[str]) -> None:
+def _on_bar_click(name: str, version: int, jobs: list[str]) -> None:
+    """Open the job drawer with the clicked job."""
     event: Any = st.session_state.get(name)
     for point in event["selection"]["points"] if event else []:
-        if 0 <= (at := int(point.get("point_index", -1))) < len(jobs):
-            job_drawer.request(jobs[at], edition)
+        if 0 <= (bar_index := int(point.get("point_index", -1))) < len(jobs):
+            job_drawer.open_job(jobs[bar_index], version)
 
 
 @st.cache_resource(max_entries=64, show_spinner=False)
 def _bars(key: str, node: str, window: tuple[float, float], _book: Book) -> Bars:
+    """Return the jobs of a node over a window, cached by the key of the run."""
     del key
     return explore.bars(_book, node, window)

@@ -1,6 +1,4 @@
-"""One instant of a run: the table of who waits and what is free then, what moves the instant, and
-the jobs of the run, to find one and open it.
-"""
+"""One instant on Explore: waiting jobs, free GPUs, playback, and the job lists."""
 
 from __future__ import annotations
 
@@ -27,21 +25,21 @@ from ui.planning import from_here
 
 EVERY_S: Final = 0.5
 _DUE_S: Final = 0.4
-"""A little less, because a step that comes early is better than one that comes twice as late."""
+"""Less than `EVERY_S`: an early step is better than a step that is a whole period late."""
 _PLAYING: Final = "explore_playing"
 _STEPPED: Final = "explore_stepped"
 _STEP: Final = "step"
 _STEPS: Final = {"60": "1 min", "600": "10 min", "3600": "1 h", "21600": "6 h", "86400": "1 day"}
 _POINTED: Final = 400
-"""Instants that can be pointed at."""
+"""Instants under the crosshair."""
 _ROWS: Final = 10
 _COLUMNS: Final = {
     "id": "Job",
     "user": "User",
-    "gpus": "GPUs asked for",
+    "gpus": "GPUs requested",
     "waited_s": f"Wait so far{figure.SECONDS}",
     "runs_s": f"Runs for{figure.SECONDS}",
-    "rank": "Place by submission",
+    "rank": "Submission order",
 }
 _WAITING: Final = "Jobs waiting"
 _ALL: Final = "All jobs"
@@ -62,7 +60,7 @@ _MOUNT: Final = st.components.v2.component(
 _STATES: Final = {
     "any": "all jobs",
     "waited": "that waited",
-    "preempted": "that were stopped or changed",
+    "preempted": "that were preempted or resized",
     "failed": "that failed or cannot start",
     "unfinished": "unfinished at the end",
 }
@@ -76,7 +74,7 @@ _SORTS: Final = {
 _JOB_COLUMNS: Final = {
     "id": "Job",
     "user": "User",
-    "gpus": "GPUs asked for",
+    "gpus": "GPUs requested",
     "submit_s": "Submitted",
     "wait_s": f"Wait{figure.SECONDS}",
     "jct_s": f"JCT{figure.SECONDS}",
@@ -88,58 +86,59 @@ _JOB_COLUMNS: Final = {
 
 
 def draw(explored: ExploredRuns, shown: MachineMap) -> None:
-    """Draw the part of the page that follows the instant; it alone is drawn anew while it moves."""
-    exploration.part(
-        "moment", partial(_moment, shown=shown), explored, EVERY_S if _playing() else None
+    """Draw the part of Explore that follows the instant, in a fragment that can play."""
+    exploration.draw_fragment(
+        "moment", partial(_draw_moment, shown=shown), explored, EVERY_S if _is_playing() else None
     )
 
 
 def stop() -> None:
-    """End the motion: nobody has asked for it on this visit of the page."""
+    """Stop the playback of instants."""
     st.session_state[_PLAYING] = False
 
 
-def _playing() -> bool:
+def _is_playing() -> bool:
+    """Return True while the instants play."""
     return bool(st.session_state.get(_PLAYING))
 
 
-def _moment(explored: ExploredRuns, shown: MachineMap) -> None:
+def _draw_moment(explored: ExploredRuns, shown: MachineMap) -> None:
+    """Draw the instant: crosshair, menu, table of policies, job lists."""
     end_s = explored.compared.report.end_s
     if (zoom_window.current(end_s) or (0.0, max(end_s, 1.0))) != explored.window:
-        st.rerun()  # of the whole page: every figure shows another part of the runs
-    at_s = _stepped(explored, _instant(explored, shown.queue[explored.title]))
+        st.rerun()  # the whole page: every figure shows another zoom window
+    at_s = _advance(explored, _instant(explored, shown.queue[explored.title]))
     with st.container(horizontal=True, vertical_alignment="center"):
-        _crosshair(explored, shown, at_s)
-        _menu(explored, at_s)
-    found = {
-        title: _found(explored.keys[title], round(at_s), book)
+        _draw_crosshair(explored, shown, at_s)
+        _draw_menu(explored, at_s)
+    reports = {
+        title: _moment_report(explored.keys[title], round(at_s), book)
         for title, book in explored.books.items()
     }
-    st.html(_table(explored, found))
-    _tabs(explored, round(at_s))
+    st.html(_moment_table(explored, reports))
+    _draw_job_tabs(explored, round(at_s))
 
 
 @dataclass(frozen=True)
 class Crosshair:
-    """What the script of the crosshair knows of the figure of the machines: a click fixes the
-    instant, arrows move it, a drag chooses the window.
+    """Data for the crosshair script: a click fixes the instant, a drag zooms.
 
     Parameters
     ----------
     chart : str
         Key of the figure: letters and digits only.
     at, text : float, str
-        The instant that is fixed, in seconds, and in words.
+        The fixed instant, in seconds and as text.
     step : float, seconds
-        By how much an arrow moves it.
+        Distance that an arrow key moves it.
     window, span : (float, float), seconds
-        The range of the machines, and that of the strip.
+        Range of the machines, and range of the strip.
     panels : int
-        Figures of machines above the queue.
+        Heat maps above the queue.
     rows : sequence of str
-        Names of their rows, from top to bottom.
+        Labels of their rows, from top to bottom.
     t, labels : sequence of float, sequence of str
-        Instants that can be pointed at, in seconds, and in words.
+        Instants under the crosshair, in seconds and as text.
     """
 
     chart: str
@@ -154,8 +153,8 @@ class Crosshair:
     labels: Sequence[str]
 
 
-def _crosshair(explored: ExploredRuns, shown: MachineMap, at_s: float) -> None:
-    """Draw the instant that is fixed, and bind the crosshair to its figure."""
+def _draw_crosshair(explored: ExploredRuns, shown: MachineMap, at_s: float) -> None:
+    """Draw the fixed instant, and bind the crosshair script to the heat map."""
     t0, t1 = explored.window
     end_s = explored.compared.report.end_s
     points = [round(t0 + (t1 - t0) * at / _POINTED) for at in range(_POINTED)]
@@ -175,61 +174,66 @@ def _crosshair(explored: ExploredRuns, shown: MachineMap, at_s: float) -> None:
     _MOUNT(
         key=_INSTANT,
         data=asdict(crosshair),
-        on_pick_change=partial(_picked, shown),
-        on_window_change=partial(_dragged, end_s),
+        on_pick_change=partial(_on_pick, shown),
+        on_window_change=partial(_on_drag, end_s),
     )
 
 
-def _picked(shown: MachineMap) -> None:
-    """Take over what was clicked: the instant, and the node, or the group that is opened."""
-    sent = st.session_state[_INSTANT].pick
-    if sent is None:
+def _on_pick(shown: MachineMap) -> None:
+    """Handle a click: go to its instant, and select its node or expand its group."""
+    pick = st.session_state[_INSTANT].pick
+    if pick is None:
         return
     stop()
-    _go(float(sent["at"]))
-    row = int(sent["row"])  # −1 = none was clicked
+    _go_to(float(pick["at"]))
+    row = int(pick["row"])  # −1 = none was clicked
     if 0 <= row < len(shown.rows):
-        exploration.put(exploration.NODE if shown.is_node else exploration.WITHIN, shown.rows[row])
+        exploration.set_param(
+            exploration.NODE if shown.is_node else exploration.WITHIN, shown.rows[row]
+        )
 
 
-def _dragged(end_s: float) -> None:
+def _on_drag(end_s: float) -> None:
+    """Zoom to the dragged range."""
     ends = st.session_state[_INSTANT].window
     if ends is not None:
-        zoom_window.choose(ends, end_s)
+        zoom_window.set_window(ends, end_s)
 
 
-def _table(explored: ExploredRuns, found: dict[str, MomentReport]) -> str:
-    first = found[explored.title]
+def _moment_table(explored: ExploredRuns, reports: dict[str, MomentReport]) -> str:
+    """Return the HTML table of the instant: one row per policy."""
+    first = reports[explored.title]
     unit = first.unit
     names = (
         "Policy",
         _WAITING,
-        f"{unit}s they ask for",
+        f"{unit}s requested",
         f"{unit}s free",
-        "Largest free piece",
+        "Largest free block",
         f"{unit}s down",
     )
     head = "".join(f'<th scope="col">{name}</th>' for name in names)
-    notes = {title: moment.sentence.partition(". ")[2] for title, moment in found.items()}
+    notes = {title: report.sentence.partition(". ")[2] for title, report in reports.items()}
     if any(notes.values()):
         head += "<th></th>"
     body = "".join(
-        _row(explored, title, moment, notes[title] if any(notes.values()) else None)
-        for title, moment in found.items()
+        _moment_row(explored, title, report, notes[title] if any(notes.values()) else None)
+        for title, report in reports.items()
     )
-    return framed(f"<tr>{head}</tr>", body, dark=figure.dark())
+    return framed(f"<tr>{head}</tr>", body, dark=figure.is_dark())
 
 
-def _row(explored: ExploredRuns, title: str, moment: MomentReport, note: str | None) -> str:
-    colour = explored.compared.colours(figure.dark())[title]
+def _moment_row(explored: ExploredRuns, title: str, report: MomentReport, note: str | None) -> str:
+    """Return one HTML row of the table: waiting jobs, requested, free and down GPUs."""
+    colour = explored.compared.colours(figure.is_dark())[title]
     swatch = metric_table.swatch(colour, "solid")
-    asked = int(moment.waiting["gpus"].sum())
+    requested = int(report.waiting["gpus"].sum())
     cells = (
-        f"{len(moment.waiting):,}",
-        f"{asked:,}" if asked else words.MISSING,
-        f"{moment.free:,.0f}",
-        f"{moment.largest:,}" if moment.largest else words.MISSING,
-        f"{moment.down:,.0f}" if moment.down else words.MISSING,
+        f"{len(report.waiting):,}",
+        f"{requested:,}" if requested else words.MISSING,
+        f"{report.free:,.0f}",
+        f"{report.largest:,}" if report.largest else words.MISSING,
+        f"{report.down:,.0f}" if report.down else words.MISSING,
     )
     row = f'<th scope="row">{swatch}{text(title)}</th>'
     row += "".join(f"<td>{cell}</td>" for cell in cells)
@@ -238,125 +242,129 @@ def _row(explored: ExploredRuns, title: str, moment: MomentReport, note: str | N
     return f"<tr>{row}</tr>"
 
 
-def _tabs(explored: ExploredRuns, at_s: int) -> None:
-    node = exploration.asked(exploration.NODE)
+def _draw_job_tabs(explored: ExploredRuns, at_s: int) -> None:
+    """Draw the tabs of jobs: waiting, of one node, all."""
+    node = exploration.get(exploration.NODE)
     titles = [_WAITING, words.plain(f"Jobs of {node[:40]}" if node else "Jobs of a node"), _ALL]
-    waiting, of_node, every = st.tabs(titles, key="explore_tabs", on_change="rerun")
+    waiting, of_node, all_jobs = st.tabs(titles, key="explore_tabs", on_change="rerun")
     if waiting.open:
         with waiting:
-            _waiting(explored, at_s)
+            _draw_waiting(explored, at_s)
     if of_node.open:
         with of_node:
-            machines.node(explored)
-    if every.open:
-        with every:
-            _every_job(explored)
+            machines.draw_node(explored)
+    if all_jobs.open:
+        with all_jobs:
+            _draw_all_jobs(explored)
 
 
 def _instant(explored: ExploredRuns, queue: pd.DataFrame) -> float:
-    """Return the instant of the address within the window, or else one at which most jobs wait;
-    say so where the runs have no such instant.
-    """
-    asked = exploration.number(exploration.INSTANT)
+    """Return the instant of the URL inside the window, or else the one with most waiting jobs."""
+    url_instant_s = exploration.get_number(exploration.INSTANT)
     t0, t1 = explored.window
-    # Addresses hold whole seconds, so the end may be rounded up.
+    # URLs hold whole seconds, so the end may be rounded up.
     end_s = max(explored.compared.report.end_s, 1.0) + 1
-    if asked is not None and 0 <= asked <= end_s:
-        return min(max(asked, t0), t1)
+    if url_instant_s is not None and 0 <= url_instant_s <= end_s:
+        return min(max(url_instant_s, t0), t1)
     at_s = min(max(tables.busiest_s(queue), t0), t1)
-    if wrong := exploration.asked(exploration.INSTANT):
+    if url_text := exploration.get(exploration.INSTANT):
         clock = explored.book.clock
         st.caption(
             words.plain(
-                f"The address asks for second {visible(wrong, 20)}, which is not in these runs:"
-                f" they end at {clock.at(end_s - 1)}. Shown: {clock.at(at_s)}."
+                f"Second {visible(url_text, 20)} of the link is outside these runs, which end at"
+                f" {clock.at(end_s - 1)}. Shown: {clock.at(at_s)}."
             )
         )
     return at_s
 
 
-def _stepped(explored: ExploredRuns, at_s: float) -> float:
-    """Return the instant, one step later if it plays and that step is due."""
-    if not _playing() or time.monotonic() - st.session_state.get(_STEPPED, 0.0) < _DUE_S:
+def _advance(explored: ExploredRuns, at_s: float) -> float:
+    """Return the instant, advanced by one step if it plays and the step is due."""
+    if not _is_playing() or time.monotonic() - st.session_state.get(_STEPPED, 0.0) < _DUE_S:
         return at_s
     st.session_state[_STEPPED] = time.monotonic()
     at_s = min(at_s + _step_s(explored), explored.window[1])
-    _go(at_s)
+    _go_to(at_s)
     if at_s >= explored.window[1]:
         st.session_state[_PLAYING] = False
-        # Only a run of the whole page ends the calls of this part.
+        # Only a rerun of the whole page ends the periodic reruns of this fragment.
         st.rerun()
     return at_s
 
 
-def _menu(explored: ExploredRuns, at_s: float) -> None:
+def _draw_menu(explored: ExploredRuns, at_s: float) -> None:
+    """Draw the menu Move: play or pause, step size, switch policy here."""
     t0, t1 = explored.window
     with st.popover("Move", icon=":material/more_horiz:", key="explore_menu"):
         name, icon = (
-            ("Pause", ":material/pause:") if _playing() else ("Play", ":material/play_arrow:")
+            ("Pause", ":material/pause:") if _is_playing() else ("Play", ":material/play_arrow:")
         )
-        # The page decides whether this part is called every half second, so all of it runs once.
+        # The page sets the period of this fragment, so the whole page reruns.
         if st.button(name, key="play", icon=icon, help="One step every half second"):
-            st.session_state[_PLAYING] = not _playing()
+            st.session_state[_PLAYING] = not _is_playing()
             st.session_state[_STEPPED] = time.monotonic()
             if at_s >= t1:
-                _go(t0)
+                _go_to(t0)
             st.rerun()
-        exploration.choice(
+        exploration.draw_choice(
             st.selectbox,
             "Step",
-            _steps(explored),
+            _step_options(explored),
             _STEP,
-            _usual_step(explored),
+            _default_step(explored),
             format_func=_STEPS.__getitem__,
             width=140,
         )
-        from_here.link(at_s)
+        from_here.draw_link(at_s)
 
 
-def _steps(explored: ExploredRuns) -> list[str]:
+def _step_options(explored: ExploredRuns) -> list[str]:
+    """Return the step sizes that fit at least four times into the window."""
     span_s = explored.window[1] - explored.window[0]
     return [name for name in _STEPS if float(name) <= span_s / 4] or [next(iter(_STEPS))]
 
 
-def _usual_step(explored: ExploredRuns) -> str:
-    """Return the step with which the window takes about a hundred."""
-    wanted_s = (explored.window[1] - explored.window[0]) / 100
-    return min(_steps(explored), key=lambda name: abs(float(name) - wanted_s))
+def _default_step(explored: ExploredRuns) -> str:
+    """Return the step size that divides the window into about a hundred steps."""
+    ideal_s = (explored.window[1] - explored.window[0]) / 100
+    return min(_step_options(explored), key=lambda name: abs(float(name) - ideal_s))
 
 
 def _step_s(explored: ExploredRuns) -> float:
-    asked = exploration.asked(_STEP)
-    return float(asked if asked in _steps(explored) else _usual_step(explored))
+    """Return the chosen step size in seconds."""
+    url_step = exploration.get(_STEP)
+    return float(url_step if url_step in _step_options(explored) else _default_step(explored))
 
 
-def _go(at_s: float) -> None:
-    exploration.put(exploration.INSTANT, f"{at_s:.0f}")
+def _go_to(at_s: float) -> None:
+    """Write the instant into the URL."""
+    exploration.set_param(exploration.INSTANT, f"{at_s:.0f}")
 
 
-def _waiting(explored: ExploredRuns, at_s: int) -> None:
+def _draw_waiting(explored: ExploredRuns, at_s: int) -> None:
+    """Draw the jobs that wait at the instant."""
     book = explored.book
-    count, ids, shown = _queued(explored.keys[explored.title], at_s, book)
+    count, ids, rows = _waiting_rows(explored.keys[explored.title], at_s, book)
     if not ids:
-        st.caption(words.plain(f"No job waits under {explored.title} then."))
+        st.caption(words.plain(f"No job waits under {explored.title} at this instant."))
         return
-    every = st.session_state.get("explore_every", False)
-    few = shown if every else shown.head(_ROWS)
-    job_drawer.rows("waiting", few, ids, "content" if len(few) <= _ROWS else 390)
+    shows_all = st.session_state.get("explore_every", False)
+    visible_rows = rows if shows_all else rows.head(_ROWS)
+    job_drawer.draw_job_table(
+        "waiting", visible_rows, ids, "content" if len(visible_rows) <= _ROWS else 390
+    )
     if count > _ROWS:
-        most = min(count, figure.MOST_ROWS)
+        max_rows = min(count, figure.MOST_ROWS)
         st.toggle(
-            f"Show {'all ' if most == count else f'{most:,} of '}{count:,} jobs",
+            f"Show {'all ' if max_rows == count else f'{max_rows:,} of '}{count:,} jobs",
             key="explore_every",
         )
 
 
 @st.cache_resource(max_entries=64, show_spinner=False)
-def _queued(key: str, at_s: int, _book: Book) -> tuple[int, list[str], pd.DataFrame]:
-    """Return how many jobs wait, and the first of them: what they are called, and as they are
-    shown.
-    """
-    jobs = _found(key, at_s, _book).waiting
+def _waiting_rows(key: str, at_s: int, _book: Book) -> tuple[int, list[str], pd.DataFrame]:
+    """Return (number of waiting jobs, ids of the first ones, their table rows)."""
+    jobs = _moment_report(key, at_s, _book).waiting
     first = jobs.head(figure.MOST_ROWS)
     columns = {
         name: title for name, title in _COLUMNS.items() if name != "gpus" or _book.cluster.gpus
@@ -369,13 +377,14 @@ def _queued(key: str, at_s: int, _book: Book) -> tuple[int, list[str], pd.DataFr
 
 
 @st.cache_resource(max_entries=128, show_spinner=False)
-def _found(key: str, at_s: int, _book: Book) -> MomentReport:
+def _moment_report(key: str, at_s: int, _book: Book) -> MomentReport:
+    """Return the state of a run at an instant, cached by the key of the run."""
     del key
     return explore.moment(_book, float(at_s))
 
 
-def _every_job(explored: ExploredRuns) -> None:
-    """Draw the jobs of the run, to choose one from."""
+def _draw_all_jobs(explored: ExploredRuns) -> None:
+    """Draw the filters and the table of all jobs; a row opens the job drawer."""
     with st.container(horizontal=True, vertical_alignment="bottom"):
         contains = st.text_input(
             "Job or user contains", key="explore/text", width=230, max_chars=200
@@ -404,17 +413,15 @@ def _every_job(explored: ExploredRuns) -> None:
             placeholder="job id",
             width=160,
             max_chars=1000,
-            on_change=_typed,
+            on_change=_on_job_typed,
             args=(explored.book,),
         )
     if unknown := st.session_state.pop("explore/unknown", ""):
         st.warning(
-            words.plain(
-                f"No job of this trace is called “{unknown}”. Ids are compared letter by letter."
-            ),
+            words.plain(f"This trace has no job “{unknown}”. Ids must match exactly."),
             icon=":material/warning:",
         )
-    table, matching, shown = _jobs(
+    table, matching, rows = _filter_jobs(
         explored.keys[explored.title], contains, state, sort, explored.book
     )
     count = (
@@ -422,31 +429,33 @@ def _every_job(explored: ExploredRuns) -> None:
         if len(table) < matching
         else words.plural(matching, "job")
     )
-    all_of = (
+    total_note = (
         ""
         if matching == len(explored.book.trace)
         else f" that match, of {len(explored.book.trace):,} in all"
     )
     st.caption(
-        f"{count}{all_of}, under {words.plain(explored.title)}. Choose a row to open the job. JCT:"
-        " from submission to finish."
+        f"{count}{total_note}, under {words.plain(explored.title)}. Choose a row to open the job."
+        " JCT: submission to end."
     )
     if not len(table):
         return
-    job_drawer.rows("all", shown, table["id"].tolist(), min(38 + 35 * len(table), 250))
+    job_drawer.draw_job_table("all", rows, table["id"].tolist(), min(38 + 35 * len(table), 250))
 
 
-def _typed(book: Book) -> None:
-    wanted = str(st.session_state["explore/id"]).strip()
-    if not wanted:
+def _on_job_typed(book: Book) -> None:
+    """Open the drawer with the typed job id, or remember that it is unknown."""
+    job_id = str(st.session_state["explore/id"]).strip()
+    if not job_id:
         return
-    if tables.job_row(book.trace, wanted) is None:
-        st.session_state["explore/unknown"] = wanted[:80]
+    if tables.job_row(book.trace, job_id) is None:
+        st.session_state["explore/unknown"] = job_id[:80]
     else:
-        job_drawer.request(wanted)
+        job_drawer.open_job(job_id)
 
 
-def _readable(book: Book, table: pd.DataFrame) -> pd.DataFrame:
+def _job_rows(book: Book, table: pd.DataFrame) -> pd.DataFrame:
+    """Return the table of jobs with readable titles, times and ids."""
     texts = table.assign(
         submit_s=table["submit_s"].map(book.clock.at), slowdown=table["slowdown"].round(2)
     )
@@ -457,11 +466,12 @@ def _readable(book: Book, table: pd.DataFrame) -> pd.DataFrame:
 
 
 @st.cache_resource(max_entries=64, show_spinner=False)
-def _jobs(
+def _filter_jobs(
     key: str, contains: str, state: str, sort: str, _book: Book
 ) -> tuple[pd.DataFrame, int, pd.DataFrame]:
+    """Return (matching jobs, their number, their table rows) for the filters."""
     del key
     table, matching = explore.jobs(
         _book, text=contains, state=state, sort=sort, most=figure.MOST_ROWS
     )
-    return table, matching, _readable(_book, table)
+    return table, matching, _job_rows(_book, table)

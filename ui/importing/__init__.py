@@ -1,3 +1,1 @@
-"""The Trace page: an upload in three steps, made workloads, the part that is taken, and its
-shape.
-"""
+"""Import of trace files on the Trace page: upload, questions, columns, account, recipes."""

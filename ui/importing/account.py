@@ -1,4 +1,4 @@
-"""The account of how the file in use was read: what became of its rows, and ways to change it."""
+"""Account of how the trace file was read: rows used, dropped and changed, with options."""
 
 from __future__ import annotations
 
@@ -18,128 +18,130 @@ _WIDTHS: Final = (1, 1, 5, 1)
 _DONE: Final = {"dropped": "left out", "merged": "merged", "altered": "altered"}
 
 
-def ask(facts: Mapping[str, Any], taken: TraceIntake | None) -> None:
-    """Draw what the file in use leaves open; arguments as of `draw`."""
-    facts = facts if taken is None else taken.account
+def draw_questions(facts: Mapping[str, Any], intake_of_file: TraceIntake | None) -> None:
+    """Draw the open questions of the file; parameters as in `draw`."""
+    facts = facts if intake_of_file is None else intake_of_file.account
     questions.draw(
         facts.get("questions", ()),
-        reading.answered if taken is not None and reading.at_hand() else None,
+        reading.read_with_answers if intake_of_file is not None and reading.has_file() else None,
         str(facts.get("file", "")),
     )
 
 
-def draw(facts: Mapping[str, Any], taken: TraceIntake | None) -> None:
-    """Draw the account of the trace in use, with ways to change it while its file is at hand.
+def draw(facts: Mapping[str, Any], intake_of_file: TraceIntake | None) -> None:
+    """Draw the account of the trace, with reading options while the session has its file.
 
     Parameters
     ----------
     facts : mapping
-        See `trainyard.traces.sources.account_of` and `trainyard.traces.intake.take`; empty if
-        nothing is known.
-    taken : TraceIntake or None
-        The single rows, if this session has read the file; after a reload only the counts are left.
+        See `trainyard.traces.sources.account_of` and `trainyard.traces.intake.take`; may be empty.
+    intake_of_file : TraceIntake or None
+        Dropped and changed rows, if this session has read the file; a reload keeps the counts only.
     """
     if not facts or facts.get("format") in ("sample", "made"):
         return
-    if taken is not None:
-        # The store keeps the account of the first reading that led to these jobs.
-        facts = taken.account
-    at_hand = taken is not None and reading.at_hand()
+    if intake_of_file is not None:
+        # The store keeps the account of the first reading that produced these jobs.
+        facts = intake_of_file.account
+    has_file = intake_of_file is not None and reading.has_file()
     with st.container(border=True, key="account"):
-        _head(facts, taken, at_hand=at_hand)
+        _draw_head(facts, intake_of_file, has_file=has_file)
         if facts["guesses"]:
-            st.caption("Assumed: " + " ".join(words.plain(one) for one in facts["guesses"]))
-        if read_from := intake.columns_read(facts):
-            st.caption(f"Columns: {words.plain(read_from)}")
+            st.caption("Assumed: " + " ".join(words.plain(guess) for guess in facts["guesses"]))
+        if columns_text := intake.columns_read(facts):
+            st.caption(f"Columns: {words.plain(columns_text)}")
         for sentence in facts["warnings"]:
             st.warning(words.plain(sentence), icon=":material/warning:")
-            if at_hand:
-                _offers(facts, sentence)
-        _table(facts, taken)
+            if has_file:
+                _draw_fixes(facts, sentence)
+        _draw_table(facts, intake_of_file)
         choices = st.grid(min_column_width=300)
         for rule in intake.rules(facts):
             with choices.cell():
-                reading.rule(rule)
+                reading.draw_rule(rule)
 
 
-def _head(facts: Mapping[str, Any], taken: TraceIntake | None, *, at_hand: bool) -> None:
-    """Draw what the file is, with the ways to read it differently, and by which recipe it was
-    read.
-    """
-    upload = state.session().upload if at_hand else None
+def _draw_head(
+    facts: Mapping[str, Any], intake_of_file: TraceIntake | None, *, has_file: bool
+) -> None:
+    """Draw name and format of the file, the options to read it differently, and its recipe."""
+    upload = state.session().upload if has_file else None
     with st.container(horizontal=True, vertical_alignment="center"):
         title = words.plain(facts.get("title", facts["format"]))
         st.markdown(f"**{words.plain(facts.get('file', 'the file'))}** · {title} · {tally(facts)}")
         if upload is not None:
-            reading.choices("Format, dates, units")
-            reading.mapping("Columns")
-            own_recipe.draw(upload, taken, reading.by_recipe)
+            reading.draw_choices("Format, dates, units")
+            reading.draw_column_editor("Columns")
+            own_recipe.draw(upload, intake_of_file, reading.read_with_recipe)
     if upload is not None:
-        own_recipe.said(upload, taken, reading.by_recipe)
+        own_recipe.draw_used_recipe(upload, intake_of_file, reading.read_with_recipe)
 
 
-def _offers(facts: Mapping[str, Any], sentence: str) -> None:
-    """Draw a button for each way out that goes with a warning."""
+def _draw_fixes(facts: Mapping[str, Any], sentence: str) -> None:
+    """Draw a button for each fix of a warning."""
     upload = state.session().upload
-    for offer in facts.get("offers", ()):
-        if upload is None or offer["text"] != sentence:
+    for fix in facts.get("offers", ()):
+        if upload is None or fix["text"] != sentence:
             continue
-        for answer, meaning in offer["options"].items():
+        for answer, meaning in fix["options"].items():
             label = f"{meaning[:1].upper()}{meaning[1:]}"
-            if answer != offer["default"] and st.button(
-                words.plain(label), key=f"offer/{offer['id']}/{answer}", icon=":material/build:"
+            if answer != fix["default"] and st.button(
+                words.plain(label), key=f"offer/{fix['id']}/{answer}", icon=":material/build:"
             ):
-                reading.answered({offer["id"]: answer})
+                reading.read_with_answers({fix["id"]: answer})
                 st.rerun()
 
 
-def _table(facts: Mapping[str, Any], taken: TraceIntake | None) -> None:
-    """Draw one row per reason: how many rows, what became of them, why, and the first of them."""
-    issues = taken.issues if taken is not None else None
-    _row("Rows", "What", "Why", head=True)
-    with _row(f"{facts['used']:,}", "used", ""):
-        if taken is not None:
+def _draw_table(facts: Mapping[str, Any], intake_of_file: TraceIntake | None) -> None:
+    """Draw a row per reason: number of rows, effect, reason, examples."""
+    issues = intake_of_file.issues if intake_of_file is not None else None
+    _draw_row("Rows", "What", "Why", head=True)
+    with _draw_row(f"{facts['used']:,}", "used", ""):
+        if intake_of_file is not None:
             with st.popover("Show", type="tertiary", key="account/used"):
-                st.caption(f"The first {words.plural(len(taken.first), 'job')}, as read:")
-                st.dataframe(figure.readable(taken.first), height="content", width="content")
-    for at, one in enumerate(facts["reasons"]):
-        with _row(f"{one['rows']:,}", _DONE[one["action"]], str(one["reason"])):
+                st.caption(f"The first {words.plural(len(intake_of_file.first), 'job')}, as read:")
+                st.dataframe(
+                    figure.readable(intake_of_file.first), height="content", width="content"
+                )
+    for index, reason in enumerate(facts["reasons"]):
+        with _draw_row(f"{reason['rows']:,}", _DONE[reason["action"]], str(reason["reason"])):
             if issues is not None:
-                _show(issues, one, at)
-    if taken is not None and facts["reasons"]:
+                _draw_examples(issues, reason, index)
+    if intake_of_file is not None and facts["reasons"]:
         st.download_button(
             "All rows left out or altered (CSV)",
-            taken.issues_csv,
+            intake_of_file.issues_csv,
             "trainyard-rows.csv",
             "text/csv",
             on_click="ignore",
             icon=":material/download:",
             type="tertiary",
             help=(
-                "Cells that begin with = + - or @ get an apostrophe in front, so that no"
-                " spreadsheet takes them for a formula."
+                "Cells that begin with = + - or @ get an apostrophe, so that spreadsheets do not"
+                " read them as formulas."
             ),
         )
     elif facts["reasons"]:
-        st.caption("Load the file again to see the single rows.")
+        st.caption("Load the file again to see these rows.")
 
 
-def _row(rows: str, what: str, why: str, *, head: bool = False) -> Any:
-    """Draw three cells of a row, and return its last one."""
+def _draw_row(rows: str, effect: str, reason: str, *, head: bool = False) -> Any:
+    """Draw the first three cells of a row; return its last cell."""
     cells = st.columns(_WIDTHS, vertical_alignment="center", gap="small")
-    for cell, told in zip(cells, (rows, what, why), strict=False):
-        text = words.plain(told)
+    for cell, content in zip(cells, (rows, effect, reason), strict=False):
+        text = words.plain(content)
         cell.markdown(f"**{text}**" if head and text else text)
     return cells[-1]
 
 
-def _show(issues: pd.DataFrame, one: Mapping[str, Any], at: int) -> None:
-    mine = issues[(issues["action"] == one["action"]) & (issues["reason"] == one["reason"])]
-    if not len(mine):
+def _draw_examples(issues: pd.DataFrame, reason: Mapping[str, Any], index: int) -> None:
+    """Draw the first rows dropped or changed for one reason."""
+    rows = issues[(issues["action"] == reason["action"]) & (issues["reason"] == reason["reason"])]
+    if not len(rows):
         return
-    with st.popover("Show", type="tertiary", key=f"account/{at}"):
+    with st.popover("Show", type="tertiary", key=f"account/{index}"):
         st.dataframe(
-            figure.readable(mine.head(intake.SHOWN_ROWS)), hide_index=True, height="content"
+            figure.readable(rows.head(intake.SHOWN_ROWS)), hide_index=True, height="content"
         )
-        if len(mine) > intake.SHOWN_ROWS:
-            st.caption(f"The first {intake.SHOWN_ROWS} of {words.plural(len(mine), 'row')}.")
+        if len(rows) > intake.SHOWN_ROWS:
+            st.caption(f"The first {intake.SHOWN_ROWS} of {words.plural(len(rows), 'row')}.")

@@ -1,4 +1,4 @@
-"""A second trace beside the one in use, and jobs like those of a trace."""
+"""Look-alike jobs without names, and the comparison of the trace with a second one."""
 
 from __future__ import annotations
 
@@ -20,65 +20,64 @@ from trainyard.views.two_traces import OTHER, THIS
 from ui import browser_identity, figure, server, state, words
 
 _TITLE: Final = 60
-_LOAD: Final = (
-    "How many times the jobs in the same time: 2 = twice as many, every hour twice as busy."
-)
-_SEED: Final = "Another number draws other jobs from the same figures."
+_LOAD: Final = "Factor on the number of jobs in the same time: 2 = twice as many."
+_SEED: Final = "Another number draws other jobs from the same statistics."
 
 
-def look_alike(session: state.Session, trace: Trace) -> None:
-    """Draw, folded, what makes jobs like those in use, without names; of such jobs their load and
-    their figures as a file.
-    """
+def draw_look_alike(session: state.Session, trace: Trace) -> None:
+    """Draw the form that makes look-alike jobs, and the download of their statistics."""
     spec = session.study.base.trace
-    made = likeness.is_look_alike(spec.source)
-    known = Spec.parse(spec.source.removeprefix(MADE)).values if made else {}
-    with st.popover("Look-alike", icon=":material/content_copy:", key=state.widget("look_alike")):
+    is_look_alike = likeness.is_look_alike(spec.source)
+    parameters = Spec.parse(spec.source.removeprefix(MADE)).values if is_look_alike else {}
+    with st.popover(
+        "Look-alike", icon=":material/content_copy:", key=state.widget_key("look_alike")
+    ):
         st.markdown(
             "**Jobs like those of a trace, without its names**"
-            if made
+            if is_look_alike
             else "**Jobs like these, without names**"
         )
-        with st.form(f"look_alike/{session.edition}", border=False):
+        with st.form(f"look_alike/{session.form_version}", border=False):
             fields = st.grid(2, min_column_width=150)
             with fields.cell():
                 load = st.number_input(
-                    "Load ×", 0.05, 20.0, float(known.get("load", 1.0)), step=0.5, help=_LOAD
+                    "Load ×", 0.05, 20.0, float(parameters.get("load", 1.0)), step=0.5, help=_LOAD
                 )
             with fields.cell():
                 seed = st.number_input(
-                    "Draw number", 0, 9999, int(float(known.get("seed", 0))), help=_SEED
+                    "Draw number", 0, 9999, int(float(parameters.get("seed", 0))), help=_SEED
                 )
-            if st.form_submit_button("Make them", icon=":material/content_copy:"):
-                _make(session, trace, float(load), int(seed), known)
+            if st.form_submit_button("Generate", icon=":material/content_copy:"):
+                _generate(session, trace, float(load), int(seed), parameters)
         st.caption(f"Kept: {', '.join(likeness.KEPT)}.")
         st.caption(f"Not kept: {', '.join(likeness.NOT_KEPT)}.")
         st.caption(f":material/lock: {likeness.PRIVACY}")
-        if made:
+        if is_look_alike:
             st.download_button(
-                "Figures of these jobs (JSON)",
+                "Statistics of these jobs (JSON)",
                 likeness.document(spec),
                 "trainyard-like.json",
                 "application/json",
                 on_click="ignore",
                 icon=":material/download:",
-                help="Dropped on the Trace page, or with `trainyard generate --like FILE`: the jobs"
-                " again, without the trace.",
+                help="Drop it on Trace, or run `trainyard generate --like FILE`, to generate the"
+                " jobs without the trace.",
             )
 
 
-def _make(
-    session: state.Session, trace: Trace, load: float, seed: int, known: dict[str, Any]
+def _generate(
+    session: state.Session, trace: Trace, load: float, seed: int, parameters: dict[str, Any]
 ) -> None:
+    """Replace the trace by look-alike jobs, or show why that fails."""
     cluster, before = session.study.base.cluster, session.study.base.trace
     try:
-        if known:
-            changed = Spec.of("like", **{**known, "load": load, "seed": seed})
+        if parameters:
+            changed = Spec.of("like", **{**parameters, "load": load, "seed": seed})
             spec = TraceSpec(f"{MADE}{changed}")
         else:
             spec = likeness.look_alike(trace, load=load, seed=seed, cluster=cluster)
-            # What the jobs were made from is what they are best held against.
-            session.beside = before
+            # The original is the natural trace to compare with.
+            session.compared_trace = before
         study = start.with_cluster(start.with_trace(session.study, spec, server.store()), cluster)
     except TrainyardError as error:
         st.error(words.plain(str(error)), icon=":material/error:")
@@ -90,26 +89,26 @@ def _make(
 
 def draw(session: state.Session, trace: Trace) -> None:
     """Draw the choice of a second trace, and both side by side."""
-    own = session.study.base.trace
+    spec = session.study.base.trace
     titles = library.traces(server.store(), browser_identity.owner())
-    specs = {source: TraceSpec(source) for source in titles if source != own.source}
-    if session.beside is not None and session.beside != own:
-        # As it was taken, with its window and load.
-        specs[session.beside.source] = session.beside
-        name = source_name(session.beside.source, server.store())
-        titles.setdefault(session.beside.source, name)
+    specs = {source: TraceSpec(source) for source in titles if source != spec.source}
+    if session.compared_trace is not None and session.compared_trace != spec:
+        # As chosen before, with its window and load.
+        specs[session.compared_trace.source] = session.compared_trace
+        name = source_name(session.compared_trace.source, server.store())
+        titles.setdefault(session.compared_trace.source, name)
     sources = list(specs)
-    now = session.beside.source if session.beside is not None else None
+    current = session.compared_trace.source if session.compared_trace is not None else None
     chosen = st.selectbox(
         "Compare with another trace",
         sources,
-        sources.index(now) if now in sources else None,
-        key=state.widget("beside", own.source),
+        sources.index(current) if current in sources else None,
+        key=state.widget_key("beside", spec.source),
         format_func=lambda source: charts.visible(titles[source], _TITLE),
-        placeholder="choose a sample, an upload or a trace of your runs",
+        placeholder="choose a sample, an upload or a trace from your runs",
         width=420,
     )
-    session.beside = specs[chosen] if chosen is not None else None
+    session.compared_trace = specs[chosen] if chosen is not None else None
     if chosen is None:
         return
     try:
@@ -117,28 +116,26 @@ def draw(session: state.Session, trace: Trace) -> None:
     except TrainyardError as error:
         st.error(words.plain(str(error)), icon=":material/error:")
         return
-    found = _compared(other.digest, trace.digest, other, trace)
+    comparison = _compare_traces(other.digest, trace.digest, other, trace)
     names = trace.name, titles[chosen] if other.name == trace.name else other.name
     first, second = (charts.visible(name, _TITLE) for name in names)
-    st.markdown(f"**{words.plain(likeness.sentence(found, first, second))}**")
-    if nearness := _nearness(own.source, other.digest, other):
+    st.markdown(f"**{words.plain(likeness.sentence(comparison, first, second))}**")
+    if nearness := _fit_text(spec.source, other.digest, other):
         st.caption(words.plain(nearness))
     with st.container(key="small_figures_beside"):
         grid = st.grid(4, min_column_width=290, gap="small")
-    for view in two_traces.views(found, first, second):
+    for view in two_traces.views(comparison, first, second):
         with grid.cell():
             figure.draw(view)
-    rows = found.table.rename(
+    rows = comparison.table.rename(
         columns={"what": "", "first": f"{THIS}: {first}", "second": f"{OTHER}: {second}"}
     )
-    figure.show_fixed(rows)
+    figure.draw_fixed_table(rows)
 
 
 @st.cache_data(max_entries=16, show_spinner=False)
-def _nearness(source: str, other: str, _other: Trace) -> str:
-    """Return how near a look-alike comes to its trace at the load of that; "" = it is of another
-    trace.
-    """
+def _fit_text(source: str, other: str, _other: Trace) -> str:
+    """Return how close generated jobs come to their trace at equal load; "" for other traces."""
     del other
     if not likeness.fitted_to(source, _other):
         return ""
@@ -146,6 +143,7 @@ def _nearness(source: str, other: str, _other: Trace) -> str:
 
 
 @st.cache_data(max_entries=16, show_spinner=False)
-def _compared(second: str, first: str, _other: Trace, _trace: Trace) -> Likeness:
+def _compare_traces(second: str, first: str, _other: Trace, _trace: Trace) -> Likeness:
+    """Return the comparison of two traces, cached by their digests."""
     del second, first
     return likeness.compare(_trace, _other)

@@ -1,6 +1,4 @@
-"""Which column of a table means what: a choice for each fact of a job, with its first cells and
-what they are read as, and how many rows would be used.
-"""
+"""The editor of column meanings: one choice per fact, with examples and a trial reading."""
 
 from __future__ import annotations
 
@@ -30,140 +28,146 @@ _COMMON: Final = (
 )
 _TRIED: Final = "tried_columns"
 LARGEST: Final = 20_000_000
-"""Bytes of a file that is read anew at every change of a column; a larger one takes too long."""
+"""Maximum bytes of a file that is read again at every change of a column."""
 
 
 def draw(
     upload: state.Upload,
-    found: Peek,
-    taken: TraceIntake | None,
+    peek: Peek,
+    intake_of_file: TraceIntake | None,
     read: Callable[[dict[str, str]], None],
 ) -> None:
-    """Draw the choices; a change shows at once what it would make of the file.
+    """Draw the editor in a fragment; a change shows at once how many rows it would use.
 
     Parameters
     ----------
     upload : Upload
         The file of this session.
-    found : Peek
-        Its beginning.
-    taken : TraceIntake or None
-        What was read of it; None = it could not be read.
+    peek : Peek
+        Its first rows.
+    intake_of_file : TraceIntake or None
+        The result of reading it; None if it could not be read.
     read : callable
-        Reads the file by native -> source columns.
+        Reads the file with these columns: native -> source.
     """
 
     @st.fragment
     def editor() -> None:
-        _editor(upload, found, taken, read)
+        _draw_editor(upload, peek, intake_of_file, read)
 
     editor()
 
 
-def _editor(
+def _draw_editor(
     upload: state.Upload,
-    found: Peek,
-    taken: TraceIntake | None,
+    peek: Peek,
+    intake_of_file: TraceIntake | None,
     read: Callable[[dict[str, str]], None],
 ) -> None:
+    """Draw the choices, the trial reading of changed columns, and the button that reads."""
     st.caption(
-        "Under each column stand its first cells and what they are read as. One column cannot mean"
-        " two things."
+        "Below each column: its first cells and how they are read. A column can have one meaning"
+        " only."
     )
     counts = st.empty()
-    known = dict(upload.choices.get("mapping") or intake.columns_guessed(found, upload.choices))
-    made, places = _choices(upload, found, known)
-    same = all(source == known.get(native, "") for native, source in made.items())
-    tried = None if same else _tried(upload, made)
-    values = tried.values if tried is not None else taken.values if taken is not None else {}
+    earlier = dict(upload.choices.get("mapping") or intake.columns_guessed(peek, upload.choices))
+    chosen, places = _draw_choices(upload, peek, earlier)
+    is_unchanged = all(source == earlier.get(native, "") for native, source in chosen.items())
+    trial = None if is_unchanged else _try_columns(upload, chosen)
+    values = (
+        trial.values
+        if trial is not None
+        else intake_of_file.values
+        if intake_of_file is not None
+        else {}
+    )
     for native, (cells, read_as) in values.items():
-        if made.get(native):
-            # Two blanks end a line.
-            told = [words.plain(charts.visible(text, 150)) for text in (cells, f"→ {read_as}")]
-            places[native].caption("  \n".join(told))
-    if tried is not None:
-        counts.markdown(f"**So read:** {words.plain(tried.sentence)}")
+        if chosen.get(native):
+            # Two spaces end a line.
+            lines = [words.plain(charts.visible(text, 150)) for text in (cells, f"→ {read_as}")]
+            places[native].caption("  \n".join(lines))
+    if trial is not None:
+        counts.markdown(f"**With these columns:** {words.plain(trial.sentence)}")
     if st.button("Read with these columns", key="read_columns", icon=":material/table_convert:"):
         try:
-            read(intake.mapping_from(made))
+            read(intake.mapping_from(chosen))
             fault = upload.fault
         except TrainyardError as error:
             fault = str(error)
         if not fault:
             st.rerun()
-        # The choices are higher than most windows: what is said above would not be seen.
+        # The editor is taller than most windows, so an error above it would be out of sight.
         st.error(words.plain(fault), icon=":material/error:")
 
 
-def _choices(
-    upload: state.Upload, found: Peek, known: Mapping[str, str]
+def _draw_choices(
+    upload: state.Upload, peek: Peek, earlier: Mapping[str, str]
 ) -> tuple[dict[str, str], dict[str, Any]]:
-    """Draw a choice for each fact; return the columns chosen, and a place under each."""
-    shown = intake.examples(found)
+    """Draw a choice per fact; return the chosen columns, and a container below each."""
+    examples = intake.examples(peek)
 
     def option(name: str) -> str:
-        # A list shows text as it is, not Markdown.
+        # A select box shows plain text, not Markdown.
         if not name:
             return "not in the file"
-        written = found.written.get(name, name)
-        return charts.visible(f"{written}: {shown[name]}" if shown.get(name) else written)
+        written = peek.written.get(name, name)
+        return charts.visible(f"{written}: {examples[name]}" if examples.get(name) else written)
 
-    first = list(dict.fromkeys([*intake.NEEDED_COLUMNS, *known, *_COMMON]))
-    rest = [native for native in intake.NATIVE_COLUMNS if native not in first]
+    usual_names = list(dict.fromkeys([*intake.NEEDED_COLUMNS, *earlier, *_COMMON]))
+    other_names = [native for native in intake.NATIVE_COLUMNS if native not in usual_names]
     # GPUs may be a product of two columns.
-    options = list(dict.fromkeys(["", *found.columns, *filter(None, known.values())]))
-    made: dict[str, str] = {}
+    options = list(dict.fromkeys(["", *peek.columns, *filter(None, earlier.values())]))
+    chosen: dict[str, str] = {}
     places: dict[str, Any] = {}
     usual = st.container()
-    others = st.expander("Models, scaling, workers and servers, deadlines, what Slurm says")
-    for natives, box in ((first, usual), (rest, others)):
+    others = st.expander("Models, scaling, workers and servers, deadlines, Slurm columns")
+    for natives, box in ((usual_names, usual), (other_names, others)):
         grid = box.grid(min_column_width=240)
         for native in natives:
             with grid.cell():
-                mark = f"{upload.name}/{native}"
-                if known.get(native) != found.mapping.get(native):
-                    # Another column than guessed, in a field that begins with it.
-                    mark = f"{mark}/{known.get(native)}"
-                made[native] = _choice(native, known, options, option, mark)
+                key_part = f"{upload.name}/{native}"
+                if earlier.get(native) != peek.mapping.get(native):
+                    # The initial column is not the guessed one, so the key differs.
+                    key_part = f"{key_part}/{earlier.get(native)}"
+                chosen[native] = _draw_choice(native, earlier, options, option, key_part)
                 places[native] = st.empty()
-    return made, places
+    return chosen, places
 
 
-def _choice(
+def _draw_choice(
     native: str,
-    known: Mapping[str, str],
+    earlier: Mapping[str, str],
     options: list[str],
     option: Callable[[str], str],
-    mark: str,
+    key_part: str,
 ) -> str:
-    at = options.index(known[native]) if known.get(native) in options else 0
-    word = intake.words_of(native)
+    """Draw the choice of the column for one fact; return it."""
+    index = options.index(earlier[native]) if earlier.get(native) in options else 0
+    title = intake.words_of(native)
     needed = ", required" if native in intake.NEEDED_COLUMNS else ""
     if native == "duration_s":
         needed = ", or start and end"
-    label = f"{word}{needed}" if word == native else f"{word} ({native}){needed}"
-    return str(st.selectbox(label, options, at, key=f"map/{mark}", format_func=option) or "")
+    label = f"{title}{needed}" if title == native else f"{title} ({native}){needed}"
+    return str(st.selectbox(label, options, index, key=f"map/{key_part}", format_func=option) or "")
 
 
-def _tried(upload: state.Upload, made: Mapping[str, str]) -> Trial | None:
-    """Return what a file would be with these columns, remembered until they change; None = it is
-    too large to be tried.
-    """
-    if upload.kept is None or upload.size > LARGEST:
+def _try_columns(upload: state.Upload, chosen: Mapping[str, str]) -> Trial | None:
+    """Return the result of reading with these columns, cached; None for too large files."""
+    if upload.content is None or upload.size > LARGEST:
         return None
-    mark = json.dumps([id(upload), upload.name, upload.size, dict(made)])
-    if st.session_state.get(_TRIED, ("", None))[0] != mark:
+    cache_key = json.dumps([id(upload), upload.name, upload.size, dict(chosen)])
+    if st.session_state.get(_TRIED, ("", None))[0] != cache_key:
         try:
-            mapping = intake.mapping_from(made)
+            mapping = intake.mapping_from(chosen)
         except TrainyardError as error:
             return Trial(str(error), {})
-        rest = {
+        other_choices = {
             key: value
             for key, value in upload.choices.items()
             if key not in ("fmt", "mapping", "recipe") and value not in (None, "")
         }
-        data, fmt = upload.kept.read(), str(upload.choices.get("fmt", ""))
-        made_of_it = intake.trial(data, upload.name, fmt, {**rest, "mapping": mapping})
-        st.session_state[_TRIED] = (mark, made_of_it)
-    kept: Trial = st.session_state[_TRIED][1]
-    return kept
+        data, fmt = upload.content.read(), str(upload.choices.get("fmt", ""))
+        trial = intake.trial(data, upload.name, fmt, {**other_choices, "mapping": mapping})
+        st.session_state[_TRIED] = (cache_key, trial)
+    trial_of_file: Trial = st.session_state[_TRIED][1]
+    return trial_of_file

@@ -1,4 +1,4 @@
-"""What is in doubt of the jobs on their machines, before anything is run, with what mends it."""
+"""Warnings about the jobs on the current cluster before a run, with suggested fixes."""
 
 from __future__ import annotations
 
@@ -30,71 +30,78 @@ _FASTEST: Final = 1000.0
 
 
 def draw(session: state.Session, trace: Trace) -> None:
-    """Draw what is in doubt of the jobs in use on the cluster in use; nothing if nothing is."""
+    """Draw warnings about the jobs on the current cluster; nothing without any."""
     base = session.study.base
     try:
-        never = cluster_editor.fit(trace, base.cluster, base.perf).never
+        never = cluster_editor.find_unschedulable(trace, base.cluster, base.perf).never
         load = machines.offered_load(trace, base.cluster, ~never)
     except TrainyardError:
-        return  # the Cluster page, or Run, says what does not go together
+        return  # the Cluster page, or Run, reports the error
     measured = catalog.is_model(base.perf, Profiled)
-    found = doubts.found(trace, base.cluster, never, measured=measured)
+    warnings = doubts.found(trace, base.cluster, never, measured=measured)
     jobs = ways_out.JobsOnCluster(trace, base.cluster, base.trace.source)
-    ways = [*ways_out.for_doubts(found, jobs)]
-    sentences = [*found.values()]
+    suggestions = [*ways_out.for_doubts(warnings, jobs)]
+    sentences = [*warnings.values()]
     if meaning.FULL < load < math.inf:
-        who = "The jobs that fit" if never.any() else "The jobs"
+        subject = "The jobs that fit" if never.any() else "The jobs"
         text = (
-            f"{who} ask for {factor(load)} times what this cluster can give: queues grow as long as"
-            " jobs come."
+            f"{subject} request {factor(load)} times the capacity of this cluster: queues grow as"
+            " long as jobs arrive."
         )
         sentences.insert(0, text)
-        ways += ways_out.for_overload(load, base.trace.load, jobs)
+        suggestions += ways_out.for_overload(load, base.trace.load, jobs)
     if not sentences:
         return
     with st.container(border=True, key="doubts", gap="small"):
         for text in sentences:
             st.markdown(f":material/warning: {words.plain(text)}")
         with st.container(horizontal=True):
-            for way in dict.fromkeys(way for way in ways if way.name in _ICONS):
-                if st.button(words.plain(way.text), key=f"mend/{way.name}", icon=_ICONS[way.name]):
-                    _take(session, trace, way)
-        if doubts.UNKNOWN in found:
-            _speeds(session, trace)
+            for suggestion in dict.fromkeys(
+                suggestion for suggestion in suggestions if suggestion.name in _ICONS
+            ):
+                if st.button(
+                    words.plain(suggestion.text),
+                    key=f"mend/{suggestion.name}",
+                    icon=_ICONS[suggestion.name],
+                ):
+                    _apply_suggestion(session, trace, suggestion)
+        if doubts.UNKNOWN in warnings:
+            _draw_speeds(session, trace)
 
 
-def _take(session: state.Session, trace: Trace, way: WayOut) -> None:
+def _apply_suggestion(session: state.Session, trace: Trace, suggestion: WayOut) -> None:
+    """Change the study as a suggestion says, or show why that fails."""
     study = session.study
     try:
-        if way == ways_out.LEAVE_OUT:
-            made = leave_out.without_unschedulable(study, server.store())
+        if suggestion == ways_out.LEAVE_OUT:
+            changed = leave_out.without_unschedulable(study, server.store())
         else:
-            made = ways_out.apply(study, way, trace)
+            changed = ways_out.apply(study, suggestion, trace)
     except TrainyardError as error:
         st.error(words.plain(str(error)), icon=":material/error:")
         return
-    session.replace(made)
+    session.replace(changed)
     st.rerun()
 
 
-def _speeds(session: state.Session, trace: Trace) -> None:
-    """Draw a field for the speed of each GPU type that nobody knows."""
+def _draw_speeds(session: state.Session, trace: Trace) -> None:
+    """Draw a field for the speed of each unknown GPU type."""
     cluster = session.study.base.cluster
-    with st.form(f"speeds/{session.edition}", border=False):
+    with st.form(f"speeds/{session.form_version}", border=False):
         fields = st.grid(min_column_width=220)
-        given = {}
+        speeds = {}
         for kind in doubts.strange(trace, cluster):
             with fields.cell():
-                given[kind] = st.number_input(
+                speeds[kind] = st.number_input(
                     f"Speed of {words.plain(kind)}, V100 = 1",
                     0.001,
                     _FASTEST,
                     None,
                     format="%g",
-                    placeholder="not known",
+                    placeholder="unknown",
                 )
         if st.form_submit_button("Use these speeds", icon=":material/speed:"):
-            for kind, speed in given.items():
+            for kind, speed in speeds.items():
                 if speed is not None:
                     cluster = figures.with_figures(cluster, kind.lower(), speed, None)
             session.replace(start.with_cluster(session.study, cluster))

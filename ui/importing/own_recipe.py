@@ -1,6 +1,4 @@
-"""How a file was read, kept for the next one with the same columns: a recipe that is the browser's
-own, and can be passed on as a file.
-"""
+"""Recipes: how a file was read, kept for files with the same columns, or as a TOML file."""
 
 from __future__ import annotations
 
@@ -17,98 +15,102 @@ from ui import browser_identity, received, server, state, words
 _FIELD: Final = "recipe_file"
 _TAKEN: Final = "taken_recipe"
 Read = Callable[[OwnRecipe | None], None]
-"""Reads the file of this session again by a recipe, or without one."""
+"""Reads the file of this session again with a recipe, or without one."""
 
 
-def known(fingerprint: str) -> OwnRecipe | None:
-    """Return the recipe that this browser kept for such files; None = there is none."""
+def find_recipe(fingerprint: str) -> OwnRecipe | None:
+    """Return this browser's recipe for files with these columns, or None."""
     if not fingerprint:
         return None
     try:
         text = server.store().index.recipe(browser_identity.owner(), fingerprint)
         return of_text(text, "Your recipe") if text else None
     except TrainyardError:
-        return None  # written by an earlier version, or the database is away: the file is asked
+        return None  # of an earlier version, or no database: the file is read without a recipe
 
 
-def choices(recipe: OwnRecipe) -> dict[str, Any]:
-    """Return the choices of a recipe as those of an upload."""
+def choices_of(recipe: OwnRecipe) -> dict[str, Any]:
+    """Return the reading options of a recipe as upload options."""
     return {**recipe.choices, **({"fmt": recipe.fmt} if recipe.fmt else {})}
 
 
-def draw(upload: state.Upload, taken: TraceIntake | None, read: Read) -> None:
-    """Draw, folded, what can be done with the way in which a file was read.
+def draw(upload: state.Upload, intake: TraceIntake | None, read: Read) -> None:
+    """Draw the menu Recipe: keep, apply, show.
 
     Parameters
     ----------
     upload : Upload
         The file of this session.
-    taken : TraceIntake or None
-        What was read; None = it could not be.
+    intake : TraceIntake or None
+        The result of reading it; None if it could not be read.
     read : callable
         See `Read`.
     """
     with st.popover("Recipe", icon=":material/receipt_long:", key="recipe"):
-        if taken is not None:
-            _keep(upload, taken.recipe, read)
-        _receive(read)
-        if taken is not None:
+        if intake is not None:
+            _draw_keep(upload, intake.recipe, read)
+        _draw_upload(read)
+        if intake is not None:
             with st.expander("Show it"):
-                st.code(taken.recipe.text, language="toml", wrap_lines=True)
+                st.code(intake.recipe.text, language="toml", wrap_lines=True)
 
 
-def said(upload: state.Upload, taken: TraceIntake | None, read: Read) -> None:
-    """Say by which recipe of the user a file was read, and offer to read it without; arguments as
-    of `draw`.
-    """
+def draw_used_recipe(upload: state.Upload, intake: TraceIntake | None, read: Read) -> None:
+    """Draw which recipe read the file, and the button that reads it without; see `draw`."""
     if upload.recipe is None:
         return
-    changed = taken is not None and not taken.recipe.same(upload.recipe)
-    more = ", with changes of yours" if changed else ""
+    changed = intake is not None and not intake.recipe.same(upload.recipe)
+    change_note = ", with your changes" if changed else ""
     with st.container(horizontal=True, vertical_alignment="center", key="by_recipe"):
-        st.caption(f":material/receipt_long: Read by {words.plain(upload.recipe.told)}{more}.")
+        st.caption(
+            f":material/receipt_long: Read by {words.plain(upload.recipe.told)}{change_note}."
+        )
         if st.button("Read without it", key="without_recipe", type="tertiary"):
             read(None)
             st.rerun()
 
 
-def _keep(upload: state.Upload, made: OwnRecipe, read: Read) -> None:
-    mark, owner = made.fingerprint, browser_identity.owner()
-    own = known(mark)
-    st.markdown("**How this file was read, for the next one like it**")
+def _draw_keep(upload: state.Upload, recipe: OwnRecipe, read: Read) -> None:
+    """Draw how to keep, delete or download the recipe of a file."""
+    fingerprint, owner = recipe.fingerprint, browser_identity.owner()
+    kept_recipe = find_recipe(fingerprint)
+    st.markdown("**How this file was read**")
     st.caption(
-        "Columns, units, time zone and answers are kept; the next file with the same columns is"
-        " read by them without a question. Only this browser uses them."
-        if mark
-        else "This file has no names of columns by which the next one could be known."
+        "Keeps columns, units, time zone and answers for the next file with the same columns, in"
+        " this browser."
+        if fingerprint
+        else "This file has no column names to recognize similar files by."
     )
-    same = own is not None and own.same(made)
+    is_kept = kept_recipe is not None and kept_recipe.same(recipe)
     with st.container(horizontal=True):
-        if mark and not same:
-            label = "Save the changes" if own is not None else "Save for such files"
+        if fingerprint and not is_kept:
+            label = "Save changes" if kept_recipe is not None else "Save for similar files"
             if st.button(label, key="save_recipe", icon=":material/save:"):
-                _store(lambda: server.store().index.keep_recipe(owner, mark, made.text))
-                upload.recipe = made
+                _store_or_stop(
+                    lambda: server.store().index.keep_recipe(owner, fingerprint, recipe.text)
+                )
+                upload.recipe = recipe
                 st.rerun()
-        if own is not None and st.button(
-            "Forget it", key="forget_recipe", icon=":material/delete:", type="tertiary"
+        if kept_recipe is not None and st.button(
+            "Delete", key="forget_recipe", icon=":material/delete:", type="tertiary"
         ):
-            _store(lambda: server.store().index.forget_recipe(owner, mark))
+            _store_or_stop(lambda: server.store().index.forget_recipe(owner, fingerprint))
             upload.recipe = None
             st.rerun()
         st.download_button(
             "Download (TOML)",
-            made.text,
-            f"{made.name}.toml",
+            recipe.text,
+            f"{recipe.name}.toml",
             "application/toml",
             on_click="ignore",
             icon=":material/download:",
             type="tertiary",
-            help="For this page elsewhere, or for `trainyard convert FILE --recipe FILE.toml`.",
+            help="For another browser, or `trainyard convert FILE --recipe FILE.toml`.",
         )
 
 
-def _store(change: Callable[[], None]) -> None:
+def _store_or_stop(change: Callable[[], None]) -> None:
+    """Change the stored recipes; show an error and stop if that fails."""
     try:
         change()
     except TrainyardError as error:
@@ -116,14 +118,14 @@ def _store(change: Callable[[], None]) -> None:
         st.stop()
 
 
-def _receive(read: Read) -> None:
-    """Draw the field for a recipe as a file, and read by one as soon as it arrives."""
-    label = "Read the file by a recipe (TOML)"
+def _draw_upload(read: Read) -> None:
+    """Draw the uploader for a recipe file, and read the trace file with it."""
+    label = "Read with a recipe file (TOML)"
     file = st.file_uploader(label, ["toml"], key=_FIELD, max_upload_size=1)
     if file is None or st.session_state.get(_TAKEN) == file.file_id:
         return
     st.session_state[_TAKEN] = file.file_id
-    text = received.taken(file, _FIELD).decode("utf-8-sig", "replace")
+    text = received.take_bytes(file, _FIELD).decode("utf-8-sig", "replace")
     try:
         recipe = checked(text, file.name)
     except TrainyardError as error:

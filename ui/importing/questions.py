@@ -1,4 +1,4 @@
-"""What a file leaves open, asked beside its jobs: a choice for each question, answered at once."""
+"""Questions that a trace file leaves open: one choice each, answered in a form."""
 
 from __future__ import annotations
 
@@ -11,105 +11,114 @@ import streamlit as st
 from trainyard.views import charts
 from ui import words
 
-_MOST_IN_VIEW: Final = 5
-"""Answers that are shown at once; more are a list."""
-_LEAST: Final = 1e-6
-Asked = Mapping[str, Any]
-"""As `trainyard.traces.sources.asked` writes a question."""
+_MAX_RADIO: Final = 5
+"""Maximum answers as radio buttons; more become a select box."""
+_MIN_NUMBER: Final = 1e-6
+Question = Mapping[str, Any]
+"""A question, as `trainyard.traces.sources.asked` writes it."""
 
 
-def open_ones(asked: Sequence[Asked]) -> list[Asked]:
+def unanswered_of(questions: Sequence[Question]) -> list[Question]:
     """Return the questions without an answer."""
-    return [one for one in asked if not one["answer"]]
+    return [question for question in questions if not question["answer"]]
 
 
-def draw(asked: Sequence[Asked], answer: Callable[[dict[str, str]], None] | None, key: str) -> None:
-    """Draw the questions of a file: open ones in full, answered ones folded.
+def draw(
+    questions: Sequence[Question], on_answer: Callable[[dict[str, str]], None] | None, key: str
+) -> None:
+    """Draw the questions of a file: open ones in full, answered ones in a popover.
 
     Parameters
     ----------
-    asked : sequence of mapping
+    questions : sequence of mapping
         All questions, answered or not.
-    answer : callable or None
-        Takes question -> answer and reads the file again; None = the file is not at hand.
+    on_answer : callable or None
+        (question -> answer) -> None, reads the file again; None = this session lacks the file.
     key : str
-        What distinguishes the widgets of this file.
+        Part of the widgets' keys for this file.
     """
-    unanswered = open_ones(asked)
+    unanswered = unanswered_of(questions)
     if unanswered:
         with st.container(border=True, key="questions"):
-            _open(unanswered, asked, answer, key)
-    answered = [one for one in asked if one["answer"]]
-    if answered and answer is not None:
+            _draw_unanswered(unanswered, questions, on_answer, key)
+    answered = [question for question in questions if question["answer"]]
+    if answered and on_answer is not None:
         with st.popover(
             words.plural(len(answered), "answer") + " about this file", key=f"answered/{key}"
         ):
-            _form(answered, asked, answer, f"{key}/again", "Change the answers")
+            _draw_form(answered, questions, on_answer, f"{key}/again", "Change the answers")
 
 
-def _open(
-    unanswered: Sequence[Asked],
-    asked: Sequence[Asked],
-    answer: Callable[[dict[str, str]], None] | None,
+def _draw_unanswered(
+    unanswered: Sequence[Question],
+    questions: Sequence[Question],
+    on_answer: Callable[[dict[str, str]], None] | None,
     key: str,
 ) -> None:
+    """Draw the open questions as a form, or as text if this session lacks the file."""
     count = len(unanswered)
-    readable = all(one["default"] for one in unanswered)
+    is_readable = all(question["default"] for question in unanswered)
     st.markdown(
         f"**This file leaves {words.plural(count, 'question')} open.** "
         + (
-            "Until answered, it is read as marked; a wrong guess makes every result wrong."
-            if readable
+            "Until answered, the marked answers apply; a wrong one makes every result wrong."
+            if is_readable
             else "It cannot be read without an answer."
         )
     )
-    if answer is not None:
-        _form(unanswered, asked, answer, key, "Read with these answers")
+    if on_answer is not None:
+        _draw_form(unanswered, questions, on_answer, key, "Read with these answers")
         return
-    for one in unanswered:
-        meant = one["options"].get(one["default"], one["default"])
-        st.markdown(f"{_asked(one)} Read as: {words.plain(meant)}.")
+    for question in unanswered:
+        assumed = question["options"].get(question["default"], question["default"])
+        st.markdown(f"{_question_text(question)} Assumed: {words.plain(assumed)}.")
     st.caption("Load the file again to answer.")
 
 
-def _form(
-    shown: Sequence[Asked],
-    asked: Sequence[Asked],
-    answer: Callable[[dict[str, str]], None],
+def _draw_form(
+    shown_questions: Sequence[Question],
+    questions: Sequence[Question],
+    on_answer: Callable[[dict[str, str]], None],
     key: str,
     label: str,
 ) -> None:
+    """Draw a form with one field per question; its button reads the file again."""
     with st.form(f"questions/{key}", border=False):
         fields = st.grid(min_column_width=320)
-        made = {}
-        for one in shown:
-            with fields.cell() if one.get("free") else nullcontext():
-                made[one["id"]] = _choice(one, key)
+        chosen = {}
+        for question in shown_questions:
+            with fields.cell() if question.get("free") else nullcontext():
+                chosen[question["id"]] = _draw_answer(question, key)
         if st.form_submit_button(label, icon=":material/check:"):
-            known = {one["id"]: one["answer"] for one in asked if one["answer"]}
-            answer(known | {name: value for name, value in made.items() if value})
+            earlier = {
+                question["id"]: question["answer"] for question in questions if question["answer"]
+            }
+            on_answer(earlier | {name: value for name, value in chosen.items() if value})
             st.rerun()
 
 
-def _asked(one: Asked) -> str:
-    """Return the sentence of a question, which may follow the name of a file elsewhere."""
-    return words.plain(f"{one['text'][:1].upper()}{one['text'][1:]}")
+def _question_text(question: Question) -> str:
+    """Return the text of a question, with a capital letter."""
+    return words.plain(f"{question['text'][:1].upper()}{question['text'][1:]}")
 
 
-def _choice(one: Asked, key: str) -> str:
-    label, name = _asked(one), f"question/{key}/{one['id']}"
-    if one.get("free"):
-        known = float(one["answer"]) if one["answer"] else None
-        given = st.number_input(label, _LEAST, None, known, format="%g", key=name)
-        return "" if given is None else repr(float(given))
-    options = list(one["options"])
-    now = one["answer"] or one["default"]
-    at = options.index(now) if now in options else None
+def _draw_answer(question: Question, key: str) -> str:
+    """Draw the field of one question; return the answer, or ""."""
+    label, name = _question_text(question), f"question/{key}/{question['id']}"
+    if question.get("free"):
+        earlier = float(question["answer"]) if question["answer"] else None
+        number = st.number_input(label, _MIN_NUMBER, None, earlier, format="%g", key=name)
+        return "" if number is None else repr(float(number))
+    options = list(question["options"])
+    current = question["answer"] or question["default"]
+    index = options.index(current) if current in options else None
 
-    def told(name: str) -> str:
-        # A choice shows text as it is, not Markdown.
-        return charts.visible(one["options"][name])
+    def option_text(name: str) -> str:
+        # Options show plain text, not Markdown.
+        return charts.visible(question["options"][name])
 
-    if len(options) > _MOST_IN_VIEW:
-        return st.selectbox(label, options, at, format_func=told, key=name, width=420) or ""
-    return st.radio(label, options, at, format_func=told, key=name) or ""
+    if len(options) > _MAX_RADIO:
+        return (
+            st.selectbox(label, options, index, format_func=option_text, key=name, width=420) or ""
+        )
+    return st.radio(label, options, index, format_func=option_text, key=name) or ""

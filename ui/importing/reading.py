@@ -1,6 +1,4 @@
-"""Reading the file of this session, at once or differently: format, zone, units, answers, a recipe,
-and which column means what.
-"""
+"""Reading the uploaded file: format, time zone, units, answers, recipe, column meanings."""
 
 from __future__ import annotations
 
@@ -35,228 +33,227 @@ _DATES: Final = (
     "%Y-%m-%d %H:%M:%S",
 )
 _SINCE: Final = {"submit": "submission", "eligible": "when it became eligible"}
-COLUMNS: Final = "Which column means what"
+COLUMNS: Final = "Column meanings"
 _LOOKED: Final = "looked"
 
 
-def at_hand() -> bool:
-    """Tell whether this session still has the file that is in use, so that it can be read
-    differently.
-    """
+def has_file() -> bool:
+    """Return True if this session still has the file of the trace, to read it differently."""
     upload = state.session().upload
     return upload is not None and not upload.fault
 
 
-def look(data: bytes = b"") -> Any:
-    """Return the beginning of the file of this session as `trainyard.traces.intake.look` does;
-    remembered until another file comes.
-
-    None if it cannot be opened.
-    """
+def peek(data: bytes = b"") -> Any:
+    """Return the first rows of the uploaded file, cached; None if it cannot be opened."""
     upload = state.session().upload
     if upload is None:
         return None
     if st.session_state.get(_LOOKED, (None,))[0] is not upload:
         try:
-            found = intake.look(data or _bytes(upload), upload.name)
+            first_rows = intake.look(data or _content_of(upload), upload.name)
         except TrainyardError:
-            found = None  # reading says why
-        st.session_state[_LOOKED] = (upload, found)
+            first_rows = None  # reading it reports the error
+        st.session_state[_LOOKED] = (upload, first_rows)
     return st.session_state[_LOOKED][1]
 
 
-def _bytes(upload: state.Upload) -> bytes:
-    return upload.kept.read() if upload.kept is not None else b""
+def _content_of(upload: state.Upload) -> bytes:
+    """Return the bytes of an upload, or b"" if they were deleted."""
+    return upload.content.read() if upload.content is not None else b""
 
 
 def read(choices: dict[str, Any], data: bytes = b"") -> None:
-    """Read the file of this session with the given choices; on success it becomes the trace of the
-    scenario. `data` = its bytes, if they are at hand.
-    """
+    """Read the uploaded file with these options; if it is readable, it becomes the trace."""
     session = state.session()
     upload = session.upload
     if upload is None:
         return
-    reading = {
+    options = {
         key: value for key, value in choices.items() if key != "fmt" and value not in (None, "")
     }
-    data = data or _bytes(upload)
-    found = look(data)
+    data = data or _content_of(upload)
+    first_rows = peek(data)
     try:
         with st.spinner(f"Reading {words.plain(upload.name)} …"):
-            taken = intake.take(
+            intake_of_file = intake.take(
                 data,
                 upload.name,
                 server.store(),
                 fmt=str(choices.get("fmt", "")),
-                choices=reading,
-                found=found,
+                choices=options,
+                found=first_rows,
             )
             server.store().index.own(
-                browser_identity.owner(), taken.spec.source.removeprefix("store:")
+                browser_identity.owner(), intake_of_file.spec.source.removeprefix("store:")
             )
-            study = start.with_trace(session.study, taken.spec, server.store())
+            study = start.with_trace(session.study, intake_of_file.spec, server.store())
     except TrainyardError as error:
         if not upload.fault:
-            upload.before = replace(upload)
-        upload.choices, upload.asked = choices, intake.asked_by(error)
-        # Questions are asked in full below.
-        upload.fault = f"{upload.name} cannot be read yet." if upload.asked else str(error)
+            upload.previous = replace(upload)
+        upload.choices, upload.questions = choices, intake.asked_by(error)
+        # Questions are drawn in full below.
+        upload.fault = f"{upload.name} cannot be read yet." if upload.questions else str(error)
         return
-    upload.fault, upload.choices, upload.asked, upload.before = "", choices, (), None
-    session.taken = {taken.spec.source: taken}
+    upload.fault, upload.choices, upload.questions, upload.previous = "", choices, (), None
+    session.intakes = {intake_of_file.spec.source: intake_of_file}
     session.edit(study)
     if upload.machines:
         machines, upload.machines = upload.machines, {}
-        fitted_cluster.take_files(session, machines, jobs=upload.name)
+        fitted_cluster.use_machine_files(session, machines, jobs=upload.name)
 
 
-def answered(answers: dict[str, str]) -> None:
-    """Read the file of this session again with answers to what it leaves open."""
+def read_with_answers(answers: dict[str, str]) -> None:
+    """Read the uploaded file again with answers to its questions."""
     upload = state.session().upload
     if upload is not None:
-        known = dict(upload.choices.get("answers") or {})
-        read({**upload.choices, "answers": {**known, **answers}})
+        earlier = dict(upload.choices.get("answers") or {})
+        read({**upload.choices, "answers": {**earlier, **answers}})
 
 
-def rule(chosen: intake.Rule) -> None:
-    """Draw what is done with one class of rows, beside how many there are; another choice reads the
-    file again.
-    """
+def draw_rule(rule: intake.Rule) -> None:
+    """Draw how one class of rows is treated, with their number; a change reads the file again."""
     upload = state.session().upload
     if upload is None or upload.fault:
-        st.markdown(f"{chosen.title}: {chosen.sentence}")
+        st.markdown(f"{rule.title}: {rule.sentence}")
         return
-    options = RULES[chosen.name]
-    made = _pick(
-        f"{chosen.title}: {chosen.sentence}",
+    options = RULES[rule.name]
+    option = _draw_select(
+        f"{rule.title}: {rule.sentence}",
         options,
-        chosen.chosen,
-        key=state.widget(chosen.name, state.session().study.base.trace.source),
+        rule.chosen,
+        key=state.widget_key(rule.name, state.session().study.base.trace.source),
     )
-    if made != chosen.chosen:
-        read({**upload.choices, chosen.name: made})
+    if option != rule.chosen:
+        read({**upload.choices, rule.name: option})
         st.rerun()
 
 
-def choices(label: str) -> None:
-    """Draw the form for reading the file of this session differently."""
+def draw_choices(label: str) -> None:
+    """Draw the form of reading options in a popover."""
     upload = state.session().upload
     if upload is None:
         return
     with st.popover(label, key=f"reading/{label[:4]}"), st.form("reading", border=False):
-        made = _choice_widgets(upload)
+        chosen = _draw_choice_widgets(upload)
         if st.form_submit_button("Read again", icon=":material/refresh:"):
-            read({**upload.choices, **made})
+            read({**upload.choices, **chosen})
             st.rerun()
 
 
-def mapping(label: str, *, expanded: bool = False) -> None:
-    """Draw the editor that says which column of a table means what."""
-    upload, found = state.session().upload, look()
+def draw_column_editor(label: str, *, expanded: bool = False) -> None:
+    """Draw the editor of column meanings, for tables and unreadable files."""
+    upload, first_rows = state.session().upload, peek()
     if (
         upload is None
-        or found is None
-        or not found.columns
-        or (found.fmt not in intake.MAPPED and not upload.fault)
+        or first_rows is None
+        or not first_rows.columns
+        or (first_rows.fmt not in intake.MAPPED and not upload.fault)
     ):
         return
     box = st.container(border=True) if expanded else st.popover(label, key="map_columns")
     with box:
         if expanded:
             st.markdown(f"**{label}**")
-        columns.draw(upload, found, None if upload.fault else _taken(), _with_columns)
+        columns.draw(
+            upload, first_rows, None if upload.fault else _current_intake(), _read_with_columns
+        )
 
 
-def _with_columns(mapping: dict[str, str]) -> None:
+def _read_with_columns(mapping: dict[str, str]) -> None:
+    """Read the uploaded file with these columns."""
     upload = state.session().upload
     if upload is not None:
-        kept = {key: value for key, value in upload.choices.items() if key != "recipe"}
-        read({**kept, "mapping": mapping})
+        other_choices = {key: value for key, value in upload.choices.items() if key != "recipe"}
+        read({**other_choices, "mapping": mapping})
 
 
-def _taken() -> TraceIntake | None:
+def _current_intake() -> TraceIntake | None:
+    """Return the intake of the current trace, if this session has read it."""
     session = state.session()
-    return session.taken.get(session.study.base.trace.source)
+    return session.intakes.get(session.study.base.trace.source)
 
 
-def by_recipe(recipe: OwnRecipe | None, data: bytes = b"") -> None:
-    """Read the file of this session by a recipe of the user, or as if there were none."""
+def read_with_recipe(recipe: OwnRecipe | None, data: bytes = b"") -> None:
+    """Read the uploaded file with a recipe, or without one."""
     upload = state.session().upload
     if upload is not None:
         upload.recipe = recipe
-        read(own_recipe.choices(recipe) if recipe is not None else {}, data)
+        read(own_recipe.choices_of(recipe) if recipe is not None else {}, data)
 
 
-def _choice_widgets(upload: state.Upload) -> dict[str, Any]:
-    was = upload.choices
-    formats = {"": "recognise by content"} | {
+def _draw_choice_widgets(upload: state.Upload) -> dict[str, Any]:
+    """Draw the reading options that apply to the format; return them."""
+    earlier = upload.choices
+    formats = {"": "detect by content"} | {
         choice.name: choice.title for choice in catalog.formats()
     }
     grid = st.grid(min_column_width=230)
-    made: dict[str, Any] = {}
+    entered: dict[str, Any] = {}
     with grid.cell():
-        made["fmt"] = _pick("Format", formats, was.get("fmt", ""))
+        entered["fmt"] = _draw_select("Format", formats, earlier.get("fmt", ""))
     with grid.cell():
         zones = ("", *ZONES)
         zone = st.selectbox(
             "Time zone of times without offset",
             zones,
-            _index(zones, was.get("zone") or ""),
-            format_func=_zone_name,
+            _index_or_zero(zones, earlier.get("zone") or ""),
+            format_func=_zone_label,
             accept_new_options=True,
         )
-        made["zone"] = zone or None
-    taken = state.session().taken.get(state.session().study.base.trace.source)
-    known = "" if upload.fault or taken is None else str(taken.account["format"])
-    # Other formats say themselves in which units they are, and none but Slurm knows when a job
-    # became eligible.
-    if known in intake.MAPPED:
+        entered["zone"] = zone or None
+    intake_of_file = state.session().intakes.get(state.session().study.base.trace.source)
+    format_name = (
+        "" if upload.fault or intake_of_file is None else str(intake_of_file.account["format"])
+    )
+    # Other formats define their units, and only Slurm records when a job became eligible.
+    if format_name in intake.MAPPED:
         with grid.cell():
-            made["time_unit"] = _pick(
-                "Unit of numeric times", {"": "as the file says"} | UNITS, was.get("time_unit", "")
+            entered["time_unit"] = _draw_select(
+                "Unit of numeric times",
+                {"": "as in the file"} | UNITS,
+                earlier.get("time_unit", ""),
             )
         with grid.cell():
-            made["duration_unit"] = _pick(
+            entered["duration_unit"] = _draw_select(
                 "Unit of durations",
-                {"": "as the file says"} | _durations(upload),
-                was.get("duration_unit", ""),
+                {"": "as in the file"} | _duration_units(upload),
+                earlier.get("duration_unit", ""),
             )
-    if known in ("", "table"):
+    if format_name in ("", "table"):
         with grid.cell():
-            chosen = str(was.get("date_format") or "")
-            patterns = list(dict.fromkeys([*_DATES, chosen]))
-            made["date_format"] = st.selectbox(
+            date_format = str(earlier.get("date_format") or "")
+            patterns = list(dict.fromkeys([*_DATES, date_format]))
+            entered["date_format"] = st.selectbox(
                 "Dates are written as",
                 patterns,
-                patterns.index(chosen),
-                format_func=lambda pattern: pattern or "recognised",
+                patterns.index(date_format),
+                format_func=lambda pattern: pattern or "detect",
                 accept_new_options=True,
-                help="Of your own, too: %d day, %m month, %Y year (%y: two digits), %H hour, %M"
+                help="Or type your own: %d day, %m month, %Y year (%y: two digits), %H hour, %M"
                 " minute, %S second, %p AM or PM, %z offset.",
             )
-    if known in ("", "sacct", "slurm-db"):
+    if format_name in ("", "sacct", "slurm-db"):
         with grid.cell():
-            made["since"] = _pick("A job enters at (Slurm)", _SINCE, was.get("since", "submit"))
+            entered["since"] = _draw_select(
+                "Job enters at (Slurm)", _SINCE, earlier.get("since", "submit")
+            )
     if upload.fault:
         for name, title in (
             ("cpu_jobs", "Jobs without GPUs"),
             ("unfinished", "Jobs still running at the end"),
         ):
             with grid.cell():
-                made[name] = _pick(title, RULES[name], was.get(name, "drop"))
-    return made
+                entered[name] = _draw_select(title, RULES[name], earlier.get(name, "drop"))
+    return entered
 
 
-def _durations(upload: state.Upload) -> dict[str, str]:
-    """Return the units of durations, each with what the median would be: the wrong one looks
-    absurd.
-    """
-    found, unit = look(), str(upload.choices.get("duration_unit") or "s")
+def _duration_units(upload: state.Upload) -> dict[str, str]:
+    """Return the units of durations, each with the median it would give."""
+    first_rows, unit = peek(), str(upload.choices.get("duration_unit") or "s")
     if upload.fault:
         median_s = (
-            intake.median_s(found, upload.choices.get("mapping"), unit)
-            if found is not None
+            intake.median_s(first_rows, upload.choices.get("mapping"), unit)
+            if first_rows is not None
             else math.nan
         )
     else:
@@ -273,18 +270,24 @@ def _durations(upload: state.Upload) -> dict[str, str]:
     }
 
 
-def _pick(label: str, names: dict[str, str], value: Any, key: str | None = None) -> str:
+def _draw_select(label: str, names: dict[str, str], value: Any, key: str | None = None) -> str:
+    """Draw a select box; return the chosen name."""
     options = list(names)
     return str(
         st.selectbox(
-            label, options, _index(options, value), key=key, format_func=lambda name: names[name]
+            label,
+            options,
+            _index_or_zero(options, value),
+            key=key,
+            format_func=lambda name: names[name],
         )
     )
 
 
-def _index(options: Any, value: Any) -> int:
+def _index_or_zero(options: Any, value: Any) -> int:
     return list(options).index(value) if value in options else 0
 
 
-def _zone_name(name: str) -> str:
-    return name or "as the format says, else UTC"
+def _zone_label(name: str) -> str:
+    """Return the label of a time zone."""
+    return name or "as in the format, else UTC"

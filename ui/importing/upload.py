@@ -1,6 +1,4 @@
-"""Taking over a file: read at once, kept in the store, the old trace untouched if it cannot be
-used; choices for reading and the mapping of columns.
-"""
+"""Upload of trace files: read and stored at once; an unreadable file leaves the trace."""
 
 from __future__ import annotations
 
@@ -24,40 +22,38 @@ _OPEN: Final = "open_drop"
 _TURN: Final = "drops"
 _TAKEN: Final = "taken_files"
 _MERGE: Final = (
-    "Their jobs on one clock: at their instants where all files say them, else all from second 0."
-    " Ids that come again get the number of their file."
+    "Merges their jobs by time if all files have dates, else from second 0. Repeated ids get the"
+    " number of their file."
 )
 
 
-def receive() -> None:
-    """Draw the drop field, and take over files as soon as they arrive; those that arrive together
-    are one drop.
-    """
-    known, turn = st.session_state.get(_TAKEN, frozenset()), st.session_state.get(_TURN, 0)
-    held = st.session_state.get(f"trace_file/{turn}") or []
-    if held and all(file.file_id in known for file in held):
-        # An empty field again: files of earlier drops would look as if they were in use.
-        turn = st.session_state[_TURN] = turn + 1
-    key = f"trace_file/{turn}"
+def draw_uploader() -> None:
+    """Draw the uploader, and use new files; files that arrive together are one drop."""
+    used_ids, version = st.session_state.get(_TAKEN, frozenset()), st.session_state.get(_TURN, 0)
+    files_before = st.session_state.get(f"trace_file/{version}") or []
+    if files_before and all(file.file_id in used_ids for file in files_before):
+        # Empties the uploader: files of earlier drops would look like files in use.
+        version = st.session_state[_TURN] = version + 1
+    key = f"trace_file/{version}"
     with st.container(width=420, key="trace_file"):
         files = st.file_uploader(
             "Drop a trace here",
-            # Of any name: Philly's log has no ending, and content tells what a file is.
+            # Any name: Philly's log has no suffix, and the format is detected by content.
             None,
             accept_multiple_files=True,
             key=key,
             max_upload_size=intake.UPLOAD_MB,
-            help=_limits(),
+            help=_help_text(),
         )
-    if new := [file for file in files if file.file_id not in known]:
-        # Before they are read: a second drop meanwhile begins this run anew, with its files alone.
-        st.session_state[_TAKEN] = known | {file.file_id for file in new}
-        _receive(state.session(), new, key)
+    if new_files := [file for file in files if file.file_id not in used_ids]:
+        # Before reading: a second drop reruns the page with its files only.
+        st.session_state[_TAKEN] = used_ids | {file.file_id for file in new_files}
+        _use_new_files(state.session(), new_files, key)
         st.rerun()
 
 
-def about(session: state.Session) -> None:
-    """Draw, folded, what is read, how to export from Slurm, and what becomes of a file."""
+def draw_help(session: state.Session) -> None:
+    """Draw the popover on formats, the export from Slurm, and privacy."""
     with st.popover("Formats and privacy", icon=":material/info:", key="about_upload"):
         st.caption(
             "CSV, TSV, Excel, Parquet, Feather, JSON, SWF, Gavel's .trace or Slurm's `sacct -P`;"
@@ -67,21 +63,22 @@ def about(session: state.Session) -> None:
         st.markdown("**Export from Slurm**")
         st.code(_SACCT, language="bash", wrap_lines=True)
         st.caption(
-            "Put in the days that you want. sacct prints times in the zone of its user; choose that"
-            " zone after the upload if it is not UTC."
+            "Set your days. sacct prints times in its user's time zone; choose that zone after the"
+            " upload if it is not UTC."
         )
         st.markdown("**Privacy**")
-        _privacy(session)
+        _draw_privacy(session)
 
 
-def _receive(session: state.Session, new: list[Any], key: str) -> None:
+def _use_new_files(session: state.Session, new: list[Any], key: str) -> None:
+    """Take the bytes of new files and use them."""
     st.session_state.pop(_OPEN, None)
-    _dismiss(session, with_choices=False)
+    _dismiss_refused(session, with_choices=False)
     files: dict[str, bytes] = {}
     for file in new:
-        data = received.taken(file, key)
+        data = received.take_bytes(file, key)
         name = file.name if file.name not in files else f"{file.name} ({len(files) + 1})"
-        # A hasty second drop of the same file is the same file.
+        # An accidental second drop of the same file counts once.
         if files.get(file.name) != data:
             files[name] = data
         del data
@@ -89,224 +86,231 @@ def _receive(session: state.Session, new: list[Any], key: str) -> None:
 
 
 def _use_files(session: state.Session, files: dict[str, bytes]) -> None:
-    """Sort the files of one drop and take them over: a trace, machines, or figures."""
-    size, found = sum(map(len, files.values())), list[drops.Drop]()
+    """Sort the files of one drop (traces, clusters, statistics) and use them."""
+    size, drops_found = sum(map(len, files.values())), list[drops.Drop]()
     try:
-        found += drops.sort(files)
-        _use(session, found)
+        drops_found += drops.sort(files)
+        _use_drop(session, drops_found)
     except TrainyardError as error:
-        _refuse(session, state.Upload(", ".join(files), None, size, str(error)))
+        _report_refused(session, state.Upload(", ".join(files), None, size, str(error)))
     finally:
-        # A new cluster ends this run of the page.
+        # A new cluster reruns the page, so the memory is freed here.
         files.clear()
-        found.clear()
+        drops_found.clear()
         tidy(size)
 
 
-def _in_use(session: state.Session) -> state.Upload | None:
-    """Return the file at hand of which the jobs are; None = there is none."""
+def _readable_upload(session: state.Session) -> state.Upload | None:
+    """Return the uploaded file of the current trace, or None."""
     upload = session.upload
-    return upload.before if upload is not None and upload.fault else upload
+    return upload.previous if upload is not None and upload.fault else upload
 
 
-def _refuse(session: state.Session, upload: state.Upload) -> None:
-    """Say why a drop cannot be used; the file in use stays at hand, with its questions and
-    choices.
-    """
-    session.upload, sentences = _in_use(session), (*upload.unused, upload.fault)
+def _report_refused(session: state.Session, upload: state.Upload) -> None:
+    """Report why a drop cannot be used; the current file keeps its questions and options."""
+    session.upload, sentences = _readable_upload(session), (*upload.unused_reasons, upload.fault)
     if session.upload is None:
         session.upload = upload
     else:
-        session.upload.refused, session.upload.unused = sentences, ()
+        session.upload.refused_reasons, session.upload.unused_reasons = sentences, ()
 
 
-def _dismiss(session: state.Session, *, with_choices: bool = True) -> None:
-    """Forget what was refused; with `with_choices` also a file that could be read differently."""
+def _dismiss_refused(session: state.Session, *, with_choices: bool = True) -> None:
+    """Dismiss the errors of the last drop; `with_choices` = also a file that needs options."""
     upload = session.upload
-    if upload is not None and upload.fault and (with_choices or upload.kept is None):
-        session.upload = upload.before
+    if upload is not None and upload.fault and (with_choices or upload.content is None):
+        session.upload = upload.previous
     elif upload is not None:
-        upload.refused = upload.unused = ()
+        upload.refused_reasons = upload.unused_reasons = ()
 
 
-def _use(session: state.Session, found: list[drops.Drop]) -> None:
-    """Take over the trace among files with its machines, or ask which trace is meant."""
-    for name, spec in drops.contents(found, "figures").items():
-        session.upload, session.taken = None, {}
-        session.news = f"{name} holds the figures of a look-alike: these are its jobs."
+def _use_drop(session: state.Session, drops_found: list[drops.Drop]) -> None:
+    """Use the trace of a drop with its cluster, or remember several traces to choose from."""
+    for name, spec in drops.contents(drops_found, "figures").items():
+        session.upload, session.intakes = None, {}
+        session.news = f"Generated the look-alike jobs of {name}."
         session.replace(start.with_trace(session.study, spec, server.store()))
-    traces, machines = drops.contents(found, "jobs"), drops.contents(found, "machines")
-    unused = tuple(drops.contents(found, "refused").values())
+    traces, machines = drops.contents(drops_found, "jobs"), drops.contents(drops_found, "machines")
+    unused_reasons = tuple(drops.contents(drops_found, "refused").values())
     if len(traces) == 1:
-        _take(session, *traces.popitem(), unused, machines)
+        _use_trace(session, *traces.popitem(), unused_reasons, machines)
     elif traces:
-        kept = {name: received.OnDisk(data) for name, data in traces.items()}
-        st.session_state[_OPEN] = (kept, unused, machines)
-    elif unused:
-        told = ", ".join(drop.name for drop in found)
-        _refuse(session, state.Upload(told, None, 0, unused[-1], unused=unused[:-1]))
+        stored_traces = {name: received.OnDisk(data) for name, data in traces.items()}
+        st.session_state[_OPEN] = (stored_traces, unused_reasons, machines)
+    elif unused_reasons:
+        names = ", ".join(drop.name for drop in drops_found)
+        _report_refused(
+            session,
+            state.Upload(names, None, 0, unused_reasons[-1], unused_reasons=unused_reasons[:-1]),
+        )
     if machines and not traces:
-        fitted_cluster.take_files(session, machines)
+        fitted_cluster.use_machine_files(session, machines)
 
 
-def _take(
+def _use_trace(
     session: state.Session,
     name: str,
     data: bytes,
-    unused: tuple[str, ...] = (),
+    unused_reasons: tuple[str, ...] = (),
     machines: Mapping[str, bytes] = MappingProxyType({}),
 ) -> None:
-    """Make a file the one of this session, and its jobs the trace if they can be read."""
-    unread = f"{name} has not been read."
-    upload = state.Upload(name, None, len(data), unread, unused=unused, machines=machines)
+    """Make a file the upload of this session, and its jobs the trace if it is readable."""
+    not_read = f"{name} has not been read."
+    upload = state.Upload(
+        name, None, len(data), not_read, unused_reasons=unused_reasons, machines=machines
+    )
     try:
-        upload.kept = received.OnDisk(data)
+        upload.content = received.OnDisk(data)
     except TrainyardError as error:
         upload.fault = str(error)
-        _refuse(session, upload)
+        _report_refused(session, upload)
         return
-    session.upload, upload.before = upload, _in_use(session)
-    found = reading.look(data)
-    reading.by_recipe(own_recipe.known(found.fingerprint) if found is not None else None, data)
-    if upload.fault and not upload.asked and found is None:
-        # No choice of how to read it would help.
-        upload.kept = None
-        _refuse(session, upload)
+    session.upload, upload.previous = upload, _readable_upload(session)
+    first_rows = reading.peek(data)
+    reading.read_with_recipe(
+        own_recipe.find_recipe(first_rows.fingerprint) if first_rows is not None else None, data
+    )
+    if upload.fault and not upload.questions and first_rows is None:
+        # No reading option would help.
+        upload.content = None
+        _report_refused(session, upload)
 
 
-def _which() -> None:
-    """Ask which trace of a drop is meant; nothing if that is clear."""
-    if (found := st.session_state.get(_OPEN)) is None:
+def _draw_trace_choice() -> None:
+    """Draw the choice between several traces of a drop; nothing if there is one."""
+    if (open_drop := st.session_state.get(_OPEN)) is None:
         return
-    kept, unused, machines = found
+    stored_traces, unused_reasons, machines = open_drop
     with st.container(border=True, key="which_trace_box"):
         chosen = st.radio(
-            f"These are {len(kept)} traces that do not belong together. Which one do you want?",
-            list(kept),
+            f"These are {len(stored_traces)} separate traces. Which one do you want?",
+            list(stored_traces),
             None,
             format_func=words.plain,
             key="which_trace",
         )
         with st.container(horizontal=True):
-            use = st.button("Use this trace", key="use_which", disabled=chosen is None)
-            merge = st.button("Make one trace of all", key="merge_all", help=_MERGE)
-            if st.button("Leave them", key="leave_which", type="tertiary"):
+            is_used = st.button("Use this trace", key="use_which", disabled=chosen is None)
+            is_merged = st.button("Merge into one trace", key="merge_all", help=_MERGE)
+            if st.button("Discard", key="leave_which", type="tertiary"):
                 del st.session_state[_OPEN]
                 st.rerun()
-        if use and chosen is not None:
+        if is_used and chosen is not None:
             del st.session_state[_OPEN]
-            _take(state.session(), chosen, kept[chosen].read(), unused, machines)
+            _use_trace(
+                state.session(), chosen, stored_traces[chosen].read(), unused_reasons, machines
+            )
             st.rerun()
-        if merge:
-            _merge(kept, unused, machines)
-    for sentence in unused:
+        if is_merged:
+            _merge_traces(stored_traces, unused_reasons, machines)
+    for sentence in unused_reasons:
         st.warning(words.plain(sentence), icon=":material/warning:")
 
 
-def _merge(
-    kept: Mapping[str, received.OnDisk],
-    unused: tuple[str, ...],
+def _merge_traces(
+    stored_traces: Mapping[str, received.OnDisk],
+    unused_reasons: tuple[str, ...],
     machines: Mapping[str, bytes],
 ) -> None:
-    """Make the jobs of several traces those of the scenario."""
-    session, name = state.session(), " + ".join(kept)
+    """Merge several traces into one and use it, or show why that fails."""
+    session, name = state.session(), " + ".join(stored_traces)
     try:
         with st.spinner(f"Reading {words.plain(name)} …"):
-            files = {one: file.read() for one, file in kept.items()}
+            files = {file_name: file.read() for file_name, file in stored_traces.items()}
             spec = merging.keep_merged(files, server.store(), (browser_identity.owner(),))
             study = start.with_trace(session.study, spec, server.store())
     except TrainyardError as error:
         st.error(words.plain(str(error)), icon=":material/error:")
         return
     del st.session_state[_OPEN]
-    session.upload = state.Upload(name, None, sum(map(len, files.values())), unused=unused)
-    session.taken = {}
+    session.upload = state.Upload(
+        name, None, sum(map(len, files.values())), unused_reasons=unused_reasons
+    )
+    session.intakes = {}
     session.edit(study)
     if machines:
-        fitted_cluster.take_files(session, machines, jobs=name)
+        fitted_cluster.use_machine_files(session, machines, jobs=name)
     st.rerun()
 
 
-def _privacy(session: state.Session) -> None:
-    """Say where a file goes and how long it stays, and offer to delete the one in use at once."""
-    kept = f"{server.store().keep_days:g} days"
+def _draw_privacy(session: state.Session) -> None:
+    """Draw where files go and how long they stay, and the button that deletes the current one."""
+    days = f"{server.store().keep_days:g} days"
     st.caption(
-        ":material/lock: A file is read by this server and sent nowhere else. Its jobs stay in the"
-        f" server's store for {kept} after the last upload."
+        ":material/lock: Files stay on this server. Their jobs are deleted"
+        f" {days} after the last upload."
     )
     kind, _, digest = session.study.base.trace.source.partition(":")
-    about = server.store().trace_info(digest) if kind == "store" else None
-    if about is None:
+    info = server.store().trace_info(digest) if kind == "store" else None
+    if info is None:
         return
     if browser_identity.owner() not in server.store().index.owners(digest):
-        st.caption("The trace in use was uploaded in another browser: only that one can delete it.")
+        st.caption("Only the browser that uploaded this trace can delete it.")
         return
     st.caption(
-        f"Deleting removes the jobs of **{words.plain(about.name)}** and all results of them from"
-        " this server, also for those who have a link to them."
+        f"Deletes the jobs of **{words.plain(info.name)}** and all their results from this server;"
+        " links to them stop working."
     )
-    if st.button(
-        "Delete the jobs and their results", key="forget", icon=":material/delete_forever:"
-    ):
-        _forget(session, about.name, digest)
+    if st.button("Delete jobs and results", key="forget", icon=":material/delete_forever:"):
+        _delete_trace(session, info.name, digest)
 
 
-def _forget(session: state.Session, name: str, digest: str) -> None:
+def _delete_trace(session: state.Session, name: str, digest: str) -> None:
+    """Delete the current trace with its results, and return to the sample."""
     try:
         results = state.forget_trace(digest)
     except TrainyardError as error:
         st.error(words.plain(str(error)), icon=":material/error:")
         return
-    also = (
-        f", and so {'is' if results == 1 else 'are'} {words.plural(results, 'result')} of it"
-        if results
-        else ""
-    )
-    session.news = f"{name} is deleted from this server{also}."
+    results_note = f" with {words.plural(results, 'result')}" if results else ""
+    session.news = f"Deleted {name}{results_note} from this server."
     session.replace(start.with_trace(session.study, TraceSpec(), server.store()))
-    session.upload, session.taken, session.shown = None, {}, None
+    session.upload, session.intakes, session.displayed_study = None, {}, None
     st.rerun()
 
 
-def fault() -> None:
-    """Say why files of the last drop could not be read, and draw what may help."""
-    _which()
+def draw_faults() -> None:
+    """Draw why files of the last drop could not be read, and the options that may help."""
+    _draw_trace_choice()
     session = state.session()
     upload = session.upload
     if upload is None or _OPEN in st.session_state:
         return
-    refused = (*upload.unused, upload.fault) if upload.fault else upload.refused
-    for sentence in upload.unused if not upload.fault else ():
+    errors = (*upload.unused_reasons, upload.fault) if upload.fault else upload.refused_reasons
+    for sentence in upload.unused_reasons if not upload.fault else ():
         st.warning(words.plain(sentence), icon=":material/warning:")
-    if not refused:
+    if not errors:
         return
     with st.container(key="upload_fault"):
-        for sentence in refused:
+        for sentence in errors:
             st.error(words.plain(sentence), icon=":material/error:")
         with st.container(horizontal=True, vertical_alignment="center"):
-            st.caption("The trace that was loaded before is still in use.")
+            st.caption("The earlier trace is still in use.")
             if st.button("Dismiss", key="dismiss_file", type="tertiary"):
-                _dismiss(session)
+                _dismiss_refused(session)
                 st.rerun()
-        if upload.asked:
-            questions.draw(upload.asked, reading.answered, upload.name)
-        if upload.fault and upload.kept is not None:
+        if upload.questions:
+            questions.draw(upload.questions, reading.read_with_answers, upload.name)
+        if upload.fault and upload.content is not None:
             expanded = (
-                not upload.asked and (found := reading.look()) is not None and bool(found.missing)
+                not upload.questions
+                and (first_rows := reading.peek()) is not None
+                and bool(first_rows.missing)
             )
             if expanded:
-                reading.mapping(reading.COLUMNS, expanded=True)
-            own_recipe.said(upload, None, reading.by_recipe)
+                reading.draw_column_editor(reading.COLUMNS, expanded=True)
+            own_recipe.draw_used_recipe(upload, None, reading.read_with_recipe)
             with st.container(horizontal=True):
                 if not expanded:
-                    reading.mapping(reading.COLUMNS)
-                reading.choices("Read it differently: format, dates, units, CPU jobs")
-                own_recipe.draw(upload, None, reading.by_recipe)
+                    reading.draw_column_editor(reading.COLUMNS)
+                reading.draw_choices("Reading options: format, dates, units, CPU jobs")
+                own_recipe.draw(upload, None, reading.read_with_recipe)
 
 
-def _limits() -> str:
+def _help_text() -> str:
+    """Return the help of the uploader: formats, and drops of several files."""
     return (
-        "The format is recognised by content, not by name: native columns, Philly, Helios, Slurm,"
-        " SWF, Microsoft ITP, or any table whose columns you name. Several files at once may be"
-        " the tables of one trace, or jobs with a list of their machines."
+        "Formats, detected by content: native columns, Philly, Helios, Slurm, SWF, Microsoft ITP,"
+        " or any table whose columns you name. Several files can be tables of one trace, or jobs"
+        " and their machines."
     )

@@ -1,1 +1,1 @@
-"""The Learn page: lessons, class, replays of papers, glossary and limits."""
+"""The Learn page: lessons, paper replays, glossary, limits of the model."""

@@ -1,6 +1,4 @@
-"""The tabs of the glossary and of the limits of the model: texts of the documentation, and what
-replays that were run here say.
-"""
+"""The tabs "Glossary" and "Limits of the model" of Learn, from the documentation."""
 
 from __future__ import annotations
 
@@ -17,14 +15,14 @@ from ui import url_params, words
 from ui.learning import replay_tab as learn
 
 WORD: Final = "word"
-"""Parameter of the address: what is looked for in the glossary."""
+"""URL parameter: search text of the glossary."""
 LIMITS: Final = (
-    ("background/model.md", "What is not simulated", "Not modelled"),
+    ("background/model.md", "What is not simulated", "Not modeled"),
     ("background/trust.md", "What limits any answer", "Assumed"),
     ("background/trust.md", "Our reading", "What “our reading” means"),
 )
-"""Page and section of the documentation, and what it is called here."""
-FOUND: Final = (
+"""Page and section of the documentation, and title on the page."""
+FINDINGS: Final = (
     ("background/heterogeneous.md", "What the replays found", "Policies for several GPU types"),
     ("background/cpu-and-gpu.md", "What the replays found", "Workers, servers, CPUs and GPUs"),
     ("background/elastic.md", "What to expect", "Elastic policies"),
@@ -35,90 +33,89 @@ MORE: Final = (
 )
 
 
-def words_of_the_field() -> None:
-    """Draw the glossary."""
-    st.session_state["glossary_word"] = url_params.asked(WORD)
-    wanted = st.text_input(
-        "Look for",
+def draw_glossary() -> None:
+    """Draw the glossary with its search field."""
+    st.session_state["glossary_word"] = url_params.get(WORD)
+    search = st.text_input(
+        "Search",
         key="glossary_word",
-        on_change=_look,
+        on_change=_on_search,
         placeholder="gang, wait, preemption …",
         width=360,
         max_chars=60,
     )
-    found = glossary.find(wanted)
-    if not found:
-        st.info(f"No word contains “{words.plain(wanted)}”.", icon=":material/search_off:")
-    for one in found:
-        also = f" ({one.also})" if one.also else ""
-        title, text = glossary.whole(one.page)
+    entries = glossary.find(search)
+    if not entries:
+        st.info(f"No entry contains “{words.plain(search)}”.", icon=":material/search_off:")
+    for entry in entries:
+        synonyms = f" ({entry.also})" if entry.also else ""
+        title, text = glossary.whole(entry.page)
         with st.container(horizontal=True, gap="xsmall"):
-            st.markdown(f"**{one.term}**{also}  \n{one.text}")
+            st.markdown(f"**{entry.term}**{synonyms}  \n{entry.text}")
             if st.button(
                 f"More: {title}",
-                key=f"more/{one.term}",
+                key=f"more/{entry.term}",
                 type="tertiary",
-                help=f"From docs/{one.page}",
+                help=f"From docs/{entry.page}",
             ):
                 st.dialog(title, width="large")(st.markdown)(text)
 
 
-def _look() -> None:
-    url_params.put(WORD, st.session_state["glossary_word"].strip())
+def _on_search() -> None:
+    """Write the search text into the URL."""
+    url_params.set_param(WORD, st.session_state["glossary_word"].strip())
 
 
-def limits() -> None:
-    """Draw what the model leaves out, what it assumes, what does not come out as published, and the
-    sources.
-    """
-    st.markdown("What a simulation cannot tell you, in the words of the documentation.")
-    _sections(LIMITS)
-    st.subheader("Published claims, and what comes out here", anchor=False)
+def draw_limits() -> None:
+    """Draw what the model omits and assumes, claims that it does not reproduce, and sources."""
+    st.markdown("What a simulation cannot show, from the documentation.")
+    _draw_sections(LIMITS)
+    st.subheader("Published claims and simulated results", anchor=False)
     st.markdown(
-        "A replay repeats a published comparison. These are the findings; the tab of replays runs"
-        " any of them again."
+        "Replays repeat published comparisons. These are their findings; rerun any of them in the"
+        " tab Paper replays."
     )
-    _folded(FOUND)
+    _draw_folded(FINDINGS)
     with st.expander(
-        "Figures outside their band, in replays that were run on this server",
+        "Results outside their band, in replays run on this server",
         key="limits_bands",
         on_change="rerun",
     ) as box:
         if box.open:
-            _outside()
-    _folded(MORE)
+            _draw_outside()
+    _draw_folded(MORE)
     st.subheader("Sources", anchor=False)
     lines = [
-        f"- {words.plain(one.authors)}: [{words.plain(one.title)}]({one.link}),"
-        f" {words.plain(one.venue)} {one.year}"
-        for one in papers()
+        f"- {words.plain(paper.authors)}: [{words.plain(paper.title)}]({paper.link}),"
+        f" {words.plain(paper.venue)} {paper.year}"
+        for paper in papers()
     ]
     st.markdown("\n".join(lines))
 
 
-def _sections(parts: Sequence[tuple[str, str, str]]) -> None:
+def _draw_sections(parts: Sequence[tuple[str, str, str]]) -> None:
+    """Draw sections of the documentation."""
     for page, heading, title in parts:
         st.subheader(title, anchor=False)
         st.markdown(glossary.section(page, heading))
 
 
-def _folded(parts: Sequence[tuple[str, str, str]]) -> None:
+def _draw_folded(parts: Sequence[tuple[str, str, str]]) -> None:
+    """Draw sections of the documentation in expanders."""
     for page, heading, title in parts:
         with st.expander(title):
             st.markdown(glossary.section(page, heading))
 
 
-def _outside() -> None:
-    """Draw the claims whose simulated figure lies outside its band, of every replay that was run
-    with its own number of seeds.
-    """
-    ran, rows = 0, []
+def _draw_outside() -> None:
+    """Draw the claims with a simulated figure outside the band, over all finished replays."""
+    finished_count, rows = 0, []
     for name in names():
         replay = load(name)
         run = learn.ended_replay((name, replay.seeds))
         if run is None or run.state != "done":
             continue
-        ran += 1
+        finished_count += 1
         rows += [
             {
                 "Replay": replay.title,
@@ -130,11 +127,10 @@ def _outside() -> None:
             if row.verdict == "out"
         ]
     st.caption(
-        f"{ran} of {words.plural(len(names()), 'replay')} were run here with their own number of"
-        " seeds. Outside: the whole interval is. A figure outside its band is a result, not a"
-        " fault."
+        f"{finished_count} of {words.plural(len(names()), 'replay')} have run here with their usual"
+        " seeds. Outside: the whole interval is outside the band. This is a finding, not an error."
     )
     if rows:
         st.dataframe(pd.DataFrame(rows), hide_index=True)
-    elif ran:
-        st.markdown("None of their figures lies outside its band.")
+    elif finished_count:
+        st.markdown("None of their results is outside its band.")

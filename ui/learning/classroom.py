@@ -1,6 +1,4 @@
-"""A lesson with a class: the link of its teacher, what that fixes, and how many have run the
-lesson; no names, no grades.
-"""
+"""A lesson with a class: the teacher's link, its fixed settings, the count of students."""
 
 from __future__ import annotations
 
@@ -26,86 +24,85 @@ MOST_STUDENTS: Final = 999
 _FIXED: Final = (CLASS, OF, url_params.SEAT)
 
 
-def group() -> Classroom | None:
-    """Return the class whose link was followed, None without one."""
-    name = url_params.asked(CLASS).strip()[: classes.MOST_CHARACTERS]
+def classroom_of_url() -> Classroom | None:
+    """Return the class of the URL, or None."""
+    name = url_params.get(CLASS).strip()[: classes.MOST_CHARACTERS]
     if not name:
         return None
     for parameter in (CLASS, LESSON, SEED, JOBS, OF):
-        url_params.put(parameter, url_params.asked(parameter))
+        url_params.set_param(parameter, url_params.get(parameter))
     return Classroom(
         name,
-        _whole(LESSON, 99),
-        _whole(SEED, reading.MOST_SEED),
-        _whole(JOBS, 10**6),
-        _whole(OF, MOST_STUDENTS),
+        _whole_number(LESSON, 99),
+        _whole_number(SEED, reading.MOST_SEED),
+        _whole_number(JOBS, 10**6),
+        _whole_number(OF, MOST_STUDENTS),
     )
 
 
-def setup(lesson: Lesson, fixed: Classroom | None) -> Setup:
-    """Return seed and size as the address says, brought into their bounds."""
+def setup_of_url(lesson: Lesson, fixed: Classroom | None) -> Setup:
+    """Return seed and number of jobs from the class or the URL, within their bounds."""
     if not lesson.made:
         return Setup()
-    jobs = fixed.jobs if fixed is not None else _whole(JOBS, 10**6)
+    jobs = fixed.jobs if fixed is not None else _whole_number(JOBS, 10**6)
     bounded = min(max(jobs, reading.FEWEST_JOBS), lesson.jobs) if jobs else 0
     return Setup(
-        fixed.seed if fixed is not None else _whole(SEED, reading.MOST_SEED),
+        fixed.seed if fixed is not None else _whole_number(SEED, reading.MOST_SEED),
         0 if bounded == lesson.jobs else bounded,
     )
 
 
-def banner(lesson: Lesson, one: Classroom, made: Setup) -> None:
-    """Say what the link fixes."""
-    size = f"at most {words.plural(made.jobs, 'job')}" if made.jobs else "all its jobs"
-    setting = f"seed {made.seed}, {size}" if lesson.made else "its jobs are the sample's"
+def draw_banner(lesson: Lesson, class_: Classroom, setup: Setup) -> None:
+    """Draw the class and the settings that its link fixes."""
+    size = f"at most {words.plural(setup.jobs, 'job')}" if setup.jobs else "all its jobs"
+    setting = f"seed {setup.seed}, {size}" if lesson.made else "the jobs of the sample"
     with st.container(horizontal=True, vertical_alignment="center"):
         st.markdown(
-            f":material/lock: **Class {words.plain(one.name)}** · lesson {lesson.number},"
+            f":material/lock: **Class {words.plain(class_.name)}** · lesson {lesson.number},"
             f" {setting}:"
-            " fixed by the link of your teacher."
+            " set by your teacher's link."
         )
-        st.button("Leave the class", key="leave_class", type="tertiary", on_click=_leave)
+        st.button("Leave the class", key="leave_class", type="tertiary", on_click=_on_leave)
 
 
-def choose(lesson: Lesson, made: Setup) -> None:
-    """Draw the seed, for who learns alone."""
+def draw_seed(lesson: Lesson, setup: Setup) -> None:
+    """Draw the seed of the lesson, without a class."""
     if not lesson.made:
         return
-    st.session_state["lesson_seed"] = made.seed
+    st.session_state["lesson_seed"] = setup.seed
     st.number_input(
         "Seed of the lesson",
         0,
         reading.MOST_SEED,
         key="lesson_seed",
-        on_change=_reseed,
-        help="Another seed makes other jobs of the same kind.",
+        on_change=_on_seed,
+        help="Another seed draws other jobs of the same kind.",
     )
 
 
-def arrive(one: Classroom | None) -> None:
-    """Count this seat."""
-    if one is None:
+def count_student(class_: Classroom | None) -> None:
+    """Count this browser as a student of the class, once."""
+    if class_ is None:
         return
-    if not url_params.asked(url_params.SEAT):
-        url_params.put(url_params.SEAT, uuid.uuid4().hex[:12])
-    url_params.put(url_params.SEAT, url_params.asked(url_params.SEAT))
-    here = (one, url_params.asked(url_params.SEAT))
-    if st.session_state.get(_HERE) != here:
-        classes.arrive(server.store(), *here)
-        st.session_state[_HERE] = here
+    if not url_params.get(url_params.SEAT):
+        url_params.set_param(url_params.SEAT, uuid.uuid4().hex[:12])
+    url_params.set_param(url_params.SEAT, url_params.get(url_params.SEAT))
+    student = (class_, url_params.get(url_params.SEAT))
+    if st.session_state.get(_HERE) != student:
+        classes.arrive(server.store(), *student)
+        st.session_state[_HERE] = student
 
 
-def counter(one: Classroom | None) -> None:
-    """Draw how many have run the lesson, and keep it up to date."""
-    st.fragment(_count, run_every=COUNT_EVERY_S if one is not None else None)(one)
+def draw_count(class_: Classroom | None) -> None:
+    """Draw how many students have run the lesson, and refresh it."""
+    st.fragment(_draw_count, run_every=COUNT_EVERY_S if class_ is not None else None)(class_)
 
 
-def form(lesson: Lesson, made: Setup) -> None:
-    """Draw what makes a link for a class."""
+def draw_link_form(lesson: Lesson, setup: Setup) -> None:
+    """Draw the form that makes a link for a class."""
     with st.popover("Class link", key="class_form", icon=":material/school:"):
         st.caption(
-            "All who follow it meet the same lesson with the same jobs. Equal runs are one run, and"
-            " nobody's name is asked for."
+            "Everyone with the link gets the same lesson and jobs. Students need no account."
         )
         with st.container(horizontal=True):
             name = st.text_input(
@@ -114,65 +111,74 @@ def form(lesson: Lesson, made: Setup) -> None:
                 key="class_name",
                 placeholder="7b",
             )
-            of = st.number_input(
-                "Students", 0, MOST_STUDENTS, 0, key="class_of", help="0 = not said."
+            students = st.number_input(
+                "Students", 0, MOST_STUDENTS, 0, key="class_of", help="0: unknown."
             )
             seed = st.number_input(
-                "Seed", 0, reading.MOST_SEED, made.seed, key="class_seed", disabled=not lesson.made
+                "Seed", 0, reading.MOST_SEED, setup.seed, key="class_seed", disabled=not lesson.made
             )
-            most = lesson.jobs or reading.FEWEST_JOBS
+            max_jobs = lesson.jobs or reading.FEWEST_JOBS
             jobs = st.number_input(
-                "Most jobs",
+                "Maximum jobs",
                 reading.FEWEST_JOBS,
-                most,
-                most,
+                max_jobs,
+                max_jobs,
                 step=50,
                 key="class_jobs",
                 disabled=not lesson.made,
             )
         if not name.strip():
-            st.caption("The link appears here when the class has a name.")
+            st.caption("Name the class to get its link.")
             return
         st.code(
-            link(
+            class_link(
                 lesson,
                 Classroom(
-                    name.strip(), lesson.number, int(seed), int(jobs) if jobs < most else 0, int(of)
+                    name.strip(),
+                    lesson.number,
+                    int(seed),
+                    int(jobs) if jobs < max_jobs else 0,
+                    int(students),
                 ),
             ),
             language=None,
         )
 
 
-def link(lesson: Lesson, one: Classroom) -> str:
-    """Return the address of a class."""
-    wanted = {"tab": "lessons", LESSON: str(lesson.number), CLASS: one.name}
-    wanted |= {SEED: str(one.seed)} if lesson.made else {}
-    wanted |= {name: str(value) for name, value in ((JOBS, one.jobs), (OF, one.of)) if value}
-    return f"{(st.context.url or '').partition('?')[0]}?{urlencode(wanted)}"
+def class_link(lesson: Lesson, class_: Classroom) -> str:
+    """Return the URL of a class."""
+    parameters = {"tab": "lessons", LESSON: str(lesson.number), CLASS: class_.name}
+    parameters |= {SEED: str(class_.seed)} if lesson.made else {}
+    parameters |= {
+        name: str(value) for name, value in ((JOBS, class_.jobs), (OF, class_.of)) if value
+    }
+    return f"{(st.context.url or '').partition('?')[0]}?{urlencode(parameters)}"
 
 
-def _count(one: Classroom | None) -> None:
-    if one is not None:
-        there = classes.count(server.store(), one)
+def _draw_count(class_: Classroom | None) -> None:
+    """Draw how many students have run the lesson."""
+    if class_ is not None:
+        student_count = classes.count(server.store(), class_)
         students = (
-            f"{there:,} of {one.of:,} have"
-            if one.of
-            else f"{there:,} {'has' if there == 1 else 'have'}"
+            f"{student_count:,} of {class_.of:,} have"
+            if class_.of
+            else f"{student_count:,} {'has' if student_count == 1 else 'have'}"
         )
         st.markdown(f":material/groups: **{students} run this.**")
 
 
-def _leave() -> None:
+def _on_leave() -> None:
+    """Leave the class: drop its URL parameters."""
     for name in _FIXED:
-        url_params.put(name, "")
+        url_params.set_param(name, "")
 
 
-def _reseed() -> None:
-    url_params.put(SEED, str(st.session_state["lesson_seed"]))
+def _on_seed() -> None:
+    """Write the seed of the lesson into the URL."""
+    url_params.set_param(SEED, str(st.session_state["lesson_seed"]))
 
 
-def _whole(name: str, most: int) -> int:
-    """Return a number of the address; what is none counts as 0."""
-    text = url_params.asked(name)
+def _whole_number(name: str, most: int) -> int:
+    """Return a URL parameter as a whole number of at most `most`; 0 if it is none."""
+    text = url_params.get(name)
     return min(int(text), most) if text.isascii() and text.isdecimal() and len(text) < 10 else 0

@@ -1,4 +1,4 @@
-"""The tab of lessons: predict, run, see what came of it, change one thing."""
+"""The tab "Lessons" of Learn: predict, run, see the result, change one thing."""
 
 from __future__ import annotations
 
@@ -25,139 +25,149 @@ from ui.learning.classroom import LESSON
 from ui.ledger import component
 
 SAID: Final = "said"
-"""Parameter of the address: the answer given before the run, so that a reload finds the run again.
-"""
+"""URL parameter: index of the answer given before the run."""
 OPTION: Final = "option"
-"""Parameter of the address: what was changed after it."""
+"""URL parameter: index of the option changed afterwards."""
 EVERY_S: Final = 0.25
 _TURNS: Final = "lesson_turns"
 _DRAWN: Final = "lesson_running"
 _LIST_PX: Final = 220
 _WIDTH_PX: Final = 460
-"""Below that a chart is no use beside another."""
+"""Minimum width of two charts side by side."""
 
 
 @dataclass(eq=False)
 class LessonTurn:
-    """How far this session is with a lesson.
+    """Progress of this session in a lesson.
 
     Parameters
     ----------
-    said : int or None
-        Place of the answer given.
-    ran : bool
-        Whether it was run after that.
+    answer_index : int or None
+        Index of the given answer.
+    has_run : bool
+        Whether the lesson was run after the answer.
     option : int
-        Place of the option that was run; -1 = none was.
+        Index of the option that was run; -1 = none.
     jobs : dict
-        The runs of each setup that this session has started.
+        Setup -> runs that this session has started.
     """
 
-    said: int | None = None
-    ran: bool = False
+    answer_index: int | None = None
+    has_run: bool = False
     option: int = -1
     jobs: dict[Setup, list[Submission]] = field(default_factory=dict)
 
     @property
-    def live(self) -> list[Submission]:
-        """Runs that are not over."""
+    def live_jobs(self) -> list[Submission]:
+        """Submitted runs that have not ended."""
         return [job for jobs in self.jobs.values() for job in jobs if not job.settled]
 
     def cancel(self) -> None:
-        """Stop them, those that wait first."""
-        for job in reversed(self.live):
+        """Cancel the live runs, the queued ones first."""
+        for job in reversed(self.live_jobs):
             job.cancel()
 
 
 def draw() -> None:
-    """Draw the tab: the list at the left, the lesson beside it."""
-    group = classroom.group()
+    """Draw the tab "Lessons": the list on the left, the lesson next to it."""
+    class_ = classroom.classroom_of_url()
     with st.container(horizontal=True, gap="medium", key="lesson_page"):
         with st.container(width=_LIST_PX, key="lesson_list"):
-            lesson = _chosen(group)
-            if lesson is not None and group is None:
-                first = classroom.setup(lesson, group)
-                classroom.choose(lesson, first)
-                classroom.form(lesson, first)
+            lesson = _draw_lesson_choice(class_)
+            if lesson is not None and class_ is None:
+                setup = classroom.setup_of_url(lesson, class_)
+                classroom.draw_seed(lesson, setup)
+                classroom.draw_link_form(lesson, setup)
         with st.container(key="lesson_main"):
             if lesson is not None:
-                _lesson(lesson, group)
+                _draw_lesson(lesson, class_)
 
 
-def _lesson(lesson: Lesson, group: Classroom | None) -> None:
-    first = classroom.setup(lesson, group)
-    if group is not None:
-        classroom.banner(lesson, group, first)
-    turn = _turn(lesson, first)
+def _draw_lesson(lesson: Lesson, class_: Classroom | None) -> None:
+    """Draw a lesson: intro, question, progress and result."""
+    setup = classroom.setup_of_url(lesson, class_)
+    if class_ is not None:
+        classroom.draw_banner(lesson, class_, setup)
+    turn = _current_turn(lesson, setup)
     st.title(lesson.title, anchor=False)
     st.markdown(lesson.intro)
-    if not turn.ran:
-        _predict(lesson, turn, first)
-    # Drawn even when nothing runs: the browser may still ask for it once more.
-    shown = _found(lesson, first, turn) if turn.ran else None
-    changed = first._replace(option=turn.option) if turn.option >= 0 else None
-    other = _found(lesson, changed, turn) if shown is not None and changed is not None else None
-    st.fragment(_progress, run_every=EVERY_S if turn.live else None)((lesson.number, first))
-    if shown is not None:
-        classroom.arrive(group)
-        _reveal(lesson, turn, first, shown, other)
-    classroom.counter(group)
-
-
-def _chosen(group: Classroom | None) -> Lesson | None:
-    """Draw the list and return what is chosen in it; the address leads."""
-    every = {lesson.number: lesson for lesson in reading.lessons()}
-    asked = url_params.asked(LESSON) or "0"
-    found = (
-        every.get(int(asked)) if asked.isascii() and asked.isdecimal() and len(asked) < 3 else None
+    if not turn.has_run:
+        _draw_question(lesson, turn, setup)
+    # Drawn without live runs too: the browser may request the fragment once more.
+    results = _lesson_results(lesson, setup, turn) if turn.has_run else None
+    changed_setup = setup._replace(option=turn.option) if turn.option >= 0 else None
+    changed_results = (
+        _lesson_results(lesson, changed_setup, turn)
+        if results is not None and changed_setup is not None
+        else None
     )
-    if found is None:
+    st.fragment(_draw_progress, run_every=EVERY_S if turn.live_jobs else None)(
+        (lesson.number, setup)
+    )
+    if results is not None:
+        classroom.count_student(class_)
+        _draw_result(lesson, turn, setup, results, changed_results)
+    classroom.draw_count(class_)
+
+
+def _draw_lesson_choice(class_: Classroom | None) -> Lesson | None:
+    """Draw the list of lessons; return the chosen one, first from the URL."""
+    by_number = {lesson.number: lesson for lesson in reading.lessons()}
+    requested = url_params.get(LESSON) or "0"
+    lesson = (
+        by_number.get(int(requested))
+        if requested.isascii() and requested.isdecimal() and len(requested) < 3
+        else None
+    )
+    if lesson is None:
         st.warning(
-            words.plain(f"There is no lesson “{asked}”. Choose one of these."),
+            words.plain(f"There is no lesson “{requested}”. Choose one below."),
             icon=":material/warning:",
         )
-    st.session_state["lesson"] = found.number if found is not None else None
-    fixed = group is not None and found is not None
+    st.session_state["lesson"] = lesson.number if lesson is not None else None
+    is_fixed = class_ is not None and lesson is not None
     st.radio(
         "Lesson",
-        list(every),
+        list(by_number),
         key="lesson",
-        format_func=lambda at: f"{at} · {every[at].title}",
-        on_change=_choose,
-        disabled=fixed,
+        format_func=lambda number: f"{number} · {by_number[number].title}",
+        on_change=_on_choose,
+        disabled=is_fixed,
     )
-    if found is not None:
-        url_params.put(LESSON, str(found.number))
-    return found
+    if lesson is not None:
+        url_params.set_param(LESSON, str(lesson.number))
+    return lesson
 
 
-def _choose() -> None:
+def _on_choose() -> None:
+    """Write the chosen lesson into the URL, and drop answer and option."""
     if (chosen := st.session_state["lesson"]) is not None:
-        url_params.put(LESSON, str(chosen))
-        url_params.put(SAID, "")
-        url_params.put(OPTION, "")
+        url_params.set_param(LESSON, str(chosen))
+        url_params.set_param(SAID, "")
+        url_params.set_param(OPTION, "")
 
 
-def _turn(lesson: Lesson, first: Setup) -> LessonTurn:
-    """Return how far this session is; a new one is as far as the address says."""
+def _current_turn(lesson: Lesson, setup: Setup) -> LessonTurn:
+    """Return the progress of this session; a new session starts from the URL."""
     turns: dict[tuple[int, Setup], LessonTurn] = st.session_state.setdefault(_TURNS, {})
-    if (lesson.number, first) not in turns:
-        turns[lesson.number, first] = made = LessonTurn(_place(SAID, len(lesson.answers)))
-        made.ran = made.said is not None
+    if (lesson.number, setup) not in turns:
+        turns[lesson.number, setup] = new_turn = LessonTurn(_url_index(SAID, len(lesson.answers)))
+        new_turn.has_run = new_turn.answer_index is not None
         option = (
-            _place(OPTION, len(lesson.change.options))
-            if lesson.change is not None and made.ran
+            _url_index(OPTION, len(lesson.change.options))
+            if lesson.change is not None and new_turn.has_run
             else None
         )
-        made.option = -1 if option is None else option
-    turn = turns[lesson.number, first]
-    url_params.put(SAID, str(turn.said) if turn.ran else "")
-    url_params.put(OPTION, str(turn.option) if turn.option >= 0 else "")
+        new_turn.option = -1 if option is None else option
+    turn = turns[lesson.number, setup]
+    url_params.set_param(SAID, str(turn.answer_index) if turn.has_run else "")
+    url_params.set_param(OPTION, str(turn.option) if turn.option >= 0 else "")
     return turn
 
 
-def _place(name: str, count: int) -> int | None:
-    text = url_params.asked(name)
+def _url_index(name: str, count: int) -> int | None:
+    """Return a URL parameter as an index below `count`, or None."""
+    text = url_params.get(name)
     return (
         int(text)
         if text.isascii() and text.isdecimal() and len(text) < 3 and int(text) < count
@@ -165,36 +175,36 @@ def _place(name: str, count: int) -> int | None:
     )
 
 
-def _predict(lesson: Lesson, turn: LessonTurn, first: Setup) -> None:
-    """Draw the question; nothing else is told before it is answered."""
+def _draw_question(lesson: Lesson, turn: LessonTurn, setup: Setup) -> None:
+    """Draw the question with its answers, and the button that runs the lesson."""
     st.markdown(f"**{lesson.question}**")
     answers = [answer.text for answer in lesson.answers]
-    turn.said = st.radio(
+    turn.answer_index = st.radio(
         "What do you expect?",
         range(len(answers)),
-        index=turn.said,
-        format_func=lambda at: answers[at],
-        key=f"said/{lesson.number}/{first.seed}/{first.jobs}",
+        index=turn.answer_index,
+        format_func=lambda index: answers[index],
+        key=f"said/{lesson.number}/{setup.seed}/{setup.jobs}",
         label_visibility="collapsed",
     )
-    waits = turn.said is None
+    is_unanswered = turn.answer_index is None
     if st.button(
         "Run the lesson",
         key="run_lesson",
         type="primary",
         icon=":material/play_arrow:",
-        disabled=waits,
-        help="Choose an answer first." if waits else None,
+        disabled=is_unanswered,
+        help="Choose an answer first." if is_unanswered else None,
     ):
-        turn.ran = True
-        _start(lesson, first, turn)
+        turn.has_run = True
+        _submit(lesson, setup, turn)
         st.rerun()
-    if waits:
+    if is_unanswered:
         st.caption("Choose an answer, then run the lesson.")
 
 
-def _start(lesson: Lesson, setup: Setup, turn: LessonTurn) -> None:
-    """Begin what is not stored; equal runs of others are joined."""
+def _submit(lesson: Lesson, setup: Setup, turn: LessonTurn) -> None:
+    """Submit the runs of a setup; equal runs of other sessions are shared."""
     turn.jobs[setup] = jobs = list[Submission]()
     try:
         for study in _studies(lesson.name, setup):
@@ -205,21 +215,22 @@ def _start(lesson: Lesson, setup: Setup, turn: LessonTurn) -> None:
     except TrainyardError as error:
         turn.cancel()
         state.session().notice = str(error)
-    state.session().count_other(f"{lesson.name}/{setup}", jobs)
+    state.session().add_other_runs(f"{lesson.name}/{setup}", jobs)
 
 
 @st.cache_resource(max_entries=128, show_spinner=False)
 def _studies(name: str, setup: Setup) -> tuple[Study, ...]:
+    """Return the studies of a lesson's setup, cached."""
     return reading.load(name).studies(setup)
 
 
-def _found(lesson: Lesson, setup: Setup, turn: LessonTurn) -> tuple[Shown, ...] | None:
-    """Return the results if all are stored; else say why not, or start what a reload has left."""
-    shown = tuple(stored_results.gather(study) for study in _studies(lesson.name, setup))
-    if all(len(one.places) == len(one.titles) for one in shown):
-        return shown
+def _lesson_results(lesson: Lesson, setup: Setup, turn: LessonTurn) -> tuple[Shown, ...] | None:
+    """Return the results of a setup if all are stored; else draw why not, or submit lost runs."""
+    results = tuple(stored_results.gather(study) for study in _studies(lesson.name, setup))
+    if all(len(runs.places) == len(runs.titles) for runs in results):
+        return results
     if setup not in turn.jobs:
-        _start(lesson, setup, turn)
+        _submit(lesson, setup, turn)
     jobs = turn.jobs[setup]
     if any(not job.settled for job in jobs):
         return None
@@ -227,120 +238,136 @@ def _found(lesson: Lesson, setup: Setup, turn: LessonTurn) -> tuple[Shown, ...] 
     if failed:
         st.error(words.plain(failed), icon=":material/error:")
     else:
-        st.info("Stopped before all of it was run.", icon=":material/stop_circle:")
+        st.info("Cancelled before all runs had finished.", icon=":material/stop_circle:")
     if st.button(
         "Run again", key=f"again/{setup.option}", type="primary", icon=":material/play_arrow:"
     ):
-        _start(lesson, setup, turn)
+        _submit(lesson, setup, turn)
         st.rerun()
     return None
 
 
-def _progress(of: tuple[int, Setup]) -> None:
-    turn: LessonTurn = st.session_state[_TURNS][of]
+def _draw_progress(turn_key: tuple[int, Setup]) -> None:
+    """Draw the progress of the runs and Cancel; rerun the page when they end."""
+    turn: LessonTurn = st.session_state[_TURNS][turn_key]
     drawn = st.session_state.get(_DRAWN)
-    st.session_state[_DRAWN] = of if turn.live else None
-    if turn.live:
-        every = [job for jobs in turn.jobs.values() for job in jobs]
-        over = len(every) - len(turn.live)
-        st.progress(over / len(every), text=f"{over} of {words.plural(len(every), 'run')}")
-        # A callback, because it comes before anything that starts the page anew and so cannot lose
-        # the click.
+    st.session_state[_DRAWN] = turn_key if turn.live_jobs else None
+    if turn.live_jobs:
+        all_jobs = [job for jobs in turn.jobs.values() for job in jobs]
+        finished_count = len(all_jobs) - len(turn.live_jobs)
+        st.progress(
+            finished_count / len(all_jobs),
+            text=f"{finished_count} of {words.plural(len(all_jobs), 'run')}",
+        )
+        # A callback runs before any rerun, so the click cannot get lost.
         st.button(
             "Cancel", key="cancel_lesson", on_click=turn.cancel, icon=":material/stop_circle:"
         )
-    elif drawn == of:
-        # The last one has ended: the whole page has something new to show.
+    elif drawn == turn_key:
+        # The last run has ended: the whole page changes.
         st.rerun()
 
 
 @st.cache_resource(max_entries=256, show_spinner=False)
-def _numbers(name: str, mark: str, _shown: tuple[Shown, ...]) -> dict[str, float]:
+def _lesson_numbers(name: str, mark: str, _shown: tuple[Shown, ...]) -> dict[str, float]:
+    """Return the numbers of a lesson's results, cached."""
     del mark
     lesson = reading.load(name)
     return numbers.compute(lesson.numbers, lesson.values, _shown)
 
 
-def _reveal(
+def _draw_result(
     lesson: Lesson,
     turn: LessonTurn,
-    first: Setup,
-    shown: tuple[Shown, ...],
-    other: tuple[Shown, ...] | None,
+    setup: Setup,
+    results: tuple[Shown, ...],
+    changed_results: tuple[Shown, ...] | None,
 ) -> None:
-    found = _numbers(lesson.name, "|".join(one.mark for one in shown), shown)
-    quoted = numbers.formatted(lesson.numbers, found)
-    _verdict(lesson, turn, reading.right(lesson, found), quoted)
+    """Draw the result: verdict, finding, steps, change, charts, ledger or numbers, next steps."""
+    values = _lesson_numbers(lesson.name, "|".join(result.mark for result in results), results)
+    quoted = numbers.formatted(lesson.numbers, values)
+    _draw_verdict(lesson, turn, reading.right(lesson, values), quoted)
     finding = lesson.notice.format_map(quoted)
     st.markdown(finding)
     if lesson.steps:
-        _steps(lesson, shown[0], finding)
+        _draw_steps(lesson, results[0], finding)
     if lesson.change is not None:
-        _change(lesson, turn, first)
-    runs, columns = [LessonRun("", shown)], {"": quoted}
-    if other is not None and lesson.change is not None:
+        _draw_change(lesson, turn, setup)
+    runs, columns = [LessonRun("", results)], {"": quoted}
+    if changed_results is not None and lesson.change is not None:
         names = (lesson.change.options[lesson.change.first], lesson.change.options[turn.option])
         changed = numbers.formatted(
-            lesson.numbers, _numbers(lesson.name, "|".join(one.mark for one in other), other)
+            lesson.numbers,
+            _lesson_numbers(
+                lesson.name, "|".join(result.mark for result in changed_results), changed_results
+            ),
         )
         runs, columns = (
-            [LessonRun(names[0], shown), LessonRun(names[1], other)],
+            [LessonRun(names[0], results), LessonRun(names[1], changed_results)],
             {
                 names[0]: quoted,
                 names[1]: changed,
             },
         )
         st.markdown(f"**{words.plain(names[1])}:** {lesson.notice.format_map(changed)}")
-    marks = "|".join(one.mark for run in runs for one in run.results)
-    for views in _views(lesson.name, marks, finding, lesson, runs):
-        _beside(views)
-    if len(shown) == 1 and other is None:
-        _ledger(lesson, shown[0], "lesson")
+    marks = "|".join(result.mark for run in runs for result in run.results)
+    for views in _cached_views(lesson.name, marks, finding, lesson, runs):
+        _draw_side_by_side(views)
+    if len(results) == 1 and changed_results is None:
+        _draw_ledger(lesson, results[0], "lesson")
     else:
-        _number_table(lesson, columns)
-    _onward(lesson, first._replace(option=turn.option) if other is not None else first)
+        _draw_number_table(lesson, columns)
+    _draw_next_steps(
+        lesson, setup._replace(option=turn.option) if changed_results is not None else setup
+    )
 
 
-def _ledger(lesson: Lesson, shown: Shown, key: str) -> None:
-    """Draw the policies of one result as on Compare, with the one highlighted that is told of."""
-    compared = comparison.compare(shown)
+def _draw_ledger(lesson: Lesson, runs: Shown, key: str) -> None:
+    """Draw the ledger of one result, with the policy of the lesson's numbers highlighted."""
+    compared = comparison.compare(runs)
     if compared is None:
         return
     table = compared.report.table
-    told = (one.policy for one in lesson.numbers if one.policy not in ("", compared.baseline))
-    status = ledger.State(next(told, ""), dark=figure.dark())
+    lesson_policies = (
+        number.policy for number in lesson.numbers if number.policy not in ("", compared.baseline)
+    )
+    status = ledger.State(next(lesson_policies, ""), dark=figure.is_dark())
     component.draw(
         ledger.of_runs(compared, table, ledger.columns(table), status), f"{key}_{lesson.number}"
     )
 
 
-def _number_table(lesson: Lesson, columns: Mapping[str, Mapping[str, str]]) -> None:
-    """Draw the numbers of the runs beside each other."""
-    heads = ["Number", *(words.plain(run) or "Result" for run in columns)]
+def _draw_number_table(lesson: Lesson, columns: Mapping[str, Mapping[str, str]]) -> None:
+    """Draw the numbers of the runs side by side."""
+    header = ["Number", *(words.plain(run) or "Result" for run in columns)]
     rows = [
-        [words.plain(one.label), *(quoted[one.name] for quoted in columns.values())]
-        for one in lesson.numbers
-        if one.label
+        [words.plain(number.label), *(quoted[number.name] for quoted in columns.values())]
+        for number in lesson.numbers
+        if number.label
     ]
-    st.markdown("\n".join(f"| {' | '.join(row)} |" for row in (heads, ["---"] * len(heads), *rows)))
+    st.markdown(
+        "\n".join(f"| {' | '.join(row)} |" for row in (header, ["---"] * len(header), *rows))
+    )
 
 
-def _verdict(lesson: Lesson, turn: LessonTurn, right: int | None, quoted: dict[str, str]) -> None:
-    """Say which answer is right, and why, by the numbers of the result."""
-    expected = lesson.answers[turn.said].text if turn.said is not None else ""
-    if right is None:
+def _draw_verdict(
+    lesson: Lesson, turn: LessonTurn, right_index: int | None, quoted: dict[str, str]
+) -> None:
+    """Draw whether the answer is right, and why, with the numbers of the result."""
+    expected = lesson.answers[turn.answer_index].text if turn.answer_index is not None else ""
+    if right_index is None:
         st.info(
-            "With so few jobs the question has no answer. Take more of them, or another seed.",
+            "With these few jobs the question has no answer. Use more jobs or another seed.",
             icon=":material/help:",
         )
-    elif right == turn.said:
+    elif right_index == turn.answer_index:
         st.success(
             f"**You expected: {expected}. That is right.**"
-            f" {lesson.answers[right].why.format_map(quoted)}",
+            f" {lesson.answers[right_index].why.format_map(quoted)}",
             icon=":material/check:",
         )
     else:
-        answer = lesson.answers[right]
+        answer = lesson.answers[right_index]
         st.info(
             f"You expected: {expected}. **Here it is: {answer.text}.**"
             f" {answer.why.format_map(quoted)}",
@@ -348,9 +375,10 @@ def _verdict(lesson: Lesson, turn: LessonTurn, right: int | None, quoted: dict[s
         )
 
 
-def _steps(lesson: Lesson, shown: Shown, finding: str) -> None:
-    names = [f"{at} · {step.title}" for at, step in enumerate(lesson.steps, 1)]
-    st.subheader("What is on the Compare page", anchor=False)
+def _draw_steps(lesson: Lesson, runs: Shown, finding: str) -> None:
+    """Draw the steps that explain Compare: each with its text and part of the page."""
+    names = [f"{number} · {step.title}" for number, step in enumerate(lesson.steps, 1)]
+    st.subheader("The Compare page", anchor=False)
     chosen = st.segmented_control(
         "Step",
         names,
@@ -361,7 +389,7 @@ def _steps(lesson: Lesson, shown: Shown, finding: str) -> None:
     )
     step = lesson.steps[names.index(chosen)]
     st.markdown(step.text)
-    compared = comparison.compare(shown)
+    compared = comparison.compare(runs)
     if compared is None:
         return
     report = compared.report
@@ -369,88 +397,93 @@ def _steps(lesson: Lesson, shown: Shown, finding: str) -> None:
         st.subheader(words.plain(report.headline), anchor=False)
         st.caption(words.plain(report.facts))
     elif step.part == "table":
-        _ledger(lesson, shown, "lesson_step")
+        _draw_ledger(lesson, runs, "lesson_step")
     else:
-        figure.draw(part_view(lesson, step, shown, finding))
+        figure.draw(part_view(lesson, step, runs, finding))
 
 
 @st.cache_resource(max_entries=24, show_spinner=False)
-def _views(
+def _cached_views(
     name: str, marks: str, finding: str, _lesson: Lesson, _runs: list[LessonRun]
 ) -> list[tuple[FigureView, ...]]:
+    """Return the charts of a lesson, cached."""
     del name, marks
     return list(lesson_views(_lesson, _runs, finding))
 
 
-def _beside(views: tuple[FigureView, ...]) -> None:
+def _draw_side_by_side(views: tuple[FigureView, ...]) -> None:
+    """Draw charts side by side."""
     grid = st.grid(min_column_width=_WIDTH_PX) if len(views) > 1 else None
     for view in views:
         with grid.cell() if grid is not None else st.container():
             figure.draw(view)
 
 
-def _change(lesson: Lesson, turn: LessonTurn, first: Setup) -> None:
+def _draw_change(lesson: Lesson, turn: LessonTurn, setup: Setup) -> None:
+    """Draw the option to change, and the button that runs it."""
     change = lesson.change
     assert change is not None, "asked for lessons with a change only"
-    begin = change.options[turn.option if turn.option >= 0 else change.first]
+    default = change.options[turn.option if turn.option >= 0 else change.first]
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        key = f"change/{lesson.number}/{first.seed}/{first.jobs}"
+        key = f"change/{lesson.number}/{setup.seed}/{setup.jobs}"
         chosen = change.options.index(
             st.segmented_control(
                 f"**Change one thing.** {change.title}",
                 change.options,
-                default=begin,
+                default=default,
                 required=True,
                 key=key,
             )
         )
-        same = chosen in (change.first, turn.option)
+        is_unchanged = chosen in (change.first, turn.option)
         if st.button(
             "Run the change",
             key="run_change",
             type="primary",
             icon=":material/play_arrow:",
-            disabled=same or bool(turn.live),
+            disabled=is_unchanged or bool(turn.live_jobs),
         ):
             turn.option = chosen
-            _start(lesson, first._replace(option=chosen), turn)
+            _submit(lesson, setup._replace(option=chosen), turn)
             st.rerun()
 
 
-def _onward(lesson: Lesson, setup: Setup) -> None:
-    """Draw where to go from here: the same runs on the real pages, and the next lesson."""
+def _draw_next_steps(lesson: Lesson, setup: Setup) -> None:
+    """Draw the links to the same runs on other pages, and to the next lesson."""
     targets = ["compare", "explore", *(["plan"] if lesson.plans else [])]
     with st.container(horizontal=True):
         for name in targets:
-            primary = lesson.change is None and name == targets[0]
+            is_primary = lesson.change is None and name == targets[0]
             if st.button(
                 f"Open on {PAGES[name]}",
                 key=f"open_{name}",
                 icon=":material/open_in_new:",
-                type="primary" if primary else "secondary",
+                type="primary" if is_primary else "secondary",
             ):
-                _open(lesson.opened(setup), name)
-        following = lesson.number + 1
-        if any(one.number == following for one in reading.lessons()) and not url_params.asked(
+                _open_on_page(lesson.opened(setup), name)
+        next_number = lesson.number + 1
+        if any(other.number == next_number for other in reading.lessons()) and not url_params.get(
             classroom.CLASS
         ):
             st.button(
                 "Next lesson",
                 key="next_lesson",
                 icon=":material/arrow_forward:",
-                on_click=_next,
-                args=(following,),
+                on_click=_on_next,
+                args=(next_number,),
             )
 
 
-def _open(study: Study, name: str) -> None:
+def _open_on_page(study: Study, name: str) -> None:
+    """Open the lesson's study as the scenario on a page."""
     session = state.session()
     session.replace(study)
     session.run()
-    st.switch_page(f"pages/{name}.py", query_params=state.address())
+    st.switch_page(f"pages/{name}.py", query_params=state.url_parameters())
 
 
-def _next(number: int) -> None:
-    url_params.put(LESSON, str(number))
-    url_params.put(SAID, "")
-    url_params.put(OPTION, "")
+def _on_next(number: int) -> None:
+    """Write the next lesson into the URL."""
+    url_params.set_param(LESSON, str(number))
+    url_params.set_param(SAID, "")
+    url_params.set_param(OPTION, "")

@@ -1,6 +1,4 @@
-"""What is shown of one replay: the claim, published beside simulated, where it turns around, why,
-and exactly what was run.
-"""
+"""Results of a replay: published and simulated figures, curves, setup, and its scenario."""
 
 from __future__ import annotations
 
@@ -30,18 +28,17 @@ _VERDICTS: Final = {
     "no band": ("", "– no band"),
     "not yet": ("", "… not yet"),
 }
-"""Verdict of a row -> class of its cell, and the words, so that colour is never the only sign."""
-_RESTS: Final = (
-    "Below each measure: how well the claim is known, and what the figure rests on. A verdict is"
-    " taken from the interval: in or outside the band as a whole, else undecided. Outside the band"
-    " is a finding, not an error."
+"""Verdict of a row -> CSS class and text of its cell; color is never the only sign."""
+_CAPTION: Final = (
+    "Below each measure: certainty and run size. Verdict: the interval is wholly in or outside"
+    " the band, else undecided. Outside is a finding."
 )
 Pair = tuple[ClaimRow, str]
-"""A claim and its label."""
+"""A claim with its label."""
 
 
-def claim(replay: Replay) -> None:
-    """Draw what was published, and where."""
+def draw_claim(replay: Replay) -> None:
+    """Draw the published claim and its paper."""
     paper = replay.paper
     st.subheader(words.plain(replay.title), anchor=False)
     st.markdown(f"**Published:** {words.plain(replay.claim)}")
@@ -51,8 +48,8 @@ def claim(replay: Replay) -> None:
     )
 
 
-def reading(replay: Replay) -> None:
-    """Draw what is known of the paper, and where we had to choose."""
+def draw_interpretation(replay: Replay) -> None:
+    """Draw what the paper specifies, and what we had to choose."""
     grid = st.grid(2, min_column_width=300)
     with grid.cell():
         st.markdown(f"**What is known of the paper.** {words.plain(replay.known)}")
@@ -61,82 +58,77 @@ def reading(replay: Replay) -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class Result:
-    """What came out of a replay.
+class ReplayResult:
+    """Pooled result of a replay.
 
     Parameters
     ----------
     report : ReplayReport
-        Claims and curves, pooled.
+        Pooled claims and curves.
     arms : DataFrame
-        Each policy's own figures, from `trainyard.labs.replays.curves.by_arm`.
+        Figures per policy, from `trainyard.labs.replays.curves.by_arm`.
     """
 
     report: ReplayReport
     arms: pd.DataFrame
 
 
-def results(replay: Replay, result: Result, seeds: int) -> None:
-    """Draw the figures: published beside simulated, then the curves."""
+def draw_results(replay: Replay, result: ReplayResult, seeds: int) -> None:
+    """Draw the table of published and simulated figures, notes, and curves."""
     report = result.report
-    claimed, others = _parted(replay, report.rows)
-    st.html(_table(claimed or others))
+    claimed, unclaimed = _split_claims(replay, report.rows)
+    st.html(_claims_table(claimed or unclaimed))
     if verdicts := tally(report.rows):
         st.markdown(f"**{verdicts}**")
     if report.sentences:
         st.markdown(
             "\n".join(
                 [
-                    "**Remarks of the policies**",
+                    "**Notes on the policies**",
                     "",
                     *(f"- {words.plain(sentence)}" for sentence in report.sentences),
                 ]
             )
         )
-    if claimed and others:
-        with st.expander(f"Also measured, without a published figure ({len(others)})"):
+    if claimed and unclaimed:
+        with st.expander(f"Also measured, without a published figure ({len(unclaimed)})"):
             st.html(
-                _table(
-                    others,
-                    "Below each measure: how well the figure is known, and its source.",
-                    held=False,
+                _claims_table(
+                    unclaimed,
+                    "Below each measure: its certainty and source.",
+                    with_bands=False,
                 )
             )
     st.caption(
-        f"Policies meet the same jobs; {words.plural(seeds, 'seed')}, pooled: ratios of means over"
-        " seeds. The interval holds 95 % of resamples of the"
-        f" seeds{'' if seeds >= 3 else ', from 3 seeds on'}. {report.cpu_s:,.0f} s of processor"
-        " time in all."
+        f"Equal jobs for all policies; {words.plural(seeds, 'seed')}, pooled as ratios of means."
+        f" Intervals: 95 % of resampled seeds{'' if seeds >= 3 else ', from 3 seeds'}."
+        f" {report.cpu_s:,.0f} s of CPU time."
     )
     if (view := replays.published(claimed)) is not None:
         figure.draw(view)
-    reading(replay)
+    draw_interpretation(replay)
     st.markdown(
         "**Where the claim holds, and where it reverses.**"
         f" {words.plain(curves.explanation(replay, report))}"
     )
     for axis in replay.axes:
         if not report.curves.empty and (report.curves["axis"] == axis.name).any():
-            _axis(replay, result, axis)
+            _draw_axis(replay, result, axis)
 
 
-def so_far(replay: Replay, rows: Sequence[ClaimRow], done: int, of: int) -> None:
-    """Draw the figures of a run under way: the same table as at its end, on the seeds that are
-    there.
-    """
-    claimed, others = _parted(replay, rows)
+def draw_results_so_far(replay: Replay, rows: Sequence[ClaimRow], done: int, of: int) -> None:
+    """Draw the table of figures of a live run, over the finished seeds."""
+    claimed, unclaimed = _split_claims(replay, rows)
     st.html(
-        _table(
-            claimed or others,
+        _claims_table(
+            claimed or unclaimed,
             f"So far {done:,} of {words.plural(of, 'run')}: the figures still change.",
         )
     )
 
 
-def _parted(replay: Replay, rows: Sequence[ClaimRow]) -> tuple[list[Pair], list[Pair]]:
-    """Return the rows with their labels: those with something to hold them against, and the
-    others.
-    """
+def _split_claims(replay: Replay, rows: Sequence[ClaimRow]) -> tuple[list[Pair], list[Pair]]:
+    """Return labelled rows in two lists: with a published figure or band, and without."""
     pairs = [(row, replay.label(row.claim)) for row in rows]
     claimed = [
         (row, label)
@@ -146,15 +138,13 @@ def _parted(replay: Replay, rows: Sequence[ClaimRow]) -> tuple[list[Pair], list[
     return claimed, [pair for pair in pairs if pair not in claimed]
 
 
-def why(replay: Replay) -> None:
-    """Draw the speed-up curves behind a replay whose jobs choose their batch sizes; nothing for
-    others.
-    """
+def draw_speedups(replay: Replay) -> None:
+    """Draw the speed-up curves behind a replay with adaptive batch sizes; nothing for others."""
     view = replays.speedups(replay)
     if view is None:
         return
     with st.expander(
-        "Why: how each class of jobs speeds up",
+        "Speed-up of each job class",
         icon=":material/help:",
         key=f"why/{replay.name}",
         on_change="rerun",
@@ -163,9 +153,9 @@ def why(replay: Replay) -> None:
             figure.draw(view)
 
 
-def exactly(replay: Replay, seeds: int) -> None:
-    """Draw what is run, and the command that repeats it."""
-    with st.expander("Exactly what is run", icon=":material/terminal:"):
+def draw_setup(replay: Replay, seeds: int) -> None:
+    """Draw policies, bounds, axes and scenario of a replay, and the command that repeats it."""
+    with st.expander("Setup", icon=":material/terminal:"):
         st.code(
             f"python -m trainyard replay {replay.name} --seeds {seeds} --curves",
             language="bash",
@@ -176,7 +166,7 @@ def exactly(replay: Replay, seeds: int) -> None:
         st.dataframe(
             {
                 "Policy": [arm.title for arm in replay.arms],
-                "What it changes": [" ".join(arm.set) for arm in replay.arms],
+                "Settings": [" ".join(arm.set) for arm in replay.arms],
             },
             hide_index=True,
         )
@@ -196,8 +186,8 @@ def exactly(replay: Replay, seeds: int) -> None:
         st.code(json.dumps(scenario, indent=2, ensure_ascii=False), language="json", height=260)
 
 
-def open_it(replay: Replay) -> None:
-    """Draw the button that makes the replay the scenario, so that it can be played with."""
+def draw_open_button(replay: Replay) -> None:
+    """Draw the button that opens the replay as the scenario."""
     study = curves.study(replay)
     if study is None:
         return
@@ -205,34 +195,35 @@ def open_it(replay: Replay) -> None:
         "Open this comparison",
         key="open_replay",
         icon=":material/open_in_new:",
-        help="Its jobs, machines and policies become your scenario.",
+        help="Replaces your scenario by its jobs, cluster and policies.",
     ):
         state.session().replace(study)
-        st.switch_page("pages/compare.py", query_params=state.address())
+        st.switch_page("pages/compare.py", query_params=state.url_parameters())
 
 
-def _table(pairs: Sequence[Pair], caption: str = _RESTS, *, held: bool = True) -> str:
-    """Return the table of claims; without what they are held against where there is nothing, so
-    that no column is empty.
-    """
-    columns = (0, 1, 2, 3) if held else (0, 2)
+def _claims_table(
+    pairs: Sequence[Pair], caption: str = _CAPTION, *, with_bands: bool = True
+) -> str:
+    """Return the HTML table of claims; without bands it has no published figures and verdicts."""
+    columns = (0, 1, 2, 3) if with_bands else (0, 2)
     head = "".join(
-        f'<th scope="col">{("Measure", "Published", "Simulated", "Verdict")[at]}</th>'
-        for at in columns
+        f'<th scope="col">{("Measure", "Published", "Simulated", "Verdict")[column]}</th>'
+        for column in columns
     )
     body = "".join(
-        f"<tr>{''.join(cells[at] for at in columns)}</tr>"
-        for cells in (_cells(row, label) for row, label in pairs)
+        f"<tr>{''.join(cells[column] for column in columns)}</tr>"
+        for cells in (_claim_cells(row, label) for row, label in pairs)
     )
-    return framed(f"<tr>{head}</tr>", body, dark=figure.dark(), caption=caption)
+    return framed(f"<tr>{head}</tr>", body, dark=figure.is_dark(), caption=caption)
 
 
-def _cells(row: ClaimRow, label: str) -> list[str]:
-    claim, found, measure = row.claim, row.found, row.claim.figure
-    tone, verdict = _VERDICTS.get(row.verdict, ("", row.verdict))
+def _claim_cells(row: ClaimRow, label: str) -> list[str]:
+    """Return the HTML cells of one claim: measure, published, simulated, verdict."""
+    claim, estimate, measure = row.claim, row.found, row.claim.figure
+    css_class, verdict = _VERDICTS.get(row.verdict, ("", row.verdict))
     interval = (
-        f"{replays.number(measure, found.low)} to {replays.number(measure, found.high)}"
-        if math.isfinite(found.low)
+        f"{replays.number(measure, estimate.low)} to {replays.number(measure, estimate.high)}"
+        if math.isfinite(estimate.low)
         else "no interval"
     )
     band = expected(measure, claim.band, lambda value: replays.number(measure, value))
@@ -242,66 +233,67 @@ def _cells(row: ClaimRow, label: str) -> list[str]:
         else replays.number(measure, claim.published)
     )
     if claim.published_text:
-        held = "" if claim.published is None else f'<span class="diff">{published}</span>'
-        published = f"{html.escape(claim.published_text)}{held}"
-    where = label.removeprefix(claim.measure.label).lstrip(", ")
-    rests = " · ".join(
+        figure_note = "" if claim.published is None else f'<span class="diff">{published}</span>'
+        published = f"{html.escape(claim.published_text)}{figure_note}"
+    place = label.removeprefix(claim.measure.label).lstrip(", ")
+    basis = " · ".join(
         [
-            *([where] if where else []),
+            *([place] if place else []),
             claim.certainty,
-            words.plural(found.seeds, "seed"),
+            words.plural(estimate.seeds, "seed"),
             f"{row.cpu_s:,.1f} s CPU",
         ]
     )
     simulated = (
-        f"<strong>{replays.number(measure, found.value)}</strong>{_percent(measure, found.value)}"
+        f"<strong>{replays.number(measure, estimate.value)}</strong>"
+        f"{_percent_text(measure, estimate.value)}"
     )
     source = (
-        f'<span class="unit">band: {_unbroken(html.escape(claim.band_from))}</span>' if band else ""
+        f'<span class="unit">band: {_keep_together(html.escape(claim.band_from))}</span>'
+        if band
+        else ""
     )
     if band and claim.mark:
         source += f'<span class="unit">not counted: {html.escape(claim.mark)}</span>'
     return [
         (
             f'<th scope="row" class="long">{html.escape(claim.measure.label)}<br><span'
-            f' class="unit">{html.escape(rests)}</span></th>'
+            f' class="unit">{html.escape(basis)}</span></th>'
         ),
         f'<td class="long">{published}</td>',
         (
-            f'<td class="long">{_unbroken(simulated)}<span'
-            f' class="diff">{_unbroken(interval)}</span></td>'
+            f'<td class="long">{_keep_together(simulated)}<span'
+            f' class="diff">{_keep_together(interval)}</span></td>'
         ),
         (
-            f'<td class="long"><span class="{tone}">{verdict}</span><span'
-            f' class="diff">{_unbroken(band)}</span>{source}</td>'
+            f'<td class="long"><span class="{css_class}">{verdict}</span><span'
+            f' class="diff">{_keep_together(band)}</span>{source}</td>'
         ),
     ]
 
 
-def _unbroken(text: str) -> str:
-    """Return a text whose figures stay with their signs when a narrow window breaks it."""
+def _keep_together(text: str) -> str:
+    """Return a text with no-break spaces between numbers and signs."""
     return text.replace("× ", "×\u00a0").replace("± ", "±\u00a0").replace(" %", "\u00a0%")
 
 
-def _percent(measure: ReplayMeasure, value: float) -> str:
-    """Return a ratio that is not far from 1 as papers write it, too."""
+def _percent_text(measure: ReplayMeasure, value: float) -> str:
+    """Return a ratio near 1 as a percentage, as papers write it; else ""."""
     return f" ({words.change(value - 1)})" if measure.kind == "ratio" and 0 < value < _NEAR else ""
 
 
 @st.fragment
-def _axis(replay: Replay, result: Result, axis: ReplayAxis) -> None:
-    """Draw the measures over an axis with a slider, and what every policy gives at the chosen
-    value.
-    """
-    every = result.report.curves
-    measured = every[every["axis"] == axis.name]
+def _draw_axis(replay: Replay, result: ReplayResult, axis: ReplayAxis) -> None:
+    """Draw the curves over one axis with a slider, and each policy's figures at its value."""
+    all_curves = result.report.curves
+    measured = all_curves[all_curves["axis"] == axis.name]
     values = sorted(float(value) for value in measured["value"].unique())
     st.markdown(f"#### {words.plain(axis.heading)}")
     start = next((value for value in axis.claimed if value in values), values[len(values) // 2])
     key = f"at/{replay.name}/{axis.name}"
-    at = values[0]
+    value = values[0]
     if len(values) > 1:
-        at = st.select_slider(
+        value = st.select_slider(
             axis.label,
             values,
             start,
@@ -309,12 +301,12 @@ def _axis(replay: Replay, result: Result, axis: ReplayAxis) -> None:
             format_func=lambda value: f"{value:g}",
             label_visibility="collapsed",
         )
-    _arms(replay, result.arms, axis, at)
-    groups = _groups(axis)
+    _draw_policy_table(replay, result.arms, axis, value)
+    groups = _chart_groups(axis)
     grid = st.grid(min(len(groups), 2), min_column_width=_CHART_PX)
     for group in groups:
         with grid.cell():
-            figure.draw(replays.measure_curve(replay, measured, axis, group, at))
+            figure.draw(replays.measure_curve(replay, measured, axis, group, value))
     with st.expander("Data", key=f"data/{replay.name}/{axis.name}", on_change="rerun") as box:
         if box.open:
             st.dataframe(
@@ -322,8 +314,8 @@ def _axis(replay: Replay, result: Result, axis: ReplayAxis) -> None:
             )
 
 
-def _groups(axis: ReplayAxis) -> list[list[ReplayMeasure]]:
-    """Return the measures that go into one chart: those of the same number and kind."""
+def _chart_groups(axis: ReplayAxis) -> list[list[ReplayMeasure]]:
+    """Return the measures of an axis by chart: equal metric and kind."""
     kinds = dict.fromkeys((measure.metric, measure.kind) for measure in axis.measures)
     return [
         [measure for measure in axis.measures if (measure.metric, measure.kind) == kind]
@@ -331,20 +323,20 @@ def _groups(axis: ReplayAxis) -> list[list[ReplayMeasure]]:
     ]
 
 
-def _arms(replay: Replay, every: pd.DataFrame, axis: ReplayAxis, at: float) -> None:
-    """Draw the figures of every policy at one value of the axis; the claims may rest on runs of the
-    base scenario, the axis on its own.
-    """
-    measured = every[(every["axis"] == axis.name) & (every["value"] == at)]
+def _draw_policy_table(
+    replay: Replay, all_arms: pd.DataFrame, axis: ReplayAxis, value: float
+) -> None:
+    """Draw the figures of every policy at one value of an axis."""
+    measured = all_arms[(all_arms["axis"] == axis.name) & (all_arms["value"] == value)]
     if measured.empty:
         return
     metrics = list(dict.fromkeys(map(str, measured["metric"])))
     head = "".join(f'<th scope="col">{html.escape(curves.title(name))}</th>' for name in metrics)
     body = ""
     for arm in (*replay.arms, *replay.bounds):
-        own = measured[measured["arm"] == arm.title]
-        if not own.empty:
-            means = dict(zip(own["metric"].tolist(), own["mean"].tolist(), strict=True))
+        arm_rows = measured[measured["arm"] == arm.title]
+        if not arm_rows.empty:
+            means = dict(zip(arm_rows["metric"].tolist(), arm_rows["mean"].tolist(), strict=True))
             cells = "".join(
                 f"<td>{replays.metric_text(name, means[name])}</td>" for name in metrics
             )
@@ -355,6 +347,6 @@ def _arms(replay: Replay, every: pd.DataFrame, axis: ReplayAxis, at: float) -> N
         if len(counts) == 1
         else f"{counts[0]} to {counts[-1]} seeds"
     )
-    caption = f"{axis.place(at)}: means over {seeds}."
+    caption = f"{axis.place(value)}: means over {seeds}."
     head = f'<tr><th scope="col">Policy</th>{head}</tr>'
-    st.html(framed(head, body, dark=figure.dark(), caption=caption))
+    st.html(framed(head, body, dark=figure.is_dark(), caption=caption))

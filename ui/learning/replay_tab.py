@@ -1,4 +1,4 @@
-"""The tab of paper replays: which one, with how many seeds, its run, and what came out."""
+"""The tab "Paper replays": choice of the replay and its seeds, its run, its results."""
 
 from __future__ import annotations
 
@@ -24,230 +24,238 @@ Key = tuple[str, int]
 """Name of a replay and number of seeds."""
 
 NAME: Final = "replay"
-"""Parameter of the address: which replay."""
+"""URL parameter: name of the replay."""
 SEEDS: Final = "seeds"
-"""Parameter of the address: with how many seeds."""
+"""URL parameter: number of seeds."""
 COUNTS: Final = (1, 5, 20, 50)
 EVERY_S: Final = 0.5
 _TELLING_S: Final = 3.0
 _START_S: Final = 4.0
-"""Until the processes of a replay are up."""
+"""Start-up time of the processes of a replay."""
 _STOPPED: Final = "replays_stopped"
 _DRAWN: Final = "replay_drawn"
 
 
 @st.cache_resource(show_spinner=False)
-def runs() -> SharedBatches[Key, ReplayRun]:
-    """Return the replays of this server."""
-    made = SharedBatches[Key, ReplayRun](server.pool().grace)
-    atexit.register(made.close)
-    return made
+def shared_replays() -> SharedBatches[Key, ReplayRun]:
+    """Return the replays of this server, shared by all sessions."""
+    batches = SharedBatches[Key, ReplayRun](server.pool().grace)
+    atexit.register(batches.close)
+    return batches
 
 
-def make(name: str, seeds: int) -> ReplayRun:
-    """Return a replay with what is needed to run it on this server."""
-    return ReplayRun(load(name), seeds, store=server.store(), where=server.queue())
+def new_replay(name: str, seeds: int) -> ReplayRun:
+    """Return a replay to run on this server."""
+    return ReplayRun(load(name), seeds, store=server.store(), where=server.batch_queue())
 
 
-def replays() -> None:
-    """Draw the tab."""
-    name = _chosen()
+def draw() -> None:
+    """Draw the tab "Paper replays"."""
+    name = _draw_replay_choice()
     if name is None:
         return
     replay = load(name)
-    replay_report.claim(replay)
-    seeds = _run(replay)
-    replay_report.why(replay)
-    replay_report.exactly(replay, seeds)
-    replay_report.open_it(replay)
+    replay_report.draw_claim(replay)
+    seeds = _draw_run(replay)
+    replay_report.draw_speedups(replay)
+    replay_report.draw_setup(replay, seeds)
+    replay_report.draw_open_button(replay)
 
 
-def _chosen() -> str | None:
-    """Draw the list and return what is chosen in it; the address leads, so that Back and a reload
-    find it again.
-    """
-    known = names()
-    asked = url_params.asked(NAME) or next((name for name in (FIRST, *known) if name in known), "")
-    if asked not in known:
+def _draw_replay_choice() -> str | None:
+    """Draw the list of replays; return the chosen one, first from the URL."""
+    all_names = names()
+    requested = url_params.get(NAME) or next(
+        (name for name in (FIRST, *all_names) if name in all_names), ""
+    )
+    if requested not in all_names:
         st.warning(
-            words.plain(f"There is no replay “{asked}”. Choose one of these."),
+            words.plain(f"There is no replay “{requested}”. Choose one below."),
             icon=":material/warning:",
         )
-    st.session_state["replay"] = asked if asked in known else None
+    st.session_state["replay"] = requested if requested in all_names else None
     chosen = st.pills(
-        "Replay", known, key="replay", format_func=lambda one: load(one).title, on_change=_choose
+        "Replay",
+        all_names,
+        key="replay",
+        format_func=lambda replay_name: load(replay_name).title,
+        on_change=_on_choose,
     )
     if chosen is not None:
-        url_params.put(NAME, chosen)
+        url_params.set_param(NAME, chosen)
     return chosen
 
 
-def _choose() -> None:
+def _on_choose() -> None:
+    """Write the chosen replay into the URL, and drop the number of seeds."""
     if chosen := st.session_state["replay"]:
-        url_params.put(NAME, chosen)
-        url_params.put(SEEDS, "")
+        url_params.set_param(NAME, chosen)
+        url_params.set_param(SEEDS, "")
 
 
-def _run(replay: Replay) -> int:
-    """Draw what starts it, how far it is, and what came out; return the number of seeds chosen."""
+def _draw_run(replay: Replay) -> int:
+    """Draw seeds, the run button, progress and results; return the number of seeds."""
     watcher = state.session().watcher
     stopped: set[Key] = st.session_state.setdefault(_STOPPED, set())
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        key = (replay.name, _seeds(replay))
-        going = None if key in stopped else runs().watched(key, watcher)
-        stopping = runs().is_stopping(key)
-        ended = None if going or stopping else ended_replay(key)
-        locked = going is not None or stopping
+        key = (replay.name, _draw_seeds(replay))
+        live_run = None if key in stopped else shared_replays().watched(key, watcher)
+        is_stopping = shared_replays().is_stopping(key)
+        ended = None if live_run or is_stopping else ended_replay(key)
+        is_locked = live_run is not None or is_stopping
         if (ended is None or ended.state != "done") and st.button(
             "Run this replay",
             key="run_replay",
             type="primary",
             icon=":material/play_arrow:",
-            disabled=locked,
+            disabled=is_locked,
         ):
             stopped.discard(key)
-            begun = runs().start(key, partial(make, *key), watcher)
-            state.session().other_runs[str(key)] = lambda: begun.done
+            started = shared_replays().start(key, partial(new_replay, *key), watcher)
+            state.session().other_runs[str(key)] = lambda: started.done
             st.rerun()
-    # Drawn even when nothing runs: the browser may still ask for it once more.
-    st.fragment(_progress, run_every=EVERY_S if locked else None)(key)
-    if locked:
-        replay_report.reading(replay)
+    # Drawn without live runs too: the browser may request the fragment once more.
+    st.fragment(_draw_live, run_every=EVERY_S if is_locked else None)(key)
+    if is_locked:
+        replay_report.draw_interpretation(replay)
     else:
-        _told(replay, key, ended)
+        _draw_outcome(replay, key, ended)
     return key[1]
 
 
 def ended_replay(key: Key) -> ReplayRun | None:
-    """Return the replay if it has ended, on this server or, completely, before."""
-    run = runs().known(key, partial(make, *key))
+    """Return the replay if it has ended or is completely stored, else None."""
+    run = shared_replays().known(key, partial(new_replay, *key))
     return run if run.state in ENDED else None
 
 
-def _seeds(replay: Replay) -> int:
-    """Draw the number of seeds; the address leads here too."""
+def _draw_seeds(replay: Replay) -> int:
+    """Draw the number of seeds, first from the URL; return it."""
     counts = sorted({*COUNTS, replay.seeds})
-    asked = url_params.asked(SEEDS)
-    wanted = int(asked) if asked.isdecimal() and int(asked) in counts else replay.seeds
-    st.session_state["seeds"] = wanted
-    if asked:
-        url_params.put(SEEDS, str(wanted))
+    url_text = url_params.get(SEEDS)
+    seeds = int(url_text) if url_text.isdecimal() and int(url_text) in counts else replay.seeds
+    st.session_state["seeds"] = seeds
+    if url_text:
+        url_params.set_param(SEEDS, str(seeds))
     st.segmented_control(
         "Seeds per policy",
         counts,
         key="seeds",
-        on_change=_choose_seeds,
+        on_change=_on_choose_seeds,
         help="More seeds, narrower intervals. Curves may use fewer.",
     )
-    return wanted
+    return seeds
 
 
-def _choose_seeds() -> None:
+def _on_choose_seeds() -> None:
+    """Write the number of seeds into the URL."""
     if chosen := st.session_state["seeds"]:
-        url_params.put(SEEDS, str(chosen))
+        url_params.set_param(SEEDS, str(chosen))
 
 
-def _told(replay: Replay, key: Key, run: ReplayRun | None) -> None:
-    """Draw how a run has ended, and what came out; or that there is none."""
+def _draw_outcome(replay: Replay, key: Key, run: ReplayRun | None) -> None:
+    """Draw how the replay ended and its results, or that it has not run yet."""
     if run is None:
-        st.caption(f":material/info: {_cost(replay, key)}")
+        st.caption(f":material/info: {_cost_text(replay, key)}")
     elif run.state == "failed":
         st.error(words.plain(run.error), icon=":material/error:")
     elif run.state == "cancelled":
         st.info(
-            f"Stopped after {run.done:,} of {words.plural(run.of, 'run')}; what follows rests on"
+            f"Cancelled after {run.done:,} of {words.plural(run.of, 'run')}. The results below use"
             " those.",
             icon=":material/stop_circle:",
         )
     if run is not None and run.done and run.state != "failed":
-        replay_report.results(replay, _result(key, run.done, run), key[1])
+        replay_report.draw_results(replay, _pooled_result(key, run.done, run), key[1])
         return
-    replay_report.reading(replay)
+    replay_report.draw_interpretation(replay)
 
 
-def _cost(replay: Replay, key: Key) -> str:
-    """Return how long it takes: measured, where a run of this replay has ended here, or as its file
-    says.
-    """
-    run = runs().known(key, partial(make, *key))
+def _cost_text(replay: Replay, key: Key) -> str:
+    """Return how long the replay takes, from measured runs or its file."""
+    run = shared_replays().known(key, partial(new_replay, *key))
     if run.state == "running":
-        return (
-            "You have left this run; it goes on, because others wait for it. Run it to see it"
-            " again."
-        )
-    each_s = _seconds_each(key[0]) or replay.run_s
-    took = (
+        return "You left this run; it continues for other users. Press Run to follow it."
+    each_s = _mean_run_s(key[0]) or replay.run_s
+    duration = (
         f", about {words.time(_START_S + run.of * each_s / cores())} if nothing else runs"
         if each_s
         else ""
     )
     return (
         f"Not run yet with {words.plural(key[1], 'seed')}:"
-        f" {words.plural(run.of, 'simulation')}{took}. {words.plain(replay.budget)}"
+        f" {words.plural(run.of, 'simulation')}{duration}. {words.plain(replay.budget)}"
     )
 
 
-def _seconds_each(name: str) -> float:
-    """Return the mean processor seconds of a simulation of a replay, from those of this server that
-    have ended; 0 = there are none yet.
-    """
-    ended = [run for key, run in runs().ended() if key[0] == name and run.done]
+def _mean_run_s(name: str) -> float:
+    """Return the mean CPU seconds of a replay's simulations on this server; 0 without any."""
+    ended = [run for key, run in shared_replays().ended() if key[0] == name and run.done]
     spent = [numbers["cell_cpu_s"] for run in ended for numbers in run.numbers().values()]
     return sum(spent) / len(spent) if spent else 0.0
 
 
 @st.cache_resource(max_entries=24, show_spinner=False)
-def _result(key: Key, done: int, _run: ReplayRun) -> replay_report.Result:
-    """Return what came out of a run that has ended; pooling takes longer than drawing."""
+def _pooled_result(key: Key, done: int, _run: ReplayRun) -> replay_report.ReplayResult:
+    """Return the pooled result of an ended replay, cached."""
     del done
-    return replay_report.Result(_run.report(), curves.by_arm(load(key[0]), _run.numbers()))
+    return replay_report.ReplayResult(_run.report(), curves.by_arm(load(key[0]), _run.numbers()))
 
 
 @st.cache_resource(max_entries=4, show_spinner=False)
-def _rows(key: Key, done: int, _run: ReplayRun) -> tuple[ClaimRow, ...]:
-    """Return the claims with what is known so far, pooled once for all who watch."""
+def _claim_rows(key: Key, done: int, _run: ReplayRun) -> tuple[ClaimRow, ...]:
+    """Return the claims with the results so far, cached for all sessions."""
     del key, done
     return _run.rows()
 
 
-def _progress(key: Key) -> None:
+def _draw_live(key: Key) -> None:
+    """Draw the progress of the replay; rerun the page when it ends."""
     run = (
-        None if key in st.session_state[_STOPPED] else runs().watched(key, state.session().watcher)
+        None
+        if key in st.session_state[_STOPPED]
+        else shared_replays().watched(key, state.session().watcher)
     )
-    stopping = runs().is_stopping(key)
+    is_stopping = shared_replays().is_stopping(key)
     drawn = st.session_state.get(_DRAWN)
-    st.session_state[_DRAWN] = key if run is not None or stopping else None
-    if stopping:
+    st.session_state[_DRAWN] = key if run is not None or is_stopping else None
+    if is_stopping:
         st.caption(":material/hourglass: Stopping.")
     elif run is not None:
-        _bar(key, run)
+        _draw_progress(key, run)
     elif drawn == key:
-        # It has ended, or this session has left it: the whole page has something new to show.
+        # It has ended or was cancelled: the whole page changes.
         st.rerun()
 
 
-def _bar(key: Key, run: ReplayRun) -> None:
-    far = f"{run.done:,} of {words.plural(run.of, 'run')}{_left(run)}"
-    text = progress.waiting(run.place, run.starts_in_s) if run.place else far
+def _draw_progress(key: Key, run: ReplayRun) -> None:
+    """Draw the progress bar, Cancel, and the results so far."""
+    progress_text = f"{run.done:,} of {words.plural(run.of, 'run')}{_left_text(run)}"
+    text = progress.describe_queue_place(run.place, run.starts_in_s) if run.place else progress_text
     st.progress(run.done / max(run.of, 1), text=text)
-    # A callback, because it comes before anything that starts the page anew and so cannot lose the
-    # click.
+    # A callback runs before any rerun, so the click cannot get lost.
     st.button(
-        "Cancel", key="cancel_replay", on_click=_cancel, args=(key,), icon=":material/stop_circle:"
+        "Cancel",
+        key="cancel_replay",
+        on_click=_on_cancel,
+        args=(key,),
+        icon=":material/stop_circle:",
     )
     if done := run.done:
-        replay_report.so_far(load(key[0]), _rows(key, done, run), done, run.of)
+        replay_report.draw_results_so_far(load(key[0]), _claim_rows(key, done, run), done, run.of)
 
 
-def _left(run: ReplayRun) -> str:
-    passed_s = time.monotonic() - run.began_s
+def _left_text(run: ReplayRun) -> str:
+    """Return the time left as text, or "" before it can be estimated."""
+    elapsed_s = time.monotonic() - run.began_s
     return (
-        f", about {words.time(passed_s * (run.of - run.done) / run.done)} left"
-        if run.done and passed_s > _TELLING_S
+        f", about {words.time(elapsed_s * (run.of - run.done) / run.done)} left"
+        if run.done and elapsed_s > _TELLING_S
         else ""
     )
 
 
-def _cancel(key: Key) -> None:
+def _on_cancel(key: Key) -> None:
+    """Stop watching the replay, which cancels it unless others watch it."""
     st.session_state[_STOPPED].add(key)
-    runs().detach(key, state.session().watcher)
+    shared_replays().detach(key, state.session().watcher)

@@ -1,1 +1,1 @@
-"""The ledger on a page: legend, table and readout of the figures beside it, in one component."""
+"""The ledger on a page: legend, table and readout of the linked figures, in one component."""

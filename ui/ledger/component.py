@@ -1,6 +1,4 @@
-"""The ledger as a component of Streamlit: its script and its style are constants; all that differs
-is data, which the script writes as text.
-"""
+"""The ledger as a Streamlit component: constant script and style, all else is data."""
 
 from __future__ import annotations
 
@@ -19,9 +17,7 @@ _HTML: Final = """<div class="ty-ledger" tabindex="0" role="grid" aria-label="Po
 <table role="presentation"><thead role="rowgroup"></thead><tbody role="rowgroup"></tbody></table>
 <div aria-live="polite"></div></div>"""
 STYLE: Final = _HERE / "ledger.css"
-"""What `ui.layout` puts into every page: what a component brings with it is sent again whenever it
-is drawn.
-"""
+"""Style sheet that `ui.layout` adds to every page; a component would send it with every drawing."""
 _MOUNT: Final = st.components.v2.component(
     "trainyard_ledger",
     html=_HTML,
@@ -32,18 +28,18 @@ _SORT: Final = "ledger_sort"
 
 
 @dataclass(frozen=True)
-class Charts:
-    """The figures that a ledger reads, drawn on the same page by `st.plotly_chart`.
+class LedgerCharts:
+    """Figures linked to a ledger, drawn on the same page by `st.plotly_chart`.
 
     Parameters
     ----------
     time, curve : str
-        Keys of the figure over time and of that of completion times: letters, digits and `_` only;
-        "" = there is none. Their lines need `uid` and `legendgroup`, the title of the policy, as
-        `trainyard.views.charts.Look` gives them. The range of the first x axis over time is
-        `LedgerView.window`, and ``dragmode="select"`` in its layout makes a drag choose a window.
+        Keys of the figures over time and of completion times: letters, digits and `_` only; "" =
+        none. Their lines need `uid` and `legendgroup` (title of the policy), as
+        `trainyard.views.charts.Look` sets them. The first x axis over time spans
+        `LedgerView.window`; with ``dragmode="select"`` a drag zooms.
     strip : bool
-        Whether it has a second x axis below, of `LedgerView.span`.
+        Whether the figure over time has a second x axis, of `LedgerView.span`.
     """
 
     time: str = ""
@@ -54,55 +50,56 @@ class Charts:
 def draw(
     ledger: LedgerView,
     key: str,
-    charts: Charts | None = None,
+    charts: LedgerCharts | None = None,
     on_high: Callable[[str], None] | None = None,
     on_window: Callable[[Sequence[float]], None] | None = None,
 ) -> None:
-    """Draw a ledger, which reads the figures beside it.
+    """Draw a ledger that is linked to the figures of its page.
 
     Parameters
     ----------
-    ledger : Ledger
-        What it shows.
+    ledger : LedgerView
+        Rows and columns.
     key : str
-        Of the element: letters, digits and `_` only.
-    charts : Charts or None
-        The figures; None = there are none.
+        Key of the element: letters, digits and `_` only.
+    charts : LedgerCharts or None
+        The linked figures.
     on_high : callable or None
-        Takes the title of the policy that was clicked, or chosen with Enter.
+        (title of the highlighted policy) -> None, on a click or Enter.
     on_window : callable or None
-        Takes begin and end of what was dragged, in seconds; none of both = the whole run.
+        (begin and end of the dragged range in seconds; empty = the whole run) -> None.
     """
     sorts: dict[str, tuple[int, bool]] = st.session_state.setdefault(_SORT, {})
     names = {visible(row.title, NAME): row.title for row in ledger.rows}
 
-    def sort(at: int) -> None:
-        up = sorts.get(key) != (at, True)
-        sorts[key] = (at, up)
+    def on_sort_sent(column: int) -> None:
+        up = sorts.get(key) != (column, True)
+        sorts[key] = (column, up)
 
-    def high(title: str) -> None:
+    def on_high_sent(title: str) -> None:
         if on_high is not None and title in names:
             on_high(names[title])
 
-    def window(ends: Sequence[float]) -> None:
+    def on_window_sent(ends: Sequence[float]) -> None:
         if on_window is not None:
             on_window(ends)
 
     data = replace(ledger, sort=sorts.get(key)).to_json() | {
         "id": key,
-        "charts": asdict(charts or Charts()),
+        "charts": asdict(charts or LedgerCharts()),
         "zoomed": ledger.window != ledger.span,
     }
     _MOUNT(
         key=key,
         data=data,
-        on_high_change=lambda: _tell(key, "high", high),
-        on_window_change=lambda: _tell(key, "window", window),
-        on_sort_change=lambda: _tell(key, "sort", sort),
+        on_high_change=lambda: _forward(key, "high", on_high_sent),
+        on_window_change=lambda: _forward(key, "window", on_window_sent),
+        on_sort_change=lambda: _forward(key, "sort", on_sort_sent),
     )
 
 
-def _tell(key: str, name: str, act: Callable[[Any], None]) -> None:
-    sent = getattr(st.session_state[key], name, None)
-    if sent is not None:
-        act(sent)
+def _forward(key: str, name: str, handler: Callable[[Any], None]) -> None:
+    """Pass a message of the browser to its handler."""
+    message = getattr(st.session_state[key], name, None)
+    if message is not None:
+        handler(message)

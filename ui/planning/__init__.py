@@ -1,1 +1,1 @@
-"""The Plan page: the fewest nodes for a target, sweeps, and what if from here on."""
+"""The Plan page: capacity, sweeps, what-if slider, quotas, mid-run switch, backtest."""

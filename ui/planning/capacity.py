@@ -1,6 +1,4 @@
-"""The capacity tab: the fewest nodes that meet a target, for every policy; and what the address
-holds of a search or a sweep.
-"""
+"""The tab "Capacity" of Plan (fewest nodes for a target), and searches in the URL."""
 
 from __future__ import annotations
 
@@ -26,127 +24,121 @@ from ui.planning import sweep_form
 from ui.planning.live import Recipe
 
 ASKED: Final = "q"
-"""Parameter of the address: the question or the sweep."""
+"""URL parameter: the search or the sweep."""
 T = TypeVar("T", SizeQuestion, Sweep)
 _WRITTEN: Final = "plan_written"
 _ADOPTED: Final = "plan_adopted"
 
 
-def adopt() -> Recipe | None:
-    """Take over a question or a sweep from the address, if it is not what this session has written
-    there; return it.
-    """
-    text = url_params.asked(ASKED)
+def read_url() -> Recipe | None:
+    """Return the search or sweep of a followed link and put it into its form; else None."""
+    text = url_params.get(ASKED)
     if not text or text == st.session_state.get(_WRITTEN):
         return None
     st.session_state[_WRITTEN] = text
     try:
         recipe = library.read(unpack_document(text))
         if not isinstance(recipe, SizeQuestion | Sweep):
-            raise ParameterError("The address holds neither a search nor a sweep.")
+            raise ParameterError("The link has neither a search nor a sweep.")
         start.admitted(recipe.study)
-        _take_study(recipe.study)
+        _adopt_study(recipe.study)
     except TrainyardError as error:
-        url_params.put(ASKED, "")
+        url_params.set_param(ASKED, "")
         st.error(words.plain(str(error)), icon=":material/error:")
         return None
     st.session_state[_ADOPTED] = recipe
-    plan_live.opened(recipe)
+    plan_live.note_link(recipe)
     if isinstance(recipe, SizeQuestion):
-        plan_form.take(plan_form.of_question(recipe))
+        plan_form.set_request(plan_form.request_of(recipe))
     else:
-        sweep_form.take(sweep_form.of_sweep(recipe))
+        sweep_form.set_request(sweep_form.request_of(recipe))
     return recipe
 
 
-def _take_study(study: Study) -> None:
-    """Make the study of a question that of the session, unless it is the same but for what the form
-    replaces and what cannot be asked about.
-    """
+def _adopt_study(study: Study) -> None:
+    """Replace the session's study by that of a link, unless only form settings differ."""
     session, store = state.session(), server.store()
     if not start.trace_is_gone(session.study, store):
-        own, _ = sentences.runnable(
-            plan_form.with_load(session.study, study.base.trace.load, study.repeats), store
+        runnable_study, _ = sentences.runnable(
+            plan_form.with_load_and_repeats(session.study, study.base.trace.load, study.repeats),
+            store,
         )
-        if own is not None and sweep_form.alike(own, study):
+        if runnable_study is not None and sweep_form.equal_but_estimator(runnable_study, study):
             return
     session.replace(study)
 
 
-def as_it_came(recipe: T) -> T:
-    """Return the question or sweep of a form as it came from the address, if it is still the same.
+def match_link(recipe: T) -> T:
+    """Return the search or sweep of the followed link if the form still equals it.
 
     Notes
     -----
-    A form gives 1.0 for 1, and decides itself how thoroughly is searched: that makes no other
-    question, but another id.
+    A form returns 1.0 for 1 and sets the thoroughness itself: the search is equal, but its id
+    would differ.
     """
-    came: T | None = st.session_state.get(_ADOPTED)
-    same = (
-        replace(recipe, check=came.check)
-        if isinstance(recipe, SizeQuestion) and isinstance(came, SizeQuestion)
+    linked: T | None = st.session_state.get(_ADOPTED)
+    comparable = (
+        replace(recipe, check=linked.check)
+        if isinstance(recipe, SizeQuestion) and isinstance(linked, SizeQuestion)
         else recipe
     )
-    return came if came is not None and same == came else recipe
+    return linked if linked is not None and comparable == linked else recipe
 
 
-def write(recipe: Recipe) -> None:
-    """Put a question or a sweep into the address."""
+def write_url(recipe: Recipe) -> None:
+    """Write a search or a sweep into the URL."""
     text = recipe.pack()
     st.session_state[_WRITTEN] = text
-    url_params.put(ASKED, text)
+    url_params.set_param(ASKED, text)
 
 
-def runnable() -> Study | None:
-    """Return the scenario with the policies that can be asked about, and say which are left out;
-    None = that was said instead.
-    """
+def runnable_study() -> Study | None:
+    """Return the scenario without policies that cannot vary, which are named; or None."""
     session, store = state.session(), server.store()
     if start.trace_is_gone(session.study, store):
-        return None  # said above the page
+        return None  # a warning above the page reports it
     if not session.study.base.cluster.groups:
-        st.info("The cluster has no nodes, so there is nothing to vary.", icon=":material/dns:")
+        st.info("The cluster has no nodes to vary. Add some on Cluster.", icon=":material/dns:")
         st.page_link("pages/cluster.py", label="Build a cluster", icon=":material/dns:")
         return None
     study, left_out = sentences.runnable(session.study, store)
     if study is None:
         st.info(
-            "None of the scenario's policies can be asked about other machines or loads. Choose"
-            " another one.",
+            "No policy of the scenario can run with other clusters or loads. Add another one.",
             icon=":material/rule:",
         )
         st.page_link("pages/policies.py", label="Choose policies", icon=":material/rule:")
-    for title, why in left_out.items():
-        st.caption(f":material/block: {words.plain(f'{title} is left out. {why}')}")
+    for title, reason in left_out.items():
+        st.caption(f":material/block: {words.plain(f'{title} is left out. {reason}')}")
     return study
 
 
 def draw() -> None:
-    """Draw the tab."""
-    study = runnable()
+    """Draw the tab "Capacity": the question, its search and its answer."""
+    study = runnable_study()
     if study is None:
         return
-    before = plan_form.asked(study)
+    initial = plan_form.current_request(study)
     try:
-        locked = plan_live.is_going(as_it_came(before.question(study)))
+        is_locked = plan_live.is_running(match_link(initial.question(study)))
     except TrainyardError:
-        locked = False
-    line = st.container(horizontal=True, vertical_alignment="center", key="plan_sentence")
+        is_locked = False
+    sentence_row = st.container(horizontal=True, vertical_alignment="center", key="plan_sentence")
     try:
-        with line:
-            asked = plan_form.draw(study, before, locked=locked)
-        question = as_it_came(asked.question(study))
+        with sentence_row:
+            request = plan_form.draw(study, initial, is_locked=is_locked)
+        question = match_link(request.question(study))
     except TrainyardError as error:
         st.error(words.plain(str(error)), icon=":material/error:")
         return
-    write(question)
-    each = question.most_runs // len(study.allocators)
+    write_url(question)
+    runs_per_policy = question.most_runs // len(study.allocators)
     panel = plan_live.Panel(
         question,
         "Search",
         question.most_runs,
-        f"at most {words.plural(each, 'run')} per policy",
+        f"at most {words.plural(runs_per_policy, 'run')} per policy",
         partial(plan_results.draw, question, library.identity(question)),
-        place=line,
+        button_place=sentence_row,
     )
     plan_live.draw(panel)

@@ -1,6 +1,4 @@
-"""The question of capacity as a sentence to fill in: which nodes, what must hold, and how much; the
-range, load and repeats under More.
-"""
+"""The form of a capacity search: node rows, target, limit, range, load, repeats."""
 
 from __future__ import annotations
 
@@ -17,35 +15,35 @@ from trainyard.sweeps import sentences
 from trainyard.sweeps.axes import row_name
 from ui import state, words
 
-_ASKED: Final = "plan_asked"
+_REQUEST: Final = "plan_asked"
 _EDITION: Final = "plan_edition"
 _FIRST_METRIC: Final = "queue_p95_s"
 _FIRST_LIMIT_S: Final = 3600.0
 _TIMES: Final = 16
-"""How many times as many nodes as there are a search comes to at most by itself."""
+"""Maximum size of an automatic range, as a multiple of the current nodes."""
 _MORE: Final = 20
-"""Nodes more than there are, at which a range that is looked at wholly ends at first."""
-_MOST_REPEATS: Final = 50
+"""Initial upper end of a fixed range, as nodes above the current count."""
+_MAX_REPEATS: Final = 50
 _NO_ROW: Final = -1
-_MOST_NODES: Final = 100_000
+_MAX_NODES: Final = 100_000
 
 
 @dataclass(frozen=True)
 class PlanRequest:
-    """What the form holds, beside the scenario.
+    """Values of the form, without the scenario.
 
     Parameters
     ----------
     groups, low, high : tuple of int
-        Rows of nodes that vary, and their ranges.
+        Node rows that vary, and their ranges.
     metric, limit : str, float
-        The target, in the metric's own unit.
+        The target, in the unit of the metric.
     load, repeats : float, int
-        What the scenario's are replaced by.
+        Values that replace those of the scenario.
     budget : float, USD per hour
-        Of the whole cluster, for two rows; inf = any.
+        Limit of the whole cluster, for two rows; inf = none.
     begin : int
-        The size at which a search begins that finds its range by itself; 0 = the range is given.
+        First size of a search with an automatic range; 0 = the range is given.
     """
 
     groups: tuple[int, ...]
@@ -59,14 +57,14 @@ class PlanRequest:
     begin: int = 0
 
     def question(self, study: Study) -> SizeQuestion:
-        """Return the question about a study.
+        """Return the capacity search of a study with these values.
 
         Raises
         ------
         ParameterError
-            If the parts do not go together.
+            If the values contradict each other.
         """
-        study = with_load(study, self.load, self.repeats)
+        study = with_load_and_repeats(study, self.load, self.repeats)
         return SizeQuestion(
             study,
             self.groups,
@@ -79,14 +77,14 @@ class PlanRequest:
         )
 
 
-def with_load(study: Study, load: float, repeats: int) -> Study:
-    """Return the study at another load, with other repeats."""
+def with_load_and_repeats(study: Study, load: float, repeats: int) -> Study:
+    """Return the study with another load factor and number of repeats."""
     base = study.base
     return replace(study, base=replace(base, trace=replace(base.trace, load=load)), repeats=repeats)
 
 
-def of_question(question: SizeQuestion) -> PlanRequest:
-    """Return what the form holds for a question."""
+def request_of(question: SizeQuestion) -> PlanRequest:
+    """Return the form values of a capacity search."""
     study = question.study
     return PlanRequest(
         question.groups,
@@ -101,37 +99,35 @@ def of_question(question: SizeQuestion) -> PlanRequest:
     )
 
 
-def asked(study: Study) -> PlanRequest:
-    """Return what the form of this session holds; at first, or where the machines have become
-    others, a usual question.
-    """
+def current_request(study: Study) -> PlanRequest:
+    """Return the form values of this session, or defaults at first and after cluster changes."""
     if st.session_state.pop(state.SIZE_CLUSTER, False):
-        take(_first(study))
-    found: PlanRequest | None = st.session_state.get(_ASKED)
+        set_request(_default_request(study))
+    request: PlanRequest | None = st.session_state.get(_REQUEST)
     rows = len(study.base.cluster.groups)
-    if found is None or any(at >= rows for at in found.groups):
-        found = _first(study)
-    return found
+    if request is None or any(row >= rows for row in request.groups):
+        request = _default_request(study)
+    return request
 
 
-def take(new: PlanRequest) -> None:
-    """Let the form hold something else."""
+def set_request(new: PlanRequest) -> None:
+    """Replace the values of the form."""
     st.session_state.pop(state.SIZE_CLUSTER, None)
-    st.session_state[_ASKED] = new
+    st.session_state[_REQUEST] = new
     st.session_state[_EDITION] = st.session_state.get(_EDITION, 0) + 1
 
 
-def draw(study: Study, now: PlanRequest, *, locked: bool) -> PlanRequest:
-    """Draw the form as a sentence and return what it holds."""
-    names = _rows(study)
+def draw(study: Study, request: PlanRequest, *, is_locked: bool) -> PlanRequest:
+    """Draw the form as a sentence; return its values."""
+    names = _row_labels(study)
     st.markdown("Find the fewest")
     row = st.selectbox(
         "Nodes",
         list(names),
-        now.groups[0],
-        key=_key("row"),
+        request.groups[0],
+        key=_widget_key("row"),
         format_func=lambda at: f"{names[at]} nodes",
-        disabled=locked,
+        disabled=is_locked,
         label_visibility="collapsed",
         width=190,
     )
@@ -140,29 +136,29 @@ def draw(study: Study, now: PlanRequest, *, locked: bool) -> PlanRequest:
     metric = st.selectbox(
         "Target",
         metrics,
-        metrics.index(now.metric),
-        key=_key("metric"),
+        metrics.index(request.metric),
+        key=_widget_key("metric"),
         format_func=sentences.target,
-        disabled=locked,
+        disabled=is_locked,
         label_visibility="collapsed",
         width=320,
     )
-    limit = _limit(now, metric, locked)
+    limit = _draw_limit(request, metric, is_locked)
     with st.popover("More", icon=":material/tune:", key="plan_more"):
-        new = _more(study, replace(now, metric=metric, limit=limit), row, locked)
-    st.session_state[_ASKED] = new
-    return new
+        changed = _draw_more(study, replace(request, metric=metric, limit=limit), row, is_locked)
+    st.session_state[_REQUEST] = changed
+    return changed
 
 
-def _limit(now: PlanRequest, metric: str, locked: bool) -> float:
-    """Draw the amount of the target; one that cannot be read is said, and the last one stays."""
-    same = COLUMNS[metric].unit == COLUMNS[now.metric].unit
-    limit = now.limit if same else _USUAL[COLUMNS[metric].unit]
+def _draw_limit(request: PlanRequest, metric: str, is_locked: bool) -> float:
+    """Draw the limit of the target; an invalid text shows an error and keeps the last limit."""
+    same_unit = COLUMNS[metric].unit == COLUMNS[request.metric].unit
+    limit = request.limit if same_unit else _USUAL[COLUMNS[metric].unit]
     typed = st.text_input(
         "Amount",
         sentences.limit_text(metric, limit),
-        key=_key("limit", metric if not same else COLUMNS[metric].unit),
-        disabled=locked,
+        key=_widget_key("limit", metric if not same_unit else COLUMNS[metric].unit),
+        disabled=is_locked,
         label_visibility="collapsed",
         width=110,
         max_chars=40,
@@ -174,114 +170,141 @@ def _limit(now: PlanRequest, metric: str, locked: bool) -> float:
         return limit
 
 
-def _more(study: Study, now: PlanRequest, row: int, locked: bool) -> PlanRequest:
-    """Draw what is seldom changed: the range, the load, repeats, a second kind of node."""
-    new = _own_range(study, now, row, locked)
+def _draw_more(study: Study, request: PlanRequest, row: int, is_locked: bool) -> PlanRequest:
+    """Draw the popover More: range, load, repeats, second node type."""
+    changed = _draw_range_choice(study, request, row, is_locked)
     with st.container(horizontal=True):
         load = st.number_input(
             "Load ×",
             0.001,
             1000.0,
-            now.load,
+            request.load,
             0.1,
             format="%g",
-            key=_key("load"),
-            disabled=locked,
+            key=_widget_key("load"),
+            disabled=is_locked,
             help=_LOAD,
             width=150,
         )
         repeats = st.number_input(
             "Repeats",
             1,
-            max(_MOST_REPEATS, now.repeats),
-            now.repeats,
-            key=_key("repeats"),
-            disabled=locked,
+            max(_MAX_REPEATS, request.repeats),
+            request.repeats,
+            key=_widget_key("repeats"),
+            disabled=is_locked,
             help=_REPEATS,
             width=150,
         )
-    new = replace(new, load=float(load), repeats=int(repeats))
-    return _second(study, now, new, locked) if len(study.base.cluster.groups) > 1 else new
+    changed = replace(changed, load=float(load), repeats=int(repeats))
+    return (
+        _draw_second_type(study, request, changed, is_locked)
+        if len(study.base.cluster.groups) > 1
+        else changed
+    )
 
 
-def _own_range(study: Study, now: PlanRequest, row: int, locked: bool) -> PlanRequest:
-    """Draw whether the search finds its range, and the range if not."""
-    itself = st.toggle(
-        "The search finds the range",
-        bool(now.begin),
-        key=_key("itself"),
-        disabled=locked or len(now.groups) > 1,
+def _draw_range_choice(
+    study: Study, request: PlanRequest, row: int, is_locked: bool
+) -> PlanRequest:
+    """Draw whether the search finds its range, and else the range."""
+    is_automatic = st.toggle(
+        "Automatic range",
+        bool(request.begin),
+        key=_widget_key("itself"),
+        disabled=is_locked or len(request.groups) > 1,
         help=_ITSELF,
     )
-    low, high, begin = _found(study, row)
-    if not itself or len(now.groups) > 1:
-        given = row == now.groups[0] and not now.begin
-        ends = (now.low[0], now.high[0]) if given else _around(study, row)
-        (low, high), begin = _range(ends, (row,), locked), 0
-    return replace(now, groups=(row,), low=(low,), high=(high,), budget=float("inf"), begin=begin)
+    low, high, begin = _automatic_range(study, row)
+    if not is_automatic or len(request.groups) > 1:
+        is_range_of_row = row == request.groups[0] and not request.begin
+        ends = (request.low[0], request.high[0]) if is_range_of_row else _range_around(study, row)
+        (low, high), begin = _draw_range(ends, (row,), is_locked), 0
+    return replace(
+        request, groups=(row,), low=(low,), high=(high,), budget=float("inf"), begin=begin
+    )
 
 
-def _second(study: Study, now: PlanRequest, new: PlanRequest, locked: bool) -> PlanRequest:
-    """Draw the second row of nodes that may vary, for the cheapest mix of both."""
-    names = _rows(study)
-    others = [_NO_ROW, *(at for at in names if at != new.groups[0])]
-    was = now.groups[1] if len(now.groups) > 1 and now.groups[1] in others else _NO_ROW
+def _draw_second_type(
+    study: Study, request: PlanRequest, changed: PlanRequest, is_locked: bool
+) -> PlanRequest:
+    """Draw the second node row, for the cheapest mix of both."""
+    names = _row_labels(study)
+    others = [_NO_ROW, *(at for at in names if at != changed.groups[0])]
+    before_row = (
+        request.groups[1] if len(request.groups) > 1 and request.groups[1] in others else _NO_ROW
+    )
     row = st.selectbox(
         "Mix two node types",
         others,
-        others.index(was),
-        key=_key("second", new.groups[0]),
+        others.index(before_row),
+        key=_widget_key("second", changed.groups[0]),
         format_func=lambda at: f"with {names[at]} nodes" if at in names else "no second type",
-        disabled=locked,
+        disabled=is_locked,
     )
     if row == _NO_ROW:
-        return new
-    if new.begin:
-        low, high = _around(study, new.groups[0])
-        new = replace(new, low=(low,), high=(high,), begin=0)
-    was_range = (now.low[1], now.high[1]) if row == was else _around(study, row)
-    low, high = _range(was_range, (new.groups[0], row), locked)
-    found = st.number_input(
+        return changed
+    if changed.begin:
+        low, high = _range_around(study, changed.groups[0])
+        changed = replace(changed, low=(low,), high=(high,), begin=0)
+    before_range = (
+        (request.low[1], request.high[1]) if row == before_row else _range_around(study, row)
+    )
+    low, high = _draw_range(before_range, (changed.groups[0], row), is_locked)
+    budget = st.number_input(
         "Budget (USD per hour)",
         0.0,
-        value=now.budget if now.budget < float("inf") else None,
+        value=request.budget if request.budget < float("inf") else None,
         format="%g",
-        key=_key("budget"),
-        disabled=locked,
+        key=_widget_key("budget"),
+        disabled=is_locked,
         placeholder="any",
         help=_BUDGET,
     )
-    limit = float("inf") if found is None else float(found)
+    limit = float("inf") if budget is None else float(budget)
     return replace(
-        new, groups=(*new.groups, row), low=(*new.low, low), high=(*new.high, high), budget=limit
+        changed,
+        groups=(*changed.groups, row),
+        low=(*changed.low, low),
+        high=(*changed.high, high),
+        budget=limit,
     )
 
 
-def _range(ends: tuple[int, int], of: tuple[int, ...], locked: bool) -> tuple[int, int]:
+def _draw_range(ends: tuple[int, int], rows: tuple[int, ...], is_locked: bool) -> tuple[int, int]:
+    """Draw two number fields for a range of nodes; return its ends."""
     with st.container(horizontal=True):
         low, high = (
             st.number_input(
-                title, 0, _MOST_NODES, end, key=_key(title, *of), disabled=locked, width=150
+                title,
+                0,
+                _MAX_NODES,
+                end,
+                key=_widget_key(title, *rows),
+                disabled=is_locked,
+                width=150,
             )
             for title, end in zip(("From", "To"), ends, strict=True)
         )
     return int(low), int(high)
 
 
-def _rows(study: Study) -> dict[int, str]:
-    names = [row_name(study, at) for at in range(len(study.base.cluster.groups))]
+def _row_labels(study: Study) -> dict[int, str]:
+    """Return the labels of the node rows: row -> label."""
+    names = [row_name(study, row) for row in range(len(study.base.cluster.groups))]
     return {
-        at: words.plain(f"{name} (row {at + 1})" if names.count(name) > 1 else name)
-        for at, name in enumerate(names)
+        row: words.plain(f"{name} (row {row + 1})" if names.count(name) > 1 else name)
+        for row, name in enumerate(names)
     }
 
 
-def _first(study: Study) -> PlanRequest:
+def _default_request(study: Study) -> PlanRequest:
+    """Return the default search: the largest node row, the 95th percentile of the wait."""
     row = max(
         range(len(study.base.cluster.groups)),
         key=lambda at: (study.base.cluster.groups[at].count, -at),
     )
-    low, high, begin = _found(study, row)
+    low, high, begin = _automatic_range(study, row)
     return PlanRequest(
         (row,),
         (low,),
@@ -294,32 +317,34 @@ def _first(study: Study) -> PlanRequest:
     )
 
 
-def _found(study: Study, row: int) -> tuple[int, int, int]:
-    """Return where the search may go by itself, and where it begins: at what there is."""
+def _automatic_range(study: Study, row: int) -> tuple[int, int, int]:
+    """Return (low, high, first size) of an automatic range."""
     begin = max(study.base.cluster.groups[row].count, 1)
     low = 0 if len(study.base.cluster.groups) > 1 else 1
-    return low, max(min(_TIMES * begin, _MOST_NODES, MOST_SIZES - 1), begin), begin
+    return low, max(min(_TIMES * begin, _MAX_NODES, MOST_SIZES - 1), begin), begin
 
 
-def _around(study: Study, row: int) -> tuple[int, int]:
+def _range_around(study: Study, row: int) -> tuple[int, int]:
+    """Return a range around the current number of nodes of a row."""
     now = study.base.cluster.groups[row].count
     return max(now // 2, 1), min(5 * now, now + _MORE)
 
 
-def _key(*parts: object) -> str:
-    return state.widget("plan", *parts, st.session_state.get(_EDITION, 0))
+def _widget_key(*parts: object) -> str:
+    """Return a widget key that changes when the form values are replaced."""
+    return state.widget_key("plan", *parts, st.session_state.get(_EDITION, 0))
 
 
 _USUAL: Final = {"s": 3600.0, "1": 0.9, "USD": 10.0, "": 0.0}
 _ITSELF: Final = (
-    "From the nodes that there are the search doubles until the target is met, then bisects. Off ="
-    " all of a range is looked at."
+    "On: doubles the current nodes until the target is met, then bisects. Off: searches a range"
+    " that you set."
 )
-_LOAD: Final = "Arrivals are compressed in time by this factor: 1.3 = 30 % more jobs per hour. 1 = as recorded."  # noqa: E501
+_LOAD: Final = "Compresses arrivals in time: 1.3 = 30 % more jobs per hour, 1 = as recorded."
 _REPEATS: Final = (
-    "Runs of every size, each with the next seed; the target must be met by their"
-    " mean. Where nothing is random, all repeats are equal."
+    "Runs per size, each with the next seed; their mean must meet the target. Without random draws"
+    " all repeats are equal."
 )
 _BUDGET: Final = (
-    "What the whole cluster may cost per hour; mixes that cost more are not tried. Empty = any."
+    "Maximum price of the whole cluster per hour; dearer mixes are not tried. Empty: no limit."
 )

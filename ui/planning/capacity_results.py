@@ -1,6 +1,4 @@
-"""What a search for the fewest nodes has found: the answer as a sentence, a table, ways out where
-there is none, and the curve of what was tried.
-"""
+"""Results of a capacity search: headline, bars, curve, table, suggestions."""
 
 from __future__ import annotations
 
@@ -27,112 +25,119 @@ from ui.planning.live import Run
 
 _FILE: Final = "plan.json"
 _BAR: Final = 0.5
-"""Of the width of a tile: the longest bar."""
+"""Length of the longest bar, as a share of the tile."""
 
 
-def draw(question: SizeQuestion, mark: str, run: Run, going: bool) -> None:
-    """Draw what is known."""
+def draw(question: SizeQuestion, mark: str, run: Run, is_running: bool) -> None:
+    """Draw the results of a capacity search."""
     assert isinstance(run, PlanRun), "made for a question"
     answers, readings = run.answers(), run.readings()
     if readings.empty:
-        if not going:
+        if not is_running:
             st.caption(_NOTHING)
         return
     finding = sentences.fewest(answers, question)
     if finding:
         st.title(
-            words.plain(finding if not going else f"So far: {finding}").replace("$ ", "$\u00a0"),
+            words.plain(finding if not is_running else f"So far: {finding}").replace(
+                "$ ", "$\u00a0"
+            ),
             anchor=False,
         )
-    missed = [answer for answer in answers if answer.size is None and answer.over]
-    if missed:
+    unmet = [answer for answer in answers if answer.size is None and answer.over]
+    if unmet:
         st.warning(
-            "  \n".join(words.plain(sentences.missed(answer, question)) for answer in missed),
+            "  \n".join(words.plain(sentences.missed(answer, question)) for answer in unmet),
             icon=":material/trending_flat:",
         )
-    if missed and not going:
-        _ways_out(question, missed)
-    looks = style(question.study)
-    st.html(_tiles(answers, looks))
-    _curve(question, mark, readings, answers, looks)
-    st.html(_table(question, answers, looks))
-    _failures(readings)
-    if not going:
-        _compare(question, answers)
-        _assumed(question, answers)
-        _command(question)
+    if unmet and not is_running:
+        _draw_suggestions(question, unmet)
+    style = policy_style(question.study)
+    st.html(_bars_markup(answers, style))
+    _draw_curve(question, mark, readings, answers, style)
+    st.html(_table_markup(question, answers, style))
+    _draw_failures(readings)
+    if not is_running:
+        _draw_compare_buttons(question, answers)
+        _draw_assumptions(question, answers)
+        _draw_command(question)
 
 
-def style(study: Study) -> charts.theme.Style:
-    """Return colours and dashes of a study's policies: those that they have on every page."""
-    own = study.titles
-    return charts.policy_style(own, own[study.baseline], study.slots)
+def policy_style(study: Study) -> charts.theme.Style:
+    """Return colors and dashes of a study's policies, as on every page."""
+    titles = study.titles
+    return charts.policy_style(titles, titles[study.baseline], study.slots)
 
 
-def _tiles(answers: Sequence[PolicyAnswer], looks: charts.theme.Style) -> str:
-    """Return the fewest nodes of every policy as bars, with the price per month at their ends."""
-    most = max((sum(answer.size) for answer in answers if answer.size is not None), default=0)
-    return f'<div class="ty-bars">{"".join(_tile(one, looks, most) for one in answers)}</div>'
+def _bars_markup(answers: Sequence[PolicyAnswer], looks: charts.theme.Style) -> str:
+    """Return HTML bars of the fewest nodes per policy, with prices per month."""
+    max_nodes = max((sum(answer.size) for answer in answers if answer.size is not None), default=0)
+    bars = "".join(_bar_markup(answer, looks, max_nodes) for answer in answers)
+    return f'<div class="ty-bars">{bars}</div>'
 
 
-def _tile(answer: PolicyAnswer, looks: charts.theme.Style, most: int) -> str:
-    colour = figure.themed(looks[answer.policy][0])
+def _bar_markup(answer: PolicyAnswer, looks: charts.theme.Style, max_nodes: int) -> str:
+    """Return one HTML bar: node count, policy, price per month."""
+    colour = figure.themed_color(looks[answer.policy][0])
     name = f'<span style="color: {colour}">{text(answer.policy)}</span>'
     if answer.size is None:
-        known = "not met" if answer.over else "not known yet"
-        return f"<div><p>{name}</p><small>{known}</small></div>"
-    number, share = " + ".join(map(str, answer.size)), 100 * sum(answer.size) / most
+        status = "not met" if answer.over else "searching"
+        return f"<div><p>{name}</p><small>{status}</small></div>"
+    number, share = " + ".join(map(str, answer.size)), 100 * sum(answer.size) / max_nodes
     usd = answer.usd_per_h * HOURS_A_MONTH
     price = f"{money(usd)} a month" if usd > 0 else ""
     bar = f'<i style="width: {share * _BAR:.1f}%; background: {colour}"></i>'
     return f"<div><p><b>{number}</b> {name}</p>{bar}<small>{text(price)}</small></div>"
 
 
-def _table(
+def _table_markup(
     question: SizeQuestion, answers: Sequence[PolicyAnswer], looks: charts.theme.Style
 ) -> str:
+    """Return the HTML table of answers: nodes, GPUs, price, and the value with one node fewer."""
     head = "".join(
         f'<th scope="col">{name}</th>'
         for name in ("Policy", "Nodes", "GPUs", "Per month", "At one node fewer")
     )
     body = "".join(
         '<tr><th scope="row">'
-        f"{metric_table.swatch(figure.themed(looks[answer.policy][0]), 'solid')}"
+        f"{metric_table.swatch(figure.themed_color(looks[answer.policy][0]), 'solid')}"
         f"{text(answer.policy)}</th>"
-        f"{''.join(f'<td>{text(cell)}</td>' for cell in _cells(question, answer))}</tr>"
+        f"{''.join(f'<td>{text(cell)}</td>' for cell in _table_cells(question, answer))}</tr>"
         for answer in answers
     )
-    stay = sentences.staying(question)
-    note = f"The cluster’s {stay}." if stay else ""
-    return framed(f"<tr>{head}</tr>", body, dark=figure.dark(), note=note)
+    fixed_rows = sentences.staying(question)
+    note = f"The cluster’s {fixed_rows}." if fixed_rows else ""
+    return framed(f"<tr>{head}</tr>", body, dark=figure.is_dark(), note=note)
 
 
-def _cells(question: SizeQuestion, answer: PolicyAnswer) -> tuple[str, ...]:
+def _table_cells(question: SizeQuestion, answer: PolicyAnswer) -> tuple[str, ...]:
+    """Return the table cells of one policy."""
     if answer.size is None:
-        near = f"{sentences.reached_at(answer, question)}" if answer.over else "not known yet"
-        return (near, *[words.MISSING] * 3)
-    searching = "" if answer.over else " or fewer"
+        reached = f"{sentences.reached_at(answer, question)}" if answer.over else "searching"
+        return (reached, *[words.MISSING] * 3)
+    suffix = "" if answer.over else " or fewer"
     usd = answer.usd_per_h * HOURS_A_MONTH
     return (
-        f"{' + '.join(map(str, answer.size))}{searching}",
+        f"{' + '.join(map(str, answer.size))}{suffix}",
         f"{question.cluster(answer.size).gpus:,}",
         money(usd) if usd > 0 else words.MISSING,
         sentences.one_fewer(answer, question) or words.MISSING,
     )
 
 
-def _curve(
+def _draw_curve(
     question: SizeQuestion,
     mark: str,
     readings: pd.DataFrame,
     answers: Sequence[PolicyAnswer],
     looks: charts.theme.Style,
 ) -> None:
+    """Draw the value of every size tried; for two node types a map per policy."""
     finding = sentences.fewest(answers, question) or " ".join(
         sentences.missed(answer, question) for answer in answers if answer.size is None
     )
     if len(question.groups) == 1:
-        view = figure.kept(
+        view = figure.cached_view(
             ("plan", mark, len(readings), *looks.items()),
             lambda: sweeps.capacity_curve(question, readings, looks, finding),
         )
@@ -142,66 +147,68 @@ def _curve(
     for answer in answers:
         make = partial(sweeps.mix_map, question, readings, answer, finding)
         with grid.cell():
-            figure.draw(figure.kept(("mix", mark, answer.policy, answer.size, len(readings)), make))
+            figure.draw(
+                figure.cached_view(("mix", mark, answer.policy, answer.size, len(readings)), make)
+            )
 
 
-def _failures(readings: pd.DataFrame) -> None:
+def _draw_failures(readings: pd.DataFrame) -> None:
+    """Draw the reasons why runs failed."""
     for sentence in sentences.reasons(readings.loc[readings["failed"] != "", "failed"].tolist()):
         st.caption(f":material/error: {words.plain(sentence)}")
 
 
-def _ways_out(question: SizeQuestion, missed: Sequence[PolicyAnswer]) -> None:
-    """Draw three ways on from a target that nobody meets: more nodes, another policy, or what was
-    reached.
-    """
-    asked = plan_form.of_question(question)
+def _draw_suggestions(question: SizeQuestion, missed: Sequence[PolicyAnswer]) -> None:
+    """Draw buttons for an unmet target: a wider range, another policy, or the value reached."""
+    request = plan_form.request_of(question)
     with st.container(horizontal=True):
-        more = sentences.wider(question)
+        wider = sentences.wider(question)
         if st.button(
-            f"Search up to {' and '.join(map(str, more.high))}",
+            f"Search up to {' and '.join(map(str, wider.high))}",
             key="way/wider",
             icon=":material/open_in_full:",
         ):
-            plan_form.take(replace(asked, high=more.high, begin=0))
+            plan_form.set_request(replace(request, high=wider.high, begin=0))
             st.rerun()
-        other = sentences.another(state.session().study, server.store())
-        if other is not None and st.button(
-            f"Add {words.plain(other[1])}", key="way/policy", icon=":material/add:"
+        suggestion = sentences.another(state.session().study, server.store())
+        if suggestion is not None and st.button(
+            f"Add {words.plain(suggestion[1])}", key="way/policy", icon=":material/add:"
         ):
             session = state.session()
             session.replace(
                 session.study.choosing(
-                    (*session.study.allocators, other[0]), session.study.baseline
+                    (*session.study.allocators, suggestion[0]), session.study.baseline
                 )
             )
             st.rerun()
-        near = next((answer.nearest for answer in missed if answer.nearest is not None), None)
-        if near is not None:
-            limit, amount = sentences.reached(question, near.value)
-            if st.button(f"Take {amount} as the target", key="way/target", icon=":material/flag:"):
-                plan_form.take(replace(asked, limit=limit))
+        nearest = next((answer.nearest for answer in missed if answer.nearest is not None), None)
+        if nearest is not None:
+            limit, amount = sentences.reached(question, nearest.value)
+            if st.button(f"Use {amount} as the target", key="way/target", icon=":material/flag:"):
+                plan_form.set_request(replace(request, limit=limit))
                 st.rerun()
 
 
-def _compare(question: SizeQuestion, answers: Sequence[PolicyAnswer]) -> None:
-    """Draw what opens the found sizes in Compare."""
-    found = dict.fromkeys(answer.size for answer in answers if answer.size is not None)
-    if not found:
+def _draw_compare_buttons(question: SizeQuestion, answers: Sequence[PolicyAnswer]) -> None:
+    """Draw buttons that open each size found in Compare."""
+    sizes = dict.fromkeys(answer.size for answer in answers if answer.size is not None)
+    if not sizes:
         return
     with st.container(horizontal=True):
-        for size in found:
+        for size in sizes:
             label = f"Open {sentences.nodes(question, size)} in Compare"
             if st.button(
                 words.plain(label),
                 key=f"open/{size}",
                 icon=":material/compare_arrows:",
-                help="The cluster becomes so large in your scenario.",
+                help="Uses this cluster size in your scenario.",
             ):
                 state.session().open(question.at(size))
-                st.switch_page("pages/compare.py", query_params=state.address())
+                st.switch_page("pages/compare.py", query_params=state.url_parameters())
 
 
-def _assumed(question: SizeQuestion, answers: Sequence[PolicyAnswer]) -> None:
+def _draw_assumptions(question: SizeQuestion, answers: Sequence[PolicyAnswer]) -> None:
+    """Draw the number of runs per policy and what the search assumes."""
     with st.expander(f"Assumptions of {plural(sum(answer.runs for answer in answers), 'run')}"):
         st.markdown(
             "\n".join(
@@ -210,10 +217,11 @@ def _assumed(question: SizeQuestion, answers: Sequence[PolicyAnswer]) -> None:
                 for answer in answers
             )
         )
-        st.caption(f"{_BORDER if len(question.groups) > 1 else _method(question)} {_HOLDS}")
+        st.caption(f"{_FRONTIER if len(question.groups) > 1 else _method_text(question)} {_PASSES}")
 
 
-def _command(question: SizeQuestion) -> None:
+def _draw_command(question: SizeQuestion) -> None:
+    """Draw the command line that repeats the search, and its file."""
     with st.expander("Command line"):
         st.code(f"python -m trainyard plan {_FILE}", language="bash")
         document = json.dumps(question.to_json(), indent=2, ensure_ascii=False)
@@ -228,32 +236,30 @@ def _command(question: SizeQuestion) -> None:
         )
 
 
-def _method(question: SizeQuestion) -> str:
+def _method_text(question: SizeQuestion) -> str:
+    """Return how the search chose its sizes."""
     if not question.check:
         return _ALONE
     return _DOUBLING if question.begin else _BISECTION
 
 
 _NOTHING: Final = (
-    "The search shows the fewest nodes of every policy, their price, and the curve of all sizes"
-    " tried."
+    "The search shows the fewest nodes per policy, their price, and a curve of all sizes tried."
 )
 _BISECTION: Final = (
-    "Bisection from the largest size, then the sizes below what it finds, because more nodes do"
-    f" not always do better: until {FAR_IN_A_ROW} in a row miss the target by more than a factor of"
-    f" two, or {MOST_CHECKED} were tried."
+    "Bisection from the largest size, then smaller sizes, until"
+    f" {FAR_IN_A_ROW} in a row miss the target by a factor of two, or {MOST_CHECKED} were tried."
 )
 _DOUBLING: Final = (
-    "From the nodes that there are the search doubles until the target is met on a size that is not"
-    " the largest tried, bisects, and then tries the sizes below what it finds, until"
-    f" {FAR_IN_A_ROW} in a row miss the target by more than a factor of two."
+    "Doubles the current nodes until they pass, bisects, then tries smaller sizes until"
+    f" {FAR_IN_A_ROW} in a row miss the target by a factor of two."
 )
-_ALONE: Final = "Bisection from the largest size only, as chosen."
-_BORDER: Final = (
-    "Along the border between mixes that hold and mixes that do not: one node of the second row"
-    " less where a mix holds, else one of the first more."
+_ALONE: Final = "Bisection from the largest size only."
+_FRONTIER: Final = (
+    "Follows the feasibility frontier: one node of the second type fewer if a mix meets the target,"
+    " else one of the first type more."
 )
-_HOLDS: Final = (
-    "A size holds if the mean over the repeats meets the target and no job is left out that the"
-    " largest completes. All have the same jobs and seeds."
+_PASSES: Final = (
+    "A size passes if the mean over repeats meets the target and it completes the jobs that the"
+    " largest size completes."
 )

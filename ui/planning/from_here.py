@@ -1,6 +1,4 @@
-"""The tab "Change from an instant" of the Plan page: what changes at an instant of a run that is
-shown, the run that this makes, and what came of it.
-"""
+"""The tab "Switch policy mid-run" of Plan: a change at one instant, and its effect."""
 
 from __future__ import annotations
 
@@ -45,9 +43,9 @@ from ui.choosing import forms
 from ui.comparing import job_table
 
 NAME: Final = "from-here"
-"""Of the tab, in the address."""
+"""Name of the tab in the URL."""
 TURN: Final = "turn"
-"""Parameter of the address: what changes, see `trainyard.study.branch.Turn.pack`."""
+"""URL parameter: the changes, see `trainyard.study.branch.Turn.pack`."""
 EVERY_S: Final = 0.5
 _WRITTEN: Final = "from_here_written"
 _FORM: Final = "from_here_form"
@@ -57,93 +55,97 @@ _OPENED: Final = "from_here_opened"
 _SLIDER: Final = "from_here/slider"
 _TYPED: Final = "from_here/typed"
 _AS_BEFORE: Final = "as before"
-_MOST_ROWS: Final = 12
-_MOST_NAMES: Final = 2000
+_MAX_ROWS: Final = 12
+_MAX_NAMES: Final = 2000
 _ABOUT: Final = (
-    "At one instant of a run, another policy takes over, nodes come, or machines are lost. What"
-    " happened before stays as it was; what comes after is compared with what would have come, job"
-    " by job."
+    "Change the policy, add nodes, or lose nodes at one instant of a run, and compare the rest with"
+    " the unchanged run, job by job."
 )
 _YEAR_S: Final = 365 * 86_400.0
 _SLIDER_STEPS: Final = 1000
 
 
 def draw() -> None:
-    """Draw the tab."""
+    """Draw the tab "Switch policy mid-run": the form, the run and its results."""
     st.write(_ABOUT)
     session = state.session()
     try:
-        shown = stored_results.gather(session.shown) if session.shown is not None else None
+        shown = (
+            stored_results.gather(session.displayed_study)
+            if session.displayed_study is not None
+            else None
+        )
         if shown is None or not shown.places:
-            st.write("There is no run to begin with yet.")
+            st.write("There is no run to change yet.")
             st.page_link(
                 "pages/compare.py", label="Run the scenario first", icon=":material/play_arrow:"
             )
             return
-        asked = _adopt()
-        at = _policy(shown)
-        end_s = float(shown.entries[at][0].summary["end_s"])
-        recipe = _asked(shown, at, _instant(shown.entries[at][0], end_s), asked)
+        initial = _initial_changes()
+        policy_index = _draw_run_choice(shown)
+        end_s = float(shown.entries[policy_index][0].summary["end_s"])
+        recipe = _draw_form(
+            shown, policy_index, _draw_instant(shown.entries[policy_index][0], end_s), initial
+        )
         if recipe is not None:
-            url_params.put(TURN, _remembered(recipe.turn))
-            _run(recipe, shown.entries[at][0])
-            _results(recipe)
+            url_params.set_param(TURN, _remember(recipe.turn))
+            _draw_run(recipe, shown.entries[policy_index][0])
+            _draw_results(recipe)
     except TrainyardError as error:
         st.error(words.plain(str(error)), icon=":material/error:")
 
 
-def link(at_s: float) -> None:
-    """Draw the way from an instant of the Explore page to this tab."""
-    there = state.address() | {"tab": NAME, exploration.INSTANT: f"{at_s:.0f}"}
-    policy = exploration.asked(exploration.POLICY)
+def draw_link(at_s: float) -> None:
+    """Draw the link from an instant on Explore to this tab."""
+    parameters = state.url_parameters() | {"tab": NAME, exploration.INSTANT: f"{at_s:.0f}"}
+    policy = exploration.get(exploration.POLICY)
     st.page_link(
         "pages/plan.py",
-        label="Change from this instant",
+        label="Switch policy here",
         icon=":material/alt_route:",
-        query_params=there | ({exploration.POLICY: policy} if policy else {}),
+        query_params=parameters | ({exploration.POLICY: policy} if policy else {}),
     )
 
 
-def parameters(recipe: FromHere) -> dict[str, str]:
-    """Return what the address holds of it, beside the study."""
+def url_parameters(recipe: FromHere) -> dict[str, str]:
+    """Return the URL parameters of this tab; the study has its own."""
     return {"tab": NAME, exploration.POLICY: str(recipe.policy), TURN: recipe.turn.pack()}
 
 
-def _adopt() -> BranchPoint | None:
-    """Return what the form begins with: what the address holds if it comes from elsewhere, else
-    what this session asked last.
-    """
-    text = url_params.asked(TURN)
+def _initial_changes() -> BranchPoint | None:
+    """Return the initial form values: from a newly followed link, else from this session."""
+    text = url_params.get(TURN)
     if text and text != st.session_state.get(_WRITTEN):
         try:
-            turn = BranchPoint.unpack(text)
+            changes = BranchPoint.unpack(text)
         except TrainyardError as error:
-            url_params.put(TURN, "")
+            url_params.set_param(TURN, "")
             st.error(words.plain(str(error)), icon=":material/error:")
             return None
         st.session_state[_EDITION] = int(st.session_state.get(_EDITION, 0)) + 1
-        exploration.put(exploration.INSTANT, f"{turn.at_s:g}")
-        st.session_state[_OPENED] = _remembered(turn)
-        return turn
-    kept: BranchPoint | None = st.session_state.get(_FORM)
-    return kept
+        exploration.set_param(exploration.INSTANT, f"{changes.at_s:g}")
+        st.session_state[_OPENED] = _remember(changes)
+        return changes
+    last_changes: BranchPoint | None = st.session_state.get(_FORM)
+    return last_changes
 
 
-def _remembered(turn: BranchPoint) -> str:
+def _remember(turn: BranchPoint) -> str:
+    """Keep the form values in the session; return their URL text."""
     st.session_state[_FORM], st.session_state[_WRITTEN] = turn, turn.pack()
     return str(st.session_state[_WRITTEN])
 
 
-# -- what is asked
+# -- the form
 # --------------------------------------------------------------------------------------------------
 
 
-def _policy(shown: Shown) -> int:
-    """Draw the choice of the run; return its place in the study."""
-    titles = {str(at): shown.titles[at] for at in shown.places}
-    first = next((at for at in titles if at != str(shown.baseline)), next(iter(titles)))
+def _draw_run_choice(shown: Shown) -> int:
+    """Draw the choice of the run to change; return the index of its policy in the study."""
+    titles = {str(index): shown.titles[index] for index in shown.places}
+    first = next((index for index in titles if index != str(shown.baseline)), next(iter(titles)))
     return int(
-        exploration.choice(
+        exploration.draw_choice(
             st.selectbox,
             "Policy of the run",
             list(titles),
@@ -155,13 +157,16 @@ def _policy(shown: Shown) -> int:
     )
 
 
-def _instant(entry: StoredResult, end_s: float) -> float:
-    """Draw the instant as a slider and as a number; return it, in seconds."""
-    asked = exploration.number(exploration.INSTANT)
-    least_s = min(1.0, end_s / 2)
+def _draw_instant(entry: StoredResult, end_s: float) -> float:
+    """Draw the instant as a slider and a text field; return it in seconds."""
+    url_instant_s = exploration.get_number(exploration.INSTANT)
+    margin_s = min(1.0, end_s / 2)
     at_s = min(
-        max(tables.busiest_s(entry.chart("queue")) if asked is None else asked, least_s),
-        max(end_s - least_s, least_s),
+        max(
+            tables.busiest_s(entry.chart("queue")) if url_instant_s is None else url_instant_s,
+            margin_s,
+        ),
+        max(end_s - margin_s, margin_s),
     )
     epoch = state.epoch()
     clock = RunClock(epoch, seconds=end_s < 2 * 3600)
@@ -172,35 +177,39 @@ def _instant(entry: StoredResult, end_s: float) -> float:
     key = f"{_TYPED}/{at_s:.0f}/{epoch}"
     with st.container(horizontal=True, vertical_alignment="bottom"):
         st.slider(
-            "Change from this instant on",
+            "Change at",
             first,
             first + timedelta(seconds=end_s),
             step=timedelta(seconds=end_s) / _SLIDER_STEPS,
             format=f"{days}, HH:mm",
             key=_SLIDER,
-            on_change=_slid,
+            on_change=_on_slide,
             args=(epoch,),
         )
-        st.text_input("Instant", clock.at(at_s), key=key, on_change=_typed, args=(at_s, key, clock))
-        _meant(at_s, key, clock)
+        st.text_input(
+            "Instant", clock.at(at_s), key=key, on_change=_on_instant_typed, args=(at_s, key, clock)
+        )
+        _parse_instant(at_s, key, clock)
     return at_s
 
 
-def _slid(epoch: str) -> None:
+def _on_slide(epoch: str) -> None:
+    """Write the instant of the slider into the URL."""
     at_s = (st.session_state[_SLIDER] - _first_submission(epoch)).total_seconds()
-    exploration.put(exploration.INSTANT, f"{at_s:.0f}")
+    exploration.set_param(exploration.INSTANT, f"{at_s:.0f}")
 
 
-def _typed(at_s: float, key: str, clock: RunClock) -> None:
-    if (meant := _meant(at_s, key, clock)) is not None:
-        exploration.put(exploration.INSTANT, f"{meant:.0f}")
+def _on_instant_typed(at_s: float, key: str, clock: RunClock) -> None:
+    """Write the typed instant into the URL."""
+    if (typed_s := _parse_instant(at_s, key, clock)) is not None:
+        exploration.set_param(exploration.INSTANT, f"{typed_s:.0f}")
 
 
-def _meant(at_s: float, key: str, clock: RunClock) -> float | None:
-    """Return the instant that the field says, in seconds; None after saying that it is none."""
+def _parse_instant(at_s: float, key: str, clock: RunClock) -> float | None:
+    """Return the typed instant in seconds; show an error and return None if it is none."""
     typed = str(st.session_state[key])
     if typed == clock.at(at_s):
-        return at_s  # exactly, while nobody has changed the text
+        return at_s  # the exact value; the text is rounded
     try:
         return clock.read(typed)
     except ParameterError as error:
@@ -209,298 +218,314 @@ def _meant(at_s: float, key: str, clock: RunClock) -> float | None:
 
 
 def _first_submission(epoch: str) -> datetime:
-    """Return the wall clock then; without a calendar the first day of a year."""
+    """Return the calendar time of the first submission, or a placeholder without calendar."""
     return datetime.fromisoformat(epoch).replace(tzinfo=None) if epoch else datetime(1970, 1, 1)
 
 
-def _asked(shown: Shown, at: int, at_s: float, asked: BranchPoint | None) -> FromHere | None:
-    """Draw what changes; return what is asked, or None after saying what is missing."""
+def _draw_form(
+    shown: Shown, policy_index: int, at_s: float, initial: BranchPoint | None
+) -> FromHere | None:
+    """Draw the form; return the changed run, or None with a hint while nothing changes."""
     study = shown.study
     cluster = study.base.cluster
-    edition = int(st.session_state.get(_EDITION, 0))
-    policy = _then(study, asked, edition)
-    added = _added(cluster, dict(asked.added) if asked else {}, edition)
-    lost, until_s = _lost(cluster, at_s, asked, edition)
+    version = int(st.session_state.get(_EDITION, 0))
+    policy = _draw_policy(study, initial, version)
+    added = _draw_added_nodes(cluster, dict(initial.added) if initial else {}, version)
+    lost, until_s = _draw_lost_nodes(cluster, at_s, initial, version)
     if policy is None and not added and not lost:
         st.caption(
-            ":material/info: Choose what changes: another policy, nodes to add, or what is lost."
+            ":material/info: Choose a change: another policy, nodes to add, or nodes to lose."
         )
-        url_params.put(TURN, "")
+        url_params.set_param(TURN, "")
         return None
-    recipe = FromHere(study, at, BranchPoint(at_s, policy, added, lost, until_s))
+    recipe = FromHere(study, policy_index, BranchPoint(at_s, policy, added, lost, until_s))
     trace = load_trace(study.base.trace, server.store())
     if reason := catalog.allocator(recipe.branch.here.allocator, trace, study.base.perf).reason:
-        raise ParameterError(f"This policy cannot take over here: {reason}")
+        raise ParameterError(f"This policy cannot continue this run: {reason}")
     return recipe
 
 
-def _then(study: Study, asked: BranchPoint | None, edition: int) -> Spec | None:
-    choices = _choices(study)
+def _draw_policy(study: Study, initial: BranchPoint | None, version: int) -> Spec | None:
+    """Draw the new policy and its parameters; return it, or None to keep the policy."""
+    choices = _policy_choices(study)
     names = [_AS_BEFORE, *choices]
-    before = asked.policy if asked is not None else None
+    before = initial.policy if initial is not None else None
     first = names.index(before.name) if before is not None and before.name in names else 0
     titles = {
-        _AS_BEFORE: "stays as before",
+        _AS_BEFORE: "unchanged",
         **{name: choice.title for name, choice in choices.items()},
     }
     with st.container(horizontal=True, vertical_alignment="bottom"):
         name = st.selectbox(
-            "The policy",
+            "New policy",
             names,
             first,
-            key=f"from_here/policy/{edition}",
+            key=f"from_here/policy/{version}",
             format_func=titles.__getitem__,
             width=320,
         )
     if name == _AS_BEFORE:
         return None
-    kept = before if before is not None and before.name == name else Spec(name)
+    spec = before if before is not None and before.name == name else Spec(name)
     if not choices[name].params:
-        return kept
+        return spec
     with st.expander(
-        f"Parameters of {choices[name].title}", key=f"from_here/params/{name}/{edition}"
+        f"Parameters of {choices[name].title}", key=f"from_here/params/{name}/{version}"
     ):
-        return catalog.canonical("allocator", forms.spec(name, kept, f"from_here/{name}/{edition}"))
+        return catalog.canonical(
+            "allocator", forms.draw_spec(name, spec, f"from_here/{name}/{version}")
+        )
 
 
-def _choices(study: Study) -> dict[str, CatalogEntry]:
+def _policy_choices(study: Study) -> dict[str, CatalogEntry]:
+    """Return the policies that can run these jobs, without wrappers: name -> entry."""
     trace = load_trace(study.base.trace, server.store())
-    known = catalog.allocator_choices(trace, study.base.perf)
+    entries = catalog.allocator_choices(trace, study.base.perf)
     return {
         choice.name: choice
-        for choice in known
+        for choice in entries
         if not choice.reason and not any(info.kind == "spec" for info in choice.params)
     }
 
 
-def _added(cluster: Cluster, before: dict[int, int], edition: int) -> tuple[tuple[int, int], ...]:
-    """Draw how many nodes come, row by row."""
-    rows = from_here.rows_of(cluster)[:_MOST_ROWS]
-    grid, found = st.grid(min_column_width=forms.CELL_PX, vertical_alignment="bottom"), []
+def _draw_added_nodes(
+    cluster: Cluster, initial: dict[int, int], version: int
+) -> tuple[tuple[int, int], ...]:
+    """Draw the number of nodes to add per row of the cluster; return (row, count) pairs."""
+    rows = from_here.rows_of(cluster)[:_MAX_ROWS]
+    grid, added = st.grid(min_column_width=forms.CELL_PX, vertical_alignment="bottom"), []
     for row, name in enumerate(rows):
         group = cluster.groups[row]
-        what = f"{group.gpus} × {gpu_type(group.gpu_type)}" if group.gpus else "no GPUs"
+        gpus = f"{group.gpus} × {gpu_type(group.gpu_type)}" if group.gpus else "no GPUs"
         with grid.cell():
-            label = words.plain(f"Nodes to add like {name} ({what})")
+            label = words.plain(f"Nodes to add like {name} ({gpus})")
             count = st.number_input(
-                label, 0, 10_000, before.get(row, 0), step=1, key=f"from_here/add/{row}/{edition}"
+                label, 0, 10_000, initial.get(row, 0), step=1, key=f"from_here/add/{row}/{version}"
             )
-        found += [(row, int(count))] if count else []
+        added += [(row, int(count))] if count else []
     if len(cluster.groups) > len(rows):
         st.caption(
             f"The first {len(rows)} of {words.plural(len(cluster.groups), 'row')} of the cluster."
         )
-    return tuple(found)
+    return tuple(added)
 
 
-def _lost(
-    cluster: Cluster, at_s: float, asked: BranchPoint | None, edition: int
+def _draw_lost_nodes(
+    cluster: Cluster, at_s: float, initial: BranchPoint | None, version: int
 ) -> tuple[tuple[str, ...], float]:
-    """Draw which racks and nodes go, and when they are back."""
-    known = from_here.losable(cluster)
-    names = list(known)[:_MOST_NAMES]
-    before = [name for name in (asked.lost if asked else ()) if name in names]
+    """Draw the racks and nodes to lose and their return; return names and return time (s)."""
+    node_counts = from_here.losable(cluster)
+    names = list(node_counts)[:_MAX_NAMES]
+    initial_names = [name for name in (initial.lost if initial else ()) if name in names]
     with st.container(horizontal=True, vertical_alignment="bottom"):
         labels = {
             name: charts.visible(
-                f"{name} ({words.plural(known[name], 'node')})" if known[name] > 1 else name
+                f"{name} ({words.plural(node_counts[name], 'node')})"
+                if node_counts[name] > 1
+                else name
             )
             for name in names
         }
         lost = st.multiselect(
             "Racks and nodes to lose",
             names,
-            before,
-            key=f"from_here/lose/{edition}",
+            initial_names,
+            key=f"from_here/lose/{version}",
             format_func=labels.__getitem__,
             placeholder="none",
         )
         hours = (
-            (asked.until_s - asked.at_s) / 3600
-            if asked is not None and isfinite(asked.until_s)
+            (initial.until_s - initial.at_s) / 3600
+            if initial is not None and isfinite(initial.until_s)
             else 0.0
         )
-        back = st.number_input(
+        back_h = st.number_input(
             "Back after (h)",
             0.0,
             None,
             hours,
             step=1.0,
             format="%g",
-            key=f"from_here/back/{edition}",
-            help="0 = they never come back.",
+            key=f"from_here/back/{version}",
+            help="0: never.",
             width=150,
         )
-    if len(known) > len(names):
-        st.caption(f"The first {len(names):,} of {len(known):,} names.")
-    return tuple(lost), at_s + float(back) * 3600 if back else inf
+    if len(node_counts) > len(names):
+        st.caption(f"The first {len(names):,} of {len(node_counts):,} names.")
+    return tuple(lost), at_s + float(back_h) * 3600 if back_h else inf
 
 
 # -- the run
 # --------------------------------------------------------------------------------------------------
 
 
-def _run(recipe: FromHere, was: StoredResult) -> None:
-    """Draw the button, or how far the runs are; nothing where both are stored."""
+def _draw_run(recipe: FromHere, unchanged: StoredResult) -> None:
+    """Draw the Run button, or the progress of the runs; nothing if both are stored."""
     branch = recipe.branch
-    jobs = _jobs(recipe)
-    if None not in _entries(branch):
+    jobs = _submissions(recipe)
+    if None not in _stored_pair(branch):
         return
     if not any(not job.settled for job in jobs):
-        _ended(jobs)
+        _draw_failures(jobs)
         pool = server.pool()
         seconds = max(
-            float(was.provenance["timing"]["cpu_s"]),
+            float(unchanged.provenance["timing"]["cpu_s"]),
             run_seconds(branch.here, pool.store, pool.costs),
         )
         if st.button(
-            f"Run from here on: about {sentences.about(seconds)}",
+            f"Run: about {sentences.about(seconds)}",
             key="from_here/run",
             type="primary",
             icon=":material/play_arrow:",
         ):
-            state.session().notice = browser_identity.shelve(
-                recipe, [job.key for job in _submitted(recipe)]
+            state.session().notice = browser_identity.add_to_runs(
+                recipe, [job.key for job in _submit(recipe)]
             )
             st.rerun()
-        st.caption(
-            "The run is repeated from its beginning. What it gives stands among your runs on Start."
-        )
+        st.caption("Both runs start at the beginning. The result is added to Your runs on Start.")
         return
-    st.fragment(_live, run_every=EVERY_S)(jobs)
+    st.fragment(_draw_progress, run_every=EVERY_S)(jobs)
 
 
-def _submitted(recipe: FromHere) -> list[Submission]:
+def _submit(recipe: FromHere) -> list[Submission]:
+    """Submit the unchanged and the changed run; return both."""
     pool, session, branch = server.pool(), state.session(), recipe.branch
     jobs = [pool.submit(scenario, session.watcher) for scenario in (branch.was, branch.here)]
     st.session_state[_JOBS] = (recipe.canonical(), jobs)
-    session.count_other(recipe.canonical(), jobs)
+    session.add_other_runs(recipe.canonical(), jobs)
     return jobs
 
 
-def _jobs(recipe: FromHere) -> list[Submission]:
-    """Return the runs that were started for this; those of another one are left."""
-    mark, jobs = st.session_state.get(_JOBS, ("", []))
-    if mark == recipe.canonical():
+def _submissions(recipe: FromHere) -> list[Submission]:
+    """Return the submitted runs of this recipe; cancel the runs of an earlier recipe."""
+    recipe_text, jobs = st.session_state.get(_JOBS, ("", []))
+    if recipe_text == recipe.canonical():
         return list(jobs)
     for job in jobs:
         job.cancel()
     st.session_state.pop(_JOBS, None)
-    # Most often that of the same person before a reload.
-    return _submitted(recipe) if server.pool().is_going(recipe.branch.here) else []
+    # Usually this user's run before a reload.
+    return _submit(recipe) if server.pool().is_going(recipe.branch.here) else []
 
 
-def _live(jobs: Sequence[Submission]) -> None:
-    going = [job for job in jobs if not job.settled]
-    if not going:
+def _draw_progress(jobs: Sequence[Submission]) -> None:
+    """Draw the progress of the runs and Cancel; redraw the page when all have ended."""
+    live_jobs = [job for job in jobs if not job.settled]
+    if not live_jobs:
         st.rerun()
-    for job in going:
+    for job in live_jobs:
         text = (
             f"Place {job.place} in the queue" if job.place else f"Running: {100 * job.share:.0f} %"
         )
         st.progress(min(max(job.share, 0.0), 1.0), text=text)
-    # A callback, because it comes before anything that starts the page anew and so cannot lose the
-    # click.
+    # A callback runs before any rerun, so the click cannot get lost.
     st.button(
         "Cancel",
         key="from_here/cancel",
-        on_click=_cancel,
-        args=(going,),
+        on_click=_on_cancel,
+        args=(live_jobs,),
         icon=":material/stop_circle:",
     )
 
 
-def _cancel(jobs: Sequence[Submission]) -> None:
+def _on_cancel(jobs: Sequence[Submission]) -> None:
+    """Cancel the live runs of this tab."""
     for job in jobs:
         job.cancel()
 
 
-def _ended(jobs: Sequence[Submission]) -> None:
+def _draw_failures(jobs: Sequence[Submission]) -> None:
+    """Draw which runs failed or were cancelled."""
     for job in jobs:
         if job.state == "failed":
             st.error(words.plain(job.error), icon=":material/error:")
     if any(job.state == "cancelled" for job in jobs):
-        st.info("Stopped. No result of this run is kept.", icon=":material/stop_circle:")
+        st.info("Cancelled. This run has no result.", icon=":material/stop_circle:")
 
 
-def _entries(branch: Branch) -> tuple[StoredResult | None, StoredResult | None]:
-    found = [
+def _stored_pair(branch: Branch) -> tuple[StoredResult | None, StoredResult | None]:
+    """Return the stored results of the unchanged and the changed run, each None if not stored."""
+    pairs = [
         stored_results.gather(Study(scenario, (scenario.allocator,))).entries[0]
         for scenario in (branch.was, branch.here)
     ]
-    was, here = (own[0] if own else None for own in found)
-    return was, here
+    unchanged, changed = (entries[0] if entries else None for entries in pairs)
+    return unchanged, changed
 
 
-# -- what came of it
+# -- results
 # --------------------------------------------------------------------------------------------------
 
 
-def _results(recipe: FromHere) -> None:
+def _draw_results(recipe: FromHere) -> None:
+    """Draw the effect of the change (text, chart, table, jobs) once both runs are stored."""
     branch = recipe.branch
-    was, here = _entries(branch)
-    if was is None or here is None:
+    unchanged, changed = _stored_pair(branch)
+    if unchanged is None or changed is None:
         return
     if st.session_state.pop(_OPENED, "") == branch.turn.pack():
-        state.session().notice = browser_identity.shelve(recipe, [was.key, here.key])
-    end_s = max(float(entry.summary["end_s"]) for entry in (was, here))
+        state.session().notice = browser_identity.add_to_runs(recipe, [unchanged.key, changed.key])
+    end_s = max(float(entry.summary["end_s"]) for entry in (unchanged, changed))
     clock = RunClock(state.epoch(), seconds=end_s < 2 * 3600)
-    found = _after(f"{was.key} {here.key} {clock.epoch}", branch, was, here, clock)
-    st.title(words.plain(found.sentence), anchor=False)
-    view = figure.kept(
-        ("branched", was.key, here.key, branch.turn.at_s, clock),
-        lambda: explored.branched(was, here, branch.turn.at_s, found, clock),
+    effect = _branch_effect(
+        f"{unchanged.key} {changed.key} {clock.epoch}", branch, unchanged, changed, clock
+    )
+    st.title(words.plain(effect.sentence), anchor=False)
+    view = figure.cached_view(
+        ("branched", unchanged.key, changed.key, branch.turn.at_s, clock),
+        lambda: explored.branched(unchanged, changed, branch.turn.at_s, effect, clock),
     )
     figure.draw(view)
-    figure.table(branch_diff.lines(found), "trainyard-from-here-on", sorts=False)
-    st.caption(words.plain(_notes(branch, found)))
-    _elsewhere(branch)
-    _each_job(branch)
+    figure.draw_data(branch_diff.lines(effect), "trainyard-from-here-on", is_sortable=False)
+    st.caption(words.plain(_notes(branch, effect)))
+    _draw_compare_button(branch)
+    _draw_jobs(branch)
 
 
-def _notes(branch: Branch, found: After) -> str:
-    parts = ["Times of jobs are of those that both runs completed."]
-    if isnan(found.differs_s):
-        parts.append("Up to the line both runs are the same.")
+def _notes(branch: Branch, effect: After) -> str:
+    """Return the notes below the table: compared jobs, and how added and lost nodes count."""
+    parts = ["Job times cover the jobs that both runs completed."]
+    if isnan(effect.differs_s):
+        parts.append("Up to the line both runs are equal.")
     if branch.turn.policy is not None:
         parts.append(
-            "The new policy sees every waiting job as just submitted; running jobs go on"
-            " until the new policy changes them."
+            "The new policy sees every waiting job as newly submitted; running jobs continue"
+            " until it changes them."
         )
     if branch.turn.added:
-        parts.append(
-            "Added nodes are paid for from that instant on; no policy plans with them before."
-        )
+        parts.append("Added nodes cost from that instant; no policy plans with them before.")
     if branch.turn.lost:
-        parts.append("Lost nodes are not paid for while they are missing.")
+        parts.append("Lost nodes cost nothing while they are missing.")
     return " ".join(parts)
 
 
-def _elsewhere(branch: Branch) -> None:
+def _draw_compare_button(branch: Branch) -> None:
+    """Draw the button that opens both runs in Compare, or why that is impossible."""
     study = branch.study
     if study is None:
-        st.caption("The two runs have different machines, so Compare cannot show both at once.")
+        st.caption("The two runs have different clusters, so Compare cannot show them together.")
     elif st.button("Open in Compare", key="from_here/compare", icon=":material/compare_arrows:"):
         state.session().open(study)
-        st.switch_page("pages/compare.py", query_params=state.address())
+        st.switch_page("pages/compare.py", query_params=state.url_parameters())
 
 
-def _each_job(branch: Branch) -> None:
-    """Draw the jobs that the change made slower or faster; a row opens the drawer."""
+def _draw_jobs(branch: Branch) -> None:
+    """Draw the jobs that became faster or slower; a row opens the job drawer."""
     compared = (
         None if branch.study is None else comparison.compare(stored_results.gather(branch.study))
     )
     if compared is None or len(compared.report.labels) < 2:
         return
-    changed = next(title for title in compared.report.labels if title != compared.baseline)
+    changed_title = next(title for title in compared.report.labels if title != compared.baseline)
     st.subheader("Jobs", anchor=False)
-    job_table.draw(compared, changed)
-    job_drawer.draw(compared, [changed, compared.baseline])
+    job_table.draw(compared, changed_title)
+    job_drawer.draw(compared, [changed_title, compared.baseline])
 
 
 @st.cache_resource(max_entries=16, show_spinner=False)
-def _after(
+def _branch_effect(
     keys: str, _branch: Branch, _was: StoredResult, _here: StoredResult, _clock: RunClock
 ) -> After:
+    """Return the effect of a change, cached by the keys of both runs."""
     del keys
     return branch_diff.after(_branch, _was, _here, _clock)

@@ -1,6 +1,4 @@
-"""What starts a search, a sweep or a check, says first what it takes, shows how far it is, and lets
-it be cancelled; its results are drawn as they come.
-"""
+"""Start, progress, cancellation and results of a search, sweep or backtest on Plan."""
 
 from __future__ import annotations
 
@@ -30,13 +28,13 @@ from ui import browser_identity, progress, server, state, words
 
 Run = PlanRun | SweepRun | BacktestRun
 Recipe = SizeQuestion | Sweep | Check
-MOST_LOOKED_UP: Final = 1000
-"""Runs of a sweep that are looked up while a page is drawn: each takes half a millisecond."""
+MAX_LOOKUPS: Final = 1000
+"""Runs of a sweep looked up while a page is drawn: each takes half a millisecond."""
 
 EVERY_S: Final = 1.0
 _LARGE: Final = 400
 _SELDOM_S: Final = 4.0
-"""How often what is drawn is made anew where there are more than `_LARGE` runs."""
+"""Period of redrawing results of more than `_LARGE` runs."""
 _TELLING_S: Final = 3.0
 _LEFT: Final = "plans_left"
 _DRAWN: Final = "plan_drawn"
@@ -49,71 +47,72 @@ _LOG: Final = logging.getLogger(__name__)
 
 @dataclass(frozen=True, eq=False)
 class Panel:
-    """A search or sweep on the page.
+    """A search, sweep or backtest on the page.
 
     Parameters
     ----------
     recipe : Question, Sweep or Check
-        What is asked.
+        The search, sweep or backtest.
     verb : str
-        What its button says.
-    most, takes : int, str
-        Runs that it takes at most, and how that is said.
-    exact : bool
-        Whether it takes so many.
+        Label of its button.
+    max_runs, takes : int, str
+        Maximum number of runs, and that as text.
+    is_exact : bool
+        Whether it always takes `max_runs`.
     draw : callable
-        Draws what is known so far; is told whether it is still going.
-    place : DeltaGenerator or None
-        Where the button stands; None = before what is known.
+        (run, whether it is still running) -> None; draws the results so far.
+    button_place : DeltaGenerator or None
+        Container of the button; None = above the results.
     """
 
     recipe: Recipe
     verb: str
-    most: int
+    max_runs: int
     takes: str
     draw: Callable[[Run, bool], None]
-    exact: bool = False
-    place: DeltaGenerator | None = None
+    is_exact: bool = False
+    button_place: DeltaGenerator | None = None
 
     @property
     def mark(self) -> str:
-        """Its id."""
+        """Id of the recipe."""
         return library.identity(self.recipe)
 
 
 @st.cache_resource(show_spinner=False)
-def runs() -> SharedBatches[str, Run]:
-    """Return the plans and sweeps of this server."""
-    made = SharedBatches[str, Run](server.pool().grace)
-    atexit.register(made.close)
-    return made
+def shared_batches() -> SharedBatches[str, Run]:
+    """Return the searches, sweeps and backtests of this server, shared by all sessions."""
+    batches = SharedBatches[str, Run](server.pool().grace)
+    atexit.register(batches.close)
+    return batches
 
 
-def known(recipe: Recipe) -> Run:
-    """Return a plan or sweep with what is known of it, without running anything.
+def look_up(recipe: Recipe) -> Run:
+    """Return a search, sweep or backtest with its stored runs, without running anything.
 
     Raises
     ------
     TrainyardError
         If a trace cannot be loaded, or the store cannot be read.
     """
-    few = not isinstance(recipe, Sweep) or recipe.runs <= MOST_LOOKED_UP
-    return runs().known(library.identity(recipe), partial(_make, recipe), look_up=few)
+    looks_up_runs = not isinstance(recipe, Sweep) or recipe.runs <= MAX_LOOKUPS
+    return shared_batches().known(
+        library.identity(recipe), partial(_new_run, recipe), look_up=looks_up_runs
+    )
 
 
-def begin(recipe: Recipe, watcher: str, browser: str) -> Run:
-    """Begin a plan or sweep, or watch the equal one that goes on; the library of the browser lists
-    it.
-    """
-    run = runs().start(library.identity(recipe), partial(_make, recipe), watcher)
+def start(recipe: Recipe, watcher: str, browser: str) -> Run:
+    """Start a search, sweep or backtest, or join the equal one that runs; add it to Your runs."""
+    run = shared_batches().start(library.identity(recipe), partial(_new_run, recipe), watcher)
     run.owners |= {browser}
-    # With what is known already; the rest comes as it is.
-    _shelve(frozenset({browser}), recipe, run.keys)
+    # Adds the stored runs; the others follow as they finish.
+    _add_to_runs(frozenset({browser}), recipe, run.keys)
     return run
 
 
-def _make(recipe: Recipe) -> Run:
-    store, queue = server.store(), server.queue()
+def _new_run(recipe: Recipe) -> Run:
+    """Return a new search, sweep or backtest, not yet started."""
+    store, queue = server.store(), server.batch_queue()
     run: Run
     if isinstance(recipe, SizeQuestion):
         run = PlanRun(recipe, store, queue)
@@ -121,193 +120,208 @@ def _make(recipe: Recipe) -> Run:
         run = SweepRun(recipe, store, queue)
     else:
         run = BacktestRun(recipe, store, queue)
-    run.shelve = lambda keys: _shelve(run.owners, recipe, keys)
+    run.shelve = lambda keys: _add_to_runs(run.owners, recipe, keys)
     return run
 
 
-def _shelve(owners: frozenset[str], recipe: Recipe, keys: Sequence[str]) -> None:
+def _add_to_runs(owners: frozenset[str], recipe: Recipe, keys: Sequence[str]) -> None:
+    """Add a recipe to the runs of these browsers; log failures."""
     for browser in sorted(owners):
         try:
             library.shelve(server.store(), browser, recipe, keys)
-        except TrainyardError as error:  # the answer is worth more than its place in a list
-            _LOG.warning("The library does not list a run: %s", error)
+        except TrainyardError as error:  # results matter more than the list entry
+            _LOG.warning("A run was not added to the library: %s", error)
 
 
-def is_going(recipe: Recipe) -> bool:
-    """Tell whether it is under way and attended by this session, so that its form is not to be
-    changed.
-    """
+def is_running(recipe: Recipe) -> bool:
+    """Return True while this session watches the recipe's runs, which locks its form."""
     mark = library.identity(recipe)
-    return runs().is_stopping(mark) or (
-        mark not in _left() and runs().watched(mark, state.session().watcher) is not None
+    return shared_batches().is_stopping(mark) or (
+        mark not in _cancelled_ids()
+        and shared_batches().watched(mark, state.session().watcher) is not None
     )
 
 
-def opened(recipe: Recipe) -> None:
-    """Note that this came from a link, so that it stands among the runs of whoever opened it if
-    there is something to see.
-    """
+def note_link(recipe: Recipe) -> None:
+    """Note that a recipe came from a link; it is added to Your runs once it has results."""
     st.session_state[_OPENED] = library.identity(recipe)
 
 
-def _listed(panel: Panel, mark: str, run: Run) -> None:
+def _add_linked_to_runs(panel: Panel, mark: str, run: Run) -> None:
+    """Add a recipe that came from a link to this browser's runs."""
     if st.session_state.get(_OPENED) == mark:
         del st.session_state[_OPENED]
-        state.session().notice = browser_identity.shelve(panel.recipe, run.keys)
+        state.session().notice = browser_identity.add_to_runs(panel.recipe, run.keys)
 
 
 def draw(panel: Panel) -> None:
-    """Draw the button or the progress, and what is known."""
+    """Draw the button or the progress of a recipe, and its results."""
     mark = panel.mark
-    _leave_others(panel, mark)
-    going = is_going(panel.recipe)
-    run = None if going else known(panel.recipe)
+    _detach_earlier(panel, mark)
+    is_live = is_running(panel.recipe)
+    run = None if is_live else look_up(panel.recipe)
     if run is not None and run.state == "done":
-        _listed(panel, mark, run)
+        _add_linked_to_runs(panel, mark, run)
     elif run is not None:
-        _begin(panel, mark, run)
-        if panel.most > MOST_LOOKED_UP and run.state == "waiting":
-            st.caption(
-                "Stored runs are not repeated; the search for them begins with the first run."
-            )
-    # Drawn even when nothing runs: the browser may still ask for it once more.
-    st.fragment(_live, run_every=_every_s(panel, mark) if going else None)(panel, mark)
+        _draw_start(panel, mark, run)
+        if panel.max_runs > MAX_LOOKUPS and run.state == "waiting":
+            st.caption("Stored runs are not repeated; they are looked up when it starts.")
+    # Drawn without live runs too: the browser may request the fragment once more.
+    st.fragment(_draw_live, run_every=_refresh_period_s(panel, mark) if is_live else None)(
+        panel, mark
+    )
 
 
-def _every_s(panel: Panel, mark: str) -> float:
-    return _SELDOM_S if panel.most > _LARGE and not runs().is_stopping(mark) else EVERY_S
+def _refresh_period_s(panel: Panel, mark: str) -> float:
+    """Return the period of redrawing, longer for many runs."""
+    return (
+        _SELDOM_S if panel.max_runs > _LARGE and not shared_batches().is_stopping(mark) else EVERY_S
+    )
 
 
-def _begin(panel: Panel, mark: str, run: Run) -> None:
+def _draw_start(panel: Panel, mark: str, run: Run) -> None:
+    """Draw the start button with the estimated time; confirm long ones first."""
     pool = server.pool()
-    one = estimate(panel.recipe.study, pool.store, pool.costs, 1)
-    seconds = sentences.seconds(one, max(panel.most - run.done, 1), server.where())
+    per_run = estimate(panel.recipe.study, pool.store, pool.costs, 1)
+    seconds = sentences.seconds(per_run, max(panel.max_runs - run.done, 1), server.executor_name())
     if st.session_state.get(_CONFIRM) == mark:
         st.warning(
-            f"{panel.takes}, {sentences.place(server.where())}: about {sentences.about(seconds)}."
-            " What is done is kept if you cancel.",
+            f"{panel.takes}, {sentences.place(server.executor_name())}: about"
+            f" {sentences.about(seconds)}. Cancelling keeps finished runs.",
             icon=":material/timer:",
         )
         with st.container(horizontal=True):
             clicked = st.button(
                 "Begin", key=f"begin/{panel.verb}", type="primary", icon=":material/play_arrow:"
             )
-            st.button("Not now", key=f"not/{panel.verb}", on_click=_forget)
+            st.button("Not now", key=f"not/{panel.verb}", on_click=_on_dismiss)
     else:
         verb = (
-            "Go on"
+            "Continue"
             if run.done and run.state == "cancelled"
             else "Try again"
             if run.state == "failed"
             else panel.verb
         )
-        where = sentences.place(server.where())
-        rest = f"{panel.most - run.done:,} of " if panel.exact and 0 < run.done < panel.most else ""
-        takes = f"{rest}{panel.takes}, about {sentences.about(seconds)}"
-        with panel.place or st.container():
+        place_text = sentences.place(server.executor_name())
+        rest_text = (
+            f"{panel.max_runs - run.done:,} of "
+            if panel.is_exact and 0 < run.done < panel.max_runs
+            else ""
+        )
+        takes = f"{rest_text}{panel.takes}, about {sentences.about(seconds)}"
+        with panel.button_place or st.container():
             clicked = st.button(
                 verb,
                 key=f"start/{panel.verb}",
                 type="primary",
                 icon=":material/play_arrow:",
-                help=words.plain(f"{takes}, {where}."),
+                help=words.plain(f"{takes}, {place_text}."),
             )
         if run.state == "waiting":
-            st.caption(words.plain(f"{takes[:1].upper()}{takes[1:]}, {where}."))
+            st.caption(words.plain(f"{takes[:1].upper()}{takes[1:]}, {place_text}."))
         if clicked and seconds > LONG_S:
             st.session_state[_CONFIRM] = mark
             st.rerun()
     if clicked:
-        _forget()
-        _left().discard(mark)
+        _on_dismiss()
+        _cancelled_ids().discard(mark)
         session = state.session()
-        begun = begin(panel.recipe, session.watcher, browser_identity.owner())
-        session.other_runs[mark] = lambda: begun.done
+        started = start(panel.recipe, session.watcher, browser_identity.owner())
+        session.other_runs[mark] = lambda: started.done
         st.rerun()
 
 
-def _forget() -> None:
+def _on_dismiss() -> None:
+    """Close the confirmation."""
     st.session_state.pop(_CONFIRM, None)
 
 
-def _leave_others(panel: Panel, mark: str) -> None:
-    """Attend the run of this question only: the scenario may have been changed on another page."""
+def _detach_earlier(panel: Panel, mark: str) -> None:
+    """Stop watching the earlier recipe of this tab: the scenario may have changed."""
     attended: dict[str, str] = st.session_state.setdefault(_ATTENDED, {})
-    before = attended.get(panel.verb, mark)
-    if before != mark:
-        runs().detach(before, state.session().watcher)
+    earlier = attended.get(panel.verb, mark)
+    if earlier != mark:
+        shared_batches().detach(earlier, state.session().watcher)
     attended[panel.verb] = mark
 
 
-def _live(panel: Panel, mark: str) -> None:
-    run = None if mark in _left() else runs().watched(mark, state.session().watcher)
-    stopping = runs().is_stopping(mark)
+def _draw_live(panel: Panel, mark: str) -> None:
+    """Draw progress and results; rerun the page when the runs end."""
+    run = (
+        None
+        if mark in _cancelled_ids()
+        else shared_batches().watched(mark, state.session().watcher)
+    )
+    stopping = shared_batches().is_stopping(mark)
     drawn = st.session_state.get(_DRAWN)
-    going = run is not None or stopping
-    st.session_state[_DRAWN] = mark if going else None
-    if not going and drawn == mark:
-        # It has ended, or this session has left it: the whole page has something new to show.
+    is_live = run is not None or stopping
+    st.session_state[_DRAWN] = mark if is_live else None
+    if not is_live and drawn == mark:
+        # It has ended or was cancelled: the whole page changes.
         st.rerun()
     if stopping and st.session_state.pop(_CANCELLED, "") == mark:
-        st.rerun()  # to look soon again whether it has stopped
+        st.rerun()  # sets the shorter period until it has stopped
     if stopping:
-        st.caption(":material/hourglass: Stopping. What is done is kept.")
+        st.caption(":material/hourglass: Stopping. Finished runs are kept.")
     elif run is not None:
-        _bar(panel, mark, run)
-    shown = run or known(panel.recipe)
-    if not going:
-        _ended(shown)
-    panel.draw(shown, going)
+        _draw_progress(panel, mark, run)
+    run_or_stored = run or look_up(panel.recipe)
+    if not is_live:
+        _draw_end(run_or_stored)
+    panel.draw(run_or_stored, is_live)
 
 
-def _bar(panel: Panel, mark: str, run: Run) -> None:
-    since_s, place = time.monotonic() - run.began_s, run.place
+def _draw_progress(panel: Panel, mark: str, run: Run) -> None:
+    """Draw the progress bar with the time left, and Cancel."""
+    elapsed_s, place = time.monotonic() - run.began_s, run.place
     if place:
-        text = progress.waiting(place, run.starts_in_s)
+        text = progress.describe_queue_place(place, run.starts_in_s)
     else:
-        most = "" if panel.exact else "at most "
-        left = (
-            f", {most or 'about '}{sentences.about(since_s * (panel.most - run.done) / run.done)}"
-            " left"
-            if run.done and since_s > _TELLING_S
+        at_most = "" if panel.is_exact else "at most "
+        left_note = (
+            f", {at_most or 'about '}"
+            f"{sentences.about(elapsed_s * (panel.max_runs - run.done) / run.done)} left"
+            if run.done and elapsed_s > _TELLING_S
             else ""
         )
-        text = f"{words.plural(run.done, 'run')} done of {most}{panel.most:,}{left}"
-    st.progress(min(run.done / max(panel.most, 1), 1.0), text=text)
-    # A callback, because it comes before anything that starts the page anew and so cannot lose the
-    # click.
+        text = f"{words.plural(run.done, 'run')} done of {at_most}{panel.max_runs:,}{left_note}"
+    st.progress(min(run.done / max(panel.max_runs, 1), 1.0), text=text)
+    # A callback runs before any rerun, so the click cannot get lost.
     st.button(
         "Cancel",
         key=f"cancel/{panel.verb}",
-        on_click=_cancel,
+        on_click=_on_cancel,
         args=(mark,),
         icon=":material/stop_circle:",
     )
 
 
-def _ended(run: Run) -> None:
+def _draw_end(run: Run) -> None:
+    """Draw why the runs ended: error, cancellation, or stored runs only."""
     if run.state == "failed":
         st.error(words.plain(run.error), icon=":material/error:")
     elif run.state == "cancelled":
         st.info(
-            f"Stopped after {words.plural(run.done, 'run')}, which are kept; what follows rests on"
-            " those.",
+            f"Cancelled after {words.plural(run.done, 'run')}. The results below use those.",
             icon=":material/stop_circle:",
         )
     elif run.state == "waiting" and run.done:
         st.info(
-            f"Stored from earlier: {words.plural(run.done, 'run')}."
-            " The answer is complete after a run of the rest.",
+            f"Already stored: {words.plural(run.done, 'run')}. Run the others to complete the"
+            " answer.",
             icon=":material/history:",
         )
 
 
-def _cancel(mark: str) -> None:
-    _left().add(mark)
+def _on_cancel(mark: str) -> None:
+    """Stop watching a recipe, which cancels its runs unless others watch it."""
+    _cancelled_ids().add(mark)
     st.session_state[_CANCELLED] = mark
-    runs().detach(mark, state.session().watcher)
+    shared_batches().detach(mark, state.session().watcher)
 
 
-def _left() -> set[str]:
-    left: set[str] = st.session_state.setdefault(_LEFT, set())
-    return left
+def _cancelled_ids() -> set[str]:
+    """Return the ids of recipes that this session cancelled."""
+    ids: set[str] = st.session_state.setdefault(_LEFT, set())
+    return ids

@@ -1,6 +1,4 @@
-"""The tab "Check against the past" of the Plan page: how far a policy of the scenario reproduces
-the recorded waits, and what follows.
-"""
+"""The tab "Backtest" of Plan: how well a policy reproduces the recorded waits."""
 
 from __future__ import annotations
 
@@ -28,23 +26,22 @@ from ui.planning import live as plan_live
 from ui.planning.live import Run
 
 NAME: Final = url_params.PAST
-"""Of the tab, in the address."""
+"""Name of the tab in the URL."""
 CHECKED: Final = "check"
-"""Parameter of the address: place of the policy, repeats, warm-up in hours, judged part in days,
-whether a record that is no yardstick is checked, what of the record is applied, and whether
-settings are fitted; "" = as is usual.
+"""URL parameter: policy index, repeats, warm-up hours, judged days, whether a poor record is
+checked, applied findings, whether settings are fitted; "" = defaults.
 """
 _ABOUT: Final = (
-    "A policy that was really in force is simulated on the recorded jobs, and each wait is compared"
-    " with the recorded one."
+    "Check against the past: simulate the policy that was in force on the recorded jobs, and"
+    " compare each wait with the recorded one."
 )
 _WRITTEN: Final = "past_written"
 _EDITION: Final = "past_edition"
 _HOUR_S, _DAY_S = 3600.0, 86_400.0
 
 
-class PastForm(NamedTuple):
-    """What the form holds."""
+class BacktestForm(NamedTuple):
+    """Values of the form."""
 
     policy: int
     repeats: int = 5
@@ -55,7 +52,7 @@ class PastForm(NamedTuple):
     fit: bool = False
 
     def check(self, study: Study) -> Check:
-        """Return what is asked."""
+        """Return the backtest of a study with these values."""
         scenario = study.repeated(self.policy)[0]
         return Check(
             scenario,
@@ -67,17 +64,17 @@ class PastForm(NamedTuple):
             self.fit,
         )
 
-    def written(self) -> str:
-        """Return it as the address holds it."""
+    def to_url(self) -> str:
+        """Return the values as URL text."""
         lengths = ["" if one is None else f"{one:g}" for one in (self.warm_h, self.judge_days)]
         more = [str(int(self.anyway)), "+".join(self.use), str(int(self.fit))]
         return "_".join([str(self.policy), str(self.repeats), *lengths, *more])
 
 
-def parameters(check: Check) -> dict[str, str]:
-    """Return what the address holds of a check, beside its study."""
+def url_parameters(check: Check) -> dict[str, str]:
+    """Return the URL parameters of a backtest; its study has its own."""
     warm_s, judge_s = check.warm_s, check.judge_s
-    asked = PastForm(
+    form = BacktestForm(
         0,
         check.repeats,
         None if warm_s is None else warm_s / _HOUR_S,
@@ -86,256 +83,259 @@ def parameters(check: Check) -> dict[str, str]:
         check.use,
         check.fit,
     )
-    return {url_params.TAB: NAME, CHECKED: asked.written()}
+    return {url_params.TAB: NAME, CHECKED: form.to_url()}
 
 
 def draw() -> None:
-    """Draw the tab."""
+    """Draw the tab "Backtest": the form, its run and its results."""
     st.write(_ABOUT)
     session, store = state.session(), server.store()
     study = session.study
     if start.trace_is_gone(study, store):
-        return  # said above the page
-    able: dict[int, str] = {}
+        return  # a warning above the page reports it
+    titles: dict[int, str] = {}
     try:
-        able = _able(study)
-        if not able:
+        titles = _backtest_policies(study)
+        if not titles:
             st.info(
-                "No policy of the scenario can be checked: choose the one that was in force.",
+                "No policy of the scenario can be backtested. Choose the one that was in force.",
                 icon=":material/rule:",
             )
             st.page_link("pages/policies.py", label="Choose policies", icon=":material/rule:")
             return
-        check, place = _form(study, able)
-        least, most = min(check.repeats, 2) + 2, check.repeats + 2 + MOST_PROPOSALS
-        most += (MOST_RUNS + check.repeats) * check.fit
+        check, form_row = _draw_form(study, titles)
+        min_runs, max_runs = min(check.repeats, 2) + 2, check.repeats + 2 + MOST_PROPOSALS
+        max_runs += (MOST_RUNS + check.repeats) * check.fit
         plan_live.draw(
             plan_live.Panel(
                 check,
                 "Check",
-                most,
-                f"{least} to {most} runs",
-                partial(_draw, check, able),
-                place=place,
+                max_runs,
+                f"{min_runs} to {max_runs} runs",
+                partial(_draw_results, check, titles),
+                button_place=form_row,
             )
         )
     except TrainyardError as error:
         st.error(words.plain(str(error)), icon=":material/error:")
-        asked = _read(url_params.asked(CHECKED), able) if able else None
-        if asked is not None and asked.use and st.button("Apply nothing of the record"):
-            url_params.put(CHECKED, asked._replace(use=()).written())
+        form = _parse_form(url_params.get(CHECKED), titles) if titles else None
+        if form is not None and form.use and st.button("Apply no findings"):
+            url_params.set_param(CHECKED, form._replace(use=()).to_url())
             st.rerun()
 
 
-def _able(study: Study) -> dict[int, str]:
-    """Return the policies that can be checked: place in the study -> title."""
-    barred = stored_results.barred(study)
+def _backtest_policies(study: Study) -> dict[int, str]:
+    """Return the policies that can be backtested: index in the study -> title."""
+    unrunnable = stored_results.unrunnable(study)
     return {
-        at: title
-        for at, title in enumerate(study.titles)
-        if title not in barred
-        and "recorded_start" not in catalog.allocator(study.allocators[at]).needs.reads
+        index: title
+        for index, title in enumerate(study.titles)
+        if title not in unrunnable
+        and "recorded_start" not in catalog.allocator(study.allocators[index]).needs.reads
     }
 
 
-# -- what is asked
+# -- the form
 # --------------------------------------------------------------------------------------------------
 
 
-def _form(study: Study, able: dict[int, str]) -> tuple[Check, st.delta_generator.DeltaGenerator]:
-    """Draw the form in one line; return what is asked, and where the button stands."""
-    written = url_params.asked(CHECKED)
-    before = _read(written, able)
-    if written != st.session_state.get(_WRITTEN):
-        # A link was followed: its values are not to be hidden by those of the form before.
+def _draw_form(
+    study: Study, titles: dict[int, str]
+) -> tuple[Check, st.delta_generator.DeltaGenerator]:
+    """Draw the form in one row; return the backtest, and the row for its button."""
+    url_text = url_params.get(CHECKED)
+    initial = _parse_form(url_text, titles)
+    if url_text != st.session_state.get(_WRITTEN):
+        # A link was followed: its values replace those in the widgets.
         st.session_state[_EDITION] = int(st.session_state.get(_EDITION, 0)) + 1
-    edition = st.session_state.get(_EDITION, 0)
-    place = st.container(horizontal=True, vertical_alignment="bottom", key="past_form")
-    with place:
+    version = st.session_state.get(_EDITION, 0)
+    form_row = st.container(horizontal=True, vertical_alignment="bottom", key="past_form")
+    with form_row:
         policy = st.selectbox(
-            "Policy that was in force",
-            list(able),
-            list(able).index(before.policy),
-            format_func=lambda at: charts.visible(able[at]),
+            "Policy in force",
+            list(titles),
+            list(titles).index(initial.policy),
+            format_func=lambda index: charts.visible(titles[index]),
             width=300,
-            key=f"past/policy/{edition}/{'|'.join(able.values())}",
+            key=f"past/policy/{version}/{'|'.join(titles.values())}",
         )
         with st.popover("More", width="content"):
             repeats = st.number_input(
                 "Repeats",
                 1,
                 MOST_REPEATS,
-                before.repeats,
-                key=f"past/repeats/{edition}",
-                help="Other seeds draw when the timers of a scheduler tick.",
+                initial.repeats,
+                key=f"past/repeats/{version}",
+                help="Seeds vary when the scheduler's timers tick.",
             )
             warm_h = st.number_input(
                 "Warm-up (hours)",
                 0.0,
                 1e5,
-                before.warm_h,
+                initial.warm_h,
                 placeholder="as long as needed",
-                key=f"past/warm/{edition}",
+                key=f"past/warm/{version}",
                 help=(
-                    "Simulated and not measured. Empty: the longest of a day, the half-life of"
-                    " usage, and 95 % of the recorded waits."
+                    "Simulated but not measured. Empty: the longest of a day, the half-life of"
+                    " usage, and the 95th percentile of recorded waits."
                 ),
             )
             judge_days = st.number_input(
                 "Judged part (days)",
                 0.01,
                 1e5,
-                before.judge_days,
-                placeholder="the last 7, at most half",
-                key=f"past/judge/{edition}",
+                initial.judge_days,
+                placeholder="last 7, at most half",
+                key=f"past/judge/{version}",
                 help="The last days of the record.",
             )
             anyway = st.toggle(
-                "Check a poor record, too",
-                before.anyway,
-                key=f"past/anyway/{edition}",
-                help="For a look: nothing is compared with such a record.",
+                "Allow a poor record",
+                initial.anyway,
+                key=f"past/anyway/{version}",
+                help="Preview only: nothing is compared with such a record.",
             )
             fit = st.toggle(
                 "Fit open settings",
-                before.fit,
-                key=f"past/fit/{edition}",
+                initial.fit,
+                key=f"past/fit/{version}",
                 help=(
-                    "What no record tells, such as the kind of fair share, is tried on the part"
-                    f" before the judged one, in at most {MOST_RUNS} more runs."
+                    "Tries settings that no record contains, such as the fair-share rule, on the"
+                    f" days before the judged part: at most {MOST_RUNS} more runs."
                 ),
             )
-    asked = PastForm(int(policy), int(repeats), warm_h, judge_days, anyway, before.use, fit)
-    url_params.put(CHECKED, asked.written())
-    st.session_state[_WRITTEN] = asked.written()
-    return asked.check(study), place
+    form = BacktestForm(int(policy), int(repeats), warm_h, judge_days, anyway, initial.use, fit)
+    url_params.set_param(CHECKED, form.to_url())
+    st.session_state[_WRITTEN] = form.to_url()
+    return form.check(study), form_row
 
 
-def _read(written: str, able: dict[int, str]) -> PastForm:
-    """Return what the address holds; what it does not hold, or cannot, as is usual."""
-    usual = PastForm(next(iter(able)))
+def _parse_form(written: str, titles: dict[int, str]) -> BacktestForm:
+    """Return the form values of a URL text; defaults if it is empty or invalid."""
+    defaults = BacktestForm(next(iter(titles)))
     parts = written.split("_")
     if len(parts) != 7:
-        return usual
+        return defaults
     try:
-        lengths = [None if not one else float(one) for one in parts[2:4]]
-        read = PastForm(int(parts[0]), int(parts[1]), lengths[0], lengths[1], parts[4] == "1")
-        read = read._replace(use=tuple(filter(None, parts[5].split("+"))), fit=parts[6] == "1")
+        lengths = [None if not length else float(length) for length in parts[2:4]]
+        form = BacktestForm(int(parts[0]), int(parts[1]), lengths[0], lengths[1], parts[4] == "1")
+        form = form._replace(use=tuple(filter(None, parts[5].split("+"))), fit=parts[6] == "1")
     except ValueError:
-        return usual
-    sound = 1 <= read.repeats <= MOST_REPEATS and all(
-        one is None or (math.isfinite(one) and 0 <= one <= 1e5) for one in lengths
+        return defaults
+    is_valid = 1 <= form.repeats <= MOST_REPEATS and all(
+        length is None or (math.isfinite(length) and 0 <= length <= 1e5) for length in lengths
     )
-    return read if sound and read.policy in able else usual
+    return form if is_valid and form.policy in titles else defaults
 
 
-# -- what came of it
+# -- results
 # --------------------------------------------------------------------------------------------------
 
 
-def _draw(check: Check, able: dict[int, str], run: Run, going: bool) -> None:
+def _draw_results(check: Check, able: dict[int, str], run: Run, is_running: bool) -> None:
+    """Draw the results of a backtest: verdict, charts, tables, findings, fit."""
     assert isinstance(run, BacktestRun), "made for a check"
     report = run.report
     if report is None:
-        if not going:
+        if not is_running:
             st.caption(
-                "The check shows how far the waits of this policy can be believed, and whether"
-                " gains over the recorded schedule may be told."
+                "A backtest shows how accurate this policy's waits are, and whether you can quote"
+                " gains over the recorded schedule."
             )
         return
     if report.past is None:
-        st.title("This record cannot be checked against.", anchor=False)
+        st.title("This record does not allow a backtest.", anchor=False)
     else:
         st.title(words.plain(report.past.sentence), anchor=False)
-    for one in report.faults:
-        st.warning(words.plain(one), icon=":material/rule:")
+    for fault in report.faults:
+        st.warning(words.plain(fault), icon=":material/rule:")
     if report.judged is None:
         return
-    _figures(check, report)
-    st.html(pasts.table(report, dark=figure.dark()))
-    if of_groups := pasts.groups(report, dark=figure.dark()):
-        st.html(of_groups)
+    _draw_figures(check, report)
+    st.html(pasts.table(report, dark=figure.is_dark()))
+    if group_table := pasts.groups(report, dark=figure.is_dark()):
+        st.html(group_table)
     st.caption(words.plain(" ".join([*_notes(report), *report.remarks])))
-    _proposals(check, report, going=going)
-    _fit(report)
-    if not going:
-        _take_over(check, run, report)
+    _draw_findings(check, report, is_running=is_running)
+    _draw_fit(report)
+    if not is_running:
+        _draw_apply_button(check, run, report)
 
 
-def _proposals(check: Check, report: BacktestReport, *, going: bool) -> None:
-    """Draw what the record shows; a tick applies it."""
+def _draw_findings(check: Check, report: BacktestReport, *, is_running: bool) -> None:
+    """Draw what the record shows, each with a checkbox that applies it."""
     if not report.proposals:
         return
     st.subheader("What the record shows", anchor=False)
     for row in report.proposals:
-        one = row.proposal
+        proposal = row.proposal
         if row.used:
             effect = "Applied."
-        elif not one.applicable:
-            effect = "Shown only: it cannot be applied here."
+        elif not proposal.applicable:
+            effect = "It cannot be applied here."
         elif math.isfinite(row.effect):
             points = f"{100 * row.effect:+.1f}".replace("-", "−")
-            effect = f"Applied alone, it changes the explained share by {points} points."
+            effect = f"Alone it changes the explained share by {points} points."
         else:
             effect = "Its effect is not known yet."
         ticked = st.checkbox(
-            words.plain(one.what),
+            words.plain(proposal.what),
             row.used,
-            key=f"past/use/{one.id}/{library.identity(check)}",
-            disabled=going or not one.applicable,
+            key=f"past/use/{proposal.id}/{library.identity(check)}",
+            disabled=is_running or not proposal.applicable,
         )
-        st.caption(words.plain(f"{one.evidence} {effect}"))
+        st.caption(words.plain(f"{proposal.evidence} {effect}"))
         if ticked != row.used:
-            asked = _read(url_params.asked(CHECKED), {_place(check): ""})
-            use = {*check.use, one.id} if ticked else {*check.use} - {one.id}
-            url_params.put(CHECKED, asked._replace(use=tuple(sorted(use))).written())
+            form = _parse_form(url_params.get(CHECKED), {_policy_index(check): ""})
+            applied_ids = {*check.use, proposal.id} if ticked else {*check.use} - {proposal.id}
+            url_params.set_param(CHECKED, form._replace(use=tuple(sorted(applied_ids))).to_url())
             st.rerun()
 
 
-def _place(check: Check) -> int:
-    """Return the place of the policy of a check in the scenario."""
+def _policy_index(check: Check) -> int:
+    """Return the index of a backtest's policy in the edited study."""
     return state.session().study.allocators.index(check.scenario.allocator)
 
 
-def _fit(report: BacktestReport) -> None:
-    """Draw what a fit has tried and come to."""
+def _draw_fit(report: BacktestReport) -> None:
+    """Draw the result of fitting open settings, and the settings tried."""
     if report.fit is None:
         return
     st.subheader("Fit of open settings", anchor=False)
     verdict = report.fit.past
     more = f" {verdict.sentence}" if verdict is not None and report.fit.chosen else ""
     st.write(words.plain(f"{report.fit.sentence}{more}"))
-    st.html(pasts.steps(report.fit, dark=figure.dark()))
+    st.html(pasts.steps(report.fit, dark=figure.is_dark()))
 
 
-def _take_over(check: Check, run: BacktestRun, report: BacktestReport) -> None:
-    """Draw the way from what was found to the scenario."""
+def _draw_apply_button(check: Check, run: BacktestRun, report: BacktestReport) -> None:
+    """Draw the button that puts applied and fitted settings into the scenario."""
     fit = report.fit
-    fitted = fit is not None and bool(fit.chosen) and fit.carries
-    if not fitted and not check.use:
+    is_fitted = fit is not None and bool(fit.chosen) and fit.carries
+    if not is_fitted and not check.use:
         return
-    found = fit.scenario if fit is not None and fitted else run.scenario
-    if st.button("Take these settings into the scenario", icon=":material/input:"):
+    scenario = fit.scenario if fit is not None and is_fitted else run.scenario
+    if st.button("Use these settings in the scenario", icon=":material/input:"):
         session = state.session()
-        study, at = session.study, _place(check)
-        policies = (*study.allocators[:at], found.allocator, *study.allocators[at + 1 :])
-        base = replace(study.base, cluster=found.cluster)
+        study, index = session.study, _policy_index(check)
+        policies = (*study.allocators[:index], scenario.allocator, *study.allocators[index + 1 :])
+        base = replace(study.base, cluster=scenario.cluster)
         session.replace(replace(study, base=base, allocators=policies))
-        url_params.put(CHECKED, "")
+        url_params.set_param(CHECKED, "")
         st.rerun()
 
 
-def _figures(check: Check, report: BacktestReport) -> None:
-    """Draw waits and use beside each other, in the colour that the policy has everywhere."""
-    study, mark = state.session().study, library.identity(check)
+def _draw_figures(check: Check, report: BacktestReport) -> None:
+    """Draw waits and use side by side, in the color of the policy."""
+    study, identity = state.session().study, library.identity(check)
     colours = charts.policy_colours(study.titles, "", study.slots)
     colour = colours[study.titles[study.allocators.index(check.scenario.allocator)]]
     epoch = state.epoch()
     grid = st.grid(2, min_column_width=480)
-    for name, make in (("waits", pasts.waits), ("use", pasts.use)):
-        view = figure.kept(
-            (name, mark, report.headline, colour, epoch),
-            partial(make, report, mark, colour, epoch),
+    for name, make_view in (("waits", pasts.waits), ("use", pasts.use)):
+        view = figure.cached_view(
+            (name, identity, report.headline, colour, epoch),
+            partial(make_view, report, identity, colour, epoch),
         )
         if view is not None:
             with grid.container():
@@ -343,27 +343,27 @@ def _figures(check: Check, report: BacktestReport) -> None:
 
 
 def _notes(report: BacktestReport) -> list[str]:
-    """Return what was measured, in sentences."""
+    """Return sentences on the judged part, the repeats, and gains on Compare."""
     if report.split is None or report.judged is None:
         return []
-    parts, clock = report.split, RunClock(state.epoch())
-    said = [
-        f"Judged are the jobs submitted from {clock.at(max(parts.judge_s, parts.warm_s))} on;"
-        f" those before {clock.at(parts.warm_s)} are the warm-up."
+    split, clock = report.split, RunClock(state.epoch())
+    notes = [
+        f"Judged: jobs submitted from {clock.at(max(split.judge_s, split.warm_s))};"
+        f" warm-up: before {clock.at(split.warm_s)}."
     ]
     if report.opens_s:
-        said.append(f"Until {clock.at(report.opens_s)} jobs run as recorded.")
+        notes.append(f"Until {clock.at(report.opens_s)} jobs run as recorded.")
     if report.repeats > 1:
         low, high = report.judged.low, report.judged.high
-        said.append(
-            f"Figures are means over {report.repeats} repeats, between which the median error is"
+        notes.append(
+            f"Means over {report.repeats} repeats; their median errors are"
             f" {words.time(low.error_s)} to {words.time(high.error_s)}."
         )
     else:
-        said.append("One run: seeds change nothing here.")
-    said.append(
-        "Gains over the recorded schedule are told on Compare."
+        notes.append("One run, because seeds have no effect here.")
+    notes.append(
+        "Compare shows gains over the recorded schedule."
         if report.comparable
-        else "No gain over the recorded schedule is told on Compare."
+        else "Compare shows no gains over the recorded schedule."
     )
-    return said
+    return notes

@@ -1,7 +1,4 @@
-"""The sweep tab: the comparison repeated while one or two things vary, and what that has shown so
-far: who is ahead where, a curve with bands or a map, paired differences, failed runs, the table,
-and a point as a scenario.
-"""
+"""The tab "Sweep" of Plan: policies compared while one or two settings vary."""
 
 from __future__ import annotations
 
@@ -30,76 +27,82 @@ from ui import figure, state, words
 from ui.planning import capacity as plan
 from ui.planning import live as plan_live
 from ui.planning import sweep_form
-from ui.planning.capacity_results import style
+from ui.planning.capacity_results import policy_style
 from ui.planning.live import Run
 
 _FILE: Final = "sweep.json"
 _FIRST: Final = "jct_mean_s"
 _VALUES: Final = "values"
-_MOST_POINTS: Final = 500
-"""Points that are offered as scenarios."""
+_MAX_POINTS: Final = 500
+"""Points to choose a scenario from."""
 _MAP_AXES: Final = 2
 _AHEAD: Final = (
-    "A policy is ahead where 95 % of resamples of its paired difference to the next one, repeat by"
-    " repeat, are on one side of 0."
+    "A policy is ahead if 95 % of resamples of its paired difference to the next policy are on one"
+    " side of 0."
 )
 _EQUAL: Final = (
-    "All repeats gave the same numbers, because nothing here is drawn at random: the"
-    " repeats do not show how certain the result is. Failures and prediction errors"
-    " differ from seed to seed; other jobs come from another seed of the workload, or"
-    " of the jobs drawn."
+    "All repeats are equal, because nothing is drawn at random. To see the uncertainty, add"
+    " failures or prediction errors, or vary the workload's seed."
 )
 _NOTHING: Final = (
-    "A curve for every policy will appear here, or a map if two settings vary, and"
-    " which policy is ahead where."
+    "The sweep shows a curve per policy, or a map if two settings vary, and where each policy is"
+    " ahead."
 )
 
 
 def draw() -> None:
-    """Draw the tab."""
-    study = plan.runnable()
+    """Draw the tab "Sweep": the form, the runs and their results."""
+    study = plan.runnable_study()
     if study is None:
         return
-    known = sweep_form.choices(study)
-    before = sweep_form.asked(study, known)
+    levers = sweep_form.available_levers(study)
+    initial = sweep_form.current_request(study, levers)
     try:
-        locked = plan_live.is_going(plan.as_it_came(before.sweep(study, known)))
+        is_locked = plan_live.is_running(plan.match_link(initial.sweep(study, levers)))
     except TrainyardError:
-        locked = False
+        is_locked = False
     try:
-        sweep = plan.as_it_came(sweep_form.draw(before, known, locked=locked).sweep(study, known))
+        sweep = plan.match_link(
+            sweep_form.draw(initial, levers, is_locked=is_locked).sweep(study, levers)
+        )
     except TrainyardError as error:
         st.error(words.plain(str(error)), icon=":material/error:")
         return
-    plan.write(sweep)
+    plan.write_url(sweep)
     policies = words.plural(len(sweep.study.allocators), "policy")
-    count = f"{words.plural(sweep.runs, 'run')} ({words.plural(sweep.count, 'point')} × {policies}"
-    count += (
+    runs_text = (
+        f"{words.plural(sweep.runs, 'run')} ({words.plural(sweep.count, 'point')} × {policies}"
+    )
+    runs_text += (
         f" × {words.plural(sweep.study.repeats, 'repeat')})" if sweep.study.repeats > 1 else ")"
     )
-    draw_results = partial(_results, sweep, library.identity(sweep), known)
-    plan_live.draw(plan_live.Panel(sweep, "Sweep", sweep.runs, count, draw_results, exact=True))
+    draw_results = partial(_draw_results, sweep, library.identity(sweep), levers)
+    plan_live.draw(
+        plan_live.Panel(sweep, "Sweep", sweep.runs, runs_text, draw_results, is_exact=True)
+    )
 
 
-def _results(sweep: Sweep, mark: str, known: Mapping[str, Lever], run: Run, going: bool) -> None:
-    """Draw what is known."""
+def _draw_results(
+    sweep: Sweep, mark: str, levers: Mapping[str, Lever], run: Run, is_running: bool
+) -> None:
+    """Draw the results of a sweep: choices, charts, failures, files, a point as a scenario."""
     assert isinstance(run, SweepRun), "made for a sweep"
-    rows = _rows(mark, run.done, run)
+    rows = _run_table(mark, run.done, run)
     if rows.empty:
-        if not going:
+        if not is_running:
             st.caption(_NOTHING)
         return
     findings = SweepFindings(
-        sweep, mark, tuple(sweep_form.title(axis, known) for axis in sweep.axes), rows
+        sweep, mark, tuple(sweep_form.axis_title(axis, levers) for axis in sweep.axes), rows
     )
     with st.container(horizontal=True):
         metrics = [name for name in COLUMNS if name in rows and rows[name].notna().any()]
-        first = metrics.index(_FIRST) if _FIRST in metrics else 0
+        default_index = metrics.index(_FIRST) if _FIRST in metrics else 0
         metric = (
             st.selectbox(
                 "Metric",
                 metrics,
-                first,
+                default_index,
                 key="sweep_metric",
                 format_func=lambda name: COLUMNS[name].title,
                 width=260,
@@ -107,26 +110,27 @@ def _results(sweep: Sweep, mark: str, known: Mapping[str, Lever], run: Run, goin
             if metrics
             else ""
         )
-        ways = [_VALUES, f"change against {charts.visible(findings.baseline)}"]
-        way = _VALUES
+        modes = [_VALUES, f"change against {charts.visible(findings.baseline)}"]
+        mode = _VALUES
         if len(sweep.study.allocators) > 1:
-            way = st.selectbox("Shown", ways, key="sweep_way", width=280)
+            mode = st.selectbox("Show", modes, key="sweep_way", width=280)
     if metric:
-        _figures(findings, metric, change=way != _VALUES)
-    _failures(findings)
-    _take_away(findings)
-    if not going:
-        _pin(findings)
-        _command(sweep)
+        _draw_figures(findings, metric, change=mode != _VALUES)
+    _draw_failures(findings)
+    _draw_downloads(findings)
+    if not is_running:
+        _draw_point_choice(findings)
+        _draw_command(sweep)
 
 
-def _figures(findings: SweepFindings, metric: str, *, change: bool) -> None:
-    sweep, rows = findings.sweep, len(findings.rows)
-    verdict = _verdict(findings.mark, rows, metric, findings)
+def _draw_figures(findings: SweepFindings, metric: str, *, change: bool) -> None:
+    """Draw the headline and the curve or maps of one metric; a table beyond two axes."""
+    sweep, row_count = findings.sweep, len(findings.rows)
+    verdict = _verdict_text(findings.mark, row_count, metric, findings)
     st.title(words.plain(verdict), anchor=False)
-    found = (_differences if change else _curves)(findings.mark, rows, metric, findings)
-    of_study = style(sweep.study)
-    drawn = first_drawn(
+    data = (_difference_data if change else _curve_data)(findings.mark, row_count, metric, findings)
+    styles = policy_style(sweep.study)
+    drawn_policies = first_drawn(
         [name for name in sweep.study.titles if not change or name != findings.baseline],
         findings.baseline,
     )
@@ -134,65 +138,69 @@ def _figures(findings: SweepFindings, metric: str, *, change: bool) -> None:
         st.caption(
             f"{len(sweep.axes)} settings vary, too many for a chart; all runs are in the table."
         )
-        figure.table(sweeps.sweep_table(findings, found, metric, change=change), "trainyard-sweep")
+        figure.draw_data(
+            sweeps.sweep_table(findings, data, metric, change=change), "trainyard-sweep"
+        )
     elif len(sweep.axes) == _MAP_AXES:
-        _maps(findings, found, metric, drawn, change=change)
+        _draw_maps(findings, data, metric, drawn_policies, change=change)
     else:
-        looks = {name: of_study[name] for name in drawn}
-        view = figure.kept(
-            ("sweep", findings.mark, rows, metric, change, *looks.items()),
-            lambda: sweeps.sweep_curve(findings, found, metric, looks, "" if change else verdict),
+        looks = {name: styles[name] for name in drawn_policies}
+        view = figure.cached_view(
+            ("sweep", findings.mark, row_count, metric, change, *looks.items()),
+            lambda: sweeps.sweep_curve(findings, data, metric, looks, "" if change else verdict),
         )
         figure.draw(view)
-    st.caption(_certainty(findings, metric))
+    st.caption(_certainty_text(findings, metric))
 
 
-def _maps(
+def _draw_maps(
     findings: SweepFindings,
-    found: pd.DataFrame,
+    data: pd.DataFrame,
     metric: str,
-    drawn: Sequence[str],
+    drawn_policies: Sequence[str],
     *,
     change: bool,
 ) -> None:
+    """Draw one map per policy of a sweep over two settings."""
     grid = st.grid(2, min_column_width=420)
-    for policy in [name for name in drawn if (found["policy"] == name).any()]:
-        make = partial(sweeps.sweep_map, findings, found, metric, policy, change=change)
+    for policy in [name for name in drawn_policies if (data["policy"] == name).any()]:
+        make = partial(sweeps.sweep_map, findings, data, metric, policy, change=change)
         key = ("map", findings.mark, len(findings.rows), metric, change, policy)
         with grid.cell():
-            figure.draw(figure.kept(key, make))
+            figure.draw(figure.cached_view(key, make))
 
 
-def _certainty(findings: SweepFindings, metric: str) -> str:
-    """Return how far chance was tried."""
+def _certainty_text(findings: SweepFindings, metric: str) -> str:
+    """Return the note on repeats: bands, too few, or all equal."""
     repeats = findings.sweep.study.repeats
     if tables.repeats_are_equal(findings.rows, metric):
         return _EQUAL
     if repeats < FEWEST_REPEATS:
         return (
-            f"{plural(repeats, 'run')} of each point: from {FEWEST_REPEATS} repeats on the runs"
-            " show how much chance matters."
+            f"{plural(repeats, 'run')} per point. At least {FEWEST_REPEATS} repeats show the"
+            " uncertainty."
         )
     return (
         _AHEAD
         if len(findings.sweep.axes) >= _MAP_AXES
-        else f"Bands hold 95 % of resamples of the repeats. {_AHEAD}"
+        else f"Bands: 95 % of resamples of the repeats. {_AHEAD}"
     )
 
 
-def _failures(findings: SweepFindings) -> None:
-    """Say why runs failed; each is a cross in the chart, and a row of the files."""
+def _draw_failures(findings: SweepFindings) -> None:
+    """Draw why runs failed; each is also a cross in the chart and a row of the files."""
     for sentence in sentences.reasons(
         findings.rows.loc[findings.rows["error"] != "", "error"].tolist()
     ):
         st.warning(words.plain(sentence), icon=":material/error:")
 
 
-def _take_away(findings: SweepFindings) -> None:
+def _draw_downloads(findings: SweepFindings) -> None:
+    """Draw the downloads of all runs as CSV and Parquet."""
     with st.container(horizontal=True):
         for label, name, make in (
-            ("Runs (CSV)", "csv", _csv),
-            ("Runs (Parquet)", "parquet", _parquet),
+            ("Runs (CSV)", "csv", _to_csv),
+            ("Runs (Parquet)", "parquet", _to_parquet),
         ):
             data = partial(make, findings.rows)
             st.download_button(
@@ -205,12 +213,14 @@ def _take_away(findings: SweepFindings) -> None:
             )
 
 
-def _csv(rows: pd.DataFrame) -> bytes:
+def _to_csv(rows: pd.DataFrame) -> bytes:
+    """Return a table as CSV, safe for spreadsheets."""
     return outcomes.safe_csv(rows).encode()
 
 
-def _parquet(rows: pd.DataFrame) -> bytes:
-    # An axis may hold numbers beside names.
+def _to_parquet(rows: pd.DataFrame) -> bytes:
+    """Return a table as Parquet, with mixed columns as text."""
+    # An axis may mix numbers and names.
     mixed = {
         str(column): rows[column].astype(str) for column in rows if rows[column].dtype == object
     }
@@ -218,35 +228,37 @@ def _parquet(rows: pd.DataFrame) -> bytes:
     return data
 
 
-def _pin(findings: SweepFindings) -> None:
-    """Draw what makes a point of the sweep the scenario."""
-    points = findings.sweep.points()[:_MOST_POINTS]
+def _draw_point_choice(findings: SweepFindings) -> None:
+    """Draw the choice of a point, and the button that makes it the scenario."""
+    points = findings.sweep.points()[:_MAX_POINTS]
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        label = partial(_point_text, findings.axes, points)
-        at = st.selectbox(
+        label = partial(_point_label, findings.axes, points)
+        index = st.selectbox(
             "Point", range(len(points)), key="sweep_point", format_func=label, width=420
         )
         if st.button(
             "Use this scenario",
             key="pin",
             icon=":material/push_pin:",
-            help="Your scenario becomes that of this point, and opens in Compare.",
+            help="Replaces your scenario by this point and opens Compare.",
         ):
-            state.session().open(findings.sweep.at(points[at]))
-            st.switch_page("pages/compare.py", query_params=state.address())
+            state.session().open(findings.sweep.at(points[index]))
+            st.switch_page("pages/compare.py", query_params=state.url_parameters())
 
 
-def _point_text(axes: tuple[str, ...], points: tuple[SweepPoint, ...], at: int) -> str:
+def _point_label(axes: tuple[str, ...], points: tuple[SweepPoint, ...], index: int) -> str:
+    """Return the label of a point: each axis with its value."""
     return charts.visible(
         ", ".join(
             f"{name} {sweeps.value_text(value)}"
-            for name, value in zip(axes, points[at].values, strict=True)
+            for name, value in zip(axes, points[index].values, strict=True)
         )
     )
 
 
-def _command(sweep: Sweep) -> None:
-    with st.expander("The command that repeats it", icon=":material/terminal:"):
+def _draw_command(sweep: Sweep) -> None:
+    """Draw the command line that repeats the sweep, and its file."""
+    with st.expander("Command line", icon=":material/terminal:"):
         st.code(f"python -m trainyard sweep {_FILE}", language="bash")
         text = json.dumps(sweep.to_json(), indent=2, ensure_ascii=False)
         st.download_button(
@@ -261,21 +273,24 @@ def _command(sweep: Sweep) -> None:
 
 
 @st.cache_resource(max_entries=16, show_spinner=False)
-def _rows(mark: str, done: int, _run: SweepRun) -> pd.DataFrame:
+def _run_table(mark: str, done: int, _run: SweepRun) -> pd.DataFrame:
+    """Return the table of finished runs, cached by their number."""
     del mark, done
     return _run.table()
 
 
 @st.cache_resource(max_entries=32, show_spinner=False)
-def _curves(mark: str, rows: int, metric: str, _findings: SweepFindings) -> pd.DataFrame:
+def _curve_data(mark: str, rows: int, metric: str, _findings: SweepFindings) -> pd.DataFrame:
+    """Return the means and bands per policy and point, cached."""
     del mark, rows
     return tables.curves(_findings.rows, _findings.sweep, metric)
 
 
 @st.cache_resource(max_entries=32, show_spinner=False)
-def _verdict(mark: str, rows: int, metric: str, _findings: SweepFindings) -> str:
+def _verdict_text(mark: str, rows: int, metric: str, _findings: SweepFindings) -> str:
+    """Return the headline: which policy is ahead where, cached."""
     return tables.verdict(
-        _curves(mark, rows, metric, _findings),
+        _curve_data(mark, rows, metric, _findings),
         _findings.rows,
         _findings.sweep,
         metric,
@@ -284,6 +299,7 @@ def _verdict(mark: str, rows: int, metric: str, _findings: SweepFindings) -> str
 
 
 @st.cache_resource(max_entries=32, show_spinner=False)
-def _differences(mark: str, rows: int, metric: str, _findings: SweepFindings) -> pd.DataFrame:
+def _difference_data(mark: str, rows: int, metric: str, _findings: SweepFindings) -> pd.DataFrame:
+    """Return the paired differences to the baseline per policy and point, cached."""
     del mark, rows
     return tables.differences(_findings.rows, _findings.sweep, metric, _findings.baseline)

@@ -1,6 +1,4 @@
-"""What varies in a sweep, as a form: one or two things, each over a range or a list of values, in a
-grid or drawn at random.
-"""
+"""The form of a sweep: one or two settings, as ranges or lists, in a grid or at random."""
 
 from __future__ import annotations
 
@@ -16,11 +14,11 @@ from trainyard.study.sweep import Axis, Sweep, axis_from_text
 from trainyard.sweeps.axes import Lever, levers, prepared
 from ui import server, state, words
 
-_ASKED: Final = "sweep_asked"
+_REQUEST: Final = "sweep_asked"
 _EDITION: Final = "sweep_edition"
 _STEPS: Final = 5
-_MOST_STEPS: Final = 1000
-_MOST_REPEATS: Final = 50
+_MAX_STEPS: Final = 1000
+_MAX_REPEATS: Final = 50
 _CELL_PX: Final = 135
 _NOTHING: Final = ""
 _RANGE: Final = "range"
@@ -29,25 +27,25 @@ _FIRST_STEPS: Final = 9
 
 
 @dataclass(frozen=True)
-class Varied:
-    """One thing that varies.
+class VariedSetting:
+    """A setting that varies.
 
     Parameters
     ----------
     path : str
         As `Axis.path`.
-    listed : bool
-        Whether its values are those of `text` instead of those of the range.
+    is_list : bool
+        Whether the values come from `text` instead of the range.
     low, high, steps : float, float, int
         The range.
     log : bool
-        Whether equal ratios are taken.
+        Whether the steps are equal ratios.
     text : str
         Values, separated by commas.
     """
 
     path: str
-    listed: bool = False
+    is_list: bool = False
     low: float = 0.0
     high: float = 1.0
     steps: int = _STEPS
@@ -55,14 +53,14 @@ class Varied:
     text: str = ""
 
     def axis(self) -> Axis:
-        """Return the axis.
+        """Return the axis of the sweep.
 
         Raises
         ------
         ParameterError
-            If it has no values.
+            If the setting has no values.
         """
-        if self.listed:
+        if self.is_list:
             return (
                 axis_from_text(f"{self.path}={self.text}") if self.text.strip() else Axis(self.path)
             )
@@ -71,42 +69,42 @@ class Varied:
 
 @dataclass(frozen=True)
 class SweepRequest:
-    """What the form holds, beside the scenario: what varies, random draws (0 = a grid), their seed,
-    and repeats.
-    """
+    """Form values, without the scenario: settings, random draws (0 = grid), seed, repeats."""
 
-    varied: tuple[Varied, ...]
+    varied: tuple[VariedSetting, ...]
     draw: int
     draw_seed: int
     repeats: int
 
-    def sweep(self, study: Study, known: Mapping[str, Lever]) -> Sweep:
-        """Return the sweep of a study.
+    def sweep(self, study: Study, all_levers: Mapping[str, Lever]) -> Sweep:
+        """Return the sweep of a study with these values.
 
         Raises
         ------
         ParameterError
-            If the parts do not go together.
+            If the values contradict each other.
         """
-        chosen = [known[one.path] for one in self.varied if one.path in known]
+        chosen = [all_levers[setting.path] for setting in self.varied if setting.path in all_levers]
         base = replace(prepared(study, chosen), repeats=self.repeats)
         return Sweep(
             base,
-            tuple(one.axis() for one in self.varied),
+            tuple(setting.axis() for setting in self.varied),
             self.draw,
             self.draw_seed if self.draw else 0,
         )
 
 
-def of_sweep(sweep: Sweep) -> SweepRequest:
-    """Return what the form holds for a sweep."""
+def request_of(sweep: Sweep) -> SweepRequest:
+    """Return the form values of a sweep."""
     varied = []
     for axis in sweep.axes:
         if axis.low is not None and axis.high is not None:
-            varied.append(Varied(axis.path, False, axis.low, axis.high, len(axis.values), axis.log))
+            varied.append(
+                VariedSetting(axis.path, False, axis.low, axis.high, len(axis.values), axis.log)
+            )
         else:
             varied.append(
-                Varied(
+                VariedSetting(
                     axis.path,
                     True,
                     text=", ".join(
@@ -118,34 +116,33 @@ def of_sweep(sweep: Sweep) -> SweepRequest:
     return SweepRequest(tuple(varied), sweep.draw, sweep.draw_seed, sweep.study.repeats)
 
 
-def alike(own: Study, other: Study) -> bool:
-    """Tell whether two studies are the same but for what a sweep changes of them: the estimator,
-    where an error of it varies.
-    """
-    return own.matches(other) or replace(
-        own, base=replace(own.base, estimator=other.base.estimator)
+def equal_but_estimator(study: Study, other: Study) -> bool:
+    """Return True if two studies differ at most in the estimator, which a sweep may set."""
+    return study.matches(other) or replace(
+        study, base=replace(study.base, estimator=other.base.estimator)
     ).matches(other)
 
 
-def asked(study: Study, known: Mapping[str, Lever]) -> SweepRequest:
-    """Return what the form of this session holds; at first the load."""
-    found: SweepRequest | None = st.session_state.get(_ASKED)
-    if found is not None and all(
-        one.path in known or one.path.startswith("trace.") for one in found.varied
+def current_request(study: Study, all_levers: Mapping[str, Lever]) -> SweepRequest:
+    """Return the form values of this session, or a sweep of the load at first."""
+    request: SweepRequest | None = st.session_state.get(_REQUEST)
+    if request is not None and all(
+        setting.path in all_levers or setting.path.startswith("trace.")
+        for setting in request.varied
     ):
-        return found
-    first = next(iter(known.values()))
-    return SweepRequest((_usual(first, _FIRST_STEPS),), 0, 0, study.repeats)
+        return request
+    first = next(iter(all_levers.values()))
+    return SweepRequest((_default_setting(first, _FIRST_STEPS),), 0, 0, study.repeats)
 
 
-def take(new: SweepRequest) -> None:
-    """Let the form hold something else."""
-    st.session_state[_ASKED] = new
+def set_request(new: SweepRequest) -> None:
+    """Replace the values of the form."""
+    st.session_state[_REQUEST] = new
     st.session_state[_EDITION] = st.session_state.get(_EDITION, 0) + 1
 
 
-def choices(study: Study) -> dict[str, Lever]:
-    """Return what may vary: path -> lever.
+def available_levers(study: Study) -> dict[str, Lever]:
+    """Return the settings that can vary: path -> lever.
 
     Raises
     ------
@@ -155,28 +152,35 @@ def choices(study: Study) -> dict[str, Lever]:
     return {lever.path: lever for lever in levers(study, server.store())}
 
 
-def draw(now: SweepRequest, known: Mapping[str, Lever], *, locked: bool) -> SweepRequest:
-    """Draw the form and return what it holds."""
-    varied = [_one(0, now, known, (), locked)]
-    second = _one(1, now, known, (varied[0].path,), locked)
+def draw(
+    request: SweepRequest, all_levers: Mapping[str, Lever], *, is_locked: bool
+) -> SweepRequest:
+    """Draw the form; return its values."""
+    varied = [_draw_setting(0, request, all_levers, (), is_locked)]
+    second = _draw_setting(1, request, all_levers, (varied[0].path,), is_locked)
     varied += [second] if second.path else []
-    varied += now.varied[2:]
+    varied += request.varied[2:]
     grid = st.grid(min_column_width=_CELL_PX, vertical_alignment="bottom")
     with grid.cell():
-        how = st.selectbox(
+        point_mode = st.selectbox(
             "Points",
             ("all", "at random"),
-            int(now.draw > 0),
-            key=_key("how"),
-            disabled=locked,
+            int(request.draw > 0),
+            key=_widget_key("how"),
+            disabled=is_locked,
             help=_POINTS,
         )
-    draws, seed = 0, now.draw_seed
-    if how != "all":
+    draws, seed = 0, request.draw_seed
+    if point_mode != "all":
         with grid.cell():
             draws = int(
                 st.number_input(
-                    "How many", 1, 10_000, now.draw or 20, key=_key("draw"), disabled=locked
+                    "How many",
+                    1,
+                    10_000,
+                    request.draw or 20,
+                    key=_widget_key("draw"),
+                    disabled=is_locked,
                 )
             )
         with grid.cell():
@@ -185,79 +189,95 @@ def draw(now: SweepRequest, known: Mapping[str, Lever], *, locked: bool) -> Swee
                     "Seed of the draws",
                     0,
                     2**31 - 1,
-                    now.draw_seed,
-                    key=_key("draw_seed"),
-                    disabled=locked,
+                    request.draw_seed,
+                    key=_widget_key("draw_seed"),
+                    disabled=is_locked,
                 )
             )
     with grid.cell():
-        most = max(_MOST_REPEATS, now.repeats)
+        max_repeats = max(_MAX_REPEATS, request.repeats)
         repeats = int(
             st.number_input(
-                "Repeats", 1, most, now.repeats, key=_key("repeats"), disabled=locked, help=_REPEATS
+                "Repeats",
+                1,
+                max_repeats,
+                request.repeats,
+                key=_widget_key("repeats"),
+                disabled=is_locked,
+                help=_REPEATS,
             )
         )
-    new = SweepRequest(tuple(varied), draws, seed, repeats)
-    st.session_state[_ASKED] = new
-    return new
+    changed = SweepRequest(tuple(varied), draws, seed, repeats)
+    st.session_state[_REQUEST] = changed
+    return changed
 
 
-def _one(
-    at: int, now: SweepRequest, known: Mapping[str, Lever], taken: tuple[str, ...], locked: bool
-) -> Varied:
-    """Draw one thing that varies."""
-    was = now.varied[at] if at < len(now.varied) else Varied(_NOTHING)
+def _draw_setting(
+    position: int,
+    request: SweepRequest,
+    all_levers: Mapping[str, Lever],
+    used_paths: tuple[str, ...],
+    is_locked: bool,
+) -> VariedSetting:
+    """Draw one setting that varies: its choice, and its range or list."""
+    before = request.varied[position] if position < len(request.varied) else VariedSetting(_NOTHING)
     paths = [
-        *([_NOTHING] if at else []),
-        *(path for path in known if path not in taken),
-        *([was.path] if was.path and was.path not in known else []),
+        *([_NOTHING] if position else []),
+        *(path for path in all_levers if path not in used_paths),
+        *([before.path] if before.path and before.path not in all_levers else []),
     ]
-    label, start = "and" if at else "What varies", paths.index(was.path) if was.path in paths else 0
+    label, start = (
+        "and" if position else "Vary",
+        paths.index(before.path) if before.path in paths else 0,
+    )
     path = st.selectbox(
         label,
         paths,
         start,
-        key=_key("path", at, *taken),
-        format_func=lambda one: _label(one, known),
-        disabled=locked,
+        key=_widget_key("path", position, *used_paths),
+        format_func=lambda path: _setting_label(path, all_levers),
+        disabled=is_locked,
         width=420,
     )
     if path == _NOTHING:
-        return Varied(_NOTHING)
+        return VariedSetting(_NOTHING)
     grid = st.grid(min_column_width=_CELL_PX, vertical_alignment="bottom")
-    lever = known.get(path)
-    session = was if path == was.path else _usual(known[path], _STEPS)
+    lever = all_levers.get(path)
+    setting = before if path == before.path else _default_setting(all_levers[path], _STEPS)
     with grid.cell():
         kinds = (_RANGE, _LIST)
         kind = st.segmented_control(
             "Values",
             kinds,
-            default=kinds[session.listed],
+            default=kinds[setting.is_list],
             required=True,
-            key=_key("kind", at, path),
-            disabled=locked,
+            key=_widget_key("kind", position, path),
+            disabled=is_locked,
         )
     if kind == _LIST:
         with grid.cell():
             text = st.text_input(
                 "one by one",
-                session.text or _spelled(session),
-                key=_key("text", at, path),
-                disabled=locked,
+                setting.text or _values_text(setting),
+                key=_widget_key("text", position, path),
+                disabled=is_locked,
                 help="Separated by commas.",
             )
-        return replace(session, listed=True, text=text)
-    return _over(grid, at, replace(session, listed=False), lever, locked)
+        return replace(setting, is_list=True, text=text)
+    return _draw_range(grid, position, replace(setting, is_list=False), lever, is_locked)
 
 
-def _over(grid: Any, at: int, session: Varied, lever: Lever | None, locked: bool) -> Varied:
+def _draw_range(
+    grid: Any, position: int, setting: VariedSetting, lever: Lever | None, is_locked: bool
+) -> VariedSetting:
+    """Draw the range of a setting: from, to, steps."""
     ends = []
-    for name, value in (("from", session.low), ("to", session.high)):
+    for name, value in (("from", setting.low), ("to", setting.high)):
         with grid.cell():
             help_ = (
                 None
                 if lever is None
-                else f"It is {lever.now:g}{f' {lever.unit}' if lever.unit else ''} in the scenario."
+                else f"In the scenario: {lever.now:g}{f' {lever.unit}' if lever.unit else ''}."
             )
             ends.append(
                 float(
@@ -265,8 +285,8 @@ def _over(grid: Any, at: int, session: Varied, lever: Lever | None, locked: bool
                         name,
                         value=float(value),
                         format="%g",
-                        key=_key(name, at, session.path),
-                        disabled=locked,
+                        key=_widget_key(name, position, setting.path),
+                        disabled=is_locked,
                         help=help_,
                     )
                 )
@@ -276,48 +296,52 @@ def _over(grid: Any, at: int, session: Varied, lever: Lever | None, locked: bool
             st.number_input(
                 "steps",
                 2,
-                _MOST_STEPS,
-                session.steps,
-                key=_key("steps", at, session.path),
-                disabled=locked,
+                _MAX_STEPS,
+                setting.steps,
+                key=_widget_key("steps", position, setting.path),
+                disabled=is_locked,
             )
         )
-    return replace(session, low=ends[0], high=ends[1], steps=steps)
+    return replace(setting, low=ends[0], high=ends[1], steps=steps)
 
 
-def _usual(lever: Lever, steps: int) -> Varied:
+def _default_setting(lever: Lever, steps: int) -> VariedSetting:
+    """Return a setting over the usual range of its lever."""
     if lever.whole:
         steps = int(min(steps, lever.high - lever.low + 1))
-    return Varied(lever.path, False, lever.low, lever.high, max(steps, 2))
+    return VariedSetting(lever.path, False, lever.low, lever.high, max(steps, 2))
 
 
-def _spelled(session: Varied) -> str:
+def _values_text(setting: VariedSetting) -> str:
+    """Return the values of a setting as text, or "" if it has none."""
     try:
-        return ", ".join(f"{value:g}" for value in session.axis().values)
+        return ", ".join(f"{value:g}" for value in setting.axis().values)
     except ParameterError:
         return ""
 
 
-def _label(path: str, known: Mapping[str, Lever]) -> str:
+def _setting_label(path: str, all_levers: Mapping[str, Lever]) -> str:
+    """Return the label of a setting in the select box."""
     if path == _NOTHING:
         return "nothing else"
-    return words.plain(known[path].label) if path in known else words.plain(path)
+    return words.plain(all_levers[path].label) if path in all_levers else words.plain(path)
 
 
-def title(axis: Axis, known: Mapping[str, Lever]) -> str:
-    """Return what an axis is called, with its unit."""
-    return known[axis.path].label if axis.path in known else axis.title
+def axis_title(axis: Axis, all_levers: Mapping[str, Lever]) -> str:
+    """Return the title of an axis, with its unit."""
+    return all_levers[axis.path].label if axis.path in all_levers else axis.title
 
 
-def _key(*parts: object) -> str:
-    return state.widget("sweep", *parts, st.session_state.get(_EDITION, 0))
+def _widget_key(*parts: object) -> str:
+    """Return a widget key that changes when the form values are replaced."""
+    return state.widget_key("sweep", *parts, st.session_state.get(_EDITION, 0))
 
 
 _POINTS: Final = (
-    "All: every value, and of two things every combination. At random: so many points drawn from"
-    " the ranges, which covers much with few runs."
+    "All: every value, and every combination of two settings. At random: points drawn from the"
+    " ranges, which covers more with few runs."
 )
 _REPEATS: Final = (
-    "Runs of every point and policy, each with the next seed; from three on there are bands. All"
-    " policies meet the same jobs and the same bad luck."
+    "Runs per point and policy, each with the next seed; three or more give bands. All policies"
+    " get the same jobs and failures."
 )

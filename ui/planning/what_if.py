@@ -1,6 +1,4 @@
-"""The tab of the slider on Plan: the figures of Compare for other numbers of nodes or another load,
-as they change.
-"""
+"""The tab "What if" of Plan: a slider over node counts or load that redraws the results."""
 
 from __future__ import annotations
 
@@ -15,19 +13,19 @@ from ui.what_if import settings
 
 NAME: Final = "what_if"
 _NONE: Final = (
-    "No policy of this scenario can follow a slider: that takes a queue on plain conditions, such"
-    " as FIFO, SJF or EASY backfilling on jobs of one size."
+    "No policy of this scenario is fast enough for the slider. Add FIFO, SJF or EASY backfilling"
+    " (for jobs of fixed size)."
 )
 
 
 def draw() -> None:
-    """Draw the tab."""
+    """Draw the tab "What if": the slider and the results that follow it."""
     session = state.session()
     if start.trace_is_gone(session.study, server.store()):
-        return  # said above the page
-    if not settings.offered(session.study):
+        return  # a warning above the page reports it
+    if not settings.settings_or_none(session.study):
         st.info(_NONE, icon=":material/rule:")
         st.page_link("pages/policies.py", label="Choose policies", icon=":material/rule:")
         return
-    shown = session.shown
-    screen.draw_slider(shown if shown is not None and shown.matches(session.study) else None)
+    shown = session.displayed_study
+    screen.draw_slider_page(shown if shown is not None and shown.matches(session.study) else None)

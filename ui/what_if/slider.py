@@ -1,6 +1,4 @@
-"""The slider on the page: what it asks for while it moves, what is drawn then, and what becomes of
-the scenario when it rests.
-"""
+"""The slider on the page: previews while it moves, and the changed scenario when it rests."""
 
 from __future__ import annotations
 
@@ -30,7 +28,7 @@ from ui.what_if import settings
 
 Group = tuple[str, str] | None
 SCRIPT: Final = Path(__file__).with_name("what_if.js")
-"""What `ui.layout` puts into every page."""
+"""Script that `ui.layout` adds to every page."""
 _HTML: Final = (
     '<div class="ty-what-if"><select aria-label="Setting of the slider" tabindex="-1"></select>'
     '<input type="range"><output></output></div>'
@@ -38,36 +36,36 @@ _HTML: Final = (
 _MOUNT: Final = st.components.v2.component(
     "trainyard_what_if",
     html=_HTML,
-    # On several lines, or it would be taken for the name of a file.
+    # On several lines, or Streamlit reads it as a file name.
     js="export default (component) => {\n  return window.trainyardSlider(component);\n}\n",
     isolate_styles=False,
 )
 _KEY: Final = "what_if"
-_MOVED, _RESTED, _SHOWN, _SEQ = (f"{_KEY}/{name}" for name in ("moved", "rested", "shown", "seq"))
-_LONGEST: Final = 40
+_MOVED, _RESTED, _PREVIEW, _SEQ = (f"{_KEY}/{name}" for name in ("moved", "rested", "shown", "seq"))
+_MAX_NAME: Final = 40
 """Characters of a name."""
 _LOOK_S: Final = 0.02
-"""How often it is seen whether an answer has come, or a newer value."""
+"""Period of checks for an answer or a newer value."""
 
 
 @dataclass(frozen=True, eq=False)
-class Shown:
-    """What is drawn in place of stored results.
+class Preview:
+    """A preview, drawn in place of stored results.
 
     Parameters
     ----------
     study : Study
         The scenario with the value of the slider.
     looks : tuple
-        The window of time, and the group of jobs, as title of the grouping and name.
+        The zoom window, and the group of jobs as (title of the grouping, name).
     compared : ComparedRuns or None
-        What the policies that can follow at once do; None = there is an `error`.
+        Comparison of the fast policies; None if there is an `error`.
     group : GroupComparison or None
-        The same of the chosen group alone.
+        Comparison of the chosen group.
     before : ComparedRuns or None
-        The stored results of the scenario as it was.
+        Stored results of the scenario before the slider moved.
     error : str
-        Why there is no answer.
+        Reason why there is no answer.
     """
 
     study: Study
@@ -80,61 +78,66 @@ class Shown:
 
 @st.cache_resource(show_spinner=False)
 def _previews() -> preview.Previews:
-    made = preview.Previews()
-    atexit.register(made.close)
-    return made
+    """Return the preview process, shared by all sessions."""
+    previews = preview.Previews()
+    atexit.register(previews.close)
+    return previews
 
 
-def begin() -> None:
-    """Begin a page: where the slider was led on another one, and did not come to rest, is over."""
-    if state.session().arrived:
+def drop_unfinished() -> None:
+    """Forget a slider move that did not end before the page changed."""
+    if state.session().page_changed:
         st.session_state.pop(_MOVED, None)
 
 
 def draw() -> None:
-    """Draw the slider, if a policy of the scenario can follow it."""
+    """Draw the slider, if a policy of the scenario is fast enough."""
     session = state.session()
-    known = settings.offered(session.study)
-    if not known:
+    settings_list = settings.settings_or_none(session.study)
+    if not settings_list:
         return
     _previews()  # so that the process is warm when the slider moves
-    path = st.session_state.get(f"{_KEY}/path", known[0].path)
+    path = st.session_state.get(f"{_KEY}/path", settings_list[0].path)
     data = {
-        "axes": [asdict(one) | {"title": charts.visible(one.title, _LONGEST)} for one in known],
+        "axes": [
+            asdict(setting) | {"title": charts.visible(setting.title, _MAX_NAME)}
+            for setting in settings_list
+        ],
         "path": path,
         "seq": st.session_state.get(_SEQ, 0),
     }
     _MOUNT(
         key=_KEY,
         data=data,
-        on_move_change=lambda: _take("move", _MOVED),
-        on_rest_change=lambda: _take("rest", _RESTED),
+        on_move_change=lambda: _on_change("move", _MOVED),
+        on_rest_change=lambda: _on_change("rest", _RESTED),
     )
 
 
-def _take(name: str, place: str) -> None:
-    """Take over a value from the browser."""
-    sent = getattr(st.session_state[_KEY], name, None)
-    if not isinstance(sent, Mapping):
+def _on_change(name: str, place: str) -> None:
+    """Store a slider value sent by the browser."""
+    message = getattr(st.session_state[_KEY], name, None)
+    if not isinstance(message, Mapping):
         return
-    path, value, seq = sent.get("path"), sent.get("value"), sent.get("seq")
-    known = {one.path: one for one in settings.offered(state.session().study)}
-    # Where it has moved on, it rests no longer.
+    path, value, seq = message.get("path"), message.get("value"), message.get("seq")
+    by_path = {
+        setting.path: setting for setting in settings.settings_or_none(state.session().study)
+    }
+    # A new value ends an earlier rest.
     st.session_state.pop(_RESTED, None)
-    if path in known and isinstance(value, int | float) and math.isfinite(value):
-        one = known[str(path)]
-        moved = one.path, min(max(float(value), one.low), one.high)
+    if path in by_path and isinstance(value, int | float) and math.isfinite(value):
+        setting = by_path[str(path)]
+        moved = setting.path, min(max(float(value), setting.low), setting.high)
         st.session_state[_MOVED] = st.session_state[place] = moved
-        st.session_state[f"{_KEY}/path"] = one.path
+        st.session_state[f"{_KEY}/path"] = setting.path
     if isinstance(seq, int):
         st.session_state[_SEQ] = seq
 
 
-def settle() -> None:
-    """Make the value at which the slider rests that of the scenario, and run what cannot follow at
-    once, unless that takes long; then the whole page is drawn.
+def apply_rested() -> None:
+    """Apply the value where the slider rests to the scenario; run it unless that is long.
 
-    Called once the answer to that value is drawn, so that runs do not hold it up.
+    Called after the preview of that value is drawn, so that runs do not delay it.
     """
     rested = st.session_state.pop(_RESTED, None)
     if rested is None:
@@ -142,10 +145,10 @@ def settle() -> None:
     st.session_state.pop(_MOVED, None)
     session = state.session()
     try:
-        made = settings.changed(session.study, *rested)
-        if not made.matches(session.study):
-            session.replace(made)
-            if not _takes_long(made):
+        study = settings.with_value(session.study, *rested)
+        if not study.matches(session.study):
+            session.replace(study)
+            if not _takes_long(study):
                 session.run()
     except TrainyardError as error:
         session.notice = str(error)
@@ -153,119 +156,135 @@ def settle() -> None:
 
 
 def _takes_long(study: Study) -> bool:
+    """Return True if running a study takes long enough to ask first."""
     pool = server.pool()
-    found = estimate.estimate(study, pool.store, pool.costs, pool.workers)
-    return bool(found.large)
+    estimated = estimate.estimate(study, pool.store, pool.costs, pool.workers)
+    return bool(estimated.large)
 
 
-def draft(shown: Study | None, choice: ComparisonChoice) -> tuple[ComparisonView | None, str]:
-    """Return the view to draw in place of stored results and why the slider has no answer.
+def preview_view(
+    displayed_study: Study | None, choice: ComparisonChoice
+) -> tuple[ComparisonView | None, str]:
+    """Return the view to draw in place of stored results, and the slider's error.
 
     Parameters
     ----------
-    shown : Study or None
+    displayed_study : Study or None
         The scenario whose stored results the page shows; None = none.
     choice : ComparisonChoice
-        What is looked at. The headline stays with the policy it is about in the stored results.
+        Window, group and metric. The headline stays with the policy of the stored results.
 
     Returns
     -------
     (ComparisonView or None, str)
-        None and "" = the stored results are drawn.
+        (None, "") if the stored results are drawn.
     """
-    stored = None if shown is None else comparison.compare(stored_results.gather(shown))
-    found = _current(stored, choice.window, choice.group)
-    if found is None or found.compared is None:
-        return None, "" if found is None else found.error
-    compared = found.compared
-    high = comparison.subject((found.before or compared).report)
-    high = high if high in compared.runs.titles else comparison.subject(compared.report)
-    view = build(compared, replace(choice, high=high), found.group, is_draft=True)
-    if view.headline.subject in compared.earlier and state.session().live:
+    stored = (
+        None
+        if displayed_study is None
+        else comparison.compare(stored_results.gather(displayed_study))
+    )
+    preview = _current_preview(stored, choice.window, choice.group)
+    if preview is None or preview.compared is None:
+        return None, "" if preview is None else preview.error
+    compared = preview.compared
+    high = comparison.highlighted_policy((preview.before or compared).report)
+    high = high if high in compared.runs.titles else comparison.highlighted_policy(compared.report)
+    view = build(compared, replace(choice, high=high), preview.group, is_draft=True)
+    if view.headline.subject in compared.earlier and state.session().live_jobs:
         view = replace(view, headline=replace(view.headline, text=f"{high} is running."))
-    return view, found.error
+    return view, preview.error
 
 
-def _current(compared: ComparedRuns | None, window: Window | None, group: Group) -> Shown | None:
-    """Return the answer of the slider; None = stored results are drawn."""
+def _current_preview(
+    compared: ComparedRuns | None, window: Window | None, group: Group
+) -> Preview | None:
+    """Return the preview to draw; None if stored results are drawn."""
     session = state.session()
-    kept: Shown | None = st.session_state.get(_SHOWN)
-    moved = st.session_state.get(_MOVED)
+    last: Preview | None = st.session_state.get(_PREVIEW)
+    moved_to = st.session_state.get(_MOVED)
     try:
-        study = settings.changed(session.study, *moved) if moved else session.study
+        study = settings.with_value(session.study, *moved_to) if moved_to else session.study
     except TrainyardError as error:
-        return Shown(session.study, (), None, None, _whole(compared, kept), str(error))
-    of_scenario = kept is not None and kept.study.matches(study)
-    if not moved and not of_scenario and compared is not None:
-        st.session_state.pop(_SHOWN, None)  # the scenario was changed elsewhere
+        return Preview(session.study, (), None, None, _last_complete(compared, last), str(error))
+    is_current = last is not None and last.study.matches(study)
+    if not moved_to and not is_current and compared is not None:
+        st.session_state.pop(_PREVIEW, None)  # the scenario was changed elsewhere
         return None
     if compared is not None and compared.runs.study.matches(study):
-        if kept is None or not of_scenario or not session.live or not _missing(compared, kept):
-            st.session_state.pop(_SHOWN, None)
+        if (
+            last is None
+            or not is_current
+            or not session.live_jobs
+            or not _has_missing(compared, last)
+        ):
+            st.session_state.pop(_PREVIEW, None)
             return None
-        if kept.compared and set(kept.compared.report.labels) <= set(compared.report.labels):
-            # What was shown is stored now; the others still run.
-            assert kept.before is not None, "stored results stood before"
-            return replace(kept, compared=with_earlier(compared.seen(window), kept.before))
+        if last.compared and set(last.compared.report.labels) <= set(compared.report.labels):
+            # The previewed policies are stored now; the others still run.
+            assert last.before is not None, "stored results were drawn before"
+            return replace(last, compared=with_earlier(compared.seen(window), last.before))
     looks = (window, group)
-    if not of_scenario or kept is None or kept.looks != looks:
-        kept = _answered(study, _whole(compared, kept), looks, window, group)
-        st.session_state[_SHOWN] = kept
-    return kept
+    if not is_current or last is None or last.looks != looks:
+        last = _request_preview(study, _last_complete(compared, last), looks, window, group)
+        st.session_state[_PREVIEW] = last
+    return last
 
 
-def _whole(compared: ComparedRuns | None, kept: Shown | None) -> ComparedRuns | None:
-    """Return the last stored results in which no policy is missing."""
+def _last_complete(compared: ComparedRuns | None, last: Preview | None) -> ComparedRuns | None:
+    """Return the last stored comparison without missing policies."""
     if compared is not None and len(compared.runs.places) == len(compared.runs.titles):
         return compared
-    return kept.before if kept is not None and kept.before is not None else compared
+    return last.before if last is not None and last.before is not None else compared
 
 
-def _missing(compared: ComparedRuns, kept: Shown) -> bool:
-    """Tell whether something is shown for a policy that has no stored result yet."""
-    if kept.compared is None or kept.before is None:
+def _has_missing(compared: ComparedRuns, last: Preview) -> bool:
+    """Return True if a previewed policy has no stored result yet."""
+    if last.compared is None or last.before is None:
         return False
-    shown = {*kept.compared.report.labels, *kept.compared.earlier}
-    return not shown <= set(compared.report.labels)
+    titles = {*last.compared.report.labels, *last.compared.earlier}
+    return not titles <= set(compared.report.labels)
 
 
-def _answered(
+def _request_preview(
     study: Study,
     before: ComparedRuns | None,
     looks: tuple[object, ...],
     window: Window | None,
     group: Group,
-) -> Shown:
+) -> Preview:
+    """Ask the preview process for a study, and return the preview or its error."""
     store = server.store()
-    stored = {} if before is None else _firsts(before)
-    waiting = set(study.titles) - stored_results.barred(study).keys()
-    asked = PreviewRequest(
-        # One draw: what repeats say comes when the slider rests.
+    stored = {} if before is None else _first_keys(before)
+    runnable = set(study.titles) - stored_results.unrunnable(study).keys()
+    request = PreviewRequest(
+        # One repeat: the others run when the slider rests.
         replace(study, repeats=1).to_json(),
         store.address,
         window,
         before.axis.clock.midnight_s if before is not None else 0.0,
         group,
-        {title: key for title, key in stored.items() if title in waiting},
+        {title: key for title, key in stored.items() if title in runnable},
     )
     try:
-        submission = _previews().ask(asked, state.session().watcher, study.base)
-        found = _awaited(submission)
+        submission = _previews().ask(request, state.session().watcher, study.base)
+        answer = _await_answer(submission)
     except TrainyardError as error:
-        return Shown(study, looks, None, None, before, str(error))
-    if found is None:
-        return Shown(study, looks, None, None, before, submission.error)
-    return Shown(study, looks, _compared(found, study, before, window), found.group, before)
+        return Preview(study, looks, None, None, before, str(error))
+    if answer is None:
+        return Preview(study, looks, None, None, before, submission.error)
+    return Preview(
+        study, looks, _compare_preview(answer, study, before, window), answer.group, before
+    )
 
 
-def _firsts(before: ComparedRuns) -> dict[str, str]:
-    return {before.runs.titles[at]: before.runs.keys[at][0] for at in before.runs.places}
+def _first_keys(before: ComparedRuns) -> dict[str, str]:
+    """Return the key of the first repeat per policy."""
+    return {before.runs.titles[index]: before.runs.keys[index][0] for index in before.runs.places}
 
 
-def _awaited(submission: Submission) -> PreviewAnswer | None:
-    """Wait for an answer. Every look into the state of the session lets Streamlit end this run of
-    the script when a newer value has come, which cancels the question.
-    """
+def _await_answer(submission: Submission) -> PreviewAnswer | None:
+    """Wait for an answer; a newer slider value cancels the request."""
     try:
         while not submission.wait(_LOOK_S):
             st.session_state.get(_MOVED)
@@ -275,28 +294,29 @@ def _awaited(submission: Submission) -> PreviewAnswer | None:
     return result if isinstance(result, PreviewAnswer) else None
 
 
-def _compared(
-    found: PreviewAnswer, study: Study, before: ComparedRuns | None, window: Window | None
+def _compare_preview(
+    answer: PreviewAnswer, study: Study, before: ComparedRuns | None, window: Window | None
 ) -> ComparedRuns | None:
-    report = found.report
+    """Return the comparison of a preview, completed with earlier results of other policies."""
+    report = answer.report
     if report is None:
         return None
-    runs = replace(found.shown, study=replace(found.shown.study, slots=study.slots))
+    runs = replace(answer.shown, study=replace(answer.shown.study, slots=study.slots))
     details = before.details if before is not None else Details(runs, server.store())
     epoch = state.session().epoch(report.epoch)
-    made = ComparedRuns(
-        runs, report, details, report.frames, {}, window, epoch, computed=found.loads
+    preview_runs = ComparedRuns(
+        runs, report, details, report.frames, {}, window, epoch, computed=answer.loads
     )
-    return made if before is None else with_earlier(made, before)
+    return preview_runs if before is None else with_earlier(preview_runs, before)
 
 
 def with_earlier(compared: ComparedRuns, before: ComparedRuns) -> ComparedRuns:
-    """Return compared runs with the last results of the policies that have no new one."""
-    barred = compared.report.skipped
+    """Return a comparison completed with the last results of the policies that it lacks."""
+    skipped = compared.report.skipped
     missing = [
         title
         for title in compared.runs.titles
-        if title in before.report.labels and title not in {*compared.report.labels, *barred}
+        if title in before.report.labels and title not in {*compared.report.labels, *skipped}
     ]
     if not missing:
         return compared
