@@ -19,7 +19,7 @@ import pandas as pd
 from sim.metrics.registry import COLUMNS
 from trainyard.cli.errors import CommandStoppedError, UsageError
 from trainyard.cli.given import read_text
-from trainyard.cli.replay import figure
+from trainyard.cli.replay import three_digits
 from trainyard.library import library
 from trainyard.library.library import HERE
 from trainyard.runs.batch import ScenarioBatch, check_reached
@@ -378,7 +378,7 @@ def with_unit(value: float, unit: str) -> str:
         if unit == "s"
         else f"{100 * value:.1f} %"
         if unit == "1"
-        else f"{figure(value)} {unit}".rstrip()
+        else f"{three_digits(value)} {unit}".rstrip()
     )
 
 

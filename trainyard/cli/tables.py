@@ -13,8 +13,14 @@ from jobtraces.generate import PROFILES, generate, with_history
 from sim.params import Spec
 from sim.trace import Trace
 from trainyard.cli.errors import UsageError
-from trainyard.cli.given import add_reading, cluster_of, read_text, reading_choices, trace_spec
-from trainyard.cli.questions import settled, ways
+from trainyard.cli.given import (
+    add_reading,
+    parse_cluster,
+    read_text,
+    trace_spec,
+    used_reading_options,
+)
+from trainyard.cli.questions import alternative_options, resolve_questions
 from trainyard.clusters.drops import LARGEST, group_files, read_machines
 from trainyard.study.document import MAX_BYTES
 from trainyard.study.scenario import MADE, READY, TraceSpec
@@ -114,7 +120,7 @@ def _generate(args: argparse.Namespace) -> None:
     if args.like or args.figures:
         _generate_like(args)
         return
-    if given := reading_choices(args):
+    if given := used_reading_options(args):
         raise UsageError(f"{given[0]} says how a trace is read, so it goes with --like TRACE.")
     if not args.out:
         raise UsageError("Nothing to write to: give --out FILE.csv or FILE.parquet.")
@@ -167,11 +173,11 @@ def _generate_like(args: argparse.Namespace) -> None:
     if args.out:
         _table_name(Path(args.out))
     load, seed = 1.0 if args.load is None else args.load, args.seed or 0
-    cluster = cluster_of(args.cluster) if args.cluster else None
+    cluster = parse_cluster(args.cluster) if args.cluster else None
     known = _figures_in(args.like)
     if known is None:
         args.trace = args.like
-        _, source = settled(
+        _, source = resolve_questions(
             trace_spec(args), args, lambda spec: load_source(spec, max_mb=args.max_mb)
         )
         machines = cluster or cluster_for(source).cluster
@@ -215,7 +221,7 @@ def _profile_choices(args: argparse.Namespace) -> list[str]:
 
 
 def _look_alike(profile: str, args: argparse.Namespace) -> Trace:
-    cluster = cluster_of(args.cluster) if args.cluster else None
+    cluster = parse_cluster(args.cluster) if args.cluster else None
     if args.history and cluster is None:
         raise UsageError(
             "--history needs --cluster, because the made start times depend on its GPUs."
@@ -258,7 +264,7 @@ def _convert(args: argparse.Namespace) -> None:
         print(f"  {sentence}")
         for offer in account.get("offers", ()):
             if offer["text"] == sentence:
-                for line in ways(offer):
+                for line in alternative_options(offer):
                     print(f"    {line}")
 
 
@@ -279,7 +285,9 @@ def _to_convert(args: argparse.Namespace) -> tuple[TraceSpec, Source]:
     if len(places) == 1:
         args.trace = places[0]
         _refuse_machines(Path(places[0]))
-        return settled(trace_spec(args), args, lambda spec: load_source(spec, max_mb=args.max_mb))
+        return resolve_questions(
+            trace_spec(args), args, lambda spec: load_source(spec, max_mb=args.max_mb)
+        )
     if ready := next((place for place in places if place.startswith(READY)), ""):
         raise UsageError(f"{ready} is a trace by itself. Convert it alone.")
     groups = [tuple(places)] if args.format or args.recipe else _jobs_among(places, args.merge)
@@ -293,7 +301,7 @@ def _to_convert(args: argparse.Namespace) -> tuple[TraceSpec, Source]:
 def _read_one(args: argparse.Namespace, places: Sequence[str]) -> tuple[TraceSpec, Source]:
     """Read one trace, whose tables may be several files."""
     args.trace = places[0]
-    return settled(
+    return resolve_questions(
         trace_spec(args),
         args,
         lambda one: (

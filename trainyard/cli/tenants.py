@@ -18,7 +18,7 @@ from allocators.quotas import Quota, read_quotas, write_quotas
 from allocators.tenants import COLUMNS
 from sim.trace import Trace
 from trainyard.cli.errors import UsageError
-from trainyard.cli.given import add_reading, read_text, study_of
+from trainyard.cli.given import add_reading, load_study, read_text
 from trainyard.cli.run import Bar
 from trainyard.cli.sweep import columns
 from trainyard.results.tenants import (
@@ -120,7 +120,7 @@ def command_tenants(args: argparse.Namespace) -> None:
     """
     if args.propose and not args.allocator and not args.scenario:
         args.allocator = ["fifo"]  # none is run
-    study, source = study_of(args)
+    study, source = load_study(args)
     trace = changed(source.trace, study.base.trace)
     cluster = study.base.cluster
     if args.propose:
