@@ -10,7 +10,7 @@ from trainyard.cli.errors import UsageError
 from trainyard.cli.given import load_study
 from trainyard.cli.run import add_run, run_policy
 from trainyard.export.caveats import ExportRun
-from trainyard.export.targets import TARGETS, of_simulated, patch
+from trainyard.export.targets import TARGETS, patch, patch_of_simulated_runs
 from trainyard.results import past
 from trainyard.store import Store
 from trainyard.traces.sources import changed
@@ -59,7 +59,7 @@ def command_export(args: argparse.Namespace) -> None:
         ]
         for index in range(2)
     )
-    text = of_simulated(trace, before, after, past.of_policy(study, 0, Store()))
+    text = patch_of_simulated_runs(trace, before, after, past.of_policy(study, 0, Store()))
     if not args.output:
         sys.stdout.write(text)
         return

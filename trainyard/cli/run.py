@@ -66,9 +66,10 @@ class FinishedRun:
 
 
 class StudyPart(NamedTuple):
-    """Runs of policies that share a performance model, and why others were skipped.
+    """The runs of a study under one performance model.
 
-    `whole_study` is the study of the command line, of which this may be a part.
+    `skipped` maps policies to the reason why they did not run; `whole_study` is the study of the
+    command line, of which this may be a part.
     """
 
     study: Study
@@ -346,7 +347,8 @@ def _missing_profile_message(fit: coverage.ProfileCoverage) -> str:
     ]
     if not fit.unmeasured.all():
         suggestions.append(f"--without-unmeasured, which leaves {plural(count, 'job')} out")
-    return f"No run was started. Suggestions: {'; '.join([*suggestions, 'a profile that has these jobs'])}."
+    suggestions.append("a profile that has these jobs")
+    return f"No run was started. Suggestions: {'; '.join(suggestions)}."
 
 
 def _write_job_tables(folder: Path, done: Sequence[FinishedRun], trace: Trace, source: str) -> None:

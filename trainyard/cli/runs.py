@@ -1,4 +1,4 @@
-"""The ``runs`` and ``compare`` commands: list, export, name, delete and compare stored runs."""
+"""The ``runs`` and ``compare`` commands: list, export, name, delete, compare stored runs."""
 
 from __future__ import annotations
 
@@ -276,8 +276,10 @@ def _remove_items(store: Store, words: list[str], args: argparse.Namespace) -> s
     """Remove items and the runs that only they use; return a sentence with the counts."""
     del args
     chosen = dict.fromkeys(library.item(store, HERE, name).id for name in words)
-    gone = sum(library.remove(store, HERE, one) for one in chosen)
-    return f"{plural(len(chosen), 'item')} removed, and {plural(removed, 'run')} that nothing else uses"
+    runs = sum(library.remove(store, HERE, one) for one in chosen)
+    return (
+        f"{plural(len(chosen), 'item')} removed, and {plural(runs, 'run')} that nothing else uses"
+    )
 
 
 def _name_item(store: Store, words: list[str], args: argparse.Namespace) -> str:

@@ -18,8 +18,8 @@ from sim.errors import ParameterError
 from sim.params import Spec
 from sim.trace import Trace
 from trainyard.export.caveats import ExportRun
-from trainyard.export.slurm import apply, load, written
-from trainyard.export.targets import nearest, of_simulated, patch
+from trainyard.export.slurm import apply_patch, conf_text, load
+from trainyard.export.targets import nearest, patch, patch_of_simulated_runs
 from trainyard.runs.run import run, summarise
 from trainyard.study.scenario import Scenario, TraceSpec
 
@@ -65,7 +65,7 @@ def test_the_jobs_that_a_backfill_cycle_tests_are_foretold() -> None:
         found.append(ExportRun(scenario, "key", summarise(scenario, done, trace), done.remarks))
     # One after the other runs, so 3, 2 and 1 wait for the same time each; then nobody does.
     assert found[0].remarks[-1] == "The backfill tested 2.0 jobs a cycle (Depth Mean of sdiag)."
-    text = of_simulated(trace, found[:1], found[1:], None)
+    text = patch_of_simulated_runs(trace, found[:1], found[1:], None)
     assert (
         "\n# Test with sdiag before and after: mean backfill cycle, depth; expect -50 % tested jobs"
         " (2.0 -> 1.0 a cycle, simulated).\n"
@@ -94,8 +94,8 @@ def test_options_keep_their_order_and_old_spellings() -> None:
     ],
 )
 def test_applied_to_the_file_it_is_what_was_simulated(params: dict[str, object]) -> None:
-    once = apply(slurm(), patch(slurm(), slurm(**params)))
-    simulated, applied = (read_conf(written(spec)) for spec in (slurm(**params), once))
+    once = apply_patch(slurm(), patch(slurm(), slurm(**params)))
+    simulated, applied = (read_conf(conf_text(spec)) for spec in (slurm(**params), once))
     assert (applied.values, applied.options) == (simulated.values, simulated.options)
     assert (applied.nodes, applied.partitions) == (simulated.nodes, simulated.partitions)
     with pytest.raises(ParameterError, match="say the same"):
@@ -141,7 +141,7 @@ def test_qualities_of_service_are_changed_by_commands() -> None:
         "# sacctmgr -i delete qos name=low",
     ]
     with pytest.raises(ParameterError, match="say the same"):
-        patch(apply(slurm(qos=old), text), slurm(qos=new))
+        patch(apply_patch(slurm(qos=old), text), slurm(qos=new))
 
 
 def test_shares_and_limits_of_accounts_and_users_are_changed_by_commands() -> None:
@@ -159,7 +159,7 @@ def test_shares_and_limits_of_accounts_and_users_are_changed_by_commands() -> No
         "# sacctmgr -i modify user ann where account=phys set MaxJobs=5",
         "# sacctmgr -i add user name=bob account=phys DefaultAccount=phys MaxWall=0-01:30:00",
     ]
-    again = apply(slurm(accounts=old), text)
+    again = apply_patch(slurm(accounts=old), text)
     with pytest.raises(ParameterError, match="say the same"):
         patch(again, slurm(accounts=new))
 
@@ -199,7 +199,7 @@ def test_a_patch_makes_the_old_file_the_new_one(seed: int) -> None:
     assume(sorted(old.split("\n")) != sorted(new.split("\n")))
     before, after = slurm(old), slurm(new)
     once, wanted = (
-        read_conf(written(spec)) for spec in (apply(before, patch(before, after)), after)
+        read_conf(conf_text(spec)) for spec in (apply_patch(before, patch(before, after)), after)
     )
     assert (once.values, once.options) == (wanted.values, wanted.options)
     assert {one.name: one for one in once.nodes} == {one.name: one for one in wanted.nodes}
@@ -245,7 +245,7 @@ def test_the_nearest_settings_can_be_simulated_and_taken_home() -> None:
         assert patch(slurm(), spec)
     by_submission = found["fifo"][1]
     assert by_submission is not None
-    assert "PriorityType=priority/basic\n" in written(by_submission)
+    assert "PriorityType=priority/basic\n" in conf_text(by_submission)
     assert "give favor_small=yes,weight_size=20000 to slurm" in found["sjf"][0]
     # The only other weight is that of age, 1,000.
     assert "PriorityWeightFairshare=20000\n" in patch(slurm(), found["las"][1] or slurm())
