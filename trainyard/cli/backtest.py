@@ -19,7 +19,7 @@ from trainyard.labs.backtests.report import BacktestReport
 from trainyard.labs.backtests.run import BacktestRun
 from trainyard.library import library
 from trainyard.library.library import HERE
-from trainyard.runs.executors import DEFAULT, checked
+from trainyard.runs.executors import DEFAULT, check_executor_name
 from trainyard.store import Store
 from trainyard.study.check import Check
 from trainyard.study.document import number, whole
@@ -130,7 +130,7 @@ def command_backtest(args: argparse.Namespace) -> None:
         fit=args.fit,
     )
     store = Store()
-    run = BacktestRun(check, store, checked(args.executor))
+    run = BacktestRun(check, store, check_executor_name(args.executor))
     is_complete = run.recall()
     item_id = library.shelve(store, HERE, check, run.keys)
     run.shelve = partial(library.shelve, store, HERE, check)

@@ -24,7 +24,7 @@ from trainyard.cli.sweep import (
 )
 from trainyard.library import library
 from trainyard.library.library import HERE
-from trainyard.runs.executors import checked
+from trainyard.runs.executors import check_executor_name
 from trainyard.store import Store, plain
 from trainyard.study.document import number, whole
 from trainyard.study.search import LOWER, SizeQuestion
@@ -87,7 +87,7 @@ def command_plan(args: argparse.Namespace) -> None:
             "No policy of this study can run on other cluster sizes. Choose another one."
         )
     question = replace(question, study=study)
-    run = PlanRun(question, store, checked(args.executor))
+    run = PlanRun(question, store, check_executor_name(args.executor))
     if not run.recall():
         ask_first(args, store, question.study, question.most_runs)
     item_id = library.shelve(store, HERE, question, run.keys)

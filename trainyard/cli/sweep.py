@@ -24,7 +24,7 @@ from trainyard.library import library
 from trainyard.library.library import HERE
 from trainyard.runs.batch import ScenarioBatch, check_reached
 from trainyard.runs.estimate import Costs, estimate
-from trainyard.runs.executors import DASK, DEFAULT, checked
+from trainyard.runs.executors import DASK, DEFAULT, check_executor_name
 from trainyard.store import Store, plain, profiles
 from trainyard.study.document import parse_json, whole
 from trainyard.study.settings import with_settings
@@ -131,7 +131,7 @@ def command_sweep(args: argparse.Namespace) -> None:
         )
     store = Store()
     sweep = resumed(store, args, "sweep", Sweep) or _sweep(args)
-    run = SweepRun(sweep, store, checked(args.executor), whole=args.whole)
+    run = SweepRun(sweep, store, check_executor_name(args.executor), whole=args.whole)
     if args.whole and args.executor.startswith(DASK):
         check_reached(store)
     if sweep.runs > MOST_LOOKED_UP:

@@ -17,7 +17,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, Final, Generic, TypeVar
 
 from sim.errors import ParameterError, TrainyardError
-from trainyard.runs.executors import DEFAULT, ExecutorError, opened, sentence, was_killed
+from trainyard.runs.executors import DEFAULT, ExecutorError, open_executor, sentence, was_killed
 from trainyard.runs.queue import LOST, SHORT_S, RunQueue, State, Submission, Task
 from trainyard.runs.task import Numbers, packed, run_numbers, run_whole
 from trainyard.store import Store, StoreError
@@ -192,7 +192,7 @@ class RunBatch(ABC, Generic[R]):
     def _opened(self) -> closing[RunQueue] | nullcontext[RunQueue]:
         if isinstance(self._where, RunQueue):
             return nullcontext(self._where)
-        return closing(RunQueue(opened(self._where)))
+        return closing(RunQueue(open_executor(self._where)))
 
     def _claim(self, runs: Sequence[R]) -> Sequence[R]:
         """Return the runs to make here; `_return_claims` gives the others later."""

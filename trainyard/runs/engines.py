@@ -1,6 +1,4 @@
-"""Which engine makes a run: the fast one where it can, else the general simulator; the results are
-the same.
-"""
+"""Chooses the engine of a run: the fast one if possible, else the general simulator."""
 
 from __future__ import annotations
 
@@ -25,21 +23,23 @@ from trainyard.traces.samples import load_sample
 
 AUTO: Final = "auto"
 ENGINES: Final = (AUTO, "kernel", "fast")
-"""What `simulate` may be asked for: the fast engine where it can make the run, always the general
-simulator, or always the fast engine.
+"""Engines to choose: the fast one if it supports the run, the general simulator, or the fast one.
+
+Results are equal on both.
 """
 SETTING: Final = "TRAINYARD_ENGINE"
-"""Environment variable: the engine of runs that ask for none, in the app and its workers too."""
+"""Environment variable with the default engine, in the app and its workers too."""
 _SMALLEST: Final = "tiny"
 _LOG: Final = logging.getLogger(__name__)
 
 
 class _EngineState:
-    """Of this process: whether it has said why the fast engine runs uncompiled, and the process
-    that it has started to compile it.
+    """State of this process: whether it has warned about the uncompiled fast engine.
+
+    `compiles` is the process started to compile it.
     """
 
-    has_said = False
+    has_warned = False
     compiles: subprocess.Popen[bytes] | None = None
 
 
@@ -51,7 +51,7 @@ def simulate(
     engine: str = "",
     progress: Callable[[Progress], None] | None = None,
 ) -> RunResult:
-    """Make a run.
+    """Simulate a trace under an allocator on the chosen engine.
 
     Parameters
     ----------
@@ -60,12 +60,12 @@ def simulate(
     engine : str
         One of `ENGINES`; "" = what TRAINYARD_ENGINE names, else `AUTO`.
     progress : callable or None
-        Called now and then from inside the run.
+        Called at intervals during the run.
 
     Raises
     ------
     ParameterError
-        If there is no such engine, or it cannot make this run.
+        If there is no such engine, or it does not support this run.
     TrainyardError
         As `Simulator`.
     """
@@ -78,12 +78,12 @@ def simulate(
         except lane.NotPlainError as error:
             if engine == "fast":
                 raise ParameterError(
-                    f"The fast engine cannot make this run: {error}. Let the engine be auto or"
+                    f"The fast engine cannot make this run: {error}. Set the engine to auto or"
                     " kernel."
                 ) from error
         else:
             if result.timing.engine == "plain" and len(trace) >= lane.LARGE:
-                _say(compiled.why_plain())
+                _warn_once(compiled.why_plain())
             return result
     return Simulator(trace, cluster, allocator, conditions, progress=progress).run()
 
@@ -106,21 +106,22 @@ def expected_engine(engine: str = "", *, plain: bool, jobs: int) -> str:
 
 
 def warm() -> str:
-    """Compile the fast engine, if that has not been done on this machine, and load it.
+    """Compile the fast engine if not compiled on this machine, and load it.
 
     Returns
     -------
     str
         Why it runs uncompiled here; "" = it is compiled.
     """
-    why_not = compiled.warm(_exercise)
-    _EngineState.has_said |= bool(why_not)
+    why_not = compiled.warm(_run_all_rules)
+    _EngineState.has_warned |= bool(why_not)
     return why_not
 
 
 def load() -> str:
-    """Load the fast engine if it has been compiled on this machine, else have another process
-    compile it: until then it runs uncompiled, and nobody waits.
+    """Load the compiled fast engine; if missing, start a process that compiles it.
+
+    Until then the engine runs uncompiled, without waiting.
 
     Returns
     -------
@@ -130,7 +131,7 @@ def load() -> str:
     if compiled.is_warm():
         return warm()
     if compiled.claim():
-        # Nothing is asked of that process: what it leaves on disk is found by later runs.
+        # The process is not watched: later runs load the code that it leaves on disk.
         _EngineState.compiles = subprocess.Popen(
             [sys.executable, "-m", __name__],
             cwd=Path(__file__).parents[2],
@@ -140,14 +141,15 @@ def load() -> str:
     return compiled.why_plain()
 
 
-def _say(why_not: str) -> None:
-    """Remark once in a process why a long run is not compiled."""
-    if why_not and not _EngineState.has_said:
+def _warn_once(why_not: str) -> None:
+    """Log once per process why a long run is not compiled."""
+    if why_not and not _EngineState.has_warned:
         _LOG.warning("%s", why_not)
-    _EngineState.has_said = True
+    _EngineState.has_warned = True
 
 
-def _exercise() -> None:
+def _run_all_rules() -> None:
+    """Run a tiny sample under every policy of the fast engine, to compile all code."""
     trace, cluster = load_sample(_SMALLEST)
     for name in allocators.REGISTRY:
         allocator = allocators.make(Spec(name))

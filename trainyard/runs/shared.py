@@ -124,7 +124,7 @@ class SharedBatches(Generic[K, B]):
                 return
             entry.batch.watchers -= {watcher}
             # A session in its grace period is most often the same person before a reload.
-            if entry.going and self._grace.all_gone(entry.batch.watchers):
+            if entry.going and self._grace.all_disconnected(entry.batch.watchers):
                 self._end(entry)
 
     def close(self) -> None:

@@ -123,7 +123,7 @@ def test_what_was_never_compiled_is_not_compiled_by_a_run(
     pytest.importorskip("numba")
     anew.setattr(compiled, "_bases", lambda: iter([tmp_path]))
     anew.setattr(lane, "LARGE", 0)
-    anew.setattr(engines._EngineState, "has_said", False)
+    anew.setattr(engines._EngineState, "has_warned", False)
     assert [run("fifo"), run("fifo")] == ["plain", "plain"]
     [remark] = caplog.messages
     assert "it has not been compiled here yet" in remark
