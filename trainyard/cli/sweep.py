@@ -22,7 +22,7 @@ from trainyard.cli.given import read_text
 from trainyard.cli.replay import three_digits
 from trainyard.library import library
 from trainyard.library.library import HERE
-from trainyard.runs.batch import ScenarioBatch, check_reached
+from trainyard.runs.batch import ScenarioBatch, check_shared_store
 from trainyard.runs.estimate import Costs, estimate
 from trainyard.runs.executors import DASK, DEFAULT, check_executor_name
 from trainyard.store import Store, plain, profiles
@@ -133,7 +133,7 @@ def command_sweep(args: argparse.Namespace) -> None:
     sweep = resumed(store, args, "sweep", Sweep) or _sweep(args)
     run = SweepRun(sweep, store, check_executor_name(args.executor), whole=args.whole)
     if args.whole and args.executor.startswith(DASK):
-        check_reached(store)
+        check_shared_store(store)
     if sweep.runs > MOST_LOOKED_UP:
         ask_first(args, store, sweep.study, sweep.runs)
     run.recall()

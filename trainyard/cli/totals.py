@@ -17,7 +17,7 @@ from sim.trace import Trace
 from trainyard.cli.errors import UsageError
 from trainyard.cli.given import ALL, check_not_trace, make_folder, parse_cluster
 from trainyard.runs.engines import warm
-from trainyard.runs.totals import totals, write_jobs
+from trainyard.runs.totals import run_totals, write_jobs
 from trainyard.store import plain
 from trainyard.study import catalog
 from trainyard.study.study import labels
@@ -70,7 +70,7 @@ def command_totals(args: argparse.Namespace) -> None:
                 if folder
                 else None
             )
-            numbers = totals(trace, cluster, allocator, Conditions(), keep)
+            numbers = run_totals(trace, cluster, allocator, Conditions(), keep)
         except NotPlainError as error:
             raise ParameterError(
                 f"{label}: the fast engine cannot make this run: {error}. Run it without"

@@ -11,7 +11,7 @@ from typing import Any, Final
 from sim.cluster import Cluster
 from sim.errors import ParameterError
 from sim.metrics.registry import COLUMNS
-from trainyard.study.capacity import MOST_CHECKED, CountSearch, MixSearch, Size, most_tried
+from trainyard.study.capacity import MOST_CHECKED, CountSearch, MixSearch, Size, max_tried_sizes
 from trainyard.study.document import Document, number, settings, whole
 from trainyard.study.study import Study
 
@@ -116,7 +116,7 @@ class SizeQuestion(Document):
         if len(sizes) > 1:
             tried = sum(sizes) + 3
         elif self.begin:
-            tried = min(sizes[0], most_tried(self.high[0], self.begin))
+            tried = min(sizes[0], max_tried_sizes(self.high[0], self.begin))
         else:
             tried = min(sizes[0], bisected + MOST_CHECKED * self.check)
         return tried * len(self.study.allocators) * self.study.repeats

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from sim.errors import TrainyardError
-from trainyard.runs.batch import Lost, ScenarioBatch, stored
+from trainyard.runs.batch import Lost, ScenarioBatch, stored_numbers
 from trainyard.runs.executors import DEFAULT
 from trainyard.runs.queue import RunQueue
 from trainyard.runs.run import key_of
@@ -141,7 +141,7 @@ class PlanRun(ScenarioBatch):
     def _wanted(self) -> Iterator[tuple[str, Scenario]]:
         self._look_up()
         self._shelve_keys()
-        for key, scenario in [run for seeker in self._seekers for run in seeker.wanted()]:
+        for key, scenario in [run for seeker in self._seekers for run in seeker.next_sizes()]:
             if key not in self._asked:
                 self._asked.add(key)
                 yield key, scenario
@@ -219,11 +219,13 @@ class _Seeker:
         return not self._sizes()
 
     def look_up(self, store: Store) -> None:
-        """Find the runs of the sizes that are wanted, and take what is known of them."""
+        """Find the runs of the sizes that are next_sizes, and take what is known of them."""
         while fresh := [size for size in self._sizes() if size not in self._runs]:
             for size in fresh:
                 self._runs[size] = self._planned(size, store)
-            self._outcomes |= stored(store, [key for size in fresh for key, _ in self._runs[size]])
+            self._outcomes |= stored_numbers(
+                store, [key for size in fresh for key, _ in self._runs[size]]
+            )
             before = len(self.readings)
             for size in fresh:
                 self._tell(size)
@@ -244,7 +246,7 @@ class _Seeker:
         self.keys |= dict.fromkeys(key for key, _ in planned)
         return planned
 
-    def wanted(self) -> list[tuple[str, Scenario]]:
+    def next_sizes(self) -> list[tuple[str, Scenario]]:
         """Return the runs that are to be made now, the decisive ones first."""
         return [
             run
@@ -257,7 +259,7 @@ class _Seeker:
         """Return the sizes to try: the first of the search, then those that it wants."""
         if first := [size for size in self._search.largest if size not in self.readings]:
             return first
-        return [size for size in self._search.wanted if size not in self.readings]
+        return [size for size in self._search.next_sizes if size not in self.readings]
 
     def take(self, key: str, outcome: Numbers | Lost) -> None:
         """Take in what a run gave, if it is one of this search."""
@@ -275,7 +277,7 @@ class _Seeker:
         numbers = [outcome.summary for outcome in outcomes if isinstance(outcome, Numbers)]
         failed = self._lost.get(size, "") or (lost[0] if lost else "")
         self.readings[size] = reading = self._reading(size, numbers, failed)
-        self._search.tell(size, holds=reading.holds, far=self._far(reading.value))
+        self._search.record(size, holds=reading.holds, far=self._far(reading.value))
         # Where a mix shows that more jobs can be completed than was known, those that complete
         # fewer hold no longer.
         for other in [
@@ -284,7 +286,7 @@ class _Seeker:
             if one.holds and one.completed < self._most - _SAME
         ]:
             self.readings[other.size] = replace(other, holds=False)
-            self._search.tell(other.size, holds=False)
+            self._search.record(other.size, holds=False)
 
     def _far(self, value: float) -> bool:
         """Tell whether a value misses the target by far; of a target of nothing nobody can say."""

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from sim.errors import ParameterError, TrainyardError
-from trainyard.runs.batch import Lost, ScenarioBatch, stored
+from trainyard.runs.batch import Lost, ScenarioBatch, stored_numbers
 from trainyard.runs.executors import DEFAULT
 from trainyard.runs.queue import RunQueue
 from trainyard.runs.run import key_of
@@ -100,7 +100,7 @@ class SweepRun(ScenarioBatch):
                 f"No run of this sweep can be made. {next(iter(wrong.values())).why}"
             )
         self._keys, self._wrong = keys, wrong
-        self._outcomes |= stored(self.store, self.keys, whole=self._whole)
+        self._outcomes |= stored_numbers(self.store, self.keys, whole=self._whole)
         self.known, self._planned = len(self._outcomes), True
         self._rest = iter(
             [(key, scenario) for key, scenario in scenarios.items() if key not in self._outcomes]

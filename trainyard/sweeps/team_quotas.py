@@ -158,12 +158,12 @@ def plan_quotas(
         part = Trace.of(trace.frame[own].reset_index(drop=True), **trace.about)
         search = CountSearch(int(gpus[own].max()), total, check=False)
         waits: dict[int, float] = {}
-        while search.wanted:
-            size = search.wanted[0]
+        while search.next_sizes:
+            size = search.next_sizes[0]
             told(team, runs)
             waits[size[0]] = _wait_s(scenario, part, [Quota(team, float(size[0]))], column)[team]
             runs += 1
-            search.tell(size, holds=waits[size[0]] <= limit_s)
+            search.record(size, holds=waits[size[0]] <= limit_s)
         quota = search.answer[0] if search.answer is not None else None
         needs.append(TeamNeed(team, int(own.sum()), quota, waits[quota or total]))
     if not needs:

@@ -68,7 +68,7 @@ def test_the_jobs_that_a_backfill_cycle_tests_are_foretold() -> None:
     text = patch_of_simulated_runs(trace, found[:1], found[1:], None)
     assert (
         "\n# Test with sdiag before and after: mean backfill cycle, depth; expect -50 % tested jobs"
-        " (2.0 -> 1.0 a cycle, simulated).\n"
+        " (2.0 -> 1.0 per cycle, simulated).\n"
     ) in text
     silent = found[0]._replace(remarks=())
     look = "Test with sdiag before and after: mean backfill cycle, depth."
@@ -98,7 +98,7 @@ def test_applied_to_the_file_it_is_what_was_simulated(params: dict[str, object])
     simulated, applied = (read_conf(conf_text(spec)) for spec in (slurm(**params), once))
     assert (applied.values, applied.options) == (simulated.values, simulated.options)
     assert (applied.nodes, applied.partitions) == (simulated.nodes, simulated.partitions)
-    with pytest.raises(ParameterError, match="say the same"):
+    with pytest.raises(ParameterError, match="are equal"):
         patch(slurm(**params), once)
     site = workload("site:jobs=60,nodes=4,gangs=1/8/16,shares=1/1/1")
     digests = {
@@ -120,7 +120,7 @@ def test_parameters_of_the_policy_in_force_count_as_lines_of_its_file() -> None:
 def test_another_file_is_a_change_too_and_some_need_a_restart() -> None:
     new = CONF.replace("n[1-4]", "n[1-6]").replace("PriorityMaxAge=0-5\n", "")
     text = patch(slurm(), slurm(new))
-    assert "restart slurmctld (NodeName takes effect at a start only)" in text
+    assert "restart slurmctld (NodeName takes effect at a restart only)" in text
     assert "# line 9: NodeName=n[1-4]" not in text
     assert "# new\nNodeName=n[1-6]\n" in text
     assert "# delete line 9: NodeName=n[1-4]\n" in text
@@ -140,7 +140,7 @@ def test_qualities_of_service_are_changed_by_commands() -> None:
         "# sacctmgr -i delete qos name=idle",
         "# sacctmgr -i delete qos name=low",
     ]
-    with pytest.raises(ParameterError, match="say the same"):
+    with pytest.raises(ParameterError, match="are equal"):
         patch(apply_patch(slurm(qos=old), text), slurm(qos=new))
 
 
@@ -160,7 +160,7 @@ def test_shares_and_limits_of_accounts_and_users_are_changed_by_commands() -> No
         "# sacctmgr -i add user name=bob account=phys DefaultAccount=phys MaxWall=0-01:30:00",
     ]
     again = apply_patch(slurm(accounts=old), text)
-    with pytest.raises(ParameterError, match="say the same"):
+    with pytest.raises(ParameterError, match="are equal"):
         patch(again, slurm(accounts=new))
 
 
@@ -214,18 +214,18 @@ def test_lines_of_which_the_order_counts_are_refused() -> None:
     )
     new = old.replace(small, "x").replace(large, small).replace("x", large)
     assert read_conf(old).nodes != read_conf(new).nodes
-    with pytest.raises(ParameterError, match="Take the whole new file home"):
+    with pytest.raises(ParameterError, match="Use the whole new file"):
         patch(slurm(old), slurm(new))
 
 
 @pytest.mark.parametrize(
     ("after", "message"),
     [
-        (slurm(), "say the same"),
-        (slurm(default_limit_h=1), "differ in default_limit_h, which a patch cannot say"),
-        (Spec("slurm"), "slurm:conf=FILE as it is in force"),
+        (slurm(), "are equal"),
+        (slurm(default_limit_h=1), "differ in default_limit_h, which a patch cannot express"),
+        (Spec("slurm"), "slurm:conf=FILE twice"),
         (Spec("srtf"), "The nearest setting is favor_small with a weight_size above all other"),
-        (Spec("gavel"), "none of its settings is near to it"),
+        (Spec("gavel"), "none of its settings comes near it"),
         (slurm("nonsense\n"), "slurm.conf, line 1"),
     ],
 )
@@ -256,8 +256,8 @@ def test_the_nearest_settings_can_be_simulated_and_taken_home() -> None:
 def test_a_nearest_setting_is_one_that_counts_in_the_file() -> None:
     basic = CONF.replace("priority/multifactor", "priority/basic")
     assert nearest(slurm(basic), Spec("fifo")) == (
-        "Slurm cannot run FIFO, but is set to what is nearest already: PriorityType=priority/basic,"
-        " which goes by submission.",
+        "Slurm cannot run FIFO, but already has the nearest setting: PriorityType=priority/basic,"
+        " which orders by submission.",
         None,
     )
     # Weights count under priority/multifactor only.

@@ -351,7 +351,7 @@ def test_a_run_that_fails_elsewhere_is_made_here(
     other = new_claimer()
     assert store.index.claim(other, sweep.keys) == set(sweep.keys)
     sweep.start()
-    while not sweep._made_elsewhere:
+    while not sweep._runs_of_others:
         assert not sweep.wait(0.01)
     # One of the runs is made there; the others are given up.
     store.put_numbers(sweep.keys[0], {"jct_mean_s": 7.0}, {})
