@@ -300,7 +300,7 @@ def _given(
         trace = Source(trace, {})
     source = trace if isinstance(trace, Source) else read_trace(trace)
     if isinstance(cluster, str):
-        cluster = gpu_types.parsed(cluster)
+        cluster = gpu_types.parse_cluster(cluster)
     return source, cluster or fit_cluster(source)
 
 

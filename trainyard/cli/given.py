@@ -167,7 +167,7 @@ def _cluster_from_text(text: str, epoch: str) -> Cluster:
     place, gpus, kind = match.groups() if match else (text, None, None)
     # Philly's machine list has no suffix. A short form may be too long for a `Path`.
     if not place.lower().endswith(_CLUSTER_FILES) and not isfile(place):
-        return gpu_types.parsed(text)
+        return gpu_types.parse_cluster(text)
     machines = read_cluster(Path(place), epoch)
     if gpus and not machines.asked:
         raise UsageError(f"{place} already describes its nodes. Leave out {text[len(place) :]}.")

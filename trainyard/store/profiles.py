@@ -140,7 +140,7 @@ def localised(document: Mapping[str, Any]) -> dict[str, Any]:
     ParameterError
         As `from_file` and `trainyard.study.files.with_texts`.
     """
-    changed = files.localised(document)
+    changed = files.with_file_contents(document)
     if isinstance(changed.get("base"), Mapping):
         return changed | {"base": localised(changed["base"])}
     perf = changed.get("perf")

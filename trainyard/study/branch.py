@@ -13,7 +13,7 @@ from sim.cluster import Change, Cluster, NodeGroup
 from sim.errors import ParameterError
 from sim.params import Spec
 from trainyard.study import catalog
-from trainyard.study.document import Document, finite, number, settings, whole
+from trainyard.study.document import Document, checked_fields, finite, number, whole
 from trainyard.study.scenario import Scenario, as_spec
 from trainyard.study.study import Study
 
@@ -92,7 +92,7 @@ class BranchPoint(Document):
         ParameterError
             If a key is unknown, or a value cannot be used.
         """
-        fields = settings("change", data, cls)
+        fields = checked_fields("change", data, cls)
         try:
             added = tuple(
                 (whole("row", row), whole("nodes", count)) for row, count in fields.get("added", ())
@@ -201,7 +201,7 @@ class FromHere(Document):
         TrainyardError
             If a key is missing or unknown, or a value cannot be used.
         """
-        fields = settings("what-if", data, cls)
+        fields = checked_fields("what-if", data, cls)
         if not isinstance(fields.get("study"), Mapping):
             raise ParameterError("A what-if needs 'study' (what Save wrote).")
         turn = BranchPoint.from_json(fields.get("turn") or {})

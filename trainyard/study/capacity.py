@@ -78,7 +78,9 @@ class CountSearch:
     ParameterError
         If the range is empty, or does not include the first size.
 
-    Notes ----- Doubling goes one step beyond the first passing size, because only a larger cluster
+    Notes
+    -----
+    Doubling goes one step beyond the first passing size, because only a larger cluster
     shows whether all jobs that can run did run.
 
     Bisection tries about log2 of the range, assuming that more nodes never do worse. For waits this
@@ -245,7 +247,9 @@ class MixSearch:
     ParameterError
         If a range is empty, or no mix is within the budget.
 
-    Notes ----- Follows the boundary between passing and failing mixes. It starts at the fewest
+    Notes
+    -----
+    Follows the boundary between passing and failing mixes. It starts at the fewest
     nodes of the first type and the most of the second, removes one of the second after each passing
     mix, and adds one of the first after each failing mix. It assumes that more nodes of either type
     never do worse, and tries at most the sum of both ranges, not their product.

@@ -11,7 +11,7 @@ from sim.engine.simulator import Measure
 from sim.errors import ParameterError
 from sim.params import Spec
 from trainyard.study import catalog
-from trainyard.study.document import Document, number, settings, whole
+from trainyard.study.document import Document, checked_fields, number, whole
 from trainyard.study.scenario import NO_FAULTS, Scenario
 from trainyard.study.study import Study
 
@@ -113,7 +113,7 @@ class Check(Document):
         TrainyardError
             If a key is missing or unknown, or a value cannot be used.
         """
-        fields = settings("check", data, cls, "study")
+        fields = checked_fields("check", data, cls, "study")
         if not isinstance(fields.get("study"), Mapping):
             raise ParameterError("A check needs 'study' (what Save wrote).")
         study = Study.from_json(fields["study"])

@@ -21,7 +21,7 @@ from sim.perf.copies import FREE
 from sim.perf.profiled import Profiled
 from sim.result import RESULTS_VERSION
 from trainyard.study import catalog, gpu_types
-from trainyard.study.document import canonical_json, finite, number, settings, whole
+from trainyard.study.document import canonical_json, checked_fields, finite, number, whole
 
 RIGID: Final = Spec("rigid")
 EXACT: Final = Spec("exact")
@@ -204,7 +204,7 @@ class TraceSpec:
         """
         if isinstance(data, str):
             return cls(data)
-        known = settings("trace", data, cls)
+        known = checked_fields("trace", data, cls)
         read = known.pop("read", None) or {}
         if not isinstance(read, Mapping):
             raise ParameterError(f"trace.read = {read} is not a table of choices.")
@@ -306,7 +306,7 @@ class Scenario:
         TrainyardError
             If a key is missing or unknown, or a value cannot be used.
         """
-        known = settings("scenario", catalog.renamed_keys(data), cls, "format")
+        known = checked_fields("scenario", catalog.renamed_keys(data), cls, "format")
         for key in ("trace", "cluster", "allocator"):
             if key not in known:
                 raise ParameterError(
@@ -453,11 +453,11 @@ def _params(name: str) -> Any:
 
 
 def _cluster(value: Any) -> Cluster:
-    return gpu_types.parsed(value) if isinstance(value, str) else gpu_types.from_json(value)
+    return gpu_types.parse_cluster(value) if isinstance(value, str) else gpu_types.from_json(value)
 
 
 def _measure(value: Any) -> Measure:
-    known = settings("measured window", value, Measure)
+    known = checked_fields("measured window", value, Measure)
     made: dict[str, Any] = {}
     for key in ("from_s", "to_s"):
         if known.get(key) is not None:

@@ -14,7 +14,7 @@ from zlib import crc32
 from sim.errors import ParameterError
 from sim.params import Spec, is_file_text
 from trainyard.study import catalog
-from trainyard.study.document import Document, settings, whole
+from trainyard.study.document import Document, checked_fields, whole
 from trainyard.study.scenario import Scenario, as_meant, as_spec
 
 MAX_REPEATS: Final = 1000
@@ -205,7 +205,7 @@ class Study(Document):
         if "allocators" not in data:
             scenario = Scenario.from_json(as_meant(data, also))
             return cls(scenario, (scenario.allocator,))
-        known = settings("study", data, cls)
+        known = checked_fields("study", data, cls)
         chosen = known.pop("allocators")
         if (
             not isinstance(chosen, Sequence)

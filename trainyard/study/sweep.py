@@ -17,7 +17,7 @@ import numpy as np
 
 from sim.errors import ParameterError, TrainyardError
 from trainyard.study import catalog
-from trainyard.study.document import Document, canonical_json, number, settings, whole
+from trainyard.study.document import Document, canonical_json, checked_fields, number, whole
 from trainyard.study.scenario import Scenario
 from trainyard.study.settings import with_settings
 from trainyard.study.study import Study
@@ -155,7 +155,7 @@ class Axis:
         """
         known = dict(data) if isinstance(data, Mapping) else {}
         steps = known.pop("steps", None)
-        known = settings("axis", known or data, cls)
+        known = checked_fields("axis", known or data, cls)
         path, log = str(known.get("path", "")), known.get("log", False) is True
         if steps is not None and not known.get("values"):
             return cls.over(
@@ -330,7 +330,7 @@ class Sweep(Document):
         TrainyardError
             If a key is missing or unknown, or a value cannot be used.
         """
-        known = settings("sweep", data, cls)
+        known = checked_fields("sweep", data, cls)
         if not isinstance(known.get("study"), Mapping) or "axes" not in known:
             raise ParameterError(
                 "A sweep needs 'study' (what Save wrote) and 'axes' (settings and their values)."
