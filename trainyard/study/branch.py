@@ -115,7 +115,7 @@ class BranchPoint(Document):
 def _policy_from_json(value: Any) -> Spec:
     """Return a policy from its JSON, with parameters under their present names."""
     spec = as_spec(value)
-    return Spec.of(spec.name, **catalog.renamed(spec.name, spec.values))
+    return Spec.of(spec.name, **catalog.current_params(spec.name, spec.values))
 
 
 @dataclass(frozen=True)

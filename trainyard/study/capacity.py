@@ -138,7 +138,7 @@ class CountSearch:
 
     @property
     def next_sizes(self) -> tuple[Size, ...]:
-        """Next sizes: doubled ones or the end of the range, then bisection, then the check below."""
+        """Sizes to try next: by doubling, then by bisection, then below the answer."""
         if (doubled := self._next_doubled_size()) is not None:
             return ((doubled,),)
         if (answer := self.answer) is not None:

@@ -13,7 +13,7 @@ from dataclasses import fields
 from typing import Any, Final, Self
 
 from sim.errors import ParameterError
-from trainyard.study.catalog import first_written
+from trainyard.study.catalog import former_names
 
 MAX_BYTES: Final = 2_000_000
 DEEPEST: Final = 50
@@ -131,7 +131,7 @@ class Document(ABC):
 
         Colors, names and the format version make no difference.
         """
-        return canonical_json(first_written(_drop_display_keys(self.to_json())))
+        return canonical_json(former_names(_drop_display_keys(self.to_json())))
 
     def pack(self) -> str:
         """Return the document as URL-safe text of a few hundred characters."""

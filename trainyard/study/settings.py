@@ -43,7 +43,7 @@ def with_settings(
     changed: dict[str, Any] = deepcopy(dict(document))
     for setting in settings:
         path, equals, text = setting.partition("=")
-        keys = catalog.renamed_path(path.strip()).split(".")
+        keys = catalog.current_path(path.strip()).split(".")
         if not equals or not all(keys):
             raise ParameterError(
                 f"{option} {setting}: the form is path=value, e.g. faults.mtbf_h=500."
@@ -83,7 +83,9 @@ def _set_value(root: Any, keys: list[str], value: Any, setting: str) -> None:
         node[_list_index(node, last, setting)] = value
     elif isinstance(node, dict):
         home = _params_of(node, last)
-        home |= {last: value} if home is node else catalog.renamed(node["name"], {last: value})
+        home |= (
+            {last: value} if home is node else catalog.current_params(node["name"], {last: value})
+        )
     else:
         raise ParameterError(
             f"{setting}: {keys[-2] if len(keys) > 1 else last} is a single value and has no parts."
@@ -121,7 +123,7 @@ def _open_text(key: str, value: Any) -> Any:
 def _params_of(node: dict[str, Any], key: str) -> dict[str, Any]:
     """Return the table that holds a key: ``params`` of a policy, or the table itself."""
     if set(node) <= {"name", "params"} and "name" in node and key not in ("name", "params"):
-        inner = catalog.renamed(node["name"], node.get("params", {}))
+        inner = catalog.current_params(node["name"], node.get("params", {}))
         node["params"] = inner
         return inner
     return node

@@ -44,7 +44,7 @@ def test_only_lines_that_differ_are_written_below_the_old_ones() -> None:
     text = patch(slurm(), slurm(weight_age=5000, half_life_h=36), ["Simulated."])
     assert text.splitlines() == [
         "# Simulated.",
-        "# To apply: change slurm.conf on all hosts, then scontrol reconfigure. Limits act at"
+        "# To apply: change slurm.conf on all hosts, then scontrol reconfigure. Limits apply at"
         " once; jobs that run stay.",
         "# line 3: PriorityWeightAge=1000",
         "PriorityWeightAge=5000",
