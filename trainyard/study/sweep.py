@@ -1,6 +1,4 @@
-"""What a sweep is made of: a comparison, and settings of it that vary, in a grid or drawn at
-random.
-"""
+"""The definition of a sweep: a comparison and the settings of it that vary."""
 
 from __future__ import annotations
 
@@ -248,8 +246,10 @@ class Sweep(Document):
         return self.count * len(self.study.allocators) * self.study.repeats
 
     def points(self) -> tuple[SweepPoint, ...]:
-        """Return the points: a grid with the last axis varying fastest, or distinct random
-        points."""
+        """Return the points: a grid with the last axis varying fastest, or random ones.
+
+        Random points are distinct.
+        """
         return self._points
 
     @cached_property
