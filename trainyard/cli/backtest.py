@@ -12,7 +12,7 @@ from typing import Any, Final
 from sim.params import Spec
 from trainyard.cli.errors import CommandStoppedError, UsageError
 from trainyard.cli.given import add_reading, load_study
-from trainyard.cli.sweep import columns, finish
+from trainyard.cli.sweep import align_columns, run_with_progress
 from trainyard.labs.backtests.figures import Measures
 from trainyard.labs.backtests.fit import MOST_RUNS
 from trainyard.labs.backtests.report import BacktestReport
@@ -135,7 +135,7 @@ def command_backtest(args: argparse.Namespace) -> None:
     item_id = library.shelve(store, HERE, check, run.keys)
     run.shelve = partial(library.shelve, store, HERE, check)
     if not is_complete:
-        finish(run, "backtest", run.most)
+        run_with_progress(run, "backtest", run.most)
     if run.state == "failed":
         raise CommandStoppedError(run.error)
     if run.report is None:
@@ -201,7 +201,7 @@ def lines(report: BacktestReport) -> list[str]:
     return [
         *heading,
         "",
-        *columns(table),
+        *align_columns(table),
         "",
         f"Judged are the jobs submitted in the last"
         f" {duration(report.split.end_s - max(report.split.judge_s, report.split.warm_s))}, after a"
@@ -210,7 +210,7 @@ def lines(report: BacktestReport) -> list[str]:
             [f"Jobs of the first {duration(report.opens_s)} run as recorded."]
             * (report.opens_s > 0)
         ),
-        *(["", *columns([_GROUPS, *parts])] if parts else []),
+        *(["", *align_columns([_GROUPS, *parts])] if parts else []),
         *report.remarks,
         *_proposal_lines(report),
         *_fit_lines(report),
@@ -250,7 +250,7 @@ def _fit_lines(report: BacktestReport) -> list[str]:
         )
         for one in report.fit.steps
     ]
-    lines = ["", *columns([("setting", "tried", "error + bias", "spread", ""), *rows]), ""]
+    lines = ["", *align_columns([("setting", "tried", "error + bias", "spread", ""), *rows]), ""]
     if report.fit.chosen and report.fit.carries:
         policy = report.fit.scenario.allocator.name
         values = str(Spec.of(policy, **report.fit.values))

@@ -13,13 +13,13 @@ from typing import Any
 from sim.metrics.registry import COLUMNS
 from trainyard.cli.errors import UsageError
 from trainyard.cli.sweep import (
-    add_common,
-    ask_first,
-    columns,
-    document_of,
-    finish,
+    add_batch_arguments,
+    align_columns,
+    check_duration,
+    find_resumed,
+    load_document,
     raise_unless_done,
-    resumed,
+    run_with_progress,
     with_unit,
 )
 from trainyard.library import library
@@ -67,7 +67,7 @@ def add_plan(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="bisect only; do not try all sizes below the answer",
     )
-    add_common(parser)
+    add_batch_arguments(parser)
 
 
 def command_plan(args: argparse.Namespace) -> None:
@@ -79,7 +79,7 @@ def command_plan(args: argparse.Namespace) -> None:
         If the input cannot be used, the machines cannot be reached, or the search was interrupted.
     """
     store = Store()
-    question = resumed(store, args, "plan", SizeQuestion) or _question_of_arguments(args)
+    question = find_resumed(store, args, "plan", SizeQuestion) or _question_of_arguments(args)
     study, left_out = runnable(question.study, store)
     sys.stderr.writelines(f"{title} is left out: {why}\n" for title, why in left_out.items())
     if study is None:
@@ -89,10 +89,10 @@ def command_plan(args: argparse.Namespace) -> None:
     question = replace(question, study=study)
     run = PlanRun(question, store, check_executor_name(args.executor))
     if not run.recall():
-        ask_first(args, store, question.study, question.most_runs)
+        check_duration(args, store, question.study, question.most_runs)
     item_id = library.shelve(store, HERE, question, run.keys)
     run.shelve = partial(library.shelve, store, HERE, question)
-    finish(run, f"plan {item_id[:12]}", None)
+    run_with_progress(run, f"plan {item_id[:12]}", None)
     sys.stdout.write(
         (
             json.dumps(
@@ -108,7 +108,7 @@ def command_plan(args: argparse.Namespace) -> None:
 
 def _question_of_arguments(args: argparse.Namespace) -> SizeQuestion:
     """Return the size search of a file, completed by the command-line arguments."""
-    document = document_of(args)
+    document = load_document(args)
     if args.group or "groups" not in document:
         document["groups"] = [whole("--group", text) for text in args.group or ["0"]]
     if args.range:
@@ -196,7 +196,9 @@ def plan_text(item_id: str, run: PlanRun) -> str:
     return "\n".join(
         [
             head,
-            *columns([*lines, *(_answer_cells(answer, metric.unit) for answer in run.answers())]),
+            *align_columns(
+                [*lines, *(_answer_cells(answer, metric.unit) for answer in run.answers())]
+            ),
             "",
             *_answer_notes(run, metric.unit),
         ]

@@ -18,7 +18,7 @@ from sim.metrics.registry import COLUMNS
 from trainyard.cli.backtest import backtest_document, backtest_lines
 from trainyard.cli.errors import UsageError
 from trainyard.cli.plan import plan_document, plan_text
-from trainyard.cli.sweep import DEFAULT_METRIC, columns, sweep_document, sweep_text, with_unit
+from trainyard.cli.sweep import DEFAULT_METRIC, align_columns, sweep_document, sweep_text, with_unit
 from trainyard.labs.backtests.run import BacktestRun
 from trainyard.library import archive, library
 from trainyard.library.library import HERE, Item
@@ -101,7 +101,7 @@ def _list_items(store: Store, words: list[str], args: argparse.Namespace) -> str
             else f"No item of the library contains: {' '.join(words)}."
         )
     return "\n".join(
-        columns(
+        align_columns(
             [("id", "kind", "runs kept", "last used", "name", "tags"), *map(_item_cells, items)]
         )
     )
@@ -159,7 +159,7 @@ def _item_text(store: Store, item_id: str, recipe: library.Recipe) -> str:
     """Return the stored results of an item as text."""
     if isinstance(recipe, Study | FromHere):
         return "\n".join(
-            columns(
+            align_columns(
                 [
                     ("run", *(metric.title for metric in _TABLE_METRICS)),
                     *_run_rows(library.numbers(store, recipe)),
@@ -325,5 +325,5 @@ def command_compare(args: argparse.Namespace) -> None:
         if comparison.changes
         else "Both have the same settings."
     )
-    table = columns([("run", *(metric.title for metric in _TABLE_METRICS)), *lines])
+    table = align_columns([("run", *(metric.title for metric in _TABLE_METRICS)), *lines])
     sys.stdout.write("\n".join([*heads, changes, "", *table]) + "\n")

@@ -67,8 +67,7 @@ class Lever:
 
 
 def levers(study: Study, store: Store) -> tuple[Lever, ...]:
-    """Return all settings that can vary: load, nodes, failures, overheads, models, policies,
-    seed.
+    """Return all settings that can vary: load, nodes, failures, models, policies, seed.
 
     Raises
     ------
@@ -157,8 +156,7 @@ def _node_levers(study: Study) -> Iterator[Lever]:
 
 
 def _model_levers(study: Study) -> Iterator[Lever]:
-    """Yield the parameters of failures, overheads, estimator and performance model, and the
-    seed."""
+    """Yield the numeric parameters of failures, overheads and models, and the seed."""
     base = study.base
     yield from _param_levers("faults", "Failures", catalog.faults(), base.faults.values)
     yield from _param_levers("overheads", "Overheads", catalog.overheads(), base.overheads.values)
