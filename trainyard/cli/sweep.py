@@ -217,7 +217,7 @@ def find_resumed(store: Store, args: argparse.Namespace, name: str, kind: type[T
     candidates = (
         [library.item(store, HERE, args.resume)] if args.resume else library.items(store, HERE)
     )
-    found = next(
+    document = next(
         (
             recipe
             for one in candidates
@@ -225,11 +225,11 @@ def find_resumed(store: Store, args: argparse.Namespace, name: str, kind: type[T
         ),
         None,
     )
-    if found is None:
+    if document is None:
         raise UsageError(
             f"There is no {name} with that id to continue. See: python -m trainyard runs list."
         )
-    return found
+    return document
 
 
 def check_duration(args: argparse.Namespace, store: Store, study: Study, runs: int) -> None:

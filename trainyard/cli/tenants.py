@@ -1,4 +1,4 @@
-"""The ``tenants`` command: what each team was entitled to, used, borrowed, lent and lacked."""
+"""The ``tenants`` command: GPUs each team was entitled to, used, borrowed and lacked."""
 
 from __future__ import annotations
 
