@@ -178,7 +178,7 @@ def command_run(args: argparse.Namespace) -> None:
     parts = _split_by_model(args, study, trace)
     sentences = list(
         dict.fromkeys(
-            sentence for part in parts for sentence in preflight.remarks(part.study, trace)
+            sentence for part in parts for sentence in preflight.study_notes(part.study, trace)
         )
     )
     how_long = _duration_warning(parts, trace, args.engine)
@@ -196,7 +196,7 @@ def command_run(args: argparse.Namespace) -> None:
     sys.stdout.write((as_json or _run_text(source, trace, parts)) + "\n")
     for part in parts if args.keep else ():
         part_study = part.study.only(sorted({one.policy for one in part.done}))
-        item_id = library.keep(
+        item_id = library.keep_study(
             Store(),
             library.HERE,
             part_study,

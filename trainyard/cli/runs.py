@@ -93,7 +93,7 @@ def _list_items(store: Store, words: list[str], args: argparse.Namespace) -> str
     """Return the items of the library that match the words, as a table or JSON."""
     items = library.items(store, HERE, " ".join(words))
     if args.json:
-        return json.dumps(library.listing(items), indent=2, ensure_ascii=False)
+        return json.dumps(library.items_json(items), indent=2, ensure_ascii=False)
     if not items:
         return (
             "The library is empty."
@@ -125,7 +125,7 @@ def _show_item(store: Store, words: list[str], args: argparse.Namespace) -> str:
     recipe = one.recipe()
     if args.json:
         body = {
-            **library.listing([one])[0],
+            **library.items_json([one])[0],
             "document": dict(one.kept.document),
             "kept": _item_document(store, one.id, recipe),
         }
@@ -145,7 +145,7 @@ def _show_item(store: Store, words: list[str], args: argparse.Namespace) -> str:
 def _item_document(store: Store, item_id: str, recipe: library.Recipe) -> Any:
     """Return the stored results of an item as JSON; for a study one row per run."""
     if isinstance(recipe, Study | FromHere):
-        return plain(library.numbers(store, recipe).astype(object).to_dict("records"))
+        return plain(library.run_numbers_table(store, recipe).astype(object).to_dict("records"))
     if isinstance(recipe, Check):
         return backtest_document(_recall_backtest(store, recipe))
     return (
@@ -162,7 +162,7 @@ def _item_text(store: Store, item_id: str, recipe: library.Recipe) -> str:
             align_columns(
                 [
                     ("run", *(metric.title for metric in _TABLE_METRICS)),
-                    *_run_rows(library.numbers(store, recipe)),
+                    *_run_rows(library.run_numbers_table(store, recipe)),
                 ]
             )
         )
