@@ -54,7 +54,7 @@ _ELSEWHERE: Final = {
 
 
 def __getattr__(name: str) -> Any:
-    # Loaded when first used: a program that wants a cluster alone does not wait for solvers.
+    # Loaded on first use: a program that needs a cluster only does not wait for solvers.
     if name not in __all__:
         raise AttributeError(f"module 'trainyard' has no attribute '{name}'")
     value = getattr(import_module(_ELSEWHERE.get(name, "trainyard.api")), name)

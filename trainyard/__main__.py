@@ -1,4 +1,4 @@
-"""``python -m trainyard`` is the command line."""
+"""Entry point of ``python -m trainyard``."""
 
 from trainyard.cli.main import main
 

@@ -1,4 +1,4 @@
-"""The commonest work in a few calls, for notebooks, scripts and CI."""
+"""Common tasks in a few calls, for notebooks, scripts and CI."""
 
 from __future__ import annotations
 
@@ -39,17 +39,18 @@ from trainyard.what_if import explore, reasons, tables
 def read_trace(
     source: str | Path | pd.DataFrame, fmt: str = "", *, anonymise: bool = False, **reading: Any
 ) -> Source:
-    """Read the jobs of a file, a sample, a made workload, or a table.
+    """Read the jobs of a file, a sample, a generated workload, or a table.
 
     Parameters
     ----------
     source : str, Path or DataFrame
-        A file, ``sample:NAME``, ``made:NAME``, or rows, which are read as a Parquet file of them
-        is: dates, `timedelta` durations, any column names.
+        A file, ``sample:NAME``, ``made:NAME``, or a table. A table is read like a Parquet file: it
+        may have dates, `timedelta` durations and any column names.
     fmt : str
-        Name of the format; "" = recognised by the content.
+        Name of the format; "" = detected from the content.
     anonymise : bool
-        Whether ids, users, names of jobs, accounts, virtual clusters and partitions become numbers.
+        Whether to replace ids, users, job names, accounts, virtual clusters and partitions by
+        numbers.
     **reading
         Choices of `jobtraces.ReadOptions`, e.g. ``time_unit="ms"``, ``cpu_jobs="keep"`` or
         ``mapping={"num_gpus": "GPUs"}``.
@@ -62,16 +63,16 @@ def read_trace(
     Raises
     ------
     TrainyardError
-        If it cannot be found or read, or there is no such choice; the sentence says what to do.
+        If the source cannot be found or read, or a choice is unknown.
     """
     if isinstance(source, pd.DataFrame):
-        found = load_frame(source, fmt, reading)
+        loaded = load_frame(source, fmt, reading)
     else:
-        found = load_source(TraceSpec.of(str(source), fmt=fmt, read=reading))
+        loaded = load_source(TraceSpec.of(str(source), fmt=fmt, read=reading))
     if not anonymise:
-        return found
-    # The account of the file quotes its cells.
-    return Source(changed(found.trace, TraceSpec(anonymise=True)), {}, found.cluster)
+        return loaded
+    # The reading report quotes cells of the file, so it is dropped.
+    return Source(changed(loaded.trace, TraceSpec(anonymise=True)), {}, loaded.cluster)
 
 
 def look_alike(
@@ -81,34 +82,34 @@ def look_alike(
     seed: int = 0,
     cluster: Cluster | None = None,
 ) -> str:
-    """Fit a generator to a trace and return it as text that holds no name, id or date.
+    """Fit a generator to a trace and return it as text without names, ids and dates.
 
     Parameters
     ----------
     trace : Source, Trace, str, Path or DataFrame
-        The jobs, at least 50, as `read_trace` takes or returns them.
+        At least 50 jobs, in any form that `read_trace` takes or returns.
     load : float
-        How many times the jobs in the same time.
+        Factor on the number of jobs in the same time.
     seed : int
-        Seed of the jobs that are made.
+        Seed of the generated jobs.
     cluster : Cluster, optional
-        The machines that the jobs come with; None = those of the trace, or ones that fit it.
+        The machines for the jobs; None = those of the trace, or a fitted cluster.
 
     Returns
     -------
     str
-        ``made:like:...``, which `read_trace` and `compare` take as any other source.
+        ``made:like:...``, a source for `read_trace` and `compare`.
 
     Raises
     ------
     TrainyardError
-        If the trace cannot be read, has too few jobs, or the load is out of its bounds.
+        If the trace cannot be read, has too few jobs, or the load is out of bounds.
     """
     if isinstance(trace, Trace):
         trace = Source(trace, {})
     source = trace if isinstance(trace, Source) else read_trace(trace)
-    machines_of = cluster or fit_cluster(source)
-    return likeness.look_alike(source.trace, load=load, seed=seed, cluster=machines_of).source
+    nodes = cluster or fit_cluster(source)
+    return likeness.look_alike(source.trace, load=load, seed=seed, cluster=nodes).source
 
 
 def read_cluster(path: str | Path) -> Cluster:
@@ -117,33 +118,33 @@ def read_cluster(path: str | Path) -> Cluster:
     Raises
     ------
     TrainyardError
-        If it cannot be read.
+        If the file cannot be read.
     """
     return machines.read_cluster(Path(path)).cluster
 
 
 def fit_cluster(trace: Source | Trace, load: float | None = None) -> Cluster:
-    """Return a cluster for these jobs.
+    """Return a cluster on which these jobs have a given load.
 
     Parameters
     ----------
     trace : Source or Trace
         The jobs.
     load : float or None
-        GPU time asked for over their span, over GPU time there is, up to 1. None = the machines
-        that come with the jobs, else as many as the recording used at once, else a guess: the jobs
-        fill them on their busiest day.
+        Requested over available GPU time, up to 1. None = the machines that come with the jobs,
+        else the most that were used at once in the record, else a cluster that the jobs fill on
+        their busiest day.
 
     Raises
     ------
     ParameterError
-        If the load is not above 0 and up to 1.
+        If the load is not above 0 and at most 1.
     """
     return fitting.cluster_for(trace, load).cluster
 
 
 def policies(trace: Source | Trace | None = None) -> pd.DataFrame:
-    """List all policies; with a trace also why one cannot run on it under the plainest model."""
+    """Return a table of all policies; with a trace also why some cannot run on it."""
     jobs = trace.trace if isinstance(trace, Source) else trace
     rows = [
         {"policy": one.name, "title": one.title, "what": one.help, "reason": one.reason}
@@ -152,7 +153,7 @@ def policies(trace: Source | Trace | None = None) -> pd.DataFrame:
     return pd.DataFrame(rows).set_index("policy")
 
 
-def compare(  # noqa: PLR0913 - what a comparison is made of, all but the first three by name
+def compare(  # noqa: PLR0913 - parts of a comparison; all but the first three are keywords
     trace: Source | Trace | str | Path | pd.DataFrame,
     cluster: Cluster | str | None,
     allocators: Sequence[str | Spec],
@@ -164,15 +165,15 @@ def compare(  # noqa: PLR0913 - what a comparison is made of, all but the first 
     engine: str = "",
     **scenario: Any,
 ) -> Comparison:
-    """Simulate what each policy would have done with the same jobs on the same cluster.
+    """Simulate the same jobs on the same cluster under each policy.
 
     Parameters
     ----------
     trace : Source, Trace, str, Path or DataFrame
-        The jobs, as `read_trace` takes or returns them.
+        The jobs, in any form that `read_trace` takes or returns.
     cluster : Cluster, str or None
-        The machines, e.g. ``"16x8:a100,4x4:t4"``; None = those that came with the trace, or ones
-        that fit it.
+        The machines, e.g. ``"16x8:a100,4x4:t4"``; None = those of the trace, or a fitted
+        cluster.
     allocators : sequence of str or Spec
         The policies, e.g. ``["fifo", "las:thresholds=3600"]``; the first is the baseline.
     repeats : int
@@ -180,22 +181,22 @@ def compare(  # noqa: PLR0913 - what a comparison is made of, all but the first 
     seed : int
         The first seed.
     perf : str or Spec
-        The performance model; "" = the plainest under which all of these policies can run.
+        The performance model; "" = the simplest that all these policies support.
     store : Store, str or Path, optional
-        Where results are kept and found again; None = where the app keeps its own.
+        Store of the results; None = the store of the app.
     engine : str
-        What makes runs that are not kept yet: "auto" = the fast engine where it can, "kernel" or
-        "fast"; "" = what TRAINYARD_ENGINE names, else "auto". Results are the same.
+        Engine of runs that are not stored: "auto" = the fast engine if possible, "kernel" or
+        "fast"; "" = TRAINYARD_ENGINE, else "auto". Results are equal.
     **scenario
         Further settings of `trainyard.study.scenario.Scenario`, e.g. `horizon_s`.
 
     Raises
     ------
     TrainyardError
-        If no policy can run, or something cannot be used; the sentence says what to do.
+        If no policy can run, or an argument is invalid.
     """
     at = store if isinstance(store, Store) else Store(store)
-    source, nodes = _given(trace, cluster)
+    source, nodes = _load_inputs(trace, cluster)
     jobs = source.trace
     specs = tuple(
         files.with_texts(Spec.parse(one) if isinstance(one, str) else one) for one in allocators
@@ -214,7 +215,7 @@ def compare(  # noqa: PLR0913 - what a comparison is made of, all but the first 
     return Comparison(study, at, skipped)
 
 
-def backtest(  # noqa: PLR0913 - what a check is made of, all but the first three by name
+def backtest(  # noqa: PLR0913 - parts of a backtest; all but the first three are keywords
     trace: Source | Trace | str | Path | pd.DataFrame,
     cluster: Cluster | str | None,
     allocator: str | Spec,
@@ -229,29 +230,29 @@ def backtest(  # noqa: PLR0913 - what a check is made of, all but the first thre
     store: Store | str | Path | None = None,
     **scenario: Any,
 ) -> BacktestReport:
-    """Check how far a simulated policy reproduces the waits that were recorded.
+    """Measure how well a simulated policy reproduces the recorded waits.
 
     Parameters
     ----------
     trace : Source, Trace, str, Path or DataFrame
         The jobs with their recorded starts.
     cluster : Cluster, str or None
-        The machines as they were; None = as for `compare`.
+        The machines of the recorded period; None = as for `compare`.
     allocator : str or Spec
-        The policy that was in force.
+        The policy that made the recorded schedule.
     repeats : int
-        Runs with other seeds; one, if seeds change nothing.
+        Runs with different seeds; 1 if seeds have no effect.
     warm_up_h : float, hours, optional
-        What is simulated first and not measured; None = the longest of a day, the half-life of
+        Hours simulated before measuring; None = the longest of a day, the half-life of
         usage, and the 95th percentile of the recorded waits.
     judge_days : float, days, optional
-        The last part, which is judged; None = 7, or half of the record if that is less.
+        Days at the end to compare; None = 7, or half of the record if that is less.
     anyway : bool
-        Whether a record that is no yardstick is checked all the same.
+        Whether to accept a record that cannot serve as a yardstick.
     use : sequence of str
-        Ids of ``.proposals`` of an earlier check that are applied.
+        Ids of ``.proposals`` of an earlier backtest to apply.
     fit : bool
-        Whether open settings are fitted to the part before the judged one.
+        Whether to fit open settings to the part before the judged days.
     perf, store, **scenario
         As for `compare`.
 
@@ -259,15 +260,15 @@ def backtest(  # noqa: PLR0913 - what a check is made of, all but the first thre
     -------
     BacktestReport
         With ``.headline``, ``.comparable``, ``.judged``, ``.floor``, ``.rivals`` and
-        ``.to_json()``. Later comparisons with the recorded schedule in this store heed it.
+        ``.to_json()``. Later comparisons with the recorded schedule in this store use it.
 
     Raises
     ------
     TrainyardError
-        If the policy cannot run, or something cannot be used.
+        If the policy cannot run, or an argument is invalid.
     """
     at = store if isinstance(store, Store) else Store(store)
-    source, nodes = _given(trace, cluster)
+    source, nodes = _load_inputs(trace, cluster)
     policy = files.with_texts(Spec.parse(allocator) if isinstance(allocator, str) else allocator)
     model = Spec.parse(perf) if isinstance(perf, str) and perf else perf
     given: dict[str, Any] = {"overheads": NEW_COSTS} | scenario
@@ -292,30 +293,30 @@ def backtest(  # noqa: PLR0913 - what a check is made of, all but the first thre
     return run.report
 
 
-def _given(
+def _load_inputs(
     trace: Source | Trace | str | Path | pd.DataFrame, cluster: Cluster | str | None
 ) -> tuple[Source, Cluster]:
-    """Return jobs and machines in whatever form they are given."""
+    """Return jobs and machines from any of their accepted forms."""
     if isinstance(trace, Trace):
         trace = Source(trace, {})
     source = trace if isinstance(trace, Source) else read_trace(trace)
     if isinstance(cluster, str):
-        cluster = gpu_types.parsed(cluster)
+        cluster = gpu_types.parse_cluster(cluster)
     return source, cluster or fit_cluster(source)
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Policies side by side on the same jobs and machines, and what their results say.
+    """Results of policies on the same jobs and machines.
 
     Parameters
     ----------
     study : Study
-        What was compared.
+        The compared policies and their scenario.
     store : Store
-        Where the results are.
+        Store of the results.
     skipped : mapping of str
-        Policy -> why it could not run.
+        Policy -> reason why it could not run.
     """
 
     study: Study
@@ -324,14 +325,16 @@ class Comparison:
 
     @cached_property
     def _runs(self) -> Shown:
+        """Stored results of all runs."""
         return outcomes.gather(self.study, self.store)
 
     @cached_property
     def _compared(self) -> ComparedRuns:
-        found = compare_runs(self._runs, self.store)
-        if found is None:
-            raise ParameterError("The results are not kept any more. Compare again.")
-        return found
+        """All runs, prepared for tables and figures."""
+        compared = compare_runs(self._runs, self.store)
+        if compared is None:
+            raise ParameterError("The results were deleted. Compare again.")
+        return compared
 
     @property
     def _report(self) -> ComparisonReport:
@@ -339,17 +342,17 @@ class Comparison:
 
     @property
     def headline(self) -> str:
-        """What the comparison says, or why it says nothing."""
+        """Main result of the comparison, or why there is none."""
         return self._report.headline
 
     @property
     def assumptions(self) -> str:
-        """What is assumed and moves these results."""
+        """Assumptions that affect these results."""
         return self._report.assumed
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """The figures that there are."""
+        """Names of the available figures."""
         return tuple(one.name for one in registry.views(self._compared))
 
     @property
@@ -359,7 +362,7 @@ class Comparison:
         return {title: entries[0].engine for title, entries in shown if entries}
 
     def table(self) -> pd.DataFrame:
-        """Return one row per policy; with repeats, half the width of 95 % intervals beside it.
+        """Return one row per policy with all metrics, and 95 % intervals if repeated.
 
         Returns
         -------
@@ -375,10 +378,10 @@ class Comparison:
             sort=False,
             dropna=True,
         )
-        known = [name for name in COLUMNS if name in long["metric"].unique()]
+        metrics = [name for name in COLUMNS if name in long["metric"].unique()]
         order = [
             (metric, part)
-            for metric in known
+            for metric in metrics
             for part in ("value", "change", "low", "high")
             if (part, metric) in wide.columns
         ]
@@ -395,12 +398,12 @@ class Comparison:
         Raises
         ------
         ParameterError
-            If there is none of that name.
+            If there is no such figure.
         """
         return registry.view(self._compared, name).figure
 
     def jobs(self, policy: str | Spec) -> pd.DataFrame:
-        """Return what came of every job under a policy, one row each, of the first repeat.
+        """Return one row per job with its outcome under a policy, in the first repeat.
 
         Raises
         ------
@@ -410,64 +413,65 @@ class Comparison:
         return self._entry(policy)[1].jobs()
 
     def why(self, policy: str | Spec, job: str) -> tuple[str, ...]:
-        """Return the longest spans of a job's waits, each with the policy's reason and duration.
+        """Return the longest parts of a job's waits, with reason and duration.
 
-        The first repeat is run again as far as the job waits; empty if it did not wait.
+        Simulates the first repeat again until the job has started; empty if it did not wait.
 
         Parameters
         ----------
         policy : str or Spec
             One of those compared.
         job : str
-            As the trace names it.
+            Id of the job in the trace.
 
         Raises
         ------
         TrainyardError
-            If the policy was not compared, could not run, or there is no such job.
+            If the policy was not compared or could not run, or there is no such job.
         """
         title, entry = self._entry(policy)
         trace = load_trace(self.study.base.trace, self.store)
         row = tables.job_row(trace, job)
         if row is None:
-            raise ParameterError(f"There is no job {job} in this trace. Name one of its job_id.")
+            raise ParameterError(f"There is no job {job} in this trace. Use a value of its job_id.")
         book = explore.opened(entry, trace, self.study.base.cluster, title, self.store)
-        said = reasons.replayed(book, row, self.store)
-        return tuple(one.told for one in reasons.why(book, row, said))
+        recorded_reasons = reasons.replayed(book, row, self.store)
+        return tuple(one.told for one in reasons.why(book, row, recorded_reasons))
 
     def _entry(self, policy: str | Spec) -> tuple[str, StoredResult]:
-        known = self.study.allocators
-        # As messages and tables call them, where a file is its digest, or as it was asked for.
-        names = {str(spec): at for at, spec in enumerate(known)}
-        names |= {title: at for at, title in enumerate(self.study.titles)}
-        at = names.get(str(policy))
-        if at is None:
-            asked = files.with_texts(Spec.parse(policy) if isinstance(policy, str) else policy)
-            spec = catalog.canonical("allocator", asked)
-            if spec not in known:
-                there = ", ".join(str(one) for one in known)
-                raise ParameterError(f"{policy} was not compared. There are {there}.")
-            at = known.index(spec)
-        if not self._runs.entries[at]:
+        """Return the title and the first result of a policy."""
+        specs = self.study.allocators
+        # By text form or title; else parsed as given, where files are still paths.
+        names = {str(spec): index for index, spec in enumerate(specs)}
+        names |= {title: index for index, title in enumerate(self.study.titles)}
+        index = names.get(str(policy))
+        if index is None:
+            named = files.with_texts(Spec.parse(policy) if isinstance(policy, str) else policy)
+            spec = catalog.canonical("allocator", named)
+            if spec not in specs:
+                available = ", ".join(str(one) for one in specs)
+                raise ParameterError(f"{policy} was not compared. Choose one of {available}.")
+            index = specs.index(spec)
+        if not self._runs.entries[index]:
             raise ParameterError(
-                f"{policy} has no result: {self.skipped.get(known[at], 'run it again')}"
+                f"{policy} has no result: {self.skipped.get(specs[index], 'run it again')}"
             )
-        return self._runs.titles[at], self._runs.entries[at][0]
+        return self._runs.titles[index], self._runs.entries[index][0]
 
     def report(self, path: str | Path) -> Path:
-        """Write everything into one HTML file that opens without a network."""
+        """Write all results into one HTML file that opens without a network."""
         target = Path(path)
         page = offline_html(self._runs, self.store, created=datetime.now(UTC))
         target.write_text(page, encoding="utf-8", newline="")
         return target
 
     def save(self, path: str | Path) -> Path:
-        """Write the scenario and its jobs into a ZIP archive, which the app opens on Start."""
+        """Write the scenario and its jobs to a ZIP archive that the app can open."""
         target = Path(path)
         target.write_bytes(bundle.archive(self.study, self.store))
         return target
 
     def _repr_html_(self) -> str:
-        # In a notebook the headline comes first, then the table.
+        # Notebooks show the headline above the table.
         values = self.table().xs("value", axis=1, level=1)
         return f"<p><b>{text(self.headline)}</b></p>{values.to_html()}"

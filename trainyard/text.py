@@ -1,6 +1,4 @@
-"""Numbers, durations, shares, money and nouns as people read them, in sentences, tables and
-reports.
-"""
+"""Formats numbers, durations, dates and nouns for users, and parses times of a run."""
 
 from __future__ import annotations
 
@@ -15,7 +13,7 @@ from typing import Final
 from sim.errors import ParameterError
 
 MANY: Final = 3.0
-"""A relative increase above this is told as a factor."""
+"""Relative increase above which a change is written as a factor."""
 _CAUSES: Final = {
     "oom": "out of memory ({role})",
     "interruption": "interrupted",
@@ -23,50 +21,46 @@ _CAUSES: Final = {
 }
 _DAY_S: Final = 86_400.0
 _MOST_DAYS: Final = 1_000_000
-"""From the epoch; calendars end."""
+"""Maximum days from the epoch; Python's calendar ends."""
 
 _GPU_MODEL: Final = re.compile(r"[a-z]{1,4}[0-9]+[a-z0-9_-]*")
 
 
 def plural(number: int, noun: str) -> str:
-    """Return a number with its noun."""
+    """Return a number with its noun, in the plural unless 1."""
     many = f"{noun[:-1]}ies" if noun.endswith("cy") else f"{noun}s"
     return f"{number:,} {noun if number == 1 else many}"
 
 
 def gpu_type(name: str) -> str:
-    """Return a GPU type as it is written in sentences: "A100"; a name that is none of a model stays
-    as it is.
-    """
+    """Return a GPU model in capitals ("A100"), other names unchanged."""
     return name.upper() if _GPU_MODEL.fullmatch(name) else name
 
 
 def within(title: str) -> str:
-    """Return a title as it stands within a sentence: "average time to finish", but "GPUs busy"."""
+    """Return a title as part of a sentence: "average wait", but "GPUs busy"."""
     return title if title[:2].isupper() else f"{title[:1].lower()}{title[1:]}"
 
 
 def as_many(change: float) -> str:
-    """Return a relative increase as the factor that it is: "4.3", "90"."""
+    """Return a relative increase as a factor: 3.3 is "4.3"."""
     return f"{1.0 + change:,.{1 if change < 9 else 0}f}"
 
 
 def numbers(name: str) -> str:
-    """Return a class of numbers as people write it: "2–4"."""
+    """Return a range with an en dash: "2–4"."""
     return name.replace("-", "–")
 
 
 def counted(jobs: Mapping[str, int], most: int = 5) -> str:
-    """Return names with the number of jobs of each, those of the most jobs first."""
+    """Return names with their numbers of jobs, most jobs first, at most `most` names."""
     ordered = sorted(jobs.items(), key=lambda item: -item[1])
-    listed = ", ".join(f"{name[:40]} ({plural(count, 'job')})" for name, count in ordered[:most])
-    return f"{listed} and {len(ordered) - most} more" if len(ordered) > most else listed
+    text = ", ".join(f"{name[:40]} ({plural(count, 'job')})" for name, count in ordered[:most])
+    return f"{text} and {len(ordered) - most} more" if len(ordered) > most else text
 
 
 def why_failed(failed_by: Mapping[str, int]) -> str:
-    """Return why jobs failed, from cause and role ("oom server") with the number of jobs of each;
-    "" = none did.
-    """
+    """Return the reasons of failed jobs with counts, from "cause role" -> jobs; "" if none."""
     causes: dict[str, int] = {}
     for name, jobs in failed_by.items():
         cause, _, role = name.partition(" ")
@@ -80,98 +74,103 @@ def why_failed(failed_by: Mapping[str, int]) -> str:
 
 @dataclass(frozen=True)
 class RunClock:
-    """How instants of a run are written and read.
+    """Formats and parses times of a run.
 
     Parameters
     ----------
     epoch : str
-        ISO instant of second 0: the calendar is shown. "" = days since the first submission, day 1
-        being the first.
+        ISO time of second 0, to show calendar dates; "" = days since the first submission,
+        counted from day 1.
     seconds : bool
-        Whether seconds are shown: for runs of minutes.
+        Whether to show seconds, for short runs.
     """
 
     epoch: str = ""
     seconds: bool = False
 
     def at(self, t_s: float) -> str:
-        """Return an instant: "day 3, 14:20" or "Thu 5 Oct, 14:20"."""
+        """Return a time with its day: "day 3, 14:20" or "Thu 5 Oct, 14:20"."""
         return f"{self.day(t_s)}, {self.time(t_s)}"
 
     def after(self, t_s: float, before_s: float) -> str:
-        """Return an instant without its day, if that is the day of the one named before."""
+        """Return a time, without its day if that is the day of the time before."""
         return self.time(t_s) if self.day(t_s) == self.day(before_s) else self.at(t_s)
 
     def span(self, t0_s: float, t1_s: float) -> str:
-        """Return a bin or a window by its ends: "day 6, 04:30–06:00"."""
+        """Return a time range: "day 6, 04:30–06:00"."""
         return f"{self.at(t0_s)}–{self.after(t1_s, t0_s)}"
 
     def day(self, t_s: float) -> str:
-        """Return the day of an instant: "day 3" or "Thu 5 Oct"."""
-        days, _ = self._parted(t_s)
-        if not self._dated(days):
+        """Return the day of a time: "day 3" or "Thu 5 Oct"."""
+        days, _ = self._split_day(t_s)
+        if not self._has_date(days):
             return f"day {days + 1:,d}"
         date = datetime.fromisoformat(self.epoch).date() + timedelta(days)
         return f"{date:%a} {date.day} {date:%b}"
 
     def time(self, t_s: float) -> str:
-        """Return the time of day of an instant: "14:20"."""
-        _, second = self._parted(t_s)
+        """Return the time of day of a time: "14:20"."""
+        _, second = self._split_day(t_s)
         hours = f"{second // 3600:02d}:{second // 60 % 60:02d}"
         return f"{hours}:{second % 60:02d}" if self.seconds else hours
 
     def read(self, words: str) -> float:
-        """Return the seconds of an instant that was written as `at` writes it.
+        """Return the seconds of a time in the format of `at`.
 
         Parameters
         ----------
         words : str
-            "day 6, 04:30" or "Sat 6 Jan, 04:30"; without a time midnight is meant. Of the calendar
-            the first such day from the first submission on is meant.
+            "day 6, 04:30" or "Sat 6 Jan, 04:30"; without a time of day midnight. A date means its
+            first occurrence from the first submission on.
 
         Raises
         ------
         ParameterError
-            If it is no such text.
+            If the text does not have this format.
         """
-        found = (_DATED if self.epoch else _COUNTED).fullmatch(words.strip())
-        day = None if found is None else self._day_of(found)
-        if found is None or day is None:
+        match = (_DATED if self.epoch else _COUNTED).fullmatch(words.strip())
+        day = None if match is None else self._day_of(match)
+        if match is None or day is None:
             raise ParameterError(
-                f"“{words[:40]}” is not an instant. Write it like “{self.at(5 * _DAY_S + 16_200)}”."
+                f"“{words[:40]}” is not a time of the run. Write it like"
+                f" “{self.at(5 * _DAY_S + 16_200)}”."
             )
-        hours, minutes, seconds = (int(found[name] or 0) for name in ("h", "m", "s"))
+        hours, minutes, seconds = (int(match[name] or 0) for name in ("h", "m", "s"))
         return day * _DAY_S + hours * 3600 + minutes * 60 + seconds - self._first_s
 
     @property
     def midnight_s(self) -> float:
-        """The midnight before the first submission, in seconds."""
+        """Midnight before the first submission, in seconds."""
         return -self._first_s
 
     @property
     def _first_s(self) -> float:
+        """Seconds from midnight to the first submission."""
         if not self.epoch:
             return 0.0
         first = datetime.fromisoformat(self.epoch)
         return first.hour * 3600.0 + first.minute * 60 + first.second + first.microsecond / 1e6
 
-    def _parted(self, t_s: float) -> tuple[int, int]:
-        # Rounding errors must not fall back into the minute before.
+    def _split_day(self, t_s: float) -> tuple[int, int]:
+        """Return the day and the second of the day of a time."""
+        # Rounded, so that errors do not show the minute before.
         days, second = divmod(round(t_s, 3) + self._first_s, _DAY_S)
-        if self.epoch and not self._dated(int(days)):
+        if self.epoch and not self._has_date(int(days)):
             days, second = divmod(round(t_s, 3), _DAY_S)
         return int(days), int(second)
 
-    def _dated(self, days: int) -> bool:
+    def _has_date(self, days: int) -> bool:
+        """Return True if a day has a calendar date."""
         return bool(self.epoch) and abs(days) < _MOST_DAYS
 
-    def _day_of(self, found: re.Match[str]) -> int | None:
+    def _day_of(self, match: re.Match[str]) -> int | None:
+        """Return the day of a parsed time, None if there is no such date."""
         if not self.epoch:
-            return int(found["day"].replace(",", "")) - 1
+            return int(match["day"].replace(",", "")) - 1
         first = datetime.fromisoformat(self.epoch).date()
         for year in range(first.year, first.year + 9):  # a leap day is eight years away at most
             try:
-                date = datetime.strptime(f"{found['day']} {found['month']} {year}", "%d %b %Y")
+                date = datetime.strptime(f"{match['day']} {match['month']} {year}", "%d %b %Y")
             except ValueError:
                 continue
             if date.date() >= first:
@@ -187,38 +186,38 @@ _DATED: Final = re.compile(
 
 
 def instant(t_s: float, epoch: str = "") -> str:
-    """Return an instant of a run: "day 6, 04:30", or with the ISO instant of its second 0 "Sat 6
-    Jan, 04:30".
-    """
+    """Return a time of a run: "day 6, 04:30", or with an epoch "Sat 6 Jan, 04:30"."""
     return RunClock(epoch).at(t_s)
 
 
-def moment(at: datetime, now: datetime) -> str:
-    """Return an instant of the calendar as seen from another one of the same time zone: "today
-    14:20", "yesterday 14:20", "3 Nov 14:20", "3 Nov 2025".
+def moment(date: datetime, now: datetime) -> str:
+    """Return a date relative to now: "today 14:20", "3 Nov 14:20", "3 Nov 2025".
+
+    Both dates must have the same time zone.
     """
-    days = (now.date() - at.date()).days
+    days = (now.date() - date.date()).days
     if days in (0, 1):
-        return f"{('today', 'yesterday')[days]} {at:%H:%M}"
-    return f"{at.day} {at:%b %H:%M}" if at.year == now.year else f"{at.day} {at:%b %Y}"
+        return f"{('today', 'yesterday')[days]} {date:%H:%M}"
+    return f"{date.day} {date:%b %H:%M}" if date.year == now.year else f"{date.day} {date:%b %Y}"
 
 
 _ONE: Final = {60.0: "1 min", 3600.0: "1 h", 86_400.0: "1 day"}
 
 _UNITS: Final = ((90.0, 1.0, "s"), (5400.0, 60.0, "min"), (172_800.0, 3600.0, "h"))
-"""Up to how many seconds a unit is used, how long it is, and its name."""
+"""(maximum seconds, seconds per unit, name) of the units of durations."""
 
 
 def common_unit(seconds: Iterable[float]) -> tuple[float, str]:
-    """Return the unit that suits the mean of durations: its length in seconds, and its name."""
-    known = [abs(one) for one in seconds if one and math.isfinite(one)]
-    mean_s = fmean(known) if known else 0.0
+    """Return the unit for the mean of durations: its length in seconds, and its name."""
+    finite = [abs(one) for one in seconds if one and math.isfinite(one)]
+    mean_s = fmean(finite) if finite else 0.0
     return next(((size, unit) for limit, size, unit in _UNITS if mean_s < limit), (_DAY_S, "days"))
 
 
 def duration(seconds: float) -> str:
-    """Return seconds in the unit a person would use: "45 s", "27 min", "3.4 h", "2.5 days"; hours
-    from 90 minutes to 48 hours.
+    """Return seconds in a readable unit: "45 s", "27 min", "3.4 h", "2.5 days".
+
+    Hours are used from 90 minutes to 48 hours.
     """
     if seconds in _ONE:
         return _ONE[seconds]
@@ -232,21 +231,21 @@ def duration(seconds: float) -> str:
 
 
 _WHOLE: Final = {"s": 9.95, "min": 9.95, "h": math.inf, "days": 99.95}
-"""From this value on a unit has no decimals."""
+"""Value from which a unit has no decimals."""
 NARROW: Final = "\u202f"
-"""A narrow space that no line is broken at: between a number and its sign of per cent."""
+"""Narrow no-break space between a number and its percent sign."""
 MISSING: Final = "–"
 SEEN: Final = 0.0005
-"""Below, a relative difference is told as none."""
+"""Relative difference below which a change is written as none."""
 
 
 def time(seconds: float) -> str:
-    """Return seconds in the unit a person would use."""
+    """Return seconds in a readable unit, `MISSING` if not finite."""
     return duration(seconds) if math.isfinite(seconds) else MISSING
 
 
 def share(value: float) -> str:
-    """Return a share as per cent with one decimal."""
+    """Return a share as a percentage with one decimal."""
     return f"{100 * value:.1f} %" if math.isfinite(value) else MISSING
 
 
@@ -256,7 +255,7 @@ def factor(value: float) -> str:
 
 
 def money(usd: float) -> str:
-    """Return US dollars, cents below a thousand only."""
+    """Return US dollars, with cents only below 1000."""
     if not math.isfinite(usd):
         return MISSING
     return f"$ {usd:,.2f}" if usd < 1000 else f"$ {usd:,.0f}"
@@ -268,9 +267,7 @@ def count(value: float) -> str:
 
 
 def change(value: float) -> str:
-    """Return a relative difference with sign: "−41 %", "+9.5 %"; above `trainyard.text.MANY` as a
-    factor: "90 times".
-    """
+    """Return a relative difference: "−41 %", "+9.5 %", or above `MANY` as "90 times"."""
     if not math.isfinite(value):
         return ""
     if abs(value) < SEEN:
@@ -287,4 +284,4 @@ BY_UNIT: Final[Mapping[str, Callable[[float], str]]] = {
     "USD": money,
     "": count,
 }
-"""Unit of a metric -> how its value is written."""
+"""Unit of a metric -> function that formats its values."""

@@ -1,4 +1,4 @@
-"""What each command of the command line does."""
+"""Commands of the command line, one module per command or family of commands."""
 
 import os
 

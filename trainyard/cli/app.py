@@ -14,7 +14,7 @@ from trainyard.runs.engines import warm
 
 _PACKAGE: Final = Path(__file__).resolve().parents[1]
 _FILES: Final = (_PACKAGE / "app" / "app.py", _PACKAGE.parent / "app.py")
-"""Where the app lies: as setup.py puts it into the wheel, and in the checkout."""
+"""Possible paths of the app: in the wheel built by setup.py, and in a checkout."""
 _PORT: Final = 8501
 _STOPPED: Final = (0, -signal.SIGTERM, -signal.SIGINT)
 """Exit codes of a server that was stopped by a signal."""
@@ -24,21 +24,21 @@ def add_app(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of ``python -m trainyard app``."""
     parser.set_defaults(command=command_app)
     parser.add_argument(
-        "--port", metavar="N", default=str(_PORT), help=f"of the server (default {_PORT})"
+        "--port", metavar="N", default=str(_PORT), help=f"port of the server (default {_PORT})"
     )
-    parser.add_argument("--headless", action="store_true", help="open no browser")
+    parser.add_argument("--headless", action="store_true", help="do not open a browser")
 
 
 def command_app(args: argparse.Namespace) -> None:
-    """Execute ``python -m trainyard app``: serve the dashboard until it is interrupted.
+    """Execute ``python -m trainyard app``: serve the dashboard until interrupted.
 
     Raises
     ------
     TrainyardError
-        If the port is none, the app is not installed, or the server stops by itself.
+        If the port is invalid, the app is not installed, or the server exits on its own.
     """
     if not (args.port.isdecimal() and 1 <= int(args.port) <= 65_535):
-        raise UsageError(f"--port {args.port}: this is not a whole number from 1 to 65535.")
+        raise UsageError(f"--port {args.port}: the port must be a whole number from 1 to 65535.")
     file = next((file for file in _FILES if file.exists()), None)
     if file is None:
         raise UsageError("The app is not installed here. Install the wheel, or run in a checkout.")

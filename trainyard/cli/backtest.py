@@ -1,4 +1,4 @@
-"""The ``backtest`` command: how far a simulated policy reproduces the waits that were recorded."""
+"""The ``backtest`` command: measures how well a policy reproduces the recorded waits."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from typing import Any, Final
 
 from sim.params import Spec
 from trainyard.cli.errors import CommandStoppedError, UsageError
-from trainyard.cli.given import add_reading, study_of
-from trainyard.cli.sweep import columns, finish
+from trainyard.cli.given import add_reading, load_study
+from trainyard.cli.sweep import align_columns, run_with_progress
 from trainyard.labs.backtests.figures import Measures
 from trainyard.labs.backtests.fit import MOST_RUNS
 from trainyard.labs.backtests.report import BacktestReport
 from trainyard.labs.backtests.run import BacktestRun
 from trainyard.library import library
 from trainyard.library.library import HERE
-from trainyard.runs.executors import DEFAULT, checked
+from trainyard.runs.executors import DEFAULT, check_executor_name
 from trainyard.store import Store
 from trainyard.study.check import Check
 from trainyard.study.document import number, whole
@@ -48,10 +48,10 @@ def add_backtest(parser: argparse.ArgumentParser) -> None:
         command=command_backtest, perf=None, checkpoints=None, horizon_s=None, seed=None
     )
     parser.add_argument(
-        "--trace", metavar="FILE|sample:NAME", help="the jobs, with their recorded starts"
+        "--trace", metavar="FILE|sample:NAME", help="jobs with recorded start times"
     )
     parser.add_argument(
-        "--cluster", metavar="SPEC|FILE", help="the machines as they were, see: run --help"
+        "--cluster", metavar="SPEC|FILE", help="machines of the recorded period, see: run --help"
     )
     parser.add_argument(
         "--policy",
@@ -59,9 +59,9 @@ def add_backtest(parser: argparse.ArgumentParser) -> None:
         dest="allocator",
         metavar="NAME[:key=value,...]",
         action="append",
-        help="the policy that was in force",
+        help="policy that made the recorded schedule",
     )
-    parser.add_argument("--scenario", metavar="FILE.json", help="what a page saved")
+    parser.add_argument("--scenario", metavar="FILE.json", help="scenario file saved in the app")
     parser.add_argument(
         "--set", metavar="path=value", action="append", help="change one value; repeat for more"
     )
@@ -72,30 +72,30 @@ def add_backtest(parser: argparse.ArgumentParser) -> None:
         "--warm-up",
         metavar="HOURS",
         help=(
-            "what is simulated first and not measured (default: the longest of a day, the"
-            " half-life of usage, and 95 %% of the recorded waits)"
+            "hours simulated before measuring (default: the longest of a day, the half-life of"
+            " usage, and the 95th percentile of recorded waits)"
         ),
     )
     parser.add_argument(
         "--judge",
         metavar="DAYS",
-        help="the last part of the record, which is judged (default 7, or half of the record)",
+        help="days at the end of the record to compare (default 7, or half of the record)",
     )
     parser.add_argument(
         "--anyway",
         action="store_true",
-        help="check a record that is no yardstick; nothing is compared with it",
+        help="accept a record that cannot serve as a yardstick; no comparison with it is made",
     )
     parser.add_argument(
         "--use",
         metavar="ID",
         action="append",
-        help="apply what the record shows, by the id that the check prints; repeat for more",
+        help="apply a finding by the id that the backtest prints; repeat for more",
     )
     parser.add_argument(
         "--fit",
         action="store_true",
-        help=f"fit open settings to the part before the judged one, in at most {MOST_RUNS} runs",
+        help=f"fit open settings to the part before the judged days, in at most {MOST_RUNS} runs",
     )
     parser.add_argument(
         "--executor",
@@ -117,9 +117,9 @@ def command_backtest(args: argparse.Namespace) -> None:
     TrainyardError
         If the input cannot be used, the policy cannot run, or the check was interrupted.
     """
-    study, source = study_of(args)
+    study, source = load_study(args)
     if len(study.allocators) != 1:
-        raise UsageError("One policy is checked at a time: give --policy once.")
+        raise UsageError("A backtest takes one policy: give --policy once.")
     check = Check(
         study.base,
         repeats=whole("--repeats", args.repeats),
@@ -130,50 +130,52 @@ def command_backtest(args: argparse.Namespace) -> None:
         fit=args.fit,
     )
     store = Store()
-    run = BacktestRun(check, store, checked(args.executor))
-    known = run.recall()
-    made = library.shelve(store, HERE, check, run.keys)
+    run = BacktestRun(check, store, check_executor_name(args.executor))
+    is_complete = run.recall()
+    item_id = library.shelve(store, HERE, check, run.keys)
     run.shelve = partial(library.shelve, store, HERE, check)
-    if not known:
-        finish(run, "backtest", run.most)
+    if not is_complete:
+        run_with_progress(run, "backtest", run.most)
     if run.state == "failed":
         raise CommandStoppedError(run.error)
     if run.report is None:
-        raise KeyboardInterrupt("Interrupted; runs that are done are kept: the same command again.")
+        raise KeyboardInterrupt(
+            "Interrupted; finished runs are kept. Repeat the command to continue."
+        )
     if args.json:
-        document = {"id": made, **backtest_document(run)}
+        document = {"id": item_id, **backtest_document(run)}
         text = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
     else:
         trace = changed(source.trace, check.scenario.trace)
-        head = f"{trace.name}: {plural(len(trace), 'job')} (id {made[:12]})."
+        head = f"{trace.name}: {plural(len(trace), 'job')} (id {item_id[:12]})."
         text = "\n".join([head, "", *backtest_lines(run)])
     sys.stdout.write(text + "\n")
 
 
 def backtest_document(run: BacktestRun) -> dict[str, Any]:
-    """Return what a check has found so far, for JSON."""
+    """Return the state and results of a backtest as a JSON document."""
     return {"check": run.check.to_json(), **(run.report.to_json() if run.report else {})}
 
 
 def backtest_lines(run: BacktestRun) -> list[str]:
-    """Return what a check has found so far, for people."""
+    """Return the results of a backtest as lines of text, or its progress."""
     if run.report is None:
         return [f"{run.title}: {plural(run.done, 'run')} of at most {run.most} are kept."]
     return lines(run.report)
 
 
 def lines(report: BacktestReport) -> list[str]:
-    """Return a report for people."""
-    told = [f"{report.policy}: {report.headline}", *(f"  {one}" for one in report.faults[1:])]
+    """Return a backtest report as lines of text."""
+    heading = [f"{report.policy}: {report.headline}", *(f"  {one}" for one in report.faults[1:])]
     if report.judged is None or report.split is None:
-        return told
+        return heading
     rows = [("Judged part", report.judged.mean)]
     if report.fitted is not None:
         rows.append(("Earlier part", report.fitted.mean))
     if report.floor is not None:
         rows.append(("Floor: between two repeats", report.floor))
     rows += list((report.rivals or {}).items())
-    table = [_HEAD, *(_cells(name, one) for name, one in rows)]
+    table = [_HEAD, *(_measure_cells(name, one) for name, one in rows)]
     low, high = report.judged.low, report.judged.high
     over = ""
     if report.repeats > 1:
@@ -187,7 +189,7 @@ def lines(report: BacktestReport) -> list[str]:
                 f"{row['kind']} {row['name']}",
                 f"{row['jobs']:,}",
                 time(row["recorded_s"]),
-                _signed(row["bias_s"]),
+                _signed_duration(row["bias_s"]),
                 time(row["error_s"]),
                 share(row["within"]),
             )
@@ -197,9 +199,9 @@ def lines(report: BacktestReport) -> list[str]:
         else []
     )
     return [
-        *told,
+        *heading,
         "",
-        *columns(table),
+        *align_columns(table),
         "",
         f"Judged are the jobs submitted in the last"
         f" {duration(report.split.end_s - max(report.split.judge_s, report.split.warm_s))}, after a"
@@ -208,18 +210,18 @@ def lines(report: BacktestReport) -> list[str]:
             [f"Jobs of the first {duration(report.opens_s)} run as recorded."]
             * (report.opens_s > 0)
         ),
-        *(["", *columns([_GROUPS, *parts])] if parts else []),
+        *(["", *align_columns([_GROUPS, *parts])] if parts else []),
         *report.remarks,
-        *_shown(report),
-        *_fit(report),
+        *_proposal_lines(report),
+        *_fit_lines(report),
     ]
 
 
-def _shown(report: BacktestReport) -> list[str]:
-    """Return what the record shows, with what it rests on."""
+def _proposal_lines(report: BacktestReport) -> list[str]:
+    """Return the findings in the record as lines, each with its effect and evidence."""
     if not report.proposals:
         return []
-    told = ["", "What the record shows (--use ID applies it):"]
+    lines = ["", "Findings in the record (--use ID applies one):"]
     for row in report.proposals:
         one = row.proposal
         if row.used:
@@ -227,15 +229,15 @@ def _shown(report: BacktestReport) -> list[str]:
         elif not one.applicable:
             effect = "cannot be simulated"
         elif not math.isfinite(row.effect):
-            effect = "effect not known"
+            effect = "effect unknown"
         else:
             effect = f"explained {100 * row.effect:+.1f} points".replace("-", "−")
-        told += [f"  {one.id} ({effect}): {one.what}", f"    {one.evidence}"]
-    return told
+        lines += [f"  {one.id} ({effect}): {one.what}", f"    {one.evidence}"]
+    return lines
 
 
-def _fit(report: BacktestReport) -> list[str]:
-    """Return what a fit has tried, and what it came to."""
+def _fit_lines(report: BacktestReport) -> list[str]:
+    """Return the settings that a fit tried and its result as lines of text."""
     if report.fit is None:
         return []
     rows = [
@@ -248,35 +250,35 @@ def _fit(report: BacktestReport) -> list[str]:
         )
         for one in report.fit.steps
     ]
-    told = ["", *columns([("setting", "tried", "error + bias", "spread", ""), *rows]), ""]
+    lines = ["", *align_columns([("setting", "tried", "error + bias", "spread", ""), *rows]), ""]
     if report.fit.chosen and report.fit.carries:
         policy = report.fit.scenario.allocator.name
         values = str(Spec.of(policy, **report.fit.values))
-        told += [f"Parameters: {values}"] if report.fit.values else []
+        lines += [f"Parameters: {values}"] if report.fit.values else []
     verdict = report.fit.past
     judged = f" {verdict.sentence}" if verdict is not None and report.fit.chosen else ""
-    return [*told, f"{report.fit.sentence}{judged}"]
+    return [*lines, f"{report.fit.sentence}{judged}"]
 
 
-def _cells(name: str, one: Measures) -> tuple[str, ...]:
+def _measure_cells(name: str, measures: Measures) -> tuple[str, ...]:
     return (
         name,
-        f"{one.jobs:,.0f}",
-        f"{_signed(one.bias_s)} ({_percent(one.bias)})",
-        time(one.error_s),
-        time(one.p90_s),
-        share(one.within),
-        factor(one.rank),
-        factor(one.distance),
-        share(one.explained),
+        f"{measures.jobs:,.0f}",
+        f"{_signed_duration(measures.bias_s)} ({_signed_percent(measures.bias)})",
+        time(measures.error_s),
+        time(measures.p90_s),
+        share(measures.within),
+        factor(measures.rank),
+        factor(measures.distance),
+        share(measures.explained),
     )
 
 
-def _signed(seconds: float) -> str:
+def _signed_duration(seconds: float) -> str:
     if not math.isfinite(seconds):
         return MISSING
     return f"{'−' if seconds < 0 else '+'}{duration(abs(seconds))}"
 
 
-def _percent(value: float) -> str:
+def _signed_percent(value: float) -> str:
     return f"{100 * value:+.0f} %".replace("-", "−") if math.isfinite(value) else MISSING

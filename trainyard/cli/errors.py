@@ -1,4 +1,4 @@
-"""What ends a command of the command line with one sentence."""
+"""Errors that end a command with one sentence."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from sim.errors import TrainyardError
 
 
 class UsageError(TrainyardError):
-    """The arguments contradict each other or something is missing."""
+    """Raised when arguments are missing or contradict each other."""
 
 
 class CommandStoppedError(TrainyardError):
-    """A command could not finish what it began."""
+    """Raised when a command stops before it has finished."""

@@ -1,4 +1,4 @@
-"""The ``export`` command: a what-if as a patch for the scheduler that a site runs."""
+"""The ``export`` command: writes a what-if as a patch for the scheduler of a site."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ import sys
 from pathlib import Path
 
 from trainyard.cli.errors import UsageError
-from trainyard.cli.given import study_of
+from trainyard.cli.given import load_study
 from trainyard.cli.run import add_run, run_policy
 from trainyard.export.caveats import ExportRun
-from trainyard.export.targets import TARGETS, of_simulated, patch
+from trainyard.export.targets import TARGETS, patch, patch_of_simulated_runs
 from trainyard.results import past
 from trainyard.store import Store
 from trainyard.traces.sources import changed
 
 
 def add_export(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments of ``python -m trainyard export``: those of ``run`` and two more."""
+    """Declare the arguments of ``export``: those of ``run``, --as and --output."""
     add_run(parser)
     parser.set_defaults(command=command_export)
     parser.add_argument(
@@ -25,9 +25,9 @@ def add_export(parser: argparse.ArgumentParser) -> None:
         dest="target",
         choices=tuple(TARGETS),
         required=True,
-        help="the scheduler; --policy is given twice, as it is in force and as it is to be",
+        help="scheduler; give --policy twice: the current configuration, then the new one",
     )
-    parser.add_argument("--output", metavar="FILE", help="where the patch goes, else it is printed")
+    parser.add_argument("--output", metavar="FILE", help="file for the patch (default: print it)")
 
 
 def command_export(args: argparse.Namespace) -> None:
@@ -36,30 +36,30 @@ def command_export(args: argparse.Namespace) -> None:
     Raises
     ------
     TrainyardError
-        If the input cannot be used, or the two configurations say the same.
+        If the input cannot be used, or the two configurations are equal.
     """
-    study, source = study_of(args)
+    study, source = load_study(args)
     specs = study.allocators
     if len(specs) != 2 or specs[0].name != args.target:
         raise UsageError(
-            f"Give two policies, --policy {args.target}:{TARGETS[args.target].file}=FILE as it"
-            " is in force, then the same as it is to be."
+            f"Give --policy {args.target}:{TARGETS[args.target].file}=FILE twice: first the current"
+            " configuration, then the new one."
         )
-    patch(*specs)  # refuses what cannot be taken home before anything is simulated
+    patch(*specs)  # rejects configurations that cannot be exported before simulating anything
     trace = changed(source.trace, study.base.trace)
     before, after = (
         [
             ExportRun(
-                one.scenario,
-                one.scenario.key(source.trace.digest),
-                one.summary,
-                one.result.remarks,
+                finished.scenario,
+                finished.scenario.key(source.trace.digest),
+                finished.summary,
+                finished.result.remarks,
             )
-            for one in run_policy(study, at, study.labels[at], trace, args.engine)
+            for finished in run_policy(study, index, study.labels[index], trace, args.engine)
         ]
-        for at in range(2)
+        for index in range(2)
     )
-    text = of_simulated(trace, before, after, past.of_policy(study, 0, Store()))
+    text = patch_of_simulated_runs(trace, before, after, past.of_policy(study, 0, Store()))
     if not args.output:
         sys.stdout.write(text)
         return

@@ -1,4 +1,4 @@
-"""The ``list`` command: what can be chosen, by name."""
+"""The ``list`` command: names the policies, formats, samples and other choices."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ _LISTS = (
 
 def add_list(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of ``python -m trainyard list``."""
-    parser.set_defaults(command=_list)
+    parser.set_defaults(command=_print_list)
     parser.add_argument(
         "what",
         choices=_LISTS,
         nargs="?",
         type=lambda word: "policies" if word == "allocators" else word,
-        help="what to show; without it, what can be shown",
+        help="list to show; without it, all lists by name",
     )
     parser.add_argument(
         "name",
@@ -44,18 +44,18 @@ def add_list(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _list(args: argparse.Namespace) -> None:
-    """Print the names of one list, or what can be listed."""
+def _print_list(args: argparse.Namespace) -> None:
+    """Print the entries of one list, or the names of all lists."""
     if args.what == "params":
         if not args.name:
-            raise UsageError("list params wants a name, e.g. python -m trainyard list params fifo.")
+            raise UsageError("list params needs a name, e.g. python -m trainyard list params fifo.")
         for info in catalog.choice_params(args.name):
-            print(_describe(info))
+            print(_format_parameter(info))
         return
     if args.name:
         raise UsageError(
-            f"list {args.what} takes no name, so {args.name!r} is too much. Only list params wants"
-            " one."
+            f"list {args.what} takes no name ({args.name!r}). Leave it out; only"
+            " list params needs one."
         )
     if not args.what:
         for what, listed in _CHOICES.items():
@@ -72,30 +72,33 @@ def _list(args: argparse.Namespace) -> None:
         print(f"{choice.name:<14} {title}".rstrip() if title else choice.name)
 
 
-def _samples() -> list[catalog.CatalogEntry]:
+def _sample_entries() -> list[catalog.CatalogEntry]:
+    """Return the sample traces as entries of a list."""
     return [
         catalog.CatalogEntry(name, sample.title, sample.description)
         for name, sample in SAMPLES.items()
     ]
 
 
-def _profiles() -> list[catalog.CatalogEntry]:
+def _profile_entries() -> list[catalog.CatalogEntry]:
+    """Return the profiles of generated traces as entries of a list."""
     return [catalog.CatalogEntry(name, "", "") for name in PROFILES]
 
 
 _CHOICES: Final[Mapping[str, Callable[[], Sequence[catalog.CatalogEntry]]]] = {
     "policies": catalog.allocator_choices,
     "formats": catalog.formats,
-    "samples": _samples,
+    "samples": _sample_entries,
     "workloads": catalog.workloads,
-    "profiles": _profiles,
+    "profiles": _profile_entries,
     "models": catalog.perf_models,
     "estimators": catalog.estimators,
     "checkpoints": catalog.checkpoints,
 }
 
 
-def _describe(info: ParamInfo) -> str:
+def _format_parameter(info: ParamInfo) -> str:
+    """Return one line on a parameter: name, kind, default, unit, range and help."""
     bounds = (
         f"{'' if info.low is None else f'{info.low:g}'}..{'' if info.high is None else f'{info.high:g}'}"  # noqa: E501
         if (info.low, info.high) != (None, None)

@@ -1,7 +1,6 @@
-"""The command line, ``python -m trainyard``: one command for each thing that the app does; bad
-input ends with exit code 2 and one sentence.
+"""The command line, ``python -m trainyard``: its commands, parser and exit codes.
 
-A command's module is imported when the command is chosen, so that `--help` needs no NumPy.
+A command's module is imported when the command is chosen, so `--help` needs no NumPy.
 """
 
 from __future__ import annotations
@@ -22,29 +21,29 @@ from trainyard.cli.errors import CommandStoppedError, UsageError
 COMMANDS: Final = {
     "app": ("app:add_app", "open the dashboard in a browser"),
     "run": ("run:add_run", "simulate a trace under one or more policies"),
-    "export": ("export:add_export", "write a what-if as a patch for the scheduler that you run"),
+    "export": ("export:add_export", "write a what-if as a patch for your scheduler"),
     "backtest": ("backtest:add_backtest", "check a policy against the recorded waits"),
-    "tenants": ("tenants:add_tenants", "show what each team held, borrowed and lacked"),
+    "tenants": ("tenants:add_tenants", "show GPUs each team used, borrowed and lacked"),
     "replay": ("replay:add_replay", "repeat the published comparison of a paper"),
     "sweep": ("sweep:add_sweep", "run a scenario under many settings"),
     "plan": ("plan:add_plan", "find the fewest nodes that meet a target"),
-    "runs": ("runs:add_runs", "find, name, pass on or delete what was run"),
-    "compare": ("runs:add_compare", "set two things of the library beside each other"),
-    "report": ("report:add_report", "write one HTML file with everything on a scenario"),
-    "generate": ("tables:add_generate", "make a look-alike workload, or a sample again"),
+    "runs": ("runs:add_runs", "list, name, export or delete stored runs"),
+    "compare": ("runs:add_compare", "compare two items of the library"),
+    "report": ("report:add_report", "write all results of a scenario as one HTML file"),
+    "generate": ("tables:add_generate", "generate a look-alike workload or a sample"),
     "convert": ("tables:add_convert", "write any trace in the native schema"),
-    "recipes": ("recipes:add_recipes", "show, check and try recipes of trace formats"),
-    "list": ("listing:add_list", "show what can be chosen"),
+    "recipes": ("recipes:add_recipes", "show, check and try recipes for trace formats"),
+    "list": ("listing:add_list", "list policies, formats, samples and other choices"),
     "completion": ("completion:add_completion", "print a completion script for your shell"),
 }
-"""Command -> module of this package and the function that declares its arguments; what it does."""
+"""Command -> (module:function that declares its arguments, help text)."""
 
 
 class _Parser(argparse.ArgumentParser):
-    """Reports a mistake as one sentence, like every other bad input."""
+    """Raises a usage error as one sentence instead of printing the usage."""
 
     options: Collection[str] = ()
-    """Of the chosen command, for a misspelt one."""
+    """Options of the chosen command, to suggest one for a misspelling."""
 
     def error(self, message: str) -> NoReturn:
         sentence = f"{message[:1].upper()}{message[1:].rstrip('.')}."
@@ -54,8 +53,9 @@ class _Parser(argparse.ArgumentParser):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code: 0 done, 1 a run was stopped, 2 bad input, 130
-    interrupted.
+    """Run one command and return its exit code.
+
+    0 = done, 1 = a run stopped, 2 = bad input, 130 = interrupted, 141 = output pipe closed.
     """
     if not sys.warnoptions:
         warnings.simplefilter("ignore")
@@ -67,11 +67,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         return _pipe_closed()
     except (TrainyardError, KeyboardInterrupt, MemoryError) as error:
-        return _say(*_verdict(error))
-    except Exception as error:  # the border of the process: a user never sees a traceback
+        return _print_error(*_error_message(error))
+    except Exception as error:  # outermost handler: a user never sees a traceback
         if os.environ.get("TRAINYARD_DEBUG"):
             raise
-        return _say(
+        return _print_error(
             f"A fault in Trainyard stopped the command ({type(error).__name__}: {error}). Set"
             " TRAINYARD_DEBUG=1 for details and report it.",
             1,
@@ -79,7 +79,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _verdict(error: BaseException) -> tuple[str, int]:
+def _error_message(error: BaseException) -> tuple[str, int]:
+    """Return the message of an error and the exit code."""
     if isinstance(error, KeyboardInterrupt):
         return str(error) or "Interrupted.", 130
     if isinstance(error, MemoryError):
@@ -90,19 +91,20 @@ def _verdict(error: BaseException) -> tuple[str, int]:
 
 
 def _pipe_closed() -> int:
-    # The reader went away, e.g. `head`; without this Python complains once more when it flushes at
-    # exit.
+    """Silence the flush at exit after the reader closed the pipe; return the code."""
+    # Without this Python reports the closed pipe, e.g. of `head`, again when it flushes at exit.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 141
 
 
-def _say(sentence: str, code: int) -> int:
+def _print_error(sentence: str, code: int) -> int:
+    """Print a message to standard error on one line; return the exit code."""
     print(" ".join(sentence.split()), file=sys.stderr)
     return code
 
 
-def make_parser(chosen: str) -> argparse.ArgumentParser:
-    """Return the parser of all commands; only the chosen one has its arguments.
+def make_parser(chosen_command: str) -> argparse.ArgumentParser:
+    """Return the parser of all commands, with the arguments of the chosen one.
 
     Raises
     ------
@@ -114,13 +116,13 @@ def make_parser(chosen: str) -> argparse.ArgumentParser:
         description="What would another scheduler have done?",
         allow_abbrev=False,
     )
-    if chosen and not chosen.startswith("-") and chosen not in COMMANDS:
-        hint = f" {did_you_mean(chosen, COMMANDS)}".rstrip()
-        raise UsageError(f"There is no command {chosen!r}.{hint} See {parser.prog} --help.")
+    if chosen_command and not chosen_command.startswith("-") and chosen_command not in COMMANDS:
+        hint = f" {did_you_mean(chosen_command, COMMANDS)}".rstrip()
+        raise UsageError(f"There is no command {chosen_command!r}.{hint} See {parser.prog} --help.")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     for name, (place, about) in COMMANDS.items():
         command = commands.add_parser(name, help=about, allow_abbrev=False)
-        if name == chosen:
+        if name == chosen_command:
             module, function = place.split(":")
             getattr(import_module(f"trainyard.cli.{module}"), function)(command)
             parser.options = command._option_string_actions.keys()

@@ -1,4 +1,4 @@
-"""The ``plan`` command: the fewest nodes, or the cheapest mix, that meet a target."""
+"""The ``plan`` command: finds the fewest nodes, or the cheapest mix, that meet a target."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from typing import Any
 from sim.metrics.registry import COLUMNS
 from trainyard.cli.errors import UsageError
 from trainyard.cli.sweep import (
-    add_common,
-    ask_first,
-    columns,
-    document_of,
-    finish,
+    add_batch_arguments,
+    align_columns,
+    check_duration,
+    find_resumed,
+    load_document,
     raise_unless_done,
-    resumed,
+    run_with_progress,
     with_unit,
 )
 from trainyard.library import library
 from trainyard.library.library import HERE
-from trainyard.runs.executors import checked
+from trainyard.runs.executors import check_executor_name
 from trainyard.store import Store, plain
 from trainyard.study.document import number, whole
 from trainyard.study.search import LOWER, SizeQuestion
@@ -40,13 +40,13 @@ def add_plan(parser: argparse.ArgumentParser) -> None:
         "file",
         metavar="FILE.json",
         nargs="?",
-        help="a question, or a scenario that a page saved, for which the other arguments ask",
+        help="a search, or a scenario saved in the app to search with the other arguments",
     )
     parser.add_argument(
         "--group",
         metavar="K",
         action="append",
-        help="row of the cluster's nodes that varies, from 0; give two for the cheapest mix",
+        help="index of the node group to vary, from 0; give two for the cheapest mix",
     )
     parser.add_argument(
         "--range",
@@ -59,13 +59,15 @@ def add_plan(parser: argparse.ArgumentParser) -> None:
         metavar="METRIC<=VALUE",
         help=f"e.g. queue_p95_s<=600; metrics: {', '.join(LOWER)}",
     )
-    parser.add_argument("--budget", metavar="USD", help="what the whole cluster may cost per hour")
+    parser.add_argument(
+        "--budget", metavar="USD", help="most that the whole cluster may cost per hour"
+    )
     parser.add_argument(
         "--no-check",
         action="store_true",
-        help="bisect only: do not try other sizes below the answer",
+        help="bisect only; do not try all sizes below the answer",
     )
-    add_common(parser)
+    add_batch_arguments(parser)
 
 
 def command_plan(args: argparse.Namespace) -> None:
@@ -77,44 +79,45 @@ def command_plan(args: argparse.Namespace) -> None:
         If the input cannot be used, the machines cannot be reached, or the search was interrupted.
     """
     store = Store()
-    question = resumed(store, args, "plan", SizeQuestion) or _question(args)
+    question = find_resumed(store, args, "plan", SizeQuestion) or _question_of_arguments(args)
     study, left_out = runnable(question.study, store)
     sys.stderr.writelines(f"{title} is left out: {why}\n" for title, why in left_out.items())
     if study is None:
         raise UsageError(
-            "No policy of this study can be tried on other machines. Choose another one."
+            "No policy of this study can run on other cluster sizes. Choose another one."
         )
     question = replace(question, study=study)
-    run = PlanRun(question, store, checked(args.executor))
+    run = PlanRun(question, store, check_executor_name(args.executor))
     if not run.recall():
-        ask_first(args, store, question.study, question.most_runs)
-    made = library.shelve(store, HERE, question, run.keys)
+        check_duration(args, store, question.study, question.most_runs)
+    item_id = library.shelve(store, HERE, question, run.keys)
     run.shelve = partial(library.shelve, store, HERE, question)
-    finish(run, f"plan {made[:12]}", None)
+    run_with_progress(run, f"plan {item_id[:12]}", None)
     sys.stdout.write(
         (
-            json.dumps(plan_document(made, run) | {"left_out": left_out}, indent=2, allow_nan=False)
+            json.dumps(
+                plan_document(item_id, run) | {"left_out": left_out}, indent=2, allow_nan=False
+            )
             if args.json
-            else plan_text(made, run)
+            else plan_text(item_id, run)
         )
         + "\n"
     )
-    raise_unless_done(run, made)
+    raise_unless_done(run, item_id)
 
 
-def _question(args: argparse.Namespace) -> SizeQuestion:
-    document = document_of(args)
+def _question_of_arguments(args: argparse.Namespace) -> SizeQuestion:
+    """Return the size search of a file, completed by the command-line arguments."""
+    document = load_document(args)
     if args.group or "groups" not in document:
         document["groups"] = [whole("--group", text) for text in args.group or ["0"]]
     if args.range:
-        ends = [_ends(text) for text in args.range]
+        ends = [_parse_range(text) for text in args.range]
         document |= {"low": [low for low, _ in ends], "high": [high for _, high in ends]}
     elif "low" not in document:
-        raise UsageError(
-            "Say between how many nodes to search, e.g. --range 2..20, once for each --group."
-        )
+        raise UsageError("The search needs node limits: give --range 2..20, once for each --group.")
     if args.target:
-        document |= _target(args.target)
+        document |= _parse_target(args.target)
     if args.budget is not None:
         document["budget_per_h"] = number("--budget", args.budget)
     if args.no_check:
@@ -122,31 +125,32 @@ def _question(args: argparse.Namespace) -> SizeQuestion:
     return SizeQuestion.from_json(document)
 
 
-def _ends(text: str) -> tuple[int, int]:
+def _parse_range(text: str) -> tuple[int, int]:
+    """Return low and high of LOW..HIGH."""
     low, dots, high = text.partition("..")
     if not dots:
-        raise UsageError(f"--range {text}: this is not of the form LOW..HIGH, e.g. 2..20.")
+        raise UsageError(f"--range {text}: the form is LOW..HIGH, e.g. 2..20.")
     return whole("--range", low), whole("--range", high)
 
 
-def _target(text: str) -> dict[str, Any]:
+def _parse_target(text: str) -> dict[str, Any]:
+    """Return metric and limit of METRIC<=VALUE; the sign must fit the metric."""
     sign = next((sign for sign in ("<=", ">=") if sign in text), "")
     metric, _, value = text.partition(sign or " ")
     if not sign or metric.strip() not in LOWER:
         raise UsageError(
-            f"--target {text}: this is not of the form METRIC<=VALUE with one of"
-            f" {', '.join(LOWER)}."
+            f"--target {text}: the form is METRIC<=VALUE with one of {', '.join(LOWER)}."
         )
     if (sign == "<=") != LOWER[metric.strip()]:
         raise UsageError(
-            f"--target {text}: of this metric {'less' if LOWER[metric.strip()] else 'more'} is"
-            " better. Turn the sign around."
+            f"--target {text}: {'lower' if LOWER[metric.strip()] else 'higher'} values of this"
+            " metric are better. Turn the sign around."
         )
     return {"metric": metric.strip(), "limit": number("--target", value)}
 
 
-def plan_document(made: str, run: PlanRun) -> dict[str, Any]:
-    """Return what a search came to so far, for JSON."""
+def plan_document(item_id: str, run: PlanRun) -> dict[str, Any]:
+    """Return the state and answers of a size search as a JSON document."""
     answers = [
         plain(
             {
@@ -159,7 +163,7 @@ def plan_document(made: str, run: PlanRun) -> dict[str, Any]:
     ]
     readings = plain(run.readings().to_dict("records"))
     return {
-        "id": made,
+        "id": item_id,
         "state": run.state,
         "error": run.error,
         "question": run.question.to_json(),
@@ -168,8 +172,8 @@ def plan_document(made: str, run: PlanRun) -> dict[str, Any]:
     }
 
 
-def plan_text(made: str, run: PlanRun) -> str:
-    """Return what a search came to so far, for people."""
+def plan_text(item_id: str, run: PlanRun) -> str:
+    """Return the answers of a size search as a table with notes."""
     question, metric = run.question, COLUMNS[run.question.metric]
     sign = "at most" if question.lower else "at least"
     names = [
@@ -186,20 +190,23 @@ def plan_text(made: str, run: PlanRun) -> str:
     head = (
         f"{metric.title} {sign} {with_unit(question.limit, metric.unit)},"
         f" {' and '.join(names)}{within}"
-        f" (id {made[:12]})"
+        f" (id {item_id[:12]})"
     )
     lines = [("policy", "nodes", "USD per hour", "USD per month", "one node fewer", "runs")]
     return "\n".join(
         [
             head,
-            *columns([*lines, *(_answer(answer, metric.unit) for answer in run.answers())]),
+            *align_columns(
+                [*lines, *(_answer_cells(answer, metric.unit) for answer in run.answers())]
+            ),
             "",
-            *_remarks(run, metric.unit),
+            *_answer_notes(run, metric.unit),
         ]
     )
 
 
-def _answer(answer: PolicyAnswer, unit: str) -> tuple[str, ...]:
+def _answer_cells(answer: PolicyAnswer, unit: str) -> tuple[str, ...]:
+    """Return the table row of a policy: nodes, costs, value at one node fewer, runs."""
     nodes = "none" if answer.size is None else " + ".join(map(str, answer.size))
     usd = "-" if answer.size is None else f"{answer.usd_per_h:,.2f}"
     month = "-" if answer.size is None else f"{answer.usd_per_h * HOURS_A_MONTH:,.0f}"
@@ -207,7 +214,8 @@ def _answer(answer: PolicyAnswer, unit: str) -> tuple[str, ...]:
     return (answer.policy, nodes, usd, month, fewer, str(answer.runs))
 
 
-def _remarks(run: PlanRun, unit: str) -> list[str]:
+def _answer_notes(run: PlanRun, unit: str) -> list[str]:
+    """Return notes on failed sizes, unmet targets and assumptions of each policy."""
     sentences = []
     for answer in run.answers():
         if answer.size is None and answer.nearest is not None:
@@ -218,7 +226,7 @@ def _remarks(run: PlanRun, unit: str) -> list[str]:
                 else f" with {100 * near.completed:.1f} % of the jobs completed"
             )
             sentences.append(
-                f"{answer.policy}: no size of the range meets it. The best reached:"
+                f"{answer.policy}: no size in the range meets the target. Best:"
                 f" {with_unit(near.value, unit)} at {' + '.join(map(str, near.size))}{part}."
             )
         if answer.failed:

@@ -1,6 +1,4 @@
-"""Questions that a file leaves open, on the command line: asked on a terminal, answered by
-arguments, or taken with their defaults.
-"""
+"""Answers, on the command line, to questions that a trace file leaves open."""
 
 from __future__ import annotations
 
@@ -21,43 +19,41 @@ from trainyard.traces.sources import Source
 
 
 class UnansweredError(TrainyardError):
-    """Questions stay open, or an answer belongs to none."""
+    """Raised when a question has no answer, or an answer has no question."""
 
 
 def add_answers(parser: argparse._ArgumentGroup) -> None:
-    """Declare the arguments that answer what a file leaves open."""
+    """Declare the arguments --answer, --ask and --yes."""
     parser.add_argument(
         "--answer",
         metavar="ID=VALUE",
         action="append",
-        help="answer a question that the file leaves open; without an answer they are listed",
+        help="answer a question about the file; without answers, the questions are listed",
     )
+    parser.add_argument("--ask", action="store_true", help="ask these questions in the terminal")
     parser.add_argument(
-        "--ask", action="store_true", help="ask such questions here, one after the other"
-    )
-    parser.add_argument(
-        "--yes", action="store_true", help="take the default of every question that is left open"
+        "--yes", action="store_true", help="take the default answer of every open question"
     )
 
 
-def settled(
+def resolve_questions(
     spec: TraceSpec, args: argparse.Namespace, load: Callable[[TraceSpec], Source]
 ) -> tuple[TraceSpec, Source]:
-    """Return a trace with all that its file leaves open settled, and what was read so.
+    """Return a trace with its open questions answered, and the loaded source.
 
     Parameters
     ----------
     spec : TraceSpec
         The file and the choices for reading it.
     args : Namespace
-        Its `ask` and `yes` say what to do about questions.
+        Its `ask`, `yes` and `answer` control open questions.
     load : callable
         Reads the trace.
 
     Raises
     ------
     TrainyardError
-        If questions stay open, if an answer belongs to no question of the file, or if it cannot be
+        If a question stays open, an answer has no question in the file, or the file cannot be
         read.
     """
     while True:
@@ -73,91 +69,96 @@ def settled(
         if source is not None and (not questions or args.yes):
             for question in questions:
                 sys.stderr.write(
-                    f"Warning: {question.text} Taken: {question.options[question.default]}"
-                    f" ({_flag(question, question.default)}).\n"
+                    f"Warning: {question.text} Assumed: {question.options[question.default]}"
+                    f" ({_answer_option(question, question.default)}).\n"
                 )
             return spec, source
         if not args.ask:
-            raise UnansweredError(_listed(questions, defaults=source is not None))
-        spec = _with_answers(spec, {one.id: _asked(one) for one in questions})
+            raise UnansweredError(_print_questions(questions, defaults=source is not None))
+        spec = _with_answers(spec, {one.id: _ask(one) for one in questions})
 
 
 def _with_answers(spec: TraceSpec, answers: dict[str, str]) -> TraceSpec:
+    """Return a trace spec with more answers among its reading choices."""
     read = spec.choices()
-    known = {**read.get("answers", {}), **answers}
-    return replace(spec, read=TraceSpec.of("any", read={**read, "answers": known}).read)
+    merged = {**read.get("answers", {}), **answers}
+    return replace(spec, read=TraceSpec.of("any", read={**read, "answers": merged}).read)
 
 
 def _check_answers(args: argparse.Namespace, source: Source) -> None:
-    """Refuse an answer that is given to no question; those of a recipe are for any file like it."""
+    """Raise if --answer names a question that the file does not ask."""
     if source.imported is None:
         return
-    known = [
+    question_ids = [
         *(question.id for question, _ in source.imported.answered),
         *(question.id for question in source.imported.questions),
         *(question.id for question in source.imported.offers),
     ]
     for name in (pair.rpartition("=")[0] for pair in args.answer or ()):
-        if name not in known and name not in (FORMAT, KIND, SHEET):
-            asks = f"It asks: {', '.join(known)}." if known else "It asks nothing."
+        if name not in question_ids and name not in (FORMAT, KIND, SHEET):
+            asks = f"It asks: {', '.join(question_ids)}." if question_ids else "It asks nothing."
             raise UnansweredError(f"--answer {name}: this file does not ask that. {asks}")
 
 
-def ways(offer: Mapping[str, Any]) -> list[str]:
-    """Return for each way out that goes with a warning what to add to take it.
+def alternative_options(offer: Mapping[str, Any]) -> list[str]:
+    """Return the --answer option and the meaning of each alternative to a default.
 
     Parameters
     ----------
     offer : mapping
-        As `trainyard.traces.sources.asked` writes it.
+        A question as `trainyard.traces.sources.asked` writes it.
     """
     return [
-        f"{_given(offer['id'], value)}  {meaning}"
+        f"{_quote_answer(offer['id'], value)}  {meaning}"
         for value, meaning in offer["options"].items()
         if value != offer["default"]
     ]
 
 
-def _flag(question: Question, value: str) -> str:
-    return _given(question.id, value)
+def _answer_option(question: Question, value: str) -> str:
+    """Return the --answer option that gives a value to a question."""
+    return _quote_answer(question.id, value)
 
 
-def _given(name: str, value: str) -> str:
+def _quote_answer(name: str, value: str) -> str:
+    """Return ``--answer NAME=VALUE``, quoted for a shell."""
     return f"--answer {shlex.quote(f'{name}={value}')}"
 
 
-def _listed(questions: Sequence[Question], *, defaults: bool) -> str:
-    """Print every question with its options, and return the sentence that says what to do."""
+def _print_questions(questions: Sequence[Question], *, defaults: bool) -> str:
+    """Print the questions with their options; return the message of the error."""
     for question in questions:
         sys.stderr.write(f"{question.id}: {question.text}\n")
         if question.free:
-            sys.stderr.write(f"  {_flag(question, question.free.upper())}  {question.allowed}\n")
+            sys.stderr.write(
+                f"  {_answer_option(question, question.free.upper())}  {question.allowed}\n"
+            )
         for value, meaning in question.options.items():
-            taken = "  (default)" if value == question.default else ""
-            sys.stderr.write(f"  {_flag(question, value)}  {meaning}{taken}\n")
-    others = ", take all defaults with --yes" if defaults else ""
+            default = "  (default)" if value == question.default else ""
+            sys.stderr.write(f"  {_answer_option(question, value)}  {meaning}{default}\n")
+    all_defaults = ", take all defaults with --yes" if defaults else ""
     return (
-        f"The file leaves {plural(len(questions), 'question')} open, so nothing was done. Give the"
-        f" answers by the arguments above{others}, or be asked with --ask."
+        f"The file leaves {plural(len(questions), 'question')} open, so nothing was done. Use the"
+        f" options above{all_defaults}, or answer in the terminal with --ask."
     )
 
 
-def _asked(question: Question) -> str:
-    """Ask on the terminal until an answer can be used."""
+def _ask(question: Question) -> str:
+    """Return the answer to a question, asked in the terminal until it is valid."""
     values = list(question.options)
     sys.stderr.write(f"{question.text}\n")
-    for at, value in enumerate(values, 1):
-        taken = "  (default)" if value == question.default else ""
-        sys.stderr.write(f"  {at}  {question.options[value]}{taken}\n")
+    for number, value in enumerate(values, 1):
+        default = "  (default)" if value == question.default else ""
+        sys.stderr.write(f"  {number}  {question.options[value]}{default}\n")
     while True:
         hint = ", Enter for the default" if question.default else ""
-        wanted = question.allowed if question.free else f"1 to {len(values)}"
-        sys.stderr.write(f"{wanted}{hint}: ")
+        allowed = question.allowed if question.free else f"1 to {len(values)}"
+        sys.stderr.write(f"{allowed}{hint}: ")
         sys.stderr.flush()
         line = sys.stdin.readline()
         if not line:
             raise UnansweredError(
-                f"No answer came for {question.id}. {_flag(question, 'VALUE')} gives it."
+                f"No answer to {question.id}. Give it with {_answer_option(question, 'VALUE')}."
             )
         given = line.strip()
         if not given and question.default:

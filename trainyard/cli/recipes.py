@@ -1,6 +1,4 @@
-"""The ``recipes`` command: which recipes there are, what they say, and whether one of the user's
-own is sound.
-"""
+"""The ``recipes`` command: lists, shows, checks and tries recipes for trace formats."""
 
 from __future__ import annotations
 
@@ -17,9 +15,9 @@ from trainyard.cli.errors import UsageError
 from trainyard.text import plural
 from trainyard.traces.own_recipes import checked, folder, kept, of_text, own_text
 
-_WANTED: Final = {"list": (), "show": ("NAME",), "check": ("FILE",), "try": ("FILE", "DATA")}
+_ARGUMENTS: Final = {"list": (), "show": ("NAME",), "check": ("FILE",), "try": ("FILE", "DATA")}
 SHOWN: Final = 5
-"""Jobs that a trial shows."""
+"""Number of jobs that ``try`` prints."""
 
 
 def add_recipes(parser: argparse.ArgumentParser) -> None:
@@ -27,10 +25,10 @@ def add_recipes(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(command=command_recipes)
     parser.add_argument(
         "action",
-        choices=_WANTED,
+        choices=_ARGUMENTS,
         help="list them, show NAME, check FILE without data, or try FILE on DATA",
     )
-    parser.add_argument("what", metavar="NAME|FILE|DATA", nargs="*", help="as the action wants")
+    parser.add_argument("what", metavar="NAME|FILE|DATA", nargs="*", help="arguments of the action")
 
 
 def command_recipes(args: argparse.Namespace) -> None:
@@ -41,14 +39,15 @@ def command_recipes(args: argparse.Namespace) -> None:
     TrainyardError
         If there is no such recipe, it is faulty, or the data cannot be read by it.
     """
-    wanted = _WANTED[args.action]
-    if len(args.what) < len(wanted) or (len(args.what) > len(wanted) and args.action != "try"):
-        raise UsageError(f"recipes {args.action} wants {' and '.join(wanted) or 'nothing more'}.")
+    needed = _ARGUMENTS[args.action]
+    if len(args.what) < len(needed) or (len(args.what) > len(needed) and args.action != "try"):
+        raise UsageError(f"recipes {args.action} takes {' and '.join(needed) or 'no arguments'}.")
     sys.stdout.writelines(f"{line}\n" for line in _ACTIONS[args.action](*args.what))
 
 
-def _list() -> list[str]:
-    known = [
+def _list_recipes() -> list[str]:
+    """Return one line per shipped recipe and per recipe of the user."""
+    shipped_lines = [
         f"{recipe.name:<20} {recipe.title}{' (refused)' if recipe.refuse else ''}"
         for recipe in shipped()
     ]
@@ -56,49 +55,52 @@ def _list() -> list[str]:
         f"{MINE + name:<20} {of_text(own_text(name), str(path)).title}"
         for name, path in kept().items()
     ]
-    return [*known, *own, f"Recipes of your own: TOML files in {folder()}."]
+    return [*shipped_lines, *own, f"Recipes of your own: TOML files in {folder()}."]
 
 
-def _show(name: str) -> list[str]:
+def _show_recipe(name: str) -> list[str]:
+    """Return the text of a recipe."""
     own = name.startswith(MINE) or name in kept() or Path(name).suffix == ".toml"
     return [(own_text(name) if own else shipped_text(name)).rstrip()]
 
 
-def _check(place: str) -> list[str]:
+def _check_recipe(place: str) -> list[str]:
+    """Return one line that confirms a valid recipe file."""
     text = own_text(place)
     own = checked(text, place)
-    told = f"{place}: sound, digest {digest_of(text)}. {own.title}: "
+    heading = f"{place}: valid, digest {digest_of(text)}. {own.title}: "
     if own.fmt:
-        return [f"{told}read as {own.fmt}, {', '.join(own.choices) or 'nothing else chosen'}."]
+        return [f"{heading}read as {own.fmt}, {', '.join(own.choices) or 'no other choices'}."]
     recipe = parse(text, place)
-    facts = ", ".join(recipe.columns) or f"it refuses such files: {recipe.refuse}"
-    return [f"{told}{facts}."]
+    facts = ", ".join(recipe.columns) or f"refuses such files: {recipe.refuse}"
+    return [f"{heading}{facts}."]
 
 
-def _try(place: str, *files: str) -> list[str]:
+def _try_recipe(place: str, *files: str) -> list[str]:
+    """Return the reading report and the first jobs of files read by a recipe."""
     own = checked(own_text(place), place)
     given = {one: Path(one).expanduser() for one in files}
     source = given if len(given) > 1 else given[files[0]]
-    found = read(source, fmt=own.fmt or None, options=ReadOptions(**own.choices))
-    mark = peek(source).fingerprint
+    imported = read(source, fmt=own.fmt or None, options=ReadOptions(**own.choices))
+    fingerprint = peek(source).fingerprint
     return [
-        f"{' + '.join(path.name for path in given.values())}: {plural(found.read, 'row')} read,"
-        f" {found.used:,} used, {found.dropped:,} left out"
-        f"{f', {found.merged:,} merged into others' if found.merged else ''}",
-        *(f"  {rows:,} {action}: {reason}" for action, reason, rows in found.counts()),
-        *(f"  {sentence}" for sentence in (*found.warnings, *found.guesses)),
-        found.trace.frame.head(SHOWN).to_string(index=False),
+        f"{' + '.join(path.name for path in given.values())}: {plural(imported.read, 'row')} read,"
+        f" {imported.used:,} used, {imported.dropped:,} left out"
+        f"{f', {imported.merged:,} merged into others' if imported.merged else ''}",
+        *(f"  {rows:,} {action}: {reason}" for action, reason, rows in imported.counts()),
+        *(f"  {sentence}" for sentence in (*imported.warnings, *imported.guesses)),
+        imported.trace.frame.head(SHOWN).to_string(index=False),
         *(
-            [f'To read such files by a recipe of your folder unasked: fingerprint = "{mark}"']
-            if mark and mark != own.fingerprint
+            [f'To apply the recipe to such files automatically, add: fingerprint = "{fingerprint}"']
+            if fingerprint and fingerprint != own.fingerprint
             else []
         ),
     ]
 
 
 _ACTIONS: Final[Mapping[str, Callable[..., list[str]]]] = {
-    "list": _list,
-    "show": _show,
-    "check": _check,
-    "try": _try,
+    "list": _list_recipes,
+    "show": _show_recipe,
+    "check": _check_recipe,
+    "try": _try_recipe,
 }

@@ -1,6 +1,4 @@
-"""The ``replay`` command: a published claim beside what the simulation gives, as a table for people
-or rows of JSON.
-"""
+"""The ``replay`` command: compares published claims with simulated results."""
 
 from __future__ import annotations
 
@@ -25,7 +23,7 @@ from trainyard.text import duration, plural
 ALL: Final = "all"
 _TICK_S: Final = 0.2
 _LONG_S: Final = 30.0
-"""Whoever is to wait for so long is told before."""
+"""Expected seconds above which a warning is printed before the runs."""
 
 
 def add_replay(parser: argparse.ArgumentParser) -> None:
@@ -37,7 +35,7 @@ def add_replay(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seeds",
         metavar="N",
-        help="runs per policy (default: as the replay says); curves never take more than they say",
+        help="runs per policy (default: set by the replay; curves keep their own limit)",
     )
     parser.add_argument(
         "--workers",
@@ -47,7 +45,7 @@ def add_replay(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--curves",
         action="store_true",
-        help="also every point of the axes along which the claim is followed",
+        help="also simulate every point of the axes of the claim",
     )
     parser.add_argument(
         "--json", action="store_true", help="print one JSON list of rows instead of tables"
@@ -62,8 +60,8 @@ def command_replay(args: argparse.Namespace) -> None:
     TrainyardError
         If there is no such replay, an argument cannot be used, or a run was stopped.
     """
-    seeds = _whole("--seeds", args.seeds, MOST_SEEDS)
-    workers = _whole("--workers", args.workers, 64) or min(cores(), MOST_WORKERS)
+    seeds = _parse_limited_int("--seeds", args.seeds, MOST_SEEDS)
+    workers = _parse_limited_int("--workers", args.workers, 64) or min(cores(), MOST_WORKERS)
     replays = [load(name) for name in (names() if args.name == ALL else (args.name,))]
     rows, texts = [], []
     for replay in replays:
@@ -72,14 +70,14 @@ def command_replay(args: argparse.Namespace) -> None:
             budget = " ".join(replay.budget.split())
             sys.stderr.write(
                 f"{replay.name}: {plural(run.of, 'simulation')}, about {duration(takes_s)}"
-                f" if nothing else runs. {budget}\n"
+                f" on an idle machine. {budget}\n"
             )
-        found = _finish(run)
-        shown = [*found.rows, *(_new_points(found) if args.curves else ())]
+        report = _wait_for_report(run)
+        shown = [*report.rows, *(_unclaimed_points(report) if args.curves else ())]
         rows += [row.to_json(replay.name) for row in shown]
-        texts.append(_text(replay, found, shown, run))
+        texts.append(_report_text(replay, report, shown, run))
         if args.json:
-            sys.stderr.writelines(f"{replay.name}: {line}\n" for line in found.sentences)
+            sys.stderr.writelines(f"{replay.name}: {line}\n" for line in report.sentences)
     sys.stdout.write(
         (
             json.dumps(rows, indent=2, ensure_ascii=False, allow_nan=False)
@@ -90,8 +88,8 @@ def command_replay(args: argparse.Namespace) -> None:
     )
 
 
-def _finish(run: ReplayRun) -> ReplayReport:
-    """Wait for a run; on a terminal with a line that says how far it is."""
+def _wait_for_report(run: ReplayRun) -> ReplayReport:
+    """Run a replay to its end with progress on a terminal; return the report."""
     stream = sys.stderr
     run.start()
     try:
@@ -112,23 +110,27 @@ def _finish(run: ReplayRun) -> ReplayReport:
     return run.report()
 
 
-def _new_points(found: ReplayReport) -> list[ClaimRow]:
-    claimed = {row.claim.text for row in found.rows}
-    return [row for row in found.points if row.claim.text not in claimed]
+def _unclaimed_points(report: ReplayReport) -> list[ClaimRow]:
+    """Return the points of curves that belong to no published claim."""
+    claimed = {row.claim.text for row in report.rows}
+    return [row for row in report.points if row.claim.text not in claimed]
 
 
-def _text(replay: Replay, found: ReplayReport, shown: Sequence[ClaimRow], run: ReplayRun) -> str:
+def _report_text(
+    replay: Replay, report: ReplayReport, shown: Sequence[ClaimRow], run: ReplayRun
+) -> str:
+    """Return a report as text: paper, table of claims, verdict and notes."""
     paper = replay.paper
     table = [
         ("measure", "published", "simulated", "95 % interval", "band", "verdict", "certainty"),
-        *(_cells(replay, row) for row in shown),
+        *(_claim_cells(replay, row) for row in shown),
     ]
-    widths = [max(len(line[at]) for line in table) for at in range(len(table[0]))]
+    widths = [max(len(line[column]) for line in table) for column in range(len(table[0]))]
     return "\n".join(
         [
             f"{replay.title} ({replay.name})",
             f"{paper.authors}: {paper.title}. {paper.venue}, {paper.year}. {paper.link}",
-            *_wrapped("Published", replay.claim),
+            *_wrap_paragraph("Published", replay.claim),
             "",
             *(
                 "  ".join(
@@ -137,46 +139,56 @@ def _text(replay: Replay, found: ReplayReport, shown: Sequence[ClaimRow], run: R
                 for line in table
             ),
             "",
-            *_wrapped("Verdict", tally(found.rows)),
-            *(line for said in found.sentences for line in _wrapped("Remark", said)),
-            *_wrapped("Known", replay.known),
-            *_wrapped("Our reading", replay.reading),
-            *_wrapped("Notice", curves.explanation(replay, found)),
+            *_wrap_paragraph("Verdict", tally(report.rows)),
+            *(
+                line
+                for sentence in report.sentences
+                for line in _wrap_paragraph("Remark", sentence)
+            ),
+            *_wrap_paragraph("Known", replay.known),
+            *_wrap_paragraph("Our reading", replay.reading),
+            *_wrap_paragraph("Notice", curves.explanation(replay, report)),
             (
-                f"{plural(run.of, 'run')}, {plural(run.seeds, 'seed')}, {found.wall_s:.0f} s"
-                f" ({found.cpu_s:.0f} s of processor time)."
+                f"{plural(run.of, 'run')}, {plural(run.seeds, 'seed')}, {report.wall_s:.0f} s"
+                f" ({report.cpu_s:.0f} s of processor time)."
             ),
         ]
     )
 
 
-def _wrapped(head: str, text: str) -> list[str]:
+def _wrap_paragraph(head: str, text: str) -> list[str]:
+    """Return "HEAD: TEXT" wrapped to lines; [] for an empty text."""
     if not text:
         return []
     return textwrap.wrap(f"{head}: {' '.join(text.split())}", width=140, subsequent_indent="  ")
 
 
-def _cells(replay: Replay, row: ClaimRow) -> tuple[str, ...]:
-    claim, found = row.claim, row.found
+def _claim_cells(replay: Replay, row: ClaimRow) -> tuple[str, ...]:
+    """Return the table row of a claim: published and simulated value, band, verdict."""
+    claim, simulated = row.claim, row.found
 
-    def told(value: float) -> str:
-        of = claim.figure
+    def with_unit(value: float) -> str:
+        measure = claim.figure
         return (
-            f"{figure(value)} {curves.unit(of.metric).replace('1', '')}".rstrip()
-            if of.kind != "ratio"
-            else figure(value)
+            f"{three_digits(value)} {curves.unit(measure.metric).replace('1', '')}".rstrip()
+            if measure.kind != "ratio"
+            else three_digits(value)
         )
 
-    interval = "-" if math.isnan(found.low) else f"{figure(found.low)} to {told(found.high)}"
-    band = expected(claim.figure, claim.band, told)
+    interval = (
+        "-"
+        if math.isnan(simulated.low)
+        else f"{three_digits(simulated.low)} to {with_unit(simulated.high)}"
+    )
+    band = expected(claim.figure, claim.band, with_unit)
     published = claim.published_text or "-"
     if claim.published is not None:
-        published = f"{told(claim.published)} ({published})"
+        published = f"{with_unit(claim.published)} ({published})"
     marked = claim.band and claim.mark
     return (
         replay.label(claim),
         published,
-        told(found.value),
+        with_unit(simulated.value),
         interval,
         f"{band} ({claim.band_from})" if band else "-",
         f"{row.verdict} ({claim.mark})" if marked else row.verdict,
@@ -184,16 +196,17 @@ def _cells(replay: Replay, row: ClaimRow) -> tuple[str, ...]:
     )
 
 
-def figure(value: float) -> str:
+def three_digits(value: float) -> str:
     """Return a number with three significant digits, without an exponent."""
     if math.isnan(value):
         return "-"
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
-def _whole(option: str, text: str | None, most: int) -> int | None:
+def _parse_limited_int(option: str, text: str | None, maximum: int) -> int | None:
+    """Return the value of an option as a whole number from 1 to a maximum, or None."""
     if text is None:
         return None
-    if not text.isascii() or not text.isdecimal() or not 1 <= int(text) <= most:
-        raise UsageError(f"{option} {text}: this is not a whole number from 1 to {most}.")
+    if not text.isascii() or not text.isdecimal() or not 1 <= int(text) <= maximum:
+        raise UsageError(f"{option} {text}: this must be a whole number from 1 to {maximum}.")
     return int(text)

@@ -1,6 +1,4 @@
-"""The ``report`` command: runs of a scenario that are not stored yet are made, then everything is
-written into one HTML file.
-"""
+"""The ``report`` command: completes the runs of a scenario and writes one HTML file."""
 
 from __future__ import annotations
 
@@ -13,7 +11,7 @@ from pathlib import Path
 
 from trainyard.cli.errors import UsageError
 from trainyard.cli.given import add_reading, read_text, trace_spec
-from trainyard.cli.questions import settled
+from trainyard.cli.questions import resolve_questions
 from trainyard.cli.run import Bar
 from trainyard.results import outcomes
 from trainyard.runs.run import complete, key_of
@@ -29,11 +27,13 @@ from trainyard.views.report.page import offline_html
 def add_report(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of ``python -m trainyard report``."""
     parser.set_defaults(command=command_report)
-    parser.add_argument("--scenario", metavar="FILE.json", required=True, help="what a page saved")
+    parser.add_argument(
+        "--scenario", metavar="FILE.json", required=True, help="scenario file saved in the app"
+    )
     parser.add_argument(
         "--trace",
         metavar="FILE|sample:NAME|made:NAME",
-        help="the jobs, where the scenario names a file or an upload that is not here",
+        help="the jobs, if the file or upload that the scenario names is missing here",
     )
     parser.add_argument(
         "--set",
@@ -46,7 +46,7 @@ def add_report(parser: argparse.ArgumentParser) -> None:
         "--out",
         metavar="FILE.html",
         default="report.html",
-        help="where to write it (default report.html)",
+        help="output file (default report.html)",
     )
     add_reading(parser)
 
@@ -62,13 +62,13 @@ def command_report(args: argparse.Namespace) -> None:
     out, store = Path(args.out), Store()
     if out.suffix.lower() not in (".html", ".htm"):
         raise UsageError(f"{out}: the name must end in .html.")
-    study = _study(args)
-    made = _complete(study, store)
+    study = _load_study(args)
+    new_runs = _run_missing(study, store)
     try:
         text = offline_html(outcomes.gather(study, store), store, created=datetime.now(UTC))
     except StoreError:
-        _check(study, store)
-        made += _complete(study, store)
+        _drop_damaged_results(study, store)
+        new_runs += _run_missing(study, store)
         text = offline_html(outcomes.gather(study, store), store, created=datetime.now(UTC))
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -80,15 +80,13 @@ def command_report(args: argparse.Namespace) -> None:
         ) from error
     total = sum(len(entries) for entries in outcomes.gather(study, store).entries)
     sys.stdout.write(
-        f"{out}: {plural(total, 'run')}, {total - made} of them stored before;"
+        f"{out}: {plural(total, 'run')}, {total - new_runs} of them stored before;"
         f" {len(text.encode()) / 1e6:.1f} MB\n"
     )
 
 
-def _check(study: Study, store: Store) -> None:
-    """Read all results, so that those that are damaged are removed at once and not one after the
-    other.
-    """
+def _drop_damaged_results(study: Study, store: Store) -> None:
+    """Read all stored results of a study, which removes the damaged ones."""
     for entry in filter(
         None, (store.get(key_of(scenario, store)) for scenario in study.scenarios())
     ):
@@ -96,25 +94,28 @@ def _check(study: Study, store: Store) -> None:
             entry.check()
 
 
-def _study(args: argparse.Namespace) -> Study:
+def _load_study(args: argparse.Namespace) -> Study:
+    """Return the study of --scenario with the changes of --set and --trace."""
     document = parse_json(read_text(Path(args.scenario), "a scenario file"), args.scenario)
     study = Study.from_json(profiles.localised(with_settings(document, args.set or ())))
     if not args.trace:
         return study
-    found, _ = settled(trace_spec(args), args, lambda spec: load_source(spec, max_mb=args.max_mb))
+    trace, _ = resolve_questions(
+        trace_spec(args), args, lambda spec: load_source(spec, max_mb=args.max_mb)
+    )
     return replace(
         study,
         base=replace(
             study.base,
-            trace=replace(study.base.trace, source=found.source, fmt=found.fmt, read=found.read),
+            trace=replace(study.base.trace, source=trace.source, fmt=trace.fmt, read=trace.read),
         ),
     )
 
 
-def _complete(study: Study, store: Store) -> int:
-    """Run what is not stored, say what is skipped, and return how many runs were made."""
+def _run_missing(study: Study, store: Store) -> int:
+    """Run what is not stored, print skipped policies, return the number of runs."""
     with ExitStack() as bars:
-        made, skipped = complete(
+        new_runs, skipped = complete(
             study,
             store,
             lambda one: bars.enter_context(
@@ -122,4 +123,4 @@ def _complete(study: Study, store: Store) -> int:
             ),
         )
     sys.stderr.writelines(f"Skipped: {spec.name}. {why}\n" for spec, why in skipped.items())
-    return made
+    return new_runs

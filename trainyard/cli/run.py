@@ -1,6 +1,4 @@
-"""The ``run`` command: from arguments to a study, through the simulator, to a table, a JSON
-document and CSV files.
-"""
+"""The ``run`` command: simulates a trace under policies; prints a table or JSON."""
 
 from __future__ import annotations
 
@@ -21,7 +19,7 @@ from sim.metrics.registry import COLUMNS, JSON_KEYS, Metric
 from sim.result import RunResult
 from sim.trace import Trace
 from trainyard.cli.errors import UsageError
-from trainyard.cli.given import add_reading, beside_the_trace, folder_of, study_of
+from trainyard.cli.given import add_reading, check_not_trace, load_study, make_folder
 from trainyard.cli.totals import command_totals
 from trainyard.library import library
 from trainyard.preflight import coverage, preflight
@@ -44,18 +42,21 @@ from trainyard.text import duration, plural, why_failed
 from trainyard.traces.sources import Source, changed, check_measure
 from trainyard.traces.start import with_model
 
-_SHOWN: Final = {metric.short: metric for metric in COLUMNS.values() if metric.short}
+_TABLE_METRICS: Final = {metric.short: metric for metric in COLUMNS.values() if metric.short}
 """Columns of the table, from `sim.metrics.registry`."""
-_MAY_BE_SILENT: Final = frozenset(
-    {"over a day", *(title for title, metric in _SHOWN.items() if metric.silent is not None)}
+_OPTIONAL_COLUMNS: Final = frozenset(
+    {
+        "over a day",
+        *(title for title, metric in _TABLE_METRICS.items() if metric.silent is not None),
+    }
 )
-_SILENT: Final = frozenset({"-", "0"})
-"""Columns that are left out where all their cells say nothing, and what says nothing."""
+_EMPTY_CELLS: Final = frozenset({"-", "0"})
+"""Columns to omit if all cells are empty values, and the empty values."""
 
 
 @dataclass(frozen=True, eq=False)
-class Finished:
-    """One run with its numbers; `policy` = its place in the study."""
+class FinishedRun:
+    """One finished run with its numbers; `policy` is the index of its policy in the study."""
 
     label: str
     policy: int
@@ -65,15 +66,17 @@ class Finished:
 
 
 class StudyPart(NamedTuple):
-    """What is compared under one performance model: a study, its runs, why policies were skipped,
-    by their label, and all that was asked for.
+    """The runs of a study under one performance model.
+
+    `skipped` maps policies to the reason why they did not run; `whole_study` is the study of the
+    command line, of which this may be a part.
     """
 
     study: Study
     labels: tuple[str, ...]
-    done: list[Finished]
+    done: list[FinishedRun]
     skipped: dict[str, str]
-    asked: Study
+    whole_study: Study
 
 
 def add_run(parser: argparse.ArgumentParser) -> None:
@@ -82,16 +85,16 @@ def add_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--trace",
         metavar="FILE|sample:NAME|made:NAME",
-        help="the jobs; formats are recognised by content",
+        help="the jobs; the format is detected from the content",
     )
     add_reading(parser)
     parser.add_argument(
         "--cluster",
         metavar="SPEC|FILE",
         help=(
-            "the machines, e.g. 16x8:v100,4x4:t4 or 4xp4d.24xlarge, or a file that describes them,"
-            " and speeds of types that are not known: nodes.csv,12gb=0.4; else the sample's own,"
-            " or one built from the trace"
+            "the machines, e.g. 16x8:v100,4x4:t4 or 4xp4d.24xlarge, or a file; add speeds of"
+            " unknown GPU types: nodes.csv,12gb=0.4 (default: the sample's cluster, or one built"
+            " from the trace)"
         ),
     )
     parser.add_argument(
@@ -106,18 +109,20 @@ def add_run(parser: argparse.ArgumentParser) -> None:
         "--perf",
         metavar="NAME[:key=value,...]",
         help=(
-            "how fast jobs run; auto = every policy under the plainest model that it can run under;"
-            " table=FILE.csv is a profile of your own"
+            "performance model of jobs; auto = the simplest model that each policy supports;"
+            " table=FILE.csv adds your own profile"
         ),
     )
     parser.add_argument(
         "--without-unmeasured",
         action="store_true",
-        help="leave out jobs of which the profile of measured throughputs knows too little",
+        help="leave out jobs that the profile of measured throughputs does not cover",
     )
-    parser.add_argument("--seed", metavar="N", help="of everything random (default 0)")
-    parser.add_argument("--horizon-s", metavar="S", help="stop at this simulated second")
-    parser.add_argument("--scenario", metavar="FILE.json", help="repeat exactly what a page saved")
+    parser.add_argument("--seed", metavar="N", help="seed of all random numbers (default 0)")
+    parser.add_argument("--horizon-s", metavar="S", help="stop at this second of simulated time")
+    parser.add_argument(
+        "--scenario", metavar="FILE.json", help="run a scenario file saved in the app"
+    )
     parser.add_argument(
         "--set",
         metavar="path=value",
@@ -127,23 +132,23 @@ def add_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--checkpoints",
         metavar="NAME",
-        help="take measured times to save and load, e.g. ddp-flash; see: list checkpoints",
+        help="use measured times to save and load, e.g. ddp-flash; see: list checkpoints",
     )
     parser.add_argument(
         "--engine",
         choices=ENGINES,
         default="",
         help=(
-            "what makes the runs: the fast engine where it can (auto), always the general simulator"
-            " (kernel), or only the fast engine; the results are the same"
+            "auto = the fast engine where possible; kernel = always the general simulator; fast ="
+            " only the fast engine; results are equal"
         ),
     )
     parser.add_argument(
         "--summary-only",
         action="store_true",
         help=(
-            "for millions of jobs: read a native Parquet file column by column, run on the fast"
-            " engine, and print times and counts without keeping a record of the run"
+            "for millions of jobs: read a native Parquet file by column, use the fast engine, and"
+            " print times and counts without recording the run"
         ),
     )
     parser.add_argument("--jobs-out", metavar="DIR", help="write DIR/<label>.csv, one row per job")
@@ -166,33 +171,39 @@ def command_run(args: argparse.Namespace) -> None:
     if args.summary_only:
         command_totals(args)
         return
-    study, source = study_of(args)
-    source = _measured(args, study, source)
+    study, source = load_study(args)
+    source = _check_coverage(args, study, source)
     trace = changed(source.trace, study.base.trace)
     check_measure(trace, study.base.measure)
-    parts = _parts(args, study, trace)
+    parts = _split_by_model(args, study, trace)
     sentences = list(
         dict.fromkeys(
-            sentence for part in parts for sentence in preflight.remarks(part.study, trace)
+            sentence for part in parts for sentence in preflight.study_notes(part.study, trace)
         )
     )
-    how_long = _how_long(parts, trace, args.engine)
+    how_long = _duration_warning(parts, trace, args.engine)
     sys.stderr.writelines(f"{sentence}\n" for sentence in [*sentences, *how_long])
-    _run_all(parts, trace, folder_of(args.jobs_out) if args.jobs_out else None, args.engine)
+    _run_all(parts, trace, make_folder(args.jobs_out) if args.jobs_out else None, args.engine)
     skipped = {label: why for part in parts for label, why in part.skipped.items()}
     sys.stderr.writelines(f"Skipped: {label}. {why}\n" for label, why in skipped.items())
     as_json = (
-        json.dumps(_document(source, trace, parts), indent=2, ensure_ascii=False, allow_nan=False)
+        json.dumps(
+            _run_document(source, trace, parts), indent=2, ensure_ascii=False, allow_nan=False
+        )
         if args.json
         else ""
     )
-    sys.stdout.write((as_json or _text(source, trace, parts)) + "\n")
+    sys.stdout.write((as_json or _run_text(source, trace, parts)) + "\n")
     for part in parts if args.keep else ():
-        kept = part.study.only(sorted({one.policy for one in part.done}))
-        made = library.keep(
-            Store(), library.HERE, kept, source, [(one.scenario, one.result) for one in part.done]
+        part_study = part.study.only(sorted({one.policy for one in part.done}))
+        item_id = library.keep_study(
+            Store(),
+            library.HERE,
+            part_study,
+            source,
+            [(one.scenario, one.result) for one in part.done],
         )
-        sys.stderr.write(f"Kept in the library: python -m trainyard runs show {made[:12]}\n")
+        sys.stderr.write(f"Kept in the library: python -m trainyard runs show {item_id[:12]}\n")
     after = [
         f"{one.label}: {sentence}"
         for part in parts
@@ -202,45 +213,43 @@ def command_run(args: argparse.Namespace) -> None:
     sys.stderr.writelines(f"{sentence}\n" for sentence in after if sentence not in sentences)
 
 
-def _parts(args: argparse.Namespace, study: Study, trace: Trace) -> list[StudyPart]:
-    """Return what is compared, policies that cannot run left out with their reason: one comparison,
-    or under ``--perf auto`` one for each model it takes.
-    """
-    found = plainest.arranged(study, trace) if args.perf == AUTO else ()
-    if not found:
-        able = [
-            at
-            for at, spec in enumerate(study.allocators)
+def _split_by_model(args: argparse.Namespace, study: Study, trace: Trace) -> list[StudyPart]:
+    """Split a study into parts of one performance model; record policies that cannot run."""
+    perf_parts = plainest.arranged(study, trace) if args.perf == AUTO else ()
+    if not perf_parts:
+        runnable = [
+            index
+            for index, spec in enumerate(study.allocators)
             if not catalog.allocator(spec, trace, study.base.perf).reason
         ]
-        found = (plainest.PerfPart(study.base.perf, tuple(able)),)
+        perf_parts = (plainest.PerfPart(study.base.perf, tuple(runnable)),)
     parts: list[StudyPart] = []
-    for perf, places in found:
-        whole = with_model(study, "perf", perf)
+    for perf, indices in perf_parts:
+        with_perf = with_model(study, "perf", perf)
         suffix = f" ({perf.name})" if parts else ""
         parts.append(
             StudyPart(
-                whole.only(places) if places else whole,
-                tuple(f"{study.labels[at]}{suffix}" for at in places),
+                with_perf.only(indices) if indices else with_perf,
+                tuple(f"{study.labels[index]}{suffix}" for index in indices),
                 [],
                 {},
                 study,
             )
         )
-    served = {at for _, places in found for at in places}
-    for at, spec in enumerate(study.allocators):
-        if at not in served:
-            parts[0].skipped[study.labels[at]] = catalog.allocator(
-                spec, trace, found[0].perf
+    covered = {index for _, indices in perf_parts for index in indices}
+    for index, spec in enumerate(study.allocators):
+        if index not in covered:
+            parts[0].skipped[study.labels[index]] = catalog.allocator(
+                spec, trace, perf_parts[0].perf
             ).reason
-    if not served:
+    if not covered:
         label, why = next(iter(parts[0].skipped.items()))
         raise ParameterError(f"{label} cannot run here: {why}")
     return parts
 
 
-def _how_long(parts: Sequence[StudyPart], trace: Trace, engine: str) -> list[str]:
-    """Return how long runs will take that take minutes, and which policy takes most of it."""
+def _duration_warning(parts: Sequence[StudyPart], trace: Trace, engine: str) -> list[str]:
+    """Return a warning with the expected time if runs take minutes, else []."""
     each_s = {
         label: part.study.repeats
         * usual_seconds(replace(part.study.base, allocator=spec), trace, engine)
@@ -258,12 +267,12 @@ def _how_long(parts: Sequence[StudyPart], trace: Trace, engine: str) -> list[str
 
 
 def _run_all(parts: Sequence[StudyPart], trace: Trace, folder: Path | None, engine: str) -> None:
-    """Run all policies; one whose run is stopped is skipped, with the reason.
+    """Run all policies; a policy whose run stops is skipped with the reason.
 
     Raises
     ------
     TrainyardError
-        If no run came to its end: the reason of the first.
+        If every run stopped: the error of the first.
     """
     stopped: list[TrainyardError] = []
     for part in parts:
@@ -276,40 +285,42 @@ def _run_all(parts: Sequence[StudyPart], trace: Trace, folder: Path | None, engi
                 continue
             part.done.extend(done)
             if folder:
-                _write_jobs(folder, done, trace, part.study.base.trace.source)
+                _write_job_tables(folder, done, trace, part.study.base.trace.source)
     if not any(part.done for part in parts):
         raise stopped[0]
 
 
-def run_policy(study: Study, at: int, label: str, trace: Trace, engine: str) -> list[Finished]:
-    """Run the repeats of the policy at a place of a study, with a bar.
+def run_policy(
+    study: Study, policy_index: int, label: str, trace: Trace, engine: str
+) -> list[FinishedRun]:
+    """Run all repeats of one policy of a study with a progress bar.
 
     Raises
     ------
     TrainyardError
-        If a run is stopped.
+        If a run stops.
     """
     done = []
-    for scenario in study.repeated(at):
+    for scenario in study.repeated(policy_index):
         name = label if study.repeats == 1 else f"{label} seed={scenario.seed}"
         with Bar(name, sys.stderr) as bar:
             result = run(scenario, trace=trace, progress=bar, engine=engine)
-        done.append(Finished(name, at, scenario, result, summarise(scenario, result, trace)))
+        done.append(
+            FinishedRun(name, policy_index, scenario, result, summarise(scenario, result, trace))
+        )
     return done
 
 
-def _measured(args: argparse.Namespace, study: Study, source: Source) -> Source:
-    """Say what a measured profile lacks, before the run; return the jobs, on request without those
-    that it does not know.
-    """
+def _check_coverage(args: argparse.Namespace, study: Study, source: Source) -> Source:
+    """Print which jobs a measured profile lacks; with --without-unmeasured drop them."""
     base = study.base
     if args.without_unmeasured:
         source = coverage.measured_only(source, base.perf, base.cluster)
     fit = coverage.check(base.perf, changed(source.trace, base.trace), base.cluster)
     if fit is None and args.without_unmeasured:
         raise UsageError(
-            "--without-unmeasured goes with a performance model of measured throughputs, but this"
-            f" is {base.perf.name}. Leave it out."
+            "--without-unmeasured needs a performance model of measured throughputs, not"
+            f" {base.perf.name}. Leave it out."
         )
     if fit:
         heading = (fit.heading,) if fit.heading else ()
@@ -321,26 +332,29 @@ def _measured(args: argparse.Namespace, study: Study, source: Source) -> Source:
         )
     if fit and not fit.runs:
         if source.account.get("dropped"):
-            sys.stderr.writelines(f"{line}\n" for line in _read(source, "."))
-        raise ParameterError(_ways_out(fit))
+            sys.stderr.writelines(f"{line}\n" for line in _reading_lines(source, "."))
+        raise ParameterError(_missing_profile_message(fit))
     return source
 
 
-def _ways_out(fit: coverage.ProfileCoverage) -> str:
+def _missing_profile_message(fit: coverage.ProfileCoverage) -> str:
+    """Return the message that no job can run under the profile, with suggestions."""
     count = int(fit.unmeasured.sum())
     values = {RELATIVE: f"stand_in={RELATIVE}", "": "stand_in=MODEL (one of the profile)"}
-    ways = [
-        f"{values[way]} in --perf, which helps {jobs:,} of {plural(count, 'job')}"
-        for way, jobs in fit.helped.items()
+    suggestions = [
+        f"{values[stand_in]} in --perf, which helps {jobs:,} of {plural(count, 'job')}"
+        for stand_in, jobs in fit.helped.items()
     ]
     if not fit.unmeasured.all():
-        ways.append(f"--without-unmeasured, which leaves {plural(count, 'job')} out")
-    return f"No run has begun. Ways out: {'; '.join([*ways, 'a profile that has these jobs'])}."
+        suggestions.append(f"--without-unmeasured, which leaves {plural(count, 'job')} out")
+    suggestions.append("a profile that has these jobs")
+    return f"No run was started. Suggestions: {'; '.join(suggestions)}."
 
 
-def _write_jobs(folder: Path, done: Sequence[Finished], trace: Trace, source: str) -> None:
+def _write_job_tables(folder: Path, done: Sequence[FinishedRun], trace: Trace, source: str) -> None:
+    """Write one CSV file of jobs per run."""
     for one in done:
-        path = beside_the_trace(folder / f"{one.label}.csv", source)
+        path = check_not_trace(folder / f"{one.label}.csv", source)
         table = one.result.jobs.assign(job_id=trace.frame["job_id"].to_numpy())[list(JOB_COLUMNS)]
         try:
             table.to_csv(path, index=False, lineterminator="\n")
@@ -350,7 +364,8 @@ def _write_jobs(folder: Path, done: Sequence[Finished], trace: Trace, source: st
             ) from error
 
 
-def _document(source: Source, trace: Trace, parts: Sequence[StudyPart]) -> dict[str, Any]:
+def _run_document(source: Source, trace: Trace, parts: Sequence[StudyPart]) -> dict[str, Any]:
+    """Return the trace, headline, assumptions, runs and skipped policies for JSON."""
     about = {
         "name": trace.name,
         "source": parts[0].study.base.trace.source,
@@ -360,7 +375,7 @@ def _document(source: Source, trace: Trace, parts: Sequence[StudyPart]) -> dict[
         "gpu_hours": trace.gpu_seconds / 3600,
         "epoch": trace.epoch,
         "digest": source.trace.digest,
-        "assumptions": _of_trace(parts, trace),
+        "assumptions": _profile_assumptions(parts, trace),
     }
     rows = []
     for one in (one for part in parts for one in part.done):
@@ -380,14 +395,20 @@ def _document(source: Source, trace: Trace, parts: Sequence[StudyPart]) -> dict[
     skipped = [
         {"label": label, "reason": why} for part in parts for label, why in part.skipped.items()
     ]
-    assumptions = [sentence for part in parts for sentence in _assumed(part, trace)]
-    told, *others = [(part, found.to_json()) for part in parts if (found := _headline(part, trace))]
-    further = [{"perf": str(part.study.base.perf), **found} for part, found in others]
+    assumptions = [sentence for part in parts for sentence in _part_assumptions(part, trace)]
+    first, *rest = [
+        (part, headline_json.to_json())
+        for part in parts
+        if (headline_json := _part_headline(part, trace))
+    ]
+    other_headlines = [
+        {"perf": str(part.study.base.perf), **headline_json} for part, headline_json in rest
+    ]
     document: dict[str, Any] = plain(
         {
             "trace": about,
-            "headline": told[1],
-            **({"other_headlines": further} if further else {}),
+            "headline": first[1],
+            **({"other_headlines": other_headlines} if other_headlines else {}),
             "assumptions": list(dict.fromkeys(assumptions)),
             "runs": rows,
             "skipped": skipped,
@@ -396,7 +417,8 @@ def _document(source: Source, trace: Trace, parts: Sequence[StudyPart]) -> dict[
     return document
 
 
-def _of_trace(parts: Sequence[StudyPart], trace: Trace) -> list[str]:
+def _profile_assumptions(parts: Sequence[StudyPart], trace: Trace) -> list[str]:
+    """Return the assumptions that the profiles of all parts make about the trace."""
     return list(
         dict.fromkeys(
             sentence
@@ -406,14 +428,16 @@ def _of_trace(parts: Sequence[StudyPart], trace: Trace) -> list[str]:
     )
 
 
-def _assumed(part: StudyPart, trace: Trace) -> tuple[str, ...]:
+def _part_assumptions(part: StudyPart, trace: Trace) -> tuple[str, ...]:
+    """Return the assumptions behind the results of one part."""
     return assumed(part.study, trace, [one.summary for one in part.done])
 
 
-def _text(source: Source, trace: Trace, parts: Sequence[StudyPart]) -> str:
+def _run_text(source: Source, trace: Trace, parts: Sequence[StudyPart]) -> str:
+    """Return the reading report, result tables and headlines as text."""
     account, cluster = source.account, parts[0].study.base.cluster
     lines = [
-        *_read(
+        *_reading_lines(
             source,
             f"; {plural(len(trace), 'job')} on {plural(cluster.gpus, 'GPU')} of"
             f" {plural(len(cluster.nodes), 'node')}.",
@@ -423,22 +447,27 @@ def _text(source: Source, trace: Trace, parts: Sequence[StudyPart]) -> str:
             for sentence in (
                 *account.get("warnings", ()),
                 *account.get("guesses", ()),
-                *_of_trace(parts, trace),
+                *_profile_assumptions(parts, trace),
             )
         ),
     ]
     for part in parts:
-        lines += ["", *_table(part), *_answer(part, trace)]
+        lines += ["", *_table_lines(part), *_headline_lines(part, trace)]
     return "\n".join(lines)
 
 
-def _table(part: StudyPart) -> list[str]:
-    made = [_cells(one) for one in part.done]
-    columns = [(title, *(cells[title] for cells in made)) for title in made[0]] if made else []
+def _table_lines(part: StudyPart) -> list[str]:
+    """Return the table of runs of one part, then failed and skipped policies."""
+    cells_of_runs = [_run_cells(one) for one in part.done]
+    columns = (
+        [(title, *(cells[title] for cells in cells_of_runs)) for title in cells_of_runs[0]]
+        if cells_of_runs
+        else []
+    )
     columns = [
         column
         for column in columns
-        if column[0] not in _MAY_BE_SILENT or not set(column[1:]) <= _SILENT
+        if column[0] not in _OPTIONAL_COLUMNS or not set(column[1:]) <= _EMPTY_CELLS
     ]
     widths = [max(map(len, column)) for column in columns]
     rows = zip(*columns, strict=True)
@@ -457,7 +486,8 @@ def _table(part: StudyPart) -> list[str]:
     return lines + [f"{label}: skipped. {why}" for label, why in part.skipped.items()]
 
 
-def _headline(part: StudyPart, trace: Trace) -> Headline | None:
+def _part_headline(part: StudyPart, trace: Trace) -> Headline | None:
+    """Return the headline of a part, None if no policy ran."""
     ran = sorted({one.policy for one in part.done})
     if not ran:
         return None
@@ -465,21 +495,22 @@ def _headline(part: StudyPart, trace: Trace) -> Headline | None:
         part.study.only(ran),
         trace,
         [RunWithSummary(one.result, one.summary) for one in part.done],
-        part.asked,
+        part.whole_study,
     )
 
 
-def _answer(part: StudyPart, trace: Trace) -> list[str]:
-    """Return the headline of a comparison, and below it what is assumed."""
-    told, lines = _headline(part, trace), []
-    if told and (len(part.study.allocators) > 1 or told.verdict != "nothing"):
-        lines += ["", *told.lines()]
-    sentences, perf = _assumed(part, trace), part.study.base.perf
+def _headline_lines(part: StudyPart, trace: Trace) -> list[str]:
+    """Return the headline of a part and its assumptions as lines."""
+    part_headline, lines = _part_headline(part, trace), []
+    if part_headline and (len(part.study.allocators) > 1 or part_headline.verdict != "nothing"):
+        lines += ["", *part_headline.lines()]
+    sentences, perf = _part_assumptions(part, trace), part.study.base.perf
     under = [] if perf.name == RIGID.name else [f"Performance model: {catalog.model_title(perf)}."]
     return [*lines, " ".join([*under, *sentences])] if under or sentences else lines
 
 
-def _read(source: Source, end: str) -> list[str]:
+def _reading_lines(source: Source, end: str) -> list[str]:
+    """Return the row counts of the reader as lines; `end` closes the first line."""
     account, jobs = source.account, len(source.trace)
     sentences = (
         f"{source.trace.name}: {plural(account.get('read', jobs), 'row')} read,"
@@ -494,7 +525,8 @@ def _read(source: Source, end: str) -> list[str]:
     ]
 
 
-def _cells(one: Finished) -> dict[str, str]:
+def _run_cells(one: FinishedRun) -> dict[str, str]:
+    """Return column title -> cell of one run."""
     numbers = one.summary
     others = [
         f"{numbers[name]:,} {name}"
@@ -505,12 +537,15 @@ def _cells(one: Finished) -> dict[str, str]:
         "allocator": one.label,
         "done": f"{numbers['completed']:,}",
         "not done": ", ".join(others) or "0",
-        **{title: _cell(numbers[metric.name], metric) for title, metric in _SHOWN.items()},
+        **{
+            title: _format_cell(numbers[metric.name], metric)
+            for title, metric in _TABLE_METRICS.items()
+        },
     }
 
 
-def _cell(value: float, metric: Metric) -> str:
-    """Return a number as the table writes it; "-" = unknown, "0" = no time at all is lost."""
+def _format_cell(value: float, metric: Metric) -> str:
+    """Return a number as the table prints it; "-" = unknown, "0" = no time lost."""
     if math.isnan(value):
         return "-"
     if metric.unit == "s":
@@ -519,7 +554,7 @@ def _cell(value: float, metric: Metric) -> str:
 
 
 class Bar:
-    """A progress bar on a terminal; silent when the output is piped."""
+    """A progress bar on a terminal; prints nothing when the output is piped."""
 
     def __init__(
         self, label: str, stream: TextIO, clock: Callable[[], float] = time.monotonic
@@ -532,7 +567,7 @@ class Bar:
         return self
 
     def __call__(self, progress: Progress) -> None:
-        """Draw, at most five times a second."""
+        """Draw the progress, at most five times per second."""
         now = self._clock()
         if not self._on or now < self._due_s:
             return
@@ -552,53 +587,59 @@ class Bar:
 
 
 class RunWithSummary(NamedTuple):
-    """One run of a study, with its numbers."""
+    """A run of a study with its summary numbers."""
 
     result: RunResult
     summary: Mapping[str, Any]
 
 
 def headline_of(
-    study: Study, trace: Trace, runs: Sequence[RunWithSummary], asked: Study | None = None
+    study: Study, trace: Trace, runs: Sequence[RunWithSummary], whole_study: Study | None = None
 ) -> Headline:
     """Return the headline of a study.
 
     Parameters
     ----------
     study, trace : Study, Trace
-        What was asked, and its jobs.
+        The study, and its jobs.
     runs : sequence of RunWithSummary
         All repeats of the first policy, then those of the next one.
-    asked : Study or None
-        What this is a part of: ways out name places in it, and its baseline may not be here.
+    whole_study : Study or None
+        Study of which this is a part; suggestions refer to its policies, and its baseline may be
+        missing here.
     """
-    turns = study.repeats
+    repeats = study.repeats
     outcomes = {
-        at: _outcome(study, at, runs[at * turns : (at + 1) * turns])
-        for at in range(len(study.allocators))
+        index: _policy_outcome(study, index, runs[index * repeats : (index + 1) * repeats])
+        for index in range(len(study.allocators))
     }
-    # Only gains over a recorded schedule depend on what was checked; then the store knows of it.
+    # Only gains over a recorded schedule need the result of its backtest.
     replayed = any(one.replays for one in outcomes.values())
-    known = setting(study, trace, outcomes, past.known(study, Store()) if replayed else None)
-    if asked is not None:
-        places = {
-            label: asked.allocators.index(study.allocators[at])
-            for label, at in known.references.items()
+    context = setting(study, trace, outcomes, past.known(study, Store()) if replayed else None)
+    if whole_study is not None:
+        references = {
+            label: whole_study.allocators.index(study.allocators[index])
+            for label, index in context.references.items()
         }
-        there = study.allocators[study.baseline] == asked.allocators[asked.baseline]
-        site = known.past
-        if site is not None:
-            site = replace(site, at=asked.allocators.index(study.allocators[site.at]))
-        known = replace(
-            known,
-            references=places,
-            past=site,
-            asked="" if there else asked.labels[asked.baseline],
+        same_baseline = (
+            study.allocators[study.baseline] == whole_study.allocators[whole_study.baseline]
         )
-    return headline(tuple(outcomes.values()), study.baseline, setting=known)
+        backtest = context.past
+        if backtest is not None:
+            backtest = replace(
+                backtest, at=whole_study.allocators.index(study.allocators[backtest.at])
+            )
+        context = replace(
+            context,
+            references=references,
+            past=backtest,
+            asked="" if same_baseline else whole_study.labels[whole_study.baseline],
+        )
+    return headline(tuple(outcomes.values()), study.baseline, setting=context)
 
 
-def _outcome(study: Study, at: int, runs: Sequence[RunWithSummary]) -> Outcome:
+def _policy_outcome(study: Study, at: int, runs: Sequence[RunWithSummary]) -> Outcome:
+    """Return the outcome of one policy from its repeats."""
     replays = "recorded_start" in catalog.allocator(study.allocators[at]).needs.reads
     return Outcome(
         label=study.labels[at],

@@ -1,6 +1,4 @@
-"""The ``runs`` and ``compare`` commands: what was run on this machine, found again, passed on, and
-set beside each other.
-"""
+"""The ``runs`` and ``compare`` commands: list, export, name, delete, compare stored runs."""
 
 from __future__ import annotations
 
@@ -20,7 +18,7 @@ from sim.metrics.registry import COLUMNS
 from trainyard.cli.backtest import backtest_document, backtest_lines
 from trainyard.cli.errors import UsageError
 from trainyard.cli.plan import plan_document, plan_text
-from trainyard.cli.sweep import DEFAULT_METRIC, columns, sweep_document, sweep_text, with_unit
+from trainyard.cli.sweep import DEFAULT_METRIC, align_columns, sweep_document, sweep_text, with_unit
 from trainyard.labs.backtests.run import BacktestRun
 from trainyard.library import archive, library
 from trainyard.library.library import HERE, Item
@@ -40,13 +38,18 @@ _ACTIONS = ("list", "show", "export", "import", "rm", "name", "tag")
 def add_runs(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of ``python -m trainyard runs``."""
     parser.set_defaults(command=command_runs)
-    parser.add_argument("action", choices=_ACTIONS, help="what to do")
-    told_what = (
-        "ids or names; for import a file; for list words to search for; for name and tag the id and"
-        " the text"
+    parser.add_argument("action", choices=_ACTIONS, help="action to take")
+    what_help = (
+        "ids or names; for import files; for list search words; for name and tag the id, then the"
+        " text"
     )
-    parser.add_argument("what", metavar="ID|FILE|WORDS", nargs="*", help=told_what)
-    parser.add_argument("-o", "--out", metavar="FILE.zip", help="for export: where to write")
+    parser.add_argument("what", metavar="ID|FILE|WORDS", nargs="*", help=what_help)
+    parser.add_argument(
+        "-o",
+        "--out",
+        metavar="FILE.zip",
+        help="for export: output file (default trainyard-runs.zip)",
+    )
     parser.add_argument(
         "--json", action="store_true", help="for list and show: print JSON instead of a table"
     )
@@ -55,8 +58,8 @@ def add_runs(parser: argparse.ArgumentParser) -> None:
 def add_compare(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of ``python -m trainyard compare``."""
     parser.set_defaults(command=command_compare)
-    parser.add_argument("first", metavar="ID", help="id or name of something in the library")
-    parser.add_argument("second", metavar="ID", help="of another one")
+    parser.add_argument("first", metavar="ID", help="id or name of an item of the library")
+    parser.add_argument("second", metavar="ID", help="id or name of another item")
 
 
 def command_runs(args: argparse.Namespace) -> None:
@@ -65,43 +68,46 @@ def command_runs(args: argparse.Namespace) -> None:
     Raises
     ------
     TrainyardError
-        If something is not there, or a file cannot be used.
+        If an item does not exist, or a file cannot be used.
     """
     store, words = Store(), list(args.what)
     actions = {
-        "list": _list,
-        "show": _show,
-        "export": _export,
-        "import": _import,
-        "rm": _remove,
-        "name": _name,
-        "tag": _tag,
+        "list": _list_items,
+        "show": _show_item,
+        "export": _export_items,
+        "import": _import_files,
+        "rm": _remove_items,
+        "name": _name_item,
+        "tag": _tag_item,
     }
     least = {"list": 0, "name": 2, "tag": 2}.get(args.action, 1)
     if len(words) < least or (args.action == "show" and len(words) > 1):
         raise UsageError(
-            f"runs {args.action} wants {plural(least, 'argument')}. See: python -m trainyard runs"
+            f"runs {args.action} needs {plural(least, 'argument')}. See: python -m trainyard runs"
             " --help."
         )
     sys.stdout.write(actions[args.action](store, words, args) + "\n")
 
 
-def _list(store: Store, words: list[str], args: argparse.Namespace) -> str:
-    found = library.items(store, HERE, " ".join(words))
+def _list_items(store: Store, words: list[str], args: argparse.Namespace) -> str:
+    """Return the items of the library that match the words, as a table or JSON."""
+    items = library.items(store, HERE, " ".join(words))
     if args.json:
-        return json.dumps(library.listing(found), indent=2, ensure_ascii=False)
-    if not found:
+        return json.dumps(library.items_json(items), indent=2, ensure_ascii=False)
+    if not items:
         return (
-            "Nothing is in the library yet."
+            "The library is empty."
             if not words
-            else f"Nothing in the library contains: {' '.join(words)}."
+            else f"No item of the library contains: {' '.join(words)}."
         )
     return "\n".join(
-        columns([("id", "kind", "runs kept", "last used", "name", "tags"), *map(_line, found)])
+        align_columns(
+            [("id", "kind", "runs kept", "last used", "name", "tags"), *map(_item_cells, items)]
+        )
     )
 
 
-def _line(one: Item) -> tuple[str, ...]:
+def _item_cells(one: Item) -> tuple[str, ...]:
     used = datetime.fromtimestamp(one.used_s, UTC).astimezone().strftime("%Y-%m-%d %H:%M")
     return (
         one.id[:12],
@@ -113,14 +119,15 @@ def _line(one: Item) -> tuple[str, ...]:
     )
 
 
-def _show(store: Store, words: list[str], args: argparse.Namespace) -> str:
+def _show_item(store: Store, words: list[str], args: argparse.Namespace) -> str:
+    """Return one item with its stored results, as text or JSON."""
     one = library.item(store, HERE, words[0])
     recipe = one.recipe()
     if args.json:
         body = {
-            **library.listing([one])[0],
+            **library.items_json([one])[0],
             "document": dict(one.kept.document),
-            "kept": _document(store, one.id, recipe),
+            "kept": _item_document(store, one.id, recipe),
         }
         return json.dumps(body, indent=2, ensure_ascii=False, allow_nan=False)
     return "\n".join(
@@ -130,89 +137,87 @@ def _show(store: Store, words: list[str], args: argparse.Namespace) -> str:
                 f" {plural(one.runs, 'run')} kept)"
             ),
             "",
-            _text(store, one.id, recipe),
+            _item_text(store, one.id, recipe),
         ]
     )
 
 
-def _document(store: Store, made: str, recipe: library.Recipe) -> Any:
-    """Return what is kept of something, as its command prints it with --json; of a comparison one
-    row per run.
-    """
+def _item_document(store: Store, item_id: str, recipe: library.Recipe) -> Any:
+    """Return the stored results of an item as JSON; for a study one row per run."""
     if isinstance(recipe, Study | FromHere):
-        return plain(library.numbers(store, recipe).astype(object).to_dict("records"))
+        return plain(library.run_numbers_table(store, recipe).astype(object).to_dict("records"))
     if isinstance(recipe, Check):
-        return backtest_document(_check(store, recipe))
+        return backtest_document(_recall_backtest(store, recipe))
     return (
-        sweep_document(made, _sweep(store, recipe), DEFAULT_METRIC)
+        sweep_document(item_id, _recall_sweep(store, recipe), DEFAULT_METRIC)
         if isinstance(recipe, Sweep)
-        else plan_document(made, _plan(store, recipe))
+        else plan_document(item_id, _recall_plan(store, recipe))
     )
 
 
-def _text(store: Store, made: str, recipe: library.Recipe) -> str:
+def _item_text(store: Store, item_id: str, recipe: library.Recipe) -> str:
+    """Return the stored results of an item as text."""
     if isinstance(recipe, Study | FromHere):
         return "\n".join(
-            columns(
+            align_columns(
                 [
-                    ("run", *(metric.title for metric in _SHOWN)),
-                    *_lines(library.numbers(store, recipe)),
+                    ("run", *(metric.title for metric in _TABLE_METRICS)),
+                    *_run_rows(library.run_numbers_table(store, recipe)),
                 ]
             )
         )
     if isinstance(recipe, Check):
-        return "\n".join(backtest_lines(_check(store, recipe)))
+        return "\n".join(backtest_lines(_recall_backtest(store, recipe)))
     return (
-        sweep_text(made, _sweep(store, recipe), DEFAULT_METRIC)
+        sweep_text(item_id, _recall_sweep(store, recipe), DEFAULT_METRIC)
         if isinstance(recipe, Sweep)
-        else plan_text(made, _plan(store, recipe))
+        else plan_text(item_id, _recall_plan(store, recipe))
     )
 
 
-def _sweep(store: Store, recipe: Sweep) -> SweepRun:
+def _recall_sweep(store: Store, recipe: Sweep) -> SweepRun:
     run = SweepRun(recipe, store)
     run.recall()
     return run
 
 
-def _check(store: Store, recipe: Check) -> BacktestRun:
+def _recall_backtest(store: Store, recipe: Check) -> BacktestRun:
     run = BacktestRun(recipe, store)
     run.recall()
     return run
 
 
-def _plan(store: Store, recipe: SizeQuestion) -> PlanRun:
+def _recall_plan(store: Store, recipe: SizeQuestion) -> PlanRun:
     run = PlanRun(recipe, store)
     run.recall()
     return run
 
 
-_SHOWN = tuple(metric for name, metric in COLUMNS.items() if name in library.BRIEF)
+_TABLE_METRICS = tuple(metric for name, metric in COLUMNS.items() if name in library.BRIEF)
 
 
-def _lines(runs: pd.DataFrame) -> list[tuple[str, ...]]:
-    """Return one line per run of a comparison whose numbers are kept; of a sweep or search those at
-    its own settings.
-    """
+def _run_rows(runs: pd.DataFrame) -> list[tuple[str, ...]]:
+    """Return one table row per stored run of an item."""
     rows = runs.to_dict("records")
     return [
         (
             f"{row['policy']}, seed {row['seed']}",
-            *(_told(row[metric.name], metric.unit) for metric in _SHOWN),
+            *(_format_value(row[metric.name], metric.unit) for metric in _TABLE_METRICS),
         )
         for row in rows
     ]
 
 
-def _told(value: float, unit: str) -> str:
+def _format_value(value: float, unit: str) -> str:
     return "-" if math.isnan(value) else with_unit(value, unit)
 
 
-def _export(store: Store, words: list[str], args: argparse.Namespace) -> str:
+def _export_items(store: Store, words: list[str], args: argparse.Namespace) -> str:
+    """Write items to a zip file; return a sentence that names damaged results."""
     out = Path(args.out or "trainyard-runs.zip")
     if out.suffix != ".zip":
         raise UsageError(f"{out}: the name must end in .zip.")
-    chosen = dict.fromkeys(library.item(store, HERE, mark).id for mark in words)
+    chosen = dict.fromkeys(library.item(store, HERE, name).id for name in words)
     data, damaged = archive.packed(store, HERE, list(chosen))
     part = out.with_name(f".{out.name}.{os.getpid()}")
     try:
@@ -223,9 +228,9 @@ def _export(store: Store, words: list[str], args: argparse.Namespace) -> str:
         with suppress(OSError):
             part.unlink(missing_ok=True)
         raise UsageError(
-            f"{out}: this cannot be written ({error.strerror or error}). Choose another place."
+            f"{out}: the file cannot be written ({error.strerror or error}). Choose another place."
         ) from error
-    summary = f"{out}: {plural(len(chosen), 'thing')}, {len(data) / 1e6:.1f} MB"
+    summary = f"{out}: {plural(len(chosen), 'item')}, {len(data) / 1e6:.1f} MB"
     if not damaged:
         return summary
     which = ", ".join(key[:12] for key in damaged)
@@ -234,56 +239,60 @@ def _export(store: Store, words: list[str], args: argparse.Namespace) -> str:
         " damaged"
     )
     return (
-        f"{summary}\n{were}: only the numbers are left, here and in the file. Run again to have the"
-        " rest."
+        f"{summary}\n{were}: only their numbers remain, here and in the file. Run them again for"
+        " the rest."
     )
 
 
-def _import(store: Store, words: list[str], args: argparse.Namespace) -> str:
+def _import_files(store: Store, words: list[str], args: argparse.Namespace) -> str:
     del args
-    return "\n".join(_taken(store, Path(word)) for word in words)
+    return "\n".join(_import_file(store, Path(word)) for word in words)
 
 
-def _taken(store: Store, path: Path) -> str:
+def _import_file(store: Store, path: Path) -> str:
+    """Import one exported file into the library; return a sentence with the ids."""
     try:
         if path.stat().st_size > archive.MOST_MB * 1e6:
             raise UsageError(
-                f"{path}: this file has more than {archive.MOST_MB:.0f} MB. Export fewer things at"
+                f"{path}: this file is larger than {archive.MOST_MB:.0f} MB. Export fewer items at"
                 " once."
             )
         data = path.read_bytes()
     except OSError as error:
         raise UsageError(
-            f"{path}: this cannot be read ({error.strerror or error}). Check the path and the"
+            f"{path}: the file cannot be read ({error.strerror or error}). Check the path and the"
             " rights."
         ) from error
-    made = archive.unpack(store, HERE, data, path.name, results=True)
+    imported = archive.unpack(store, HERE, data, path.name, results=True)
     return "\n".join(
         [
-            f"{path}: {', '.join(one[:12] for one in made.ids) or 'nothing'} taken over",
-            *([made.summary] if made.summary else []),
+            f"{path}: {', '.join(one[:12] for one in imported.ids) or 'nothing'} imported",
+            *([imported.summary] if imported.summary else []),
         ]
     )
 
 
-def _remove(store: Store, words: list[str], args: argparse.Namespace) -> str:
+def _remove_items(store: Store, words: list[str], args: argparse.Namespace) -> str:
+    """Remove items and the runs that only they use; return a sentence with the counts."""
     del args
-    chosen = dict.fromkeys(library.item(store, HERE, mark).id for mark in words)
-    gone = sum(library.remove(store, HERE, one) for one in chosen)
+    chosen = dict.fromkeys(library.item(store, HERE, name).id for name in words)
+    runs = sum(library.remove(store, HERE, one) for one in chosen)
     return (
-        f"{plural(len(chosen), 'thing')} removed, and {plural(gone, 'run')} that nothing else needs"
+        f"{plural(len(chosen), 'item')} removed, and {plural(runs, 'run')} that nothing else uses"
     )
 
 
-def _name(store: Store, words: list[str], args: argparse.Namespace) -> str:
+def _name_item(store: Store, words: list[str], args: argparse.Namespace) -> str:
+    """Set or clear the name of an item; return a sentence that says so."""
     del args
     one = library.item(store, HERE, words[0])
     name = " ".join(" ".join(words[1:]).split())
     library.label(store, HERE, one.id, name=name)
-    return f"{one.id[:12]} is called {name}" if name else f"{one.id[:12]} has no name"
+    return f"{one.id[:12]} is now named {name}" if name else f"{one.id[:12]} has no name"
 
 
-def _tag(store: Store, words: list[str], args: argparse.Namespace) -> str:
+def _tag_item(store: Store, words: list[str], args: argparse.Namespace) -> str:
+    """Set the tags of an item; return a sentence that lists them."""
     del args
     one = library.item(store, HERE, words[0])
     tags = [" ".join(tag.split()) for text in words[1:] for tag in text.split(",") if tag.strip()]
@@ -292,30 +301,29 @@ def _tag(store: Store, words: list[str], args: argparse.Namespace) -> str:
 
 
 def command_compare(args: argparse.Namespace) -> None:
-    """Execute ``python -m trainyard compare``: what differs between two things in the library, and
-    their numbers beside each other.
+    """Execute ``compare``: print the changed settings and numbers of two items.
 
     Raises
     ------
     TrainyardError
-        If one is not there, or no run of it is kept.
+        If an item does not exist, or has no stored run.
     """
     store = Store()
     both = (library.item(store, HERE, args.first), library.item(store, HERE, args.second))
-    found = library.beside(store, *both)
+    comparison = library.beside(store, *both)
     lines = [
         (f"{name}: {line[0]}", *line[1:])
-        for name, runs in (("A", found.first), ("B", found.second))
-        for line in _lines(runs)
+        for name, runs in (("A", comparison.first), ("B", comparison.second))
+        for line in _run_rows(runs)
     ]
     heads = [
         f"{name} = {one.name or one.title} (id {one.id[:12]})"
         for name, one in zip("AB", both, strict=True)
     ]
-    told_changes = (
-        f"From A to B: {'; '.join(found.changes)}."
-        if found.changes
+    changes = (
+        f"From A to B: {'; '.join(comparison.changes)}."
+        if comparison.changes
         else "Both have the same settings."
     )
-    table = columns([("run", *(metric.title for metric in _SHOWN)), *lines])
-    sys.stdout.write("\n".join([*heads, told_changes, "", *table]) + "\n")
+    table = align_columns([("run", *(metric.title for metric in _TABLE_METRICS)), *lines])
+    sys.stdout.write("\n".join([*heads, changes, "", *table]) + "\n")

@@ -1,6 +1,4 @@
-"""The ``sweep`` command: runs of many settings, which go on where they stopped; and what it has in
-common with ``plan``.
-"""
+"""The ``sweep`` command, and functions that it shares with ``plan``."""
 
 from __future__ import annotations
 
@@ -19,12 +17,12 @@ import pandas as pd
 from sim.metrics.registry import COLUMNS
 from trainyard.cli.errors import CommandStoppedError, UsageError
 from trainyard.cli.given import read_text
-from trainyard.cli.replay import figure
+from trainyard.cli.replay import three_digits
 from trainyard.library import library
 from trainyard.library.library import HERE
-from trainyard.runs.batch import ScenarioBatch, check_reached
+from trainyard.runs.batch import ScenarioBatch, check_shared_store
 from trainyard.runs.estimate import Costs, estimate
-from trainyard.runs.executors import DASK, DEFAULT, checked
+from trainyard.runs.executors import DASK, DEFAULT, check_executor_name
 from trainyard.store import Store, plain, profiles
 from trainyard.study.document import parse_json, whole
 from trainyard.study.settings import with_settings
@@ -35,14 +33,14 @@ from trainyard.sweeps.sentences import reasons, seconds
 from trainyard.sweeps.sweep_run import SweepRun
 from trainyard.text import duration, plural
 
-MOST_LOOKED_UP: Final = 1000
-"""Of a larger sweep the time is estimated before it is known which of its runs are kept: to look
-them up takes long itself.
+MAX_LOOKED_UP: Final = 1000
+"""Number of runs above which the time is estimated without looking up stored runs first, because
+that takes long too.
 """
-_FIXED: Final = ("axis", "draw", "set", "group", "range", "target", "budget", "no_check")
-"""Arguments that make a recipe, which one that is resumed has already."""
+_DEFINING_OPTIONS: Final = ("axis", "draw", "set", "group", "range", "target", "budget", "no_check")
+"""Options that define a sweep or search, so they cannot be combined with --resume."""
 LONG_S: Final = 600.0
-"""A sweep that is estimated to take longer is not begun without --yes."""
+"""Estimated seconds above which a sweep needs --yes."""
 DEFAULT_METRIC: Final = "jct_mean_s"
 _TICK_S: Final = 0.2
 
@@ -57,7 +55,7 @@ def add_sweep(parser: argparse.ArgumentParser) -> None:
         "file",
         metavar="FILE.json",
         nargs="?",
-        help="a sweep, or a scenario that a page saved, for which --axis says what varies",
+        help="a sweep, or a scenario saved in the app to vary with --axis",
     )
     parser.add_argument(
         "--axis",
@@ -69,24 +67,24 @@ def add_sweep(parser: argparse.ArgumentParser) -> None:
         ),
     )
     parser.add_argument(
-        "--draw", metavar="N", help="so many points drawn at random instead of the whole grid"
+        "--draw", metavar="N", help="draw N random points instead of the whole grid"
     )
     parser.add_argument(
         "--metric",
         metavar="NAME",
         default=DEFAULT_METRIC,
-        help=f"what the table shows (default {DEFAULT_METRIC}); the JSON holds all numbers",
+        help=f"metric of the table (default {DEFAULT_METRIC}); the JSON has all numbers",
     )
     parser.add_argument(
         "--whole",
         action="store_true",
-        help="keep whole results, which the app opens at once, instead of numbers only",
+        help="store full results, which the app opens at once, instead of numbers only",
     )
-    add_common(parser)
+    add_batch_arguments(parser)
 
 
-def add_common(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments that sweeps and searches have in common."""
+def add_batch_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments that sweeps and size searches share."""
     parser.add_argument(
         "--set",
         metavar="path=value",
@@ -104,12 +102,12 @@ def add_common(parser: argparse.ArgumentParser) -> None:
         metavar="ID",
         nargs="?",
         const="",
-        help="go on with what was begun before: the last, or the one with this id",
+        help="continue an earlier one: the last, or the one with this id",
     )
     parser.add_argument(
         "--yes",
         action="store_true",
-        help=f"begin even if it is estimated to take more than {LONG_S / 60:.0f} minutes",
+        help=f"start even if it is estimated to take more than {LONG_S / 60:.0f} minutes",
     )
     parser.add_argument(
         "--json", action="store_true", help="print one JSON document instead of a table"
@@ -123,46 +121,47 @@ def command_sweep(args: argparse.Namespace) -> None:
     ------
     TrainyardError
         If the input cannot be used, the machines cannot be reached, the sweep was interrupted, or
-        runs failed that were not refused by their policy.
+        runs failed for other reasons than settings that their policy rejects.
     """
     if args.metric not in COLUMNS:
         raise UsageError(
-            f"--metric {args.metric}: there is no such number. Choose one of {', '.join(COLUMNS)}."
+            f"--metric {args.metric}: there is no such metric. Choose one of {', '.join(COLUMNS)}."
         )
     store = Store()
-    sweep = resumed(store, args, "sweep", Sweep) or _sweep(args)
-    run = SweepRun(sweep, store, checked(args.executor), whole=args.whole)
+    sweep = find_resumed(store, args, "sweep", Sweep) or _sweep_of_arguments(args)
+    run = SweepRun(sweep, store, check_executor_name(args.executor), whole=args.whole)
     if args.whole and args.executor.startswith(DASK):
-        check_reached(store)
-    if sweep.runs > MOST_LOOKED_UP:
-        ask_first(args, store, sweep.study, sweep.runs)
+        check_shared_store(store)
+    if sweep.runs > MAX_LOOKED_UP:
+        check_duration(args, store, sweep.study, sweep.runs)
     run.recall()
-    if sweep.runs <= MOST_LOOKED_UP:
-        ask_first(args, store, sweep.study, run.of - run.done)
-    made = library.shelve(store, HERE, sweep, run.keys)
-    finish(run, f"sweep {made[:12]}", run.of)
+    if sweep.runs <= MAX_LOOKED_UP:
+        check_duration(args, store, sweep.study, run.of - run.done)
+    item_id = library.shelve(store, HERE, sweep, run.keys)
+    run_with_progress(run, f"sweep {item_id[:12]}", run.of)
     if args.json:
         sys.stdout.write(
-            json.dumps(sweep_document(made, run, args.metric), indent=2, allow_nan=False) + "\n"
+            json.dumps(sweep_document(item_id, run, args.metric), indent=2, allow_nan=False) + "\n"
         )
     else:
         done = "" if run.complete else f"{run.done} of "
         took = duration(max(run.wall_s, 0.1))
         sys.stdout.write(
-            f"{sweep_text(made, run, args.metric)}\n{done}{plural(run.of, 'run')}, {run.known} of"
-            f" them known before; {took}.\n"
+            f"{sweep_text(item_id, run, args.metric)}\n{done}{plural(run.of, 'run')}, {run.known}"
+            f" of them stored before; {took}.\n"
         )
-    raise_unless_done(run, made, " --whole" * args.whole)
+    raise_unless_done(run, item_id, " --whole" * args.whole)
     if broken := sum(not lost.refused for lost in run.failed.values()):
         raise CommandStoppedError(
-            f"{plural(broken, 'run')} of {len(run.table())} failed; see the reasons above. To try"
-            f" what failed again: --resume {made[:12]}."
+            f"{plural(broken, 'run')} of {len(run.table())} failed; see the reasons above. To"
+            f" repeat them: --resume {item_id[:12]}."
         )
 
 
-def document_of(args: argparse.Namespace) -> dict[str, Any]:
-    """Return the sweep or question in the file, or a beginning of one around the scenario in it,
-    with what --set changes.
+def load_document(args: argparse.Namespace) -> dict[str, Any]:
+    """Return the document of a sweep or search file, or one around a scenario file.
+
+    Changes of --set are applied.
 
     Raises
     ------
@@ -171,8 +170,8 @@ def document_of(args: argparse.Namespace) -> dict[str, Any]:
     """
     if not args.file:
         raise UsageError(
-            "Name a file: a scenario that a page saved, or a sweep or question as JSON. To go on"
-            " with the last one, use --resume."
+            "Name a file: a scenario, sweep or search saved as JSON. To continue the last one, use"
+            " --resume."
         )
     document = parse_json(read_text(Path(args.file), "a scenario file"), args.file)
     if document.get("kind") not in ("sweep", "plan"):
@@ -182,8 +181,9 @@ def document_of(args: argparse.Namespace) -> dict[str, Any]:
     return document | {"study": profiles.localised(with_settings(study, args.set or ()))}
 
 
-def _sweep(args: argparse.Namespace) -> Sweep:
-    document = document_of(args)
+def _sweep_of_arguments(args: argparse.Namespace) -> Sweep:
+    """Return the sweep of a file, with --axis and --draw applied."""
+    document = load_document(args)
     if args.axis:
         document["axes"] = [axis_from_text(text).to_json() for text in args.axis]
     if args.draw is not None:
@@ -191,8 +191,8 @@ def _sweep(args: argparse.Namespace) -> Sweep:
     return Sweep.from_json({"axes": [], **document})
 
 
-def resumed(store: Store, args: argparse.Namespace, name: str, kind: type[T]) -> T | None:
-    """Return what was begun before, if that is asked for; the last, or the one that is named.
+def find_resumed(store: Store, args: argparse.Namespace, name: str, kind: type[T]) -> T | None:
+    """Return the sweep or search of --resume, the last or the one with the id, else None.
 
     Raises
     ------
@@ -203,59 +203,66 @@ def resumed(store: Store, args: argparse.Namespace, name: str, kind: type[T]) ->
         return None
     if args.file:
         raise UsageError(
-            "--resume goes on with what was begun before, so no file is needed. Leave one of both"
-            " out."
+            "--resume continues an earlier run, so it takes no file. Leave one of both out."
         )
     if changed := [
-        name.replace("_", "-") for name in _FIXED if getattr(args, name, None) not in (None, False)
+        name.replace("_", "-")
+        for name in _DEFINING_OPTIONS
+        if getattr(args, name, None) not in (None, False)
     ]:
         raise UsageError(
-            f"--resume goes on with what was begun as it is, and --{changed[0]} cannot change it."
-            " Leave one of both out."
+            f"--resume continues an earlier run unchanged, so --{changed[0]} has no effect. Leave"
+            " one of both out."
         )
-    begun = [library.item(store, HERE, args.resume)] if args.resume else library.items(store, HERE)
-    found = next(
-        (recipe for one in begun if one.kind == name and isinstance(recipe := one.recipe(), kind)),
+    candidates = (
+        [library.item(store, HERE, args.resume)] if args.resume else library.items(store, HERE)
+    )
+    document = next(
+        (
+            recipe
+            for one in candidates
+            if one.kind == name and isinstance(recipe := one.recipe(), kind)
+        ),
         None,
     )
-    if found is None:
+    if document is None:
         raise UsageError(
-            f"There is no {name} of that id to go on with. See: python -m trainyard runs list."
+            f"There is no {name} with that id to continue. See: python -m trainyard runs list."
         )
-    return found
+    return document
 
 
-def ask_first(args: argparse.Namespace, store: Store, study: Study, runs: int) -> None:
-    """Say how long it will take.
+def check_duration(args: argparse.Namespace, store: Store, study: Study, runs: int) -> None:
+    """Print the estimated time; raise if it is long and --yes is missing.
 
     Raises
     ------
     UsageError
-        If that is long, and --yes was not given.
+        If it takes long and --yes is missing.
     """
     if not runs:
         return
     costs = Costs()
     for entry in store.entries():
         costs.note(entry)
-    found = estimate(study, store, costs, 1)
-    took_s = seconds(found, runs, args.executor)
-    known, jobs = found.known, plural(found.jobs, "job")
+    estimated = estimate(study, store, costs, 1)
+    took_s = seconds(estimated, runs, args.executor)
+    is_measured, jobs = estimated.known, plural(estimated.jobs, "job")
     sys.stderr.write(
         f"At most {plural(runs, 'run')} of {jobs}, about"
-        f" {duration(took_s)}{'' if known else ' or more'}.\n"
+        f" {duration(took_s)}{'' if is_measured else ' or more'}.\n"
     )
     if took_s > LONG_S and not args.yes:
         raise UsageError(
-            f"That is more than {LONG_S / 60:.0f} minutes. Add --yes to begin, or take fewer"
+            f"That is more than {LONG_S / 60:.0f} minutes. Add --yes to start, or choose fewer"
             " values, policies, repeats or jobs."
         )
 
 
-def finish(run: ScenarioBatch, name: str, of: int | None, stream: TextIO = sys.stderr) -> None:
-    """Wait; on a terminal with a line that says how far it is. An interruption keeps what is
-    done.
-    """
+def run_with_progress(
+    run: ScenarioBatch, name: str, total: int | None, stream: TextIO = sys.stderr
+) -> None:
+    """Run a batch to its end with progress on a terminal; an interrupt keeps finished runs."""
     if run.complete:
         return
     run.start()
@@ -264,7 +271,7 @@ def finish(run: ScenarioBatch, name: str, of: int | None, stream: TextIO = sys.s
         while not run.wait(_TICK_S):
             if stream.isatty():
                 stream.write(
-                    f"\r{name}: {run.done} of {of if of is not None else '?'} runs,"
+                    f"\r{name}: {run.done} of {total if total is not None else '?'} runs,"
                     f" {duration(time.monotonic() - began_s)}\x1b[K"
                 )
                 stream.flush()
@@ -277,90 +284,96 @@ def finish(run: ScenarioBatch, name: str, of: int | None, stream: TextIO = sys.s
             stream.flush()
 
 
-def raise_unless_done(run: ScenarioBatch, made: str, options: str = "") -> None:
-    """Say how to go on, with which options beside the id.
+def raise_unless_done(run: ScenarioBatch, item_id: str, options: str = "") -> None:
+    """Raise if a batch failed or was interrupted, with the options to continue it.
 
     Raises
     ------
     CommandStoppedError
-        If it ended early.
+        If the batch failed.
     KeyboardInterrupt
         If it was interrupted.
     """
-    again = f"Go on with: --resume {made[:12]}{options}."
+    again = f"Continue with: --resume {item_id[:12]}{options}."
     if run.state == "failed":
         raise CommandStoppedError(f"{run.error} {again}")
     if run.state == "cancelled":
-        raise KeyboardInterrupt(f"Interrupted; what is done is kept. {again}")
+        raise KeyboardInterrupt(f"Interrupted; finished runs are kept. {again}")
 
 
-def sweep_document(made: str, run: SweepRun, name: str) -> dict[str, Any]:
-    """Return what a sweep came to so far, for JSON."""
+def sweep_document(item_id: str, run: SweepRun, metric_name: str) -> dict[str, Any]:
+    """Return the state and results of a sweep as a JSON document."""
     sweep, table = run.sweep, run.table()
-    found = tables.curves(table, sweep, name)
+    curves = tables.curves(table, sweep, metric_name)
     baseline = sweep.study.titles[sweep.study.baseline]
     return {
-        "id": made,
+        "id": item_id,
         "state": run.state,
         "error": run.error,
         "sweep": sweep.to_json(),
         "known_before": run.known,
-        "metric": name,
-        "verdict": tables.verdict(found, table, sweep, name, COLUMNS[name].title),
-        "curves": _rows(found),
+        "metric": metric_name,
+        "verdict": tables.verdict(curves, table, sweep, metric_name, COLUMNS[metric_name].title),
+        "curves": _json_rows(curves),
         "baseline": baseline,
-        "differences": _rows(tables.differences(table, sweep, name, baseline)),
+        "differences": _json_rows(tables.differences(table, sweep, metric_name, baseline)),
         "failed": [
             {"runs": count, "why": why}
             for why, count in Counter(lost.why for lost in run.failed.values()).most_common()
         ],
-        "runs": _rows(table),
+        "runs": _json_rows(table),
     }
 
 
-def _rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
+def _json_rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return the rows of a frame as JSON values."""
     rows: list[dict[str, Any]] = plain(frame.astype(object).to_dict("records"))
     return rows
 
 
-def sweep_text(made: str, run: SweepRun, name: str) -> str:
-    """Return what a sweep came to so far, for people: values, then changes against the baseline,
-    both with their 95 % bands where there are repeats enough.
+def sweep_text(item_id: str, run: SweepRun, metric_name: str) -> str:
+    """Return the results of a sweep as text: values, then changes against the baseline.
+
+    Both have 95 % bands if there are enough repeats.
     """
-    sweep, metric, table = run.sweep, COLUMNS[name], run.table()
-    found, policies = tables.curves(table, sweep, name), sweep.study.titles
-    lines = [f"{metric.title} (id {made[:12]})", *_block(found, sweep, metric.unit)]
+    sweep, metric, table = run.sweep, COLUMNS[metric_name], run.table()
+    curves, policies = tables.curves(table, sweep, metric_name), sweep.study.titles
+    lines = [f"{metric.title} (id {item_id[:12]})", *_curve_lines(curves, sweep, metric.unit)]
     if len(policies) > 1:
         baseline = policies[sweep.study.baseline]
-        changes = tables.differences(table, sweep, name, baseline)
+        changes = tables.differences(table, sweep, metric_name, baseline)
         lines += [
             "",
             f"Change against {baseline}, repeat by repeat",
-            *_block(changes, sweep, "1", "+"),
+            *_curve_lines(changes, sweep, "1", "+"),
         ]
     failures = reasons(lost.why for lost in run.failed.values())
     return "\n".join(
-        [*lines, "", tables.verdict(found, table, sweep, name, metric.title), *failures]
+        [*lines, "", tables.verdict(curves, table, sweep, metric_name, metric.title), *failures]
     )
 
 
-def _block(found: pd.DataFrame, sweep: Sweep, unit: str, sign: str = "") -> list[str]:
-    """Return a line per point, with a column per policy."""
-    paths, policies = [axis.path for axis in sweep.axes], list(dict.fromkeys(found["policy"]))
+def _curve_lines(curves: pd.DataFrame, sweep: Sweep, unit: str, sign: str = "") -> list[str]:
+    """Return a table with a line per point and a column per policy."""
+    paths, policies = [axis.path for axis in sweep.axes], list(dict.fromkeys(curves["policy"]))
     lines = [(*paths, *policies)]
-    for _, group in found.groupby("point"):
-        of = group.set_index("policy").to_dict("index")
+    for _, group in curves.groupby("point"):
+        by_policy = group.set_index("policy").to_dict("index")
         values = (str(group[path].iloc[0]) for path in paths)
         lines.append(
             (
                 *values,
-                *(_cell(of[policy], unit, sign) if policy in of else "-" for policy in policies),
+                *(
+                    _curve_cell(by_policy[policy], unit, sign) if policy in by_policy else "-"
+                    for policy in policies
+                ),
             )
         )
-    return columns(lines)
+    return align_columns(lines)
 
 
-def _cell(row: Mapping[Any, Any], unit: str, sign: str) -> str:
+def _curve_cell(row: Mapping[Any, Any], unit: str, sign: str) -> str:
+    """Return a value with its band and the number of failed runs."""
     value, low, high = (
         f"{sign if row[name] > 0 else ''}{with_unit(float(row[name]), unit)}"
         for name in ("value", "low", "high")
@@ -370,7 +383,7 @@ def _cell(row: Mapping[Any, Any], unit: str, sign: str) -> str:
 
 
 def with_unit(value: float, unit: str) -> str:
-    """Return a number with its unit, as `sim.metrics.registry.Metric.unit` names it."""
+    """Return a number with its unit, see `sim.metrics.registry.Metric.unit`."""
     if math.isnan(value):
         return "-"
     return (
@@ -378,13 +391,13 @@ def with_unit(value: float, unit: str) -> str:
         if unit == "s"
         else f"{100 * value:.1f} %"
         if unit == "1"
-        else f"{figure(value)} {unit}".rstrip()
+        else f"{three_digits(value)} {unit}".rstrip()
     )
 
 
-def columns(lines: Sequence[tuple[str, ...]]) -> list[str]:
-    """Return lines of cells that stand below each other."""
-    widths = [max(len(line[at]) for line in lines) for at in range(len(lines[0]))]
+def align_columns(lines: Sequence[tuple[str, ...]]) -> list[str]:
+    """Return rows of cells as lines with aligned columns."""
+    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
     return [
         "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
         for line in lines

@@ -1,6 +1,4 @@
-"""The ``tenants`` command: what each team was entitled to, held, borrowed and lent, and when it
-starved.
-"""
+"""The ``tenants`` command: GPUs each team was entitled to, used, borrowed and lacked."""
 
 from __future__ import annotations
 
@@ -18,9 +16,9 @@ from allocators.quotas import Quota, read_quotas, write_quotas
 from allocators.tenants import COLUMNS
 from sim.trace import Trace
 from trainyard.cli.errors import UsageError
-from trainyard.cli.given import add_reading, read_text, study_of
+from trainyard.cli.given import add_reading, load_study, read_text
 from trainyard.cli.run import Bar
-from trainyard.cli.sweep import columns
+from trainyard.cli.sweep import align_columns
 from trainyard.results.tenants import (
     TenantReport,
     column_of,
@@ -62,7 +60,7 @@ def add_tenants(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(
         command=command_tenants, perf=None, checkpoints=None, horizon_s=None, repeats=None
     )
-    parser.add_argument("--trace", metavar="FILE|sample:NAME|made:NAME", help="the jobs")
+    parser.add_argument("--trace", metavar="FILE|sample:NAME|made:NAME", help="trace of the jobs")
     parser.add_argument("--cluster", metavar="SPEC|FILE", help="the machines, see: run --help")
     parser.add_argument(
         "--policy",
@@ -72,36 +70,36 @@ def add_tenants(parser: argparse.ArgumentParser) -> None:
         action="append",
         help="a policy; repeat for more",
     )
-    parser.add_argument("--scenario", metavar="FILE.json", help="what a page saved")
+    parser.add_argument("--scenario", metavar="FILE.json", help="scenario file saved in the app")
     parser.add_argument(
         "--set", metavar="path=value", action="append", help="change one value; repeat for more"
     )
-    parser.add_argument("--seed", metavar="N", help="of random numbers (default 0)")
+    parser.add_argument("--seed", metavar="N", help="seed of random numbers (default 0)")
     parser.add_argument(
         "--quotas",
         metavar="ROWS|FILE",
         help=(
-            "what teams are entitled to, e.g. 'a: 8 max 12; b: 4', or a file with such rows"
-            " (default: those of a policy, else each team's part of the GPU-hours)"
+            "quotas of the teams, e.g. 'a: 8 max 12; b: 4', or a file of such rows (default: those"
+            " of a policy, else each team's part of the GPU-hours)"
         ),
     )
     parser.add_argument(
         "--tenant",
         metavar="COLUMN",
         choices=COLUMNS,
-        help=f"column that names teams: {', '.join(COLUMNS)} (default: the first with several)",
+        help=f"column of team names: {', '.join(COLUMNS)} (default: the first with several)",
     )
     parser.add_argument(
         "--propose",
         action="store_true",
-        help="print quotas by each team's part of the GPU-hours, as quota:table takes them",
+        help="print quotas from each team's part of the GPU-hours, for quota:table",
     )
     parser.add_argument(
         "--wait-target",
         metavar="SECONDS",
         help=(
-            "find the smallest quota of each team at which 95 %% of its jobs start within this,"
-            " under the one policy that is given"
+            "find the smallest quota of each team at which 95 %% of its jobs start within this"
+            " time, under a single policy"
         ),
     )
     parser.add_argument(
@@ -119,8 +117,8 @@ def command_tenants(args: argparse.Namespace) -> None:
         If the input cannot be used, the trace names no teams, or a policy cannot run.
     """
     if args.propose and not args.allocator and not args.scenario:
-        args.allocator = ["fifo"]  # none is run
-    study, source = study_of(args)
+        args.allocator = ["fifo"]  # required but not run
+    study, source = load_study(args)
     trace = changed(source.trace, study.base.trace)
     cluster = study.base.cluster
     if args.propose:
@@ -128,42 +126,43 @@ def command_tenants(args: argparse.Namespace) -> None:
         sys.stdout.write(write_quotas(proposal(trace, cluster, column)) + "\n")
         return
     if args.wait_target is not None:
-        sys.stdout.write(_needed(args, study, trace) + "\n")
+        sys.stdout.write(_needed_quotas(args, study, trace) + "\n")
         return
-    teams = teams_of(trace, cluster, study.allocators, _quotas(args.quotas), args.tenant or "")
-    found: dict[str, TenantReport] = {}
-    for at, title in enumerate(study.titles):
+    teams = teams_of(trace, cluster, study.allocators, _read_quotas(args.quotas), args.tenant or "")
+    reports: dict[str, TenantReport] = {}
+    for policy_index, title in enumerate(study.titles):
         with Bar(title, sys.stderr) as bar:
-            result = run(study.repeated(at)[0], trace=trace, progress=bar)
-        found[title] = tenant_report(result, teams, cluster)
+            result = run(study.repeated(policy_index)[0], trace=trace, progress=bar)
+        reports[title] = tenant_report(result, teams, cluster)
     if args.json:
         document = {
             "column": teams.column,
             "quotas": write_quotas(teams.quotas),
             "assumed": teams.assumed,
             "policies": {
-                title: {"jain": plain(one.jain), "teams": _plain(one.table)}
-                for title, one in found.items()
+                title: {"jain": plain(one.jain), "teams": _json_rows(one.table)}
+                for title, one in reports.items()
             },
         }
         text = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
     else:
         text = "\n".join(
             [f"Teams by {teams.column}. {teams.assumed}"]
-            + [line for title, one in found.items() for line in _lines(title, one)]
+            + [line for title, one in reports.items() for line in _report_lines(title, one)]
         )
     sys.stdout.write(text + "\n")
 
 
-def _needed(args: argparse.Namespace, study: Study, trace: Trace) -> str:
+def _needed_quotas(args: argparse.Namespace, study: Study, trace: Trace) -> str:
+    """Return the quotas that meet --wait-target, as text or JSON."""
     if len(study.allocators) != 1:
-        raise UsageError("Quotas are planned under one policy: give --policy once.")
+        raise UsageError("--wait-target plans quotas under one policy: give --policy once.")
 
-    def told(team: str, runs: int) -> None:
+    def print_run(team: str, runs: int) -> None:
         sys.stderr.write(f"Run {runs + 1}: {team or 'all teams together'}\n")
 
     limit_s = number("--wait-target", args.wait_target)
-    plan = plan_quotas(study.repeated(0)[0], trace, limit_s, args.tenant or "auto", told)
+    plan = plan_quotas(study.repeated(0)[0], trace, limit_s, args.tenant or "auto", print_run)
     if args.json:
         document = {
             "limit_s": plan.limit_s,
@@ -182,64 +181,66 @@ def _needed(args: argparse.Namespace, study: Study, trace: Trace) -> str:
             need.team,
             f"{need.jobs:,}",
             f"over {plan.gpus}" if need.quota is None else str(need.quota),
-            _time(need.wait_s),
-            _time(need.together_s),
+            _wait_text(need.wait_s),
+            _wait_text(need.together_s),
         )
         for need in plan.needs
     ]
     return "\n".join(
         [
-            f"So that 95 % of each team's jobs start within {duration(plan.limit_s)}"
+            f"Quotas at which 95 % of each team's jobs start within {duration(plan.limit_s)}"
             f" ({plural(plan.runs, 'run')}):",
-            *columns(rows),
+            *align_columns(rows),
             plan.sentence,
         ]
     )
 
 
-def _quotas(given: str | None) -> tuple[Quota, ...]:
+def _read_quotas(given: str | None) -> tuple[Quota, ...]:
+    """Return the quotas of --quotas, from its text or a file; () without it."""
     if given is None:
         return ()
     path = Path(given)
     is_file = ":" not in given or path.is_file()
     quotas = read_quotas(read_text(path, "a table of quotas") if is_file else given)
     if not quotas:
-        raise UsageError("--quotas has no rows. Write NAME: GPUS, divided by semicolons.")
+        raise UsageError("--quotas has no rows. Write NAME: GPUS, separated by semicolons.")
     return quotas
 
 
-def _plain(table: pd.DataFrame) -> list[dict[str, Any]]:
+def _json_rows(table: pd.DataFrame) -> list[dict[str, Any]]:
     return [
         {str(key): plain(value) for key, value in row.items()} for row in table.to_dict("records")
     ]
 
 
-def _lines(title: str, report: TenantReport) -> list[str]:
-    rows = [_HEAD, *map(_cells, report.table.to_dict("records"))]
+def _report_lines(title: str, report: TenantReport) -> list[str]:
+    """Return the report of a policy as a table with a title."""
+    rows = [_HEAD, *map(_team_cells, report.table.to_dict("records"))]
     jain = MISSING if math.isnan(report.jain) else f"{report.jain:.3f}"
-    return ["", f"{title}: Jain's index of used / deserved {jain}", *columns(rows)]
+    return ["", f"{title}: Jain's index of used / deserved {jain}", *align_columns(rows)]
 
 
-def _cells(row: dict[Any, Any]) -> tuple[str, ...]:
+def _team_cells(row: dict[Any, Any]) -> tuple[str, ...]:
     return (
         row["team"],
         f"{row['quota']:g}",
         f"{row['jobs']:,}",
         *(f"{row[key]:,.1f}" for key in ("deserved_h", "used_h", "borrowed_h", "lent_h")),
-        _time(row["starved_s"]),
+        _wait_text(row["starved_s"]),
         f"{row['starved_h']:,.1f}",
         f"{row['by_borrowers_h']:,.1f}",
-        _time(row["reclaim_p95_s"]),
+        _wait_text(row["reclaim_p95_s"]),
         f"{row['stopped']:,}",
         f"{row['evicted']:,}",
         f"{row['evicted_lost_h']:,.1f}",
         MISSING if math.isnan(row["share_error"]) else f"{row['share_error']:.2f}",
-        _time(row["wait_p50_s"]),
-        _time(row["wait_p95_s"]),
+        _wait_text(row["wait_p50_s"]),
+        _wait_text(row["wait_p95_s"]),
     )
 
 
-def _time(value: float) -> str:
+def _wait_text(value: float) -> str:
     if math.isinf(value):
         return "never"
     return MISSING if math.isnan(value) else duration(value)

@@ -1,6 +1,4 @@
-"""``run --summary-only``: the numbers of runs on a trace of which the record would not fit into
-memory.
-"""
+"""``run --summary-only``: numbers of runs too large to keep a record in memory."""
 
 from __future__ import annotations
 
@@ -17,16 +15,16 @@ from sim.errors import ParameterError
 from sim.params import Spec
 from sim.trace import Trace
 from trainyard.cli.errors import UsageError
-from trainyard.cli.given import ALL, beside_the_trace, cluster_of, folder_of
+from trainyard.cli.given import ALL, check_not_trace, make_folder, parse_cluster
 from trainyard.runs.engines import warm
-from trainyard.runs.totals import totals, write_jobs
+from trainyard.runs.totals import run_totals, write_jobs
 from trainyard.store import plain
 from trainyard.study import catalog
 from trainyard.study.study import labels
 from trainyard.text import duration
 from trainyard.traces.bare import read_bare
 
-_TAKEN: Final = frozenset(
+_SUPPORTED: Final = frozenset(
     {
         "command",
         "trace",
@@ -47,27 +45,30 @@ def command_totals(args: argparse.Namespace) -> None:
     Raises
     ------
     TrainyardError
-        If something is missing or does not go with it, or a run cannot be made so.
+        If an option is missing or unsupported, or the fast engine cannot make a run.
     """
-    others = [name for name, value in vars(args).items() if name not in _TAKEN and value]
+    others = [name for name, value in vars(args).items() if name not in _SUPPORTED and value]
     if others or args.engine == "kernel":
         name = others[0].replace("_", "-") if others else "engine kernel"
-        raise UsageError(f"--{name} does not go with --summary-only. Leave one of them out.")
+        raise UsageError(f"--{name} does not work with --summary-only. Leave one of them out.")
     if not (args.trace and args.cluster and args.allocator) or ALL in args.allocator:
         raise UsageError(
-            "--summary-only wants --trace FILE.parquet, --cluster and the names of policies with"
-            " --policy."
+            "--summary-only needs --trace FILE.parquet, --cluster and policies named with --policy."
         )
-    folder = folder_of(args.jobs_out) if args.jobs_out else None
+    folder = make_folder(args.jobs_out) if args.jobs_out else None
     source = Path(args.trace)
-    trace, cluster = read_bare(source), cluster_of(args.cluster)
+    trace, cluster = read_bare(source), parse_cluster(args.cluster)
     rows, specs = [], [catalog.canonical("allocator", Spec.parse(one)) for one in args.allocator]
     warm()
     for label, spec in zip(labels(specs), specs, strict=True):
         allocator = catalog.instance("allocator", spec)
         try:
-            keep = partial(_write, source, trace, folder / f"{label}.parquet") if folder else None
-            numbers = totals(trace, cluster, allocator, Conditions(), keep)
+            keep = (
+                partial(_write_jobs_file, source, trace, folder / f"{label}.parquet")
+                if folder
+                else None
+            )
+            numbers = run_totals(trace, cluster, allocator, Conditions(), keep)
         except NotPlainError as error:
             raise ParameterError(
                 f"{label}: the fast engine cannot make this run: {error}. Run it without"
@@ -75,15 +76,16 @@ def command_totals(args: argparse.Namespace) -> None:
             ) from error
         rows.append(plain({"label": label, **numbers}))
         if not args.json:
-            sys.stdout.write(_line(rows[-1]))
+            sys.stdout.write(_summary_line(rows[-1]))
     if args.json:
         sys.stdout.write(json.dumps({"runs": rows}, indent=2, allow_nan=False) + "\n")
 
 
-def _write(source: Path, trace: Trace, path: Path, found: Followed) -> None:
-    part = beside_the_trace(path, str(source)).with_suffix(".part")
+def _write_jobs_file(source: Path, trace: Trace, path: Path, run: Followed) -> None:
+    """Write the jobs of a run to a Parquet file that appears only when complete."""
+    part = check_not_trace(path, str(source)).with_suffix(".part")
     try:
-        write_jobs(source, trace, part, found)
+        write_jobs(source, trace, part, run)
         part.replace(path)
     except OSError as error:
         raise UsageError(
@@ -92,7 +94,8 @@ def _write(source: Path, trace: Trace, path: Path, found: Followed) -> None:
         ) from error
 
 
-def _line(row: dict[str, float]) -> str:
+def _summary_line(row: dict[str, float]) -> str:
+    """Return the numbers of a run as one line of text."""
     times = ", ".join(
         f"{title} {duration(row[name])}"
         for title, name in (

@@ -1,1 +1,1 @@
-"""What takes a what-if home: patches for the schedulers that sites run."""
+"""Exports a simulated configuration as a patch for the scheduler of a site."""

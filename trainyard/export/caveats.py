@@ -1,4 +1,4 @@
-"""What a patch rests on: the runs that were made, what they predict and what they left out."""
+"""Comments at the top of a patch: its runs, their predictions and their limits."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from trainyard.store import StoredResult
 from trainyard.study.scenario import Scenario
 from trainyard.text import duration, plural
 
-_FIGURES: Final = {"wait_mean_s": "Mean wait", "jct_mean_s": "Mean time to finish"}
+_FIGURES: Final = {"wait_mean_s": "Mean wait", "jct_mean_s": "Mean completion time"}
 
 
 class ExportRun(NamedTuple):
-    """One run: its scenario, the key of its result, the numbers, and what the policy said."""
+    """One run behind a patch: scenario, key of the result, numbers and policy remarks."""
 
     scenario: Scenario
     key: str
@@ -25,7 +25,7 @@ class ExportRun(NamedTuple):
     remarks: tuple[str, ...]
 
     @classmethod
-    def stored(cls, entry: StoredResult) -> ExportRun:
+    def from_entry(cls, entry: StoredResult) -> ExportRun:
         """Return a run that is kept."""
         scenario = Scenario.from_json(entry.scenario)
         return cls(scenario, entry.key, entry.summary, entry.remarks)
@@ -34,45 +34,46 @@ class ExportRun(NamedTuple):
 def caveats(
     trace: Trace, before: Sequence[ExportRun], after: Sequence[ExportRun], past: Past | None
 ) -> list[str]:
-    """Return sentences for the top of a patch.
+    """Return the comments for the top of a patch.
 
     Parameters
     ----------
     trace : Trace
         The jobs.
-    before, after : sequence of Simulated
+    before, after : sequence of ExportRun
         Repeats under the configuration in force and under the new one.
     past : Past, optional
-        What a check against the past found of the first.
+        Result of a backtest of the configuration in force.
     """
     cluster = before[0].scenario.cluster
     repeats = plural(len(after), "repeat")
     return [
-        f"Simulated by Trainyard, exactly this configuration: run {_keys(after)}; the one in force:"
-        f" run {_keys(before)}.",
+        f"Simulated by Trainyard: run {_short_keys(after)} for this configuration, run"
+        f" {_short_keys(before)} for the one in force.",
         f"Jobs: {trace.name}, {plural(len(trace), 'job')} submitted over"
         f" {duration(trace.span_s)}. Cluster: {plural(sum(n.gpus for n in cluster.nodes), 'GPU')}"
         f" on {plural(len(cluster.nodes), 'node')}.",
-        _measured(after[0].scenario),
-        *(_predicted(name, figure, before, after) for figure, name in _FIGURES.items()),
+        _measured_jobs(after[0].scenario),
+        *(_change_sentence(name, figure, before, after) for figure, name in _FIGURES.items()),
         f"Spread: {repeats} of each"
-        + (", lowest and highest in brackets." if len(after) > 1 else "; no spread is known."),
+        + (", lowest and highest in brackets." if len(after) > 1 else "; the spread is unknown."),
         (
-            f"Check against the past: {past.told}"
+            f"Backtest: {past.told}"
             if past is not None
-            else "Not checked against the past: until trainyard backtest has judged the"
-            " configuration in force, take these figures as an order, not as a forecast."
+            else "No backtest: until trainyard backtest has judged the configuration in force, take"
+            " these figures as a ranking, not as a forecast."
         ),
         *(f"In the simulation: {one}" for one in dict.fromkeys(after[0].remarks)),
     ]
 
 
 def comments(sentences: Sequence[str]) -> str:
-    """Return sentences as comments of a file, a line each."""
+    """Return sentences as comment lines of a file."""
     return "".join(f"# {' '.join(sentence.split())}\n" for sentence in sentences)
 
 
-def _measured(scenario: Scenario) -> str:
+def _measured_jobs(scenario: Scenario) -> str:
+    """Return the sentence on which jobs the numbers include."""
     measure = scenario.measure
     if measure == Measure():
         return "Measured: all jobs."
@@ -88,29 +89,31 @@ def _measured(scenario: Scenario) -> str:
     return f"Measured: jobs {' and '.join(spans)}."
 
 
-def _keys(runs: Sequence[ExportRun]) -> str:
+def _short_keys(runs: Sequence[ExportRun]) -> str:
     return ", ".join(one.key[:12] for one in runs)
 
 
-def _predicted(
+def _change_sentence(
     name: str, figure: str, before: Sequence[ExportRun], after: Sequence[ExportRun]
 ) -> str:
-    said = f"{name}: {_mean(figure, before)} -> {_mean(figure, after)}"
+    """Return the mean of a metric before and after, with the range over repeats."""
+    said = f"{name}: {_mean_text(figure, before)} -> {_mean_text(figure, after)}"
     changes = [
         float(new.summary[figure]) - float(old.summary[figure])
         for old, new in zip(before, after, strict=True)
     ]
     if len(changes) == 1 or not all(map(math.isfinite, changes)):
         return f"{said}."
-    low, high = (_signed(one) for one in (min(changes), max(changes)))
+    low, high = (_signed_duration(one) for one in (min(changes), max(changes)))
     return f"{said}; repeat by repeat {low} to {high}."
 
 
-def _signed(seconds: float) -> str:
+def _signed_duration(seconds: float) -> str:
     return f"{'-' if seconds < 0 else '+'}{duration(abs(seconds))}"
 
 
-def _mean(figure: str, runs: Sequence[ExportRun]) -> str:
+def _mean_text(figure: str, runs: Sequence[ExportRun]) -> str:
+    """Return the mean of a metric over runs, with the range if there are several."""
     values = [float(one.summary[figure]) for one in runs]
     if any(math.isnan(value) for value in values):
         return "unknown, as no job finished"

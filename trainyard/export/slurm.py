@@ -1,6 +1,4 @@
-"""A changed configuration of Slurm as a patch: the lines of ``slurm.conf`` that differ, and the
-commands for accounts, users and qualities of service.
-"""
+"""Writes a changed Slurm configuration as a patch: ``slurm.conf`` lines and commands."""
 
 from __future__ import annotations
 
@@ -22,7 +20,7 @@ from trainyard.study import catalog
 from trainyard.study.check import with_values
 
 SAYS: Final = frozenset({"conf", "accounts", "qos", *IN_FILE})
-"""Parameters of the policy that a patch can say."""
+"""Parameters of the policy that a patch can express."""
 _OPTIONS: Final = "SchedulerParameters"
 _BASIC, _MULTIFACTOR = "PriorityType=priority/basic", "PriorityType=priority/multifactor"
 _PARTS: Final = ("nodename", "partitionname", "include")
@@ -41,103 +39,108 @@ _WEIGHTS: Final = tuple(
 
 
 def nearest(after: Spec, before: Spec) -> tuple[str, Spec | None]:
-    """Return the setting of Slurm that is nearest to a policy that Slurm does not have.
+    """Return the setting of Slurm nearest to a policy that Slurm does not have.
 
     Parameters
     ----------
     after : Spec
         The policy.
     before : Spec
-        Slurm as it is in force, with the text of ``slurm.conf``.
+        Slurm in force, with the text of ``slurm.conf``.
 
     Returns
     -------
     str
-        In words.
+        Sentence that names the setting.
     Spec or None
-        That setting, to be simulated instead; None = there is none.
+        That setting as a policy to simulate; None = there is none.
     """
     name = catalog.allocator(after).title
     if after.name not in SETTINGS:
-        return f"Slurm cannot run {name}, and none of its settings is near to it.", None
+        return f"Slurm cannot run {name}, and none of its settings comes near it.", None
     words, make = SETTINGS[after.name]
-    made = make(before)
-    changed = dict(sorted(set(made.params) - set(before.params)))
+    setting = make(before)
+    changed = dict(sorted(set(setting.params) - set(before.params)))
     if not changed:
-        return f"Slurm cannot run {name}, but is set to what is nearest already: {words}.", None
-    line = _BASIC if make is _by_submission else _MULTIFACTOR
-    what = [f"a copy of slurm.conf with {line}"] if changed.pop("conf", "") else []
-    what += [str(Spec.of(made.name, **changed)).partition(":")[2]] if changed else []
+        return f"Slurm cannot run {name}, but already has the nearest setting: {words}.", None
+    line = _BASIC if make is _order_by_submission else _MULTIFACTOR
+    edits = [f"a copy of slurm.conf with {line}"] if changed.pop("conf", "") else []
+    edits += [str(Spec.of(setting.name, **changed)).partition(":")[2]] if changed else []
     return (
         f"Slurm cannot run {name}. The nearest setting is {words}: give"
-        f" {' and '.join(what)} to slurm as another policy, and take that home.",
-        made,
+        f" {' and '.join(edits)} to slurm as another policy, then export that.",
+        setting,
     )
 
 
-def _by_submission(before: Spec) -> Spec:
-    if not read_conf(written(before)).by_priority:
+def _order_by_submission(before: Spec) -> Spec:
+    """Return Slurm with priority/basic, which orders jobs by submission."""
+    if not read_conf(conf_text(before)).by_priority:
         return before
-    return with_values(before, {"conf": _replaced(_text(before, "conf"), _BASIC)})
+    return with_values(before, {"conf": _set_line(_text_parameter(before, "conf"), _BASIC)})
 
 
-def _first_plans(before: Spec) -> Spec:
+def _plan_few_jobs(before: Spec) -> Spec:
+    """Return Slurm with backfill plans for the first 10 jobs only."""
     return with_values(before, {"bf_max_job_test": 10})
 
 
-def _small_first(before: Spec) -> Spec:
-    weight = _above(before, "PriorityWeightJobSize")
-    return _weighed(before, {"favor_small": True, "weight_size": weight})
+def _order_by_size(before: Spec) -> Spec:
+    """Return Slurm with small jobs first above all other weights."""
+    weight = _dominant_weight(before, "PriorityWeightJobSize")
+    return _with_weights(before, {"favor_small": True, "weight_size": weight})
 
 
-def _least_served_first(before: Spec) -> Spec:
-    weight = _above(before, "PriorityWeightFairshare")
-    return _weighed(before, {"half_life_h": 1.0, "weight_fairshare": weight})
+def _order_by_usage(before: Spec) -> Spec:
+    """Return Slurm with fair share above all other weights."""
+    weight = _dominant_weight(before, "PriorityWeightFairshare")
+    return _with_weights(before, {"half_life_h": 1.0, "weight_fairshare": weight})
 
 
-def _weighed(before: Spec, values: dict[str, object]) -> Spec:
-    """Set weights, and see to it that they count."""
-    if not read_conf(written(before)).by_priority:
-        values = values | {"conf": _replaced(_text(before, "conf"), _MULTIFACTOR)}
+def _with_weights(before: Spec, values: dict[str, object]) -> Spec:
+    """Return Slurm with weights, and with the multifactor priority that uses them."""
+    if not read_conf(conf_text(before)).by_priority:
+        values = values | {"conf": _set_line(_text_parameter(before, "conf"), _MULTIFACTOR)}
     return with_values(before, values)
 
 
-def _above(before: Spec, own: str) -> int:
-    """Return a weight that outweighs all others of a configuration, and is no default: those would
-    not go before the file.
+def _dominant_weight(before: Spec, own: str) -> int:
+    """Return a weight that exceeds all others of a configuration.
+
+    It never equals a default, because a default parameter does not override the file.
     """
-    conf = read_conf(written(before))
+    conf = read_conf(conf_text(before))
     others = sum(conf.number(key, 0) for key in _WEIGHTS if key != own)
     return int(min(20 * max(others, 1000), 4e9))
 
 
-_BY_SIZE: Final = "favor_small with a weight_size above all other weights, which goes by size"
+_BY_SIZE: Final = "favor_small with a weight_size above all other weights, which orders by size"
 SETTINGS: Final[Mapping[str, tuple[str, Callable[[Spec], Spec]]]] = {
-    "fifo": (f"{_BASIC}, which goes by submission", _by_submission),
+    "fifo": (f"{_BASIC}, which orders by submission", _order_by_submission),
     "easy": (
         "bf_max_job_test=10, which plans for the first jobs of the queue only",
-        _first_plans,
+        _plan_few_jobs,
     ),
-    "sjf": (_BY_SIZE, _small_first),
-    "srtf": (_BY_SIZE, _small_first),
+    "sjf": (_BY_SIZE, _order_by_size),
+    "srtf": (_BY_SIZE, _order_by_size),
     "las": (
         "a half_life_h of an hour with a weight_fairshare above all other weights",
-        _least_served_first,
+        _order_by_usage,
     ),
 }
-"""Policy -> the setting of Slurm that is nearest to it, in words and made."""
+"""Policy -> nearest setting of Slurm: description, and function that applies it."""
 
 
 def patch(before: Spec, after: Spec, caveats: Sequence[str]) -> str:
-    """Return what has to change for one configuration to become another.
+    """Return the lines and commands that turn one Slurm configuration into another.
 
     Parameters
     ----------
     before, after : Spec
-        The policy as it is in force and as it was simulated; both with the text of ``slurm.conf``.
-        Parameters that stand for a key of the file are written into it.
+        Slurm in force and as simulated; both with the text of ``slurm.conf``. Parameters that
+        replace a key of the file are written into it.
     caveats : sequence of str
-        What the patch rests on; comments at its top.
+        Comments for the top of the patch.
 
     Returns
     -------
@@ -148,65 +151,72 @@ def patch(before: Spec, after: Spec, caveats: Sequence[str]) -> str:
     Raises
     ------
     ParameterError
-        If both say the same, or what ``sacctmgr`` prints cannot be read.
+        If both are equal, or the output of ``sacctmgr`` cannot be read.
     """
-    old, new = _keyed(written(before)), _keyed(written(after))
+    old, new = _lines_by_key(conf_text(before)), _lines_by_key(conf_text(after))
     changed = [key for key, (_, text) in new.items() if key not in old or old[key][1] != text]
-    gone = [key for key in old if key not in new]
-    to_run = commands(_people(before), _people(after))
-    if _is(before, after):
-        raise ParameterError("Both configurations say the same, so there is nothing to take home.")
-    parts = [comments([*caveats, *_advice({key.split("=")[0] for key in (*changed, *gone)})])]
+    removed = [key for key in old if key not in new]
+    to_run = commands(_associations(before), _associations(after))
+    if _is_same_configuration(before, after):
+        raise ParameterError("Both configurations are equal, so there is nothing to export.")
+    parts = [
+        comments(
+            [*caveats, *_apply_instructions({key.split("=")[0] for key in (*changed, *removed)})]
+        )
+    ]
     for key in changed:
         was = f"line {old[key][0]}: {old[key][1]}" if key in old else "new"
         parts.append(f"{comments([was])}{new[key][1]}\n")
-    parts += [comments([f"delete line {old[key][0]}: {old[key][1]}"]) for key in gone]
+    parts += [comments([f"delete line {old[key][0]}: {old[key][1]}"]) for key in removed]
     if to_run:
-        told = ["Run as an administrator of the accounting:", *_told(to_run)]
-        parts.append(comments(told))
+        command_lines = ["Run as an administrator of the accounting:", *_command_lines(to_run)]
+        parts.append(comments(command_lines))
     made = "".join(parts)
-    if not _is(again := apply(before, made), after):
-        if _people(again).bare != _people(after).bare:
+    if not _is_same_configuration(again := apply_patch(before, made), after):
+        if _associations(again).bare != _associations(after).bare:
             raise ParameterError(
-                "The commands of sacctmgr do not make the new accounts of the old ones: a name or a"
-                " setting cannot be written as one. Change the accounting by hand."
+                "sacctmgr commands cannot turn the old accounts into the new ones: a name or"
+                " setting cannot be written in them. Change the accounts by hand."
             )
         raise ParameterError(
-            "The lines that differ do not make the new slurm.conf of the old one, because the"
-            " order of those of nodes and partitions counts. Take the whole new file home."
+            "Changed lines alone cannot produce the new slurm.conf, because the order of node and"
+            " partition lines matters. Use the whole new file."
         )
     return made
 
 
-def _told(to_run: Sequence[Command]) -> Iterator[str]:
+def _command_lines(to_run: Sequence[Command]) -> Iterator[str]:
+    """Yield the sacctmgr commands as comment lines, each after the value it replaces."""
     for one in to_run:
         if one.was:
             yield f"was: {one.was}"
         yield f"sacctmgr -i {one.text}"
 
 
-def _people(spec: Spec) -> Associations:
-    return read_associations(_text(spec, "accounts"), _text(spec, "qos"))
+def _associations(spec: Spec) -> Associations:
+    """Return the accounts and qualities of service of a policy."""
+    return read_associations(_text_parameter(spec, "accounts"), _text_parameter(spec, "qos"))
 
 
-def apply(before: Spec, patch: str) -> Spec:
-    """Return a policy whose files a patch has changed: lines in the places of the old ones, lines
-    deleted, commands run. Parameters that go before the file are written into it first.
+def apply_patch(before: Spec, patch: str) -> Spec:
+    """Return a policy with a patch applied to its files: lines replaced or deleted, commands run.
+
+    Parameters that override the file are written into it first.
     """
-    conf = written(before).splitlines()
+    conf = conf_text(before).splitlines()
     for number in sorted(map(int, _DELETED.findall(patch)), reverse=True):
-        del conf[number - 1 : _end(conf, number - 1)]
+        del conf[number - 1 : _logical_line_end(conf, number - 1)]
     text = "\n".join(conf) + "\n"
     for line in lines(patch):
-        text = _replaced(text, line.text)
+        text = _set_line(text, line.text)
     own = {key: value for key, value in before.params if key not in IN_FILE}
     if commands := "".join(f"{one}\n" for one in _RUN.findall(patch)):
-        own |= {"accounts": f"{script(_people(before))}{commands}", "qos": ""}
+        own |= {"accounts": f"{script(_associations(before))}{commands}", "qos": ""}
     return Spec.of(before.name, **(own | {"conf": text}))
 
 
-def _is(one: Spec, other: Spec) -> bool:
-    """Tell whether the files of two policies say the same; nodes and partitions in any order."""
+def _is_same_configuration(one: Spec, other: Spec) -> bool:
+    """Return True if the files of two policies are equal, nodes and partitions in any order."""
     first, second = (
         replace(
             config,
@@ -215,36 +225,40 @@ def _is(one: Spec, other: Spec) -> bool:
             where={},
             findings=(),
         )
-        for config in (read_conf(written(spec)) for spec in (one, other))
+        for config in (read_conf(conf_text(spec)) for spec in (one, other))
     )
-    return first == second and _people(one).bare == _people(other).bare
+    return first == second and _associations(one).bare == _associations(other).bare
 
 
-def written(spec: Spec) -> str:
-    """Return the ``slurm.conf`` of a policy, with the parameters that go before it."""
-    conf, given = _text(spec, "conf"), dict(spec.params)
+def conf_text(spec: Spec) -> str:
+    """Return the ``slurm.conf`` of a policy, with the parameters that override it."""
+    conf, given = _text_parameter(spec, "conf"), dict(spec.params)
     own = {
-        key: _value(name, given[name])
+        key: _conf_value(name, given[name])
         for name, (key, _) in IN_FILE.items()
         if name in given and given[name] != DEFAULTS[name]
     }
     for key, value in own.items():
         if key[0].isupper():
-            conf = _replaced(conf, f"{key}={value}")
+            conf = _set_line(conf, f"{key}={value}")
     options = {key: value for key, value in own.items() if key[0].islower()}
     if options:
-        old = next((text for key, (_, text) in _keyed(conf).items() if key == _OPTIONS.lower()), "")
-        conf = _replaced(conf, f"{_OPTIONS}={_merged(old.partition('=')[2].lstrip('='), options)}")
+        old = next(
+            (text for key, (_, text) in _lines_by_key(conf).items() if key == _OPTIONS.lower()), ""
+        )
+        conf = _set_line(
+            conf, f"{_OPTIONS}={_merge_options(old.partition('=')[2].lstrip('='), options)}"
+        )
     read_conf(conf)
     return conf
 
 
-def _text(spec: Spec, name: str) -> str:
+def _text_parameter(spec: Spec, name: str) -> str:
     return str(dict(spec.params).get(name, ""))
 
 
-def _value(name: str, value: object) -> str:
-    """Return a parameter as ``slurm.conf`` writes it."""
+def _conf_value(name: str, value: object) -> str:
+    """Return a parameter in the syntax of ``slurm.conf``."""
     if name == "favor_small":
         return "YES" if value else "NO"
     if name == "backfill":
@@ -259,22 +273,22 @@ def _value(name: str, value: object) -> str:
     return f"{number:g}" if number % 1 else f"{number:.0f}"
 
 
-def _merged(options: str, new: Mapping[str, str]) -> str:
-    """Return a list of options with new values in the places of the old ones."""
+def _merge_options(options: str, new: Mapping[str, str]) -> str:
+    """Return a list of options with new values replaced in place or appended."""
     left, parts = dict(new), []
     for part in options.split(","):
         key = part.partition("=")[0].strip()
-        known = {"max_job_bf": "bf_max_job_test"}.get(key.lower(), key.lower())
-        if known in left:
-            parts.append(f"{key}={left.pop(known)}")
+        name = {"max_job_bf": "bf_max_job_test"}.get(key.lower(), key.lower())
+        if name in left:
+            parts.append(f"{key}={left.pop(name)}")
         elif part.strip():
             parts.append(part.strip())
     return ",".join([*parts, *(f"{key}={value}" for key, value in left.items())])
 
 
-def _keyed(conf: str) -> dict[str, tuple[int, str]]:
-    """Return the logical lines by what they set, the last of a kind: (number, text)."""
-    named = [(_key(line.text), line) for line in lines(conf)]
+def _lines_by_key(conf: str) -> dict[str, tuple[int, str]]:
+    """Return key -> (line number, text) of a ``slurm.conf``, the last line of each key."""
+    named = [(_line_key(line.text), line) for line in lines(conf)]
     times = Counter(key for key, _ in named)
     return {
         line.text.lower() if times[key] > 1 and key.startswith(_PARTS) else key: (
@@ -285,34 +299,38 @@ def _keyed(conf: str) -> dict[str, tuple[int, str]]:
     }
 
 
-def _key(text: str) -> str:
+def _line_key(text: str) -> str:
+    """Return the setting that a line sets; of nodes and partitions with the name."""
     first = text.split(maxsplit=1)[0].lower()
     return first if first.startswith(_PARTS) else text.partition("=")[0].strip().lower()
 
 
-def _replaced(conf: str, text: str) -> str:
-    """Return a file in which a line stands in the place of the one that sets the same; a new one
-    goes behind those of its kind, or before nodes and partitions.
+def _set_line(conf: str, text: str) -> str:
+    """Return a ``slurm.conf`` with a line set: replaced in place, or inserted.
+
+    A new line is inserted after the last of its kind, or before nodes and partitions.
     """
     raw = conf.splitlines()
-    at = next((line for key, line in _keyed(conf).items() if key == _key(text)), None)
-    parts = [line for line in lines(conf) if _key(line.text).startswith(_PARTS[:2])]
-    alike = [line for line in parts if _kind(line.text) == _kind(text)]
-    if at is not None:
-        raw[at[0] - 1 : _end(raw, at[0] - 1)] = [text]
-    elif alike:
-        raw.insert(_end(raw, alike[-1].number - 1), text)
+    old_line = next(
+        (line for key, line in _lines_by_key(conf).items() if key == _line_key(text)), None
+    )
+    parts = [line for line in lines(conf) if _line_key(line.text).startswith(_PARTS[:2])]
+    same_kind = [line for line in parts if _keyword(line.text) == _keyword(text)]
+    if old_line is not None:
+        raw[old_line[0] - 1 : _logical_line_end(raw, old_line[0] - 1)] = [text]
+    elif same_kind:
+        raw.insert(_logical_line_end(raw, same_kind[-1].number - 1), text)
     else:
         raw.insert(parts[0].number - 1 if parts else len(raw), text)
     return "\n".join(raw) + "\n"
 
 
-def _kind(text: str) -> str:
+def _keyword(text: str) -> str:
     return text.partition("=")[0].strip().lower()
 
 
-def _end(raw: Sequence[str], first: int) -> int:
-    """Return where a line ends that backslashes may continue."""
+def _logical_line_end(raw: Sequence[str], first: int) -> int:
+    """Return the index after a line and its continuations with backslashes."""
     last = first
     while raw[last].rstrip().endswith("\\"):
         last += 1
@@ -320,11 +338,11 @@ def _end(raw: Sequence[str], first: int) -> int:
 
 
 def load(before: Sequence[ExportRun], after: Sequence[ExportRun]) -> list[str]:
-    """Return what the controller's own diagnosis should show of a patch, as sentences.
+    """Return the expected change of the backfill depth that sdiag reports.
 
     Parameters
     ----------
-    before, after : sequence of Simulated
+    before, after : sequence of ExportRun
         Repeats under the configuration in force and under the new one.
     """
     look = "Test with sdiag before and after: mean backfill cycle, depth"
@@ -336,19 +354,20 @@ def load(before: Sequence[ExportRun], after: Sequence[ExportRun]) -> list[str]:
         return [f"{look}."]
     was, now = sum(old) / len(old), sum(new) / len(new)
     return [
-        f"{look}; expect {100 * (now / was - 1):+.0f} % tested jobs ({was:,.1f} -> {now:,.1f} a"
+        f"{look}; expect {100 * (now / was - 1):+.0f} % tested jobs ({was:,.1f} -> {now:,.1f} per"
         " cycle, simulated)."
     ]
 
 
-def _advice(keys: set[str]) -> Iterator[str]:
+def _apply_instructions(keys: set[str]) -> Iterator[str]:
+    """Yield how to apply a patch that changes these keys: restart or reconfigure."""
     if not keys:
         return
     restart = [name for key, name in _RESTART.items() if key in keys]
     yield (
         f"To apply: change slurm.conf on all hosts, then restart slurmctld ({', '.join(restart)}"
-        " takes effect at a start only). Jobs that run stay."
+        " takes effect at a restart only). Running jobs continue."
         if restart
-        else "To apply: change slurm.conf on all hosts, then scontrol reconfigure. Limits act at"
-        " once; jobs that run stay."
+        else "To apply: change slurm.conf on all hosts, then scontrol reconfigure. Limits"
+        " apply at once; running jobs continue."
     )

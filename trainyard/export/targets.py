@@ -1,4 +1,4 @@
-"""The schedulers for which a what-if can be taken home."""
+"""Schedulers to which a simulated configuration can be exported."""
 
 from __future__ import annotations
 
@@ -19,51 +19,68 @@ from trainyard.study import catalog
 from trainyard.study.study import Study
 
 Nearest = Callable[[Spec, Spec], tuple[str, Spec | None]]
-"""From a policy and the configuration in force: the nearest setting, in words and to simulate."""
+"""(policy, configuration in force) -> (sentence on the nearest setting, that setting or None)."""
 
 
-def _nothing(after: Spec, before: Spec) -> tuple[str, Spec | None]:
-    title, wanted = (catalog.allocator(spec).title for spec in (before, after))
-    return f"{title} cannot run {wanted}, and none of its settings is near to it.", None
+def _no_nearest(after: Spec, before: Spec) -> tuple[str, Spec | None]:
+    """Return the sentence that no setting comes near a policy, and None."""
+    scheduler, policy = (catalog.allocator(spec).title for spec in (before, after))
+    return f"{scheduler} cannot run {policy}, and none of its settings comes near it.", None
 
 
-def _nothing_more(before: Sequence[ExportRun], after: Sequence[ExportRun]) -> list[str]:
+def _no_notes(before: Sequence[ExportRun], after: Sequence[ExportRun]) -> list[str]:
+    """Return no additional comments."""
     return []
 
 
 class Target(NamedTuple):
-    """A scheduler: the parameter of its policy that holds the configuration, all parameters that
-    a patch can say, the ending of a patch's name, what writes it from both policies and caveats,
-    what is nearest to a policy that it does not have, in words and to be simulated instead, and
-    what else to say of the runs before and after.
+    """A scheduler to which configurations are exported.
+
+    Attributes
+    ----------
+    file : str
+        Parameter of its policy that holds the configuration file.
+    says : frozenset of str
+        Parameters that a patch can express.
+    suffix : str
+        File name suffix of a patch.
+    patch : callable
+        (before, after, caveats) -> text of the patch.
+    nearest : callable
+        Setting nearest to a policy that the scheduler does not have, see `Nearest`.
+    load : callable
+        (runs before, runs after) -> further comments.
     """
 
     file: str
     says: frozenset[str]
     suffix: str
     patch: Callable[[Spec, Spec, Sequence[str]], str]
-    nearest: Nearest = _nothing
-    load: Callable[[Sequence[ExportRun], Sequence[ExportRun]], list[str]] = _nothing_more
+    nearest: Nearest = _no_nearest
+    load: Callable[[Sequence[ExportRun], Sequence[ExportRun]], list[str]] = _no_notes
 
 
 KUEUE_SETTINGS: Final[Mapping[str, str]] = {
     "fifo": "queueingStrategy: StrictFIFO in each ClusterQueue",
 }
-"""Policy -> the setting of Kueue that is nearest to it."""
+"""Policy -> nearest setting of Kueue."""
 
 
-def _near_kueue(after: Spec, before: Spec) -> tuple[str, Spec | None]:
+def _nearest_kueue_setting(after: Spec, before: Spec) -> tuple[str, Spec | None]:
+    """Return the sentence on the setting of Kueue nearest to a policy, and None."""
     if after.name not in KUEUE_SETTINGS:
-        return _nothing(after, before)
+        return _no_nearest(after, before)
     nearest = (
         f"Kueue cannot run {catalog.allocator(after).title}. The nearest setting is"
         f" {KUEUE_SETTINGS[after.name]}: simulate a copy of the file with it as the second policy,"
-        " and take that home."
+        " then export that."
     )
     return nearest, None
 
 
-def _objects(parameter: str, nearest: Nearest = _nothing) -> Target:
+def _kubernetes_target(parameter: str, nearest: Nearest = _no_nearest) -> Target:
+    """Return the target of a scheduler that is configured by Kubernetes objects."""
+
     def patch(before: Spec, after: Spec, caveats: Sequence[str]) -> str:
         old, new = (str(dict(spec.params)[parameter]) for spec in (before, after))
         return kubernetes.patch(old, new, caveats)
@@ -73,39 +90,38 @@ def _objects(parameter: str, nearest: Nearest = _nothing) -> Target:
 
 TARGETS: Final[Mapping[str, Target]] = {
     "slurm": Target("conf", slurm.SAYS, "conf", slurm.patch, slurm.nearest, slurm.load),
-    "kueue": _objects("config", _near_kueue),
-    "kai": _objects("queues"),
+    "kueue": _kubernetes_target("config", _nearest_kueue_setting),
+    "kai": _kubernetes_target("queues"),
 }
-"""Name of a policy -> how it is taken home."""
+"""Name of a policy -> export target."""
 
 
 def patch(before: Spec, after: Spec, caveats: Sequence[str] = ()) -> str:
-    """Return what turns the configuration in force into the one that was simulated.
+    """Return the patch from the configuration in force to the simulated one.
 
     Parameters
     ----------
     before, after : Spec
         One policy of `TARGETS`, both with the text of their file.
     caveats : sequence of str
-        What the patch rests on; without them it only says whether there is one.
+        Comments for the top of the patch.
 
     Raises
     ------
     ParameterError
-        If a patch cannot say the difference, with what to do instead.
+        If a patch cannot express the difference; the message says what to do instead.
     """
     target = TARGETS.get(before.name)
     if target is None:
         raise ParameterError(
-            f"{before.name} is no scheduler with a configuration of its own; known are"
-            f" {', '.join(TARGETS)}."
+            f"{before.name} is not a scheduler to export to. Choose one of {', '.join(TARGETS)}."
         )
     if after.name != before.name:
         raise ParameterError(nearest(before, after)[0])
     if not all(map(has_file, (before, after))):
         raise ParameterError(
-            f"Give two policies, {before.name}:{target.file}=FILE as it is in force, then the same"
-            " as it is to be."
+            f"Give {before.name}:{target.file}=FILE twice: first the current configuration, then"
+            " the new one."
         )
     others = [
         {key: value for key, value in spec.params if key not in target.says}
@@ -114,69 +130,71 @@ def patch(before: Spec, after: Spec, caveats: Sequence[str] = ()) -> str:
     if others[0] != others[1]:
         differing = sorted({key for key, _ in others[0].items() ^ others[1].items()})
         raise ParameterError(
-            f"The two policies differ in {', '.join(differing)}, which a patch cannot say. Give"
-            " both the same."
+            f"The two policies differ in {', '.join(differing)}, which a patch cannot"
+            " express. Set them equal."
         )
     for spec in (before, after):
-        make(spec)  # refuses a file that cannot be read
+        make(spec)  # raises if the file cannot be read
     return target.patch(before, after, caveats)
 
 
 def nearest(before: Spec, after: Spec) -> tuple[str, Spec | None]:
-    """Return what of the scheduler in force, one of `TARGETS`, is nearest to another policy: in
-    words, and to be simulated.
+    """Return a sentence on the setting nearest to a policy, and that setting or None.
+
+    `before` is the scheduler in force, one of `TARGETS`; `after` is the policy.
     """
     return TARGETS[before.name].nearest(after, before)
 
 
 def has_file(spec: Spec) -> bool:
-    """Tell whether a policy is a scheduler of `TARGETS` with the configuration of a site."""
+    """Return True if a policy is an export target with the configuration of a site."""
     target = TARGETS.get(spec.name)
     return target is not None and bool(dict(spec.params).get(target.file))
 
 
 def in_force(study: Study) -> int | None:
-    """Return the place of the policy that a patch of a study begins with: the baseline, or else the
-    first with the configuration of a site; None = there is none.
+    """Return the index of the policy that a patch starts from; None = there is none.
+
+    The baseline if it has the configuration of a site, else the first policy that has one.
     """
     order = sorted(range(len(study.allocators)), key=lambda at: at != study.baseline)
     return next((at for at in order if has_file(study.allocators[at])), None)
 
 
-def of_runs(runs: Shown, old: int, at: int, trace: Trace, store: Store) -> str:
-    """Return the patch from one policy of finished runs to another one.
+def of_runs(runs: Shown, old: int, new: int, trace: Trace, store: Store) -> str:
+    """Return the patch between two policies of finished runs.
 
     Parameters
     ----------
     runs : Shown
         The runs.
-    old, at : int
-        Places of the policy in force, and of the one that was simulated in its stead.
+    old, new : int
+        Indices of the policy in force and of its replacement.
     trace : Trace
         The jobs.
     store : Store
-        Which knows what was checked against the past.
+        Store that holds the result of a backtest.
 
     Raises
     ------
     TrainyardError
-        As `patch`; or the trace is gone.
+        As `patch`; or if the trace was deleted.
     """
     before, after = (
-        [ExportRun.stored(entry) for entry in runs.entries[place]] for place in (old, at)
+        [ExportRun.from_entry(entry) for entry in runs.entries[place]] for place in (old, new)
     )
-    return of_simulated(trace, before, after, past.of_policy(runs.study, old, store))
+    return patch_of_simulated_runs(trace, before, after, past.of_policy(runs.study, old, store))
 
 
-def of_simulated(
-    trace: Trace, before: Sequence[ExportRun], after: Sequence[ExportRun], known: Past | None
+def patch_of_simulated_runs(
+    trace: Trace, before: Sequence[ExportRun], after: Sequence[ExportRun], backtest: Past | None
 ) -> str:
-    """Return the patch from one configuration that was simulated to another one.
+    """Return the patch between two simulated configurations.
 
     Parameters
     ----------
-    trace, before, after, known
-        As `trainyard.export.caveats.caveats` takes them.
+    trace, before, after, backtest
+        See `trainyard.export.caveats.caveats`.
 
     Raises
     ------
@@ -186,4 +204,4 @@ def of_simulated(
     old, new = (runs[0].scenario.allocator for runs in (before, after))
     target = TARGETS.get(old.name)
     more = target.load(before, after) if target is not None else []
-    return patch(old, new, [*caveats(trace, before, after, known), *more])
+    return patch(old, new, [*caveats(trace, before, after, backtest), *more])

@@ -1,1 +1,1 @@
-"""What somebody has run: named, tagged, compared, passed on and deleted."""
+"""The library of stored studies: names, tags, comparison, export and deletion."""

@@ -1,6 +1,4 @@
-"""Things of a library in one file: written here, and taken over there as far as its results can be
-believed.
-"""
+"""Archives of library items: export, and import with verified results."""
 
 from __future__ import annotations
 
@@ -34,34 +32,34 @@ from trainyard.study.scenario import READY, Scenario
 from trainyard.text import plural
 
 MOST_MB: Final = 500.0
-"""Of an archive, unpacked."""
+"""Maximum size of an unpacked archive."""
 MOST_READ_MB: Final = 1000.0
-"""Of its tables in memory: a value that is repeated takes no room in a file."""
+"""Maximum size of its tables in memory, where repeated values are not compressed."""
 _LIST: Final = "library.json"
 _KEY: Final = re.compile(r"[0-9a-f]{8,64}")
 _TABLES: Final = ("utilisation_by_type", "failed_by")
 _TEXTS: Final = ("reason",)
-"""Of the numbers of a run those that are tables of numbers, and those that are texts."""
+"""Summary entries of a run that are tables of numbers, and those that are texts."""
 _GREATEST: Final = 1e300
 _DAMAGED: Final = (*DAMAGED, TypeError, AttributeError)
-"""What reading a damaged or hostile archive raises."""
+"""Exceptions that a damaged or hostile archive raises."""
 
 
 def packed(store: Store, owner: str, ids: Sequence[str]) -> tuple[bytes, tuple[str, ...]]:
-    """Return a ZIP archive of things on a shelf, with the results that are kept whole.
+    """Return a ZIP archive of items on a shelf with their complete results.
 
     Returns
     -------
     tuple of (bytes, tuple of str)
-        The archive, and the keys of results that were found damaged: of these only the numbers are
-        in it, and stay here.
+        The archive, and the keys of damaged results, of which only the numbers are exported and
+        kept.
 
     Raises
     ------
     TrainyardError
-        If one is not there.
+        If an item does not exist.
     """
-    chosen = [item(store, owner, mark) for mark in ids]
+    chosen = [item(store, owner, item_id) for item_id in ids]
     keys = {one.id: store.index.uses(one.id) for one in chosen}
     rows = store.index.among(RUN, (key for own in keys.values() for key in own))
     about = [
@@ -73,27 +71,28 @@ def packed(store: Store, owner: str, ids: Sequence[str]) -> tuple[bytes, tuple[s
         }
         for one in chosen
     ]
-    kept = [key for key, row in rows.items() if row.complete]
-    whole = [key for key in kept if _is_sound(store, key)]
-    alone = {
+    complete_keys = [key for key, row in rows.items() if row.complete]
+    whole = [key for key in complete_keys if _is_undamaged(store, key)]
+    numbers_only = {
         key: {name: row.manifest[name] for name in ("summary", "scenario")}
         for key, row in rows.items()
         if key not in whole
     }
-    made = io.BytesIO()
-    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as file:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as file:
         file.writestr(
             zipfile.ZipInfo(_LIST),
-            canonical_json({"kind": "library", "things": about, "numbers": alone}),
+            canonical_json({"kind": "library", "things": about, "numbers": numbers_only}),
             zipfile.ZIP_DEFLATED,
         )
         for key in whole:
             for name, data in sorted(store.packed(key).items()):
                 file.writestr(zipfile.ZipInfo(f"runs/{key}/{name}"), data, zipfile.ZIP_DEFLATED)
-    return made.getvalue(), tuple(sorted({*kept} - {*whole}))
+    return buffer.getvalue(), tuple(sorted({*complete_keys} - {*whole}))
 
 
-def _is_sound(store: Store, key: str) -> bool:
+def _is_undamaged(store: Store, key: str) -> bool:
+    """Return True if a result is complete and undamaged; drop damaged files."""
     entry = store.get(key)
     try:
         if entry is not None:
@@ -105,7 +104,7 @@ def _is_sound(store: Store, key: str) -> bool:
 
 
 def is_archive(data: bytes) -> bool:
-    """Tell whether a file looks like what `packed` wrote."""
+    """Return True if a file looks like an archive of `pack_items`."""
     try:
         with opened_zip(data, "") as file:
             return _LIST in file.namelist()
@@ -115,14 +114,14 @@ def is_archive(data: bytes) -> bool:
 
 @dataclass(frozen=True)
 class ArchiveImport:
-    """What was taken over from an archive.
+    """Result of importing an archive.
 
     Parameters
     ----------
     ids : tuple of str
-        Of the things that stand on the shelf now.
+        Ids of the imported items.
     left : int
-        Results that were not taken over.
+        Number of results that were not imported.
     """
 
     ids: tuple[str, ...]
@@ -130,79 +129,83 @@ class ArchiveImport:
 
     @property
     def summary(self) -> str:
-        """Why results were not taken over, as one sentence; "" = all were."""
+        """Why results were not imported, as one sentence; "" = all were."""
         if not self.left:
             return ""
         return (
             f"{plural(self.left, 'result')} of the file {'is' if self.left == 1 else 'are'}"
-            " computed again here, because a file cannot prove them."
+            " computed again here, because a file cannot prove its results."
         )
 
 
 @dataclass(frozen=True)
 class _Contents:
+    """Parsed contents of an archive: items, complete results, and runs with numbers only."""
+
     things: list[tuple[Recipe, str, list[str], list[str]]]
     whole: Mapping[str, tuple[Scenario, Mapping[str, bytes]]]
     numbers: Mapping[str, tuple[Scenario, Mapping[str, Any]]]
 
 
 def unpack(store: Store, owner: str, data: bytes, name: str, *, results: bool) -> ArchiveImport:
-    """Put what `packed` wrote on a shelf.
+    """Import an archive of `pack_items` to a shelf.
 
     Parameters
     ----------
     store : Store
-        Where it is put.
+        Store to import to.
     owner : str
-        Whose shelf it is.
+        Owner of the shelf.
     data : bytes
         The archive.
     name : str
-        Of the file, for what is told of it.
+        Name of the file, for error messages.
     results : bool
-        Whether its results are believed, as far as they are kept under the hash of their own
-        scenario; only who owns the store may say so, because everybody who uses it sees them as
-        results of these scenarios. Otherwise recipes, names and tags are taken over.
+        Whether to import results whose key matches their scenario. Only the owner of the store may
+        allow it, because all users see them as results of these scenarios. Otherwise only
+        documents, names and tags are imported.
 
     Raises
     ------
     TrainyardError
-        If the file is none, damaged, or too large; results that were taken over before the damage
+        If the file is not an archive, damaged or too large; results imported before the damage
         stay.
     """
-    found = _opened(data, name)
+    contents = _read_contents(data, name)
     if not results:
         return ArchiveImport(
-            _shelved(store, owner, found, runs=False), len(found.whole) + len(found.numbers)
+            _shelve_items(store, owner, contents, runs=False),
+            len(contents.whole) + len(contents.numbers),
         )
     whole = {
         key: files
-        for key, (scenario, files) in found.whole.items()
-        if _is_own(key, scenario, store)
+        for key, (scenario, files) in contents.whole.items()
+        if _has_own_key(key, scenario, store)
     }
     numbers = {
         key: (summary, scenario)
-        for key, (scenario, summary) in found.numbers.items()
-        if _is_own(key, scenario, store)
+        for key, (scenario, summary) in contents.numbers.items()
+        if _has_own_key(key, scenario, store)
     }
-    _check_room(whole, name)
+    _check_tables(whole, name)
     for key, files in whole.items():
         store.unpack(key, files)
     for key, (summary, scenario) in numbers.items():
         store.put_numbers(key, summary, scenario.to_json())
     return ArchiveImport(
-        _shelved(store, owner, found, runs=True),
-        len(found.whole) - len(whole) + len(found.numbers) - len(numbers),
+        _shelve_items(store, owner, contents, runs=True),
+        len(contents.whole) - len(whole) + len(contents.numbers) - len(numbers),
     )
 
 
-def _opened(data: bytes, name: str) -> _Contents:
+def _read_contents(data: bytes, name: str) -> _Contents:
+    """Return the parsed contents of an archive; raise if damaged or too large."""
     try:
         with opened_zip(data, name) as file:
             if sum(one.file_size for one in file.infolist()) > MOST_MB * 1e6:
                 raise StoreError(
                     f"{name}: unpacked, this archive has more than {MOST_MB:.0f} MB. Export fewer"
-                    " things at once."
+                    " items at once."
                 )
             about = parse_json(file.read(_LIST).decode(), name)
             runs: dict[str, dict[str, bytes]] = {}
@@ -211,38 +214,41 @@ def _opened(data: bytes, name: str) -> _Contents:
                 if len(part) == 3 and part[0] == "runs":
                     runs.setdefault(part[1], {})[part[2]] = file.read(one)
             numbers = {
-                _key(key): (Scenario.from_json(one["scenario"]), _summary(one["summary"]))
+                _checked_key(key): (
+                    Scenario.from_json(one["scenario"]),
+                    _checked_summary(one["summary"]),
+                )
                 for key, one in about["numbers"].items()
             }
             whole = {
-                _key(key): (_of_manifest(files[MANIFEST]), files) for key, files in runs.items()
+                _checked_key(key): (_scenario_of_manifest(files[MANIFEST]), files)
+                for key, files in runs.items()
             }
-            return _Contents([_thing(thing) for thing in about["things"]], whole, numbers)
+            return _Contents([_parse_item(thing) for thing in about["things"]], whole, numbers)
     except _DAMAGED as error:
         if isinstance(error, TrainyardError):
             raise
         raise StoreError(
-            f"{name}: this is no archive of a library, or it is damaged. Use a file that 'runs"
+            f"{name}: this is not a library archive, or it is damaged. Use a file that 'runs"
             " export' wrote."
         ) from error
 
 
-def _key(text: str) -> str:
+def _checked_key(text: str) -> str:
     if not _KEY.fullmatch(text):
         raise ValueError(text)
     return text
 
 
-def _of_manifest(data: bytes) -> Scenario:
+def _scenario_of_manifest(data: bytes) -> Scenario:
+    """Return the scenario of a manifest, after checking its numbers."""
     about = json.loads(data)
-    _summary(about["summary"])
+    _checked_summary(about["summary"])
     return Scenario.from_json(about["scenario"])
 
 
-def _summary(data: Any) -> dict[str, Any]:
-    """Return what `sim.metrics.summary` gave; anything but numbers in it would break whatever reads
-    it later.
-    """
+def _checked_summary(data: Any) -> dict[str, Any]:
+    """Return the summary of a run after checking that it contains numbers only."""
     numbers = {
         name: list(value.values()) if name in _TABLES else [value]
         for name, value in data.items()
@@ -264,7 +270,8 @@ def _is_number(value: Any) -> bool:
     )
 
 
-def _thing(thing: Any) -> tuple[Recipe, str, list[str], list[str]]:
+def _parse_item(thing: Any) -> tuple[Recipe, str, list[str], list[str]]:
+    """Return document, name, tags and run keys of an item in an archive."""
     runs = [str(key) for key in thing["runs"] if _KEY.fullmatch(str(key))]
     return (
         read(thing["document"]),
@@ -274,46 +281,43 @@ def _thing(thing: Any) -> tuple[Recipe, str, list[str], list[str]]:
     )
 
 
-def _is_own(key: str, scenario: Scenario, store: Store) -> bool:
-    """Tell whether this is the key of the scenario. A path on another machine says nothing of the
-    jobs there, and is not opened here.
-    """
+def _has_own_key(key: str, scenario: Scenario, store: Store) -> bool:
+    """Return True if a key is that of the scenario; False for traces that are local files."""
     try:
         return scenario.trace.source.startswith(READY) and key_of(scenario, store) == key
     except TrainyardError:
         return False
 
 
-def _check_room(whole: Mapping[str, Mapping[str, bytes]], name: str) -> None:
-    """Refuse tables that have other rows than is said, or would fill the memory, before one is
-    read.
-    """
+def _check_tables(whole: Mapping[str, Mapping[str, bytes]], name: str) -> None:
+    """Raise if tables have wrong row counts or would exceed memory, before reading them."""
     needed = 0
     for key, files in whole.items():
         try:
             rows = json.loads(files[MANIFEST])["rows"]
             for file, data in files.items():
                 if file != MANIFEST:
-                    there, size = extent(data)
+                    row_count, size = extent(data)
                     needed += size
-                    if there != rows[file.removesuffix(".parquet")]:
+                    if row_count != rows[file.removesuffix(".parquet")]:
                         raise ValueError(file)
         except _DAMAGED as error:
             raise StoreError(
-                f"{name}: the result {key[:12]} in this file is damaged or made by hand, so it is"
-                " not taken over. Export it again."
+                f"{name}: the result {key[:12]} in this file is damaged or edited, so it was not"
+                " imported. Export it again."
             ) from error
     if needed > MOST_READ_MB * 1e6:
         raise StoreError(
             f"{name}: in memory, the tables of this archive have more than {MOST_READ_MB:.0f} MB."
-            " Export fewer things at once."
+            " Export fewer items at once."
         )
 
 
-def _shelved(store: Store, owner: str, found: _Contents, *, runs: bool) -> tuple[str, ...]:
-    made = []
-    for recipe, given, tags, keys in found.things:
-        # Keys that are not its own could hold, or take away, runs of others.
-        made.append(shelve(store, owner, recipe, keys if runs else ()))
-        label(store, owner, made[-1], name=given or None, tags=tags or None)
-    return tuple(made)
+def _shelve_items(store: Store, owner: str, contents: _Contents, *, runs: bool) -> tuple[str, ...]:
+    """Put the items of an archive on a shelf; return their ids."""
+    ids = []
+    for recipe, given, tags, keys in contents.things:
+        # Keys of other items could keep or delete runs of other owners.
+        ids.append(shelve(store, owner, recipe, keys if runs else ()))
+        label(store, owner, ids[-1], name=given or None, tags=tags or None)
+    return tuple(ids)

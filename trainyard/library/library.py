@@ -1,6 +1,4 @@
-"""What somebody has run: comparisons, sweeps and searches with their names and tags, found again,
-set beside each other, and deleted without harm to others.
-"""
+"""The library: stored studies, sweeps and searches by owner, with names and tags."""
 
 from __future__ import annotations
 
@@ -34,7 +32,7 @@ from trainyard.traces.sources import Source, changed, forget, source_digest
 
 Recipe = Study | Sweep | SizeQuestion | FromHere | Check
 HERE: Final = "this-machine"
-"""Owner of what the command line runs."""
+"""Owner of the items that the command line stores."""
 MOST_NAME: Final = 120
 MOST_TAGS: Final = 20
 MOST_TAG: Final = 40
@@ -53,28 +51,27 @@ KINDS: Final = {
     FROM_HERE: "what-if",
     CHECK: "check",
 }
-"""Kind of an item -> what a user calls it."""
+"""Kind of an item -> name for users."""
 
 
 @dataclass(frozen=True)
 class Item:
-    """Something on a shelf.
+    """An item on a shelf.
 
     Parameters
     ----------
     id : str
-        Hash of its recipe.
+        Hash of its document.
     kind : str
-        Key of `KINDS`: a comparison, a sweep, a search for the fewest nodes, a run that changes
-        at an instant, or a check against the past.
+        Key of `KINDS`: a comparison, a sweep, a size search, a run with changes, or a backtest.
     title, name : str
-        What it is called by itself, and by its owner ("" = not).
+        Default title, and the name given by its owner ("" = none).
     tags : tuple of str
-        Of its owner.
+        Tags given by its owner.
     used_s : float, seconds
-        When it was last run or changed, since the epoch.
+        Time of the last run or change, since the epoch.
     runs, there : int
-        Runs that it needs, and those whose numbers are kept.
+        Number of its runs, and of those stored.
     """
 
     id: str
@@ -88,76 +85,82 @@ class Item:
     kept: ShelvedRecipe
 
     def recipe(self) -> Recipe:
-        """Return what was run.
+        """Return the study, sweep or search of the item.
 
         Raises
         ------
         TrainyardError
-            If this version cannot read it any more.
+            If this version cannot read it.
         """
         return read(dict(self.kept.document))
 
 
 def read(document: dict[str, Any]) -> Recipe:
-    """Return the recipe in a document.
+    """Return the study, sweep or search in a document.
 
     Raises
     ------
     TrainyardError
-        If it holds none.
+        If the document is invalid.
     """
     return _KINDS.get(str(document.get("kind")), Study).from_json(document)  # type: ignore[attr-defined, no-any-return]
 
 
 def traces(store: Store, owner: str) -> dict[str, str]:
-    """Return the traces that a browser can choose from: samples, its uploads, and those of its
-    runs.
+    """Return the traces that a browser can choose: samples, its uploads, those of its runs.
 
     Returns
     -------
     dict
         Source, as in `trainyard.study.scenario.TraceSpec` -> title.
     """
-    mine = store.index.owned(owner)
-    kept = {f"store:{one.digest}": one.name for one in store.traces()}
-    found = {f"sample:{name}": sample.title for name, sample in SAMPLES.items()}
-    found |= {source: name for source, name in kept.items() if source.partition(":")[2] in mine}
+    own_digests = store.index.owned(owner)
+    stored = {f"store:{one.digest}": one.name for one in store.traces()}
+    titles_by_source = {f"sample:{name}": sample.title for name, sample in SAMPLES.items()}
+    titles_by_source |= {
+        source: name for source, name in stored.items() if source.partition(":")[2] in own_digests
+    }
     for item in items(store, owner):
         document = item.kept.document
         base = dict(document.get("study", document)).get("base", {})
         source = dict(base).get("trace", {}).get("source", "")
-        if isinstance(source, str) and (source in kept or source.startswith(MADE)):
-            found.setdefault(source, source_name(source, store))
-    return found
+        if isinstance(source, str) and (source in stored or source.startswith(MADE)):
+            titles_by_source.setdefault(source, source_name(source, store))
+    return titles_by_source
 
 
 def identity(recipe: Recipe) -> str:
-    """Return the hash of a recipe: equal ones are one thing."""
+    """Return the hash of a recipe; equal recipes have equal ids."""
     return hashlib.blake2b(recipe.canonical().encode(), digest_size=16).hexdigest()
 
 
 def title(recipe: Recipe, store: Store | None = None) -> str:
-    """Return what a recipe is called unless named; `store` knows the names of uploads."""
+    """Return the default title of a recipe; `store` knows the names of uploads."""
     study = recipe if isinstance(recipe, Study) else recipe.study
     source, names = source_name(study.base.trace.source, store), study.titles
     if isinstance(recipe, FromHere):
         return f"{names[recipe.policy]} on {source}, {branch_title(recipe)}"
-    what = f"{', '.join(names)} on {source}"
+    policies_on_source = f"{', '.join(names)} on {source}"
     if isinstance(recipe, Sweep):
-        return f"{what}, over {' and '.join(axis.title for axis in recipe.axes)}"
+        return f"{policies_on_source}, over {' and '.join(axis.title for axis in recipe.axes)}"
     if isinstance(recipe, Check):
-        return f"{what}, checked against the past"
-    return f"Fewest nodes for {what}" if isinstance(recipe, SizeQuestion) else what
+        return f"{policies_on_source}, checked against the past"
+    return (
+        f"Fewest nodes for {policies_on_source}"
+        if isinstance(recipe, SizeQuestion)
+        else policies_on_source
+    )
 
 
-def _line(text: str) -> str:
-    """Return one line without what would command a terminal."""
+def _clean_line(text: str) -> str:
+    """Return a text as one line without control characters."""
     return " ".join(_CONTROL.sub(" ", text).split())
 
 
 def shelve(store: Store, owner: str, recipe: Recipe, keys: Sequence[str]) -> str:
-    """Put a recipe on a shelf, in front; return its id. A comparison is the same whatever it is
-    called; its name becomes that on the shelf, unless it has one.
+    """Put a recipe at the front of a shelf; return its id.
+
+    The name of a study becomes its name on the shelf, unless it has one there.
 
     Raises
     ------
@@ -165,31 +168,36 @@ def shelve(store: Store, owner: str, recipe: Recipe, keys: Sequence[str]) -> str
         If the library cannot be written.
     """
     name, own = (recipe.base.name, recipe.named("")) if isinstance(recipe, Study) else ("", recipe)
-    made = identity(own)
+    recipe_hash = identity(own)
     store.index.shelve(
-        owner, made, own.to_json(), _line(title(own, store)), keys, _line(name)[:MOST_NAME]
+        owner,
+        recipe_hash,
+        own.to_json(),
+        _clean_line(title(own, store)),
+        keys,
+        _clean_line(name)[:MOST_NAME],
     )
-    return made
+    return recipe_hash
 
 
-def keep(
+def keep_study(
     store: Store,
     owner: str,
     study: Study,
     source: Source,
     results: Sequence[tuple[Scenario, RunResult]],
 ) -> str:
-    """Keep the results of a comparison that was run, put it on a shelf, and return its id.
+    """Store the results of a study, put it on a shelf, and return its id.
 
     Parameters
     ----------
     study : Study
-        What was run; jobs from a file, or only some of a source's, are kept too, because they may
-        be gone when somebody looks at the results.
+        The study. Jobs from a file, or a part of a source, are stored too, because they may be
+        missing later.
     source : Source
         Its jobs, before window and load.
     results : sequence of (Scenario, RunResult)
-        Of all its runs.
+        Results of all its runs.
 
     Raises
     ------
@@ -202,8 +210,8 @@ def keep(
             spec, source=f"store:{store.put_trace(source.trace, source.account)}", fmt="", read=()
         )
     trace = changed(source.trace, spec)
-    # First on the shelf: what stands there is not deleted with what somebody else has of it.
-    made = shelve(
+    # Shelved first, so that its runs are not deleted with an item of another owner.
+    item_id = shelve(
         store,
         owner,
         replace(study, base=replace(study.base, trace=spec)),
@@ -211,22 +219,23 @@ def keep(
     )
     for scenario, result in results:
         keep_result(store, scenario.key(digest), replace(scenario, trace=spec), result, trace)
-    return made
+    return item_id
 
 
 def items(store: Store, owner: str, search: str = "") -> list[Item]:
-    """Return what stands on a shelf, the last used first; `search` = words that title, name, tags
-    or kind must contain.
+    """Return the items on a shelf, last used first, that contain all words of `search`.
+
+    Words may be in title, name, tags, kind or id.
     """
     words = search.casefold().split()
-    found = []
+    matches = []
     for kept in store.index.shelf(owner):
         kind = str(kept.document.get("kind", "study"))
         text = " ".join(
             [kept.title, kept.name, *kept.tags, kind, KINDS.get(kind, ""), kept.study]
         ).casefold()
         if all(word in text for word in words):
-            found.append(
+            matches.append(
                 Item(
                     kept.study,
                     kind,
@@ -239,31 +248,33 @@ def items(store: Store, owner: str, search: str = "") -> list[Item]:
                     kept,
                 )
             )
-    return found
+    return matches
 
 
-def item(store: Store, owner: str, mark: str) -> Item:
-    """Return the one thing whose id begins so, or whose name is that.
+def item(store: Store, owner: str, id_or_name: str) -> Item:
+    """Return the only item with a name, or with an id that begins with a text.
 
     Raises
     ------
     ParameterError
         If there is none, or more than one.
     """
-    found = [
-        one for one in items(store, owner) if mark and (one.id.startswith(mark) or one.name == mark)
+    matches = [
+        one
+        for one in items(store, owner)
+        if id_or_name and (one.id.startswith(id_or_name) or one.name == id_or_name)
     ]
-    if not found:
+    if not matches:
         raise ParameterError(
-            f"Nothing in the library has the name or id '{mark[:60]}'. See: python -m trainyard"
-            " runs list."
+            f"No item of the library has the name or id '{id_or_name[:60]}'. See: python -m"
+            " trainyard runs list."
         )
-    if len(found) > 1:
+    if len(matches) > 1:
         raise ParameterError(
-            f"{len(found)} things in the library match '{mark[:60]}':"
-            f" {', '.join(one.id[:12] for one in found[:4])}. Give more of the id."
+            f"{len(matches)} items of the library match '{id_or_name[:60]}':"
+            f" {', '.join(one.id[:12] for one in matches[:4])}. Give more of the id."
         )
-    return found[0]
+    return matches[0]
 
 
 def label(
@@ -274,14 +285,14 @@ def label(
     name: str | None = None,
     tags: Iterable[str] | None = None,
 ) -> None:
-    """Name or tag something; an empty name takes it away.
+    """Set name or tags of an item; an empty name removes it.
 
     Raises
     ------
     ParameterError
-        If it is not there, or a text is too long.
+        If the item does not exist, or a text is too long.
     """
-    tidy = None if tags is None else list(dict.fromkeys(filter(None, map(_line, tags))))
+    tidy = None if tags is None else list(dict.fromkeys(filter(None, map(_clean_line, tags))))
     if name is not None and len(name) > MOST_NAME:
         raise ParameterError(
             f"The name has {len(name)} characters; at most {MOST_NAME} are kept. Shorten it."
@@ -291,13 +302,14 @@ def label(
             f"At most {MOST_TAGS} tags of {MOST_TAG} characters are kept. Use fewer, or shorter"
             " ones."
         )
-    if not store.index.label(owner, study, name=None if name is None else _line(name), tags=tidy):
-        raise ParameterError(f"{study[:12]} is not in this library any more. Run it again.")
+    if not store.index.label(
+        owner, study, name=None if name is None else _clean_line(name), tags=tidy
+    ):
+        raise ParameterError(f"{study[:12]} is no longer in this library. Run it again.")
 
 
 def remove(store: Store, owner: str, study: str) -> int:
-    """Take something off a shelf; return how many runs were deleted, because nothing on anybody's
-    shelf needs them any more.
+    """Remove an item from a shelf; return the number of deleted runs that no shelf needs.
 
     Raises
     ------
@@ -316,34 +328,35 @@ BRIEF: Final = (
     "cost_held_per_job_usd",
     "wait_max_s",
 )
-"""Metrics that are told of a run in a list."""
+"""Metrics of a run in lists and comparisons."""
 
 
-def numbers(store: Store, recipe: Recipe) -> pd.DataFrame:
-    """Return what is kept of the runs of a recipe, of a sweep or search those at its own settings:
-    `policy`, `seed` and `BRIEF`, one row per run.
+def run_numbers_table(store: Store, recipe: Recipe) -> pd.DataFrame:
+    """Return `policy`, `seed` and `BRIEF` of the stored runs of a recipe, one row per run.
+
+    Of a sweep or search only the runs at its base settings.
 
     Raises
     ------
     TrainyardError
-        If the trace is not kept any more.
+        If the trace was deleted.
     """
     rows = []
-    for policy, scenarios in _own(recipe).items():
+    for policy, scenarios in _base_scenarios(recipe).items():
         keys = {key_of(scenario, store): scenario.seed for scenario in scenarios}
-        known = store.numbers(keys)
+        stored = store.numbers(keys)
         rows += [
-            {"policy": policy, "seed": keys[key], **{name: known[key].get(name) for name in BRIEF}}
+            {"policy": policy, "seed": keys[key], **{name: stored[key].get(name) for name in BRIEF}}
             for key in keys
-            if key in known
+            if key in stored
         ]
     return pd.DataFrame(rows, columns=["policy", "seed", *BRIEF]).astype(
         dict.fromkeys(BRIEF, "float64")
     )
 
 
-def _own(recipe: Recipe) -> dict[str, Sequence[Scenario]]:
-    """Return the runs at the settings of a recipe: what they are called -> one per seed."""
+def _base_scenarios(recipe: Recipe) -> dict[str, Sequence[Scenario]]:
+    """Return title -> scenarios, one per seed, at the base settings of a recipe."""
     study = recipe if isinstance(recipe, Study) else recipe.study
     names = study.titles
     if isinstance(recipe, FromHere):
@@ -354,12 +367,12 @@ def _own(recipe: Recipe) -> dict[str, Sequence[Scenario]]:
 
 @dataclass(frozen=True, eq=False)
 class Beside:
-    """Two things of a library beside each other.
+    """A comparison of two items of a library.
 
     Parameters
     ----------
     changes : tuple of str
-        What differs from the first to the second, in words.
+        Sentences on the differences from the first to the second.
     first, second : DataFrame
         See `numbers`.
     """
@@ -369,9 +382,7 @@ class Beside:
     second: pd.DataFrame
 
     def means(self) -> pd.DataFrame:
-        """Return one row per policy and metric: `policy`, `metric`, the means over the runs of each
-        as `a` and `b`, and `change`, a share of `a`.
-        """
+        """Return `policy`, `metric`, means `a` and `b`, and their relative `change`."""
         sides = [
             frame.groupby("policy", sort=False)[list(BRIEF)].mean().stack()
             for frame in (self.first, self.second)
@@ -391,27 +402,26 @@ class Beside:
 
 
 def beside(store: Store, first: Item, second: Item) -> Beside:
-    """Return two things beside each other.
+    """Return the comparison of two items.
 
     Raises
     ------
     TrainyardError
-        If no run of either is kept any more, or a trace is not.
+        If neither has stored runs, or a trace was deleted.
     """
-    frames = [numbers(store, one.recipe()) for one in (first, second)]
+    frames = [run_numbers_table(store, one.recipe()) for one in (first, second)]
     if frames[0].empty and frames[1].empty:
-        raise StoreError("No run of either is kept any more. Run them again.")
+        raise StoreError("Neither has stored runs. Run them again.")
     return Beside(changes(store, first, second), *frames)
 
 
 def changes(store: Store, old: Item, new: Item) -> tuple[str, ...]:
-    """Return what differs from one thing to another, in words; of sweeps and searches what differs
-    in the comparison that they vary.
+    """Return sentences on the differences between the studies of two items.
 
     Raises
     ------
     TrainyardError
-        If this version cannot read one of them any more.
+        If this version cannot read one of them.
     """
     studies = [
         recipe if isinstance(recipe, Study) else recipe.study
@@ -421,83 +431,79 @@ def changes(store: Store, old: Item, new: Item) -> tuple[str, ...]:
 
 
 def predecessor(found: Sequence[Item], at: int) -> Item | None:
-    """Return the next comparison of a list with the same title as this one: most often what it was
-    made from.
-    """
-    one = found[at]
+    """Return the previous comparison with the same title, which is most often its origin."""
+    item = found[at]
     return (
         next(
             (
                 other
                 for other in found[at + 1 :]
-                if (other.kind, other.title) == (one.kind, one.title)
+                if (other.kind, other.title) == (item.kind, item.title)
             ),
             None,
         )
-        if one.kind == "study"
+        if item.kind == "study"
         else None
     )
 
 
-def listing(found: Sequence[Item]) -> list[dict[str, Any]]:
-    """Return rows of plain values, for JSON."""
+def items_json(items: Sequence[Item]) -> list[dict[str, Any]]:
+    """Return items as rows of plain values, for JSON."""
     return [
         json.loads(json.dumps({key: value for key, value in vars(one).items() if key != "kept"}))
-        for one in found
+        for one in items
     ]
 
 
 class InUseError(TrainyardError):
-    """Somebody else is running the trace."""
+    """Raised when another session runs the trace."""
 
 
 class NotYoursError(TrainyardError):
-    """The trace was uploaded by somebody else."""
+    """Raised when another browser uploaded the trace."""
 
 
 def delete_trace(digest: str, pool: WorkerPool, watcher: str, owner: str) -> int:
-    """Delete a kept trace with its results, on the disk and in memory, and with the traces that
-    hold the same jobs, see `relatives`.
+    """Delete a trace with its results, and the traces derived from it, see `relatives`.
 
     Parameters
     ----------
     digest : str
-        Of the trace.
+        Digest of the trace.
     pool : WorkerPool
-        Runs of it that `watcher` alone waits for are stopped.
+        Its runs that only `watcher` waits for are stopped.
     watcher, owner : str
-        Who asks: the session, and the browser.
+        Requesting session and browser.
 
     Returns
     -------
     int
-        How many results were deleted.
+        Number of deleted results.
 
     Raises
     ------
     NotYoursError
-        If another browser uploaded it; whoever opened a link may use a trace, but not delete it.
+        If another browser uploaded it; a link allows using a trace, but not deleting it.
     InUseError
-        If another session, which uploaded the same file or opened a link, waits for a run of it;
-        nothing is deleted then.
+        If another session waits for a run of it; nothing is deleted then.
 
     Notes
     -----
-    A trace that several browsers uploaded is deleted with the last of them.
+    A trace that several browsers uploaded is deleted when the last of them deletes it.
     """
     store = pool.store
     family = {one for one in relatives(digest, store) if owner in store.index.owners(one)}
     if digest not in family:
         raise NotYoursError(
-            "This trace was uploaded in another browser, and only that one can delete it. Choose"
-            " another trace to use it no longer."
+            "Another browser uploaded this trace, and only that browser can delete it. Choose"
+            " another trace to stop using it."
         )
     alone = {one for one in family if store.index.owners(one) == {owner}}
     sources = {f"store:{one}" for one in alone}
     if set().union(*(pool.watchers(source) for source in sources)) - {watcher}:
         raise InUseError(
-            "Somebody else is running this trace, so it is kept until those runs are over. Delete"
-            " it again in a few minutes."
+            "Another session is running this trace, so it was not deleted. Try again in a few"
+            " minutes."
         )
     for source in sources:
         pool.stop(watcher, source)
@@ -513,9 +519,7 @@ def delete_trace(digest: str, pool: WorkerPool, watcher: str, owner: str) -> int
 
 
 def relatives(digest: str, store: Store) -> set[str]:
-    """Return a kept trace with those from which it came because jobs were left out, and those that
-    came from any of them in that way.
-    """
+    """Return a stored trace and all traces related to it by left-out jobs."""
     kept = {about.digest: {about.digest, *about.account.get("of", ())} for about in store.traces()}
     family = {digest}.union(*(own for own in kept.values() if digest in own))
     return family.union(*(own for own in kept.values() if own & family))

@@ -1,1 +1,1 @@
-"""What is said before a run: who cannot run it, what is missing, and the ways out."""
+"""Checks before a run: policies that cannot run, missing data, and suggestions."""

@@ -1,6 +1,4 @@
-"""What a measured profile lacks for the jobs of a trace: who cannot run, said before the run, and
-the ways out.
-"""
+"""Coverage of a measured profile: jobs that it cannot run, and suggestions."""
 
 from __future__ import annotations
 
@@ -39,38 +37,36 @@ from trainyard.traces.sources import Source, load_source
 
 _ZERO: Final = "the throughput is 0 on every GPU type here"
 _NO_ROOM: Final = (
-    "no GPU type on which such a job runs has room for a gang of that size, unless a policy mixes"
-    " types"
+    "no GPU type on which they run has room for a gang of that size, unless a policy mixes types"
 )
-_WAY_OUT: Final = (
-    "Such jobs count as impossible and delay no other job; add nodes of a type on"
-    " which they run, or keep them as they are."
+_NEVER_STARTS_ADVICE: Final = (
+    "They count as impossible and delay no other job. Add nodes of a type on"
+    " which they run, or keep them."
 )
-_STOPPED: Final = "No run can begin until something stands in for them or they are left out."
+_STOPPED: Final = "Substitute their throughput or leave these jobs out before the run."
 _NO_WORK: Final = (
-    "No run can begin until they are left out, the trace has their iterations (total_steps), or"
-    " another reference is chosen."
+    "Leave them out, add their iterations (total_steps) to the trace, or choose another"
+    " reference before the run."
 )
 
 
 @dataclass(frozen=True, eq=False)
 class ProfileCoverage:
-    """What a profile knows of the jobs of a trace on a cluster.
+    """Coverage of the jobs of a trace by a profile on a cluster.
 
     Parameters
     ----------
     missing : DataFrame
         Combinations without a measurement or with throughput 0, see `sim.perf.lookup.missing`; also
-        those for which something stands in.
+        those with a substitute.
     unmeasured : array of bool of shape (jobs,)
-        Jobs that stop the run: nothing is known of them on some GPU type that they may use, or not
-        how much work they are.
+        Jobs that prevent the run: their throughput on an allowed GPU type, or their amount of work,
+        is unknown.
     helped : mapping of int
-        What could stand in, `RELATIVE` or "" for a model -> how many of those jobs would run then;
-        only what helps.
+        Substitute (`RELATIVE`, or "" for a model) -> number of those jobs that could run with it,
+        if any.
     sentences : tuple of str
-        Everything that a user must know before the run: who stops it, who can never start, what is
-        strange.
+        Messages before the run: jobs that prevent it, jobs that can never start, and unusual data.
     """
 
     missing: pd.DataFrame
@@ -80,7 +76,7 @@ class ProfileCoverage:
 
     @property
     def heading(self) -> str:
-        """What stands above `lines`; "" if nothing is missing."""
+        """Heading of `lines`; "" if nothing is missing."""
         count = len(self.missing)
         if not count:
             return ""
@@ -96,7 +92,7 @@ class ProfileCoverage:
         )
 
     def lines(self, most: int = 5) -> tuple[str, ...]:
-        """Return the first of the missing combinations as text, one line each."""
+        """Return the first missing combinations as lines of text."""
         rows = [
             {str(key): value for key, value in row.items()}
             for row in self.missing.head(most).to_dict("records")
@@ -111,43 +107,43 @@ class ProfileCoverage:
 
     @property
     def runs(self) -> bool:
-        """Whether the run can begin."""
+        """Whether the run can start."""
         return not self.unmeasured.any()
 
 
 def check(
     perf: Spec, trace: Trace, cluster: Cluster, store: Store | None = None
 ) -> ProfileCoverage | None:
-    """Return what a profile knows of the jobs of a trace; None if the performance model has no
-    profile.
+    """Return the coverage of a trace by a profile; None for models without a profile.
 
     Raises
     ------
     ParameterError
         As `resolved`.
     """
-    made = resolved(perf, store)
-    if not isinstance(made, Profiled):
+    model = resolved(perf, store)
+    if not isinstance(model, Profiled):
         return None
-    table = made.measurements()
-    gaps = _gaps(made, trace, cluster)
+    table = model.measurements()
+    gaps = _find_gaps(model, trace, cluster)
     sentences = [
-        *_stopped_said(gaps, trace),
-        *_never_said(gaps.nowhere, _ZERO, trace),
-        *_never_said(gaps.too_large, _NO_ROOM, trace),
+        *_stopped_messages(gaps, trace),
+        *_never_start_messages(gaps.nowhere, _ZERO, trace),
+        *_never_start_messages(gaps.too_large, _NO_ROOM, trace),
     ]
-    types = (*_types_said(made, table, trace, cluster), *machines.absent_types(trace, cluster))
+    types = (*_type_messages(model, table, trace, cluster), *machines.absent_types(trace, cluster))
     return ProfileCoverage(
         missing(trace, cluster, table),
         gaps.stopped,
-        _helped(made, trace, cluster, gaps.stopped),
+        _jobs_helped_by(model, trace, cluster, gaps.stopped),
         (*sentences, *types),
     )
 
 
 def without_unmeasured(study: Study, store: Store) -> Study:
-    """Return the study without the jobs of which its profile knows too little; the rest is kept as
-    a trace of its own, with its account.
+    """Return the study without jobs that its profile does not cover.
+
+    The remaining jobs are stored as a trace with its own reading report.
 
     Raises
     ------
@@ -155,19 +151,23 @@ def without_unmeasured(study: Study, store: Store) -> Study:
         If the trace cannot be loaded, no job is left, or the store cannot be written.
     """
     source = load_source(study.base.trace, store)
-    kept = measured_only(source, study.base.perf, study.base.cluster, store)
-    if kept is source:
+    measured = measured_only(source, study.base.perf, study.base.cluster, store)
+    if measured is source:
         return study
     return on_the_rest(
-        study, kept, _unmeasured(study.base.perf, source.trace, study.base.cluster, store), store
+        study,
+        measured,
+        _uncovered_jobs(study.base.perf, source.trace, study.base.cluster, store),
+        store,
     )
 
 
 def measured_only(
     source: Source, perf: Spec, cluster: Cluster, store: Store | None = None
 ) -> Source:
-    """Return a source without the jobs of which a profile knows too little, and with their number
-    in its account; the very source if there are none.
+    """Return a source without jobs that a profile does not cover, unchanged if there are none.
+
+    Their number is added to the reading report.
 
     Raises
     ------
@@ -175,33 +175,36 @@ def measured_only(
         If no job is left, or as `resolved`.
     """
     trace = source.trace
-    bad = _unmeasured(perf, trace, cluster, store)
+    bad = _uncovered_jobs(perf, trace, cluster, store)
     count = int(bad.sum())
     if not count:
         return source
     if count == len(trace):
         raise ParameterError(
-            f"The profile knows none of the {plural(len(trace), 'job')} of {trace.name}. Let"
-            " something stand in, or bring another profile."
+            f"The profile covers none of the {plural(len(trace), 'job')} of {trace.name}. Choose a"
+            " stand-in or another profile."
         )
     named = {"format": "measured", "title": "only jobs whose throughput was measured"}
     return without(source, bad, "no throughput was measured of such a job", named)
 
 
-def _unmeasured(
+def _uncovered_jobs(
     perf: Spec, trace: Trace, cluster: Cluster, store: Store | None
 ) -> NDArray[np.bool_]:
-    made = resolved(perf, store)
+    """Return which jobs a profile does not cover; none for other performance models."""
+    model = resolved(perf, store)
     return (
-        _gaps(made, trace, cluster).stopped
-        if isinstance(made, Profiled)
+        _find_gaps(model, trace, cluster).stopped
+        if isinstance(model, Profiled)
         else np.zeros(len(trace), bool)
     )
 
 
 class _Gaps(NamedTuple):
-    """Which jobs `Profiled.bind` refuses, and why; of the others, which have throughput 0 wherever
-    they may run, and which gangs fit nowhere else.
+    """Jobs that a profile cannot run, by reason.
+
+    The four sets are disjoint: no measurement, unknown work, zero throughput everywhere, gang too
+    large.
     """
 
     unmeasured: NDArray[np.bool_]
@@ -211,10 +214,12 @@ class _Gaps(NamedTuple):
 
     @property
     def stopped(self) -> NDArray[np.bool_]:
+        """Jobs that prevent the run."""
         return self.unmeasured | self.workless
 
 
-def _gaps(spec: Profiled, trace: Trace, cluster: Cluster) -> _Gaps:
+def _find_gaps(spec: Profiled, trace: Trace, cluster: Cluster) -> _Gaps:
+    """Return the jobs that a profile cannot run on a cluster, by reason."""
     combinations, names = Combinations(trace), [kind.name for kind in cluster.types]
     finder = Finder(spec.measurements(), spec.stand_in, spec.reference, speeds_of(cluster))
     model = ProfiledModel(spec, trace, cluster, finder, combinations)
@@ -236,26 +241,29 @@ def _gaps(spec: Profiled, trace: Trace, cluster: Cluster) -> _Gaps:
     )
 
 
-def _helped(
+def _jobs_helped_by(
     spec: Profiled, trace: Trace, cluster: Cluster, stopped: NDArray[np.bool_]
 ) -> dict[str, int]:
+    """Return substitute -> number of stopped jobs that could run with it."""
     if not stopped.any():
         return {}
-    # Which model stands in does not matter for whom it helps: those whose own model the table
-    # lacks.
+    # Any model helps the same jobs: those whose own model is missing.
     tried = {RELATIVE: RELATIVE, "": next(iter(sorted(spec.measurements().models.values())))}
-    found = {
-        way: int((stopped & ~_gaps(replace(spec, stand_in=value), trace, cluster).stopped).sum())
-        for way, value in tried.items()
+    helped = {
+        stand_in: int(
+            (stopped & ~_find_gaps(replace(spec, stand_in=value), trace, cluster).stopped).sum()
+        )
+        for stand_in, value in tried.items()
     }
     return {
-        way: jobs
-        for way, jobs in found.items()
-        if jobs and jobs > (found[RELATIVE] if not way else 0)
+        stand_in: jobs
+        for stand_in, jobs in helped.items()
+        if jobs and jobs > (helped[RELATIVE] if not stand_in else 0)
     }
 
 
-def _stopped_said(gaps: _Gaps, trace: Trace) -> list[str]:
+def _stopped_messages(gaps: _Gaps, trace: Trace) -> list[str]:
+    """Return the messages on jobs that prevent the run."""
     unmeasured, workless = (
         f"{int(bad.sum()):,} of {plural(len(trace), 'job')}"
         for bad in (gaps.unmeasured, gaps.workless)
@@ -263,8 +271,8 @@ def _stopped_said(gaps: _Gaps, trace: Trace) -> list[str]:
     sentences = []
     if gaps.unmeasured.any():
         sentences.append(
-            f"Nothing was measured of {unmeasured} on some GPU type that they may use; the first is"
-            f" job {_first(gaps.unmeasured, trace)}. {_STOPPED}"
+            f"{unmeasured} have no measurement on some GPU type that they may use; the first is job"
+            f" {_first_job_id(gaps.unmeasured, trace)}. {_STOPPED}"
         )
     if gaps.workless.any():
         where = (
@@ -272,26 +280,30 @@ def _stopped_said(gaps: _Gaps, trace: Trace) -> list[str]:
             " measured"
         )
         sentences.append(
-            f"The work of {workless} is not known, because {where}; the first is job"
-            f" {_first(gaps.workless, trace)}. {_NO_WORK}"
+            f"The work of {workless} is unknown, because {where}; the first is job"
+            f" {_first_job_id(gaps.workless, trace)}. {_NO_WORK}"
         )
     return sentences
 
 
-def _first(bad: NDArray[np.bool_], trace: Trace) -> str:
+def _first_job_id(bad: NDArray[np.bool_], trace: Trace) -> str:
     return str(trace.frame["job_id"].iloc[int(np.flatnonzero(bad)[0])])
 
 
-def _never_said(never: NDArray[np.bool_], why: str, trace: Trace) -> list[str]:
+def _never_start_messages(never: NDArray[np.bool_], why: str, trace: Trace) -> list[str]:
+    """Return the message on jobs that can never start, [] if there are none."""
     if not never.any():
         return []
     return [
         f"{plural(int(never.sum()), 'job')} can never start, because {why}; the first is job"
-        f" {_first(never, trace)}. {_WAY_OUT}"
+        f" {_first_job_id(never, trace)}. {_NEVER_STARTS_ADVICE}"
     ]
 
 
-def _types_said(spec: Profiled, table: ProfileTable, trace: Trace, cluster: Cluster) -> list[str]:
+def _type_messages(
+    spec: Profiled, table: ProfileTable, trace: Trace, cluster: Cluster
+) -> list[str]:
+    """Return the messages on GPU types that profile and trace or cluster do not share."""
     sentences = []
     recorded = trace.texts("gpu_type")
     strange = {
@@ -302,12 +314,12 @@ def _types_said(spec: Profiled, table: ProfileTable, trace: Trace, cluster: Clus
     strange = {kind: jobs for kind, jobs in strange.items() if jobs}
     if strange:
         sentences.append(
-            f"The profile does not know GPU types on which jobs were recorded: {counted(strange)}."
+            f"The profile lacks GPU types on which jobs were recorded: {counted(strange)}."
         )
     lacking = [kind for kind in used_types(cluster) if kind not in table.types]
     if lacking:
         instead = (
-            " Those of other types stand in, times the relative speed on the Cluster page."
+            " Those of other types are used, times the relative speed on the Cluster page."
             if spec.stand_in
             else ""
         )

@@ -1,6 +1,4 @@
-"""Jobs left out of a trace for a reason that is counted: the rest is kept as a trace of its own,
-with its account.
-"""
+"""Leaves jobs out of a trace for a counted reason; the rest becomes a stored trace."""
 
 from __future__ import annotations
 
@@ -23,19 +21,20 @@ Jobs = NDArray[np.bool_]
 
 
 def without(source: Source, bad: Jobs, reason: str, named: Mapping[str, Any]) -> Source:
-    """Return a source without some of its jobs, and with their number in its account: used + left
-    out = read.
+    """Return a source without some of its jobs, counted in its reading report.
+
+    used + left out = read.
 
     Parameters
     ----------
     source : Source
         The jobs, before window and load.
     bad : array of bool of shape (jobs,)
-        Who is left out; not all of them.
+        Jobs to leave out; not all.
     reason : str
-        Why, for the account.
+        Reason for the reading report.
     named : mapping
-        ``format`` and ``title`` of what is left.
+        ``format`` and ``title`` of the remaining trace.
     """
     trace, account, count = source.trace, source.account, int(bad.sum())
     left = Trace.of(trace.frame[~bad].reset_index(drop=True), **trace.about)
@@ -51,19 +50,18 @@ def without(source: Source, bad: Jobs, reason: str, named: Mapping[str, Any]) ->
 
 
 def on_the_rest(study: Study, kept: Source, bad: Jobs, store: Store) -> Study:
-    """Return the study on the jobs that are kept, which are put into the store; its window shows
-    the same time as before.
+    """Return the study on the remaining jobs, which are stored; its window keeps its times.
 
     Parameters
     ----------
     study : Study
-        On the whole source.
+        The study on the whole source.
     kept : Source
-        What `without` made of it.
+        The remaining jobs from `drop_jobs`.
     bad : array of bool
-        Who was left out.
+        Jobs that were left out.
     store : Store
-        Where the trace is kept.
+        Store of the new trace.
 
     Raises
     ------
@@ -72,15 +70,15 @@ def on_the_rest(study: Study, kept: Source, bad: Jobs, store: Store) -> Study:
     """
     spec = study.base.trace
     kind, _, origin = spec.source.partition(":")
-    # Whoever deletes one of the two wants both to go.
+    # Recorded so that both traces are deleted together.
     family = [*kept.account.get("of", ()), *([origin] if kind == "store" else [])]
-    # They stay the jobs of whoever uploaded them.
+    # The owners of the original trace own the new one.
     digest = store.put_trace(
         kept.trace,
         {**kept.account, "of": family},
         store.index.owners(origin) if kind == "store" else (),
     )
-    # Seconds count from the first submission, which may be another one now.
+    # Seconds count from the first submission, which may have been dropped.
     moved_s = float(load_source(spec, store).trace.numbers("submit_time_s")[~bad][0])
     trace = replace(
         spec,
@@ -94,8 +92,7 @@ def on_the_rest(study: Study, kept: Source, bad: Jobs, store: Store) -> Study:
 
 
 def without_unschedulable(study: Study, store: Store) -> Study:
-    """Return the study without the jobs that can never start on its cluster, at any size; the very
-    study if there are none.
+    """Return the study without jobs that can never start, unchanged if there are none.
 
     Raises
     ------

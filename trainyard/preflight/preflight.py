@@ -1,6 +1,4 @@
-"""What is to be said of a study before it runs: who cannot run, what will be different, and which
-jobs will never start.
-"""
+"""Messages about a study before it runs: endless preemption, deviations, impossible jobs."""
 
 from __future__ import annotations
 
@@ -28,35 +26,38 @@ _MEASURE: Final = "measure"
 
 
 def warnings(policy: Spec, overheads: Spec, gpus: int = 1) -> tuple[str, ...]:
-    """Say what may keep jobs from ever getting done, as sentences for the user.
+    """Return warnings on settings that may prevent jobs from finishing.
 
     Parameters
     ----------
     policy : Spec
-        An allocator. It works in rounds if it, or one inside it, has the parameter ``round_s``, and
-        with queues if it has ``thresholds`` of service.
+        An allocator. It uses rounds if it or a nested one has the parameter ``round_s``, and queues
+        if it has ``thresholds`` of service.
     overheads : Spec
-        What stops and restarts cost.
+        Costs of preemptions and restarts.
     gpus : int
-        What the largest job asks for.
+        Request of the largest job.
 
     Raises
     ------
     ParameterError
-        If one of them is unknown, or a value is out of its bounds.
+        If one of them is unknown, or a value is out of bounds.
     """
     costs: Overheads = catalog.instance("overheads", overheads)
-    return (*_of_rounds(_rounds_s(policy), costs), *_of_queues(policy, costs, gpus))
+    return (
+        *_round_warnings(_round_lengths_s(policy), costs),
+        *_queue_warnings(policy, costs, gpus),
+    )
 
 
-def _of_queues(policy: Spec, costs: Overheads, gpus: int) -> tuple[str, ...]:
-    """Return a sentence for the lowest threshold of service that a job passes while it restarts."""
-    values = _values(policy)
+def _queue_warnings(policy: Spec, costs: Overheads, gpus: int) -> tuple[str, ...]:
+    """Return the warning that a job exceeds the lowest threshold while it restarts."""
+    values = _param_values(policy)
     inside = [
         sentence
         for value in values.values()
         if isinstance(value, Spec)
-        for sentence in _of_queues(value, costs, gpus)
+        for sentence in _queue_warnings(value, costs, gpus)
     ]
     if costs.on_preempt == "forbidden" or not any(
         info.name == _QUEUES and info.unit == _SERVICE
@@ -72,13 +73,14 @@ def _of_queues(policy: Spec, costs: Overheads, gpus: int) -> tuple[str, ...]:
             f"One restart of the largest job counts as {restart:,.0f} {unit} of service"
             f" ({costs.restart_s:g} s on {plural(max(gpus, 1), 'GPU')}), no less than the lowest of"
             f" {_QUEUES}, {lowest:,.0f} {unit}: such jobs lose their queue while they restart, and"
-            f" may take turns for ever without progress. Raise {_QUEUES}, or lower restart_s."
+            f" may preempt each other forever. Raise {_QUEUES}, or lower restart_s."
         ),
         *inside,
     )
 
 
-def _of_rounds(rounds: list[float], costs: Overheads) -> tuple[str, ...]:
+def _round_warnings(rounds: list[float], costs: Overheads) -> tuple[str, ...]:
+    """Return the warnings on rounds that are too short for restarts or lost work."""
     if not rounds:
         return ()
     shortest = f"{_ROUND} = {min(rounds):g} s"
@@ -86,30 +88,32 @@ def _of_rounds(rounds: list[float], costs: Overheads) -> tuple[str, ...]:
     if costs.restart_s >= min(rounds):
         sentences.append(
             f"A restart takes restart_s = {costs.restart_s:g} s, no less than a round of"
-            f" {shortest}: a job that is moved in every round makes no progress. Choose longer"
+            f" {shortest}: a job that moves in every round makes no progress. Choose longer"
             " rounds or a shorter restart."
         )
     if costs.on_preempt == "lose_all":
         sentences.append(
-            "Jobs take turns from round to round, and on_preempt = lose_all takes all work from"
-            " who is stopped: what is longer than its turn may never be done. Choose on_preempt ="
-            f" checkpoint, or longer rounds ({shortest})."
+            "Jobs are preempted between rounds, and on_preempt = lose_all discards their work, so"
+            " long jobs may never finish. Choose on_preempt = checkpoint, or longer rounds"
+            f" ({shortest})."
         )
     return tuple(sentences)
 
 
-def _values(policy: Spec) -> dict[str, Any]:
-    made = allocators.make(policy)
-    return {info.name: getattr(made, info.name) for info in parameters(type(made))}
+def _param_values(policy: Spec) -> dict[str, Any]:
+    """Return the parameters of a policy with their values, defaults included."""
+    allocator = allocators.make(policy)
+    return {info.name: getattr(allocator, info.name) for info in parameters(type(allocator))}
 
 
-def _rounds_s(policy: Spec) -> list[float]:
-    values = _values(policy)
+def _round_lengths_s(policy: Spec) -> list[float]:
+    """Return the round lengths of a policy and its nested policies."""
+    values = _param_values(policy)
     inside = [
         length
         for value in values.values()
         if isinstance(value, Spec)
-        for length in _rounds_s(value)
+        for length in _round_lengths_s(value)
     ]
     return [float(values[_ROUND]), *inside] if _ROUND in values else inside
 
@@ -117,10 +121,8 @@ def _rounds_s(policy: Spec) -> list[float]:
 _ROUNDING_GB: Final = 1e-9
 
 
-def remarks(study: Study, trace: Trace) -> list[str]:
-    """Return what will run differently than one might think, and which jobs never will, as
-    sentences; nothing on policies that cannot run here.
-    """
+def study_notes(study: Study, trace: Trace) -> list[str]:
+    """Return notes on deviations and impossible jobs, without policies that cannot run."""
     base = study.base
     choices = [catalog.allocator(spec, trace, base.perf) for spec in study.allocators]
     sentences: list[str] = []
@@ -131,16 +133,15 @@ def remarks(study: Study, trace: Trace) -> list[str]:
                 f"{label}: {sentence}"
                 for sentence in (*choice.remarks, *warnings(spec, base.overheads, gpus))
             ]
-    if not profiles.is_profiled(
-        base.perf
-    ):  # what a profile cannot hold has been said, with the ways out
+    if not profiles.is_profiled(base.perf):  # `coverage` reports these jobs for profiles
         sentences += machines.unschedulable(
             trace, base.cluster, catalog.instance("perf", base.perf)
         ).sentences()
-    return sentences + _tried_for_ever(study, trace)
+    return sentences + _memory_warnings(study, trace)
 
 
-def _tried_for_ever(study: Study, trace: Trace) -> list[str]:
+def _memory_warnings(study: Study, trace: Trace) -> list[str]:
+    """Return the warning on jobs that run out of memory at every retry."""
     perf = catalog.instance("perf", study.base.perf)
     if not perf.staffed or catalog.instance("faults", study.base.faults).retries >= 0:
         return []
@@ -148,12 +149,14 @@ def _tried_for_ever(study: Study, trace: Trace) -> list[str]:
     if not (isinstance(model, Staffed) and isinstance(model, Needing)):
         return []
     roles, used = model.roles(), model.resources()
-    asked = np.column_stack((roles.worker_mem_gb, roles.server_mem_gb))
-    short = int(((asked > 0) & (used[:, 1::2] > asked + _ROUNDING_GB)).any(axis=1).sum())
+    requested_gb = np.column_stack((roles.worker_mem_gb, roles.server_mem_gb))
+    short = int(
+        ((requested_gb > 0) & (used[:, 1::2] > requested_gb + _ROUNDING_GB)).any(axis=1).sum()
+    )
     if not short:
         return []
     return [
-        f"What {plural(short, 'job')} asked for will run out of memory: unless a policy gives more,"
-        f" such a job is tried again for ever, and after {HOPELESS:,} times the run is given up."
-        f" Set a limit, e.g. --set faults.retries={RETRIES}."
+        f"{plural(short, 'job')} requested too little memory. Unless a policy gives more, they are"
+        f" retried until the run stops after {HOPELESS:,} times. Set a limit, e.g. --set"
+        f" faults.retries={RETRIES}."
     ]

@@ -12,7 +12,7 @@ import numpy as np
 from sim.cluster import Cluster
 from sim.overheads import Overheads
 from sim.perf import PerfSpec
-from sim.perf.resizable import Sizing, counted
+from sim.perf.resizable import Sizing, job_share
 from sim.trace import Trace
 from trainyard.clusters.prices import guessed
 from trainyard.results import plainest
@@ -141,7 +141,7 @@ def _resizing(perf: PerfSpec, trace: Trace) -> str:
         )
     low = f"{perf.shrink:g}" if perf.shrink else "the fewest possible"
     sizes = (
-        f"{counted(silent, on_gpus)} are assumed to be resizable, from {low} to {perf.grow:g} times"
+        f"{job_share(silent, on_gpus)} are assumed to be resizable, from {low} to {perf.grow:g} times"
         " the GPUs they asked for"
     )
     return f"{sizes}{f', with {curve}' if curve else ''}."

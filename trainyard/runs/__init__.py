@@ -1,3 +1,1 @@
-"""Runs under way: in this process, in workers of this machine, or on Dask; queued, watched and
-cancelled.
-"""
+"""Executes scenarios: in this process, in worker processes or on Dask, with a fair queue."""

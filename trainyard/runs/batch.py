@@ -1,5 +1,6 @@
-"""Many runs under way for one question, e.g. a sweep, a plan or a replay: what is kept from before
-is not run again, cancelling keeps what is done.
+"""Batches of runs, e.g. of a sweep, a size search or a replay.
+
+Stored runs are not repeated, and cancelling keeps finished ones.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from queue import Empty, SimpleQueue
 from typing import Any, Final, Generic, TypeVar
 
 from sim.errors import ParameterError, TrainyardError
-from trainyard.runs.executors import DEFAULT, ExecutorError, opened, sentence, was_killed
+from trainyard.runs.executors import DEFAULT, ExecutorError, open_executor, sentence, was_killed
 from trainyard.runs.queue import LOST, SHORT_S, RunQueue, State, Submission, Task
-from trainyard.runs.task import Numbers, packed, run_numbers, run_whole
+from trainyard.runs.task import Numbers, pack_scenario, run_numbers, run_whole
 from trainyard.store import Store, StoreError
 from trainyard.store.files import UnwritableError
 from trainyard.store.index import LibraryError
@@ -33,20 +34,20 @@ R = TypeVar("R")
 
 
 class RunBatch(ABC, Generic[R]):
-    """Many runs under way; `R` says what one of them is.
+    """A batch of runs; `R` is the type that describes one run.
 
     Parameters
     ----------
     where : str or RunQueue
-        A queue that others use as well, or the name of an executor for it alone, see
-        `trainyard.runs.executors.opened`.
+        A shared queue, or the name of an executor to open for this batch, see
+        `trainyard.runs.executors.open_executor`.
 
     Attributes
     ----------
     watchers : frozenset of str
-        Sessions that wait for it; on the command line one without a name.
+        Sessions that wait for it; the command line is one without a name.
     began_s : float, seconds
-        When it began, on the monotonic clock; 0 = it has not.
+        Start on the monotonic clock; 0 = not started.
     """
 
     def __init__(self, where: str | RunQueue = DEFAULT) -> None:
@@ -57,38 +58,39 @@ class RunBatch(ABC, Generic[R]):
         self._stop, self._over = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
         self._submitted: dict[Submission, R] = {}
-        self._settled = SimpleQueue[Submission | None]()
+        self._ended_queue = SimpleQueue[Submission | None]()
         self._seconds: list[float] = []
         self.began_s = self._ended_s = 0.0
 
     @property
     def wall_s(self) -> float:
-        """Seconds that it took; 0 = it has not ended, or was kept from before."""
+        """Duration in seconds; 0 = not ended, or complete from the store."""
         return self._ended_s - self.began_s if self.began_s and self._ended_s else 0.0
 
     @property
     def state(self) -> State:
-        """Where it is."""
+        """State of the batch: waiting, running, done, failed or cancelled."""
         return self._state
 
     @property
     def error(self) -> str:
-        """Why it ended early; "" if it did not, or was cancelled."""
+        """Why it failed, as one sentence; "" if it did not."""
         return str(self._fault) if self._fault is not None else ""
 
     @property
     def place(self) -> int:
-        """Place of its next run in the queue; 0 = something of it runs, or nothing waits."""
+        """Queue position of its next run; 0 = one is running, or none waits."""
         waiting = self._next_waiting()
         return 0 if waiting is None else waiting.place
 
     @property
     def starts_in_s(self) -> float:
-        """Seconds until its next run starts, estimated; 0 = it does not wait."""
+        """Estimated seconds until its next run starts; 0 = none waits."""
         waiting = self._next_waiting()
         return 0.0 if waiting is None else waiting.starts_in_s
 
     def _next_waiting(self) -> Submission | None:
+        """Return the first waiting submission, None if any is running."""
         submitted = list(self._submitted)
         if any(one.state == "running" for one in submitted):
             return None
@@ -97,24 +99,24 @@ class RunBatch(ABC, Generic[R]):
     @property
     @abstractmethod
     def done(self) -> int:
-        """Runs that are over, with numbers or without."""
+        """Number of finished runs, with numbers or without."""
 
     @property
     @abstractmethod
     def complete(self) -> bool:
-        """Whether nothing is left to be run."""
+        """Whether all runs are finished."""
 
     @abstractmethod
     def _look_up(self) -> None:
-        """Take over what is kept from before."""
+        """Load the stored results of earlier runs."""
 
     @abstractmethod
     def _wanted(self) -> Iterator[R]:
-        """Walk the runs that are to be made now, those that decide most first; none comes twice."""
+        """Yield the runs to make next, the most informative first, each once."""
 
     @abstractmethod
     def _task(self, run: R, queue: RunQueue) -> Task:
-        """Return what a worker does for a run.
+        """Return the task of a worker for a run.
 
         Raises
         ------
@@ -122,44 +124,44 @@ class RunBatch(ABC, Generic[R]):
             If the run cannot be made.
         """
 
-    def _made_meanwhile(self, run: R) -> Any:
-        """Return what is kept of a run that another batch has made since this one looked; None =
-        nothing. The queue is held meanwhile, so it must be quick.
+    def _result_of_others(self, run: R) -> Any:
+        """Return the result of a run that another batch has stored since, or None.
+
+        The queue is locked during this call, so it must be quick.
         """
         return None
 
     @abstractmethod
     def _take(self, run: R, result: Any, fault: BaseException | None) -> None:
-        """Take in what a run gave; what this raises ends the batch."""
+        """Record the result or error of a run; an exception ends the batch."""
 
     def _finish(self) -> None:
-        """Keep what is kept of the batch as a whole; called once nothing of it runs any more."""
+        """Store what belongs to the batch as a whole; called once, after its last run."""
 
     def start(self) -> None:
-        """Begin, without blocking, unless it has begun or ended."""
+        """Start the batch in a thread, unless it has started or ended."""
         if self._thread is None and not self._over.is_set():
             self._thread = threading.Thread(target=self.run, name="batch", daemon=True)
             self._thread.start()
 
     def cancel(self) -> None:
-        """End what runs; what is done is kept."""
+        """Stop the running runs; finished ones are kept."""
         self._stop.set()
-        self._settled.put(None)
+        self._ended_queue.put(None)
         if self._thread is None and self._state == "waiting":
             self._end("cancelled")
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Block until it has ended; tell whether it has."""
+        """Block until the batch has ended or the time is over; return True if it has ended."""
         return self._over.wait(timeout_s)
 
     def recall(self) -> bool:
-        """Take over what is kept from before, without running anything; tell whether that is
-        everything.
+        """Load stored results without running anything; return True if all are stored.
 
         Raises
         ------
         TrainyardError
-            If the store cannot be read, or nothing of it could ever be run.
+            If the store cannot be read, or no run is possible.
         """
         if not self._over.is_set():
             self._look_up()
@@ -168,16 +170,16 @@ class RunBatch(ABC, Generic[R]):
         return self._over.is_set()
 
     def run(self) -> None:
-        """Run everything that is not known yet, in this thread; never raises, see `error`."""
+        """Make all missing runs in this thread; never raises, see `error`."""
         self._state, self.began_s = "running", time.monotonic()
         try:
             self._look_up()
             if not self.complete and not self._stop.is_set():
-                with self._opened() as queue:
+                with self._open_queue() as queue:
                     self._drive(queue)
             self._finish()
             self._end("done" if self.complete else "cancelled")
-        except Exception as error:  # the border of a thread: every fault becomes a sentence
+        except Exception as error:  # outermost handler of the thread: every fault becomes a message
             if not isinstance(error, TrainyardError):
                 _LOG.error("A batch of runs failed", exc_info=error)
             self._fault = (
@@ -185,29 +187,31 @@ class RunBatch(ABC, Generic[R]):
             )
             self._end("failed")
 
-    def settled(self, submission: Submission) -> None:
-        """Note that one of its runs has ended, in whatever thread."""
-        self._settled.put(submission)
+    def on_ended(self, submission: Submission) -> None:
+        """Queue a submission that has ended for processing; called from any thread."""
+        self._ended_queue.put(submission)
 
-    def _opened(self) -> closing[RunQueue] | nullcontext[RunQueue]:
+    def _open_queue(self) -> closing[RunQueue] | nullcontext[RunQueue]:
+        """Return the queue as a context manager that closes it if the batch owns it."""
         if isinstance(self._where, RunQueue):
             return nullcontext(self._where)
-        return closing(RunQueue(opened(self._where)))
+        return closing(RunQueue(open_executor(self._where)))
 
     def _claim(self, runs: Sequence[R]) -> Sequence[R]:
-        """Return the runs to make here; `_return_claims` gives the others later."""
+        """Return the runs to make here; `_return_claims` returns the others later."""
         return runs
 
     def _return_claims(self, room: int) -> Sequence[R]:
-        """Take in the results of other processes; return the runs that they gave up."""
+        """Record results of other processes; return runs that they gave up."""
         return ()
 
     @property
-    def _made_elsewhere(self) -> int:
-        """How many runs other processes make now."""
+    def _runs_of_others(self) -> int:
+        """Number of runs that other processes make now."""
         return 0
 
     def _drive(self, queue: RunQueue) -> None:
+        """Submit runs to the queue and record their results until none is left."""
         try:
             while not self._stop.is_set():
                 room = queue.depth - len(self._submitted)
@@ -215,46 +219,47 @@ class RunBatch(ABC, Generic[R]):
                 wanted = list(itertools.islice(self._wanted(), room - len(returned)))
                 for run in (*returned, *self._claim(wanted)):
                     self._submit(run, queue)
-                if self._submitted or (self._made_elsewhere and not wanted):
-                    self._hear()
+                if self._submitted or (self._runs_of_others and not wanted):
+                    self._record_next()
                 elif not wanted and not returned:
                     break
             self._cancel_all()
-            # A run in a thread of this process cannot be ended: it is waited for, and kept.
+            # A run in a thread of this process cannot be stopped: wait for it and keep it.
             while self._submitted:
-                self._hear()
+                self._record_next()
         finally:
             self._cancel_all()
             for submission in self._submitted:
-                submission.taken()
+                submission.release()
             self._submitted.clear()
 
     def _cancel_all(self) -> None:
+        """Cancel all submissions; those that cannot be cancelled remain."""
         for submission in reversed(list(self._submitted)):
             submission.cancel()
             if submission.state == "cancelled":
                 del self._submitted[submission]
 
     def _submit(self, run: R, queue: RunQueue) -> None:
+        """Submit a run, or record it at once if its task fails or its result exists."""
         try:
             task = self._task(run, queue)
         except TrainyardError as error:
-            # Its jobs cannot be loaded: such a run fails, and the others go on.
+            # Its jobs cannot be loaded: this run fails, the others continue.
             self._take(run, None, error)
             return
-        # While others cannot take their results in, a run of theirs is either still in the queue
-        # or kept.
+        # Under the lock, a run of another batch is either still in the queue or stored.
         with queue.lock:
-            made = self._made_meanwhile(run)
-            if made is None:
+            stored_result = self._result_of_others(run)
+            if stored_result is None:
                 self._submitted[queue.put(task, self)] = run
-        if made is not None:
-            self._take(run, made, None)
+        if stored_result is not None:
+            self._take(run, stored_result, None)
 
-    def _hear(self) -> None:
-        """Wait for the next run to end, and take in what it gave."""
+    def _record_next(self) -> None:
+        """Wait for the next run to end, at most a second, and record its result."""
         try:
-            submission = self._settled.get(timeout=_POLL_S)
+            submission = self._ended_queue.get(timeout=_POLL_S)
         except Empty:
             return
         if submission is not None:
@@ -264,22 +269,24 @@ class RunBatch(ABC, Generic[R]):
             try:
                 self._take(run, submission.result, submission.fault)
             finally:
-                submission.taken()
+                submission.release()
 
     @property
     def _each_s(self) -> float:
-        """Return the mean CPU seconds of the runs so far; `SHORT_S` before the first."""
+        """Mean CPU seconds of the finished runs; `SHORT_S` before the first."""
         return sum(self._seconds) / len(self._seconds) if self._seconds else SHORT_S
 
     def _end(self, state: State) -> None:
+        """Set the final state and wake waiting threads."""
         self._state, self._ended_s = state, time.monotonic()
         self._over.set()
 
 
 @dataclass(frozen=True)
 class Lost:
-    """A run without numbers: why, as one sentence; and whether it was refused, because its policy
-    cannot run with such settings.
+    """A run without numbers.
+
+    `why` is the reason as one sentence; `refused` is True if its policy rejected the settings.
     """
 
     why: str
@@ -287,24 +294,24 @@ class Lost:
 
 
 class ScenarioBatch(RunBatch[tuple[str, Scenario]]):
-    """A batch of scenarios with their keys, whose numbers are kept in the store.
+    """A batch of scenarios whose numbers are stored under their keys.
 
     Parameters
     ----------
     store : Store
-        Where numbers are looked for and kept.
+        Store of the numbers.
     where : str or RunQueue
         As for `RunBatch`.
     whole : bool
-        Whether whole results are kept, which Compare opens at once, instead of numbers only.
+        Whether to store full results, which Compare opens at once, instead of numbers only.
 
     Attributes
     ----------
     shelve : callable
-        Called by `run` with the keys of all runs known so far, before the first of them begins and
-        whenever there are more; what it raises ends the batch.
+        Called with all run keys known so far, before the first run and whenever more are known;
+        an exception ends the batch.
     owners : frozenset of str
-        Browsers whose library lists it.
+        Browser identities whose library lists the batch.
     """
 
     def __init__(
@@ -318,19 +325,20 @@ class ScenarioBatch(RunBatch[tuple[str, Scenario]]):
         self.owners = frozenset[str]()
         self._shelved = 0
         self._claimer, self._claims = "", set[str]()
-        self._elsewhere: dict[str, Scenario] = {}
+        self._claimed_by_others: dict[str, Scenario] = {}
         self._looked_s = 0.0
 
     @property
     @abstractmethod
     def keys(self) -> Sequence[str]:
-        """Keys of its runs, as far as they are known, once each."""
+        """Distinct keys of its runs known so far."""
 
     @abstractmethod
     def _note(self, key: str, outcome: Numbers | Lost) -> None:
-        """Note what a run gave."""
+        """Record the numbers or the failure of a run."""
 
     def _shelve_keys(self) -> None:
+        """Call `shelve` if more keys are known than at the last call."""
         keys = self.keys
         if len(keys) > self._shelved:
             self.shelve(keys)
@@ -339,7 +347,7 @@ class ScenarioBatch(RunBatch[tuple[str, Scenario]]):
     def _drive(self, queue: RunQueue) -> None:
         self._shelve_keys()
         if self._whole and queue.executor.remote:
-            check_reached(self.store)
+            check_shared_store(self.store)
         self._claimer = queue.name
         try:
             super()._drive(queue)
@@ -347,60 +355,69 @@ class ScenarioBatch(RunBatch[tuple[str, Scenario]]):
             self._release(self._claims)
 
     def _claim(self, runs: Sequence[tuple[str, Scenario]]) -> Sequence[tuple[str, Scenario]]:
-        """Return the runs that no other process makes now."""
-        held = self.store.index.claim(self._claimer, [key for key, _ in runs])
-        self._claims |= held
-        self._elsewhere |= {key: scenario for key, scenario in runs if key not in held}
-        return [run for run in runs if run[0] in held]
+        """Claim runs in the store; return those that no other process makes now."""
+        claimed = self.store.index.claim(self._claimer, [key for key, _ in runs])
+        self._claims |= claimed
+        self._claimed_by_others |= {key: scenario for key, scenario in runs if key not in claimed}
+        return [run for run in runs if run[0] in claimed]
 
     def _return_claims(self, room: int) -> Sequence[tuple[str, Scenario]]:
-        """Look at the claims of this and other processes, once in a while."""
+        """Renew claims, record results of other processes, claim runs they gave up.
+
+        At most once per `_POLL_S`.
+        """
         if time.monotonic() - self._looked_s < _POLL_S:
             return ()
         self._looked_s = time.monotonic()
         self.store.index.claim(self._claimer, sorted(self._claims))
-        for key, numbers in stored(self.store, self._elsewhere, whole=self._whole).items():
-            self._take((key, self._elsewhere.pop(key)), numbers, None)
-        some = [(key, self._elsewhere.pop(key)) for key in list(self._elsewhere)[:room]]
+        for key, numbers in stored_numbers(
+            self.store, self._claimed_by_others, whole=self._whole
+        ).items():
+            self._take((key, self._claimed_by_others.pop(key)), numbers, None)
+        some = [
+            (key, self._claimed_by_others.pop(key)) for key in list(self._claimed_by_others)[:room]
+        ]
         return self._claim(some)
 
     def _release(self, keys: Iterable[str]) -> None:
-        """Let other processes make runs that are over here, or never began."""
-        given_back = sorted(keys)
-        self._claims -= set(given_back)
-        self.store.index.release(self._claimer, given_back)
+        """Release claims, so that other processes may make these runs."""
+        released = sorted(keys)
+        self._claims -= set(released)
+        self.store.index.release(self._claimer, released)
 
     @property
-    def _made_elsewhere(self) -> int:
-        return len(self._elsewhere)
+    def _runs_of_others(self) -> int:
+        return len(self._claimed_by_others)
 
-    def _made_meanwhile(self, run: tuple[str, Scenario]) -> Numbers | None:
-        return stored(self.store, run[:1], whole=self._whole).get(run[0])
+    def _result_of_others(self, run: tuple[str, Scenario]) -> Numbers | None:
+        return stored_numbers(self.store, run[:1], whole=self._whole).get(run[0])
 
     def _task(self, run: tuple[str, Scenario], queue: RunQueue) -> Task:
+        """Return the task for a scenario, with its trace packed for remote workers."""
         key, scenario = run
         if queue.executor.remote and not self._whole:
-            document, baggage = packed(scenario, self.store)
-            mark = tuple(baggage)
-            if mark not in self._shared:
-                self._shared[mark] = queue.executor.share(baggage)
-            args = (document, "", self._shared[mark])
+            document, baggage = pack_scenario(scenario, self.store)
+            digests = tuple(baggage)
+            if digests not in self._shared:
+                self._shared[digests] = queue.executor.share(baggage)
+            args = (document, "", self._shared[digests])
         else:
             args = (scenario.to_json(), self.store.address, {})
         work = run_whole if self._whole else run_numbers
         return Task(f"{work.__name__} {key}", scenario, work, args, self._each_s)
 
     def _take(self, run: tuple[str, Scenario], result: Any, fault: BaseException | None) -> None:
+        """Record and store the numbers of a run, or its failure, and release its claim."""
         key, scenario = run
         if isinstance(fault, (UnwritableError, LibraryError)):
-            # Every other run would be computed in vain.
+            # No other run could be stored either.
             raise fault
-        if fault is not None and _machines_lost(fault):
+        if fault is not None and _is_connection_lost(fault):
             raise ExecutorError(LOST) from fault
         if fault is not None:
             self._note(key, Lost(sentence(fault), isinstance(fault, ParameterError)))
         else:
-            # What cannot be kept is still shown.
+            # Numbers that cannot be stored are still shown.
             self._note(key, result)
             if not self._whole:
                 self.store.put_numbers(key, result.summary, scenario.to_json())
@@ -408,25 +425,23 @@ class ScenarioBatch(RunBatch[tuple[str, Scenario]]):
             self._release([key])
 
 
-def check_reached(store: Store) -> None:
-    """Raise a `StoreError` if workers on other machines cannot write whole results to a store."""
+def check_shared_store(store: Store) -> None:
+    """Raise a `StoreError` if remote workers cannot write full results to a store."""
     if not store.shared:
         raise StoreError(
-            f"Workers on other machines cannot write whole results to {store.place}. Let only"
-            " numbers come back, or set TRAINYARD_STORE and TRAINYARD_DATABASE to addresses that"
-            " they reach."
+            f"Workers on other machines cannot write whole results to {store.place}. Return"
+            " numbers only, or set TRAINYARD_STORE and TRAINYARD_DATABASE to addresses that they"
+            " reach."
         )
 
 
-def stored(store: Store, keys: Iterable[str], *, whole: bool = False) -> dict[str, Numbers]:
-    """Return the numbers of runs that are kept already, `whole` or in any way: key -> numbers."""
+def stored_numbers(store: Store, keys: Iterable[str], *, whole: bool = False) -> dict[str, Numbers]:
+    """Return key -> numbers of stored runs; with `whole` only of fully stored results."""
     return {key: Numbers(summary, ()) for key, summary in store.numbers(keys, whole=whole).items()}
 
 
-def _machines_lost(fault: BaseException) -> bool:
-    """Tell whether not a run failed, but what it ran on: the scheduler was lost, or the connection
-    to it.
-    """
+def _is_connection_lost(fault: BaseException) -> bool:
+    """Return True if a run failed because the scheduler or its connection was lost."""
     return isinstance(fault, (CancelledError, ExecutorError)) or (
         type(fault).__module__.startswith(_DASK) and not was_killed(fault)
     )

@@ -1,5 +1,6 @@
-"""The grace period of sessions that have gone: what they wait for ends after a while, unless they
-come back before, because a tab was reloaded or a network blinked.
+"""Grace periods of disconnected sessions, and release of memory.
+
+Runs of a session end only if the session does not reconnect within its grace period.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ import pyarrow as pa
 
 GRACE_S: Final = 60.0
 _LARGE: Final = 10_000_000
-"""Bytes of a file whose memory is worth giving back to the system at once."""
+"""Size of a file in bytes above which its memory is returned to the system at once."""
 
 
 class GracePeriod:
-    """Sessions that have gone and may still come back."""
+    """Disconnected sessions that may still reconnect."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -28,12 +29,12 @@ class GracePeriod:
         self._callbacks: list[Callable[[str], None]] = []
 
     def on_expiry(self, callback: Callable[[str], None]) -> None:
-        """Call a function with the name of every session that has not come back in time."""
+        """Register a function to call with each session whose grace period expires."""
         self._callbacks.append(callback)
 
     def begin(self, watcher: str, after_s: float = GRACE_S) -> None:
-        """Treat a session as gone after a while, unless it comes back before."""
-        timer = threading.Timer(after_s, self._expired, (watcher,))
+        """Start the grace period of a session that disconnected."""
+        timer = threading.Timer(after_s, self._expire, (watcher,))
         timer.daemon = True
         self.end(watcher)
         with self._lock:
@@ -41,46 +42,47 @@ class GracePeriod:
         timer.start()
 
     def end(self, watcher: str) -> None:
-        """Note that a session is back."""
+        """Cancel the grace period of a session that reconnected."""
         with self._lock:
             timer = self._timers.pop(watcher, None)
         if timer is not None:
             timer.cancel()
 
-    def all_gone(self, watchers: Iterable[str]) -> bool:
-        """Tell whether none of these sessions is here; so it is where there are none."""
+    def all_disconnected(self, watchers: Iterable[str]) -> bool:
+        """Return True if all these sessions are in their grace period; True for none."""
         with self._lock:
             return all(watcher in self._timers for watcher in watchers)
 
     def close(self) -> None:
-        """Wait for no session any more; nothing is called."""
+        """Cancel all grace periods without calling the registered functions."""
         with self._lock:
             for timer in self._timers.values():
                 timer.cancel()
             self._timers.clear()
 
-    def _expired(self, watcher: str) -> None:
+    def _expire(self, watcher: str) -> None:
+        """Call the registered functions unless the session has reconnected."""
         with self._lock:
             if self._timers.pop(watcher, None) is None:
-                # it came back, or everything was closed, in the moment in which the time was over
+                # it reconnected, or all was closed, just as the time ran out
                 return
         for callback in self._callbacks:
             callback(watcher)
 
 
 def freeze_imports() -> None:
-    """Exempt the loaded modules from garbage collection, which blocks all sessions."""
+    """Exempt loaded modules from garbage collection, which would block all sessions."""
     gc.collect()
     gc.freeze()
 
 
 def tidy(size: int) -> None:
-    """Return free memory to the system after a file of `size` bytes; small files are ignored."""
+    """Return free memory to the system after reading a file of `size` bytes, if large."""
     if size < _LARGE:
         return
     gc.collect()
     pa.default_memory_pool().release_unused()
     if sys.platform == "linux":
         with suppress(OSError, AttributeError):
-            # The allocator of the GNU library keeps what is free; others have no such call.
+            # glibc keeps freed memory; other C libraries have no malloc_trim.
             ctypes.CDLL("libc.so.6").malloc_trim(0)

@@ -1,6 +1,4 @@
-"""Which engine makes a run: the fast one where it can, else the general simulator; the results are
-the same.
-"""
+"""Chooses the engine of a run: the fast one if possible, else the general simulator."""
 
 from __future__ import annotations
 
@@ -26,17 +24,18 @@ from trainyard.traces.samples import load_sample
 
 AUTO: Final = "auto"
 ENGINES: Final = (AUTO, "kernel", "fast")
-"""What `simulate` may be asked for: the fast engine where it can make the run, always the general
-simulator, or always the fast engine.
+"""Engines to choose: the fast one if it supports the run, the general simulator, or the fast one.
+
+Results are equal on both.
 """
 SETTING: Final = "TRAINYARD_ENGINE"
-"""Environment variable: the engine of runs that ask for none, in the app and its workers too."""
+"""Environment variable with the default engine, in the app and its workers too."""
 LARGE: Final = 10_000
-"""Jobs from which on it pays to load the compiled loops."""
+"""Minimum jobs for which loading the compiled loops pays."""
 _SMALLEST: Final = "tiny"
 _LOG: Final = logging.getLogger(__name__)
 _COMPILERS: Final[list[subprocess.Popen[bytes]]] = []
-"""Processes that this one has started to compile the loops."""
+"""Processes started by this one to compile the loops."""
 
 
 def simulate(
@@ -47,7 +46,7 @@ def simulate(
     engine: str = "",
     progress: Callable[[Progress], None] | None = None,
 ) -> RunResult:
-    """Make a run.
+    """Simulate a trace under an allocator on the chosen engine.
 
     Parameters
     ----------
@@ -56,12 +55,12 @@ def simulate(
     engine : str
         One of `ENGINES`; "" = what TRAINYARD_ENGINE names, else `AUTO`.
     progress : callable or None
-        Called now and then from inside the run.
+        Called at intervals during the run.
 
     Raises
     ------
     ParameterError
-        If there is no such engine, or it cannot make this run.
+        If there is no such engine, or it does not support this run.
     TrainyardError
         As `Simulator`.
     """
@@ -77,7 +76,7 @@ def simulate(
         except lane.NotPlainError as error:
             if engine == "fast":
                 raise ParameterError(
-                    f"The fast engine cannot make this run: {error}. Let the engine be auto or"
+                    f"The fast engine cannot make this run: {error}. Set the engine to auto or"
                     " kernel."
                 ) from error
             if isinstance(error, lane.NotCompiledError):
@@ -103,19 +102,20 @@ def expected_engine(engine: str = "", *, plain: bool) -> str:
 
 
 def warm() -> str:
-    """Compile the fast engine, if that has not been done on this machine, and load it.
+    """Compile the fast engine if not compiled on this machine, and load it.
 
     Returns
     -------
     str
         Why the general engine makes all runs here; "" = it is compiled.
     """
-    return "" if compiled.warm(_exercise) else _remark()
+    return "" if compiled.warm(_run_all_rules) else _remark()
 
 
 def load() -> str:
-    """Load the fast engine if it has been compiled on this machine, else have another process
-    compile it; until then the general engine makes all runs. Do neither if `SETTING` is "kernel".
+    """Load the compiled fast engine; if missing, start a process that compiles it.
+
+    Until then the general engine makes all runs. With `SETTING` = "kernel" nothing is loaded.
 
     Returns
     -------
@@ -127,7 +127,7 @@ def load() -> str:
     if compiled.is_warm():
         return warm()
     if compiled.claim():
-        # Nothing is asked of that process: what it leaves on disk is found by later runs.
+        # The process is not watched: later runs load the code that it leaves on disk.
         _COMPILERS.append(
             subprocess.Popen(
                 [sys.executable, "-m", __name__],
@@ -141,17 +141,20 @@ def load() -> str:
 
 @cache
 def _warn_once(remark: str) -> None:
+    """Log a remark once per process."""
     _LOG.warning("%s", remark)
 
 
 def _remark() -> str:
+    """Return why the general engine makes all runs."""
     return (
         f"The fast engine is off, because {compiled.why_not()}. The general engine makes the runs:"
         " slower, with the same results."
     )
 
 
-def _exercise() -> None:
+def _run_all_rules() -> None:
+    """Run a tiny sample under every policy of the fast engine, to compile all code."""
     trace, cluster = load_sample(_SMALLEST)
     for name in allocators.REGISTRY:
         allocator = allocators.make(Spec(name))

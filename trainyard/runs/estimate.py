@@ -1,6 +1,4 @@
-"""How long runs will take and how much memory: from what runs of the same policies have taken here,
-or else from a table of usual costs, before anything is started.
-"""
+"""Estimates the time and memory of runs from earlier runs or a table of usual costs."""
 
 from __future__ import annotations
 
@@ -23,20 +21,20 @@ from trainyard.traces.sources import load_trace
 
 JOB_GB: Final = 2.5e-6
 BASE_GB: Final = 0.15
-"""Memory of a worker process: for each job of its run, measured with 100,000, and without any."""
+"""Memory of a worker process: per job, measured with 100,000 jobs, and without jobs."""
 LONG_S: Final = 60.0
 MUCH_GB: Final = 1.0
-"""From here on it is asked before a run is started."""
+"""Estimates above these ask for confirmation before a run starts."""
 SAMPLE: Final = 100_000
 WEEK_S: Final = 7 * 86_400.0
 TELLING_S: Final = 3.0
-"""A run is watched for so long before it is said when it will end."""
+"""Seconds of a run to observe before predicting its end."""
 _FEW: Final = 200
-"""Fewest jobs of a run from which costs are learned; `engines.LARGE` on the fast engine. In smaller
-runs starting costs more than the jobs.
+"""Minimum jobs of a run to learn costs from; `engines.LARGE` on the fast engine. Start-up
+dominates smaller runs.
 """
 _FAST_S: Final = 1e-5
-"""CPU seconds per job on the compiled fast engine, with the writing of the result."""
+"""CPU seconds per job on the compiled fast engine, including writing the result."""
 JOB_MS: Final[Mapping[str, float]] = {
     "conservative": 2,
     "slurm": 5,
@@ -50,8 +48,8 @@ JOB_MS: Final[Mapping[str, float]] = {
     "optimus": 2,
     "dlrover": 5,
 }
-"""Policy -> CPU milliseconds per job on the general engine, measured with 1,000 jobs at a usual
-load; used until the policy has run here.
+"""Policy -> CPU milliseconds per job on the general engine, measured with 1,000 jobs at a typical
+load; used until the policy has run on this machine.
 """
 _JOB_MS: Final = 0.1
 """CPU milliseconds per job of every other policy."""
@@ -59,19 +57,19 @@ _JOB_MS: Final = 0.1
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a study will take.
+    """Expected time and memory of a study.
 
     Parameters
     ----------
     jobs, runs : int
-        Jobs of the trace, and how often they are simulated.
+        Jobs of the trace, and number of simulations.
     seconds : float, seconds
-        Until the last run is over, if nothing else runs.
+        Time until the last run ends on an idle machine.
     memory_gb : float, GB
-        Of all worker processes at once.
+        Total of all worker processes.
     known : bool
-        Whether every policy runs on the fast engine, or has run here on its engine; else usual
-        costs were used.
+        Whether every policy runs on the fast engine or has run here before; otherwise usual
+        costs are used.
     """
 
     jobs: int
@@ -82,33 +80,35 @@ class Estimate:
 
     @property
     def large(self) -> bool:
-        """Whether the user should be asked first."""
+        """Whether the run needs confirmation by the user."""
         return self.seconds > LONG_S or self.memory_gb > MUCH_GB
 
 
 class Costs:
-    """CPU seconds per job of policies on each engine, from the largest run of each."""
+    """CPU seconds per job by policy and engine, from the largest run of each."""
 
     def __init__(self) -> None:
-        self._seen: dict[tuple[str, str], tuple[int, float]] = {}
+        self._measured: dict[tuple[str, str], tuple[int, float]] = {}
 
     def note(self, entry: StoredResult, cpu_s: float | None = None) -> None:
-        """Learn from a result and the CPU seconds of its worker; None = of the simulation alone."""
+        """Record the costs of a result; without `cpu_s` those of the simulation alone."""
         jobs = int(entry.summary["jobs"])
-        key = _chain(Spec.from_json(entry.scenario["allocator"])), entry.engine
+        key = _policy_path(Spec.from_json(entry.scenario["allocator"])), entry.engine
         fewest = LARGE if entry.engine == "fast" else _FEW
-        if jobs >= max(fewest, self._seen.get(key, (0, 0.0))[0]):
+        if jobs >= max(fewest, self._measured.get(key, (0, 0.0))[0]):
             spent_s = float(entry.provenance["timing"]["cpu_s"]) if cpu_s is None else cpu_s
-            self._seen[key] = jobs, spent_s / jobs
+            self._measured[key] = jobs, spent_s / jobs
 
     def per_job_s(self, policy: Spec, engine: str) -> float | None:
-        """Return the CPU seconds per job of a policy, whatever its numbers, on an engine; None if
-        it, with the policies inside it, has not run on that engine here.
+        """Return the CPU seconds per job of a policy on an engine, None if not measured.
+
+        Policies with equal names, and equal names of nested policies, share their costs.
         """
-        return self._seen.get((_chain(policy), engine), (0, None))[1]
+        return self._measured.get((_policy_path(policy), engine), (0, None))[1]
 
 
-def _inside(spec: Spec) -> list[Spec]:
+def _nested_policies(spec: Spec) -> list[Spec]:
+    """Return the policies among the parameters of a policy."""
     return [
         value
         for _, values in spec.params
@@ -117,30 +117,30 @@ def _inside(spec: Spec) -> list[Spec]:
     ]
 
 
-def _chain(spec: Spec) -> str:
-    return "/".join([spec.name, *map(_chain, _inside(spec))])
+def _policy_path(spec: Spec) -> str:
+    """Return the names of a policy and its nested policies, joined by "/"."""
+    return "/".join([spec.name, *map(_policy_path, _nested_policies(spec))])
 
 
 def usual_s(spec: Spec, engine: str = "kernel") -> float:
-    """Return the usual CPU seconds per job of a policy on an engine; for a policy that holds
-    others, the maximum.
-    """
+    """Return the usual CPU seconds per job; for a policy with nested ones the maximum."""
     if engine == "fast":
         return _FAST_S
     own_s = JOB_MS.get(spec.name, _JOB_MS) / 1e3
-    return max([own_s, *map(usual_s, _inside(spec))])
+    return max([own_s, *map(usual_s, _nested_policies(spec))])
 
 
 def usual_seconds(scenario: Scenario, trace: Trace, engine: str = "") -> float:
-    """Return the usual CPU seconds of a run with these jobs, whatever ran here; `engine` as
-    for `trainyard.runs.run.run`.
+    """Return the usual CPU seconds of a run, regardless of earlier runs.
+
+    `engine` is as for `trainyard.runs.run.run`.
     """
     plain = _accepts(scenario, trace, None)
     return len(trace) * usual_s(scenario.allocator, expected_engine(engine, plain=plain))
 
 
 def run_seconds(scenario: Scenario, store: Store, costs: Costs) -> float:
-    """Return the CPU seconds of a run on the engine that will make it.
+    """Return the expected CPU seconds of a run on the engine that will make it.
 
     Raises
     ------
@@ -151,7 +151,7 @@ def run_seconds(scenario: Scenario, store: Store, costs: Costs) -> float:
 
 
 def _run_seconds(scenario: Scenario, store: Store, costs: Costs) -> tuple[float, bool]:
-    """Return the CPU seconds of a run, and whether they are known here."""
+    """Return the expected CPU seconds of a run, and whether they are measured here."""
     jobs = len(load_trace(scenario.trace, store))
     engine = expected_engine(plain=_is_plain(replace(scenario, seed=0), store))
     seen_s = costs.per_job_s(scenario.allocator, engine)
@@ -161,6 +161,7 @@ def _run_seconds(scenario: Scenario, store: Store, costs: Costs) -> tuple[float,
 
 @lru_cache(maxsize=512)
 def _is_plain(scenario: Scenario, store: Store) -> bool:
+    """Return True if the fast engine accepts a scenario (cached)."""
     return _accepts(scenario, load_trace(scenario.trace, store), store)
 
 
@@ -175,7 +176,7 @@ def _accepts(scenario: Scenario, trace: Trace, store: Store | None) -> bool:
 
 
 def estimate(study: Study, store: Store, costs: Costs, workers: int) -> Estimate:
-    """Return what a study will take on so many processes.
+    """Return the expected time and memory of a study on a number of processes.
 
     Raises
     ------
@@ -183,40 +184,41 @@ def estimate(study: Study, store: Store, costs: Costs, workers: int) -> Estimate
         If the trace cannot be loaded.
     """
     jobs = len(load_trace(study.base.trace, store))
-    found = [
+    expected = [
         _run_seconds(replace(study.base, allocator=spec), store, costs) for spec in study.allocators
     ]
-    each_s = [seconds for seconds, _ in found]
-    known = all(is_known for _, is_known in found)
+    each_s = [seconds for seconds, _ in expected]
+    all_measured = all(is_known for _, is_known in expected)
     runs = len(each_s) * study.repeats
     busy = min(workers, runs)
     seconds = max(sum(each_s) * study.repeats / busy, *each_s)
-    return Estimate(jobs, runs, seconds, busy * (BASE_GB + jobs * JOB_GB), known)
+    return Estimate(jobs, runs, seconds, busy * (BASE_GB + jobs * JOB_GB), all_measured)
 
 
 def smaller(spec: TraceSpec, jobs: int, span_s: float) -> dict[str, TraceSpec]:
-    """Return what may be run instead, in words -> trace: as far as it is much less.
+    """Return smaller versions of a large trace: description -> trace.
 
     Parameters
     ----------
     spec : TraceSpec
-        The trace that is large.
+        The large trace.
     jobs, span_s : int, float (seconds)
-        What it holds with its window and load.
+        Its jobs and duration, with its window and load applied.
     """
-    found = {}
+    suggestions = {}
     if jobs > 1.5 * SAMPLE:
-        found[f"a random {SAMPLE:,}"] = replace(spec, sample=SAMPLE)
+        suggestions[f"a random {SAMPLE:,}"] = replace(spec, sample=SAMPLE)
     if span_s > 1.5 * WEEK_S:
-        found["the first week"] = replace(
+        suggestions["the first week"] = replace(
             spec, to_s=spec.from_s + WEEK_S * (spec.load if spec.load_by == "pace" else 1.0)
         )
-    return found
+    return suggestions
 
 
 def seconds_left(began: tuple[float, float], now: tuple[float, float]) -> float | None:
-    """Return the seconds until a run is over, from its share that is done at two instants (seconds,
-    share); None = too early to tell.
+    """Return the remaining seconds of a run, None if too early to tell.
+
+    Both arguments are (time in seconds, share done).
     """
     passed_s, done = now[0] - began[0], now[1] - began[1]
     if passed_s < TELLING_S or done <= 0:

@@ -1,4 +1,4 @@
-"""Where runs happen: in this process, in processes of this machine, or on the workers of Dask."""
+"""Executors of runs: in this process, in local worker processes, or on Dask workers."""
 
 from __future__ import annotations
 
@@ -39,23 +39,21 @@ _METHOD: Final = (
 )
 _THREADS: Final = "OMP_NUM_THREADS"
 _LOADED: Final = ["trainyard.runs.worker", "trainyard.runs.task"]
-"""What the process that workers are copies of has loaded: so all but the first are up in a tenth of
-a second, and share its memory.
-"""
+"""Modules preloaded by the fork server: workers then start in 0.1 s and share its memory."""
 _RETRIES: Final = 3
-"""How often a run is tried elsewhere when the machine that had it is lost."""
+"""Number of retries on other machines when the machine of a run is lost."""
 _WATCH_S: Final = 0.5
-"""How often a pool of processes is looked at."""
+"""Seconds between checks of a process pool."""
 _LOG: Final = logging.getLogger(__name__)
 
 
 class ExecutorError(TrainyardError):
-    """The machines of runs cannot be reached, or were lost."""
+    """Raised when the machines of runs cannot be reached, or were lost."""
 
 
 @dataclass(frozen=True)
 class RunLimits:
-    """What a run in a worker process may take.
+    """Limits of a run in a worker process.
 
     Parameters
     ----------
@@ -70,17 +68,18 @@ class RunLimits:
 
     @classmethod
     def from_environment(cls) -> RunLimits:
-        """Read the settings of this server.
+        """Return the limits set by environment variables.
 
         Raises
         ------
         ParameterError
-            If a setting is no positive number.
+            If a setting is not a positive number.
         """
-        return cls(_positive(TIME_LIMIT, "seconds"), _positive(MEMORY_LIMIT, "GB"))
+        return cls(_positive_setting(TIME_LIMIT, "seconds"), _positive_setting(MEMORY_LIMIT, "GB"))
 
 
-def _positive(name: str, unit: str) -> float | None:
+def _positive_setting(name: str, unit: str) -> float | None:
+    """Return an environment variable as a positive number, None if unset."""
     if not (text := os.environ.get(name, "")):
         return None
     try:
@@ -88,21 +87,21 @@ def _positive(name: str, unit: str) -> float | None:
     except ValueError:
         value = 0.0
     if not (isfinite(value) and value > 0):
-        raise ParameterError(f"{name} is '{text}'. Set a number of {unit} above 0, or nothing.")
+        raise ParameterError(f"{name} is '{text}'. Set a number of {unit} above 0, or unset it.")
     return value
 
 
 class Executor(ABC):
-    """Takes runs.
+    """Base class of executors: they start runs and return futures.
 
     Attributes
     ----------
     workers : int
-        Runs at once.
+        Number of parallel runs.
     spare : int
-        Workers beside those, for short runs.
+        Additional workers for short runs.
     ahead : int
-        Runs that it takes beyond those, so that no worker waits for the next one.
+        Runs accepted beyond those, so that no worker waits for its next run.
     remote : bool
         Whether runs happen in processes that may not reach the folders of this one.
     """
@@ -116,42 +115,40 @@ class Executor(ABC):
     def submit(
         self, ticket: int, work: Callable[..., Any], args: Sequence[Any], limit_s: float | None
     ) -> Future[Any]:
-        """Begin a run.
+        """Start a run.
 
         Parameters
         ----------
         ticket : int
-            Its number, under which it reports progress.
+            Number of the run, under which it reports progress.
         work, args : callable, sequence
             What is called, in most places with `progress` as well. The future holds a
             `trainyard.runs.worker.Ran`.
         limit_s : float or None, seconds
-            When it is stopped, where that is possible.
+            Time after which it is stopped, if the executor can.
 
         Raises
         ------
         RuntimeError, OSError
-            If the machines are gone.
+            If the machines cannot be reached.
         """
 
     @abstractmethod
     def close(self) -> None:
-        """End everything that still runs."""
+        """Stop all runs."""
 
     def progress(self, ticket: int) -> Progress | None:
-        """Return the last report of a run; None = there is none (yet)."""
+        """Return the last progress report of a run, None before the first."""
         del ticket
         return None
 
     def share(self, baggage: Baggage) -> Any:
-        """Send something that many runs need to where they happen, once; what it returns goes to
-        each run in its place.
-        """
+        """Send data that many runs need to all workers once; return a reference for `args`."""
         return baggage
 
 
 class Inline(Executor):
-    """Runs one after another in a thread of this process."""
+    """Executor that makes runs one after another in a thread of this process."""
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, "run")
@@ -159,25 +156,24 @@ class Inline(Executor):
     def submit(
         self, ticket: int, work: Callable[..., Any], args: Sequence[Any], limit_s: float | None
     ) -> Future[Any]:
-        """Begin a run."""
+        """Start a run after those before it; limits do not apply."""
         del ticket, limit_s
         return self._thread.submit(worker.measure, work, *args)
 
     def close(self) -> None:
-        """Wait for the run that goes on."""
+        """Wait for the current run."""
         self._thread.shutdown(cancel_futures=True)
 
 
 class Processes(Executor):
-    """Worker processes of this machine, warm at the first run; a cancelled run ends its process
-    only.
+    """Executor with local worker processes; cancelling a run ends only its process.
 
     Parameters
     ----------
     workers, spare : int
-        How many.
+        Number of processes, and of additional ones for short runs.
     limits : RunLimits
-        What a run may take.
+        Limits of each run.
     """
 
     def __init__(self, workers: int, spare: int = 0, limits: RunLimits = RunLimits()) -> None:
@@ -190,12 +186,12 @@ class Processes(Executor):
         )  # type: ignore[assignment]
         self._pending: dict[Future[Any], ProcessPool] = {}
         self._closed = False
-        self._processes = self._started()
+        self._processes = self._start_pool()
 
     def submit(
         self, ticket: int, work: Callable[..., Any], args: Sequence[Any], limit_s: float | None
     ) -> Future[Any]:
-        """Begin a run; no more at once than there are workers."""
+        """Start a run; at most `workers` plus `spare` at once."""
         limits = [limit for limit in (limit_s, self._limits.time_s) if limit is not None]
         row = self._rows[ticket] = self._free_rows.pop()
         given = (row, ticket, work, *args)
@@ -203,16 +199,16 @@ class Processes(Executor):
         try:
             future = self._processes.schedule(worker.execute, args=given, timeout=timeout_s)
         except RuntimeError as error:
-            _LOG.warning("The worker processes are started anew (%s).", error)
+            _LOG.warning("The worker processes are restarted (%s).", error)
             self._processes.stop()  # type: ignore[no-untyped-call]
-            self._processes = self._started()
+            self._processes = self._start_pool()
             future = self._processes.schedule(worker.execute, args=given, timeout=timeout_s)
         self._pending[future] = self._processes
         future.add_done_callback(lambda _: self._release(ticket, future))
         return future
 
     def _release(self, ticket: int, future: Future[Any]) -> None:
-        """Free the row of a run that has ended."""
+        """Free the progress row of a finished run."""
         self._free_rows.append(self._rows.pop(ticket))
         self._pending.pop(future, None)
 
@@ -227,17 +223,17 @@ class Processes(Executor):
         self._processes.stop()  # type: ignore[no-untyped-call]
         self._processes.join()
 
-    def _started(self) -> ProcessPool:
+    def _start_pool(self) -> ProcessPool:
+        """Start the worker processes and the thread that watches them."""
         if _METHOD != "spawn":
-            _load_once()
+            _start_fork_server()
         processes = ProcessPool(
             max_workers=self.workers + self.spare,
             initializer=worker.start,
             initargs=(self._board, self._limits.memory_gb),
             context=self._context,
         )
-        # Pebble starts its processes with the first task; this one costs nothing and lets them warm
-        # up at once.
+        # Pebble starts its processes with the first task; this empty one lets them warm up now.
         processes.schedule(worker.ready)
         Thread(target=self._watch, args=(processes,), daemon=True).start()
         return processes
@@ -254,18 +250,19 @@ class Processes(Executor):
             return
         processes.join()
         for future in [one for one, pool in list(self._pending.items()) if pool is processes]:
-            with suppress(InvalidStateError):  # it has just ended
+            with suppress(InvalidStateError):  # the run has just ended
                 future.set_exception(BrokenProcessPool("The pool of worker processes broke."))
 
 
 class WarmProcess(Processes):
-    """One worker process that keeps what it has loaded: a run that is cancelled ends at its next
-    report, and the process goes on.
+    """Executor with one worker process that stays warm: a cancelled run stops itself.
+
+    The run ends at its next progress report.
 
     Parameters
     ----------
     limits : RunLimits
-        What a run may take.
+        Limits of each run.
     """
 
     def __init__(self, limits: RunLimits = RunLimits()) -> None:
@@ -274,34 +271,36 @@ class WarmProcess(Processes):
     def submit(
         self, ticket: int, work: Callable[..., Any], args: Sequence[Any], limit_s: float | None
     ) -> Future[Any]:
-        """Begin a run."""
-        there = super().submit(ticket, work, args, limit_s)
-        here = _Patient(lambda: self._ask_to_stop(ticket))
-        there.add_done_callback(lambda _: _pass_on(there, here))
-        return here
+        """Start a run whose future cannot be cancelled, only asked to stop."""
+        in_worker = super().submit(ticket, work, args, limit_s)
+        stoppable = _StoppableFuture(lambda: self._ask_to_stop(ticket))
+        in_worker.add_done_callback(lambda _: _copy_outcome(in_worker, stoppable))
+        return stoppable
 
     def _ask_to_stop(self, ticket: int) -> None:
+        """Set the stop flag of a run on the progress board."""
         row = self._rows.get(ticket)
         if row is not None:
             worker.ask_to_stop(self._board, row, ticket)
 
 
-class _Patient(Future[Any]):
-    """What a run will give that cannot be cancelled, only asked to stop."""
+class _StoppableFuture(Future[Any]):
+    """Future of a run that cannot be cancelled, only asked to stop."""
 
     def __init__(self, ask: Callable[[], None]) -> None:
         super().__init__()
         self._ask = ask
 
     def cancel(self) -> bool:
-        """Ask the run to stop; tell that it goes on for now."""
+        """Ask the run to stop; return False because it is still running."""
         self._ask()
         return False
 
 
-def _load_once() -> None:
-    """Start the process that workers are copies of, unless it is there; in it linear algebra has
-    one thread, because idle ones that spin cost others a core.
+def _start_fork_server() -> None:
+    """Start the fork server if needed, with single-threaded linear algebra.
+
+    Idle threads that spin would take CPU from other workers.
     """
     forkserver.set_forkserver_preload(_LOADED)
     before = os.environ.get(_THREADS)
@@ -313,8 +312,8 @@ def _load_once() -> None:
             del os.environ[_THREADS]
 
 
-def opened(text: str = DEFAULT) -> Executor:
-    """Return the executor that a text names; whoever opens it closes it.
+def open_executor(text: str = DEFAULT) -> Executor:
+    """Return the executor that a text names; the caller closes it.
 
     Parameters
     ----------
@@ -326,7 +325,7 @@ def opened(text: str = DEFAULT) -> Executor:
     TrainyardError
         If there is no such executor, or it cannot be reached.
     """
-    kind, _, count = checked(text).partition(":")
+    kind, _, count = check_executor_name(text).partition(":")
     if kind == _INLINE:
         return Inline()
     if kind == DEFAULT:
@@ -334,13 +333,13 @@ def opened(text: str = DEFAULT) -> Executor:
     return Dask(text.removeprefix(DASK))
 
 
-def checked(text: str) -> str:
-    """Return the name of an executor.
+def check_executor_name(text: str) -> str:
+    """Return the name of an executor after validating it.
 
     Raises
     ------
     ParameterError
-        If there is none of this name.
+        If no executor has this name.
     """
     kind, _, count = text.partition(":")
     several = kind == DEFAULT and (
@@ -348,18 +347,18 @@ def checked(text: str) -> str:
     )
     if not (text == _INLINE or several or (text.startswith(DASK) and text != DASK)):
         raise ParameterError(
-            f"'{text}' is no place to run. Use inline, processes, processes:N or dask://host:port."
+            f"'{text}' is not an executor. Use inline, processes, processes:N or dask://host:port."
         )
     return text
 
 
 class Dask(Executor):
-    """Workers of a Dask scheduler.
+    """Executor on the workers of a Dask scheduler.
 
     Parameters
     ----------
     address : str
-        Of the scheduler.
+        Address of the scheduler.
 
     Raises
     ------
@@ -377,7 +376,7 @@ class Dask(Executor):
             raise ExecutorError(
                 "Dask is not installed here. Install requirements-scale.txt, or run with processes."
             ) from error
-        # A lost connection is told in one sentence, not by what the client logs of it.
+        # A lost connection is reported in one sentence instead of the client's log.
         logging.getLogger("distributed.client").setLevel(logging.CRITICAL)
         try:
             self._client: Any = Client(
@@ -388,8 +387,8 @@ class Dask(Executor):
         except (OSError, ValueError, TypeError, ImportError) as error:
             reason = str(error).strip().splitlines() or [type(error).__name__]
             raise ExecutorError(
-                f"No Dask scheduler answers at {address} ({reason[0][:120]}). Start one, or correct"
-                " the address."
+                f"No Dask scheduler answers at {address} ({reason[0][:120]}). Start one or fix the"
+                " address."
             ) from error
         self._relay = ThreadPoolExecutor(1, "dask")
         try:
@@ -397,32 +396,33 @@ class Dask(Executor):
         except BaseException:
             self.close()
             raise
-        self.workers = self.ahead = _threads(self._client)
+        self.workers = self.ahead = _count_threads(self._client)
         self._executor: Any = self._client.get_executor(pure=False, retries=_RETRIES)  # type: ignore[no-untyped-call]
 
     def submit(
         self, ticket: int, work: Callable[..., Any], args: Sequence[Any], limit_s: float | None
     ) -> Future[Any]:
-        """Begin a run."""
+        """Start a run on a Dask worker; limits do not apply."""
         del ticket, limit_s
         at_dask: Future[Any] = self._executor.submit(worker.measure, work, *args)
-        here: Future[Any] = Future()
-        # Dask settles futures in the thread of its event loop, which must wait for no lock of ours.
-        at_dask.add_done_callback(lambda _: self._relay.submit(_pass_on, at_dask, here))
-        here.add_done_callback(lambda _: at_dask.cancel() if here.cancelled() else None)
-        return here
+        local: Future[Any] = Future()
+        # Dask ends futures in its event loop, which must not wait for our locks.
+        at_dask.add_done_callback(lambda _: self._relay.submit(_copy_outcome, at_dask, local))
+        local.add_done_callback(lambda _: at_dask.cancel() if local.cancelled() else None)
+        return local
 
     def share(self, baggage: Baggage) -> Any:
-        """Send something to all workers."""
+        """Send data to all workers."""
         return self._client.scatter(baggage, broadcast=True, hash=False) if baggage else baggage
 
     def close(self) -> None:
-        """Leave the scheduler."""
+        """Disconnect from the scheduler."""
         self._client.close()
         self._relay.shutdown()
 
 
-def _pass_on(settled: Future[Any], waiting: Future[Any]) -> None:
+def _copy_outcome(settled: Future[Any], waiting: Future[Any]) -> None:
+    """Copy the result or error of a finished future to a waiting one."""
     if waiting.set_running_or_notify_cancel():
         try:
             waiting.set_result(settled.result())
@@ -430,21 +430,23 @@ def _pass_on(settled: Future[Any], waiting: Future[Any]) -> None:
             waiting.set_exception(error)
 
 
-def _threads(client: Any) -> int:
+def _count_threads(client: Any) -> int:
+    """Return the number of threads of all Dask workers."""
     return sum(
         int(info["nthreads"]) for info in client.scheduler_info(n_workers=-1)["workers"].values()
     )
 
 
 def _check_workers(client: Any, address: str) -> None:
+    """Raise if there are no Dask workers, or one has another version of Trainyard."""
     answers = client.run(_version, on_error="return")
-    # A worker that goes while it is asked is lost like any other.
+    # A worker that leaves meanwhile is skipped; Dask treats it as lost.
     present = {
         worker_address: answer
         for worker_address, answer in answers.items()
         if not (isinstance(answer, OSError) and type(answer).__module__.startswith("distributed."))
     }
-    if not present or not _threads(client):
+    if not present or not _count_threads(client):
         raise ExecutorError(
             f"The Dask scheduler at {address} has no workers. Start some there with 'dask worker"
             f" {address}'."
@@ -463,13 +465,13 @@ def _check_workers(client: Any, address: str) -> None:
 
 
 def _version() -> str:
-    """Return what workers must have in common: the version of results, and policies of packages."""
+    """Return the versions that workers must share: results, and policies of packages."""
     policies = [f"{name} of {package}" for name, package in sorted(allocators.PACKAGES.items())]
     return ", ".join([str(RESULTS_VERSION), *policies])
 
 
 def cores() -> int:
-    """Return how many cores this process may use, at least 1."""
+    """Return the number of CPU cores that this process may use, at least 1."""
     return max(
         1,
         len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1),
@@ -477,13 +479,13 @@ def cores() -> int:
 
 
 def sentence(fault: BaseException) -> str:
-    """Return what to tell the user about a failed run."""
+    """Return the message to the user about a failed run."""
     if isinstance(fault, TrainyardError):
         return str(fault)
     if isinstance(fault, TimeoutError):
         return (
             "The run was stopped at its time limit. Choose fewer jobs, a shorter window, or a"
-            " simpler allocator."
+            " simpler policy."
         )
     if isinstance(fault, ProcessExpired) and fault.exitcode == worker.MEMORY_EXIT:
         return "The run was stopped at its memory limit. Choose fewer jobs, or a shorter window."
@@ -491,19 +493,17 @@ def sentence(fault: BaseException) -> str:
         return "Memory ran out in this run. Choose fewer jobs, or a shorter window."
     if was_killed(fault):
         return (
-            "The worker process was killed each time this run was tried. Look at the log of the"
-            " server and its memory, then run again."
+            "The worker process was killed at each attempt. Check the server's log and memory,"
+            " then run again."
         )
     return (
-        f"A fault in Trainyard stopped this run ({type(fault).__name__}: {fault}). The other runs"
-        " go on; please report it with the scenario file."
+        f"A fault in Trainyard stopped this run ({type(fault).__name__}: {fault}). Other runs"
+        " continue. Please report it with the scenario file."
     )
 
 
 def was_killed(fault: BaseException) -> bool:
-    """Tell whether the worker process of a run was killed: a local one, or every one of Dask that
-    the run was tried on.
-    """
+    """Return True if the worker process of a run was killed, local or on Dask."""
     if isinstance(fault, ProcessExpired):
         return bool(fault.exitcode != worker.MEMORY_EXIT)
     return isinstance(fault, BrokenProcessPool) or type(fault).__name__ == "KilledWorker"

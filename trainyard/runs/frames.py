@@ -1,6 +1,4 @@
-"""Frames for charts: full series of a run, reduced to what a screen can show, for the whole run or
-a window of it.
-"""
+"""Data frames for charts: series of a run, binned for display, whole or in a window."""
 
 from __future__ import annotations
 
@@ -25,23 +23,17 @@ SERIES: Final[Mapping[str, Callable[[RunResult, Cluster], pd.DataFrame]]] = {
     "capacity": metrics.capacity_series,
     "states": metrics.state_series,
 }
-"""Name of a step series -> function; each frame has ``t_s`` and its values, a row holding until the
-next.
-"""
+"""Name of a step series -> function; its frame has ``t_s`` and values that hold until the next."""
 MOST_SHOWN: Final = 6
-"""Policies that one chart can show with different colours."""
+"""Maximum number of policies with distinct colors in one chart."""
 _RESOURCE_BINS: Final = 149
-"""Three lines per policy, of one resource at a time."""
+"""Bins of a resource chart: three lines per policy."""
 _ALLOCATION_BINS: Final = 499
-"""One policy at a time, with at most nine lines: together with the capacity what the other charts
-of a page leave of its points.
-"""
+"""Bins of the allocation chart: one policy, at most nine lines and the capacity."""
 
 
 def drawn(titles: Sequence[str], baseline: str) -> tuple[str, ...]:
-    """Return which of some policies are drawn where one chart has several: the first few, the
-    baseline always among them.
-    """
+    """Return the policies to draw in one chart: the first few, including the baseline."""
     first = titles[:MOST_SHOWN]
     return tuple(first if baseline not in titles or baseline in first else [*first[:-1], baseline])
 
@@ -53,7 +45,7 @@ def series(
     window: tuple[float, float] | None = None,
     bins: int = 999,
 ) -> pd.DataFrame:
-    """Return one reduced step series.
+    """Return one binned step series.
 
     Parameters
     ----------
@@ -62,11 +54,11 @@ def series(
     result : RunResult
         The run.
     cluster : Cluster
-        The machines it ran on.
+        The machines.
     window : (float, float) or None, seconds
         None = the whole run.
     bins : int
-        At most this many.
+        Maximum number of bins.
 
     Raises
     ------
@@ -80,24 +72,15 @@ def series(
 
 
 def first_of(repeats: int, seed: int) -> str:
-    """Return what must be known of figures over time where there are repeats; "" = there are
-    none.
-    """
-    return (
-        f"Figures over time show the first of {repeats} repeats, with seed {seed}."
-        if repeats > 1
-        else ""
-    )
+    """Return the note that says which repeat a time series shows; "" without repeats."""
+    return f"Time series show the first of {repeats} repeats (seed {seed})." if repeats > 1 else ""
 
 
 def chart_frames(result: RunResult, cluster: Cluster, measure: Measure) -> dict[str, pd.DataFrame]:
-    """Return what the first view of a result draws: the series of `SERIES` and ``resources`` over
-    the whole run, ``allocation``, ``cdf`` and ``parts``.
-    """
-    # Frames are kept per run, before anybody knows how many policies a page will show: so for the
-    # most. Per policy one line waits, one is busy, one per GPU type, one its capacity, one what is
-    # fragmented; and the capacity above all. Bands are drawn for few policies only, which makes
-    # fewer lines than that.
+    """Return the binned frames of all charts: series, resources, allocation, CDF, JCT parts."""
+    # Frames are stored per run, before the number of policies on a page is known, so assume the
+    # maximum. Lines per policy: queue, busy, one per GPU type, capacity, fragmented; plus the total
+    # capacity. Bands are drawn for few policies only and need fewer lines.
     bins = metrics.bins_for(MOST_SHOWN * (4 + len(cluster.types)) + 1)
     frames = {name: series(name, result, cluster, bins=bins) for name in SERIES}
     used = metrics.resource_series(result, cluster)
@@ -114,7 +97,7 @@ def chart_frames(result: RunResult, cluster: Cluster, measure: Measure) -> dict[
 def type_frames(
     result: RunResult, trace: Trace, cluster: Cluster, measure: Measure, perf: PerfSpec
 ) -> dict[str, pd.DataFrame]:
-    """Return what is drawn where a cluster has several GPU types, nothing elsewhere.
+    """Return the frames of charts by GPU type; {} for clusters with one type.
 
     Returns
     -------

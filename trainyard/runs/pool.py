@@ -1,6 +1,4 @@
-"""The runs of a server: comparisons go to the store, and what is stored is not run again; sweeps,
-plans and replays share its workers.
-"""
+"""The worker pool of a server, shared by comparisons, sweeps, size searches and replays."""
 
 from __future__ import annotations
 
@@ -17,32 +15,31 @@ from trainyard.study.scenario import Scenario
 
 
 class QueueFullError(TrainyardError):
-    """Too many runs are waiting."""
+    """Raised when too many runs are waiting."""
 
 
 class WorkerPool(RunQueue):
-    """The workers of a server.
+    """The worker pool of a server, with a fair queue and a store for results.
 
     Parameters
     ----------
     store : Store
-        Where results go.
+        Store of the results.
     executor : Executor
-        Where runs happen.
+        Executor of the runs.
     work : callable
-        What a worker does for a comparison; `run_to_store` but in tests.
+        Function of a worker for a comparison; tests replace it.
     most_waiting : int
-        Runs that may wait at once; three tenths of them for one session, so that none fills the
-        queue alone.
+        Maximum number of waiting runs; one session may have three tenths of them.
 
     Attributes
     ----------
     grace : GracePeriod
-        Sessions that have gone: what only they wait for is cancelled after a while.
+        Grace periods of disconnected sessions; then runs that only they wait for are cancelled.
     costs : Costs
-        CPU seconds of runs on this machine.
+        Measured CPU seconds of runs on this machine.
     most_each : int
-        Runs of one session that may wait.
+        Maximum number of waiting runs of one session.
     """
 
     def __init__(
@@ -62,39 +59,38 @@ class WorkerPool(RunQueue):
         self.grace.on_expiry(self.stop)
 
     def submit(self, scenario: Scenario, watcher: str = "", *, again: bool = False) -> Submission:
-        """Queue a scenario; join the run if an equal one is under way; be done at once if its
-        result is stored.
+        """Queue a scenario, or join an equal run, or return its stored result.
 
         Parameters
         ----------
         scenario : Scenario
             What to run.
         watcher : str
-            The session that submits it; the queue is fair between sessions.
+            Session that submits it; the queue is fair between sessions.
         again : bool
             Run it even if its result is stored.
 
         Raises
         ------
         TrainyardError
-            If the trace cannot be found, or the queue is full, or the session's share of it.
+            If the trace is missing, or the queue or the session's share of it is full.
         """
         key = key_of(scenario, self.store)
         is_stored = not again and self.store.has(key)
         seconds = 0.0 if is_stored else run_seconds(scenario, self.store, self.costs)
         with self.lock:
-            if is_stored and self._equal(key) is None:
+            if is_stored and self._find_equal(key) is None:
                 run = QueuedRun(Task(key, scenario, self._work, (), 0.0), 0)
-                self._settle(run, "done")
+                self._set_final_state(run, "done")
                 return self._join(run, watcher)
-            if self._equal(key) is None:
+            if self._find_equal(key) is None:
                 self._check_room(watcher)
             args = (scenario.to_json(), self.store.address)
             work = rerun_to_store if again else self._work
             return self.put(Task(key, scenario, work, args, seconds), watcher)
 
     def is_going(self, scenario: Scenario) -> bool:
-        """Tell whether an equal run of any session waits or goes on.
+        """Return True if an equal run of any session waits or runs.
 
         Raises
         ------
@@ -103,34 +99,34 @@ class WorkerPool(RunQueue):
         """
         key = key_of(scenario, self.store)
         with self.lock:
-            return self._equal(key) is not None
+            return self._find_equal(key) is not None
 
     def watchers(self, source: str) -> set[str]:
-        """Return the sessions that wait for runs of a trace; `source` is that of its
-        `TraceSpec`.
+        """Return the sessions that wait for runs of a trace.
+
+        `source` is the `TraceSpec.source` of the trace.
         """
         with self.lock:
             runs = [run for run in self._runs() if run.task.scenario.trace.source == source]
             return {name for run in runs for name in run.watchers}
 
     def stop(self, watcher: str, source: str = "") -> None:
-        """Let a session no longer wait for any of its comparisons; with a source, for those of this
-        trace only.
-        """
+        """Detach a session from its comparisons; with `source`, from those of one trace."""
         with self.lock:
             submissions = [one for run in self._runs() for one in run.submissions]
         for one in submissions:
-            if one.whose == watcher and source in ("", one.scenario.trace.source):
+            if one.owner == watcher and source in ("", one.scenario.trace.source):
                 self.detach(one)
         if not source:
             self._served.pop(watcher, None)
 
     def close(self) -> None:
-        """End all runs as cancelled, and the workers."""
+        """Cancel all runs and stop the workers."""
         self.grace.close()
         super().close()
 
     def _check_room(self, watcher: str) -> None:
+        """Raise if the queue, or the share of a session, is full."""
         own = sum(watcher in run.watchers for run in self._waiting)
         if len(self._waiting) >= self._most_waiting:
             raise QueueFullError(
@@ -139,14 +135,15 @@ class WorkerPool(RunQueue):
             )
         if own >= self.most_each:
             raise QueueFullError(
-                f"{own} of your runs are waiting already, and others want their turn. Choose fewer"
+                f"{own} of your runs are waiting already, the limit per session. Choose fewer"
                 " repeats or fewer policies."
             )
 
-    def _settle(self, run: QueuedRun, state: State) -> None:
-        # Of a sweep only numbers come back.
+    def _set_final_state(self, run: QueuedRun, state: State) -> None:
+        """Record the costs of a stored run, then set its final state."""
+        # A sweep returns numbers only, so the key tells stored results apart.
         if state == "done" and run.result == run.task.key:
             entry = self.store.get(run.task.key)
             if entry is not None:
                 self.costs.note(entry, run.cpu_s)
-        super()._settle(run, state)
+        super()._set_final_state(run, state)

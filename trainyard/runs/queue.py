@@ -1,6 +1,4 @@
-"""A fair queue of runs in front of an executor: equal runs are made once, cancelling ends one of
-them only.
-"""
+"""A fair queue of runs in front of an executor; equal runs are made once."""
 
 from __future__ import annotations
 
@@ -23,27 +21,29 @@ from trainyard.study.scenario import Scenario
 State = Literal["waiting", "running", "done", "failed", "cancelled"]
 ENDED: Final = ("done", "failed", "cancelled")
 SHORT_S: Final = 5.0
-"""Runs that are estimated below this may use the worker that is kept for them."""
-LOST: Final = "The machines of these runs were lost. What is done is kept: start again to go on."
+"""Estimated seconds below which a run may use the spare worker."""
+LOST: Final = (
+    "The machines of these runs were lost. Finished runs are kept. Start again to continue."
+)
 _LOG: Final = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """What a worker does.
+    """A unit of work for a worker.
 
     Parameters
     ----------
     key : str
         Equal tasks have equal keys.
     scenario : Scenario
-        What is run.
+        The scenario to run.
     work, args : callable, sequence
-        The function of the worker, and what it is called with.
+        Function that the worker calls, and its arguments.
     seconds : float
-        Estimate of its CPU seconds: what it takes on a machine that is not busy.
+        Estimated CPU seconds on an idle machine.
     limit_s : float or None, seconds
-        When it is stopped; None = never.
+        Time limit; None = no limit.
     """
 
     key: str
@@ -55,21 +55,21 @@ class Task:
 
 
 class RunGroup(Protocol):
-    """Many submissions with the same watchers, e.g. a sweep."""
+    """Submissions with common watchers, e.g. a sweep."""
 
     @property
     def watchers(self) -> frozenset[str]:
         """Sessions that wait for it."""
         ...
 
-    def settled(self, submission: Submission) -> None:
-        """Note that a submission is done, failed or cancelled by others; must not block."""
+    def on_ended(self, submission: Submission) -> None:
+        """Handle a submission that is done, failed or cancelled by others; must not block."""
         ...
 
 
 @dataclass(eq=False)
 class QueuedRun:
-    """One worker's worth of work, for one or more submissions."""
+    """A run in the queue, shared by one or more submissions."""
 
     task: Task
     ticket: int
@@ -91,45 +91,45 @@ class QueuedRun:
         return {name for one in self.submissions for name in one.watchers}
 
     def used_s(self, now_s: float) -> float:
-        """Seconds that it has run, or is estimated to run in all, if that is more."""
+        """Return the larger of elapsed and estimated seconds of a running run."""
         return max(now_s - self.began_s, self.task.seconds)
 
 
 class Submission:
-    """A task as its submitter sees it. Two equal tasks are two submissions of one run.
+    """A task as its submitter sees it; equal tasks are submissions of one run.
 
     Parameters
     ----------
     queue : RunQueue
-        Where it was submitted.
+        Queue of the submission.
     run : QueuedRun
-        What it waits for.
-    whose : str or RunGroup
-        Whose it is: a session's, or a group's.
+        Run that it waits for.
+    owner : str or RunGroup
+        Session or group that submitted it.
     """
 
-    def __init__(self, queue: RunQueue, run: QueuedRun, whose: str | RunGroup) -> None:
-        self._queue, self._run, self.whose = queue, run, whose
+    def __init__(self, queue: RunQueue, run: QueuedRun, owner: str | RunGroup) -> None:
+        self._queue, self._run, self.owner = queue, run, owner
         self._detached = False
 
     @property
     def watchers(self) -> frozenset[str]:
         """Sessions that wait for it."""
-        return frozenset((self.whose,)) if isinstance(self.whose, str) else self.whose.watchers
+        return frozenset((self.owner,)) if isinstance(self.owner, str) else self.owner.watchers
 
     @property
     def key(self) -> str:
-        """The key of its task; of a run for the store that of the result."""
+        """Key of its task; for a comparison the key of the stored result."""
         return self._run.task.key
 
     @property
     def scenario(self) -> Scenario:
-        """What is run."""
+        """The scenario to run."""
         return self._run.task.scenario
 
     @property
     def state(self) -> State:
-        """Where it is: waiting, running, done, failed or cancelled."""
+        """State of the submission: waiting, running, done, failed or cancelled."""
         return "cancelled" if self._detached else self._run.state
 
     @property
@@ -139,22 +139,22 @@ class Submission:
 
     @property
     def place(self) -> int:
-        """Place in the queue: 1 = next, 0 = not waiting."""
+        """Queue position: 1 = next, 0 = not waiting."""
         return self._queue.place(self._run)
 
     @property
     def starts_in_s(self) -> float:
-        """Seconds until it starts, estimated; 0 = it does not wait."""
+        """Estimated seconds until it starts; 0 = not waiting."""
         return self._queue.starts_in_s(self._run)
 
     @property
     def seconds(self) -> float:
-        """Estimate of the seconds that it takes once it has started."""
+        """Estimated duration in seconds after its start."""
         return self._run.task.seconds
 
     @property
     def took_s(self) -> float:
-        """Seconds that it took; 0 before it has ended."""
+        """Duration in seconds; 0 before its end."""
         return self._run.took_s
 
     @property
@@ -169,7 +169,7 @@ class Submission:
 
     @property
     def share(self) -> float:
-        """Share of the run that is over, 0 to 1: of jobs settled."""
+        """Share of the jobs that have ended, 0 to 1."""
         if self.state == "done":
             return 1.0
         report = self.progress
@@ -177,12 +177,12 @@ class Submission:
 
     @property
     def result(self) -> Any:
-        """What its function returned; None before it is done."""
+        """Return value of its function; None before it is done."""
         return self._run.result
 
     @property
     def fault(self) -> BaseException | None:
-        """What was raised; None if nothing was."""
+        """Exception of the run; None if there is none."""
         return self._run.fault
 
     @property
@@ -193,42 +193,43 @@ class Submission:
 
     @property
     def details(self) -> dict[str, object]:
-        """What an allocator saw when its plan was refused; empty for other faults."""
+        """Snapshot of the cluster at a rejected plan; empty for other faults."""
         return dict(getattr(self._run.fault, "snapshot", {}))
 
     def cancel(self) -> None:
-        """Wait no longer; the run ends when nobody else waits for it."""
+        """Detach from the run, which ends if no other submission waits for it."""
         self._queue.detach(self)
 
-    def taken(self) -> None:
-        """Say that the result is kept elsewhere by now, or not wanted: groups must say so of all
-        that has ended. Until then equal tasks share it.
+    def release(self) -> None:
+        """Drop the result from the queue; groups must call this for each ended submission.
+
+        Until then equal tasks share the result.
         """
         self._queue.forget(self)
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Block until it is settled; tell whether it is."""
+        """Block until it has ended or the time is over; return True if it has ended."""
         self._run.finished.wait(timeout_s)
         return self.settled
 
 
 class RunQueue:
-    """Runs in the order in which they start: of the session that was served least so far.
+    """A queue of runs, fair between sessions: the session served least runs next.
 
-    An executor may have a spare worker for runs estimated below `SHORT_S` of sessions that have
-    nothing running, so that they wait for no long run of others.
+    An executor may have spare workers for runs estimated below `SHORT_S` of sessions that have
+    no running run, so that they do not wait for long runs of others.
 
     Parameters
     ----------
     executor : Executor
-        Where they happen; closed with the queue.
+        Executor of the runs; closed with the queue.
 
     Attributes
     ----------
     lock : RLock
-        While it is held, nothing is put or forgotten.
+        Protects submissions; while held, none is added or dropped.
     name : str
-        Under which it claims runs, see `trainyard.store.claimers`.
+        Name under which it claims runs, see `trainyard.store.claimers`.
     """
 
     def __init__(self, executor: Executor) -> None:
@@ -238,33 +239,32 @@ class RunQueue:
         self._tickets = itertools.count(1)
         self._waiting: list[QueuedRun] = []
         self._active: list[QueuedRun] = []
-        self._untaken: dict[Submission, QueuedRun] = {}
+        self._unreleased: dict[Submission, QueuedRun] = {}
         self._served: dict[str, float] = {}
         self._closed = False
 
     @property
     def depth(self) -> int:
-        """Runs that a group keeps here at least, so that no worker waits for the next one."""
+        """Number of runs that a group keeps queued, so that no worker idles."""
         return 2 * self._slots if self._slots > 1 else 1
 
     @property
     def workers(self) -> int:
-        """Runs at once."""
+        """Number of parallel runs."""
         return self.executor.workers
 
     @property
     def running(self) -> int:
-        """Runs that have a worker."""
+        """Number of running runs."""
         return len(self._active)
 
     @property
     def waiting(self) -> int:
-        """Runs that have none yet."""
+        """Number of waiting runs."""
         return len(self._waiting)
 
-    def put(self, task: Task, whose: str | RunGroup) -> Submission:
-        """Submit a task; it joins the run of an equal one that waits, goes on, or has ended with a
-        result that its groups have not taken yet.
+    def put(self, task: Task, owner: str | RunGroup) -> Submission:
+        """Submit a task, or join an equal run that waits, runs, or has an unreleased result.
 
         Raises
         ------
@@ -274,36 +274,38 @@ class RunQueue:
         with self.lock:
             if self._closed:
                 raise ExecutorError("The server is shutting down. Run again when it is back.")
-            run = self._equal(task.key)
+            run = self._find_equal(task.key)
             if run is None:
                 run = QueuedRun(task, next(self._tickets))
                 self._waiting.append(run)
-            return self._join(run, whose)
+            return self._join(run, owner)
 
-    def _join(self, run: QueuedRun, whose: str | RunGroup) -> Submission:
-        submission = Submission(self, run, whose)
-        self._welcome(submission.watchers)
+    def _join(self, run: QueuedRun, owner: str | RunGroup) -> Submission:
+        """Add a submission to a run and start runs if workers are free."""
+        submission = Submission(self, run, owner)
+        self._admit_sessions(submission.watchers)
         run.submissions.append(submission)
         if run.state == "done":
-            self._hand_over(submission)
+            self._notify_group(submission)
         self._dispatch()
         return submission
 
-    def _equal(self, key: str) -> QueuedRun | None:
-        runs = itertools.chain(self._runs(), self._untaken.values())
+    def _find_equal(self, key: str) -> QueuedRun | None:
+        """Return the waiting, running or unreleased run with a key, or None."""
+        runs = itertools.chain(self._runs(), self._unreleased.values())
         return next((run for run in runs if run.task.key == key), None)
 
     def _runs(self) -> Iterator[QueuedRun]:
         return itertools.chain(self._active, self._waiting)
 
     def place(self, run: QueuedRun) -> int:
-        """Return the place of a run in the queue, 1 = next, 0 = not waiting."""
+        """Return the queue position of a run, 1 = next, 0 = not waiting."""
         with self.lock:
             order = self._order()
             return order.index(run) + 1 if run in order else 0
 
     def starts_in_s(self, run: QueuedRun) -> float:
-        """Return the estimated seconds until a run starts, 0 = it does not wait."""
+        """Return the estimated seconds until a run starts, 0 = not waiting."""
         with self.lock:
             order, now_s = self._order(), time.monotonic()
             if run not in order:
@@ -317,9 +319,7 @@ class RunQueue:
         return self.executor.progress(run.ticket)
 
     def detach(self, submission: Submission) -> None:
-        """Let a submission no longer wait for its run; a run that nobody waits for is dropped, or
-        ended in its worker if that is possible.
-        """
+        """Detach a submission from its run; a run without submissions is cancelled."""
         with self.lock:
             run = submission._run
             if submission.settled:
@@ -330,40 +330,39 @@ class RunQueue:
                 return
             if run in self._waiting:
                 self._waiting.remove(run)
-                self._settle(run, "cancelled")
+                self._set_final_state(run, "cancelled")
             elif run.future is not None and not run.future.cancel():
-                # It is over, or cannot be ended.
+                # The run is over, or cannot be stopped.
                 submission._detached = False
                 run.submissions.append(submission)
 
     def forget(self, submission: Submission) -> None:
-        """Note that the group of a submission has taken its result."""
+        """Drop the result of a submission that its group has recorded."""
         with self.lock:
-            self._untaken.pop(submission, None)
+            self._unreleased.pop(submission, None)
 
     def close(self) -> None:
-        """End all runs as cancelled, and the executor."""
+        """Cancel all runs and close the executor."""
         with self.lock:
             self._closed = True
             for run in self._runs():
                 run.fault = CancelledError()
-                self._settle(run, "cancelled")
+                self._set_final_state(run, "cancelled")
             self._waiting.clear()
         self.executor.close()
 
-    def _welcome(self, watchers: frozenset[str]) -> None:
-        """Let sessions without runs begin as if served like the one here that was served least."""
+    def _admit_sessions(self, watchers: frozenset[str]) -> None:
+        """Give new sessions the served time of the present session served least."""
         here = {name for run in self._runs() for name in run.watchers}
         least_s = min((self._served.get(name, 0.0) for name in here), default=0.0)
         for name in watchers - here:
             self._served[name] = max(self._served.get(name, 0.0), least_s)
 
     def _order(self) -> list[QueuedRun]:
-        """Return the waiting runs in the order in which they start.
+        """Return the waiting runs in order of start.
 
-        Runs count for what they are estimated to take, once they are running for what they took if
-        that is more. Ties go to the session with fewer runs under way, then to the run that came
-        first.
+        A waiting run counts its estimated time, a running one the larger of estimated and elapsed
+        time. Ties go to the session with fewer running runs, then to the earlier run.
         """
         now_s, served, under_way = time.monotonic(), dict(self._served), dict[str, int]()
         for run in self._active:
@@ -372,7 +371,7 @@ class RunQueue:
                 under_way[name] = under_way.get(name, 0) + 1
         queues: dict[str, list[QueuedRun]] = {}
         for run in sorted(self._waiting, key=lambda run: -run.ticket):
-            names = run.watchers or {""}  # a group that ends in a moment has no sessions left
+            names = run.watchers or {""}  # a group about to end has no sessions left
             name = min(names, key=lambda name: (served.get(name, 0.0), name))
             queues.setdefault(name, []).append(run)
         turns = [
@@ -393,7 +392,7 @@ class RunQueue:
         return order
 
     def _next(self) -> QueuedRun | None:
-        """Return the run that starts now, None if all must wait."""
+        """Return the run to start now, None if all must wait."""
         if self._closed or not self._waiting:
             return None
         if len(self._active) >= self._slots + self.executor.spare:
@@ -406,6 +405,7 @@ class RunQueue:
         return next(short, None)
 
     def _dispatch(self) -> None:
+        """Start waiting runs while workers are free."""
         while (run := self._next()) is not None:
             self._waiting.remove(run)
             self._active.append(run)
@@ -418,11 +418,12 @@ class RunQueue:
                 self._active.remove(run)
                 run.fault = ExecutorError(LOST)
                 run.fault.__cause__ = error
-                self._settle(run, "failed")
+                self._set_final_state(run, "failed")
                 continue
-            run.future.add_done_callback(lambda future, run=run: self._finished(run, future))  # type: ignore[misc]
+            run.future.add_done_callback(lambda future, run=run: self._on_finished(run, future))  # type: ignore[misc]
 
-    def _finished(self, run: QueuedRun, future: Future[Any]) -> None:
+    def _on_finished(self, run: QueuedRun, future: Future[Any]) -> None:
+        """Charge the sessions for a finished run, set its outcome, start the next."""
         try:
             fault = future.exception()
         except CancelledError as error:
@@ -431,37 +432,42 @@ class RunQueue:
             if run in self._active:
                 self._active.remove(run)
                 run.took_s = time.monotonic() - run.began_s
-                for name in run.payers & self._served.keys():  # also if they have cancelled it
+                for name in run.payers & self._served.keys():  # even if they have cancelled it
                     self._served[name] += run.took_s
             if run.state == "running":
-                self._conclude(run, future, fault)
+                self._set_outcome(run, future, fault)
             self._dispatch()
 
-    def _conclude(self, run: QueuedRun, future: Future[Any], fault: BaseException | None) -> None:
+    def _set_outcome(
+        self, run: QueuedRun, future: Future[Any], fault: BaseException | None
+    ) -> None:
+        """Set the outcome of a run; a run whose worker was killed is retried once."""
         killed = fault is not None and not self.executor.remote and was_killed(fault)
         if killed and run.attempts == 1 and run.submissions:
             run.state, run.future = "waiting", None
             self._waiting.append(run)
         elif isinstance(fault, CancelledError):
             run.fault = fault
-            self._settle(run, "cancelled")
+            self._set_final_state(run, "cancelled")
         elif fault is not None:
             if not isinstance(fault, TrainyardError):
                 _LOG.error("A run failed: %s", run.task.scenario.canonical(), exc_info=fault)
             run.fault = fault
-            self._settle(run, "failed")
+            self._set_final_state(run, "failed")
         else:
             run.result, run.cpu_s = future.result()
-            self._settle(run, "done")
+            self._set_final_state(run, "done")
 
-    def _settle(self, run: QueuedRun, state: State) -> None:
+    def _set_final_state(self, run: QueuedRun, state: State) -> None:
+        """Set the final state of a run and notify its submissions."""
         run.state = state
         run.finished.set()
         for submission in run.submissions:
-            self._hand_over(submission)
+            self._notify_group(submission)
 
-    def _hand_over(self, submission: Submission) -> None:
-        if not isinstance(submission.whose, str):
+    def _notify_group(self, submission: Submission) -> None:
+        """Notify the group of an ended submission and keep its result until released."""
+        if not isinstance(submission.owner, str):
             if submission.state == "done":
-                self._untaken[submission] = submission._run
-            submission.whose.settled(submission)
+                self._unreleased[submission] = submission._run
+            submission.owner.on_ended(submission)

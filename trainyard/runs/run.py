@@ -1,6 +1,4 @@
-"""Runs a scenario: pure, in this process; or in a worker process, with the result and its charts
-written to the store.
-"""
+"""Runs scenarios in this process, and stores results with their charts."""
 
 from __future__ import annotations
 
@@ -41,21 +39,21 @@ def run(
     Parameters
     ----------
     scenario : Scenario
-        The recipe.
+        The scenario.
     trace : Trace or None
-        Its jobs, if they are at hand; None = loaded as the scenario says.
+        Its jobs if already loaded; None = load them as the scenario says.
     store : Store or None
-        Where traces and profiles named ``store:`` lie.
+        Store of traces and profiles named ``store:``.
     progress : callable or None
-        Called now and then from inside the run.
+        Called at intervals during the run.
     engine : str
-        One of `trainyard.runs.engines.ENGINES`; "" = the one that is set, else "auto".
+        One of `trainyard.runs.engines.ENGINES`; "" = the default engine.
 
     Raises
     ------
     TrainyardError
-        If the trace cannot be loaded, the allocator cannot run on it, or the run was stopped by a
-        fault of the allocator.
+        If the trace cannot be loaded, the allocator does not support it, or a fault of the
+        allocator stops the run.
     """
     jobs = load_trace(scenario.trace, store) if trace is None else trace
     check_measure(jobs, scenario.measure)
@@ -68,13 +66,14 @@ def run(
 
 
 def conditions(scenario: Scenario, store: Store | None = None) -> Conditions:
-    """Return everything of a scenario but jobs, machines and allocator, as the simulator takes it;
-    `store` is where profiles of the user lie.
+    """Return performance model, estimator, overheads, faults and limits of a scenario.
+
+    `store` holds profiles of the user.
 
     Raises
     ------
     ParameterError
-        If a parameter cannot be used, or the profile is not kept any more.
+        If a parameter is invalid, or the profile was deleted.
     """
     return Conditions(
         perf=profiles.resolved(scenario.perf, store),
@@ -89,7 +88,7 @@ def conditions(scenario: Scenario, store: Store | None = None) -> Conditions:
 
 
 def key_of(scenario: Scenario, store: Store | None = None) -> str:
-    """Return the store's key of a scenario, reading the trace if its digest is not known yet.
+    """Return the store key of a scenario; reads the trace if its digest is unknown.
 
     Raises
     ------
@@ -100,15 +99,14 @@ def key_of(scenario: Scenario, store: Store | None = None) -> str:
 
 
 def summarise(scenario: Scenario, result: RunResult, trace: Trace) -> dict[str, Any]:
-    """Return the numbers of a run, see `sim.metrics.summary`."""
+    """Return the summary numbers of a run, see `sim.metrics.summary`."""
     return metrics.summary(result, trace, scenario.cluster, scenario.measure)
 
 
 def run_to_store(
     document: Mapping[str, Any], root: str, progress: Callable[[Progress], None] | None = None
 ) -> str:
-    """Run a scenario and keep the result, unless it is kept already; the function that worker
-    processes execute.
+    """Run a scenario and store the result, unless stored already; used by workers.
 
     Parameters
     ----------
@@ -141,13 +139,14 @@ def run_to_store(
 def rerun_to_store(
     document: Mapping[str, Any], root: str, progress: Callable[[Progress], None] | None = None
 ) -> str:
-    """Run a scenario again although its result is kept: an equal one changes nothing; parameters
-    and errors as for `run_to_store`.
+    """Run a scenario although its result is stored, to check that it is equal.
+
+    Parameters and errors are as for `run_to_store`.
 
     Raises
     ------
     StoreError
-        If the result is another one than the one that was kept; the new one is kept then.
+        If the result differs from the stored one; the new result is stored.
     """
     scenario, store = Scenario.from_json(document), Store.at(root)
     key = key_of(scenario, store)
@@ -159,14 +158,14 @@ def rerun_to_store(
     keep(store, key, scenario, result, trace)
     if changed:
         raise StoreError(
-            "The run came out otherwise than the stored result, which is replaced. Report it with"
-            " the scenario file: equal runs must be equal."
+            "The run differs from the stored result, which is replaced. Please report it with the"
+            " scenario file: equal scenarios must give equal results."
         )
     return key
 
 
 def keep(store: Store, key: str, scenario: Scenario, result: RunResult, trace: Trace) -> None:
-    """Write a result with its summary and charts.
+    """Store a result with its summary and charts.
 
     Raises
     ------
@@ -183,9 +182,7 @@ def keep(store: Store, key: str, scenario: Scenario, result: RunResult, trace: T
 
 @lru_cache(maxsize=1)
 def versions() -> dict[str, str]:
-    """Return what a result depends on beyond its scenario: versions of Python, the packages and the
-    results.
-    """
+    """Return the versions that results depend on: results, Python and packages."""
     own = {"results": str(RESULTS_VERSION), "python": platform.python_version()}
     return own | {name: version(name) for name in _PACKAGES} | allocators.PACKAGES
 
@@ -196,28 +193,28 @@ def complete(
     watch: Callable[[Scenario], Callable[[Progress], None] | None] = lambda _: None,
     engine: str = "",
 ) -> tuple[int, dict[Spec, str]]:
-    """Run in this process what is not stored of a study.
+    """Run all scenarios of a study that are not stored, in this process.
 
     Parameters
     ----------
     study : Study
-        What is wanted.
+        The study.
     store : Store
-        Where results are looked up and kept.
+        Store of the results.
     watch : callable
-        What is called with the progress of a scenario's run.
+        Scenario -> progress callback of its run, or None.
     engine : str
         As for `run`.
 
     Returns
     -------
     tuple of int and dict
-        How many runs were made; policy -> why it cannot run here.
+        Number of new runs; policy -> reason why it cannot run.
 
     Raises
     ------
     TrainyardError
-        If no policy can run, or a run was stopped.
+        If no policy can run, or a run stops.
     """
     trace, perf = load_trace(study.base.trace, store), study.base.perf
     profiles.resolved(perf, store)
@@ -229,8 +226,8 @@ def complete(
     if len(skipped) == len(set(study.allocators)):
         name, reason = study.labels[0], skipped[study.allocators[0]]
         raise ParameterError(f"{name} cannot run here: {reason}")
-    able = [scenario for scenario in study.scenarios() if scenario.allocator not in skipped]
-    missing = [(one, key) for one in able if not store.has(key := key_of(one, store))]
+    runnable = [scenario for scenario in study.scenarios() if scenario.allocator not in skipped]
+    missing = [(one, key) for one in runnable if not store.has(key := key_of(one, store))]
     for one, key in missing:
         result = run(one, trace=trace, store=store, progress=watch(one), engine=engine)
         keep(store, key, one, result, trace)

@@ -1,5 +1,6 @@
-"""Batches of a server that several sessions may watch: equal ones are one, and each ends when only
-sessions in their grace period are left.
+"""Batches of runs that several sessions may watch; equal batches are shared.
+
+A batch ends when all its sessions are in their grace period.
 """
 
 from __future__ import annotations
@@ -15,16 +16,18 @@ from trainyard.runs.disconnects import GracePeriod
 from trainyard.runs.queue import ENDED
 
 _MOST_KEPT: Final = 32
-"""Batches that have ended, or were only looked up, and are still at hand."""
+"""Maximum number of idle batches to keep in memory."""
 _LOOK_AGAIN_S: Final = 10.0
-"""Numbers of other runs may have made a batch complete."""
+"""Seconds after which stored results are looked up again."""
 
 K = TypeVar("K", bound=Hashable)
 B = TypeVar("B", bound=RunBatch[Any])
 
 
 @dataclass(eq=False)
-class _Shared(Generic[B]):
+class _SharedBatch(Generic[B]):
+    """A batch with its state: started, told to stop, last look-up."""
+
     batch: B
     started: bool = False
     stopped: bool = False
@@ -32,36 +35,36 @@ class _Shared(Generic[B]):
 
     @property
     def going(self) -> bool:
-        """Whether it waits or goes on."""
+        """Whether the batch waits or runs."""
         return self.started and self.batch.state not in ENDED
 
 
 class SharedBatches(Generic[K, B]):
-    """The batches that sessions watch, by a key that equal ones share.
+    """Batches that sessions watch, by a key that equal batches share.
 
     Parameters
     ----------
     grace : GracePeriod
-        Sessions that have gone and may still come back.
+        Grace periods of disconnected sessions.
     """
 
     def __init__(self, grace: GracePeriod) -> None:
         self._grace = grace
         self._lock = threading.RLock()
-        self._entries: dict[K, _Shared[B]] = {}
-        grace.on_expiry(self._gone)
+        self._entries: dict[K, _SharedBatch[B]] = {}
+        grace.on_expiry(self._detach_all)
 
     def known(self, key: K, make: Callable[[], B], *, look_up: bool = True) -> B:
-        """Return a batch with what is known of it, without running anything.
+        """Return a batch with its stored results, without running anything.
 
         Parameters
         ----------
         key : hashable
-            Of the batch.
+            Key of the batch.
         make : callable
-            Makes it, not begun.
+            Creates the batch without starting it.
         look_up : bool
-            Whether what is kept is looked up.
+            Whether to load stored results.
 
         Raises
         ------
@@ -80,11 +83,11 @@ class SharedBatches(Generic[K, B]):
         return entry.batch
 
     def start(self, key: K, make: Callable[[], B], watcher: str) -> B:
-        """Begin a batch, or watch the equal one that goes on."""
+        """Start a batch, or watch the equal one that runs."""
         with self._lock:
             entry = self._entry(key, make)
             if entry.started and (not entry.going or entry.stopped):
-                entry = self._entries[key] = _Shared(make())
+                entry = self._entries[key] = _SharedBatch(make())
             if entry.started:
                 entry.batch.watchers |= {watcher}
             else:
@@ -93,7 +96,7 @@ class SharedBatches(Generic[K, B]):
             return entry.batch
 
     def watched(self, key: K, watcher: str) -> B | None:
-        """Return the batch with this key if it goes on, and let this session watch it."""
+        """Return the running batch with a key and let a session watch it, else None."""
         with self._lock:
             entry = self._entries.get(key)
             if entry is None or not entry.going or entry.stopped:
@@ -102,13 +105,13 @@ class SharedBatches(Generic[K, B]):
             return entry.batch
 
     def is_stopping(self, key: K) -> bool:
-        """Tell whether no session waits for it any more, so that it ends in a moment."""
+        """Return True if no session waits for a batch, so that it is about to end."""
         with self._lock:
             entry = self._entries.get(key)
             return entry is not None and entry.going and entry.stopped
 
     def ended(self) -> list[tuple[K, B]]:
-        """Return the batches at hand that have ended, with their keys."""
+        """Return the ended batches in memory, with their keys."""
         with self._lock:
             return [
                 (key, entry.batch)
@@ -117,36 +120,39 @@ class SharedBatches(Generic[K, B]):
             ]
 
     def detach(self, key: K, watcher: str) -> None:
-        """Watch a batch no longer; when only sessions in their grace period are left, it ends."""
+        """Detach a session from a batch; without connected sessions the batch ends."""
         with self._lock:
             entry = self._entries.get(key)
             if entry is None or watcher not in entry.batch.watchers:
                 return
             entry.batch.watchers -= {watcher}
-            # A session in its grace period is most often the same person before a reload.
-            if entry.going and self._grace.all_gone(entry.batch.watchers):
+            # A session in its grace period is usually the same person before a reload.
+            if entry.going and self._grace.all_disconnected(entry.batch.watchers):
                 self._end(entry)
 
     def close(self) -> None:
-        """End everything."""
+        """Cancel all running batches."""
         with self._lock:
             for entry in self._entries.values():
                 if entry.going:
                     self._end(entry)
 
-    def _end(self, entry: _Shared[B]) -> None:
+    def _end(self, entry: _SharedBatch[B]) -> None:
+        """Cancel a batch."""
         entry.stopped = True
         entry.batch.cancel()
 
-    def _gone(self, watcher: str) -> None:
+    def _detach_all(self, watcher: str) -> None:
+        """Detach a session from all batches."""
         with self._lock:
             for key in list(self._entries):
                 self.detach(key, watcher)
 
-    def _entry(self, key: K, make: Callable[[], B]) -> _Shared[B]:
+    def _entry(self, key: K, make: Callable[[], B]) -> _SharedBatch[B]:
+        """Return the entry of a key, created if missing; drop the oldest idle entries."""
         with self._lock:
-            # The last one that was looked at comes last.
-            entry = self._entries.pop(key) if key in self._entries else _Shared(make())
+            # The most recently used entry comes last.
+            entry = self._entries.pop(key) if key in self._entries else _SharedBatch(make())
             self._entries[key] = entry
             idle = [
                 other for other, one in self._entries.items() if not one.going and one is not entry

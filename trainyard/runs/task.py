@@ -1,6 +1,4 @@
-"""What a worker of a sweep does: one run, of which the numbers come back; with the jobs in its
-luggage where it cannot reach the store.
-"""
+"""Tasks of workers: run a scenario and return its numbers, or store its full result."""
 
 from __future__ import annotations
 
@@ -23,15 +21,15 @@ from trainyard.study.scenario import MADE, Scenario
 from trainyard.traces.sources import load_source, load_trace
 
 Baggage = Mapping[str, tuple[bytes, Mapping[str, Any]]]
-"""Digest of a trace or profile -> its file and what is known of it."""
-_SELF_MADE: Final = ("sample:", MADE)
+"""Digest of a trace or profile -> file and metadata, for workers that cannot reach the store."""
+_GENERATED: Final = ("sample:", MADE)
 _STORES: Final[dict[tuple[str, ...], tuple[tempfile.TemporaryDirectory[str], Store]]] = {}
-"""Of this process: for each baggage a store, in a folder that goes with the process."""
+"""Digests of a baggage -> a store with it, in a temporary folder of this process."""
 _UNPACKING: Final = threading.Lock()
 
 
 class Numbers(NamedTuple):
-    """What comes back of a run: its summary, and what the allocator said."""
+    """Summary numbers of a run, and the remarks of the allocator."""
 
     summary: Mapping[str, Any]
     remarks: tuple[str, ...]
@@ -43,16 +41,16 @@ def run_numbers(
     baggage: Baggage,
     progress: Callable[[Progress], None] | None = None,
 ) -> Numbers:
-    """Run a scenario.
+    """Run a scenario and return its numbers.
 
     Parameters
     ----------
     document : mapping
         `Scenario.to_json`.
     address : str
-        Of the store with its trace; "" = what is needed is in the baggage.
+        Address of the store with its trace; "" = use the baggage.
     baggage : mapping
-        What `packed` returned.
+        Traces and profiles from `pack_scenario`.
     progress : callable or None
         As for `trainyard.runs.run.run`.
 
@@ -64,7 +62,7 @@ def run_numbers(
     began_s = time.process_time()
     scenario, store = (
         Scenario.from_json(document),
-        (Store.at(address) if address else _unpacked(baggage)),
+        (Store.at(address) if address else _unpack_baggage(baggage)),
     )
     trace = load_trace(scenario.trace, store)
     result = run(scenario, trace=trace, store=store, progress=progress)
@@ -78,8 +76,9 @@ def run_whole(
     baggage: Baggage,
     progress: Callable[[Progress], None] | None = None,
 ) -> Numbers:
-    """Run a scenario and keep all of its result in the store at `address`; otherwise as
-    `run_numbers`.
+    """Run a scenario, store its full result at `address`, and return its numbers.
+
+    Parameters are as for `run_numbers`; `baggage` is ignored.
     """
     del baggage
     began_s = time.process_time()
@@ -87,15 +86,15 @@ def run_whole(
     entry = Store.at(address).get(key)
     if entry is None:
         raise StoreError(
-            f"The result {key[:12]} was kept, but is gone or damaged already. Run again."
+            f"The result {key[:12]} was stored, but is already missing or damaged. Run again."
         )
     return Numbers(
         dict(entry.summary) | {"cell_cpu_s": time.process_time() - began_s}, entry.remarks
     )
 
 
-def packed(scenario: Scenario, store: Store) -> tuple[dict[str, Any], Baggage]:
-    """Return a scenario as a worker without access to the store can run it, and what it needs to.
+def pack_scenario(scenario: Scenario, store: Store) -> tuple[dict[str, Any], Baggage]:
+    """Return a scenario document for remote workers, and the trace and profile it needs.
 
     Raises
     ------
@@ -103,39 +102,40 @@ def packed(scenario: Scenario, store: Store) -> tuple[dict[str, Any], Baggage]:
         If its trace or profile cannot be loaded.
     """
     document, baggage = scenario.to_json(), dict[str, tuple[bytes, Mapping[str, Any]]]()
-    if not scenario.trace.source.startswith(_SELF_MADE):
+    if not scenario.trace.source.startswith(_GENERATED):
         trace = load_source(scenario.trace, store).trace
-        # The key of a result is made of the jobs, not of where they lie.
+        # The key of a result depends on the jobs, not on their location.
         document["trace"] = document["trace"] | {
             "source": f"store:{trace.digest}",
             "fmt": "",
             "read": {},
         }
-        baggage[trace.digest] = _file(trace), trace.about
+        baggage[trace.digest] = _trace_file(trace), trace.about
     table = str(scenario.perf.values.get("table", ""))
     if (
         table.startswith(STORED)
-        and (found := store.get_profile(table.removeprefix(STORED))) is not None
+        and (profile := store.get_profile(table.removeprefix(STORED))) is not None
     ):
-        baggage[table.removeprefix(STORED)] = found
+        baggage[table.removeprefix(STORED)] = profile
     return document, baggage
 
 
 @lru_cache(maxsize=4)
-def _file(trace: Trace) -> bytes:
+def _trace_file(trace: Trace) -> bytes:
+    """Return the jobs of a trace as a Parquet file."""
     buffer = BytesIO()
     trace.frame.to_parquet(buffer, index=False, compression="lz4")
     return buffer.getvalue()
 
 
-def _unpacked(baggage: Baggage) -> Store:
-    """Return a store of this worker's own with what is in the baggage."""
-    mark = tuple(sorted(baggage))
+def _unpack_baggage(baggage: Baggage) -> Store:
+    """Return a temporary store of this worker with the contents of the baggage."""
+    digests = tuple(sorted(baggage))
     # A worker of Dask may have several threads.
     with _UNPACKING:
-        if mark not in _STORES:
+        if digests not in _STORES:
             folder = tempfile.TemporaryDirectory(prefix="trainyard-", ignore_cleanup_errors=True)
-            # Not the database that the environment may name: nobody else reaches these files.
+            # Its own database, not the one of the environment: no other process reaches the files.
             store = Store(
                 Path(folder.name), database=f"sqlite:///{Path(folder.name) / 'worker.db'}"
             )
@@ -144,5 +144,5 @@ def _unpacked(baggage: Baggage) -> Store:
                     store.put_trace(Trace.of(read_frame(data), **about))
                 else:
                     store.put_profile(digest, data, about)
-            _STORES[mark] = folder, store
-        return _STORES[mark][1]
+            _STORES[digests] = folder, store
+        return _STORES[digests][1]

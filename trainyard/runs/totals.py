@@ -1,6 +1,4 @@
-"""The numbers of a run without its record: for traces of which the record would not fit into
-memory.
-"""
+"""Numbers of runs whose full record would not fit into memory."""
 
 from __future__ import annotations
 
@@ -36,25 +34,24 @@ _SCHEMA: Final = pa.schema(
     }
 )
 JOB_COLUMNS: Final = tuple(_SCHEMA.names)
-"""What is written of each job."""
+"""Columns of the file of jobs."""
 
 
-def totals(
+def run_totals(
     trace: Trace,
     cluster: Cluster,
     allocator: Allocator,
     conditions: Conditions,
     keep: Callable[[Followed], None] | None = None,
 ) -> dict[str, Any]:
-    """Run on the fast engine and return numbers of `sim.metrics.summary`: times, counts and the use
-    of GPUs.
+    """Run on the fast engine; return times, counts and GPU utilization.
 
     Parameters
     ----------
     trace, cluster, allocator, conditions
         As for `trainyard.runs.engines.simulate`.
     keep : callable or None
-        What is done with the run before it is forgotten, e.g. `write_jobs`.
+        Called with the run before it is dropped, e.g. `write_jobs`.
 
     Raises
     ------
@@ -64,12 +61,12 @@ def totals(
         If the performance model does not fit the trace.
     """
     before_s = process_time()
-    found = lane.follow(lane.prepared(trace, cluster, allocator, conditions))
+    followed = lane.follow(lane.prepared(trace, cluster, allocator, conditions))
     if keep is not None:
-        keep(found)
-    job, began_s, until_s = found.stints
-    done = job[found.finished]
-    finish_s = until_s[found.finished]
+        keep(followed)
+    job, began_s, until_s = followed.stints
+    done = job[followed.finished]
+    finish_s = until_s[followed.finished]
     submit_s = trace.frame["submit_time_s"].to_numpy()
     gpus = trace.frame["num_gpus"].to_numpy()[job]
     first_s, last_s = float(submit_s[0]), float(submit_s[-1])
@@ -87,11 +84,11 @@ def totals(
         "impossible": len(trace) - len(done),
         "completion_rate": len(done) / len(trace),
         "preemptions": len(job) - len(done),
-        **_spread("jct", finish_s - submit_s[done]),
-        **_spread("queue", start_s[done] - submit_s[done]),
+        **_distribution("jct", finish_s - submit_s[done]),
+        **_distribution("queue", start_s[done] - submit_s[done]),
         "makespan_s": float(finish_s.max() - first_s) if len(done) else np.nan,
         "utilisation": float((gpus * held_s).sum() / room) if room else np.nan,
-        "decisions": found.decisions,
+        "decisions": followed.decisions,
         "end_s": end_s,
         "wait_max_s": float(wait_s.max()) if len(done) else np.nan,
         "waits_over_day": int((wait_s > DAY_S).sum()),
@@ -101,27 +98,27 @@ def totals(
     }
 
 
-def write_jobs(source: Path, trace: Trace, path: Path, found: Followed) -> None:
-    """Write one row per job as Parquet, in the row groups of the file that the jobs came from.
+def write_jobs(source: Path, trace: Trace, path: Path, followed: Followed) -> None:
+    """Write one row per job to Parquet, in the row groups of the source file.
 
     Parameters
     ----------
     source : Path
-        That file, from `trainyard.traces.bare.read_bare`; it holds the names of the jobs.
+        File of the jobs as read by `trainyard.traces.bare.read_bare`; it holds their ids.
     trace : Trace
         The jobs.
     path : Path
-        Where to write: `JOB_COLUMNS`, in the order of the trace.
-    found : Followed
+        Output file with `JOB_COLUMNS`, in the order of the trace.
+    followed : Followed
         The run.
 
     Raises
     ------
     OSError
-        If it cannot be written.
+        If the file cannot be written.
     """
-    job, began_s, until_s = found.stints
-    done, jobs = found.finished, len(trace)
+    job, began_s, until_s = followed.stints
+    done, jobs = followed.finished, len(trace)
     first_start_s, finish_s = np.full(jobs, np.nan), np.full(jobs, np.nan)
     first_start_s[job[::-1]] = began_s[::-1]
     finish_s[job[done]] = until_s[done]
@@ -149,7 +146,8 @@ def write_jobs(source: Path, trace: Trace, path: Path, found: Followed) -> None:
             row = end
 
 
-def _spread(name: str, values: Floats) -> dict[str, float]:
+def _distribution(name: str, values: Floats) -> dict[str, float]:
+    """Return mean and percentiles of values as metrics with a common prefix."""
     if not len(values):
         return {f"{name}_{what}_s": np.nan for what in ("mean", "p50", "p95", "p99")}
     at = np.percentile(values, (50, 95, 99))

@@ -1,6 +1,4 @@
-"""What happens inside a worker process: warming up, reporting progress on a shared board, and
-ending when the parent ends.
-"""
+"""Worker processes: warm-up, progress on a shared board, limits, exit with the parent."""
 
 from __future__ import annotations
 
@@ -26,45 +24,43 @@ from trainyard.traces.samples import load_sample
 
 _REPORTED: Final = 5
 FIELDS: Final = 6
-"""Numbers per row of the board: ticket, jobs settled, jobs, simulated clock, last submission; and
-the ticket that is to stop.
+"""Numbers per row of the board: ticket, ended jobs, jobs, simulated time, last submission, and the
+ticket to stop.
 """
 EVERY_S: Final = 0.2
 MEMORY_EXIT: Final = 75
-"""How a process ends that holds more memory than it may."""
+"""Exit code of a process that exceeds its memory limit."""
 _GB: Final = 1e9
 _LOG: Final = logging.getLogger(__name__)
 _WARM_SAMPLE: Final = "tiny"
 
 
 class StoppedError(TrainyardError):
-    """A run that nobody waits for any more, in a process that is to stay warm."""
+    """Raised in a run that no submission waits for, to keep its process warm."""
 
 
 class Ran(NamedTuple):
-    """What a task returned, and the CPU seconds of its process and solvers."""
+    """Return value of a task, and the CPU seconds of its process and solvers."""
 
     value: Any
     cpu_s: float
 
 
-class _Here:
-    """The board of this process, set once when the worker starts, and whether it runs something."""
+class _WorkerState:
+    """State of this process: its progress board, and whether it runs a task."""
 
     board: MutableSequence[float] | None = None
     busy = False
 
 
 def start(board: MutableSequence[float], memory_gb: float | None = None) -> None:
-    """Prepare a worker: watch the parent and the memory, remember the board, run a tiny scenario so
-    that the first click finds everything loaded.
-    """
-    threading.Thread(target=_end_with_parent, name="watch-parent", daemon=True).start()
+    """Prepare a worker: watch parent and memory, load the engine, run a tiny scenario."""
+    threading.Thread(target=_exit_with_parent, name="watch-parent", daemon=True).start()
     if memory_gb is not None:
         threading.Thread(
-            target=_end_above, args=(memory_gb * _GB,), name="watch-memory", daemon=True
+            target=_exit_above_memory, args=(memory_gb * _GB,), name="watch-memory", daemon=True
         ).start()
-    _Here.board = board
+    _WorkerState.board = board
     why_not = load()
     if why_not:
         _LOG.warning("%s", why_not)
@@ -76,8 +72,7 @@ def start(board: MutableSequence[float], memory_gb: float | None = None) -> None
             ),
             trace=trace,
         )
-    # the border of a process: a fault while warming up must not take the pool down; a run will show
-    # it to the user
+    # outermost handler: a fault in the warm-up must not stop the pool; a later run reports it
     except Exception as error:
         _LOG.warning(
             "A worker starts cold: %s", error, exc_info=not isinstance(error, TrainyardError)
@@ -85,35 +80,36 @@ def start(board: MutableSequence[float], memory_gb: float | None = None) -> None
 
 
 def ready() -> int:
-    """Return the number of this process: a task that proves that a worker is up."""
+    """Return the process id; an empty task that proves that a worker is up."""
     return os.getpid()
 
 
 def execute(row: int, ticket: int, work: Callable[..., Any], *args: Any) -> Ran:
-    """Run something that reports on a row of the board, at most five times a second."""
-    _Here.busy = True
+    """Run a task that reports on a row of the board, at most five times per second."""
+    _WorkerState.busy = True
     try:
         return measure(work, *args, progress=_Reporter(row, ticket))
     finally:
-        _Here.busy = False
+        _WorkerState.busy = False
 
 
 def measure(work: Callable[..., Any], *args: Any, **options: Any) -> Ran:
-    """Call a function and count the CPU seconds of the call."""
+    """Call a function and count its CPU seconds."""
     began_s = _cpu_s()
     value = work(*args, **options)
     return Ran(value, _cpu_s() - began_s)
 
 
 def _cpu_s() -> float:
-    """Return the CPU seconds of this process and of solvers that it has waited for."""
+    """Return the CPU seconds of this process and of its finished solver processes."""
     used = os.times()
     return time.process_time() + used.children_user + used.children_system
 
 
 class _Reporter:
-    """Writes progress to the board; the ticket tells the reader whose numbers they are. Ends the
-    run with a `StoppedError` once it is asked to on the board.
+    """Writes progress to the board under the ticket of the run.
+
+    Raises `StoppedError` in the run if the board asks its ticket to stop.
     """
 
     def __init__(self, row: int, ticket: int, clock: Callable[[], float] = time.monotonic) -> None:
@@ -122,37 +118,42 @@ class _Reporter:
 
     def __call__(self, progress: Progress) -> None:
         now = self._clock()
-        if _Here.board is None:
+        if _WorkerState.board is None:
             return
-        if _Here.board[self._first + _REPORTED] == self._ticket:
-            raise StoppedError("Nobody waits for this run any more.")
+        if _WorkerState.board[self._first + _REPORTED] == self._ticket:
+            raise StoppedError("This run was cancelled.")
         if now < self._due_s:
             return
         self._due_s = now + EVERY_S
-        _Here.board[self._first : self._first + _REPORTED] = [self._ticket, *map(float, progress)]
+        _WorkerState.board[self._first : self._first + _REPORTED] = [
+            self._ticket,
+            *map(float, progress),
+        ]
 
 
 def read_board(board: MutableSequence[float], row: int, ticket: int) -> Progress | None:
-    """Return the last report of a run, or None before its first."""
+    """Return the last report of a run, None before its first."""
     owner, done, jobs, now_s, span_s = board[row * FIELDS : row * FIELDS + _REPORTED]
     return Progress(int(done), int(jobs), now_s, span_s) if owner == ticket else None
 
 
 def ask_to_stop(board: MutableSequence[float], row: int, ticket: int) -> None:
-    """Let a run end at its next report, in a process that goes on."""
+    """Set the flag that stops a run at its next report, without ending the process."""
     board[row * FIELDS + _REPORTED] = float(ticket)
 
 
-def _end_with_parent() -> None:
+def _exit_with_parent() -> None:
+    """Wait for the parent process to end, then exit."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()
         os._exit(1)
 
 
-def _end_above(most_bytes: float) -> None:
+def _exit_above_memory(most_bytes: float) -> None:
+    """Exit when a running task exceeds the memory limit."""
     process = psutil.Process()
-    # A worker that runs nothing would only be replaced by its like.
-    while not _Here.busy or process.memory_info().rss <= most_bytes:
+    # An idle worker would only be replaced by an equal one.
+    while not _WorkerState.busy or process.memory_info().rss <= most_bytes:
         time.sleep(EVERY_S)
     os._exit(MEMORY_EXIT)

@@ -1,6 +1,4 @@
-"""Where results, uploaded traces and profiles are kept: files here or far away, and the database
-that lists them.
-"""
+"""Stores results, uploaded traces and profiles: files, and a database that lists them."""
 
 from __future__ import annotations
 

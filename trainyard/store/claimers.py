@@ -1,6 +1,4 @@
-"""Names of the queues that claim runs; a name tells other processes of the machine whether the
-process of its queue still lives.
-"""
+"""Names of run queues that claim runs; a name shows whether its process still lives."""
 
 from __future__ import annotations
 
@@ -14,18 +12,19 @@ import psutil
 
 _HOST: Final = hashlib.sha256(platform.node().encode()).hexdigest()[:12]
 _SAME_S: Final = 2.0
-"""Seconds by which two readings of the start of one process may differ."""
+"""Tolerance in seconds between two readings of the start time of a process."""
 
 
 def new_claimer() -> str:
-    """Return a name unlike all others."""
+    """Return a unique name: host hash, process id, start time and a random part."""
     began_s = psutil.Process().create_time()
     return f"{_HOST}-{os.getpid()}-{began_s:.0f}-{uuid.uuid4().hex[:12]}"
 
 
 def is_dead(claimer: str) -> bool:
-    """Return whether a claimer was a process of this machine that has ended; False = it lives, or
-    is elsewhere.
+    """Return True if a claimer was a process of this machine that has ended.
+
+    False for living processes and for those of other machines.
     """
     host, _, rest = claimer.partition("-")
     if host != _HOST:

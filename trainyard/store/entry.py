@@ -1,4 +1,4 @@
-"""One stored result, whose frames are read when asked for, and how frames become files."""
+"""Stored results with lazily loaded frames, and conversion of frames to Parquet."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ FRAMES: Final = (
 )
 
 _WRONG: Final = (ValueError, LookupError, TypeError, AttributeError)
-"""What reading raises where tables, or what is known of them, are not as they were written."""
+"""Exceptions that reading damaged tables or metadata raises."""
 
 
 @dataclass(frozen=True)
 class StoredResult:
-    """One stored result; its frames are read when asked for.
+    """A stored result; frames are read on access.
 
     Parameters
     ----------
     key : str
-        Of the scenario.
+        Key of the scenario.
     files : Files
-        Where its frames lie.
+        Files of the frames.
     rows : mapping
-        Name of a frame -> its rows.
+        Name of a frame -> number of rows.
     summary : mapping
         Name of a metric -> number.
     scenario : mapping
@@ -61,7 +61,7 @@ class StoredResult:
     provenance: Mapping[str, Any]
 
     def chart(self, name: str) -> pd.DataFrame:
-        """Return one reduced frame, as `trainyard.runs.frames.chart_frames` made it.
+        """Return a binned frame of `trainyard.runs.frames.chart_frames`.
 
         Raises
         ------
@@ -72,11 +72,11 @@ class StoredResult:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What the allocator had to say of the run."""
+        """Remarks of the allocator on the run."""
         return tuple(self.provenance["result"]["remarks"])
 
     def jobs(self) -> pd.DataFrame:
-        """Return one row per job, without reading the other frames.
+        """Return one row per job; reads no other frame.
 
         Raises
         ------
@@ -87,11 +87,11 @@ class StoredResult:
 
     @property
     def engine(self) -> str:
-        """What made the run, see `sim.result.Timing`."""
+        """Engine of the run, see `sim.result.Timing`."""
         return str(self.provenance["timing"].get("engine", "kernel"))
 
     def result(self) -> RunResult:
-        """Return the whole result.
+        """Return the full result.
 
         Raises
         ------
@@ -114,27 +114,28 @@ class StoredResult:
             result = RunResult(**facts)
             same = result.digest() == self.provenance["digest"]
         except _WRONG as error:
-            raise self._damaged("what is known of it") from error
+            raise self._remove_damaged("its metadata") from error
         if not same:
-            raise self._damaged("its contents changed")
+            raise self._remove_damaged("its contents changed")
         return result
 
     def check(self) -> None:
-        """Read everything.
+        """Read all frames and verify the digest.
 
         Raises
         ------
         StoreError
-            If a frame is missing or damaged, one for drawing included.
+            If a frame, including those of charts, is missing or damaged.
         """
         self.result()
         for name in self.rows.keys() - set(FRAMES):
             self._frame(name)
 
     def _frame(self, name: str) -> pd.DataFrame:
+        """Return a frame from its Parquet file, with the categories of empty columns."""
         try:
             frame = read_frame(self.files.read(self.key, f"{name}.parquet"))
-            # An empty table comes back without the categories of its columns.
+            # Parquet drops the categories of an empty table.
             for column, categories in self.provenance["categories"].get(name, {}).items():
                 if (
                     not isinstance(frame[column].dtype, pd.CategoricalDtype)
@@ -147,10 +148,11 @@ class StoredResult:
                 " scenario again."
             ) from error
         except (OSError, *_WRONG) as error:
-            raise self._damaged(name) from error
+            raise self._remove_damaged(name) from error
         return frame
 
-    def _damaged(self, what: str) -> StoreError:
+    def _remove_damaged(self, what: str) -> StoreError:
+        """Remove the files of a damaged result; return the error to raise."""
         self.files.remove(self.key)
         return StoreError(
             f"The stored result {self.key[:12]} was damaged ({what}) and is removed. Run the"
@@ -158,8 +160,8 @@ class StoredResult:
         )
 
 
-def categories(frame: pd.DataFrame) -> dict[str, list[str]]:
-    """Return column -> categories, of those that have some."""
+def column_categories(frame: pd.DataFrame) -> dict[str, list[str]]:
+    """Return column -> categories of the categorical columns."""
     return {
         str(name): list(map(str, kind.categories))
         for name, kind in zip(frame.columns, frame.dtypes, strict=True)
@@ -168,13 +170,12 @@ def categories(frame: pd.DataFrame) -> dict[str, list[str]]:
 
 
 def extent(data: bytes) -> tuple[int, int]:
-    """Return rows and least bytes in memory (8 for each value) of a Parquet file, without reading
-    more than what it says of itself.
+    """Return rows and minimum bytes in memory of a Parquet file, from its metadata only.
 
     Raises
     ------
     ValueError, OSError
-        If it is none.
+        If the data are not a Parquet file.
     """
     about = pq.read_metadata(BytesIO(data))
     parts = [about.row_group(at) for at in range(about.num_row_groups)]
@@ -194,9 +195,9 @@ def read_frame(data: bytes) -> pd.DataFrame:
 
 
 def parquet(frame: pd.DataFrame) -> bytes:
-    """Return a frame, whose columns are numbers, texts or categories, as a file."""
-    buffer, table = BytesIO(), _table(frame)
-    # Hardly any two of the numbers are equal, and nothing is looked for in them by value.
+    """Return a frame of numbers, texts and categories as a Parquet file."""
+    buffer, table = BytesIO(), _arrow_table(frame)
+    # Numbers rarely repeat and are never searched by value: no dictionaries, no statistics.
     repeated = [
         name
         for name, of in zip(table.schema.names, table.schema.types, strict=True)
@@ -208,11 +209,12 @@ def parquet(frame: pd.DataFrame) -> bytes:
     return buffer.getvalue()
 
 
-def _table(frame: pd.DataFrame) -> pa.Table:
+def _arrow_table(frame: pd.DataFrame) -> pa.Table:
+    """Return a frame as an Arrow table."""
     kinds = tuple(frame.dtypes)
     schema = _schema(tuple(frame.columns), kinds)
     if any(pa.types.is_null(getattr(of, "value_type", of)) for of in schema.types):
-        # Texts as Python's objects, of which only values tell what they are, or no texts at all.
+        # The type of object columns depends on their values.
         return pa.Table.from_pandas(frame, preserve_index=False, nthreads=1)
     columns = [
         pa.array(
@@ -227,8 +229,6 @@ def _table(frame: pd.DataFrame) -> pa.Table:
 
 @lru_cache(maxsize=64)
 def _schema(names: tuple[str, ...], kinds: tuple[Any, ...]) -> pa.Schema:
-    """Return what pyarrow makes of columns of these types: for most frames that takes longer than
-    to write them.
-    """
+    """Return the Arrow schema of columns; cached, as it costs more than writing the frame."""
     empty = {name: pd.Series([], dtype=kind) for name, kind in zip(names, kinds, strict=True)}
     return pa.Schema.from_pandas(pd.DataFrame(empty), preserve_index=False)

@@ -1,5 +1,6 @@
-"""The files of results: a folder for each, on this machine or wherever fsspec reaches; a result is
-there when its manifest is.
+"""Files of results, one folder per result, on this machine or behind a URL.
+
+A result exists when its manifest exists.
 """
 
 from __future__ import annotations
@@ -22,62 +23,64 @@ MANIFEST: Final = "manifest.json"
 _HARMLESS: Final = ("host", "port", "dbname", "user", "sslmode", "mode")
 """Options of an address whose values a message may show."""
 _LONG_SECRET: Final = 4
-"""Letters; a shorter password is removed from a message only where it is a word."""
+"""Minimum length of a password to remove inside words; a shorter one only as a whole word."""
 
 
 class StoreError(TrainyardError):
-    """Something in the store cannot be read or written."""
+    """Raised when the store cannot be read or written."""
 
 
 class UnwritableError(StoreError):
-    """Nothing can be kept any more: the disk is full, or the folder is not ours."""
+    """Raised when nothing can be stored: the disk is full, or access is denied."""
 
 
 class Files(Protocol):
-    """Where files of results lie."""
+    """Storage of the files of results."""
 
     @property
     def address(self) -> str:
-        """A folder, or a URL."""
+        """Folder or URL."""
         ...
 
     @property
     def shared(self) -> bool:
-        """Whether other machines reach it under this address."""
+        """Whether other machines can use this address."""
         ...
 
     def write(self, key: str, files: Mapping[str, bytes]) -> None:
-        """Write the files of a result, all or none; what is there already stays. Raises
-        `StoreError`.
+        """Write the files of a result, all or none; an existing result is kept.
+
+        Raises `StoreError`.
         """
         ...
 
     def read(self, key: str, name: str) -> bytes:
-        """Return one file. Raises `FileNotFoundError` if it is not there, and `StoreError` if it
-        cannot be read.
+        """Return one file of a result.
+
+        Raises `FileNotFoundError` if it is missing, and `StoreError` if it cannot be read.
         """
         ...
 
     def sizes(self, key: str) -> dict[str, int]:
-        """Return name -> bytes of the files of a result; empty = it is not there."""
+        """Return name -> bytes of the files of a result; {} if it does not exist."""
         ...
 
     def remove(self, key: str) -> None:
-        """Remove a result, if it is there."""
+        """Remove a result if it exists."""
         ...
 
     def walk(self) -> Iterator[str]:
-        """Walk the results that are there."""
+        """Yield the keys of all results."""
         ...
 
 
 class Folder:
-    """Files in a folder of this machine.
+    """Storage in a folder of this machine.
 
     Parameters
     ----------
     root : Path
-        The folder; results lie below, by the beginning of their keys.
+        The folder; results are in subfolders by the first two letters of their keys.
     """
 
     shared = False
@@ -91,15 +94,15 @@ class Folder:
         return str(self.root)
 
     def write(self, key: str, files: Mapping[str, bytes]) -> None:
-        """Write the files beside, and put them in place at once."""
-        with FolderDraft(self.root.parent, self._of(key)) as draft:
+        """Write the files to a draft folder, then move it into place."""
+        with FolderDraft(self.root.parent, self._result_path(key)) as draft:
             for name, data in files.items():
                 (draft / name).write_bytes(data)
 
     def read(self, key: str, name: str) -> bytes:
-        """Return one file."""
+        """Return one file of a result."""
         try:
-            return (self._of(key) / name).read_bytes()
+            return (self._result_path(key) / name).read_bytes()
         except FileNotFoundError:
             raise
         except OSError as error:
@@ -109,28 +112,27 @@ class Folder:
             ) from error
 
     def sizes(self, key: str) -> dict[str, int]:
-        """Return name -> bytes."""
+        """Return name -> bytes of the files of a result; {} if it does not exist."""
         try:
-            with os.scandir(self._of(key)) as found:
-                return {item.name: item.stat().st_size for item in found}
+            with os.scandir(self._result_path(key)) as items:
+                return {item.name: item.stat().st_size for item in items}
         except OSError:
             return {}
 
     def remove(self, key: str) -> None:
         """Remove a result."""
-        shutil.rmtree(self._of(key), ignore_errors=True)
+        shutil.rmtree(self._result_path(key), ignore_errors=True)
 
     def walk(self) -> Iterator[str]:
-        """Walk the results."""
+        """Yield the keys of all results."""
         return (path.parent.name for path in self.root.glob(f"*/*/{MANIFEST}"))
 
-    def _of(self, key: str) -> Path:
+    def _result_path(self, key: str) -> Path:
         return self.root / key[:2] / key
 
 
 class Remote:
-    """Files behind a URL, e.g. ``s3://bucket/trainyard``; needs fsspec and what it needs for that
-    kind of URL.
+    """Storage behind a URL, e.g. ``s3://bucket/trainyard``; needs fsspec and its driver.
 
     Parameters
     ----------
@@ -140,7 +142,7 @@ class Remote:
     Raises
     ------
     StoreError
-        If fsspec, or what it needs, is not installed, or the place cannot be reached.
+        If fsspec or its driver is not installed, or the URL cannot be reached.
     """
 
     def __init__(self, address: str) -> None:
@@ -157,17 +159,17 @@ class Remote:
             ) from error
 
     def _fault(self, error: Exception) -> str:
-        """Return the address and what its driver says, without secrets."""
-        return f"{shown_address(self.address)} ({without_secrets(str(error), self.address)})"
+        """Return the address and the message of its driver, without secrets."""
+        return f"{redact_address(self.address)} ({redact_secrets(str(error), self.address)})"
 
     @property
     def shared(self) -> bool:
-        """Whether it is more than the memory, or a folder, of this machine."""
+        """Whether the URL is not memory or a folder of this machine."""
         return self.address.partition(":")[0] not in ("memory", "file", "local")
 
     def write(self, key: str, files: Mapping[str, bytes]) -> None:
-        """Write the manifest last, because it says that the others are there."""
-        place = self._of(key)
+        """Write the files, the manifest last, because it marks a complete result."""
+        place = self._result_path(key)
         if self._system.exists(f"{place}/{MANIFEST}"):
             return
         try:
@@ -181,9 +183,9 @@ class Remote:
             ) from error
 
     def read(self, key: str, name: str) -> bytes:
-        """Return one file."""
+        """Return one file of a result."""
         try:
-            data: bytes = self._system.cat_file(f"{self._of(key)}/{name}")
+            data: bytes = self._system.cat_file(f"{self._result_path(key)}/{name}")
         except FileNotFoundError:
             raise
         except OSError as error:
@@ -194,32 +196,30 @@ class Remote:
         return data
 
     def sizes(self, key: str) -> dict[str, int]:
-        """Return name -> bytes."""
+        """Return name -> bytes of the files of a result; {} if it does not exist."""
         try:
-            found: list[dict[str, Any]] = self._system.ls(self._of(key), detail=True)
+            items: list[dict[str, Any]] = self._system.ls(self._result_path(key), detail=True)
         except OSError:
             return {}
-        return {str(item["name"]).rpartition("/")[2]: int(item["size"]) for item in found}
+        return {str(item["name"]).rpartition("/")[2]: int(item["size"]) for item in items}
 
     def remove(self, key: str) -> None:
-        """Remove the manifest first."""
-        place = self._of(key)
+        """Remove the manifest, then the other files."""
+        place = self._result_path(key)
         for name in (f"{place}/{MANIFEST}", place):
             if self._system.exists(name):
                 self._system.rm(name, recursive=True)
 
     def walk(self) -> Iterator[str]:
-        """Walk the results."""
+        """Yield the keys of all results."""
         return (name.split("/")[-2] for name in self._system.glob(f"{self._root}/*/*/{MANIFEST}"))
 
-    def _of(self, key: str) -> str:
+    def _result_path(self, key: str) -> str:
         return f"{self._root}/{key[:2]}/{key}"
 
 
 def default_root() -> Path:
-    """Return the folder for results: ``TRAINYARD_STORE``, or the user's data folder of this
-    system.
-    """
+    """Return the folder for results: ``TRAINYARD_STORE``, or the user's data folder."""
     given = os.environ.get("TRAINYARD_STORE", "")
     if given and "://" not in given:
         return Path(given).expanduser()
@@ -233,16 +233,16 @@ def default_root() -> Path:
 
 
 def made(folder: Path) -> Path:
-    """Return the folder of a library, closed to other users; it is made if it is not there.
+    """Return the folder of a library, created if missing and closed to other users.
 
-    A folder that holds other things as well keeps its rights. Raises `StoreError` if the folder
-    cannot be made.
+    A folder with other contents keeps its rights. Raises `StoreError` if the folder cannot be
+    created.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
         names = {path.name for path in folder.iterdir()}
         if not names or DATABASE in names:
-            close_to_others(folder, 0o700)
+            restrict_access(folder, 0o700)
     except OSError as error:
         raise UnwritableError(
             f"Results cannot be kept in {error.filename} ({error.strerror}). Set TRAINYARD_STORE to"
@@ -251,18 +251,19 @@ def made(folder: Path) -> Path:
     return folder
 
 
-def close_to_others(path: Path, mode: int) -> None:
-    """Set the rights of a file or folder of this user, whatever the umask; not where all users
-    write, as in ``/tmp``.
+def restrict_access(path: Path, mode: int) -> None:
+    """Set the rights of a file or folder of this user, regardless of the umask.
+
+    Folders that all users may write to, such as ``/tmp``, are left unchanged.
     """
-    found = path.stat()
-    is_ours = not hasattr(os, "geteuid") or found.st_uid == os.geteuid()
-    if is_ours and stat.S_IMODE(found.st_mode) != mode and not found.st_mode & stat.S_ISVTX:
+    status = path.stat()
+    is_ours = not hasattr(os, "geteuid") or status.st_uid == os.geteuid()
+    if is_ours and stat.S_IMODE(status.st_mode) != mode and not status.st_mode & stat.S_ISVTX:
         path.chmod(mode)
 
 
-def shown_address(address: str) -> str:
-    """Return an address without its password and without its options, for messages."""
+def redact_address(address: str) -> str:
+    """Return an address without password and options, for messages."""
     scheme, mark, rest = address.partition("://")
     if not mark:
         return "…" if set("=@:") & set(address) else address
@@ -273,8 +274,8 @@ def shown_address(address: str) -> str:
     return f"{scheme}://{name}{':***' if colon else ''}{sign}{re.split('[?#]', host)[0]}"
 
 
-def without_secrets(text: str, address: str) -> str:
-    """Return what a driver says of an address, without passwords and values of options."""
+def redact_secrets(text: str, address: str) -> str:
+    """Return a driver's message without passwords and option values of the address."""
     rest = address.partition("://")[2] or address
     pairs = re.findall(r"([^?&=\s]+)=([^&\s]*)", rest)
     secrets = {value for key, value in pairs if key not in _HARMLESS}
@@ -288,7 +289,7 @@ def without_secrets(text: str, address: str) -> str:
 
 
 def files_at(address: str) -> Files:
-    """Return the files at a folder or URL.
+    """Return the storage at a folder or URL.
 
     Raises
     ------
@@ -298,26 +299,24 @@ def files_at(address: str) -> Files:
     return Remote(address) if "://" in address else Folder(Path(address))
 
 
-def place_of(file: str) -> tuple[int, int]:
-    """Return what tells a file from another one that has its name later; zeros = it is not
-    there.
-    """
+def file_identity(file: str) -> tuple[int, int]:
+    """Return device and inode of a file, to detect a replaced file; (0, 0) if missing."""
     try:
-        found = os.stat(file)
+        status = os.stat(file)
     except OSError:
         return 0, 0
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
 class FolderDraft:
-    """A folder that appears under its final name when everything in it is written, or not at all.
+    """A draft folder that is moved to its final name when complete, else removed.
 
     Parameters
     ----------
     root : Path
-        Drafts are made in its folder ``drafts``, which must be on the same disk.
+        Parent of the folder ``drafts``, which must be on the same disk as `final`.
     final : Path
-        The final name; if it exists in the end, what is there stays.
+        The final path; an existing folder is kept.
     """
 
     def __init__(self, root: Path, final: Path) -> None:
@@ -356,8 +355,9 @@ class FolderDraft:
 
 
 def clear_drafts(root: Path, before_s: float) -> None:
-    """Remove what killed processes left half written, if it is older than an instant (seconds since
-    the epoch).
+    """Remove old drafts that killed processes left.
+
+    `before_s` is in seconds since the epoch.
     """
     try:
         old = [

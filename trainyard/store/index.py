@@ -1,6 +1,4 @@
-"""The database of the library: what is known of every run, and which comparisons and sweeps use it;
-SQLite, or any address that SQLAlchemy understands.
-"""
+"""The database of the library: runs, traces, profiles, shelves; SQLite or PostgreSQL."""
 
 from __future__ import annotations
 
@@ -21,10 +19,10 @@ from sim.errors import TrainyardError
 from trainyard.store.claimers import is_dead
 from trainyard.store.files import (
     DATABASE,
-    close_to_others,
-    place_of,
-    shown_address,
-    without_secrets,
+    file_identity,
+    redact_address,
+    redact_secrets,
+    restrict_access,
 )
 from trainyard.store.schema import (
     CLAIMS,
@@ -41,19 +39,19 @@ from trainyard.store.schema import (
 CLAIM_S: Final = 60.0
 """Seconds after which a claim lapses unless its queue renews it."""
 _LATER_S: Final = 0.001
-"""Seconds between the times of two things kept while the clock is set back."""
+"""Seconds between the time stamps of two items stored while the clock is set back."""
 _BUSY_S: Final = 30.0
-"""How long a writer waits for another one."""
+"""Seconds that a writer waits for another one."""
 _CONNECT_S: Final = 10
 _INSERT: Final[Mapping[str, Callable[[sa.Table], Any]]] = {
     "sqlite": sqlite.insert,
     "postgresql": postgresql.insert,
 }
-"""Kind of database -> an insertion that says what to do where something is there already."""
+"""Kind of database -> insert statement that supports ON CONFLICT."""
 _FAULTS: Final[Mapping[tuple[str, ...], str]] = {
     ("malformed", "not a database"): (
-        "is damaged. Move the file away: whole results are listed again; names, sweeps and numbers"
-        " are lost, unless repaired."
+        "is damaged. Move the file away: full results are listed again; names, sweeps and numbers"
+        " are lost unless you repair it."
     ),
     (
         "disk is full",
@@ -61,8 +59,8 @@ _FAULTS: Final[Mapping[tuple[str, ...], str]] = {
         "no space left",
     ): "cannot be written, because the disk is full. Free some space, then run again.",
     ("disk i/o error", "input/output error"): (
-        "cannot be read or written (disk I/O error): its disk is full or fails. Free some space, or"
-        " check the disk."
+        "cannot be read or written (disk I/O error): its disk is full or fails. Free space or check"
+        " the disk."
     ),
     ("readonly", "read-only", "unable to open"): (
         "cannot be written. Check the rights to its folder, or set TRAINYARD_STORE to another"
@@ -73,51 +71,51 @@ _FAULTS: Final[Mapping[tuple[str, ...], str]] = {
         " again."
     ),
 }
-"""Signs in what a database says -> what to tell."""
+"""Phrases in a database error -> end of the message to the user."""
 MOST_RECIPES: Final = 100
-"""Of one browser."""
+"""Maximum number of recipes per browser."""
 _MOST_AT_ONCE: Final = 500
-"""Values in one statement; SQLite takes no more than some hundreds."""
+"""Maximum values per statement; SQLite accepts some hundreds only."""
 
 
 class Clock:
-    """Where a library takes the time from."""
+    """Source of time for a library; tests replace it."""
 
     def now_s(self) -> float:
-        """Return seconds since the epoch; this clock can jump back or ahead."""
+        """Return seconds since the epoch; may jump back or ahead."""
         return time.time()
 
     def steady_s(self) -> float:
-        """Return seconds from any zero, which only go forward."""
+        """Return seconds from an arbitrary zero, which never decrease."""
         return time.monotonic()
 
 
 class LibraryError(TrainyardError):
-    """The database cannot be reached, read or written."""
+    """Raised when the database cannot be reached, read or written."""
 
 
 RUN, TRACE, PROFILE = "run", "trace", "profile"
-"""Kinds of things."""
+"""Kinds of items."""
 
 
 @dataclass(frozen=True)
 class IndexRow:
-    """What the database knows of a run, an uploaded trace or a profile.
+    """Database row of a run, an uploaded trace or a profile.
 
     Parameters
     ----------
     kind : {"run", "trace", "profile"}
-        What it is.
+        Kind of the item.
     key : str
-        Hash of the scenario, or of the contents.
+        Hash of the scenario or the contents.
     created_s : float, seconds
-        When it was kept, or uploaded for the last time, since the epoch.
+        Time of storage or last upload, since the epoch.
     complete : bool
-        Whether its files are kept; of a run that is not, the numbers are.
+        Whether its files are stored; an incomplete run has numbers only.
     size : int, bytes
-        Of its files.
+        Size of its files.
     manifest : mapping
-        What is known of it without reading its files.
+        Metadata available without reading its files.
     """
 
     kind: str
@@ -130,7 +128,7 @@ class IndexRow:
 
 @dataclass(frozen=True)
 class ShelvedRecipe:
-    """A comparison or a sweep on somebody's shelf.
+    """A study, sweep or search on the shelf of an owner.
 
     Parameters
     ----------
@@ -139,17 +137,17 @@ class ShelvedRecipe:
     document : mapping
         Its JSON.
     title : str
-        What it is called unless named.
+        Default title.
     name : str
-        Given by its owner; "" = none.
+        Name given by its owner; "" = none.
     tags : tuple of str
-        Given by its owner.
+        Tags given by its owner.
     used_s : float, seconds
-        When it was last run or changed, since the epoch.
+        Time of the last run or change, since the epoch.
     runs, there : int
-        Runs that it needs, and how many of them are kept.
+        Number of its runs, and of those stored.
     size : int, bytes
-        Of the files of its runs.
+        Size of the files of its runs.
     """
 
     study: str
@@ -164,25 +162,25 @@ class ShelvedRecipe:
 
 
 class Index:
-    """The database.
+    """The database of a library.
 
     Parameters
     ----------
     address : str
-        As SQLAlchemy takes it, e.g. ``sqlite:////folder/library.db`` or
+        SQLAlchemy address, e.g. ``sqlite:////folder/library.db`` or
         ``postgresql+psycopg://user@host/name``.
     clock : Clock, optional
-        Where it takes the time from.
+        Source of time.
 
     Attributes
     ----------
     is_new : bool
-        Whether its tables have just been made.
+        Whether its tables were just created.
 
     Raises
     ------
     LibraryError
-        If it cannot be reached or was made by a later version.
+        If it cannot be reached or was created by a later version.
     """
 
     def __init__(self, address: str | sa.URL, clock: Clock | None = None) -> None:
@@ -192,17 +190,19 @@ class Index:
             if isinstance(address, sa.URL)
             else address
         )
-        self._place, self._file, self._mark = shown_address(self._address), "", (0, 0)
+        self._place, self._file, self._identity = redact_address(self._address), "", (0, 0)
         try:
             url = sa.make_url(address)
-            # A machine that does not answer would otherwise be waited for, for minutes.
+            # Without a timeout, an unreachable machine blocks for minutes.
             timeout = (
                 {"connect_timeout": _CONNECT_S} if url.get_backend_name() == "postgresql" else {}
             )
             self._engine = sa.create_engine(url, pool_pre_ping=bool(timeout), connect_args=timeout)
         except (SQLAlchemyError, ImportError, ValueError) as error:
-            # A port that is no number may be a part of the password.
-            why = "its port is no number" if isinstance(error, ValueError) else self._reason(error)
+            # A port that is not a number may be part of the password.
+            why = (
+                "its port is not a number" if isinstance(error, ValueError) else self._reason(error)
+            )
             raise LibraryError(
                 f"The address {self._place} of the library cannot be used ({why}). Write it as"
                 " kind://user@host:port/name."
@@ -211,107 +211,105 @@ class Index:
             self._engine.dialect.name == "sqlite" and url.database in (None, "", ":memory:")
         ):
             raise LibraryError(
-                f"A library cannot be kept at {self._place}. Use a file of SQLite, or PostgreSQL."
+                f"{self._place} cannot hold a library. Use an SQLite file or PostgreSQL."
             )
         if self._engine.dialect.name == "sqlite":
-            sa.event.listen(self._engine, "connect", _as_several_use_it)
-            sa.event.listen(self._engine, "begin", _begin)
-            _close_database(Path(str(url.database)))
+            sa.event.listen(self._engine, "connect", _configure_connection)
+            sa.event.listen(self._engine, "begin", _begin_transaction)
+            _create_private_file(Path(str(url.database)))
         self._writing = self._engine.execution_options(writes=True)
         self.is_new = self._migrate()
         self._file = str(url.database) if self._engine.dialect.name == "sqlite" else ""
-        self._mark = place_of(self._file)
+        self._identity = file_identity(self._file)
         self._stamped_s = self.newest_s()
 
     def stamp_s(self) -> float:
-        """Return the time of something kept now, in seconds since the epoch: later than all that
-        was kept before, also where the clock was set back.
-        """
+        """Return a time stamp in seconds since the epoch, later than all earlier ones."""
         self._stamped_s = max(self._clock.now_s(), self._stamped_s + _LATER_S)
         return self._stamped_s
 
     def newest_s(self) -> float:
-        """Return when something was last kept or used, in seconds since the epoch; 0 = never."""
-        with self._reading() as connection:
-            found = (
+        """Return the last time of storage or use in seconds since the epoch; 0 = never."""
+        with self._read_connection() as connection:
+            latest_times = (
                 connection.scalar(sa.select(sa.func.max(column)))
                 for column in (THINGS.c.created_s, SHELF.c.used_s)
             )
-            return max(float(latest_s or 0.0) for latest_s in found)
+            return max(float(latest_s or 0.0) for latest_s in latest_times)
 
     @property
     def lost(self) -> bool:
-        """Whether its file was removed, or replaced by another, since it was opened; what is
-        written then would go nowhere.
-        """
-        return bool(self._file) and place_of(self._file) != self._mark
+        """Whether its file was removed or replaced since it was opened, so that writes are lost."""
+        return bool(self._file) and file_identity(self._file) != self._identity
 
     def _migrate(self) -> bool:
-        """Bring the tables up to date; tell whether there were none."""
-        with self._changing() as connection:
+        """Bring the tables up to date; return True if there were none."""
+        with self._write_transaction() as connection:
             VERSIONS.create(connection, checkfirst=True)
-            known = connection.scalar(sa.select(sa.func.max(VERSIONS.c.version))) or 0
-            if known > len(MIGRATIONS):
+            version = connection.scalar(sa.select(sa.func.max(VERSIONS.c.version))) or 0
+            if version > len(MIGRATIONS):
                 raise LibraryError(
-                    f"The library {self._place} was made by a later version of Trainyard (its"
-                    f" tables have version {known}, this one knows {len(MIGRATIONS)}). Install the"
-                    " later version, or use another library."
+                    f"The library {self._place} was created by a later version of Trainyard (table"
+                    f" version {version}, supported: {len(MIGRATIONS)}). Install that version, or"
+                    " use another library."
                 )
-            for at, step in enumerate(MIGRATIONS[known:], known + 1):
+            for new_version, step in enumerate(MIGRATIONS[version:], version + 1):
                 step(connection)
                 connection.execute(
-                    VERSIONS.insert().values(version=at, since_s=self._clock.now_s())
+                    VERSIONS.insert().values(version=new_version, since_s=self._clock.now_s())
                 )
-            return not known
+            return not version
 
     @contextmanager
-    def _changing(self) -> Iterator[sa.Connection]:
-        self._check()
+    def _write_transaction(self) -> Iterator[sa.Connection]:
+        """Open a write transaction; raise `LibraryError` for database errors."""
+        self._check_file()
         try:
             with self._writing.begin() as connection:
                 if self._engine.dialect.name == "postgresql":
-                    # Readers go on; writers of the few rows here take turns, as they do in SQLite.
+                    # Readers are not blocked; writers take turns, as in SQLite.
                     connection.execute(sa.text("SELECT pg_advisory_xact_lock(7311)"))
                 yield connection
         except SQLAlchemyError as error:
-            raise self._fault(error) from error
+            raise self._library_error(error) from error
 
     @contextmanager
-    def _reading(self) -> Iterator[sa.Connection]:
-        self._check()
+    def _read_connection(self) -> Iterator[sa.Connection]:
+        """Open a connection to read; raise `LibraryError` for database errors."""
+        self._check_file()
         try:
             with self._engine.connect() as connection:
                 yield connection
         except SQLAlchemyError as error:
-            raise self._fault(error) from error
+            raise self._library_error(error) from error
 
-    def _check(self) -> None:
+    def _check_file(self) -> None:
+        """Raise if the database file was removed or replaced."""
         if self.lost:
             raise LibraryError(
-                f"The library's database {self._place} was removed while it was in use. Start"
-                " again: a new one lists whole results."
+                f"The library's database {self._place} was removed while in use. Restart"
+                " Trainyard: a new one lists full results."
             )
 
-    def _fault(self, error: SQLAlchemyError) -> LibraryError:
+    def _library_error(self, error: SQLAlchemyError) -> LibraryError:
+        """Return a database error as a `LibraryError` that says what to do."""
         reason = self._reason(error)
-        for signs, told in _FAULTS.items():
+        for signs, message in _FAULTS.items():
             if any(sign in reason.casefold() for sign in signs):
-                return LibraryError(f"The library's database {self._place} {told}")
+                return LibraryError(f"The library's database {self._place} {message}")
         return LibraryError(
-            f"The library's database {self._place} cannot be used ({reason}). Check that it is"
-            " there and its address is right."
+            f"The library's database {self._place} cannot be used ({reason}). Check that it"
+            " exists and its address is correct."
         )
 
     def _reason(self, error: BaseException) -> str:
-        """Return the first line of what the database says, without secrets of its address."""
-        told = str(getattr(error, "orig", None) or error).strip().splitlines()
-        first = told[0].rstrip(".") if told else type(error).__name__
-        return without_secrets(first, self._address)
+        """Return the first line of a database error, without secrets of the address."""
+        lines = str(getattr(error, "orig", None) or error).strip().splitlines()
+        first = lines[0].rstrip(".") if lines else type(error).__name__
+        return redact_secrets(first, self._address)
 
     def put(self, row: IndexRow) -> None:
-        """Enter a thing; what is there already stays, but numbers alone give way to a complete
-        run.
-        """
+        """Add an item; an existing one stays, but a complete run replaces numbers alone."""
         body = {
             "created_s": row.created_s,
             "complete": row.complete,
@@ -325,21 +323,21 @@ class Index:
             )
         else:
             statement = statement.on_conflict_do_nothing()
-        with self._changing() as connection:
+        with self._write_transaction() as connection:
             connection.execute(statement)
 
     def claim(self, claimer: str, runs: Sequence[str]) -> set[str]:
         """Claim runs for a queue, or renew its claims; return the runs that the queue holds now.
 
-        The other runs are claimed by other queues.
+        Other queues hold the other runs.
         """
         if not runs:
             return set()
         now_s = self._clock.now_s()
         body = {"claimer": claimer, "until_s": now_s + CLAIM_S}
-        # A claim further ahead was made while the clock was wrong.
+        # A claim further in the future was made with a wrong clock.
         holds = CLAIMS.c.until_s.between(now_s, now_s + 2 * CLAIM_S)
-        with self._changing() as connection:
+        with self._write_transaction() as connection:
             claimers = connection.scalars(sa.select(CLAIMS.c.claimer).distinct())
             dead = [one for one in claimers if one != claimer and is_dead(one)]
             connection.execute(CLAIMS.delete().where(~holds | CLAIMS.c.claimer.in_(dead)))
@@ -355,16 +353,16 @@ class Index:
             return set(connection.scalars(held))
 
     def release(self, claimer: str, runs: Sequence[str]) -> None:
-        """Give claims back, as far as the claimer holds them."""
+        """Release the claims of a queue on these runs."""
         if runs:
-            with self._changing() as connection:
+            with self._write_transaction() as connection:
                 connection.execute(
                     CLAIMS.delete().where(CLAIMS.c.run.in_(runs), CLAIMS.c.claimer == claimer)
                 )
 
     def renew(self, kind: str, key: str) -> None:
-        """Count the age of a thing from now."""
-        with self._changing() as connection:
+        """Reset the age of an item to zero."""
+        with self._write_transaction() as connection:
             connection.execute(
                 THINGS.update()
                 .where(THINGS.c.kind == kind, THINGS.c.key == key)
@@ -372,33 +370,31 @@ class Index:
             )
 
     def own(self, owner: str, trace: str) -> None:
-        """Let a browser be one of those that may delete a trace."""
-        with self._changing() as connection:
+        """Add a browser to the owners of a trace; owners may delete it."""
+        with self._write_transaction() as connection:
             connection.execute(
                 self._insert(OWNERS).values(owner=owner, trace=trace).on_conflict_do_nothing()
             )
 
     def owners(self, trace: str) -> set[str]:
-        """Return who may delete a trace."""
-        with self._reading() as connection:
+        """Return the browsers that may delete a trace."""
+        with self._read_connection() as connection:
             return set(connection.scalars(sa.select(OWNERS.c.owner).where(OWNERS.c.trace == trace)))
 
     def owned(self, owner: str) -> set[str]:
         """Return the traces that a browser uploaded."""
-        with self._reading() as connection:
+        with self._read_connection() as connection:
             return set(connection.scalars(sa.select(OWNERS.c.trace).where(OWNERS.c.owner == owner)))
 
     def disown(self, owner: str, trace: str) -> None:
-        """Take that right back."""
-        with self._changing() as connection:
+        """Remove a browser from the owners of a trace."""
+        with self._write_transaction() as connection:
             connection.execute(
                 OWNERS.delete().where(OWNERS.c.owner == owner, OWNERS.c.trace == trace)
             )
 
     def keep_recipe(self, owner: str, fingerprint: str, text: str) -> None:
-        """Keep how files of one kind are read, in place of what was known of them; of a browser's
-        recipes the oldest give way.
-        """
+        """Store the recipe of a browser for files of one kind; drop the oldest above the limit."""
         body = {"text": text, "saved_s": self._clock.now_s()}
         own = RECIPES.c.owner == owner
         newest = (
@@ -407,7 +403,7 @@ class Index:
             .order_by(RECIPES.c.saved_s.desc())
             .limit(MOST_RECIPES)
         )
-        with self._changing() as connection:
+        with self._write_transaction() as connection:
             connection.execute(
                 self._insert(RECIPES)
                 .values(owner=owner, fingerprint=fingerprint, **body)
@@ -416,18 +412,18 @@ class Index:
             connection.execute(RECIPES.delete().where(own, RECIPES.c.fingerprint.not_in(newest)))
 
     def recipe(self, owner: str, fingerprint: str) -> str:
-        """Return the recipe of a browser for files of one kind; "" = it has none."""
-        with self._reading() as connection:
-            found = connection.scalar(
+        """Return the recipe of a browser for files with a fingerprint; "" = none."""
+        with self._read_connection() as connection:
+            text = connection.scalar(
                 sa.select(RECIPES.c.text).where(
                     RECIPES.c.owner == owner, RECIPES.c.fingerprint == fingerprint
                 )
             )
-        return found or ""
+        return text or ""
 
     def forget_recipe(self, owner: str, fingerprint: str) -> None:
-        """Remove a recipe of a browser, if it is there."""
-        with self._changing() as connection:
+        """Remove a recipe of a browser if it exists."""
+        with self._write_transaction() as connection:
             connection.execute(
                 RECIPES.delete().where(
                     RECIPES.c.owner == owner, RECIPES.c.fingerprint == fingerprint
@@ -438,45 +434,44 @@ class Index:
         return _INSERT[self._engine.dialect.name](table)
 
     def get(self, kind: str, key: str) -> IndexRow | None:
-        """Return what is known of a thing."""
-        with self._reading() as connection:
-            found = connection.execute(
+        """Return the row of an item, None if missing."""
+        with self._read_connection() as connection:
+            row = connection.execute(
                 sa.select(THINGS).where(THINGS.c.kind == kind, THINGS.c.key == key)
             ).first()
-        return _row(found) if found is not None else None
+        return _to_index_row(row) if row is not None else None
 
     def among(self, kind: str, keys: Iterable[str]) -> dict[str, IndexRow]:
-        """Return what is known of these, as far as they are there."""
-        wanted, found = list(dict.fromkeys(keys)), dict[str, IndexRow]()
-        with self._reading() as connection:
-            for at in range(0, len(wanted), _MOST_AT_ONCE):
-                some = THINGS.c.key.in_(wanted[at : at + _MOST_AT_ONCE])
-                found |= {
-                    row.key: _row(row)
+        """Return key -> row of the items that exist."""
+        unique_keys, rows = list(dict.fromkeys(keys)), dict[str, IndexRow]()
+        with self._read_connection() as connection:
+            for start in range(0, len(unique_keys), _MOST_AT_ONCE):
+                some = THINGS.c.key.in_(unique_keys[start : start + _MOST_AT_ONCE])
+                rows |= {
+                    row.key: _to_index_row(row)
                     for row in connection.execute(
                         sa.select(THINGS).where(THINGS.c.kind == kind, some)
                     )
                 }
-        return found
+        return rows
 
     def rows(self, kind: str, *, complete: bool = False) -> list[IndexRow]:
-        """Return what is known of all things of a kind, the newest first; `complete` = only of
-        those whose files are kept.
-        """
-        wanted = sa.select(THINGS).where(
+        """Return the rows of a kind, newest first; with `complete` those with files only."""
+        query = sa.select(THINGS).where(
             THINGS.c.kind == kind, *([THINGS.c.complete] if complete else [])
         )
-        with self._reading() as connection:
+        with self._read_connection() as connection:
             return [
-                _row(row)
+                _to_index_row(row)
                 for row in connection.execute(
-                    wanted.order_by(THINGS.c.created_s.desc(), THINGS.c.key)
+                    query.order_by(THINGS.c.created_s.desc(), THINGS.c.key)
                 )
             ]
 
-    def older(self, limit_s: float) -> list[tuple[str, str]]:
-        """Return (kind, key) of what was kept before an instant, but for runs of comparisons that
-        somebody has named or tagged.
+    def items_before(self, limit_s: float) -> list[tuple[str, str]]:
+        """Return (kind, key) of items stored before a time, except runs of named studies.
+
+        Studies with tags count as named.
         """
         named = (
             sa.select(USES.c.run)
@@ -484,20 +479,20 @@ class Index:
             .where((SHELF.c.name != "") | (SHELF.c.tags != ""))
         )
         kept = (THINGS.c.kind == RUN) & THINGS.c.key.in_(named)
-        with self._reading() as connection:
-            found = connection.execute(
+        with self._read_connection() as connection:
+            rows = connection.execute(
                 sa.select(THINGS.c.kind, THINGS.c.key).where(THINGS.c.created_s < limit_s, ~kept)
             )
-            return [(row.kind, row.key) for row in found]
+            return [(row.kind, row.key) for row in rows]
 
     def drop(self, kind: str, keys: Iterable[str]) -> None:
-        """Forget things."""
-        with self._changing() as connection:
-            _forget(connection, kind, list(keys))
+        """Remove items from the database."""
+        with self._write_transaction() as connection:
+            _delete_items(connection, kind, list(keys))
 
-    def hollow(self, key: str) -> None:
-        """Of a run whose files are lost, know the numbers only."""
-        with self._changing() as connection:
+    def drop_files(self, key: str) -> None:
+        """Mark a run as numbers only, after its files are lost."""
+        with self._write_transaction() as connection:
             connection.execute(
                 THINGS.update()
                 .where(THINGS.c.kind == RUN, THINGS.c.key == key)
@@ -513,10 +508,11 @@ class Index:
         keys: Sequence[str],
         name: str = "",
     ) -> None:
-        """Put a comparison or sweep on somebody's shelf under a name, or to its front if it stands
-        there, under the name that it has.
+        """Put a study or sweep on an owner's shelf, or move it to the front.
+
+        A study on the shelf keeps its name.
         """
-        with self._changing() as connection:
+        with self._write_transaction() as connection:
             body = {
                 "id": study,
                 "document": json.dumps(document, sort_keys=True, allow_nan=False),
@@ -524,8 +520,7 @@ class Index:
             }
             connection.execute(self._insert(STUDIES).values(body).on_conflict_do_nothing())
             if keys:
-                # Row by row: one statement for a hundred thousand has more values than a database
-                # takes.
+                # Row by row: one statement for 100,000 rows exceeds the limits of databases.
                 connection.execute(
                     self._insert(USES).on_conflict_do_nothing(),
                     [{"study": study, "run": key} for key in dict.fromkeys(keys)],
@@ -546,20 +541,20 @@ class Index:
             )
 
     def shelf(self, owner: str) -> list[ShelvedRecipe]:
-        """Return what stands on a shelf, the last used first."""
+        """Return the items on an owner's shelf, last used first."""
         counts = (
             sa.func.count().label("runs"),
             sa.func.count(THINGS.c.key).label("there"),
             sa.func.sum(THINGS.c.bytes).label("bytes"),
         )
         runs = sa.select(USES.c.study, *counts)
-        # Of this shelf only, because a server has many.
+        # This shelf only: a server has many.
         own = USES.c.study.in_(sa.select(SHELF.c.study).where(SHELF.c.owner == owner))
         joined = runs.join_from(
             USES, THINGS, (USES.c.run == THINGS.c.key) & (THINGS.c.kind == RUN), isouter=True
         )
         counted = joined.where(own).group_by(USES.c.study).subquery()
-        wanted = sa.select(
+        columns = sa.select(
             STUDIES,
             SHELF.c.name,
             SHELF.c.tags,
@@ -568,18 +563,18 @@ class Index:
             counted.c.there,
             counted.c.bytes,
         )
-        whole = wanted.join_from(SHELF, STUDIES, SHELF.c.study == STUDIES.c.id).join(
+        query = columns.join_from(SHELF, STUDIES, SHELF.c.study == STUDIES.c.id).join(
             counted, counted.c.study == STUDIES.c.id, isouter=True
         )
-        with self._reading() as connection:
-            found = connection.execute(
-                whole.where(SHELF.c.owner == owner).order_by(SHELF.c.used_s.desc(), STUDIES.c.id)
+        with self._read_connection() as connection:
+            rows = connection.execute(
+                query.where(SHELF.c.owner == owner).order_by(SHELF.c.used_s.desc(), STUDIES.c.id)
             ).all()
-        return [_kept(row) for row in found]
+        return [_to_shelved_recipe(row) for row in rows]
 
     def uses(self, study: str) -> list[str]:
-        """Return the runs of something."""
-        with self._reading() as connection:
+        """Return the run keys of a study or sweep."""
+        with self._read_connection() as connection:
             return list(
                 connection.scalars(
                     sa.select(USES.c.run).where(USES.c.study == study).order_by(USES.c.run)
@@ -589,7 +584,7 @@ class Index:
     def label(
         self, owner: str, study: str, *, name: str | None = None, tags: Sequence[str] | None = None
     ) -> bool:
-        """Name or tag what stands on a shelf; tell whether it does."""
+        """Set name or tags of an item on a shelf; return True if it is there."""
         given = {
             "name": name,
             "tags": None if tags is None else json.dumps(list(tags)) if tags else "",
@@ -597,7 +592,7 @@ class Index:
         values = {"owner": owner} | {
             key: value for key, value in given.items() if value is not None
         }
-        with self._changing() as connection:
+        with self._write_transaction() as connection:
             return bool(
                 connection.execute(
                     SHELF.update()
@@ -607,47 +602,49 @@ class Index:
             )
 
     def unshelve(self, owner: str, study: str) -> list[str]:
-        """Take something off a shelf, and off the list the runs that nothing on any shelf uses any
-        more; return these.
+        """Remove an item from a shelf; return its runs that no other item uses.
+
+        These runs are removed from the database.
         """
-        with self._changing() as connection:
+        with self._write_transaction() as connection:
             connection.execute(SHELF.delete().where(SHELF.c.owner == owner, SHELF.c.study == study))
             if connection.scalar(sa.select(sa.func.count()).where(SHELF.c.study == study)):
                 return []
             others = USES.alias()
             shared = sa.exists().where(others.c.run == USES.c.run, others.c.study != study)
-            gone = list(
+            unused_runs = list(
                 connection.scalars(
                     sa.select(USES.c.run).where(USES.c.study == study, ~shared).order_by(USES.c.run)
                 )
             )
             connection.execute(USES.delete().where(USES.c.study == study))
             connection.execute(STUDIES.delete().where(STUDIES.c.id == study))
-            # At once: who shelves one of them next finds that it is to be run again.
-            _forget(connection, RUN, gone)
-            return gone
+            # In the same transaction, so that a new study with one of them runs it again.
+            _delete_items(connection, RUN, unused_runs)
+            return unused_runs
 
     def close(self) -> None:
-        """Give back all connections."""
+        """Close all connections."""
         self._engine.dispose()
 
 
 def beside(folder: Path) -> sa.URL:
-    """Return the address of the database in a folder, whatever characters its name has."""
+    """Return the address of the SQLite database in a folder."""
     return sa.URL.create("sqlite", database=str(folder / DATABASE))
 
 
-def _close_database(file: Path) -> None:
-    """Make the file of a database, unless it is there, and close it to other users."""
+def _create_private_file(file: Path) -> None:
+    """Create the file of a database if missing, readable by this user only."""
     with suppress(OSError):  # SQLite says a moment later why a file cannot be opened
         os.close(os.open(file, os.O_CREAT | os.O_RDWR, 0o600))
         for suffix in ("", "-wal", "-shm"):  # SQLite gives new ones the rights of the database
             part = file.with_name(file.name + suffix)
             if part.exists():
-                close_to_others(part, 0o600)
+                restrict_access(part, 0o600)
 
 
-def _forget(connection: sa.Connection, kind: str, keys: Sequence[str]) -> None:
+def _delete_items(connection: sa.Connection, kind: str, keys: Sequence[str]) -> None:
+    """Delete items, and the owners of deleted traces."""
     for at in range(0, len(keys), _MOST_AT_ONCE):
         some = keys[at : at + _MOST_AT_ONCE]
         connection.execute(THINGS.delete().where(THINGS.c.kind == kind, THINGS.c.key.in_(some)))
@@ -655,32 +652,35 @@ def _forget(connection: sa.Connection, kind: str, keys: Sequence[str]) -> None:
             connection.execute(OWNERS.delete().where(OWNERS.c.trace.in_(some)))
 
 
-def _row(found: Any) -> IndexRow:
+def _to_index_row(row: Any) -> IndexRow:
+    """Return a database row as an `IndexRow`."""
     return IndexRow(
-        found.kind,
-        found.key,
-        float(found.created_s),
-        bool(found.complete),
-        int(found.bytes),
-        json.loads(found.manifest),
+        row.kind,
+        row.key,
+        float(row.created_s),
+        bool(row.complete),
+        int(row.bytes),
+        json.loads(row.manifest),
     )
 
 
-def _kept(found: Any) -> ShelvedRecipe:
-    tags = tuple(json.loads(found.tags)) if found.tags else ()
-    counts = (int(found.runs or 0), int(found.there or 0), int(found.bytes or 0))
+def _to_shelved_recipe(row: Any) -> ShelvedRecipe:
+    """Return a database row as a `ShelvedRecipe`."""
+    tags = tuple(json.loads(row.tags)) if row.tags else ()
+    counts = (int(row.runs or 0), int(row.there or 0), int(row.bytes or 0))
     return ShelvedRecipe(
-        found.id,
-        json.loads(found.document),
-        found.title,
-        found.name,
+        row.id,
+        json.loads(row.document),
+        row.title,
+        row.name,
         tags,
-        float(found.used_s),
+        float(row.used_s),
         *counts,
     )
 
 
-def _begin(connection: sa.Connection) -> None:
+def _begin_transaction(connection: sa.Connection) -> None:
+    """Begin a transaction with the lock that it needs, to avoid failures at a later write."""
     # A transaction that reads first and writes then would fail, not wait, if another one has
     # written in between.
     connection.exec_driver_sql(
@@ -688,7 +688,8 @@ def _begin(connection: sa.Connection) -> None:
     )
 
 
-def _as_several_use_it(connection: Any, _: Any) -> None:
+def _configure_connection(connection: Any, _: Any) -> None:
+    """Configure SQLite for concurrent use: readers never block, writers wait."""
     # Readers are not held up by a writer, and writers wait for each other instead of failing.
     connection.isolation_level = None
     for setting in (

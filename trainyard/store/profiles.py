@@ -1,6 +1,4 @@
-"""Measured profiles of the user: kept under their content hash, and found again where a scenario
-names one.
-"""
+"""Measured profiles of the user, stored by content hash and named by scenarios."""
 
 from __future__ import annotations
 
@@ -38,73 +36,73 @@ __all__ = [
 ]
 
 PROFILE_MB: Final = MOST_BYTES // 1_000_000
-_AT_HAND: Final[dict[str, ProfileTable]] = {}
-"""Digest -> profile that the command line read from a file of this machine; these are not kept."""
+_LOADED: Final[dict[str, ProfileTable]] = {}
+"""Digest -> profile that the command line read from a local file; not stored."""
 
 
 class StoredProfile(NamedTuple):
-    """A profile of the user: what `table` of the performance model is set to, and the
-    measurements.
-    """
+    """A profile of the user: the `table` parameter that names it, and its measurements."""
 
     source: str
     table: ProfileTable
 
 
 def take(data: bytes, name: str, store: Store) -> StoredProfile:
-    """Read a CSV file and keep its measurements.
+    """Read a profile from a CSV file and store it.
 
     Raises
     ------
     TrainyardError
-        If the file cannot be used, in one sentence, or the store cannot be written.
+        If the file cannot be used, or the store cannot be written.
     """
     table = read_profile(data, name)
-    content = _content(table)
+    content = _profile_csv(table)
     digest = _digest(content)
     store.put_profile(digest, content, {"name": name, "notes": list(table.notes)})
     return StoredProfile(STORED + digest, table)
 
 
-def with_table(perf: Spec, kept: StoredProfile, cluster: Cluster) -> Spec:
-    """Return a performance model that uses a profile of the user; a reference type and a stand-in
-    that the profile lacks are replaced or taken away.
+def with_table(perf: Spec, profile: StoredProfile, cluster: Cluster) -> Spec:
+    """Return a performance model that uses a profile of the user.
+
+    A reference type that the profile lacks is replaced; such a stand-in is removed.
     """
-    values = dict(perf.values) | {"table": kept.source}
-    types = kept.table.types
+    values = dict(perf.values) | {"table": profile.source}
+    types = profile.table.types
     if values.get("reference", Profiled.reference) not in types:
         values["reference"] = next(
             (kind for kind in used_types(cluster) if kind in types), types[0]
         )
-    if values.get("stand_in", "") not in ("", RELATIVE, *kept.table.models.values()):
+    if values.get("stand_in", "") not in ("", RELATIVE, *profile.table.models.values()):
         del values["stand_in"]
     return Spec.of(perf.name, **values)
 
 
 def models_of(perf: Spec, store: Store | None = None) -> tuple[str, ...]:
-    """Return the models that a profile has measurements of, as written there.
+    """Return the names of the models in a profile.
 
     Raises
     ------
     ParameterError
         As `resolved`.
     """
-    made = resolved(perf, store)
+    model = resolved(perf, store)
     return (
-        tuple(sorted(made.measurements().models.values(), key=str.lower))
-        if isinstance(made, Profiled)
+        tuple(sorted(model.measurements().models.values(), key=str.lower))
+        if isinstance(model, Profiled)
         else ()
     )
 
 
 def from_file(perf: Spec) -> Spec:
-    """Return a performance model whose table is the path of a file with the content hash in its
-    place; other models as they are.
+    """Return a performance model with its profile file replaced by a content hash.
+
+    Other models are returned unchanged.
 
     Notes
     -----
-    For the command line only. The measurements stay in this process and are not kept, so a scenario
-    with the hash runs elsewhere where the file was uploaded.
+    For the command line only. The measurements stay in this process and are not stored, so
+    elsewhere a scenario with the hash runs only if the file was uploaded.
 
     Raises
     ------
@@ -127,74 +125,74 @@ def from_file(perf: Spec) -> Spec:
             f"{path}: the profile cannot be opened ({why}). Check the path, or choose one of"
             f" {', '.join(BUILT_IN)}."
         ) from error
-    digest = _digest(_content(table))
-    _AT_HAND[digest] = table
+    digest = _digest(_profile_csv(table))
+    _LOADED[digest] = table
     return Spec.of(perf.name, **(perf.values | {"table": STORED + digest}))
 
 
 def localised(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a scenario or study as JSON in which a profile that is named by its path is named by
-    its content, see `from_file`, and policies hold the texts of the files that they name.
+    """Return a scenario or study document with file contents instead of paths.
+
+    A profile is named by its content, see `from_file`; policies hold the text of their files.
 
     Raises
     ------
     ParameterError
         As `from_file` and `trainyard.study.files.with_texts`.
     """
-    made = files.localised(document)
-    if isinstance(made.get("base"), Mapping):
-        return made | {"base": localised(made["base"])}
-    perf = made.get("perf")
+    changed = files.with_file_contents(document)
+    if isinstance(changed.get("base"), Mapping):
+        return changed | {"base": localised(changed["base"])}
+    perf = changed.get("perf")
     if isinstance(perf, str) or (
         isinstance(perf, Mapping) and "name" in perf and isinstance(perf.get("params", {}), Mapping)
     ):
-        made["perf"] = from_file(
+        changed["perf"] = from_file(
             Spec.parse(perf) if isinstance(perf, str) else Spec.from_json(perf)
         ).to_json()
-    return made
+    return changed
 
 
 def is_profiled(perf: Spec) -> bool:
-    """Tell whether a performance model works from measured throughputs per GPU type."""
+    """Return True if a performance model uses measured throughputs per GPU type."""
     return catalog.is_model(perf, Profiled)
 
 
 def resolved(perf: Spec, store: Store | None = None) -> PerfSpec:
-    """Build a performance model, with the user's profile where it names one.
+    """Build a performance model, with the stored profile that it names.
 
     Parameters
     ----------
     perf : Spec
         Name and parameters.
     store : Store or None
-        Where profiles are kept; None = the default store.
+        Store of the profiles; None = the default store.
 
     Raises
     ------
     ParameterError
-        If a parameter cannot be used, or the profile is not here any more.
+        If a parameter is invalid, or the profile was deleted.
     """
-    made: PerfSpec = catalog.instance("perf", perf)
-    if not isinstance(made, Profiled) or not made.table.startswith(STORED):
-        return made
-    return replace(made, own=table_of(made.table, store))
+    model: PerfSpec = catalog.instance("perf", perf)
+    if not isinstance(model, Profiled) or not model.table.startswith(STORED):
+        return model
+    return replace(model, own=table_of(model.table, store))
 
 
 def table_of(source: str, store: Store | None = None) -> ProfileTable:
-    """Return the profile of the user behind ``store:DIGEST``.
+    """Return the stored profile of a ``store:DIGEST`` name.
 
     Raises
     ------
     ParameterError
-        If it is not here any more, or damaged.
+        If it was deleted, or is damaged.
     """
     digest = source.removeprefix(STORED)
-    return _AT_HAND[digest] if digest in _AT_HAND else _kept(digest, (store or Store()).address)
+    return _LOADED[digest] if digest in _LOADED else _kept(digest, (store or Store()).address)
 
 
 def assumptions(perf: Spec, trace: Trace, store: Store | None = None) -> tuple[str, ...]:
-    """Return what a performance model assumes because a trace does not say it, as sentences for the
-    user.
+    """Return sentences on what a performance model assumes about a trace.
 
     Raises
     ------
@@ -204,7 +202,7 @@ def assumptions(perf: Spec, trace: Trace, store: Store | None = None) -> tuple[s
     return resolved(perf, store).assumptions(trace)
 
 
-def _content(table: ProfileTable) -> bytes:
+def _profile_csv(table: ProfileTable) -> bytes:
     return table.to_frame().to_csv(index=False, lineterminator="\n").encode()
 
 
@@ -214,16 +212,17 @@ def _digest(content: bytes) -> str:
 
 @lru_cache(maxsize=8)
 def _kept(digest: str, root: str) -> ProfileTable:
-    found = Store.at(root).get_profile(digest)
-    if found is None:
+    """Return the profile of a digest from a store, after verifying its content."""
+    stored = Store.at(root).get_profile(digest)
+    if stored is None:
         raise ParameterError(
-            f"The profile {digest[:12]} is not kept on this machine (any more). Upload its file"
+            f"The profile {digest[:12]} is no longer on this machine. Upload its file"
             f" again, or choose one of {', '.join(BUILT_IN)}."
         )
-    content, about = found
+    content, about = stored
     if _digest(content) != digest:
         raise ParameterError(
-            f"The kept profile {digest[:12]} was changed on the disk. Load its file again."
+            f"The stored profile {digest[:12]} was changed on disk. Upload its file again."
         )
     table = read_profile(content, str(about.get("name", "profile")))
     return replace(table, notes=tuple(map(str, about.get("notes", ()))))

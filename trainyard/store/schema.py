@@ -1,4 +1,4 @@
-"""The tables of the library's database, and the steps that bring an earlier one up to date."""
+"""Tables of the library's database, and the migrations of earlier versions."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ OWNERS: Final = sa.Table(
     sa.Column("owner", sa.String(64), primary_key=True),
     sa.Column("trace", sa.String(64), primary_key=True, index=True),
 )
-"""Who may delete a trace: the browsers that uploaded it."""
+"""Browsers that uploaded a trace and may delete it."""
 RECIPES: Final = sa.Table(
     "recipes",
     _META,
@@ -66,7 +66,7 @@ RECIPES: Final = sa.Table(
     sa.Column("text", sa.Text, nullable=False),
     sa.Column("saved_s", sa.Float, nullable=False),
 )
-"""How a browser's files of one kind are read."""
+"""Recipes of a browser for files with the same columns."""
 
 CLAIMS: Final = sa.Table(
     "claims",
@@ -75,24 +75,29 @@ CLAIMS: Final = sa.Table(
     sa.Column("claimer", sa.String(64), nullable=False),
     sa.Column("until_s", sa.Float, nullable=False),
 )
-"""Runs that a queue makes now, so that other processes wait for their results."""
+"""Runs in progress, by queue; other processes wait for their results."""
 
 
-def _first(connection: sa.Connection) -> None:
+def _create_library(connection: sa.Connection) -> None:
     _META.create_all(connection, [THINGS, STUDIES, USES, SHELF])
 
 
-def _second(connection: sa.Connection) -> None:
+def _add_owners(connection: sa.Connection) -> None:
     _META.create_all(connection, [OWNERS])
 
 
-def _third(connection: sa.Connection) -> None:
+def _add_recipes(connection: sa.Connection) -> None:
     _META.create_all(connection, [RECIPES])
 
 
-def _fourth(connection: sa.Connection) -> None:
+def _add_claims(connection: sa.Connection) -> None:
     _META.create_all(connection, [CLAIMS])
 
 
-MIGRATIONS: Final[tuple[Callable[[sa.Connection], None], ...]] = (_first, _second, _third, _fourth)
-"""What brings a database from version n to n + 1, in order; version 0 is an empty one."""
+MIGRATIONS: Final[tuple[Callable[[sa.Connection], None], ...]] = (
+    _create_library,
+    _add_owners,
+    _add_recipes,
+    _add_claims,
+)
+"""Migrations from version n to n + 1, in order; version 0 is an empty database."""

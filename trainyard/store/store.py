@@ -1,5 +1,6 @@
-"""Results, uploaded traces and profiles by content hash: files in a folder or behind a URL, and a
-database that lists them; damaged things count as absent.
+"""The store of results, uploaded traces and profiles, by content hash.
+
+Files are in a folder or behind a URL and listed in a database. Damaged items count as missing.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import pandas as pd
 from sim.errors import TraceError
 from sim.result import RunResult
 from sim.trace import Trace
-from trainyard.store.entry import FRAMES, StoredResult, categories, parquet, read_frame
+from trainyard.store.entry import FRAMES, StoredResult, column_categories, parquet, read_frame
 from trainyard.store.files import (
     MANIFEST,
     StoreError,
@@ -28,23 +29,23 @@ from trainyard.store.files import (
     default_root,
     files_at,
     made,
-    shown_address,
+    redact_address,
 )
 from trainyard.store.index import PROFILE, RUN, TRACE, Clock, Index, IndexRow, beside
 from trainyard.study.document import plain
 
 KEEP_DAYS: Final = 30.0
 FIRST_S: Final = 3600.0
-"""Seconds after a store is opened during which it deletes nothing."""
+"""Seconds after opening during which a store deletes nothing."""
 _APART: Final = "\n"
-"""Between folder and database in an address; neither can hold it."""
+"""Separator of folder and database in an address; neither can contain it."""
 _FRAME: Final = re.compile(r"[a-z0-9_-]{1,60}\.parquet")
 _LOG: Final = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class StoredTrace:
-    """What is known of an uploaded trace without reading it."""
+    """Metadata of an uploaded trace."""
 
     digest: str
     name: str
@@ -54,32 +55,32 @@ class StoredTrace:
 
 
 class Store:
-    """Where results, uploaded traces and profiles are kept; several processes, and with a shared
-    database several machines, may use it at once.
+    """Store of results, uploaded traces and profiles.
+
+    Several processes may use it at once, and with a shared database several machines.
 
     Parameters
     ----------
     root : Path, str or None
         A folder, or a URL that fsspec understands; None = `default_root()`.
     keep_days : float, days
-        Uploads and results older than this are removed by `expire`, but for those of comparisons
-        with a name.
+        Age at which `expire` removes uploads and results, except those of named comparisons.
     database : str
-        Address of the database as SQLAlchemy takes it; "" = ``TRAINYARD_DATABASE``, or a file in
+        SQLAlchemy address of the database; "" = ``TRAINYARD_DATABASE``, or a file in
         the folder.
     clock : Clock, optional
-        Where it takes the time from.
+        Source of time.
 
     Raises
     ------
     TrainyardError
-        If either cannot be reached.
+        If the files or the database cannot be reached.
 
     Notes
     -----
-    Files are written first and then entered, so what the database lists is there. The files of a
-    result hold all that the database knows of it, so that a new database lists whole results again;
-    shelves, names and numbers alone are in the database only.
+    Files are written before they are listed, so listed items exist. The manifest of a result
+    repeats its database row, so a new database can list complete results again. Shelves, names and
+    runs with numbers only exist in the database alone.
     """
 
     def __init__(
@@ -100,7 +101,7 @@ class Store:
         self._database = database or os.environ.get("TRAINYARD_DATABASE", "")
         if not self._database and "://" in place:
             raise StoreError(
-                f"Results at {shown_address(place)} need a database to list them. Set"
+                f"Results at {redact_address(place)} need a database to list them. Set"
                 " TRAINYARD_DATABASE to its address."
             )
         self._files = {kind: files_at(f"{self._place}/{kind}s") for kind in (RUN, TRACE, PROFILE)}
@@ -110,28 +111,26 @@ class Store:
 
     @classmethod
     def at(cls, address: str) -> Store:
-        """Return the store that another process calls by this `address`; in each process it is
-        opened once.
-        """
-        store = _opened(address)
+        """Return the store with an `address`; each process opens it once."""
+        store = _open_store(address)
         if store.index.lost:
-            _opened.cache_clear()
-            store = _opened(address)
+            _open_store.cache_clear()
+            store = _open_store(address)
         return store
 
     @property
     def place(self) -> str:
-        """The folder or URL where its files lie, without a password."""
-        return shown_address(self._place) if "://" in self._place else self._place
+        """Folder or URL of its files, without a password."""
+        return redact_address(self._place) if "://" in self._place else self._place
 
     @property
     def address(self) -> str:
-        """What another process needs to use the same store."""
+        """Address with which another process opens this store."""
         return _APART.join([self._place, *([self._database] if self._database else [])])
 
     @property
     def shared(self) -> bool:
-        """Whether other machines reach both files and database under this address."""
+        """Whether other machines can reach both files and database."""
         return (
             bool(self._database)
             and not self._database.startswith("sqlite")
@@ -139,34 +138,30 @@ class Store:
         )
 
     def has(self, key: str) -> bool:
-        """Tell whether a complete result is there."""
+        """Return True if a complete result is stored."""
         return self.get(key) is not None
 
     def get(self, key: str) -> StoredResult | None:
-        """Return a result, or None if it is absent; of a damaged one the numbers are left, with a
-        sentence in the log.
-        """
+        """Return a stored result, None if missing; a damaged one keeps only its numbers."""
         row = self._row(RUN, key)
         return self._entry(row) if row is not None and self._is_whole(row) else None
 
     def get_all(self, keys: Iterable[str]) -> dict[str, StoredResult]:
-        """Return those of these results that are there, as `get` does, in one look-up."""
-        rows = self.index.among(RUN, map(_checked, keys))
+        """Return key -> result of the complete results, in one look-up."""
+        rows = self.index.among(RUN, map(_check_key, keys))
         return {key: self._entry(row) for key, row in rows.items() if self._is_whole(row)}
 
     def _is_whole(self, row: IndexRow) -> bool:
-        """Tell whether all files of a result are there in their sizes; of one that is damaged the
-        numbers are left.
-        """
+        """Return True if all files of a result have their sizes; else keep its numbers only."""
         if not row.complete:
             return False
         sizes = self._files[RUN].sizes(row.key)
         wrong = [name for name, size in row.manifest["sizes"].items() if sizes.get(name) != size]
         if wrong:
-            what = "its files are gone" if not sizes else ", ".join(wrong)
+            what = "its files are missing" if not sizes else ", ".join(wrong)
             _LOG.warning(
-                "The stored result %s is damaged (%s); its numbers are kept, the rest can be"
-                " computed again.",
+                "The stored result %s is damaged (%s). Its numbers are kept; run it again for the"
+                " rest.",
                 row.key[:12],
                 what,
             )
@@ -174,6 +169,7 @@ class Store:
         return not wrong
 
     def _entry(self, row: IndexRow) -> StoredResult:
+        """Return a database row as a stored result."""
         return StoredResult(
             row.key,
             self._files[RUN],
@@ -184,12 +180,10 @@ class Store:
         )
 
     def numbers(self, keys: Iterable[str], *, whole: bool = False) -> dict[str, Mapping[str, Any]]:
-        """Return the summaries of these runs, as far as they are known; `whole` = only of those
-        whose frames are kept, and there.
-        """
+        """Return key -> summary of the stored runs; with `whole` of complete results only."""
         return {
             key: row.manifest["summary"]
-            for key, row in self.index.among(RUN, map(_checked, keys)).items()
+            for key, row in self.index.among(RUN, map(_check_key, keys)).items()
             if not whole or self._is_whole(row)
         }
 
@@ -201,18 +195,18 @@ class Store:
         charts: Mapping[str, pd.DataFrame],
         about: Mapping[str, Any],
     ) -> None:
-        """Keep a result; if another process was faster, its equal result stays.
+        """Store a result; an equal one of another process is kept.
 
         Parameters
         ----------
         key : str
             Of the scenario.
         result : RunResult
-            The frames of facts.
+            The run.
         summary : mapping
-            Plain numbers; NaN becomes null.
+            Name of a metric -> number; NaN is stored as null.
         charts : mapping of str to DataFrame
-            Reduced frames for drawing.
+            Binned frames of charts.
         about : mapping
             ``scenario`` (its JSON) and ``versions``.
 
@@ -231,7 +225,7 @@ class Store:
             "digest": result.digest(),
             "versions": dict(about["versions"]),
             "timing": asdict(result.timing),
-            "categories": {name: categories(frame) for name, frame in frames.items()},
+            "categories": {name: column_categories(frame) for name, frame in frames.items()},
             "result": {
                 name: plain(getattr(result, name))
                 for name in ("end_s", "reason", "voided", "overflow", "remarks")
@@ -251,7 +245,7 @@ class Store:
     def put_numbers(
         self, key: str, summary: Mapping[str, Any], scenario: Mapping[str, Any]
     ) -> None:
-        """Keep the numbers of a run without its frames: what a sweep of thousands of runs needs.
+        """Store the numbers of a run without its frames, as sweeps do.
 
         Raises
         ------
@@ -265,21 +259,19 @@ class Store:
             "scenario": dict(scenario),
             "provenance": {"created_s": created_s},
         }
-        self.index.put(IndexRow(RUN, _checked(key), created_s, False, 0, body))
+        self.index.put(IndexRow(RUN, _check_key(key), created_s, False, 0, body))
 
     def scenario(self, key: str) -> Mapping[str, Any] | None:
-        """Return the scenario of a run that is kept whole or as numbers, or None."""
+        """Return the scenario of a stored run, complete or numbers only, or None."""
         row = self._row(RUN, key)
         return row.manifest["scenario"] if row is not None else None
 
     def entries(self) -> list[StoredResult]:
-        """Return all complete results, the newest first, without a look at their files."""
+        """Return all complete results, newest first, without checking their files."""
         return [self._entry(row) for row in self.index.rows(RUN, complete=True)]
 
     def runs_of(self, source: str) -> list[str]:
-        """Return the keys of everything that is kept of runs of a trace, given by its source, whole
-        or numbers only.
-        """
+        """Return the keys of all stored runs of a trace, given by its source."""
         return [
             row.key
             for row in self.index.rows(RUN)
@@ -287,37 +279,35 @@ class Store:
         ]
 
     def delete(self, *keys: str) -> None:
-        """Remove results, as far as they are there."""
+        """Remove results if they exist."""
         self._remove(RUN, keys)
 
     def spoiled(self, key: str) -> None:
-        """Remove the files of a damaged result; its numbers stay."""
-        self.index.hollow(_checked(key))
+        """Remove the files of a damaged result and keep its numbers."""
+        self.index.drop_files(_check_key(key))
         self._files[RUN].remove(key)
 
     def unshelve(self, owner: str, study: str) -> list[str]:
-        """Take something off a shelf; return the runs that are deleted with it, because nothing on
-        any shelf needs them any more.
-        """
-        gone = self.index.unshelve(owner, study)
-        # Somebody may have run one again in between.
-        again = self.index.among(RUN, map(_checked, gone))
-        for key in gone:
-            if key not in again:
+        """Remove an item from a shelf; return the runs deleted because no shelf needs them."""
+        unused_runs = self.index.unshelve(owner, study)
+        # Another process may have stored one again meanwhile.
+        rerun = self.index.among(RUN, map(_check_key, unused_runs))
+        for key in unused_runs:
+            if key not in rerun:
                 self._files[RUN].remove(key)
-        return gone
+        return unused_runs
 
     def put_trace(
         self, trace: Trace, account: Mapping[str, Any] | None = None, owners: Iterable[str] = ()
     ) -> str:
-        """Keep a trace for `keep_days`, counted from its last upload.
+        """Store a trace for `keep_days` after its last upload.
 
         Parameters
         ----------
         trace : Trace
-            As read, before window and load.
+            The trace before window and load are applied.
         account : mapping or None
-            What the import reported, plain values.
+            Import report as plain values.
         owners : iterable of str
             Browsers that may delete it.
 
@@ -347,24 +337,22 @@ class Store:
         return trace.digest
 
     def trace_info(self, digest: str) -> StoredTrace | None:
-        """Return what is known of a kept trace, or None if it is not here."""
+        """Return the metadata of a stored trace, None if missing."""
         row = self._row(TRACE, digest)
-        return _trace_info(row) if row is not None else None
+        return _to_stored_trace(row) if row is not None else None
 
     def get_trace(self, digest: str) -> Trace:
-        """Return a kept trace.
+        """Return a stored trace.
 
         Raises
         ------
         TraceError
-            If it is not here any more, or damaged.
+            If it was deleted, or is damaged.
         """
         row = self._row(TRACE, digest)
-        gone = (
-            f"The trace {digest[:12]} is not kept on this machine (any more). Load its file again."
-        )
+        missing = f"The trace {digest[:12]} is no longer on this machine. Load its file again."
         if row is None:
-            raise TraceError(gone)
+            raise TraceError(missing)
         try:
             frame = read_frame(self._files[TRACE].read(digest, "jobs.parquet"))
             name, epoch = str(row.manifest["name"]), str(row.manifest["epoch"])
@@ -373,28 +361,29 @@ class Store:
             trace = Trace.of(frame, name=name, epoch=epoch, from_zero=from_zero, doubts=doubts)
         except FileNotFoundError as error:
             self.index.drop(TRACE, [digest])
-            raise TraceError(gone) from error
+            raise TraceError(missing) from error
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise TraceError(
-                f"The kept trace {digest[:12]} is damaged ({error}). Load its file again."
+                f"The stored trace {digest[:12]} is damaged ({error}). Load its file again."
             ) from error
         if trace.digest != digest:
             raise TraceError(
-                f"The kept trace {digest[:12]} was changed on the disk. Load its file again."
+                f"The stored trace {digest[:12]} was changed on disk. Load its file again."
             )
         return trace
 
     def traces(self) -> list[StoredTrace]:
-        """Return what is known of all kept traces, the newest first."""
-        return [_trace_info(row) for row in self.index.rows(TRACE)]
+        """Return the metadata of all stored traces, newest first."""
+        return [_to_stored_trace(row) for row in self.index.rows(TRACE)]
 
     def delete_trace(self, digest: str) -> None:
-        """Remove a kept trace, if it is there."""
+        """Remove a stored trace if it exists."""
         self._remove(TRACE, [digest])
 
     def put_profile(self, digest: str, data: bytes, about: Mapping[str, Any]) -> None:
-        """Keep a measured profile for `keep_days`, counted from its last upload; raises
-        `TrainyardError` if it cannot be written.
+        """Store a measured profile for `keep_days` after its last upload.
+
+        Raises `TrainyardError` if it cannot be written.
         """
         if self._row(PROFILE, digest) is not None:
             self.index.renew(PROFILE, digest)
@@ -402,7 +391,7 @@ class Store:
             self._keep(PROFILE, digest, {"profile.csv": data}, plain(about), self.index.stamp_s())
 
     def get_profile(self, digest: str) -> tuple[bytes, Mapping[str, Any]] | None:
-        """Return a kept profile with what is known of it, or None."""
+        """Return the file and metadata of a stored profile, None if missing."""
         row = self._row(PROFILE, digest)
         try:
             return (
@@ -415,30 +404,28 @@ class Store:
             return None
 
     def deletable_before_s(self) -> float:
-        """Return the time limit of deletion: older results and uploads may be deleted.
+        """Return the time before which results and uploads may be deleted.
 
-        Ages count from the newest thing in the library, so that a clock that is ahead deletes
-        nothing by itself; nothing may be deleted in the first hour after the store was opened, in
-        which most wrong clocks are set right.
+        Ages count from the newest item, so that a clock that is ahead deletes nothing. Nothing is
+        deleted in the first hour after opening, when most wrong clocks are corrected.
         """
         if self._clock.steady_s() - self._opened_s < FIRST_S:
             return -math.inf
         return min(self._clock.now_s(), self.index.newest_s()) - self.keep_days * 86_400
 
     def expire(self) -> int:
-        """Remove results, traces and profiles older than `keep_days`; return how many."""
+        """Remove items older than `keep_days`; return their number."""
         limit_s = self.deletable_before_s()
         if limit_s == -math.inf:
             return 0
-        old = self.index.older(limit_s)
+        old = self.index.items_before(limit_s)
         clear_drafts(self.root, limit_s)
         for kind in self._files:
             self._remove(kind, [key for of, key in old if of == kind])
         return len(old)
 
     def packed(self, key: str) -> dict[str, bytes]:
-        """Return the files of a complete result, its manifest among them: what `unpack` takes, here
-        or elsewhere.
+        """Return name -> bytes of the files of a complete result, for `unpack`.
 
         Raises
         ------
@@ -448,7 +435,7 @@ class Store:
         try:
             return {
                 name: self._files[RUN].read(key, name)
-                for name in self._files[RUN].sizes(_checked(key))
+                for name in self._files[RUN].sizes(_check_key(key))
             }
         except FileNotFoundError as error:
             raise StoreError(
@@ -456,18 +443,18 @@ class Store:
             ) from error
 
     def unpack(self, key: str, files: Mapping[str, bytes]) -> None:
-        """Keep a result that `packed` gave.
+        """Store a result from the files that `packed` returned.
 
         Raises
         ------
         StoreError
-            If it is not what it says: a frame is missing, or the digest is another one.
+            If a frame is missing, or the digest differs.
         """
         if self.has(key):
             return
         wrong = StoreError(
-            f"The result {key[:12]} in this file is damaged or made by hand, so it is not taken"
-            " over. Export it again."
+            f"The result {key[:12]} in this file is damaged or edited, so it was not imported."
+            " Export it again."
         )
         try:
             about = json.loads(files[MANIFEST])
@@ -477,13 +464,13 @@ class Store:
             raise wrong from error
         if not complete:
             raise wrong
-        self._files[RUN].write(_checked(key), files)
+        self._files[RUN].write(_check_key(key), files)
         if not self.adopt(RUN, key):
             self._files[RUN].remove(key)
             raise wrong
         entry = self.get(key)
         try:
-            # Reads everything, what is drawn included, and compares the digest.
+            # Reads all frames and compares the digest.
             if entry is None:
                 raise wrong
             entry.check()
@@ -492,7 +479,8 @@ class Store:
             raise wrong from error
 
     def _row(self, kind: str, key: str) -> IndexRow | None:
-        return self.index.get(kind, _checked(key))
+        """Return the database row of an item, None if missing."""
+        return self.index.get(kind, _check_key(key))
 
     def _keep(
         self,
@@ -502,27 +490,30 @@ class Store:
         about: Mapping[str, Any],
         created_s: float,
     ) -> None:
+        """Write the files of an item with its manifest, then list it."""
         manifest = json.dumps(about, allow_nan=False).encode()
-        self._files[kind].write(_checked(key), {**files, MANIFEST: manifest})
+        self._files[kind].write(_check_key(key), {**files, MANIFEST: manifest})
         self.index.put(IndexRow(kind, key, created_s, True, sum(map(len, files.values())), about))
 
     def _remove(self, kind: str, keys: Iterable[str]) -> None:
-        gone = [_checked(key) for key in keys]
-        # First off the list: what is listed must be there.
-        self.index.drop(kind, gone)
-        for key in gone:
+        """Remove items from the database, then their files."""
+        checked_keys = [_check_key(key) for key in keys]
+        # Database first: listed items must have files.
+        self.index.drop(kind, checked_keys)
+        for key in checked_keys:
             self._files[kind].remove(key)
 
     def _list_again(self) -> None:
+        """List all items of the files in a new database."""
         for kind, files in self._files.items():
             for key in files.walk():
                 self.adopt(kind, key)
 
     def adopt(self, kind: str, key: str) -> bool:
-        """Enter what is there but not listed; tell whether it could be read."""
+        """List an item that has files but no row; return True if its manifest is valid."""
         try:
-            about = json.loads(self._files[kind].read(_checked(key), MANIFEST))
-            # A result without numbers of rows was kept by an earlier version, in other files.
+            about = json.loads(self._files[kind].read(_check_key(key), MANIFEST))
+            # A result without row counts was stored by an earlier version, in other files.
             created_s = (
                 float(about["provenance"]["created_s"])
                 if kind == RUN and about["rows"]
@@ -542,19 +533,22 @@ class Store:
 
 
 @lru_cache(maxsize=8)
-def _opened(address: str) -> Store:
+def _open_store(address: str) -> Store:
+    """Return the store at an address, opened once per process."""
     place, _, database = address.partition(_APART)
     return Store(place, database=database)
 
 
-def _trace_info(row: IndexRow) -> StoredTrace:
+def _to_stored_trace(row: IndexRow) -> StoredTrace:
+    """Return a database row as a `StoredTrace`."""
     about = row.manifest
     return StoredTrace(
         row.key, str(about["name"]), int(about["jobs"]), row.created_s, about["account"]
     )
 
 
-def _checked(name: str) -> str:
+def _check_key(name: str) -> str:
+    """Return a key after checking that it is a hash, because it becomes a path."""
     if not (8 <= len(name) <= 64 and all(letter in "0123456789abcdef" for letter in name)):
         raise StoreError(f"'{name[:40]}' is not a hash of the store. Copy the whole address again.")
     return name

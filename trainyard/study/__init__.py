@@ -1,3 +1,1 @@
-"""What is to be run, as plain documents: scenarios and studies, what can be chosen, and the checks
-on it.
-"""
+"""Documents that define runs: scenarios, studies, sweeps, searches, and their checks."""

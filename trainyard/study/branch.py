@@ -1,6 +1,4 @@
-"""What if from here on: at an instant of a run another policy takes over, nodes come or go; the
-scenario of the run that parts from the first one there.
-"""
+"""Changes in the middle of a run: another policy, or nodes added or lost."""
 
 from __future__ import annotations
 
@@ -15,36 +13,36 @@ from sim.cluster import Change, Cluster, NodeGroup
 from sim.errors import ParameterError
 from sim.params import Spec
 from trainyard.study import catalog
-from trainyard.study.document import Document, finite, number, settings, whole
+from trainyard.study.document import Document, checked_fields, finite, number, whole
 from trainyard.study.scenario import Scenario, as_spec
 from trainyard.study.study import Study
 
 KIND: Final = "from-here"
-"""Of a `FromHere` that is kept."""
+"""Kind of a stored `FromHere` document."""
 _SWITCH: Final = next(name for name, made in REGISTRY.items() if made is Switch)
 
 
 @dataclass(frozen=True)
 class BranchPoint(Document):
-    """What changes at an instant of a run.
+    """Changes at one time of a run.
 
     Parameters
     ----------
     at_s : float, seconds
-        The instant, since the first submission.
+        Time of the changes, since the first submission.
     policy : Spec or None
-        Who decides from then on; None = whoever did before.
+        New policy; None = no change of policy.
     added : tuple of (int, int)
-        Row of the cluster, counted from 0, and how many more of its nodes come.
+        (index of a node group, number of nodes to add).
     lost : tuple of str
-        Names of racks or of nodes that go.
+        Names of lost racks or nodes.
     until_s : float, seconds
-        When those are back; inf = never.
+        Time at which they return; inf = never.
 
     Raises
     ------
     ParameterError
-        If nothing changes, or an instant or a count makes no sense.
+        If nothing changes, or a time or a count is invalid.
     """
 
     at_s: float
@@ -54,17 +52,16 @@ class BranchPoint(Document):
     until_s: float = inf
 
     def __post_init__(self) -> None:
-        """Check."""
+        """Validate the changes."""
         if not 0 < self.at_s < inf:
             raise ParameterError(
-                f"The instant {self.at_s:g} s is not after the first submission. Choose a later"
-                " one."
+                f"The time {self.at_s:g} s is not after the first submission. Choose a later one."
             )
         if not self.lost and self.until_s != inf:
             object.__setattr__(self, "until_s", inf)
         if not self.until_s > self.at_s:
             raise ParameterError(
-                "What is lost would be back before it is gone. Choose a later instant for its"
+                "Lost nodes would return before they are lost. Choose a later time for their"
                 " return."
             )
         if any(count < 1 for _, count in self.added):
@@ -77,7 +74,7 @@ class BranchPoint(Document):
             )
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain values."""
+        """Return the document as plain values."""
         return {
             "at_s": self.at_s,
             "policy": None if self.policy is None else self.policy.to_json(),
@@ -88,48 +85,49 @@ class BranchPoint(Document):
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> BranchPoint:
-        """Read what `to_json` wrote.
+        """Return the changes from a document of `to_json`.
 
         Raises
         ------
         ParameterError
             If a key is unknown, or a value cannot be used.
         """
-        known = settings("change", data, cls)
+        fields = checked_fields("change", data, cls)
         try:
             added = tuple(
-                (whole("row", row), whole("nodes", count)) for row, count in known.get("added", ())
+                (whole("row", row), whole("nodes", count)) for row, count in fields.get("added", ())
             )
-            lost = tuple(str(name) for name in known.get("lost", ()))
+            lost = tuple(str(name) for name in fields.get("lost", ()))
         except (TypeError, ValueError) as error:
             raise ParameterError(
-                "The list of nodes to add or to lose is damaged. Choose them again."
+                "The list of nodes to add or lose is damaged. Choose the nodes again."
             ) from error
-        policy, until_s = known.get("policy"), known.get("until_s")
+        policy, until_s = fields.get("policy"), fields.get("until_s")
         return cls(
-            number("at_s", known.get("at_s")),
-            None if policy is None else _policy(policy),
+            number("at_s", fields.get("at_s")),
+            None if policy is None else _policy_from_json(policy),
             added,
             lost,
             inf if until_s is None else number("until_s", until_s),
         )
 
 
-def _policy(value: Any) -> Spec:
+def _policy_from_json(value: Any) -> Spec:
+    """Return a policy from its JSON, with parameters under their present names."""
     spec = as_spec(value)
-    return Spec.of(spec.name, **catalog.renamed(spec.name, spec.values))
+    return Spec.of(spec.name, **catalog.current_params(spec.name, spec.values))
 
 
 @dataclass(frozen=True)
 class Branch:
-    """Two runs of the same jobs that part at an instant.
+    """Two runs of the same jobs that differ after a branch point.
 
     Parameters
     ----------
     turn : BranchPoint
-        Where, and how.
+        Time and changes.
     was, here : Scenario
-        As it was, and from here on.
+        The original run, and the changed run.
     """
 
     turn: BranchPoint
@@ -138,9 +136,7 @@ class Branch:
 
     @property
     def study(self) -> Study | None:
-        """Both as a study; None where they differ in their machines, which a study has only
-        once.
-        """
+        """Both runs as a study; None if their clusters differ, because a study has one cluster."""
         return (
             Study(self.was, (self.was.allocator, self.here.allocator))
             if self.was.cluster == self.here.cluster
@@ -150,22 +146,21 @@ class Branch:
 
 @dataclass(frozen=True)
 class FromHere(Document):
-    """A run of a comparison, and what changes at an instant of it: all that is needed to ask the
-    same again.
+    """A run of a comparison and its changes, as a document to save and repeat.
 
     Parameters
     ----------
     study : Study
         The comparison.
     policy : int
-        Place of the policy whose run it is.
+        Index of the policy of the run.
     turn : BranchPoint
-        What changes, and when.
+        Changes and their time.
 
     Raises
     ------
     ParameterError
-        If the comparison has no such policy, or no such row, rack or node.
+        If the comparison has no such policy, node group, rack or node.
     ClusterError
         If the cluster becomes too large.
     """
@@ -175,7 +170,7 @@ class FromHere(Document):
     turn: BranchPoint
 
     def __post_init__(self) -> None:
-        """Check."""
+        """Validate the policy and the changes."""
         if not 0 <= self.policy < len(self.study.allocators):
             raise ParameterError(
                 f"The comparison has no policy {self.policy + 1}. Choose one of its"
@@ -185,11 +180,11 @@ class FromHere(Document):
 
     @property
     def branch(self) -> Branch:
-        """The two runs."""
+        """The original and the changed run."""
         return branch(self.study, self.policy, self.turn)
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain values."""
+        """Return the document as plain values."""
         return {
             "kind": KIND,
             "study": self.study.to_json(),
@@ -199,33 +194,32 @@ class FromHere(Document):
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> FromHere:
-        """Read what `to_json` wrote.
+        """Return the run and its changes from a document of `to_json`.
 
         Raises
         ------
         TrainyardError
             If a key is missing or unknown, or a value cannot be used.
         """
-        known = settings("what-if", data, cls)
-        if not isinstance(known.get("study"), Mapping):
+        fields = checked_fields("what-if", data, cls)
+        if not isinstance(fields.get("study"), Mapping):
             raise ParameterError("A what-if needs 'study' (what Save wrote).")
-        turn = BranchPoint.from_json(known.get("turn") or {})
-        study = Study.from_json(known["study"], (turn.policy,) if turn.policy else ())
-        return cls(study, whole("policy", known.get("policy", 0)), turn)
+        turn = BranchPoint.from_json(fields.get("turn") or {})
+        study = Study.from_json(fields["study"], (turn.policy,) if turn.policy else ())
+        return cls(study, whole("policy", fields.get("policy", 0)), turn)
 
 
-def branch(study: Study, at: int, turn: BranchPoint) -> Branch:
-    """Return the run of one policy of a study, first seed, and the same run that changes at an
-    instant.
+def branch(study: Study, policy_index: int, turn: BranchPoint) -> Branch:
+    """Return the first run of one policy of a study, and that run with changes.
 
     Raises
     ------
     ParameterError
-        If a row, a rack or a node is not there, or the policies do not go together.
+        If a node group, rack or node does not exist, or one policy cannot follow the other.
     ClusterError
         If the cluster becomes too large.
     """
-    was = study.repeated(at)[0]
+    was = study.repeated(policy_index)[0]
     policy = was.allocator
     if turn.policy is not None:
         policy = catalog.canonical(
@@ -235,13 +229,14 @@ def branch(study: Study, at: int, turn: BranchPoint) -> Branch:
 
 
 def turned(cluster: Cluster, turn: BranchPoint) -> Cluster:
-    """Return a cluster on which nodes come or go at an instant; nodes that come are numbered behind
-    all others, and nobody knows of them before.
+    """Return a cluster with nodes added or lost at a branch point.
+
+    Added nodes are numbered after all others, and policies cannot foresee them.
 
     Raises
     ------
     ParameterError
-        If a row, a rack or a node is not there.
+        If a node group, rack or node does not exist.
     """
     groups, changes, nodes = list(cluster.groups), list(cluster.changes), len(cluster.nodes)
     for row, count in turn.added:
@@ -250,19 +245,21 @@ def turned(cluster: Cluster, turn: BranchPoint) -> Cluster:
                 f"The cluster has no row {row + 1}. Choose one of its {len(cluster.groups)} rows."
             )
         new = tuple(range(nodes, nodes + count))
-        groups.append(replace(cluster.groups[row], count=count, name=_new_name(groups, row)))
+        groups.append(
+            replace(cluster.groups[row], count=count, name=_added_group_name(groups, row))
+        )
         changes += [
             Change(0.0, new, present=False),
             Change(turn.at_s, new, present=True, foreseen=False),
         ]
         nodes += count
-    if lost := _named(cluster, turn.lost):
-        changes = _without(changes, lost, turn)
+    if lost := _nodes_named(cluster, turn.lost):
+        changes = _without_nodes(changes, lost, turn)
     return replace(cluster, groups=tuple(groups), changes=tuple(changes))
 
 
 def losable(cluster: Cluster) -> dict[str, int]:
-    """Return what of a cluster can be lost: name of a rack or a node -> nodes; racks first."""
+    """Return name -> number of nodes for each rack, then for each node."""
     racks: dict[str, int] = {}
     for node in cluster.nodes:
         racks[node.rack] = racks.get(node.rack, 0) + 1
@@ -270,32 +267,34 @@ def losable(cluster: Cluster) -> dict[str, int]:
 
 
 def rows_of(cluster: Cluster) -> tuple[str, ...]:
-    """Return what each row of a cluster is called: the beginning of its nodes' names."""
-    return tuple(_prefix(group, at) for at, group in enumerate(cluster.groups))
+    """Return the name of each node group: the prefix of its nodes' names."""
+    return tuple(_group_name(group, at) for at, group in enumerate(cluster.groups))
 
 
 # -- machines
 # --------------------------------------------------------------------------------------------------
 
 
-def _prefix(group: NodeGroup, at: int) -> str:
-    return group.name or f"{group.gpu_type or 'cpu'}-{at + 1}"
+def _group_name(group: NodeGroup, group_index: int) -> str:
+    return group.name or f"{group.gpu_type or 'cpu'}-{group_index + 1}"
 
 
-def _new_name(groups: list[NodeGroup], row: int) -> str:
-    taken = {_prefix(group, at) for at, group in enumerate(groups)}
-    name = f"{_prefix(groups[row], row)}-new"
+def _added_group_name(groups: list[NodeGroup], row: int) -> str:
+    """Return an unused name for the nodes added to a group."""
+    used_names = {_group_name(group, at) for at, group in enumerate(groups)}
+    name = f"{_group_name(groups[row], row)}-new"
     return next(
         one
         for turn in range(1, len(groups) + 2)
-        if (one := name if turn == 1 else f"{name}{turn}") not in taken
+        if (one := name if turn == 1 else f"{name}{turn}") not in used_names
     )
 
 
-def _named(cluster: Cluster, names: tuple[str, ...]) -> tuple[int, ...]:
-    known = {name for node in cluster.nodes for name in (node.rack, node.name)}
+def _nodes_named(cluster: Cluster, names: tuple[str, ...]) -> tuple[int, ...]:
+    """Return the indices of the nodes with these names, or in racks with these names."""
+    place_names = {name for node in cluster.nodes for name in (node.rack, node.name)}
     for name in names:
-        if name not in known:
+        if name not in place_names:
             raise ParameterError(
                 f"The cluster has no rack and no node '{name}'. Choose one of its racks or nodes."
             )
@@ -304,19 +303,20 @@ def _named(cluster: Cluster, names: tuple[str, ...]) -> tuple[int, ...]:
     )
 
 
-def _without(changes: list[Change], lost: tuple[int, ...], turn: BranchPoint) -> list[Change]:
-    """Take nodes away for a while; what was planned for them meanwhile does not happen, and
-    afterwards they are as they would have been.
+def _without_nodes(changes: list[Change], lost: tuple[int, ...], turn: BranchPoint) -> list[Change]:
+    """Return dated changes with nodes removed for a while.
+
+    Planned changes of these nodes are dropped meanwhile; afterwards the plan holds again.
     """
-    gone, kept = set(lost), []
+    lost_nodes, kept = set(lost), []
     for change in changes:
-        others = tuple(node for node in change.nodes if node not in gone)
+        others = tuple(node for node in change.nodes if node not in lost_nodes)
         if not turn.at_s <= change.at_s <= turn.until_s:
             kept.append(change)
         elif others:
             kept.append(replace(change, nodes=others))
     kept.append(Change(turn.at_s, lost, present=False))
-    back = tuple(node for node in lost if _is_there(changes, node, turn.until_s))
+    back = tuple(node for node in lost if _is_present(changes, node, turn.until_s))
     return (
         [*kept, Change(turn.until_s, back, present=True)]
         if back and isfinite(turn.until_s)
@@ -324,7 +324,8 @@ def _without(changes: list[Change], lost: tuple[int, ...], turn: BranchPoint) ->
     )
 
 
-def _is_there(changes: list[Change], node: int, at_s: float) -> bool:
+def _is_present(changes: list[Change], node: int, at_s: float) -> bool:
+    """Return True if a node is present at a time after its dated changes."""
     mine = [
         change
         for change in sorted(changes, key=lambda change: change.at_s)

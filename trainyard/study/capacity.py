@@ -1,6 +1,4 @@
-"""The smallest cluster that meets a target: which sizes are to be tried next, and what the answers
-come to. Knows neither machines nor runs.
-"""
+"""Searches for the smallest cluster that meets a target, independent of machines and runs."""
 
 from __future__ import annotations
 
@@ -11,17 +9,18 @@ from typing import Final, Protocol
 from sim.errors import ParameterError
 
 MOST_CHECKED: Final = 40
-"""Sizes tried in all, after which the check ends."""
+"""Number of tried sizes after which the check ends."""
 FAR_IN_A_ROW: Final = 8
-"""Sizes next to each other that miss the target by far, after which the check ends."""
+"""Number of adjacent sizes that miss the target by far, after which the check ends."""
 
 Size = tuple[int, ...]
-"""How many nodes of each type that may vary."""
+"""Number of nodes of each varying type."""
 
 
-def most_tried(high: int, begin: int = 0) -> int:
-    """Return how many sizes are tried at most before the check ends; of a search that finds its
-    range, those of doubling and bisection, and the next ones below the answer.
+def max_tried_sizes(high: int, begin: int = 0) -> int:
+    """Return the maximum number of sizes that a search tries.
+
+    With `begin`, those of doubling, bisection and the check below the answer.
     """
     if not begin:
         return MOST_CHECKED
@@ -30,68 +29,67 @@ def most_tried(high: int, begin: int = 0) -> int:
 
 
 class Search(Protocol):
-    """What asks for sizes and is told how they do."""
+    """A search that proposes sizes and is told whether they meet the target."""
 
     @property
     def largest(self) -> tuple[Size, ...]:
-        """Sizes to be tried before all others: where most jobs can run, which is what other sizes
-        are measured by.
-        """
+        """Sizes to try first, where most jobs can run; other sizes are measured against them."""
         ...
 
     @property
-    def wanted(self) -> tuple[Size, ...]:
-        """Sizes that are to be tried now, the decisive ones first; empty = the search is over."""
+    def next_sizes(self) -> tuple[Size, ...]:
+        """Sizes to try next, most decisive first; empty = the search has ended."""
         ...
 
     @property
     def answer(self) -> Size | None:
-        """The smallest size known to hold; None = none so far."""
+        """Smallest size that met the target; None = none so far."""
         ...
 
     @property
     def assumed(self) -> str:
-        """What the answer rests on beside the runs, as one sentence."""
+        """Assumption behind the answer, as one sentence."""
         ...
 
-    def tell(self, size: Size, *, holds: bool, far: bool = False) -> None:
-        """Say whether a size meets the target, and if not, whether it misses it by far. What is
-        told later of a size counts.
+    def record(self, size: Size, *, holds: bool, far: bool = False) -> None:
+        """Record whether a size meets the target, and if not, whether it misses it by far.
+
+        A later record of the same size replaces an earlier one.
         """
         ...
 
 
 class CountSearch:
-    """The fewest nodes of one type.
+    """Search for the fewest nodes of one type.
 
     Parameters
     ----------
     low, high : int
         The range, both ends included.
     check : bool
-        Whether sizes below what bisection finds are tried too, so that a smaller one that holds is
-        not missed where more nodes sometimes do worse.
+        Whether to try sizes below the result of bisection too, because more nodes sometimes do
+        worse and a smaller size may meet the target.
     begin : int
-        The first size that is tried, after which sizes double until one holds that is not the
-        largest tried; 0 = the end of the range is tried first.
+        First size to try; sizes then double until one that is not the largest tried meets the
+        target. 0 = try the end of the range first.
 
     Raises
     ------
     ParameterError
-        If the range is empty, or the first size is not in it.
+        If the range is empty, or does not include the first size.
 
     Notes
     -----
-    Doubling goes one step beyond the first size that holds, because only a larger cluster shows
-    whether all jobs that can ever run did so.
+    Doubling goes one step beyond the first passing size, because only a larger cluster
+    shows whether all jobs that can run did run.
 
-    Bisection needs about log2 of the range, and assumes that more nodes never do worse. That is
-    nearly always so of waits, but scheduling has anomalies (Graham, "Bounds on Multiprocessing
-    Timing Anomalies", 1969), so the check goes down from the answer, or from the end of the range
-    if that does not hold, size by size; below a size that holds it bisects again. It ends early
-    after `FAR_IN_A_ROW` neighbouring sizes that miss the target by far, or `MOST_CHECKED` sizes in
-    all, and `assumed` says so. What is far is for the caller to say; Graham's bound for the
-    makespan of lists is a factor below two.
+    Bisection tries about log2 of the range, assuming that more nodes never do worse. For waits this
+    is almost always true, but scheduling has anomalies (Graham, "Bounds on Multiprocessing Timing
+    Anomalies", 1969). The check therefore tries sizes one by one below the answer, or below the end
+    of the range if that fails; below a passing size it bisects again. It ends early after
+    `FAR_IN_A_ROW` adjacent sizes that miss the target by far, or after `MOST_CHECKED` sizes, and
+    `assumed` says so. The caller decides what is far; Graham's bound for the makespan of list
+    schedules is a factor below two.
     """
 
     def __init__(self, low: int, high: int, *, check: bool = True, begin: int = 0) -> None:
@@ -101,49 +99,47 @@ class CountSearch:
             )
         if not 0 <= low <= high:
             raise ParameterError(
-                f"From {low} to {high} nodes is no range. Let it begin at 0 or above, and not end"
-                " before it begins."
+                f"From {low} to {high} nodes is not a range. Start at 0 or above, and end at or"
+                " above the start."
             )
         self._low, self._high, self._check = low, high, check
         self._begin = begin or high
-        self._most = most_tried(high, begin)
+        self._most = max_tried_sizes(high, begin)
         self._known: dict[int, bool] = {}
         self._far: set[int] = set()
 
-    def tell(self, size: Size, *, holds: bool, far: bool = False) -> None:
-        """Say whether a size meets the target, and if not, whether it misses it by far."""
+    def record(self, size: Size, *, holds: bool, far: bool = False) -> None:
+        """Record whether a size meets the target, and if not, whether it misses it by far."""
         self._known[size[0]] = holds
         if far and not holds:
             self._far.add(size[0])
 
     @property
-    def known(self) -> Mapping[int, bool]:
-        """Size -> whether it holds, of those that were tried."""
+    def tried(self) -> Mapping[int, bool]:
+        """Tried size -> whether it meets the target."""
         return self._known
 
     @property
     def largest(self) -> tuple[Size, ...]:
-        """The end of the range, or where the search begins."""
+        """End of the range, or the first size to try."""
         return ((self._begin,),)
 
-    def _doubled(self) -> int | None:
-        """Return the size that doubling tries next; None = it has ended."""
-        size, held = self._begin, False
-        while size in self._known and size < self._high and not held:
-            held, size = self._known[size], min(2 * size, self._high)
+    def _next_doubled_size(self) -> int | None:
+        """Return the next size of doubling, None if doubling has ended."""
+        size, passed = self._begin, False
+        while size in self._known and size < self._high and not passed:
+            passed, size = self._known[size], min(2 * size, self._high)
         return size if size not in self._known else None
 
     @property
     def _top(self) -> int:
-        """The largest size that doubling has come to."""
+        """Largest size that doubling has reached."""
         return max((size for size in self._known), default=self._begin)
 
     @property
-    def wanted(self) -> tuple[Size, ...]:
-        """The sizes of doubling, or the end of the range; then the middle of what is open below the
-        smallest that holds; then, for the check, the next sizes below.
-        """
-        if (doubled := self._doubled()) is not None:
+    def next_sizes(self) -> tuple[Size, ...]:
+        """Sizes to try next: by doubling, then by bisection, then below the answer."""
+        if (doubled := self._next_doubled_size()) is not None:
             return ((doubled,),)
         if (answer := self.answer) is not None:
             fails = max(
@@ -152,22 +148,21 @@ class CountSearch:
             )
             if answer[0] - fails > 1:
                 return (((fails + answer[0]) // 2,),)
-        # No more at once than it takes to know that the rest is far off: as many on many workers as
-        # on one.
-        batch = min(self._most - len(self._known), FAR_IN_A_ROW - self._row()) if self._check else 0
-        return tuple((size,) for size in self._untried()[: max(batch, 0)])
+        # At most as many as can end the check, so that many workers try no more than one does.
+        batch = (
+            min(self._most - len(self._known), FAR_IN_A_ROW - self._far_in_a_row())
+            if self._check
+            else 0
+        )
+        return tuple((size,) for size in self._untried_below()[: max(batch, 0)])
 
-    def _untried(self) -> list[int]:
-        """Return the sizes below the answer, or below the end of the range, that were not tried,
-        the largest first.
-        """
+    def _untried_below(self) -> list[int]:
+        """Return the untried sizes below the answer or the end of the range, largest first."""
         last = self.answer[0] if self.answer is not None else self._top
         return [size for size in range(last - 1, self._low - 1, -1) if size not in self._known]
 
-    def _row(self) -> int:
-        """Return how many sizes in a row miss by far, down to the first that was not tried, or to
-        the end of the check.
-        """
+    def _far_in_a_row(self) -> int:
+        """Return the number of adjacent sizes that miss by far, from the top of the check."""
         row = 0
         for size in range(
             self.answer[0] - 1 if self.answer is not None else self._top, self._low - 1, -1
@@ -179,12 +174,12 @@ class CountSearch:
 
     @property
     def answer(self) -> Size | None:
-        """The smallest size known to hold."""
+        """Smallest size that met the target, None if none did."""
         return min(((size,) for size, holds in self._known.items() if holds), default=None)
 
     @property
     def anomalies(self) -> tuple[int, ...]:
-        """Sizes that do not hold although a smaller one does."""
+        """Sizes that miss the target although a smaller one meets it."""
         answer = self.answer
         return tuple(
             sorted(
@@ -196,56 +191,56 @@ class CountSearch:
 
     @property
     def assumed(self) -> str:
-        """What the answer rests on beside the runs."""
-        left, below = self._top - self._low + 1 - len(self._known), len(self._untried())
+        """Assumption behind the answer, as one sentence."""
+        untried, below = self._top - self._low + 1 - len(self._known), len(self._untried_below())
         unchecked = (
-            f" It is assumed that none of {below} smaller sizes holds, which were not"
-            f" tried{self._ended()}."
+            f" Assumption: none of the {below} untried smaller sizes meets the"
+            f" target{self._why_ended()}."
             if below
             else ""
         )
         if self.anomalies:
             worse = ", ".join(map(str, self.anomalies))
             return (
-                f"More nodes do not always do better here: {worse} do not hold although fewer"
-                f" do.{unchecked}"
+                f"More nodes do not always do better here: {worse} miss the target although fewer"
+                f" meet it.{unchecked}"
             )
-        if not left:
-            return "Every size of the range was tried, so nothing is assumed."
+        if not untried:
+            return "Every size of the range was tried. No assumption is needed."
         if not self._check:
             return (
-                f"It is assumed that more nodes never do worse: {left} of"
+                f"Assumption: more nodes never do worse; {untried} of"
                 f" {self._top - self._low + 1} sizes were not tried."
             )
-        above = left - below
+        above = untried - below
         return (
             unchecked.strip()
             or f"Every size below the answer was tried; {above} above {'was' if above == 1 else 'were'} not."  # noqa: E501
         )
 
-    def _ended(self) -> str:
-        """Return why the check ended early, as a clause; "" = it has not."""
-        if not self._check or self.wanted:
+    def _why_ended(self) -> str:
+        """Return why the check ended early, as a clause; "" if it did not."""
+        if not self._check or self.next_sizes:
             return ""
-        far = self._row() >= FAR_IN_A_ROW
+        far = self._far_in_a_row() >= FAR_IN_A_ROW
         return (
-            f" since {FAR_IN_A_ROW} sizes in a row above them miss the target by far"
+            f" because {FAR_IN_A_ROW} sizes in a row above them miss it by far"
             if far
-            else f" since the check ends after {self._most} sizes"
+            else f" because the check ends after {self._most} sizes"
         )
 
 
 class MixSearch:
-    """The cheapest mix of two types of nodes.
+    """Search for the cheapest mix of two node types.
 
     Parameters
     ----------
     low, high : (int, int)
         The range of each type, both ends included.
     prices : (float, float), per node and hour
-        What a node of each type costs.
+        Price of a node of each type.
     budget : float, per hour
-        Mixes that cost more are not tried; inf = all are.
+        Maximum price of a mix; inf = no limit.
 
     Raises
     ------
@@ -254,11 +249,10 @@ class MixSearch:
 
     Notes
     -----
-    Walks the border between mixes that hold and mixes that do not: from the fewest of the first and
-    the most of the second type, one of the second less after each that holds, one of the first more
-    after each that does not. It assumes that more nodes of either type never do worse, and tries at
-    most as many mixes as the two ranges have sizes together, where trying all would take their
-    product.
+    Follows the boundary between passing and failing mixes. It starts at the fewest
+    nodes of the first type and the most of the second, removes one of the second after each passing
+    mix, and adds one of the first after each failing mix. It assumes that more nodes of either type
+    never do worse, and tries at most the sum of both ranges, not their product.
     """
 
     def __init__(
@@ -270,8 +264,8 @@ class MixSearch:
     ) -> None:
         if any(not 0 <= first <= last for first, last in zip(low, high, strict=True)):
             raise ParameterError(
-                f"From {low} to {high} nodes is no range. Let each begin at 0 or above, and not end"
-                " before it begins."
+                f"From {low} to {high} nodes is not a range. Start each at 0 or above, and end at"
+                " or above the start."
             )
         self._low, self._high, self._prices, self._budget = low, high, prices, budget
         if self.price(low) > budget:
@@ -279,39 +273,39 @@ class MixSearch:
                 f"Even the smallest mix costs {self.price(low):g} per hour, which is more than"
                 f" {budget:g}. Raise the budget."
             )
-        first, second = self._up(self._up(low, 0), 1), self._up(self._up(low, 1), 0)
-        between = self._up(((second[0] + first[0] + 1) // 2, low[1]), 1)
+        first, second = (
+            self._most_affordable(self._most_affordable(low, 0), 1),
+            self._most_affordable(self._most_affordable(low, 1), 0),
+        )
+        between = self._most_affordable(((second[0] + first[0] + 1) // 2, low[1]), 1)
         self._ends: tuple[Size, ...] = tuple(dict.fromkeys((first, second, between)))
         self._known: dict[Size, bool] = {}
 
     def price(self, size: Size) -> float:
-        """Return what a mix costs per hour."""
+        """Return the price of a mix per hour."""
         return sum(count * price for count, price in zip(size, self._prices, strict=True))
 
-    def tell(self, size: Size, *, holds: bool, far: bool = False) -> None:
-        """Say whether a mix meets the target; by how much it does not says nothing of the
-        border.
-        """
+    def record(self, size: Size, *, holds: bool, far: bool = False) -> None:
+        """Record whether a mix meets the target; `far` is ignored."""
         del far
         self._known[size] = holds
 
     @property
     def largest(self) -> tuple[Size, ...]:
-        """The most of both; over the budget instead the most of the first type and of the second,
-        and a mix between, each with what is left for the other.
-        """
+        """Largest mix; above the budget, three affordable mixes: most of each type, and between."""
         return self._ends
 
-    def _up(self, size: Size, at: int) -> Size:
-        """Return the mix with as many nodes of a type as the budget and its range allow."""
+    def _most_affordable(self, size: Size, type_index: int) -> Size:
+        """Return the mix with as many nodes of a type as budget and range allow."""
         grown = (
-            (*size[:at], count, *size[at + 1 :]) for count in range(self._high[at], size[at], -1)
+            (*size[:type_index], count, *size[type_index + 1 :])
+            for count in range(self._high[type_index], size[type_index], -1)
         )
         return next((mix for mix in grown if self.price(mix) <= self._budget), size)
 
     @property
-    def wanted(self) -> tuple[Size, ...]:
-        """The next mix on the border."""
+    def next_sizes(self) -> tuple[Size, ...]:
+        """Next mix to simulate on the boundary."""
         first, second = self._low[0], self._high[1]
         while first <= self._high[0] and second >= self._low[1]:
             if self.price((first, second)) > self._budget:
@@ -326,7 +320,7 @@ class MixSearch:
 
     @property
     def answer(self) -> Size | None:
-        """The cheapest mix known to hold; of equally cheap ones that with fewer nodes."""
+        """Cheapest mix that met the target; among equally cheap ones that with fewest nodes."""
         holding = [
             size
             for size, holds in self._known.items()
@@ -336,9 +330,9 @@ class MixSearch:
 
     @property
     def assumed(self) -> str:
-        """What the answer rests on beside the runs."""
+        """Assumption behind the answer, as one sentence."""
         mixes = (self._high[0] - self._low[0] + 1) * (self._high[1] - self._low[1] + 1)
         return (
-            f"It is assumed that more nodes of either type never do worse: {len(self._known)} of"
+            f"Assumption: more nodes of either type never do worse; {len(self._known)} of"
             f" {mixes} mixes were tried."
         )

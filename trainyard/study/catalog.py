@@ -1,6 +1,4 @@
-"""What can be chosen: allocators with their cards, samples, formats and models, each with its
-parameters and, where it cannot run, the reason.
-"""
+"""Choices of a scenario: policies, formats, models, with parameters and availability."""
 
 from __future__ import annotations
 
@@ -25,33 +23,33 @@ from sim.trace import Trace
 from trainyard.text import within
 
 KINDS: Final = ("allocator", "perf", "estimator", "overheads", "faults")
-"""The parts of a scenario that are written as a `Spec`."""
+"""Parts of a scenario that are a `Spec`."""
 
 
 @dataclass(frozen=True)
 class CatalogEntry:
-    """One entry of a list to choose from.
+    """An entry of a list of choices.
 
     Parameters
     ----------
     name : str
-        Key of its registry.
+        Key in its registry.
     title : str
-        What the user reads.
+        Name for users.
     help : str
-        One sentence.
+        Description, one sentence.
     params : tuple of ParamInfo
-        Rows of its form.
+        Its parameters.
     card : Card or None
-        Allocators only.
+        Card of an allocator.
     needs : Needs
-        What it needs beyond the public columns; allocators only.
+        Data that an allocator needs beyond the public columns.
     reason : str
-        Why it cannot run here, as one sentence; "" = it can.
+        Why it cannot run with this trace and model, as one sentence; "" = it can.
     lacks : str
-        Word of its needs that the reason is about; "" = none.
+        Need that the reason refers to; "" = none.
     remarks : tuple of str
-        What it will do differently here, as sentences; allocators only.
+        Sentences on deviations of an allocator.
     """
 
     name: str
@@ -65,16 +63,18 @@ class CatalogEntry:
     remarks: tuple[str, ...] = ()
 
 
-def _has_starts(trace: Trace, perf: Spec) -> str:
+def _missing_starts(trace: Trace, perf: Spec) -> str:
+    """Return why a trace has no recorded starts, "" if it has."""
     if trace.has("start_time_s"):
         return ""
     return (
-        "This trace holds no recorded start times, or its load was changed or only a part of its"
-        " jobs is taken: there is no history to replay."
+        "This trace has no recorded start times, or its load or jobs were changed. There is no"
+        " history to replay."
     )
 
 
-def _is_resizable(trace: Trace, perf: Spec) -> str:
+def _missing_scaling(trace: Trace, perf: Spec) -> str:
+    """Return why jobs cannot be resized under a performance model, "" if they can."""
     if _model_class(perf).scales:
         return ""
     return (
@@ -83,7 +83,8 @@ def _is_resizable(trace: Trace, perf: Spec) -> str:
     )
 
 
-def _has_servers(trace: Trace, perf: Spec) -> str:
+def _missing_servers(trace: Trace, perf: Spec) -> str:
+    """Return why jobs have no parameter servers under a model, "" if they have."""
     if _model_class(perf).staffed:
         return ""
     return (
@@ -92,23 +93,22 @@ def _has_servers(trace: Trace, perf: Spec) -> str:
     )
 
 
-def _has_models(trace: Trace, perf: Spec) -> str:
+def _missing_models(trace: Trace, perf: Spec) -> str:
+    """Return why a trace has no model names, "" if it has."""
     return (
         ""
         if trace.has("model")
-        else "This trace names no models, so no measured profile can be found for its jobs."
+        else "This trace names no models, so its jobs have no measured profile."
     )
 
 
 _REQUIREMENTS: Final[Mapping[str, Callable[[Trace, Spec], str]]] = {
-    "recorded_start": _has_starts,
-    "scaling": _is_resizable,
-    "profile": _has_models,
-    "servers": _has_servers,
+    "recorded_start": _missing_starts,
+    "scaling": _missing_scaling,
+    "profile": _missing_models,
+    "servers": _missing_servers,
 }
-"""Word of `sim.contract.Needs` -> the sentence that says why trace and performance model do not
-offer it, or "".
-"""
+"""Need of `sim.contract.Needs` -> function that says why it is not met, or returns ""."""
 _ONE_SIZE: Final = Spec("rigid")
 _SCALING: Final = Spec("power_law")
 _MODEL_TITLES: Final = {
@@ -119,20 +119,20 @@ _MODEL_TITLES: Final = {
     "spread": "Slower when spread",
     "parameter_server": "Parameter servers",
 }
-"""What models are called on pages and in sentences; the others by their name in words."""
+"""Titles of performance models for users; other models are titled by their name."""
 
 
 def allocator(spec: Spec | str, trace: Trace | None = None, perf: Spec = _ONE_SIZE) -> CatalogEntry:
-    """Describe one allocator as configured.
+    """Return the entry of a configured allocator.
 
     Parameters
     ----------
     spec : Spec or str
         Name and parameters.
     trace : Trace or None
-        The jobs it shall run; None = no reason is looked for.
+        The jobs to run; None = do not check whether it can run.
     perf : Spec
-        How fast they run.
+        The performance model.
 
     Raises
     ------
@@ -140,24 +140,23 @@ def allocator(spec: Spec | str, trace: Trace | None = None, perf: Spec = _ONE_SI
         If the name or a parameter is unknown.
     """
     spec = Spec.parse(spec) if isinstance(spec, str) else spec
-    made = allocators.make(spec)
-    lacks, reason = ("", "") if trace is None else _reason(made.needs, trace, perf)
+    instance = allocators.make(spec)
+    lacks, reason = ("", "") if trace is None else _unmet_need(instance.needs, trace, perf)
     return CatalogEntry(
         spec.name,
-        made.card.title,
-        made.card.what,
-        parameters(type(made)),
-        made.card,
-        made.needs,
+        instance.card.title,
+        instance.card.what,
+        parameters(type(instance)),
+        instance.card,
+        instance.needs,
         reason,
         lacks,
-        remarks_of(made),
+        remarks_of(instance),
     )
 
 
 def lines_read(spec: Spec) -> list[dict[str, Any]]:
-    """Return what becomes of each setting in the files of a policy: file, line, setting, effect; []
-    = it has none.
+    """Return the effect of each setting in the files of a policy, [] without files.
 
     Raises
     ------
@@ -179,12 +178,12 @@ def lines_read(spec: Spec) -> list[dict[str, Any]]:
 def allocator_choices(
     trace: Trace | None = None, perf: Spec = _ONE_SIZE
 ) -> tuple[CatalogEntry, ...]:
-    """List all allocators with their defaults, those that cannot run here with their reason."""
+    """Return all allocators with default parameters, and why some cannot run."""
     return tuple(allocator(Spec(name), trace, perf) for name in allocators.REGISTRY)
 
 
 def workloads() -> tuple[CatalogEntry, ...]:
-    """List the workloads that are made on the fly."""
+    """Return the workloads that are generated on demand."""
     return tuple(
         CatalogEntry(name, cls.title, _summary(cls), parameters(cls))
         for name, cls in WORKLOADS.items()
@@ -192,44 +191,45 @@ def workloads() -> tuple[CatalogEntry, ...]:
 
 
 def formats() -> tuple[CatalogEntry, ...]:
-    """List the trace formats that are read."""
+    """Return the trace formats that can be read."""
     return tuple(CatalogEntry(fmt.name, fmt.title) for fmt in FORMATS.values())
 
 
 def perf_models() -> tuple[CatalogEntry, ...]:
-    """List the performance models: how fast a job really is."""
+    """Return the performance models."""
     return tuple(
-        replace(_model(name, cls), title=model_title(Spec(name))) for name, cls in PERF.items()
+        replace(_model_entry(name, cls), title=model_title(Spec(name)))
+        for name, cls in PERF.items()
     )
 
 
 def model_title(perf: Spec) -> str:
-    """Return what a performance model is called on pages and in sentences."""
+    """Return the title of a performance model."""
     return _MODEL_TITLES.get(perf.name, perf.name.replace("_", " ").capitalize())
 
 
 def is_model(perf: Spec, kind: type) -> bool:
-    """Tell whether a performance model is of a kind; its parameters are not looked at."""
+    """Return True if a performance model is of a class; ignores its parameters."""
     return _model_class(perf) is kind
 
 
 def estimators() -> tuple[CatalogEntry, ...]:
-    """List what an allocator may believe of run times."""
-    return tuple(_model(name, cls) for name, cls in ESTIMATORS.items())
+    """Return the estimators of run times."""
+    return tuple(_model_entry(name, cls) for name, cls in ESTIMATORS.items())
 
 
 def overheads() -> tuple[ParamInfo, ...]:
-    """List the parameters of starting, stopping and checkpoints."""
+    """Return the parameters of starts, preemptions and checkpoints."""
     return parameters(Overheads)
 
 
 def faults() -> tuple[ParamInfo, ...]:
-    """List the parameters of failures and repairs."""
+    """Return the parameters of failures and repairs."""
     return parameters(Faults)
 
 
 def checkpoints() -> tuple[CatalogEntry, ...]:
-    """List measured times of checkpoints."""
+    """Return the measured checkpoint times."""
     return tuple(
         CatalogEntry(
             name,
@@ -241,13 +241,12 @@ def checkpoints() -> tuple[CatalogEntry, ...]:
 
 
 def checkpoint_values(name: str) -> dict[str, float]:
-    """Return the overheads that measured times of checkpoints stand for: each saving costs
-    ``checkpoint_s``, each restart loads.
+    """Return the overheads of measured checkpoint times: save and restart seconds.
 
     Raises
     ------
     ParameterError
-        If nothing of that name was measured.
+        If there are no measurements of that name.
     """
     if name not in CHECKPOINTS:
         raise ParameterError(
@@ -257,75 +256,73 @@ def checkpoint_values(name: str) -> dict[str, float]:
 
 
 def with_servers() -> Spec:
-    """Return the performance model under which jobs have parameter servers, with its defaults."""
+    """Return the performance model with parameter servers, at its defaults."""
     return next(Spec(name) for name, cls in PERF.items() if cls.staffed)
 
 
 def instance(kind: str, spec: Spec) -> Any:
-    """Build what a spec stands for.
+    """Build the object that a spec describes.
 
     Parameters
     ----------
     kind : str
         One of `KINDS`.
     spec : Spec
-        Name and parameters; for overheads and faults the name carries no meaning.
+        Name and parameters; for overheads and faults  the name is ignored.
 
     Raises
     ------
     ParameterError
-        If the name or a parameter is unknown, or a value is out of its bounds.
+        If the name or a parameter is unknown, or a value is out of bounds.
     """
     if kind == "allocator":
         return allocators.make(spec)
     if kind in _SINGLE:
         return build(_SINGLE[kind], spec)
-    registry, what = _MODELS[kind]
+    registry, description = _MODELS[kind]
     if spec.name not in registry:
         raise ParameterError(
-            f"There is no {what} '{spec.name}'. Choose one of {', '.join(registry)}."
+            f"There is no {description} '{spec.name}'. Choose one of {', '.join(registry)}."
         )
     return build(registry[spec.name], spec)
 
 
 def canonical(kind: str, spec: Spec) -> Spec:
-    """Return the spec with every value of its declared kind and defaults left out, so that equal
-    choices are written alike.
+    """Return a spec with typed values and without defaults, so that equal choices are equal.
 
     Raises
     ------
     ParameterError
         As `instance`.
     """
-    made = instance(kind, spec)
-    tidy = spec_of(kind if kind in _SINGLE else spec.name, made)
-    defaults = {info.name: info.default for info in parameters(type(made))}
-    # An allocator inside may have been spelled out with its own defaults.
+    built = instance(kind, spec)
+    full = spec_of(kind if kind in _SINGLE else spec.name, built)
+    defaults = {info.name: info.default for info in parameters(type(built))}
+    # A nested allocator may be written with its defaults.
     inner = {
-        key: canonical("allocator", value) for key, value in tidy.params if isinstance(value, Spec)
+        key: canonical("allocator", value) for key, value in full.params if isinstance(value, Spec)
     }
     same = {key for key, value in inner.items() if value == canonical("allocator", defaults[key])}
     return Spec.of(
-        tidy.name, **{key: inner.get(key, value) for key, value in tidy.params if key not in same}
+        full.name, **{key: inner.get(key, value) for key, value in full.params if key not in same}
     )
 
 
-def renamed(name: str, params: Mapping[str, Any]) -> dict[str, Any]:
-    """Return parameters of an allocator under their present names; those of anything else as they
-    are.
+def current_params(name: str, params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return parameters of an allocator under their current names; others unchanged.
 
     Raises
     ------
     ParameterError
-        If a former name has a value that it never had, or stands beside the present one.
+        If a former name has a value it never had, or is given together with the current name.
     """
     cls = allocators.REGISTRY.get(str(name))
     return dict(params) if cls is None else params_of.renamed(name, cls, params)
 
 
-def renamed_axis(path: str, values: Sequence[Any]) -> tuple[str, tuple[Any, ...]]:
-    """Do the same for the path of a setting of policies and the values that it takes."""
-    path = renamed_path(path)
+def current_axis(path: str, values: Sequence[Any]) -> tuple[str, tuple[Any, ...]]:
+    """Return the path and values of a sweep axis under their current names."""
+    path = current_path(path)
     root, _, name = path.rpartition(".")
     info = _FORMER.get(name) if _OF_POLICIES.match(path) else None
     if info is None:
@@ -334,86 +331,83 @@ def renamed_axis(path: str, values: Sequence[Any]) -> tuple[str, tuple[Any, ...]
     return f"{root}.{info.name}", tuple(now.get(str(value), value) for value in values)
 
 
-def renamed_path(path: str) -> str:
-    """Return the path of a setting with the settings of scenarios under their present names."""
+def current_path(path: str) -> str:
+    """Return the path of a setting under its current name."""
     return ".".join(_FORMER_KEYS.get(key, key) for key in path.split("."))
 
 
-def renamed_keys(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a scenario as JSON with its settings under their present names.
+def current_keys(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a scenario document with its settings under their current names.
 
     Raises
     ------
     ParameterError
-        If a former name stands beside the present one.
+        If a former name is given together with the current one.
     """
     for former, now in _FORMER_KEYS.items():
         if former in data and now in data:
             raise ParameterError(
-                f"The scenario has {now} twice, because {former} is its former name. Keep one of"
-                " the two."
+                f"The scenario has {now} twice, because {former} is its former name. Keep one."
             )
     return {_FORMER_KEYS.get(key, key): value for key, value in data.items()}
 
 
-def first_written(data: Any) -> Any:
-    """Return plain values with settings of scenarios and parameters of allocators under their
-    former names: what keys and digests are made of.
-    """
+def former_names(data: Any) -> Any:
+    """Return a document under the former names of settings and parameters, for hashes."""
     if isinstance(data, list):
-        return [first_written(one) for one in data]
+        return [former_names(one) for one in data]
     if not isinstance(data, dict):
         return data
-    made = {key: first_written(value) for key, value in data.items()}
+    document = {key: former_names(value) for key, value in data.items()}
     for former, now in _FORMER_KEYS.items():
-        if now in made and "perf" in made:
-            made[former] = made.pop(now)
-        if "path" in made and "values" in made:
-            made["path"] = ".".join(
-                former if key == now else key for key in made["path"].split(".")
+        if now in document and "perf" in document:
+            document[former] = document.pop(now)
+        if "path" in document and "values" in document:
+            document["path"] = ".".join(
+                former if key == now else key for key in document["path"].split(".")
             )
-    cls = allocators.REGISTRY.get(str(made.get("name")))
-    if cls is not None and isinstance(made.get("params"), dict):
-        made["params"] = params_of.first_written(cls, made["params"])
-    if _OF_POLICIES.match(str(made.get("path"))):
-        root, _, name = made["path"].rpartition(".")
+    cls = allocators.REGISTRY.get(str(document.get("name")))
+    if cls is not None and isinstance(document.get("params"), dict):
+        document["params"] = params_of.first_written(cls, document["params"])
+    if _OF_POLICIES.match(str(document.get("path"))):
+        root, _, name = document["path"].rpartition(".")
         info = next((info for info in _FORMER.values() if info.name == name), None)
         if info is not None:
-            made["path"] = f"{root}.{info.was}"
-            made["values"] = [dict(info.were).get(str(value), value) for value in made["values"]]
-    return made
+            document["path"] = f"{root}.{info.was}"
+            document["values"] = [
+                dict(info.were).get(str(value), value) for value in document["values"]
+            ]
+    return document
 
 
 def choice_params(name: str) -> tuple[ParamInfo, ...]:
-    """Return the parameters behind any name of the catalogue: an allocator, a model, a made
-    workload, ``overheads`` or ``faults``.
+    """Return the parameters of an allocator, model, workload, overheads or faults.
 
-    With ``made:`` in front it is a workload in any case: some are called as the allocator of the
-    same paper.
+    The prefix ``made:`` selects a workload, because some share their name with an allocator.
 
     Raises
     ------
     ParameterError
         If nothing has that name.
     """
-    made = {f"made:{workload}": cls for workload, cls in WORKLOADS.items()}
-    known: dict[str, type] = {
+    workload_classes = {f"made:{workload}": cls for workload, cls in WORKLOADS.items()}
+    classes: dict[str, type] = {
         **_SINGLE,
-        **made,
+        **workload_classes,
         **WORKLOADS,
         **ESTIMATORS,
         **PERF,
         **allocators.REGISTRY,
     }
-    if name not in known:
+    if name not in classes:
         raise ParameterError(
-            f"Nothing is called '{name}'. Names with parameters: {', '.join(sorted(known))}."
+            f"There is no '{name}'. Names with parameters: {', '.join(sorted(classes))}."
         )
-    return parameters(known[name])
+    return parameters(classes[name])
 
 
-def in_words(name: str, key: str, value: Any) -> str:
-    """Return a parameter of something in the catalogue with its value: "backfill first fit"."""
+def describe_param(name: str, key: str, value: Any) -> str:
+    """Return a parameter and its value as text, e.g. "backfill first fit"."""
     info = next(info for info in choice_params(name) if info.name == key)
     is_choice = value in info.choices
     text = info.label(value) if is_choice else str(Spec.of("x", v=value)).removeprefix("x:v=")
@@ -422,35 +416,35 @@ def in_words(name: str, key: str, value: Any) -> str:
 
 
 def values_in_words(name: str, spec: Spec) -> str:
-    """Return what is set of something in the catalogue: "retries 3, mean time to repair (h) 2"."""
-    titles = {info.name: _with_unit(info) for info in choice_params(name)}
+    """Return all set parameters as text: "retries 3, mean time to repair (h) 2"."""
+    titles = {info.name: _title_with_unit(info) for info in choice_params(name)}
     return ", ".join(
         f"{titles[key]} {value:g}" if isinstance(value, float) else f"{titles[key]} {value}"
         for key, value in spec.params
     )
 
 
-def _with_unit(info: ParamInfo) -> str:
+def _title_with_unit(info: ParamInfo) -> str:
     return within(f"{info.title} ({info.unit})" if info.unit else info.title)
 
 
 def setting(path: str, models: Mapping[str, str] = MappingProxyType({})) -> str:
-    """Return what a setting of a scenario is called in sentences: "pause at a restart (s)".
+    """Return the title of a scenario setting: "pause at a restart (s)".
 
     Parameters
     ----------
     path : str
-        As `trainyard.study.sweep.Axis.path`.
+        See `trainyard.study.sweep.Axis.path`.
     models : mapping
-        "perf" and "estimator" -> the one that the scenario has, as far as known.
+        "perf" and "estimator" -> their names in the scenario, if known.
     """
     kind, name = path.partition(".")[0], path.rpartition(".")[2]
     cls = _SINGLE.get(kind) or _MODELS.get(kind, ({}, ""))[0].get(models.get(kind, ""))
     for info in parameters(cls) if cls is not None else ():
         if info.name == name:
-            return _with_unit(info)
-    silent = ("params", "name", "base", "groups", "allocators")
-    parts = [part for part in path.split(".") if part not in silent and not part.isdigit()]
+            return _title_with_unit(info)
+    omitted = ("params", "name", "base", "groups", "allocators")
+    parts = [part for part in path.split(".") if part not in omitted and not part.isdigit()]
     return _SETTINGS.get(path) or " ".join(parts).replace("_", " ")
 
 
@@ -467,11 +461,11 @@ _SETTINGS: Final = {
 }
 _OF_POLICIES: Final = re.compile(r"allocators?\.")
 _FORMER_KEYS: Final[Mapping[str, str]] = {"belief": "estimator"}
-"""Former name of a setting of scenarios -> its name."""
+"""Former name of a scenario setting -> current name."""
 _FORMER: Final[Mapping[str, ParamInfo]] = {
     info.was: info for cls in allocators.REGISTRY.values() for info in parameters(cls) if info.was
 }
-"""Former name of a parameter of allocators -> the parameter; a name was the same in all of them."""
+"""Former name of an allocator parameter -> the parameter; the same for all allocators."""
 _SINGLE: Final[Mapping[str, type]] = {"overheads": Overheads, "faults": Faults}
 _MODELS: Final[Mapping[str, tuple[Mapping[str, type], str]]] = {
     "perf": (PERF, "performance model"),
@@ -479,7 +473,8 @@ _MODELS: Final[Mapping[str, tuple[Mapping[str, type], str]]] = {
 }
 
 
-def _reason(needs: Needs, trace: Trace, perf: Spec) -> tuple[str, str]:
+def _unmet_need(needs: Needs, trace: Trace, perf: Spec) -> tuple[str, str]:
+    """Return the first need that trace and model do not meet, and the reason."""
     for need, check in _REQUIREMENTS.items():
         if need in needs.reads | needs.requires and (sentence := check(trace, perf)):
             return need, sentence
@@ -487,6 +482,7 @@ def _reason(needs: Needs, trace: Trace, perf: Spec) -> tuple[str, str]:
 
 
 def _model_class(perf: Spec) -> type[PerfSpec]:
+    """Return the class of a performance model."""
     if perf.name not in PERF:
         raise ParameterError(
             f"There is no performance model '{perf.name}'. Choose one of {', '.join(PERF)}."
@@ -494,7 +490,8 @@ def _model_class(perf: Spec) -> type[PerfSpec]:
     return PERF[perf.name]
 
 
-def _model(name: str, cls: type) -> CatalogEntry:
+def _model_entry(name: str, cls: type) -> CatalogEntry:
+    """Return the entry of a model class."""
     return CatalogEntry(name, name.replace("_", " ").capitalize(), _summary(cls), parameters(cls))
 
 

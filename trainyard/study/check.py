@@ -1,4 +1,4 @@
-"""What is asked of a check against the past: which policy on which jobs and machines, and how."""
+"""The document of a backtest: policy, jobs, machines and options."""
 
 from __future__ import annotations
 
@@ -11,45 +11,44 @@ from sim.engine.simulator import Measure
 from sim.errors import ParameterError
 from sim.params import Spec
 from trainyard.study import catalog
-from trainyard.study.document import Document, number, settings, whole
+from trainyard.study.document import Document, checked_fields, number, whole
 from trainyard.study.scenario import NO_FAULTS, Scenario
 from trainyard.study.study import Study
 
 KIND: Final = "check"
-"""Of a `Check` that is kept."""
+"""Kind of a stored `Check` document."""
 MOST_REPEATS: Final = 50
 INNER: Final = "inner"
-"""Parameter of wrappers: the policy inside."""
+"""Parameter of wrappers that holds the inner policy."""
 HALF_LIFE: Final = "half_life_s"
-"""Attribute of policies that remember usage: its half-life in seconds, 0 = for ever."""
+"""Attribute of policies that track usage: half-life in seconds, 0 = no decay."""
 
 
 @dataclass(frozen=True)
 class Check(Document):
-    """A policy that is to be checked against the recorded waits.
+    """A backtest: a policy to compare with the recorded waits.
 
     Parameters
     ----------
     scenario : Scenario
-        Jobs, machines and policy; failures, horizon and measured window are not taken over, see
-        `checked`.
+        Jobs, machines and policy; failures, horizon and measured window are ignored, see
+        `backtest_scenario`.
     repeats : int
-        Runs with other seeds, which draw the phases of a scheduler's timers; one if they change
-        nothing.
+        Runs with different seeds, which draw the phases of scheduler timers; 1 if seeds have no
+        effect.
     warm_s, judge_s : float or None, seconds
         See `trainyard.labs.backtests.record.split`.
     anyway : bool
-        Whether a record that is no yardstick is used all the same; nothing is compared with it
-        then.
+        Whether to accept a record that cannot serve as a yardstick; no comparison is made then.
     use : tuple of str
-        Ids of `trainyard.labs.backtests.proposal.Proposal` that are applied.
+        Ids of the `trainyard.labs.backtests.proposal.Proposal` to apply.
     fit : bool
-        Whether open settings are fitted to the part before the judged one; wants two repeats.
+        Whether to fit open settings to the part before the judged one; needs two repeats.
 
     Raises
     ------
     ParameterError
-        If a number makes no sense, or the policy replays the record itself.
+        If a number is invalid, or the policy replays the recorded schedule.
     """
 
     scenario: Scenario
@@ -61,12 +60,12 @@ class Check(Document):
     fit: bool = False
 
     def __post_init__(self) -> None:
-        """Check."""
+        """Validate the options."""
         policy = self.scenario.allocator
         if "recorded_start" in catalog.allocator(policy).needs.reads:
             raise ParameterError(
-                f"{policy.name} replays the record, so a check against the record says nothing."
-                " Choose a policy that is simulated."
+                f"{policy.name} replays the recorded schedule, so a backtest of it is pointless."
+                " Choose a simulated policy."
             )
         if not 1 <= self.repeats <= MOST_REPEATS:
             raise ParameterError(f"repeats = {self.repeats} is not between 1 and {MOST_REPEATS}.")
@@ -93,7 +92,7 @@ class Check(Document):
         return Study(self.scenario, (self.scenario.allocator,))
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain values."""
+        """Return the document as plain values."""
         return {
             "kind": KIND,
             "study": self.study.to_json(),
@@ -107,52 +106,48 @@ class Check(Document):
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Check:
-        """Read what `to_json` wrote.
+        """Return a backtest from a document of `to_json`.
 
         Raises
         ------
         TrainyardError
             If a key is missing or unknown, or a value cannot be used.
         """
-        known = settings("check", data, cls, "study")
-        if not isinstance(known.get("study"), Mapping):
+        fields = checked_fields("check", data, cls, "study")
+        if not isinstance(fields.get("study"), Mapping):
             raise ParameterError("A check needs 'study' (what Save wrote).")
-        study = Study.from_json(known["study"])
+        study = Study.from_json(fields["study"])
         lengths = {
-            name: None if known.get(name) is None else number(name, known[name])
+            name: None if fields.get(name) is None else number(name, fields[name])
             for name in ("warm_s", "judge_s")
         }
         return cls(
             replace(study.base, allocator=study.allocators[0]),
-            whole("repeats", known.get("repeats", cls.repeats)),
+            whole("repeats", fields.get("repeats", cls.repeats)),
             **lengths,
-            anyway=bool(known.get("anyway", False)),
-            use=tuple(known.get("use", ())),
-            fit=bool(known.get("fit", False)),
+            anyway=bool(fields.get("anyway", False)),
+            use=tuple(fields.get("use", ())),
+            fit=bool(fields.get("fit", False)),
         )
 
 
 def value_of(policy: Spec, name: str) -> Any:
-    """Return the value of a parameter of a policy, or of the one inside it; its default where none
-    is set; None = neither has such a parameter.
-    """
-    known = {info.name: info.default for info in catalog.allocator(policy).params}
+    """Return a parameter of a policy or its inner policy, or its default; None = unknown."""
+    defaults = {info.name: info.default for info in catalog.allocator(policy).params}
     inner = policy.values.get(INNER)
-    if name not in known and isinstance(inner, Spec):
+    if name not in defaults and isinstance(inner, Spec):
         return value_of(inner, name)
-    return policy.values.get(name, known.get(name))
+    return policy.values.get(name, defaults.get(name))
 
 
 def with_values(policy: Spec, values: Mapping[str, Any]) -> Spec:
-    """Return a policy with other values of some parameters; those that it does not have are of the
-    one inside it.
-    """
-    known = {info.name for info in catalog.allocator(policy).params}
+    """Return a policy with changed parameters; unknown ones go to the inner policy."""
+    own_names = {info.name for info in catalog.allocator(policy).params}
     inner = policy.values.get(INNER)
-    if not isinstance(inner, Spec) or values.keys() <= known:
+    if not isinstance(inner, Spec) or values.keys() <= own_names:
         return Spec.of(policy.name, **{**policy.values, **values})
-    own = {name: value for name, value in values.items() if name in known}
-    deeper = {name: value for name, value in values.items() if name not in known}
+    own = {name: value for name, value in values.items() if name in own_names}
+    deeper = {name: value for name, value in values.items() if name not in own_names}
     return Spec.of(policy.name, **{**policy.values, INNER: with_values(inner, deeper), **own})
 
 
@@ -163,8 +158,9 @@ def innermost(policy: Spec) -> Spec:
 
 
 def checked(base: Scenario, policy: Spec) -> Scenario:
-    """Return what a check simulates of a policy in a scenario: all jobs to their end, without
-    failures at random, because the record holds those that happened.
+    """Return the scenario of a backtest: all jobs to their end, without random failures.
+
+    The record already contains the failures that happened.
     """
     return replace(
         base,

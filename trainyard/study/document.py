@@ -1,6 +1,4 @@
-"""Plain documents: canonical JSON, the short form for addresses, and values read from them with a
-sentence for each mistake.
-"""
+"""Documents as plain values: canonical JSON, a packed form for URLs, validated reading."""
 
 from __future__ import annotations
 
@@ -15,31 +13,30 @@ from dataclasses import fields
 from typing import Any, Final, Self
 
 from sim.errors import ParameterError
-from trainyard.study.catalog import first_written
+from trainyard.study.catalog import former_names
 
 MAX_BYTES: Final = 2_000_000
 DEEPEST: Final = 50
-"""Most tables and lists inside one another; a scenario has about ten."""
+"""Maximum nesting of tables and lists; a scenario has about ten levels."""
 
 
 def canonical_json(data: Mapping[str, Any]) -> str:
-    """Return JSON with sorted keys and nothing superfluous."""
+    """Return JSON with sorted keys and no spaces."""
     return json.dumps(
         data, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
     )
 
 
 def parse_json(text: str, name: str) -> dict[str, Any]:
-    """Read one JSON table.
+    """Return the table of a JSON text.
 
     Raises
     ------
     ParameterError
-        If the text is no JSON, no table, nested too deeply, or holds what no text can hold.
+        If the text is not JSON, not a table, nested too deeply, or has an invalid character.
     """
     deep = (
-        f"{name}: this JSON holds more than {DEEPEST} tables or lists inside one another. Use a"
-        " file that Save wrote."
+        f"{name}: this JSON is nested more than {DEEPEST} levels deep. Use a file that Save wrote."
     )
     try:
         data = json.loads(text)
@@ -51,21 +48,21 @@ def parse_json(text: str, name: str) -> dict[str, Any]:
         ) from error
     if not isinstance(data, dict):
         raise ParameterError(
-            f"{name}: this JSON holds no table of settings. Use a file that Save wrote."
+            f"{name}: this JSON is not a table of settings. Use a file that Save wrote."
         )
-    if _too_deep(data):
+    if _is_too_deep(data):
         raise ParameterError(deep)
     try:
         json.dumps(data, ensure_ascii=False).encode()
     except UnicodeEncodeError as error:
         raise ParameterError(
-            f"{name}: a text in this JSON holds half of a character, which cannot be shown. Use a"
-            " file that Save wrote."
+            f"{name}: a text in this JSON contains half of a character. Use a file that Save wrote."
         ) from error
     return data
 
 
-def _too_deep(data: Any) -> bool:
+def _is_too_deep(data: Any) -> bool:
+    """Return True if tables and lists are nested deeper than `DEEPEST`."""
     level = [data]
     for _ in range(DEEPEST):
         inner = [
@@ -78,38 +75,39 @@ def _too_deep(data: Any) -> bool:
 
 
 _NOT_HASHED: Final = ("format", "slots", "names")
-"""What documents hold that changes no result: how they are written, colours and names."""
+"""Keys that affect no result: format, colors and names."""
 
 
-def _without_looks(data: Mapping[str, Any]) -> dict[str, Any]:
+def _drop_display_keys(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a document without the keys that affect no result."""
     inner = ("study", "base")
     return {
-        key: _without_looks(value) if key in inner else value
+        key: _drop_display_keys(value) if key in inner else value
         for key, value in data.items()
         if key not in _NOT_HASHED
     }
 
 
 def pack_document(data: Mapping[str, Any]) -> str:
-    """Return a document as URL-safe text."""
+    """Return a document as compressed URL-safe text."""
     packed = zlib.compress(canonical_json(data).encode(), 9)
     return base64.urlsafe_b64encode(packed).decode().rstrip("=")
 
 
 def unpack_document(text: str) -> dict[str, Any]:
-    """Read what `pack_document` wrote.
+    """Return the document of a text from `pack_document`.
 
     Raises
     ------
     ParameterError
         If the text is damaged.
     """
-    damaged = "The scenario in the address is damaged. Copy the whole address again."
+    damaged = "The scenario in the URL is damaged. Copy the whole URL again."
     try:
         packed = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
-        opened = zlib.decompressobj()
-        body = opened.decompress(packed, MAX_BYTES)
-        if not opened.eof:
+        decompressor = zlib.decompressobj()
+        body = decompressor.decompress(packed, MAX_BYTES)
+        if not decompressor.eof:
             raise ParameterError(damaged)
         return parse_json(body.decode(), "address")
     except (binascii.Error, ValueError, zlib.error) as error:
@@ -117,96 +115,102 @@ def unpack_document(text: str) -> dict[str, Any]:
 
 
 class Document(ABC):
-    """What says completely what is to be run: written as plain values, so that it can be compared,
-    hashed, saved and put into an address.
-    """
+    """A complete description of runs as plain values, to compare, hash, save and share."""
 
     @abstractmethod
     def to_json(self) -> dict[str, Any]:
-        """Return plain values."""
+        """Return the document as plain values."""
 
     @classmethod
     @abstractmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """Read what `to_json` wrote; raises a `TrainyardError` if it cannot be used."""
+        """Return a document from its plain values; raises `TrainyardError` if invalid."""
 
     def canonical(self) -> str:
-        """Return the JSON text that is the same for equal ones, byte for byte, whatever their
-        colours and the format that they were read from.
+        """Return a JSON text that is equal for equal documents.
+
+        Colors, names and the format version make no difference.
         """
-        return canonical_json(first_written(_without_looks(self.to_json())))
+        return canonical_json(former_names(_drop_display_keys(self.to_json())))
 
     def pack(self) -> str:
-        """Return a short form for an address: URL-safe text of some hundred characters."""
+        """Return the document as URL-safe text of a few hundred characters."""
         return pack_document(self.to_json())
 
     @classmethod
     def unpack(cls, text: str) -> Self:
-        """Read what `pack` wrote.
+        """Return the document of a text from `pack`.
 
         Raises
         ------
         TrainyardError
-            If the text is damaged or does not hold one.
+            If the text is damaged or not such a document.
         """
         return cls.from_json(unpack_document(text))
 
 
 def number(name: str, value: Any) -> float:
-    """Return a float; NaN and yes/no are none.
+    """Return a value as a float; NaN and booleans are invalid.
 
     Raises
     ------
     ParameterError
-        If it is no number.
+        If it is not a number.
     """
     try:
-        made = float(value)
+        result = float(value)
     except (TypeError, ValueError, OverflowError) as error:
         raise ParameterError(f"{name} = {value} is not a number.") from error
-    if math.isnan(made) or isinstance(value, bool):
+    if math.isnan(result) or isinstance(value, bool):
         raise ParameterError(f"{name} = {value} is not a number.")
-    return made
+    return result
 
 
 def whole(name: str, value: Any) -> int:
-    """Return an int from 0.
+    """Return a value as an int of at least 0.
 
     Raises
     ------
     ParameterError
-        If it is no whole number, or negative.
+        If it is not a whole number, or negative.
     """
-    made = number(name, value)
-    if not 0 <= made < 2**53 or made != int(made):
+    result = number(name, value)
+    if not 0 <= result < 2**53 or result != int(result):
         raise ParameterError(f"{name} = {value} is not a whole number from 0.")
-    return int(made)
+    return int(result)
 
 
 def finite(value: Any) -> Any:
-    """Return null for an infinite number, which JSON cannot hold."""
+    """Return None for an infinite number, which JSON cannot represent."""
     return None if isinstance(value, float) and math.isinf(value) else value
 
 
-def settings(what: str, data: Any, cls: type, *more: str) -> dict[str, Any]:
-    """Return a table whose keys are fields of a dataclass, or one of `more`.
+def checked_fields(description: str, data: Any, cls: type, *more: str) -> dict[str, Any]:
+    """Return a table after checking that its keys are fields of a dataclass, or in `more`.
 
     Raises
     ------
     ParameterError
-        If it is no table, or has another key.
+        If it is not a table, or has another key.
     """
     if not isinstance(data, Mapping):
-        raise ParameterError(f"The {what} is not a table of settings but {str(data)[:60]!r}.")
+        raise ParameterError(
+            f"The {description} is not a table of settings but {str(data)[:60]!r}."
+        )
     names = [item.name for item in fields(cls)]
     for key in data:
         if key not in (*names, *more, "kind"):
-            raise ParameterError(f"The {what} has no setting '{key}'. It has: {', '.join(names)}.")
+            raise ParameterError(
+                f"The {description} has no setting '{key}'. It has: {', '.join(names)}."
+            )
     return {str(key): value for key, value in data.items() if key != "kind"}
 
 
 def plain(value: Any) -> Any:
-    """Return what JSON can hold: numbers of numpy as Python's, what is not finite as null."""
+    """Return a value as JSON can represent it.
+
+    NumPy numbers become Python numbers, non-finite numbers None.
+    """
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

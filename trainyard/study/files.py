@@ -1,6 +1,4 @@
-"""Parameters that are the text of a file: read from its path where a command or a script names
-one.
-"""
+"""Policy parameters that hold file contents, read from the path that the user names."""
 
 from __future__ import annotations
 
@@ -17,132 +15,143 @@ _MOST_BYTES: Final = 4 * LONGEST_FILE
 
 
 def with_texts(spec: Spec) -> Spec:
-    """Return a policy with the texts of files in the place of their paths, also in policies inside
-    it; what is no path stays as it is.
+    """Return a policy with file contents in place of paths, also in nested policies.
+
+    Values that are not paths are unchanged.
 
     Raises
     ------
     ParameterError
-        If a file, or one that it includes, cannot be read, is no text or is too large.
+        If a file, or one that it includes, cannot be read, is not text or is too large.
     """
     cls = allocators.REGISTRY.get(spec.name)
     infos = {info.name: info for info in parameters(cls)} if cls is not None else {}
     values = {
-        key: with_texts(value) if isinstance(value, Spec) else _text(infos.get(key), value)
+        key: with_texts(value) if isinstance(value, Spec) else _file_content(infos.get(key), value)
         for key, value in spec.params
     }
     return Spec.of(spec.name, **values)
 
 
-def localised(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a scenario or study as JSON with such texts in its policies.
+def with_file_contents(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a scenario or study document with file contents in its policies.
 
     Raises
     ------
     ParameterError
         As `with_texts`.
     """
-    made = dict(document)
-    if isinstance(made.get("base"), Mapping):
-        made["base"] = localised(made["base"])
-    if _is_spec(made.get("allocator")):
-        made["allocator"] = _read(made["allocator"])
-    if isinstance(made.get("allocators"), list):
-        made["allocators"] = [_read(one) if _is_spec(one) else one for one in made["allocators"]]
-    return made
+    changed = dict(document)
+    if isinstance(changed.get("base"), Mapping):
+        changed["base"] = with_file_contents(changed["base"])
+    if _is_spec(changed.get("allocator")):
+        changed["allocator"] = _with_file_parameters(changed["allocator"])
+    if isinstance(changed.get("allocators"), list):
+        changed["allocators"] = [
+            _with_file_parameters(one) if _is_spec(one) else one for one in changed["allocators"]
+        ]
+    return changed
 
 
 def text_of(data: bytes, info: ParamInfo) -> str:
-    """Return the text of a file as the value of a parameter.
+    """Return the content of a file as a parameter value.
 
     Raises
     ------
     ParameterError
-        If it is no text, or not such a text.
+        If it is not text, or not the expected kind of file.
     """
     try:
-        found = data.decode("utf-8-sig")
+        text = data.decode("utf-8-sig")
     except ValueError as error:
         raise ParameterError(
-            f"This is no {info.file}, but something that is no text. Choose another file."
+            f"This is not a {info.file}: it is not UTF-8 text. Choose another file."
         ) from error
-    # Line ends of another system are no difference.
-    found = found.replace("\r\n", "\n")
-    if not is_file_text(found):
-        raise ParameterError(f"This is no {info.file}: it holds no settings. Choose another file.")
-    return found
+    # Line endings of other systems make no difference.
+    text = text.replace("\r\n", "\n")
+    if not is_file_text(text):
+        raise ParameterError(f"This is not a {info.file}: it has no settings. Choose another file.")
+    return text
 
 
 def with_included(text: str, path: Path, word: str) -> str:
-    """Return the text of a file with the lines of the files that it names in the places of the
-    lines ``Include FILE``; those become comments. Relative names count from the folder of the first
-    file.
+    """Return the text of a file with its ``Include FILE`` lines expanded.
+
+    Expanded lines become comments. Relative paths start at the folder of the first file.
 
     Parameters
     ----------
     text : str
-        Of the file.
+        Content of the file.
     path : Path
-        Of the file.
+        Path of the file.
     word : str
-        With which such lines begin, in any case.
+        First word of such lines, case-insensitive.
 
     Raises
     ------
     ParameterError
-        If such a file cannot be read, is no text or includes itself, or all are too large.
+        If an included file cannot be read, is not text or includes itself, or the result is too
+        large.
     """
     named = re.compile(rf"\s*{word}\s+([^#\s][^#]*?)\s*(#.*)?", re.IGNORECASE)
 
-    def joined(text: str, within: tuple[Path, ...]) -> str:
-        made, letters = [], 0
+    def expand(text: str, within: tuple[Path, ...]) -> str:
+        lines, letters = [], 0
         for number, line in enumerate(text.splitlines(), 1):
-            made.append(line)
-            if found := named.fullmatch(line):
-                given = found[1].strip("\"'")
-                at, where = path.parent / Path(given).expanduser(), f"{within[-1]}, line {number}"
-                if at.resolve() in [one.resolve() for one in within]:
+            lines.append(line)
+            if match := named.fullmatch(line):
+                given = match[1].strip("\"'")
+                included, where = (
+                    path.parent / Path(given).expanduser(),
+                    f"{within[-1]}, line {number}",
+                )
+                if included.resolve() in [one.resolve() for one in within]:
                     raise ParameterError(f"{where}: {given} includes itself. Delete this line.")
-                made[-1:] = [f"# {line.strip()}", joined(text_at(at, where), (*within, at))]
-            letters += len(made[-1]) + 1
+                lines[-1:] = [
+                    f"# {line.strip()}",
+                    expand(text_at(included, where), (*within, included)),
+                ]
+            letters += len(lines[-1]) + 1
             if letters > LONGEST_FILE:
                 raise ParameterError(
-                    f"{path}: with what it includes it has more than {LONGEST_FILE:,} letters."
-                    " Leave some out."
+                    f"{path}: the file and its includes exceed {LONGEST_FILE:,} characters. Include"
+                    " fewer files."
                 )
-        return "\n".join(made) + "\n" * text.endswith("\n")
+        return "\n".join(lines) + "\n" * text.endswith("\n")
 
-    return joined(text, (path,))
+    return expand(text, (path,))
 
 
 def text_at(path: Path, where: str) -> str:
-    """Return the text of a file that another one brings in, without its last line end.
+    """Return the text of an included file, without its last line ending.
 
     Parameters
     ----------
     path : Path
-        Of the file.
+        Path of the file.
     where : str
-        What brings it in, for what is said of errors.
+        Place of the include, for error messages.
 
     Raises
     ------
     ParameterError
-        If it cannot be read, is no text or is too large.
+        If it cannot be read, is not text or is too large.
     """
     try:
         if path.stat().st_size > _MOST_BYTES:
             raise ParameterError(f"{where}: {path} is too large to be included.")
-        found = path.read_bytes().decode("utf-8-sig")
+        text = path.read_bytes().decode("utf-8-sig")
     except (OSError, ValueError) as error:
-        why = error.strerror or error if isinstance(error, OSError) else "it is no text"
+        why = error.strerror or error if isinstance(error, OSError) else "it is not text"
         raise ParameterError(
             f"{where}: {path} cannot be read ({why}). Check the path and the rights."
         ) from error
-    return found.replace("\r\n", "\n").removesuffix("\n")
+    return text.replace("\r\n", "\n").removesuffix("\n")
 
 
-def _text(info: ParamInfo | None, value: Any) -> Any:
+def _file_content(info: ParamInfo | None, value: Any) -> Any:
+    """Return a parameter value with the content of the file that it names."""
     if info is None or info.kind != "file" or not value or value in info.choices:
         return value
     if not isinstance(value, str) or is_file_text(value):
@@ -158,15 +167,16 @@ def _text(info: ParamInfo | None, value: Any) -> Any:
             " Check the path and the rights."
         ) from error
     try:
-        found = text_of(data, info)
+        text = text_of(data, info)
     except ParameterError as error:
         raise ParameterError(f"{value}: {error}") from error
-    return with_included(found, path, info.include) if info.include else found
+    return with_included(text, path, info.include) if info.include else text
 
 
 def _is_spec(value: Any) -> bool:
     return isinstance(value, str) or (isinstance(value, Mapping) and "name" in value)
 
 
-def _read(value: Any) -> Any:
+def _with_file_parameters(value: Any) -> Any:
+    """Return the JSON of a policy with file contents in place of paths."""
     return with_texts(Spec.from_json(value)).to_json()

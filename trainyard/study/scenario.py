@@ -1,6 +1,4 @@
-"""The recipe of a run: jobs, machines, allocator, models and seed; frozen, checked, written as
-canonical JSON, hashed.
-"""
+"""The definition of one run: jobs, cluster, policy, models, seed; hashed as JSON."""
 
 from __future__ import annotations
 
@@ -21,7 +19,7 @@ from sim.perf.copies import FREE
 from sim.perf.profiled import Profiled
 from sim.result import RESULTS_VERSION
 from trainyard.study import catalog, gpu_types
-from trainyard.study.document import canonical_json, finite, number, settings, whole
+from trainyard.study.document import canonical_json, checked_fields, finite, number, whole
 
 RIGID: Final = Spec("rigid")
 EXACT: Final = Spec("exact")
@@ -29,10 +27,11 @@ NO_OVERHEADS: Final = Spec("overheads")
 NO_FAULTS: Final = Spec("faults")
 MADE: Final = "made:"
 READY: Final = ("sample:", "store:", MADE)
-"""Beginnings of sources that are no file, so that there is nothing to read."""
+"""Prefixes of sources that are not files."""
 NEW_COSTS: Final = Spec.of("overheads", restart_s=60.0)
-"""What a comparison begins with that is made anew: 60 s to come back from a checkpoint, our
-assumption. Documents that name no cost mean none.
+"""Overheads of new comparisons: 60 s to restart from a checkpoint, our assumption.
+
+Documents without overheads have none.
 """
 STOPS: Final = ("drained", "horizon", "measured")
 _READ: Final = {
@@ -49,29 +48,29 @@ _READ: Final = {
     "date_format": "",
 }
 LOADS_BY: Final = ("pace", "jobs")
-"""How a load is reached: the same jobs at another pace, or fewer or more jobs in the same time."""
+"""How a load is applied: the same jobs at another pace, or more or fewer jobs in the same time."""
 FORMAT: Final = 2
-"""Of the documents that are written. Before format 2, which the documents do not name, copies of a
-job cost nothing unless the profiled model said so.
+"""Format of written documents. Before format 2, copies of a job were free except in the profiled
+model; documents of format 1 do not name their format.
 """
 _LATER: Final = ("load_by", "every_user", "sample", "sample_seed", "anonymise")
-"""Changes of a trace that are written only where they are made, so that the keys of all other
-scenarios stay what they are.
+"""Changes of a trace that are written only if not default, so that keys of earlier scenarios stay
+valid.
 """
 
 
 @dataclass(frozen=True)
 class TraceSpec:
-    """Which jobs: a source, how to read it, and what to change.
+    """The jobs of a run: source, reading choices and changes.
 
     Parameters
     ----------
     source : str
-        ``sample:NAME``, ``store:DIGEST`` (an upload kept by the store), ``made:NAME:key=value,...``
+        ``sample:NAME``, ``store:DIGEST`` (an upload in the store), ``made:NAME:key=value,...``
         (a workload of `jobtraces.generate.WORKLOADS`, defaults left out on construction) or the
         path of a file.
     fmt : str
-        Key of `jobtraces.FORMATS`; "" = recognised by content.
+        Key of `jobtraces.FORMATS`; "" = detected from the content.
     read : tuple of (str, value)
         Choices of `jobtraces.ReadOptions` that differ from the defaults, sorted;
         `TraceSpec.of` takes a mapping.
@@ -80,19 +79,17 @@ class TraceSpec:
     load : float, relative
         1 = as recorded.
     load_by : {"pace", "jobs"}
-        "pace": arrivals are compressed in time by the load. "jobs": as many times the jobs in the
-        same time: below 1 some are left out, above 1 copies of all of them are laid over each
-        other; see `trainyard.traces.thinning`.
+        "pace" compresses arrival times by the load. "jobs" multiplies the jobs in the same time:
+        below 1 it drops some, above 1 it adds copies; see `trainyard.traces.thinning`.
     every_user : int
-        Of the users with jobs in the window, one in so many is kept, with all jobs; 1 = all of
-        them.
+        Keep one in this many users of the window, with all their jobs; 1 = all users.
     sample : int
-        So many jobs are drawn at random from those that are left; 0 = all of them.
+        Number of jobs to draw at random from the remaining ones; 0 = all.
     sample_seed : int
-        Another number draws other users and other jobs, and moves copies elsewhere.
+        Seed of drawn users, drawn jobs and copies.
     anonymise : bool
-        Ids, users, names of jobs, accounts, virtual clusters, partitions and the like become
-        numbers: "user 1", "user 2", ...; see `trainyard.traces.thinning.anonymised`.
+        Replace ids, users, job names, accounts, virtual clusters and partitions by numbers:
+        "user 1", "user 2", ...; see `trainyard.traces.thinning.anonymised`.
     """
 
     source: str = "sample:week"
@@ -108,8 +105,8 @@ class TraceSpec:
     anonymise: bool = False
 
     def __post_init__(self) -> None:
-        """Check and bring into canonical form."""
-        object.__setattr__(self, "read", _read_options(dict(self.read)))
+        """Validate the values and bring them into canonical form."""
+        object.__setattr__(self, "read", _canonical_choices(dict(self.read)))
         for name in ("from_s", "to_s", "load"):
             object.__setattr__(self, name, number(f"trace.{name}", getattr(self, name)))
         for name in ("every_user", "sample", "sample_seed"):
@@ -123,16 +120,17 @@ class TraceSpec:
             object.__setattr__(self, "source", MADE + canonical(self.source.removeprefix(MADE)))
         if not self.from_s < self.to_s:
             raise ParameterError(
-                f"The window of the trace from {self.from_s:g} s to {self.to_s:g} s is empty. Let"
-                " it end after it begins."
+                f"The window of the trace from {self.from_s:g} s to {self.to_s:g} s is empty. Set"
+                " an end after its start."
             )
         if not 0.001 <= self.load <= 1000:
             raise ParameterError(f"trace.load = {self.load:g} is outside 0.001 to 1000.")
 
     def _check_changes(self) -> None:
+        """Raise if a change of the trace is invalid."""
         if self.every_user < 1:
             raise ParameterError(
-                "trace.every_user = 0 keeps nobody. Use 1 for all users, 2 for every second one."
+                "trace.every_user = 0 keeps no user. Use 1 for all users, 2 for every second one."
             )
         if not isinstance(self.anonymise, bool):
             raise ParameterError(f"trace.anonymise = {self.anonymise} is neither true nor false.")
@@ -143,12 +141,12 @@ class TraceSpec:
 
     @classmethod
     def of(cls, source: str, *, fmt: str = "", read: Mapping[str, Any] | None = None) -> TraceSpec:
-        """Build from a mapping of reading choices."""
+        """Return a trace spec from a source, a format and a mapping of reading choices."""
         return cls(source, fmt, tuple(sorted((read or {}).items())))
 
     @property
     def unchanged(self) -> bool:
-        """Whether the whole source is taken as recorded."""
+        """Whether all jobs of the source are used as recorded."""
         return (
             self.from_s <= 0
             and math.isinf(self.to_s)
@@ -159,28 +157,26 @@ class TraceSpec:
 
     @property
     def thinned(self) -> bool:
-        """Whether only some of the jobs in the window are taken."""
+        """Whether only some jobs of the window are used."""
         return self.every_user > 1 or self.sample > 0
 
     def changes(self) -> dict[str, Any]:
-        """Return what is done to the source, as plain values: window and load, and of the rest what
-        differs from its default.
-        """
-        rest = {
+        """Return window, load and other non-default changes as plain values."""
+        others = {
             name: value
             for name in _LATER
             if (value := getattr(self, name)) != getattr(TraceSpec, name)
         }
-        return {"from_s": self.from_s, "to_s": finite(self.to_s), "load": self.load, **rest}
+        return {"from_s": self.from_s, "to_s": finite(self.to_s), "load": self.load, **others}
 
     def matters(self) -> dict[str, Any]:
-        """Return the changes without choices that change nothing: how a load of 1 is reached."""
-        found = (replace(self, load_by="pace") if self.load == 1.0 else self).changes()
-        # The first release of this choice hid users only: its results name jobs by their ids.
-        return found | ({"anonymise": "all names"} if self.anonymise else {})
+        """Return the changes without choices that have no effect, for hashes."""
+        changes = (replace(self, load_by="pace") if self.load == 1.0 else self).changes()
+        # The first release of this choice hid users only; its results contain job ids.
+        return changes | ({"anonymise": "all names"} if self.anonymise else {})
 
     def choices(self) -> dict[str, Any]:
-        """Return how to read it, as `jobtraces.ReadOptions` takes it."""
+        """Return the reading choices as arguments of `jobtraces.ReadOptions`."""
         return {key: dict(value) if _READ[key] == () else value for key, value in self.read}
 
     def to_json(self) -> dict[str, Any]:
@@ -194,8 +190,9 @@ class TraceSpec:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any] | str) -> TraceSpec:
-        """Read what `to_json` wrote, or the source alone; a made source may be a table of name and
-        params.
+        """Return a trace spec from its JSON, or from a source alone.
+
+        A generated source may be a table of name and params.
 
         Raises
         ------
@@ -204,49 +201,49 @@ class TraceSpec:
         """
         if isinstance(data, str):
             return cls(data)
-        known = settings("trace", data, cls)
-        read = known.pop("read", None) or {}
+        fields = checked_fields("trace", data, cls)
+        read = fields.pop("read", None) or {}
         if not isinstance(read, Mapping):
             raise ParameterError(f"trace.read = {read} is not a table of choices.")
-        if known.get("to_s", 0) is None:
-            known["to_s"] = math.inf
-        if isinstance(known.get("source"), Mapping):
-            known["source"] = MADE + canonical(Spec.from_json(known["source"]))
-        given: dict[str, Any] = {
-            key: str(value) if key in ("source", "fmt") else value for key, value in known.items()
+        if fields.get("to_s", 0) is None:
+            fields["to_s"] = math.inf
+        if isinstance(fields.get("source"), Mapping):
+            fields["source"] = MADE + canonical(Spec.from_json(fields["source"]))
+        values: dict[str, Any] = {
+            key: str(value) if key in ("source", "fmt") else value for key, value in fields.items()
         }
-        return cls(**given, read=tuple(read.items()))
+        return cls(**values, read=tuple(read.items()))
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """Everything that one run depends on.
+    """All inputs of one run.
 
     Parameters
     ----------
     trace : TraceSpec
         The jobs.
     cluster : Cluster
-        The machines, written out in full.
+        The machines.
     allocator, perf, estimator : Spec
         Names and parameters; parameters equal to their defaults are left out on construction.
     overheads, faults : Spec
-        Parameters of `Overheads` and `Faults`; the name carries no meaning.
+        Parameters of `Overheads` and `Faults`; the name is ignored.
     seed : int
-        Of every random stream.
+        Seed of all random streams.
     horizon_s : float, seconds
-        The run ends here at the latest; inf = when all jobs are settled.
+        Latest end of the run; inf = no limit.
     measure : Measure
-        The jobs that count.
+        The jobs that metrics include.
     stop : {"drained", "horizon", "measured"}
-        When the run may end.
+        Condition that ends the run.
     name : str
-        For the user; not part of the key.
+        Name for users; not part of the key.
 
     Raises
     ------
     ParameterError
-        If anything is unknown or out of its bounds.
+        If a value is unknown or out of bounds.
     """
 
     trace: TraceSpec
@@ -263,8 +260,8 @@ class Scenario:
     name: str = ""
 
     def __post_init__(self) -> None:
-        """Check and bring into canonical form."""
-        object.__setattr__(self, "cluster", _tidy(self.cluster))
+        """Validate the values and bring them into canonical form."""
+        object.__setattr__(self, "cluster", _normalize_cluster(self.cluster))
         for kind in catalog.KINDS:
             object.__setattr__(self, kind, catalog.canonical(kind, getattr(self, kind)))
         object.__setattr__(self, "seed", whole("seed", self.seed))
@@ -277,7 +274,7 @@ class Scenario:
             raise ParameterError("stop = horizon needs a finite horizon_s.")
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain values, complete but for parameters that have their defaults."""
+        """Return plain values, without parameters at their defaults."""
         return {
             "kind": "scenario",
             "format": FORMAT,
@@ -299,30 +296,30 @@ class Scenario:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Scenario:
-        """Read what `to_json` wrote.
+        """Return a scenario from a document of `to_json`.
 
         Raises
         ------
         TrainyardError
             If a key is missing or unknown, or a value cannot be used.
         """
-        known = settings("scenario", catalog.renamed_keys(data), cls, "format")
+        fields = checked_fields("scenario", catalog.current_keys(data), cls, "format")
         for key in ("trace", "cluster", "allocator"):
-            if key not in known:
+            if key not in fields:
                 raise ParameterError(
                     f"The scenario has no '{key}'. Save it again from the page, or add it."
                 )
-        known = as_meant(known, (as_spec(known["allocator"]),))
-        made: dict[str, Any] = {
-            key: _READERS[key](value) for key, value in known.items() if key != "format"
+        fields = upgrade_scenario(fields, (as_spec(fields["allocator"]),))
+        values: dict[str, Any] = {
+            key: _READERS[key](value) for key, value in fields.items() if key != "format"
         }
-        return cls(**made)
+        return cls(**values)
 
     def canonical(self) -> str:
-        """Return the JSON text that is the same for equal scenarios, byte for byte."""
+        """Return a JSON text that is equal for equal scenarios."""
         body = self.to_json()
         del body["format"]
-        return canonical_json(catalog.first_written(body))
+        return canonical_json(catalog.former_names(body))
 
     def key(self, trace_digest: str) -> str:
         """Return the hash under which the result is stored.
@@ -334,8 +331,8 @@ class Scenario:
 
         Notes
         -----
-        Made of everything but names and the place of the trace, with the content hashes of trace
-        and cluster, `RESULTS_VERSION` and the versions of packages that bring policies.
+        The hash covers all values except names and the location of the trace, the content hashes of
+        trace and cluster, `RESULTS_VERSION` and the versions of policy packages.
         """
         body = self.to_json() | {"cluster": self.cluster.digest, "results_version": RESULTS_VERSION}
         if packages := allocators.packages_of(self.allocator):
@@ -343,14 +340,12 @@ class Scenario:
         body["trace"] = {"digest": trace_digest} | self.trace.matters()
         del body["name"], body["format"]
         return hashlib.blake2b(
-            canonical_json(catalog.first_written(body)).encode(), digest_size=16
+            canonical_json(catalog.former_names(body)).encode(), digest_size=16
         ).hexdigest()
 
 
-def _tidy(cluster: Cluster) -> Cluster:
-    """Return the cluster with whole counts and float figures, whatever a file or a table editor
-    made of them.
-    """
+def _normalize_cluster(cluster: Cluster) -> Cluster:
+    """Return a cluster with int counts and float figures, as files may mix the types."""
 
     def clean(group: NodeGroup) -> NodeGroup:
         price = None if group.price_per_hour is None else float(group.price_per_hour)
@@ -378,7 +373,8 @@ def _tidy(cluster: Cluster) -> Cluster:
     )
 
 
-def _read_options(given: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
+def _canonical_choices(given: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
+    """Return reading choices as sorted pairs without defaults, after checking names."""
     for name in given:
         if name not in _READ:
             raise ParameterError(
@@ -389,7 +385,7 @@ def _read_options(given: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
         for name, value in given.items()
     }
     if recipe := plain.get("recipe"):
-        # The text says all, and its digest whether it still is what was read by.
+        # The digest detects later changes of the recipe.
         plain.setdefault("recipe_digest", digest_of(str(recipe)))
     return tuple(sorted((name, value) for name, value in plain.items() if value != _READ[name]))
 
@@ -400,7 +396,7 @@ def as_spec(value: Any) -> Spec:
     Raises
     ------
     ParameterError
-        If it is neither.
+        If the value is neither.
     """
     if isinstance(value, Spec):
         return value
@@ -415,33 +411,36 @@ def as_spec(value: Any) -> Spec:
     return Spec.from_json(value)
 
 
-def as_meant(base: Mapping[str, Any], policies: Sequence[Spec]) -> dict[str, Any]:
-    """Return a scenario as JSON with what its format left unsaid: under policies that fork, the
-    price of copies as it was then.
+def upgrade_scenario(base: Mapping[str, Any], policies: Sequence[Spec]) -> dict[str, Any]:
+    """Return a scenario document in the current format, with defaults of its old format.
+
+    Under policies that copy jobs, the cost of copies is that of the old format.
 
     Raises
     ------
     ParameterError
-        If a later version wrote it, or a policy or the performance model is unknown.
+        If a newer version wrote it, or a policy or performance model is unknown.
     """
-    written = whole("format", base.get("format", 1))
-    if written > FORMAT:
+    version = whole("format", base.get("format", 1))
+    if version > FORMAT:
         raise ParameterError(
-            f"The scenario has format {written}, but this version reads up to {FORMAT}. Open it"
+            f"The scenario has format {version}, but this version reads up to {FORMAT}. Open it"
             " with a newer version."
         )
-    made = catalog.renamed_keys(base)
-    if written < FORMAT and any(
+    document = catalog.current_keys(base)
+    if version < FORMAT and any(
         "forks" in catalog.allocator(spec).needs.requires for spec in policies
     ):
         perf = as_spec(base.get("perf", RIGID))
-        known = {"efficiency": FREE["efficiency"]} if catalog.is_model(perf, Profiled) else FREE
-        made["perf"] = Spec.of(perf.name, **{**known, **perf.values}).to_json()
-        made["format"] = FORMAT
-    return made
+        old_costs = {"efficiency": FREE["efficiency"]} if catalog.is_model(perf, Profiled) else FREE
+        document["perf"] = Spec.of(perf.name, **{**old_costs, **perf.values}).to_json()
+        document["format"] = FORMAT
+    return document
 
 
-def _params(name: str) -> Any:
+def _params_reader(name: str) -> Any:
+    """Return a function that reads overheads or faults from a table or text."""
+
     def read(value: Any) -> Spec:
         if isinstance(value, str):
             return Spec.parse(f"{name}:{value}") if value else Spec(name)
@@ -452,33 +451,35 @@ def _params(name: str) -> Any:
     return read
 
 
-def _cluster(value: Any) -> Cluster:
-    return gpu_types.parsed(value) if isinstance(value, str) else gpu_types.from_json(value)
+def _read_cluster(value: Any) -> Cluster:
+    """Return a cluster from its JSON or short description."""
+    return gpu_types.parse_cluster(value) if isinstance(value, str) else gpu_types.from_json(value)
 
 
-def _measure(value: Any) -> Measure:
-    known = settings("measured window", value, Measure)
-    made: dict[str, Any] = {}
+def _read_measure(value: Any) -> Measure:
+    """Return the measured window from its JSON."""
+    fields = checked_fields("measured window", value, Measure)
+    values: dict[str, Any] = {}
     for key in ("from_s", "to_s"):
-        if known.get(key) is not None:
-            made[key] = number(f"measure.{key}", known[key])
+        if fields.get(key) is not None:
+            values[key] = number(f"measure.{key}", fields[key])
     for key in ("first_job", "last_job"):
-        if known.get(key) is not None:
-            made[key] = whole(f"measure.{key}", known[key])
-    return Measure(**made)
+        if fields.get(key) is not None:
+            values[key] = whole(f"measure.{key}", fields[key])
+    return Measure(**values)
 
 
 _READERS: Final[Mapping[str, Any]] = {
     "trace": TraceSpec.from_json,
-    "cluster": _cluster,
+    "cluster": _read_cluster,
     "allocator": as_spec,
     "perf": as_spec,
     "estimator": as_spec,
-    "overheads": _params("overheads"),
-    "faults": _params("faults"),
+    "overheads": _params_reader("overheads"),
+    "faults": _params_reader("faults"),
     "seed": lambda value: whole("seed", value),
     "horizon_s": lambda value: math.inf if value is None else number("horizon_s", value),
-    "measure": _measure,
+    "measure": _read_measure,
     "stop": str,
     "name": str,
 }

@@ -1,4 +1,4 @@
-"""The question of a search: which nodes may vary, between how many, and what target must be met."""
+"""The document of a size search: which nodes vary, in which range, and the target."""
 
 from __future__ import annotations
 
@@ -11,45 +11,44 @@ from typing import Any, Final
 from sim.cluster import Cluster
 from sim.errors import ParameterError
 from sim.metrics.registry import COLUMNS
-from trainyard.study.capacity import MOST_CHECKED, CountSearch, MixSearch, Size, most_tried
-from trainyard.study.document import Document, number, settings, whole
+from trainyard.study.capacity import MOST_CHECKED, CountSearch, MixSearch, Size, max_tried_sizes
+from trainyard.study.document import Document, checked_fields, number, whole
 from trainyard.study.study import Study
 
 MOST_SIZES: Final = 10_000
 _SAME: Final = 1e-9
 LOWER: Final = {name: one.better == "lower" for name, one in COLUMNS.items() if one.better}
-"""Name of a metric that a target may be set for -> whether less is better."""
+"""Metric that can have a target -> whether lower is better."""
 
 
 @dataclass(frozen=True)
 class SizeQuestion(Document):
-    """How many nodes of a kind, or of two kinds together, are needed.
+    """A search for the number of nodes, of one group or two, that meets a target.
 
     Parameters
     ----------
     study : Study
         Jobs, policies, repeats, and the cluster whose groups of nodes vary.
     groups : tuple of int
-        Places of one or two groups of the cluster.
+        Indices of one or two node groups of the cluster.
     low, high : tuple of int
         The range of each, both ends included.
     metric : str
         Key of `LOWER`.
     limit : float
-        What the metric must reach, in its own unit (seconds, shares, USD).
+        Target value of the metric, in its unit (seconds, share, USD).
     check : bool
-        Whether sizes below the answer are tried too, see `trainyard.study.capacity.CountSearch`;
-        one group only.
+        Whether to try sizes below the answer too, see `trainyard.study.capacity.CountSearch`; one
+        group only.
     budget_per_h : float, USD per hour
-        What the whole cluster may cost; inf = anything. Sizes that cost more are not tried.
+        Maximum price of the whole cluster; inf = no limit.
     begin : int
-        Of one group: the size that is tried first, from which the search finds its range by
-        doubling; 0 = all of the range is looked at.
+        First size to try for one group, from which the search doubles; 0 = search the whole range.
 
     Raises
     ------
     ParameterError
-        If a part does not go with the others.
+        If a value is invalid, or contradicts another.
     """
 
     study: Study
@@ -63,7 +62,7 @@ class SizeQuestion(Document):
     begin: int = 0
 
     def __post_init__(self) -> None:
-        """Check."""
+        """Convert and validate the values."""
         for name in ("groups", "low", "high"):
             object.__setattr__(
                 self, name, tuple(whole(name, value) for value in getattr(self, name))
@@ -71,19 +70,20 @@ class SizeQuestion(Document):
         object.__setattr__(self, "begin", whole("begin", self.begin))
         object.__setattr__(self, "limit", number("limit", self.limit))
         object.__setattr__(self, "budget_per_h", number("budget_per_h", self.budget_per_h))
-        there = len(self.study.base.cluster.groups)
+        group_count = len(self.study.base.cluster.groups)
         if (
             len(self.groups) not in (1, 2)
             or len(set(self.groups)) < len(self.groups)
-            or not all(group < there for group in self.groups)
+            or not all(group < group_count for group in self.groups)
         ):
             raise ParameterError(
-                f"One or two different groups of nodes may vary, numbered from 0 to {there - 1};"
-                f" {list(self.groups)} are not."
+                "One or two different groups of nodes may vary, numbered from 0 to"
+                f" {group_count - 1}; {list(self.groups)} are not."
             )
         self._check_ranges()
 
     def _check_ranges(self) -> None:
+        """Raise if ranges, metric or target are invalid."""
         if len(self.low) != len(self.groups) or len(self.high) != len(self.groups):
             raise ParameterError(
                 "Each group of nodes that varies needs a range: give as many ends as groups."
@@ -110,19 +110,19 @@ class SizeQuestion(Document):
 
     @property
     def most_runs(self) -> int:
-        """How many runs it may take at most."""
+        """Maximum number of runs."""
         sizes = [high - low + 1 for low, high in zip(self.low, self._affordable(), strict=True)]
         bisected = math.ceil(math.log2(sizes[0] + 1)) + 2
         if len(sizes) > 1:
             tried = sum(sizes) + 3
         elif self.begin:
-            tried = min(sizes[0], most_tried(self.high[0], self.begin))
+            tried = min(sizes[0], max_tried_sizes(self.high[0], self.begin))
         else:
             tried = min(sizes[0], bisected + MOST_CHECKED * self.check)
         return tried * len(self.study.allocators) * self.study.repeats
 
     def search(self) -> CountSearch | MixSearch:
-        """Return a search that has not begun."""
+        """Return a new search for this question."""
         if len(self.groups) == 1:
             high = self._affordable()[0]
             return CountSearch(self.low[0], high, check=self.check, begin=min(self.begin, high))
@@ -135,7 +135,7 @@ class SizeQuestion(Document):
         )
 
     def _affordable(self) -> tuple[int, ...]:
-        """Return the upper ends; of one group no further than the budget allows."""
+        """Return the upper ends; for one group at most what the budget allows."""
         if (
             len(self.groups) > 1
             or self.price_per_h(self.high) <= self.budget_per_h
@@ -158,25 +158,27 @@ class SizeQuestion(Document):
         )
 
     def _fixed_per_h(self) -> float:
-        """Return what the nodes cost that do not vary."""
+        """Return the price per hour of the nodes that do not vary."""
         return sum(
             group.count * self._price_per_node(at)
             for at, group in enumerate(self.study.base.cluster.groups)
             if at not in self.groups
         )
 
-    def _price_per_node(self, at: int) -> float:
+    def _price_per_node(self, group_index: int) -> float:
+        """Return the price per hour of a node of a group."""
         base = self.study.base.cluster
-        return Cluster((replace(base.groups[at], count=1),), base.types).price_per_hour
+        return Cluster((replace(base.groups[group_index], count=1),), base.types).price_per_hour
 
     def cluster(self, size: Size) -> Cluster:
-        """Return the machines with so many nodes in the groups that vary; a group of none is left
-        out, and so are dated changes of nodes that are not there.
+        """Return the cluster with these numbers of nodes in the varying groups.
+
+        Empty groups, and dated changes of missing nodes, are left out.
 
         Raises
         ------
         TrainyardError
-            If no node is left, or there are too many.
+            If there are no nodes, or too many.
         """
         base = self.study.base.cluster
         counts = dict(zip(self.groups, size, strict=True))
@@ -188,8 +190,7 @@ class SizeQuestion(Document):
             list(accumulate((group.count for group in of), initial=0))
             for of in (base.groups, groups)
         )
-        # A dated change means the same machine whatever stands before it: the k-th of its group, if
-        # there is one.
+        # A dated change refers to the k-th node of its group, whatever groups precede it.
         places = {
             before[at] + k: after[at] + k
             for at, group in enumerate(groups)
@@ -206,7 +207,7 @@ class SizeQuestion(Document):
         )
 
     def price_per_h(self, size: Size) -> float:
-        """Return what the whole cluster costs per hour."""
+        """Return the price of the whole cluster per hour."""
         counts = dict(zip(self.groups, size, strict=True))
         groups = self.study.base.cluster.groups
         return sum(
@@ -215,11 +216,11 @@ class SizeQuestion(Document):
         )
 
     def at(self, size: Size) -> Study:
-        """Return the comparison on so many nodes."""
+        """Return the study on a cluster of this size."""
         return replace(self.study, base=replace(self.study.base, cluster=self.cluster(size)))
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain values."""
+        """Return the document as plain values."""
         budget = None if math.isinf(self.budget_per_h) else self.budget_per_h
         plain = {
             "groups": list(self.groups),
@@ -229,30 +230,28 @@ class SizeQuestion(Document):
             "limit": self.limit,
             "check": self.check,
         }
-        made = {"kind": "plan", "study": self.study.to_json(), **plain, "budget_per_h": budget}
-        # Left out of older questions, whose ids stay the same.
-        return made | ({"begin": self.begin} if self.begin else {})
+        document = {"kind": "plan", "study": self.study.to_json(), **plain, "budget_per_h": budget}
+        # Omitted if 0, so that the ids of older documents stay the same.
+        return document | ({"begin": self.begin} if self.begin else {})
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> SizeQuestion:
-        """Read what `to_json` wrote.
+        """Return a size search from a document of `to_json`.
 
         Raises
         ------
         TrainyardError
             If a key is missing or unknown, or a value cannot be used.
         """
-        kept = settings("plan", data, cls)
-        if not isinstance(kept.get("study"), Mapping):
-            raise ParameterError("A question of capacity needs 'study' (what Save wrote).")
-        study = Study.from_json(kept.pop("study"))
+        fields = checked_fields("plan", data, cls)
+        if not isinstance(fields.get("study"), Mapping):
+            raise ParameterError("A size search needs 'study' (from a file that Save wrote).")
+        study = Study.from_json(fields.pop("study"))
         for name in ("groups", "low", "high"):
-            if not isinstance(kept.get(name), Sequence) or isinstance(kept.get(name), str):
-                raise ParameterError(
-                    f"A question of capacity needs '{name}', a list of whole numbers."
-                )
-            kept[name] = tuple(kept[name])
-        kept["metric"] = str(kept.get("metric", cls.metric))
-        if kept.get("budget_per_h", 0) is None:
-            kept["budget_per_h"] = math.inf
-        return cls(study, **kept)
+            if not isinstance(fields.get(name), Sequence) or isinstance(fields.get(name), str):
+                raise ParameterError(f"A size search needs '{name}', a list of whole numbers.")
+            fields[name] = tuple(fields[name])
+        fields["metric"] = str(fields.get("metric", cls.metric))
+        if fields.get("budget_per_h", 0) is None:
+            fields["budget_per_h"] = math.inf
+        return cls(study, **fields)

@@ -1,4 +1,4 @@
-"""``--set path=value``: changes single values of a scenario or study written as JSON."""
+"""Changes single values of a scenario or study document, as ``--set path=value`` does."""
 
 from __future__ import annotations
 
@@ -19,10 +19,9 @@ _STUDY: Final = ("base", "allocators", "baseline", "repeats")
 
 
 def with_settings(
-    document: Mapping[str, Any], settings: Sequence[str], told: str = "--set"
+    document: Mapping[str, Any], settings: Sequence[str], option: str = "--set"
 ) -> dict[str, Any]:
-    """Return a document with values replaced; whether they make sense is checked when the scenario
-    is built.
+    """Return a document with values replaced, not yet validated.
 
     Parameters
     ----------
@@ -33,36 +32,37 @@ def with_settings(
         ``cluster=16x8:v100``, ``cluster.groups.0.count=20``, ``trace.source.per_h=12`` for a made
         workload. In a study a path into the scenario needs no prefix, and ``allocator.mix=yes``
         changes every allocator.
-    told : str
-        What the user called them, for what is told of a mistake.
+    option : str
+        Name of the option, for error messages.
 
     Raises
     ------
     ParameterError
-        If a setting is not of that form or leads nowhere.
+        If a setting does not have this form, or its path does not exist.
     """
     changed: dict[str, Any] = deepcopy(dict(document))
     for setting in settings:
         path, equals, text = setting.partition("=")
-        keys = catalog.renamed_path(path.strip()).split(".")
+        keys = catalog.current_path(path.strip()).split(".")
         if not equals or not all(keys):
             raise ParameterError(
-                f"{told} {setting}: this is not of the form path=value, e.g. faults.mtbf_h=500."
+                f"{option} {setting}: the form is path=value, e.g. faults.mtbf_h=500."
             )
-        for root, rest in _places(changed, keys):
-            _put(root, rest, _value(text.strip()), f"{told} {setting}")
+        for root, rest in _targets(changed, keys):
+            _set_value(root, rest, _parse_value(text.strip()), f"{option} {setting}")
     return changed
 
 
 def seeded(scenario: Scenario, seed: int) -> Scenario:
-    """Return a scenario with another seed, of its jobs too if they are made with one."""
+    """Return a scenario with another seed, also for a generated trace."""
     source = scenario.trace.source
-    made = source.startswith(MADE) and hasattr(workload(source.removeprefix(MADE)), "seed")
-    jobs = [f"trace.source.seed={seed}"] if made else []
-    return Scenario.from_json(with_settings(scenario.to_json(), [f"seed={seed}", *jobs]))
+    has_seed = source.startswith(MADE) and hasattr(workload(source.removeprefix(MADE)), "seed")
+    trace_settings = [f"trace.source.seed={seed}"] if has_seed else []
+    return Scenario.from_json(with_settings(scenario.to_json(), [f"seed={seed}", *trace_settings]))
 
 
-def _places(document: dict[str, Any], keys: list[str]) -> list[tuple[Any, list[str]]]:
+def _targets(document: dict[str, Any], keys: list[str]) -> list[tuple[Any, list[str]]]:
+    """Return the tables that a path applies to, with the keys inside each."""
     if "allocators" not in document or keys[0] in _STUDY:
         return [(document, keys)]
     if keys[0] == "allocator":
@@ -73,26 +73,30 @@ def _places(document: dict[str, Any], keys: list[str]) -> list[tuple[Any, list[s
     return [(document["base"], keys)]
 
 
-def _put(root: Any, keys: list[str], value: Any, setting: str) -> None:
+def _set_value(root: Any, keys: list[str], value: Any, setting: str) -> None:
+    """Set a value at a path of keys in a document."""
     node = root
     for key in keys[:-1]:
-        node = _step(node, key, setting)
+        node = _enter(node, key, setting)
     last = keys[-1]
     if isinstance(node, list):
-        node[_index(node, last, setting)] = value
+        node[_list_index(node, last, setting)] = value
     elif isinstance(node, dict):
         home = _params_of(node, last)
-        home |= {last: value} if home is node else catalog.renamed(node["name"], {last: value})
+        home |= (
+            {last: value} if home is node else catalog.current_params(node["name"], {last: value})
+        )
     else:
         raise ParameterError(
             f"{setting}: {keys[-2] if len(keys) > 1 else last} is a single value and has no parts."
         )
 
 
-def _step(node: Any, key: str, setting: str) -> Any:
+def _enter(node: Any, key: str, setting: str) -> Any:
+    """Return the table or list under a key, opening a policy or model written as text."""
     if isinstance(node, list):
-        at = _index(node, key, setting)
-        node[at] = _opened(key, node[at])
+        at = _list_index(node, key, setting)
+        node[at] = _open_text(key, node[at])
         return node[at]
     if not isinstance(node, dict):
         raise ParameterError(f"{setting}: there is nothing to change inside {key}.")
@@ -101,12 +105,12 @@ def _step(node: Any, key: str, setting: str) -> Any:
         raise ParameterError(
             f"{setting}: there is no '{key}'. There are: {', '.join(map(str, home)) or 'none'}."
         )
-    home[key] = _opened(key, home[key])
+    home[key] = _open_text(key, home[key])
     return home[key]
 
 
-def _opened(key: str, value: Any) -> Any:
-    """Return the table behind an allocator, a model or a made workload that is written as text."""
+def _open_text(key: str, value: Any) -> Any:
+    """Return the table of a policy, model or generated trace that is written as text."""
     if key == "source" and isinstance(value, str) and value.startswith(MADE):
         return Spec.parse(value.removeprefix(MADE)).to_json()
     return (
@@ -117,24 +121,26 @@ def _opened(key: str, value: Any) -> Any:
 
 
 def _params_of(node: dict[str, Any], key: str) -> dict[str, Any]:
-    """Return where a key belongs: a table of name and params keeps all but these two in params."""
+    """Return the table that holds a key: ``params`` of a policy, or the table itself."""
     if set(node) <= {"name", "params"} and "name" in node and key not in ("name", "params"):
-        inner = catalog.renamed(node["name"], node.get("params", {}))
+        inner = catalog.current_params(node["name"], node.get("params", {}))
         node["params"] = inner
         return inner
     return node
 
 
-def _index(node: list[Any], key: str, setting: str) -> int:
+def _list_index(node: list[Any], key: str, setting: str) -> int:
+    """Return a key as an index of a list."""
     at = number(f"{setting}: {key}", key)
     if at != int(at) or not 0 <= at < len(node):
         raise ParameterError(
-            f"{setting}: there are {len(node)} entries, numbered from 0; {key} is none of them."
+            f"{setting}: there are {len(node)} entries, numbered from 0; {key} is out of range."
         )
     return int(at)
 
 
-def _value(text: str) -> Any:
+def _parse_value(text: str) -> Any:
+    """Return a text as a JSON value, or as text if it is not JSON."""
     try:
         return json.loads(text, parse_constant=str)
     except (ValueError, RecursionError):

@@ -1,6 +1,4 @@
-"""The recipe of a comparison: one scenario under several allocators, repeated over seeds; what Run,
-Save and the address hold.
-"""
+"""The definition of a comparison: one scenario under several policies, over seeds."""
 
 from __future__ import annotations
 
@@ -14,16 +12,16 @@ from zlib import crc32
 from sim.errors import ParameterError
 from sim.params import Spec, is_file_text
 from trainyard.study import catalog
-from trainyard.study.document import Document, settings, whole
-from trainyard.study.scenario import Scenario, as_meant, as_spec
+from trainyard.study.document import Document, checked_fields, whole
+from trainyard.study.scenario import Scenario, as_spec, upgrade_scenario
 
 MAX_REPEATS: Final = 1000
 LONGEST_NAME: Final = 40
-"""Characters of the name of a policy."""
+"""Maximum characters of a policy name."""
 _IN_NAMES: Final = " .,+-=()/%·"
 _NONE: Final = "No policy is chosen. Choose at least one."
 SLOTS: Final = 5
-"""Colors beside the gray of the baseline; see `trainyard.views.charts.theme`."""
+"""Number of colors, besides the gray of the baseline; see `trainyard.views.charts.theme`."""
 PREFERRED_SLOTS: Final[Mapping[str, int]] = {
     "fifo": 5,
     "recorded": 4,
@@ -50,31 +48,31 @@ PREFERRED_SLOTS: Final[Mapping[str, int]] = {
     "rounds": 3,
     "quota": 3,
 }
-"""Policy -> the slot it gets while no other policy has it, so that policies often compared differ:
-1 blue, 2 vermilion, 3 green, 4 purple, 5 bronze. Any other policy gets one by its name.
+"""Policy -> its color while unused, so that policies often compared differ: 1 blue, 2 vermilion,
+3 green, 4 purple, 5 bronze. Other policies get a color from a hash of their name.
 """
 
 
 @dataclass(frozen=True)
 class Study(Document):
-    """One comparison: the same jobs and machines under several allocators, repeated over seeds.
+    """A comparison of policies on the same jobs and machines, repeated over seeds.
 
     Parameters
     ----------
     base : Scenario
-        All but the allocator; its allocator is set to that of the baseline.
+        The common scenario; its allocator is set to the baseline.
     allocators : tuple of Spec
-        What is compared, in order.
+        Policies to compare, in order.
     baseline : int
-        Place in `allocators` of the one that others are compared with.
+        Index of the policy that the others are compared with.
     repeats : int
         Runs per allocator, with seeds ``base.seed``, ``base.seed + 1``, ...
     slots : tuple of int
-        The colour of each allocator, from 1 to `SLOTS`; missing ones are assigned. They change no
-        result, so studies are equal and have the same digest whatever their colours.
+        Color of each policy, from 1 to `SLOTS`; missing ones are assigned. Colors affect neither
+        results nor equality and digest.
     names : tuple of str
-        What the user calls each allocator; "" = by its settings. They change no result either.
-        Marks are left out, because names become parts of sentences, tables and file names.
+        Name of each policy for users; "" = by its settings. Names affect no result. Special
+        characters are removed, because names become parts of sentences and file names.
     """
 
     base: Scenario
@@ -85,7 +83,7 @@ class Study(Document):
     names: tuple[str, ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
-        """Check and bring into canonical form."""
+        """Validate the values and bring them into canonical form."""
         object.__setattr__(
             self,
             "allocators",
@@ -97,15 +95,15 @@ class Study(Document):
             raise ParameterError(_NONE)
         if not 0 <= self.baseline < len(self.allocators):
             raise ParameterError(
-                f"baseline = {self.baseline} is not a place in the list of {len(self.allocators)}"
-                " allocators, counted from 0."
+                f"baseline = {self.baseline} is not an index of the {len(self.allocators)}"
+                " policies, counted from 0."
             )
         if not 1 <= self.repeats <= MAX_REPEATS:
             raise ParameterError(f"repeats = {self.repeats} is outside 1 to {MAX_REPEATS}.")
         object.__setattr__(
             self, "base", replace(self.base, allocator=self.allocators[self.baseline])
         )
-        slots = _assigned_slots(self.slots, self.allocators, self.baseline)
+        slots = _assign_slots(self.slots, self.allocators, self.baseline)
         object.__setattr__(self, "slots", slots)
         names = tuple(cleaned(name) for name in self.names[: len(self.allocators)])
         missing = ("",) * (len(self.allocators) - len(names))
@@ -113,31 +111,30 @@ class Study(Document):
 
     @property
     def titles(self) -> tuple[str, ...]:
-        """What users read of each allocator, unique in this study."""
+        """Title of each policy for users, unique in this study."""
         return titles(self.allocators, self.names)
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """A short name per allocator, unique in this study and safe as a file name."""
+        """Short name of each policy, unique in this study and safe as a file name."""
         return labels(self.allocators)
 
-    def repeated(self, at: int) -> list[Scenario]:
-        """Return the scenarios of the allocator at this place, one per seed."""
+    def repeated(self, policy_index: int) -> list[Scenario]:
+        """Return the scenarios of one policy, one per seed."""
         return [
-            replace(self.base, allocator=self.allocators[at], seed=self.base.seed + turn)
+            replace(self.base, allocator=self.allocators[policy_index], seed=self.base.seed + turn)
             for turn in range(self.repeats)
         ]
 
     def scenarios(self) -> list[Scenario]:
-        """Return all scenarios: first seed for every allocator, then the next seed, so that a first
-        comparison is complete early.
-        """
+        """Return all scenarios, ordered by seed, so that a first comparison is done early."""
         columns = [self.repeated(at) for at in range(len(self.allocators))]
         return [column[turn] for turn in range(self.repeats) for column in columns]
 
     def only(self, places: Sequence[int]) -> Study:
-        """Return the study with the policies at these places; the first becomes the baseline if
-        that is not among them.
+        """Return the study of some of its policies.
+
+        The first becomes the baseline if the baseline is not among them.
         """
         specs = tuple(self.allocators[at] for at in places)
         return replace(
@@ -149,23 +146,25 @@ class Study(Document):
         )
 
     def choosing(self, specs: Sequence[Spec], baseline: int = 0) -> Study:
-        """Return the study of other policies; those that stay keep their colour and name."""
+        """Return the study with other policies; remaining ones keep color and name."""
         chosen = tuple(catalog.canonical("allocator", spec) for spec in specs)
-        kept = _kept_slots(self.allocators, chosen)
-        slots = tuple(0 if at is None else self.slots[at] for at in kept)
-        names = tuple("" if at is None else self.names[at] for at in kept)
+        old_indices = _match_policies(self.allocators, chosen)
+        slots = tuple(0 if at is None else self.slots[at] for at in old_indices)
+        names = tuple("" if at is None else self.names[at] for at in old_indices)
         return replace(self, allocators=chosen, baseline=baseline, slots=slots, names=names)
 
     def coloured_as(self, other: Study) -> Study:
-        """Return the study with the colours of one that has the same policies."""
+        """Return the study with the colors of another one with the same policies."""
         return replace(self, slots=other.slots)
 
-    def calling(self, at: int, name: str) -> Study:
-        """Return the study in which the policy at this place has a name; "" = none of its own."""
-        return replace(self, names=(*self.names[:at], name, *self.names[at + 1 :]))
+    def calling(self, policy_index: int, name: str) -> Study:
+        """Return the study with a name for one policy; "" = default name."""
+        return replace(
+            self, names=(*self.names[:policy_index], name, *self.names[policy_index + 1 :])
+        )
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain values: what Save writes and the address holds."""
+        """Return the study as plain values, as files and URLs store it."""
         base = {
             key: value
             for key, value in self.base.to_json().items()
@@ -183,15 +182,14 @@ class Study(Document):
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any], also: Sequence[Spec] = ()) -> Study:
-        """Read what `to_json` of a study or of a scenario wrote; a scenario becomes a study of one
-        allocator.
+        """Return a study from a document of `to_json`, or of a scenario as one policy.
 
         Parameters
         ----------
         data : mapping
             The document.
         also : sequence of Spec
-            Policies that the document around it adds.
+            Further policies that an enclosing document uses.
 
         Raises
         ------
@@ -203,14 +201,14 @@ class Study(Document):
                 "This is not a scenario: it holds no table of settings. Use a file that Save wrote."
             )
         if "allocators" not in data:
-            scenario = Scenario.from_json(as_meant(data, also))
+            scenario = Scenario.from_json(upgrade_scenario(data, also))
             return cls(scenario, (scenario.allocator,))
-        known = settings("study", data, cls)
-        chosen = known.pop("allocators")
+        fields = checked_fields("study", data, cls)
+        chosen = fields.pop("allocators")
         if (
             not isinstance(chosen, Sequence)
             or isinstance(chosen, str)
-            or not isinstance(known.get("base"), Mapping)
+            or not isinstance(fields.get("base"), Mapping)
         ):
             raise ParameterError(
                 "A study needs 'base' (a scenario) and 'allocators' (a list). Use a file that Save"
@@ -219,90 +217,100 @@ class Study(Document):
         specs = tuple(as_spec(spec) for spec in chosen)
         if not specs:
             raise ParameterError(_NONE)
-        for key, kind, what in (("slots", int, "numbers"), ("names", str, "names")):
-            given = known.setdefault(key, ())
-            if not isinstance(given, list | tuple) or not all(isinstance(x, kind) for x in given):
-                raise ParameterError(f"{key} = {given} is not a list of {what}.")
-            known[key] = tuple(given)
+        for key, kind, description in (("slots", int, "numbers"), ("names", str, "names")):
+            values = fields.setdefault(key, ())
+            if not isinstance(values, list | tuple) or not all(isinstance(x, kind) for x in values):
+                raise ParameterError(f"{key} = {values} is not a list of {description}.")
+            fields[key] = tuple(values)
         base = Scenario.from_json(
-            {**as_meant(known.pop("base"), (*specs, *also)), "allocator": specs[0]}
+            {**upgrade_scenario(fields.pop("base"), (*specs, *also)), "allocator": specs[0]}
         )
-        return cls(base, specs, **known)
+        return cls(base, specs, **fields)
 
     def named(self, name: str) -> Study:
-        """Return the study under another name, which changes no result."""
+        """Return the study with another scenario name, which affects no result."""
         return self if name == self.base.name else replace(self, base=replace(self.base, name=name))
 
     def matches(self, other: Study) -> bool:
-        """Tell whether another study asks for the same, whatever it is called."""
+        """Return True if another study is equal apart from its name."""
         return self == other.named(self.base.name)
 
     @property
     def digest(self) -> str:
-        """The id that is shown beside a saved scenario: a hash of everything but the name."""
+        """Id of a saved study: a hash of all values except the name."""
         return hashlib.blake2b(self.named("").canonical().encode(), digest_size=8).hexdigest()
 
 
 def labels(specs: Sequence[Spec]) -> tuple[str, ...]:
-    """Name allocators, with the parameters that are not as usual; exact repetitions get a
-    number.
+    """Return short file-safe names of policies with their distinctive parameters.
+
+    Equal policies get a number.
     """
-    made: list[str] = []
+    unique_labels: list[str] = []
     for spec in specs:
-        label = _safe(
+        label = _safe_file_name(
             " ".join(
-                [spec.name, *(f"{key}={_plain_text(value)}" for key, value in unusual(spec, specs))]
+                [
+                    spec.name,
+                    *(
+                        f"{key}={_plain_text(value)}"
+                        for key, value in distinctive_params(spec, specs)
+                    ),
+                ]
             )
         )
-        made.append(
+        unique_labels.append(
             next(
                 name
                 for turn in range(1, len(specs) + 1)
-                if (name := label if turn == 1 else f"{label} +{turn}") not in made
+                if (name := label if turn == 1 else f"{label} +{turn}") not in unique_labels
             )
         )
-    return tuple(made)
+    return tuple(unique_labels)
 
 
 def titles(specs: Sequence[Spec], names: Sequence[str] = ()) -> tuple[str, ...]:
-    """Name policies for users: by their own names, or by the titles of their cards and the
-    parameters that are not as usual; exact repetitions get a number.
+    """Return titles of policies for users: given names, or card titles with parameters.
+
+    Equal titles get a number.
     """
     return _titles(tuple(specs), tuple(names) or ("",) * len(specs))
 
 
 @lru_cache(maxsize=256)
 def _titles(specs: tuple[Spec, ...], names: tuple[str, ...]) -> tuple[str, ...]:
-    made: list[str] = []
+    """Return the titles of policies (cached)."""
+    unique_titles: list[str] = []
     for spec, name in zip(specs, names, strict=True):
-        told = [catalog.in_words(spec.name, *item) for item in unusual(spec, specs)]
-        title = name or " · ".join([catalog.allocator(spec).title, *told])
-        count = sum(known == title or known.startswith(f"{title} #") for known in made) + 1
-        made.append(title if count == 1 else f"{title} #{count}")
-    return tuple(made)
+        params = [
+            catalog.describe_param(spec.name, *item) for item in distinctive_params(spec, specs)
+        ]
+        title = name or " · ".join([catalog.allocator(spec).title, *params])
+        count = sum(used == title or used.startswith(f"{title} #") for used in unique_titles) + 1
+        unique_titles.append(title if count == 1 else f"{title} #{count}")
+    return tuple(unique_titles)
 
 
 def cleaned(name: str) -> str:
-    """Return a name of a policy without marks and surplus spaces, and no longer than
-    `LONGEST_NAME`.
-    """
-    kept = "".join(letter if letter.isalnum() or letter in _IN_NAMES else " " for letter in name)
-    return " ".join(kept.split())[:LONGEST_NAME].strip()
+    """Return a policy name without special characters, at most `LONGEST_NAME` long."""
+    letters = "".join(letter if letter.isalnum() or letter in _IN_NAMES else " " for letter in name)
+    return " ".join(letters.split())[:LONGEST_NAME].strip()
 
 
-def unusual(spec: Spec, specs: Sequence[Spec]) -> list[tuple[str, Any]]:
-    """Return the parameters that its name tells: those that are not at their defaults, but for what
-    all of several allocators have in common, and files that all of its kind read.
+def distinctive_params(spec: Spec, specs: Sequence[Spec]) -> list[tuple[str, Any]]:
+    """Return the non-default parameters of a policy that not all compared policies share.
+
+    Files that all policies of its kind read are left out.
     """
     shared = (
         set.intersection(*(set(other.params) for other in specs)) if len(set(specs)) > 1 else set()
     )
-    alike = [other.values for other in specs if other.name == spec.name]
+    same_policy = [other.values for other in specs if other.name == spec.name]
     return [
         (key, value)
         for key, value in spec.params
         if (key, value) not in shared
-        and not (is_file_text(value) and all(one.get(key) == value for one in alike))
+        and not (is_file_text(value) and all(one.get(key) == value for one in same_policy))
     ]
 
 
@@ -310,24 +318,24 @@ def _plain_text(value: Any) -> str:
     return str(Spec.of("x", value=value)).removeprefix("x:value=")
 
 
-def _safe(text: str) -> str:
+def _safe_file_name(text: str) -> str:
+    """Return a text with only characters that are safe in file names."""
     return "".join(letter if letter.isalnum() or letter in " ._=,()+-" else "-" for letter in text)[
         :100
     ].strip(" .")
 
 
-def _assigned_slots(given: Sequence[int], specs: Sequence[Spec], baseline: int) -> tuple[int, ...]:
-    """Return one slot per policy, from 1 to `SLOTS`.
+def _assign_slots(given: Sequence[int], specs: Sequence[Spec], baseline: int) -> tuple[int, ...]:
+    """Return one color slot per policy, from 1 to `SLOTS`.
 
     Parameters
     ----------
     given : sequence of int
-        Slots of the first policies; 0 = none yet. Missing ones are assigned, those beyond the last
-        policy are left out.
+        Slots of the first policies; 0 = unassigned. Missing ones are assigned, extra ones ignored.
     specs : sequence of Spec
         The policies.
     baseline : int
-        Place of the one that is drawn in grey. Its slot waits, and is shared before any other is.
+        Index of the policy drawn in gray. Its slot is assigned last, and shared first.
 
     Raises
     ------
@@ -338,24 +346,22 @@ def _assigned_slots(given: Sequence[int], specs: Sequence[Spec], baseline: int) 
     slots += [0] * (len(specs) - len(slots))
     if any(slot > SLOTS for slot in slots):
         raise ParameterError(f"slots = {slots} holds a slot outside 1 to {SLOTS}.")
-    # The baseline takes its slot last: it is grey.
+    # The baseline last: it is drawn in gray.
     for at in sorted(range(len(slots)), key=lambda at: at == baseline):
         if not slots[at]:
             slots[at] = _free_slot(preferred_slot(specs[at].name), slots, baseline)
     return tuple(slots)
 
 
-def _kept_slots(before: Sequence[Spec], after: Sequence[Spec]) -> tuple[int | None, ...]:
-    """Return which policies stay when others are chosen: for each one that there is, its place
-    among those that there were; None = a new policy.
+def _match_policies(before: Sequence[Spec], after: Sequence[Spec]) -> tuple[int | None, ...]:
+    """Return for each new policy the index of the old policy it continues, None if new.
 
     Parameters
     ----------
     before : sequence of Spec
-        The policies that there were.
+        The old policies.
     after : sequence of Spec
-        The policies that there are, in canonical form. One whose settings changed stays at its
-        place.
+        The new policies in canonical form. A policy with changed settings keeps its index.
     """
     pairs = [(at, place) for place in range(len(after)) for at in range(len(before))]
     same = [(at, place) for at, place in pairs if before[at] == after[place]]
@@ -364,22 +370,20 @@ def _kept_slots(before: Sequence[Spec], after: Sequence[Spec]) -> tuple[int | No
         for at, place in pairs
         if at == place and len(after) == len(before) and before[at].name == after[at].name
     ]
-    found: dict[int, int] = {}
+    old_index: dict[int, int] = {}
     for at, place in [*sorted(same, key=lambda pair: pair[0] != pair[1]), *changed]:
-        if place not in found and at not in found.values():
-            found[place] = at
-    return tuple(found.get(at) for at in range(len(after)))
+        if place not in old_index and at not in old_index.values():
+            old_index[place] = at
+    return tuple(old_index.get(at) for at in range(len(after)))
 
 
 def preferred_slot(policy: str) -> int:
-    """Return the slot a policy gets while it is free: from the table, or else by its name."""
+    """Return the color slot of a policy if unused: from the table, or by its name."""
     return PREFERRED_SLOTS.get(policy) or crc32(policy.encode()) % SLOTS + 1
 
 
 def _free_slot(preferred: int, slots: Sequence[int], baseline: int) -> int:
-    """Return the preferred slot or else the next free one; if none is free, that of the baseline,
-    and then the one of the fewest policies.
-    """
+    """Return the preferred slot if free, else the next free or least shared slot."""
     drawn = [slot for at, slot in enumerate(slots) if at != baseline]
     order = [(preferred + step - 1) % SLOTS + 1 for step in range(SLOTS)]
     return min(order, key=lambda slot: (drawn.count(slot), slot in slots))

@@ -1,6 +1,4 @@
-"""What a sweep is made of: a comparison, and settings of it that vary, in a grid or drawn at
-random.
-"""
+"""The definition of a sweep: a comparison and the settings of it that vary."""
 
 from __future__ import annotations
 
@@ -17,7 +15,7 @@ import numpy as np
 
 from sim.errors import ParameterError, TrainyardError
 from trainyard.study import catalog
-from trainyard.study.document import Document, canonical_json, number, settings, whole
+from trainyard.study.document import Document, canonical_json, checked_fields, number, whole
 from trainyard.study.scenario import Scenario
 from trainyard.study.settings import with_settings
 from trainyard.study.study import Study
@@ -27,15 +25,15 @@ MOST_AXES: Final = 4
 _FIXED: Final = re.compile(
     r"allocators(\.\d+)?(\.name)?|allocator(\.name)?|baseline|repeats|base|kind|name|base\.(allocator|kind|name)(\..*)?"
 )
-"""Paths that would change what a sweep compares, not under which settings."""
+"""Paths that cannot vary, because they define what a sweep compares."""
 _RANGE: Final = re.compile(r"([^,;:]+?)\.\.([^,;:]+)(?::([^:]*))?(?::([^:]*))?")
 _DRAWS: Final = 20
-"""Times as many draws as points are wanted, before fewer are found because they repeat."""
+"""Maximum draws per requested point; repeated draws are dropped."""
 
 
 @dataclass(frozen=True)
 class Axis:
-    """A setting that varies.
+    """A setting that varies, with its values or range.
 
     Parameters
     ----------
@@ -44,9 +42,9 @@ class Axis:
         ``estimator`` or ``estimator.sigma``, ``seed``, ``allocator.round_s`` (of every policy),
         ``allocators.1.round_s`` (of one).
     values : tuple
-        What it takes in a grid.
+        Values in a grid.
     low, high : float or None
-        A range, from which values are drawn at random instead of from `values`.
+        Range to draw random values from, instead of `values`.
     log : bool
         Whether a range is logarithmic.
 
@@ -63,8 +61,8 @@ class Axis:
     log: bool = False
 
     def __post_init__(self) -> None:
-        """Bring into present names, and check."""
-        path, values = catalog.renamed_axis(self.path, self.values)
+        """Convert former names, and validate the values."""
+        path, values = catalog.current_axis(self.path, self.values)
         object.__setattr__(self, "path", path)
         object.__setattr__(self, "values", values)
         if not self.path or not all(self.path.split(".")):
@@ -75,17 +73,17 @@ class Axis:
             raise ParameterError(f"The axis {self.path} has no values. Give at least one.")
         if _FIXED.fullmatch(self.path):
             raise ParameterError(
-                f"{self.path} cannot vary in a sweep. Put all policies that are compared into the"
-                " study, and repeats beside them."
+                f"{self.path} cannot vary in a sweep. Set the compared policies and the repeats in"
+                " the study instead."
             )
         try:
-            marks = [canonical_json({"v": value}) for value in self.values]
+            texts = [canonical_json({"v": value}) for value in self.values]
         except (ValueError, TypeError) as error:
             raise ParameterError(
                 f"The axis {self.path} has a value that no scenario can hold ({error}). Use"
                 " numbers, texts or tables."
             ) from error
-        if len(set(marks)) < len(marks):
+        if len(set(texts)) < len(texts):
             raise ParameterError(f"The axis {self.path} has a value twice. Keep one of them.")
         if (self.low is None) != (self.high is None):
             raise ParameterError(f"The range of the axis {self.path} has one end only. Give both.")
@@ -101,8 +99,9 @@ class Axis:
 
     @classmethod
     def over(cls, path: str, low: float, high: float, steps: int, *, log: bool = False) -> Axis:
-        """Build from a range: so many values at equal distances or ratios, whole numbers if both
-        ends are and all steps can be.
+        """Return an axis with equally spaced values of a range, on a linear or log scale.
+
+        Values are whole numbers if both ends are whole and all steps can be.
         """
         if not (
             2 <= steps <= MOST_CELLS
@@ -114,76 +113,77 @@ class Axis:
                 f"The axis {path} cannot run from {low:g} to {high:g} in {steps}"
                 f" steps{' on a logarithmic scale' if log else ''}."
             )
-        made = np.geomspace(low, high, steps) if log else np.linspace(low, high, steps)
-        entire = (
+        spaced = np.geomspace(low, high, steps) if log else np.linspace(low, high, steps)
+        is_whole = (
             float(low).is_integer()
             and float(high).is_integer()
             and high - low >= steps - 1
-            and not np.any(np.diff(np.round(made)) < 1)
+            and not np.any(np.diff(np.round(spaced)) < 1)
         )
         values: list[Any] = [
-            round(value) if entire else float(f"{value:.6g}") for value in made.tolist()
+            round(value) if is_whole else float(f"{value:.6g}") for value in spaced.tolist()
         ]
         return cls(path, tuple(values), low, high, log)
 
     @property
     def title(self) -> str:
-        """What the user reads."""
+        """Title of the setting for users."""
         return catalog.setting(self.path)
 
     @property
     def numeric(self) -> bool:
-        """Whether all values are numbers, so that they make an axis of a chart."""
+        """Whether all values are numbers, as an axis of a chart needs."""
         return all(
             isinstance(value, (int, float)) and not isinstance(value, bool) for value in self.values
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain values."""
+        """Return the axis as plain values."""
         ends = {} if self.low is None else {"low": self.low, "high": self.high, "log": self.log}
         return {"path": self.path, "values": list(self.values), **ends}
 
     @classmethod
     def from_json(cls, data: Any) -> Axis:
-        """Read what `to_json` wrote, or ``low``, ``high``, ``steps`` and ``log`` in place of
-        values.
+        """Return an axis from `to_json`, or from ``low``, ``high``, ``steps`` and ``log``.
 
         Raises
         ------
         ParameterError
             If a key is unknown or a value cannot be used.
         """
-        known = dict(data) if isinstance(data, Mapping) else {}
-        steps = known.pop("steps", None)
-        known = settings("axis", known or data, cls)
-        path, log = str(known.get("path", "")), known.get("log", False) is True
-        if steps is not None and not known.get("values"):
+        fields = dict(data) if isinstance(data, Mapping) else {}
+        steps = fields.pop("steps", None)
+        fields = checked_fields("axis", fields or data, cls)
+        path, log = str(fields.get("path", "")), fields.get("log", False) is True
+        if steps is not None and not fields.get("values"):
             return cls.over(
                 path,
-                number(f"{path}: low", known.get("low")),
-                number(f"{path}: high", known.get("high")),
+                number(f"{path}: low", fields.get("low")),
+                number(f"{path}: high", fields.get("high")),
                 whole(f"{path}: steps", steps),
                 log=log,
             )
-        values = known.get("values", ())
+        values = fields.get("values", ())
         if not isinstance(values, Sequence) or isinstance(values, str):
-            raise ParameterError(f"The values of the axis {path} are no list but {values!r:.60}.")
+            raise ParameterError(
+                f"The values of the axis {path} are not a list but {values!r:.60}."
+            )
         ends = {
-            key: number(f"{path}: {key}", known[key])
+            key: number(f"{path}: {key}", fields[key])
             for key in ("low", "high")
-            if known.get(key) is not None
+            if fields.get(key) is not None
         }
         return cls(path, tuple(values), log=log, **ends)
 
 
 class SweepPoint(NamedTuple):
-    """One combination of values, in the order of the axes."""
+    """A combination of values, in the order of the axes."""
 
     values: tuple[Any, ...]
 
 
 class Cell(NamedTuple):
-    """One run of a sweep: places of the point, of the policy in the study, and of the repeat."""
+    """A run of a sweep: indices of the point, the policy and the repeat."""
 
     point: int
     policy: int
@@ -192,18 +192,18 @@ class Cell(NamedTuple):
 
 @dataclass(frozen=True)
 class Sweep(Document):
-    """A comparison repeated while settings of it vary.
+    """A comparison repeated with varying settings.
 
     Parameters
     ----------
     study : Study
-        Policies, baseline, repeats, and everything that does not vary.
+        Policies, baseline, repeats and all fixed settings.
     axes : tuple of Axis
-        What varies; the first is the x axis of curves.
+        Varying settings; the first is the x axis of curves.
     draw : int
-        0 = every combination of values; else so many points drawn at random.
+        Number of random points; 0 = all combinations of values.
     draw_seed : int
-        Of the draws.
+        Seed of the random points.
 
     Raises
     ------
@@ -217,7 +217,7 @@ class Sweep(Document):
     draw_seed: int = 0
 
     def __post_init__(self) -> None:
-        """Check."""
+        """Validate the axes."""
         object.__setattr__(self, "draw", whole("draw", self.draw))
         object.__setattr__(self, "draw_seed", whole("draw_seed", self.draw_seed))
         if not self.axes:
@@ -237,7 +237,7 @@ class Sweep(Document):
 
     @property
     def count(self) -> int:
-        """Number of points asked for."""
+        """Requested number of points."""
         return self.draw or math.prod(len(axis.values) for axis in self.axes)
 
     @property
@@ -246,33 +246,35 @@ class Sweep(Document):
         return self.count * len(self.study.allocators) * self.study.repeats
 
     def points(self) -> tuple[SweepPoint, ...]:
-        """Return the points: of a grid with the last axis varying fastest; drawn ones in the order
-        of the draws, each once.
+        """Return the points: a grid with the last axis varying fastest, or random ones.
+
+        Random points are distinct.
         """
         return self._points
 
     @cached_property
     def _points(self) -> tuple[SweepPoint, ...]:
+        """Points of the grid, or distinct random points (cached)."""
         if not self.draw:
             return tuple(
                 SweepPoint(values)
                 for values in itertools.product(*(axis.values for axis in self.axes))
             )
-        rng, found = np.random.default_rng(self.draw_seed), dict[str, SweepPoint]()
-        there = (
+        rng, points = np.random.default_rng(self.draw_seed), dict[str, SweepPoint]()
+        available = (
             math.prod(len(axis.values) for axis in self.axes)
             if all(axis.low is None for axis in self.axes)
             else self.draw
         )
         for _ in range(self.draw * _DRAWS):
-            point = SweepPoint(tuple(_drawn(axis, rng) for axis in self.axes))
-            found.setdefault(canonical_json({"v": list(point.values)}), point)
-            if len(found) == min(self.draw, there):
+            point = SweepPoint(tuple(_draw_value(axis, rng) for axis in self.axes))
+            points.setdefault(canonical_json({"v": list(point.values)}), point)
+            if len(points) == min(self.draw, available):
                 break
-        return tuple(found.values())
+        return tuple(points.values())
 
     def at(self, point: SweepPoint) -> Study:
-        """Return the comparison at a point.
+        """Return the study at a point.
 
         Raises
         ------
@@ -280,14 +282,15 @@ class Sweep(Document):
             If a value cannot be used there.
         """
         changes = [
-            f"{axis.path}={_text(value)}"
+            f"{axis.path}={_setting_text(value)}"
             for axis, value in zip(self.axes, point.values, strict=True)
         ]
         return Study.from_json(with_settings(self.study.to_json(), changes, "The axis"))
 
     def cells(self) -> Iterator[tuple[Cell, Scenario | TrainyardError]]:
-        """Walk the runs: the first repeat of all points and policies, then the next, so that whole
-        curves appear early.
+        """Yield the runs, ordered by repeat, so that complete curves appear early.
+
+        An invalid point yields its error in place of its scenarios.
 
         A point whose values cannot be used has the error in place of its scenarios.
         """
@@ -298,20 +301,20 @@ class Sweep(Document):
             except TrainyardError as error:
                 studies.append(error)
         for repeat in range(self.study.repeats):
-            for at, study in enumerate(studies):
+            for point_index, study in enumerate(studies):
                 for policy in range(len(self.study.allocators)):
-                    cell = Cell(at, policy, repeat)
+                    cell = Cell(point_index, policy, repeat)
                     yield (
                         cell,
                         (
                             study
                             if isinstance(study, TrainyardError)
-                            else _scenario(study, policy, repeat)
+                            else _cell_scenario(study, policy, repeat)
                         ),
                     )
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain values."""
+        """Return the sweep as plain values."""
         axes = [axis.to_json() for axis in self.axes]
         return {
             "kind": "sweep",
@@ -323,36 +326,36 @@ class Sweep(Document):
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Sweep:
-        """Read what `to_json` wrote; ``axes`` may be a table of path -> values.
+        """Return a sweep from a document of `to_json`; ``axes`` may map paths to values.
 
         Raises
         ------
         TrainyardError
             If a key is missing or unknown, or a value cannot be used.
         """
-        known = settings("sweep", data, cls)
-        if not isinstance(known.get("study"), Mapping) or "axes" not in known:
+        fields = checked_fields("sweep", data, cls)
+        if not isinstance(fields.get("study"), Mapping) or "axes" not in fields:
             raise ParameterError(
                 "A sweep needs 'study' (what Save wrote) and 'axes' (settings and their values)."
             )
-        axes = known["axes"]
+        axes = fields["axes"]
         rows = (
             [{"path": path, "values": values} for path, values in axes.items()]
             if isinstance(axes, Mapping)
             else axes
         )
         if not isinstance(rows, Sequence) or isinstance(rows, str):
-            raise ParameterError(f"The axes of the sweep are no list but {axes!r:.60}.")
+            raise ParameterError(f"The axes of the sweep are not a list but {axes!r:.60}.")
         return cls(
-            Study.from_json(known.pop("study")),
+            Study.from_json(fields.pop("study")),
             tuple(map(Axis.from_json, rows)),
-            known.get("draw", 0),
-            known.get("draw_seed", 0),
+            fields.get("draw", 0),
+            fields.get("draw_seed", 0),
         )
 
 
 def axis_from_text(text: str) -> Axis:
-    """Read an axis as the command line takes it.
+    """Return an axis from the syntax of the command line.
 
     Parameters
     ----------
@@ -363,16 +366,16 @@ def axis_from_text(text: str) -> Axis:
     Raises
     ------
     ParameterError
-        If it is not of that form.
+        If the text does not have this form.
     """
     path, equals, rest = text.partition("=")
     if not equals or not rest:
         raise ParameterError(
-            f"--axis {text}: this is not of the form path=value,value or path=low..high:steps, e.g."
+            f"--axis {text}: the form is path=value,value or path=low..high:steps, e.g."
             " trace.load=0.6..1.1:6."
         )
-    if found := _RANGE.fullmatch(rest):
-        low, high, steps, log = found.groups()
+    if match := _RANGE.fullmatch(rest):
+        low, high, steps, log = match.groups()
         if log not in (None, "log"):
             raise ParameterError(f"--axis {text}: after the steps only 'log' may follow.")
         return Axis.over(
@@ -383,38 +386,39 @@ def axis_from_text(text: str) -> Axis:
             log=log == "log",
         )
     parts = rest.strip(";").split(";") if ";" in rest else rest.split(",")
-    return Axis(path.strip(), tuple(_value(part.strip()) for part in parts))
+    return Axis(path.strip(), tuple(_parse_value(part.strip()) for part in parts))
 
 
-def _scenario(study: Study, policy: int, repeat: int) -> Scenario:
+def _cell_scenario(study: Study, policy: int, repeat: int) -> Scenario:
     return replace(study.base, allocator=study.allocators[policy], seed=study.base.seed + repeat)
 
 
-def _drawn(axis: Axis, rng: np.random.Generator) -> Any:
+def _draw_value(axis: Axis, rng: np.random.Generator) -> Any:
+    """Return a random value of an axis, from its range or its values."""
     if axis.low is None or axis.high is None:
         return axis.values[int(rng.integers(len(axis.values)))]
-    entire = (
+    is_whole = (
         all(isinstance(one, int) for one in axis.values)
         and float(axis.low).is_integer()
         and float(axis.high).is_integer()
     )
-    # Of whole numbers the ends come as often as any other: each is what lies nearest to it.
-    low, high = (axis.low - 0.5, axis.high + 0.5) if entire else (axis.low, axis.high)
+    # Extended by half a step, so that the end values are as frequent as others after rounding.
+    low, high = (axis.low - 0.5, axis.high + 0.5) if is_whole else (axis.low, axis.high)
     value = (
         math.exp(float(rng.uniform(math.log(low), math.log(high))))
         if axis.log
         else float(rng.uniform(low, high))
     )
     return (
-        min(max(round(value), int(axis.low)), int(axis.high)) if entire else float(f"{value:.6g}")
+        min(max(round(value), int(axis.low)), int(axis.high)) if is_whole else float(f"{value:.6g}")
     )
 
 
-def _text(value: Any) -> str:
+def _setting_text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def _value(text: str) -> Any:
+def _parse_value(text: str) -> Any:
     try:
         return json.loads(text, parse_constant=str)
     except (ValueError, RecursionError):

@@ -1,6 +1,4 @@
-"""What may vary in a sweep of a study: every number of it in words, with its unit, what it is now,
-and a range that makes sense.
-"""
+"""Settings of a study that a sweep can vary, with title, unit and a suggested range."""
 
 from __future__ import annotations
 
@@ -18,36 +16,39 @@ from trainyard.text import gpu_type, within
 from trainyard.traces.sources import load_trace
 
 _NOISE: Final = Spec("noisy")
-"""The estimator that has a prediction error to vary, where the study has one without."""
-_FROM_NOTHING: Final[Mapping[str, float]] = {
+"""Estimator with a prediction error to vary, for studies whose estimator has none."""
+_RANGE_END_FROM_ZERO: Final[Mapping[str, float]] = {
     "s": 600.0,
     "h": 24.0,
     "1/h": 0.01,
     "GB": 100.0,
     "": 1.0,
 }
-"""Unit -> where a range ends whose number is 0 now."""
-_USUAL: Final[Mapping[str, tuple[float, float]]] = {"mtbf_h": (200.0, 2000.0), "sigma": (0.0, 1.5)}
-"""Name -> a range for what is off, or says nothing of what would make sense."""
+"""Unit -> end of the range of a setting that is now 0."""
+_USUAL_RANGES: Final[Mapping[str, tuple[float, float]]] = {
+    "mtbf_h": (200.0, 2000.0),
+    "sigma": (0.0, 1.5),
+}
+"""Setting -> range to use if its current value is off."""
 _FEW: Final = 5
 
 
 @dataclass(frozen=True)
 class Lever:
-    """A number of a study that may vary.
+    """A numeric setting of a study that can vary.
 
     Parameters
     ----------
     path : str
-        As `trainyard.study.sweep.Axis.path`.
+        See `trainyard.study.sweep.Axis.path`.
     title, unit : str
-        What the user reads.
+        Title and unit for users.
     now, low, high : float
-        What it is, and a range to begin with.
+        Current value, and a suggested range.
     whole : bool
         Whether it is a whole number.
     estimator : Spec or None
-        The estimator that the study must have for it; None = any.
+        Estimator that the study needs for it; None = any.
     """
 
     path: str
@@ -66,19 +67,23 @@ class Lever:
 
 
 def levers(study: Study, store: Store) -> tuple[Lever, ...]:
-    """Return what may vary: load, machines, failures, overheads, estimators, the numbers of the
-    models and of every policy, the seed.
+    """Return all settings that can vary: load, nodes, failures, models, policies, seed.
 
     Raises
     ------
     TrainyardError
         If the trace cannot be loaded.
     """
-    return (*_jobs(study, store), *_machines(study), *_models(study), *_policies(study))
+    return (
+        *_trace_levers(study, store),
+        *_node_levers(study),
+        *_model_levers(study),
+        *_policy_levers(study),
+    )
 
 
 def prepared(study: Study, chosen: Sequence[Lever]) -> Study:
-    """Return the study with the estimator that a lever needs, where it has another."""
+    """Return the study with the estimator that the chosen levers need."""
     estimator = next((lever.estimator for lever in chosen if lever.estimator is not None), None)
     return (
         study
@@ -87,13 +92,14 @@ def prepared(study: Study, chosen: Sequence[Lever]) -> Study:
     )
 
 
-def row_name(study: Study, at: int) -> str:
-    """Return what a row of nodes is called."""
-    group = study.base.cluster.groups[at]
+def row_name(study: Study, group_index: int) -> str:
+    """Return the name of a node group for users."""
+    group = study.base.cluster.groups[group_index]
     return group.name or gpu_type(group.gpu_type) or "CPU"
 
 
-def _jobs(study: Study, store: Store) -> Iterator[Lever]:
+def _trace_levers(study: Study, store: Store) -> Iterator[Lever]:
+    """Yield the levers of the trace: load, drawn jobs, parameters of a generated one."""
     spec, jobs = study.base.trace, len(load_trace(study.base.trace, store))
     yield Lever(
         "trace.load",
@@ -125,13 +131,17 @@ def _jobs(study: Study, store: Store) -> Iterator[Lever]:
             whole=True,
         )
     if spec.source.startswith(MADE):
-        made = Spec.parse(spec.source.removeprefix(MADE))
-        yield from _numbers(
-            "trace.source", "Workload", catalog.choice_params(f"{MADE}{made.name}"), made.values
+        workload = Spec.parse(spec.source.removeprefix(MADE))
+        yield from _param_levers(
+            "trace.source",
+            "Workload",
+            catalog.choice_params(f"{MADE}{workload.name}"),
+            workload.values,
         )
 
 
-def _machines(study: Study) -> Iterator[Lever]:
+def _node_levers(study: Study) -> Iterator[Lever]:
+    """Yield the number of nodes of each group as a lever."""
     for at, group in enumerate(study.base.cluster.groups):
         name, now = row_name(study, at), group.count
         yield Lever(
@@ -145,18 +155,19 @@ def _machines(study: Study) -> Iterator[Lever]:
         )
 
 
-def _models(study: Study) -> Iterator[Lever]:
+def _model_levers(study: Study) -> Iterator[Lever]:
+    """Yield the numeric parameters of failures, overheads and models, and the seed."""
     base = study.base
-    yield from _numbers("faults", "Failures", catalog.faults(), base.faults.values)
-    yield from _numbers("overheads", "Overheads", catalog.overheads(), base.overheads.values)
+    yield from _param_levers("faults", "Failures", catalog.faults(), base.faults.values)
+    yield from _param_levers("overheads", "Overheads", catalog.overheads(), base.overheads.values)
     estimated = catalog.choice_params(base.estimator.name)
-    yield from _numbers("estimator", "Prediction", estimated, base.estimator.values)
+    yield from _param_levers("estimator", "Prediction", estimated, base.estimator.values)
     if not any(info.name == "sigma" for info in estimated):
-        for lever in _numbers(
+        for lever in _param_levers(
             "estimator", "Prediction", catalog.choice_params(_NOISE.name), {"sigma": 0.0}
         ):
             yield replace(lever, estimator=_NOISE)
-    yield from _numbers(
+    yield from _param_levers(
         "perf", "Speed of jobs", catalog.choice_params(base.perf.name), base.perf.values
     )
     yield Lever(
@@ -170,24 +181,26 @@ def _models(study: Study) -> Iterator[Lever]:
     )
 
 
-def _policies(study: Study) -> Iterator[Lever]:
+def _policy_levers(study: Study) -> Iterator[Lever]:
+    """Yield the numeric parameters of each policy as levers."""
     for at, (spec, title) in enumerate(zip(study.allocators, study.titles, strict=True)):
-        yield from _numbers(
+        yield from _param_levers(
             f"allocators.{at}", title, catalog.choice_params(spec.name), spec.values
         )
 
 
-def _numbers(
-    path: str, of: str, params: Sequence[ParamInfo], values: Mapping[str, Any]
+def _param_levers(
+    path: str, owner: str, params: Sequence[ParamInfo], values: Mapping[str, Any]
 ) -> Iterator[Lever]:
+    """Yield the numeric parameters of a policy or model as levers."""
     for info in params:
         if info.kind in ("int", "float"):
             now = float(values.get(info.name, info.default))
-            low, high = _range(info, now)
+            low, high = _suggested_range(info, now)
             if low < high:
                 yield Lever(
                     f"{path}.{info.name}",
-                    f"{of}: {within(info.title)}",
+                    f"{owner}: {within(info.title)}",
                     info.unit,
                     now,
                     low,
@@ -196,14 +209,15 @@ def _numbers(
                 )
 
 
-def _range(info: ParamInfo, now: float) -> tuple[float, float]:
+def _suggested_range(info: ParamInfo, now: float) -> tuple[float, float]:
+    """Return a range around the current value, within the bounds of a parameter."""
     least = -math.inf if info.low is None else info.low
     most = math.inf if info.high is None else info.high
     on = 0 < now < math.inf
     low, high = (
         (now / 2, now * 2)
         if on
-        else _USUAL.get(info.name, (0.0, _FROM_NOTHING.get(info.unit, 1.0)))
+        else _USUAL_RANGES.get(info.name, (0.0, _RANGE_END_FROM_ZERO.get(info.unit, 1.0)))
     )
     if info.kind == "int":
         low, high = math.floor(low), max(math.ceil(high), math.floor(low) + (1 if on else _FEW))

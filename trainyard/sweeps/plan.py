@@ -1,6 +1,4 @@
-"""How many nodes meet a target: the search under way for every policy at once, and the answer with
-what it rests on.
-"""
+"""Runs of a size search, for all policies at once, and their answers."""
 
 from __future__ import annotations
 
@@ -13,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from sim.errors import TrainyardError
-from trainyard.runs.batch import Lost, ScenarioBatch, stored
+from trainyard.runs.batch import Lost, ScenarioBatch, stored_numbers
 from trainyard.runs.executors import DEFAULT
 from trainyard.runs.queue import RunQueue
 from trainyard.runs.run import key_of
@@ -26,27 +24,27 @@ from trainyard.study.search import SizeQuestion
 HOURS_A_MONTH: Final = 730.0
 _SAME: Final = 1e-9
 _FAR: Final = 2.0
-"""By what factor a target is missed that is missed by far."""
+"""Factor by which a value misses the target "by far"."""
 
 
 @dataclass(frozen=True)
 class Reading:
-    """What a policy came to at a size.
+    """Results of a policy at one size.
 
     Parameters
     ----------
     size : tuple of int
-        Nodes of the groups that vary.
+        Numbers of nodes of the varying groups.
     value : float
-        The metric, mean over repeats; NaN where a run failed or no job was completed.
+        The metric, mean over repeats; NaN if a run failed or no job completed.
     low, high : float
-        Least and greatest over repeats.
+        Minimum and maximum over repeats.
     completed : float
-        Share of jobs completed.
+        Share of completed jobs.
     holds : bool
         Whether it meets the target.
     failed : str
-        Why a run gave no numbers; "" = all did.
+        Why a run has no numbers; "" = all have.
     """
 
     size: Size
@@ -60,30 +58,30 @@ class Reading:
 
 @dataclass(frozen=True)
 class PolicyAnswer:
-    """What is known for a policy.
+    """Answer of the search for one policy.
 
     Parameters
     ----------
     policy : str
-        Its title.
+        Title of the policy.
     size : tuple of int or None
-        The smallest, or cheapest, that holds; None = none of the range.
+        Smallest or cheapest size that meets the target; None = none in the range.
     usd_per_h : float
-        What the whole cluster costs then.
+        Price of the whole cluster at that size.
     nearest : Reading or None
-        Where none holds: the reading that came nearest.
+        Reading closest to the target, if no size meets it.
     fewer : float
         The metric with one node fewer; NaN = not tried, or no number.
     runs : int
-        Runs that it took.
+        Number of runs.
     assumed : str
-        What it rests on beside the runs.
+        Assumption behind the answer, as one sentence.
     over : bool
         Whether the search has ended.
     failed : int
-        Sizes of which a run gave no numbers.
+        Number of sizes with failed runs.
     why : str
-        Of the largest of them, as one sentence; "" = there is none.
+        Failure at the largest of them, as one sentence; "" = none.
     """
 
     policy: str
@@ -99,14 +97,14 @@ class PolicyAnswer:
 
 
 class PlanRun(ScenarioBatch):
-    """A search under way, for all policies of the study at once.
+    """A size search in progress, for all policies of the study at once.
 
     Parameters
     ----------
-    question : Question
-        What is asked.
+    question : SizeQuestion
+        The search.
     store, where
-        As for `ScenarioBatch`.
+        See `ScenarioBatch`.
     """
 
     def __init__(
@@ -114,54 +112,58 @@ class PlanRun(ScenarioBatch):
     ) -> None:
         super().__init__(store, where)
         self.question = question
-        self._seekers = [
-            _Seeker(question, policy, title) for policy, title in enumerate(question.study.titles)
+        self._searches = [
+            _PolicySearch(question, policy, title)
+            for policy, title in enumerate(question.study.titles)
         ]
-        self._asked: set[str] = set()
+        self._yielded_keys: set[str] = set()
 
     @property
     def done(self) -> int:
-        """Runs that are over."""
-        return sum(seeker.runs for seeker in self._seekers)
+        """Number of finished runs."""
+        return sum(seeker.runs for seeker in self._searches)
 
     @property
     def complete(self) -> bool:
         """Whether the search has ended for every policy."""
-        return all(seeker.over for seeker in self._seekers)
+        return all(seeker.over for seeker in self._searches)
 
     @property
     def keys(self) -> Sequence[str]:
-        """Keys of all runs so far, once each."""
-        return tuple(dict.fromkeys(key for seeker in self._seekers for key in seeker.keys.copy()))
+        """Distinct keys of all runs so far."""
+        return tuple(dict.fromkeys(key for seeker in self._searches for key in seeker.keys.copy()))
 
     def _look_up(self) -> None:
-        for seeker in self._seekers:
+        """Load stored results of all policies."""
+        for seeker in self._searches:
             seeker.look_up(self.store)
 
     def _wanted(self) -> Iterator[tuple[str, Scenario]]:
+        """Yield the runs to make next, most decisive first, each once."""
         self._look_up()
         self._shelve_keys()
-        for key, scenario in [run for seeker in self._seekers for run in seeker.wanted()]:
-            if key not in self._asked:
-                self._asked.add(key)
+        for key, scenario in [run for seeker in self._searches for run in seeker.next_runs()]:
+            if key not in self._yielded_keys:
+                self._yielded_keys.add(key)
                 yield key, scenario
 
     def _note(self, key: str, outcome: Numbers | Lost) -> None:
-        for seeker in self._seekers:
-            seeker.take(key, outcome)
+        """Record the outcome of a run for all policies that use it."""
+        for seeker in self._searches:
+            seeker.record(key, outcome)
 
     def answers(self) -> tuple[PolicyAnswer, ...]:
-        """Return what is known so far, by policy."""
-        return tuple(seeker.answer() for seeker in self._seekers)
+        """Return the answers so far, one per policy."""
+        return tuple(seeker.answer() for seeker in self._searches)
 
     def readings(self) -> pd.DataFrame:
-        """Return one row per policy and size that was tried.
+        """Return one row per policy and tried size.
 
         Returns
         -------
         DataFrame
             `policy`, `size` (nodes; of two groups the first), `second` (nodes of the second group,
-            or 0), `usd_per_h`, and the rest of `Reading`.
+            or 0), `usd_per_h`, and the other fields of `Reading`.
         """
         rows = [
             {
@@ -174,7 +176,7 @@ class PlanRun(ScenarioBatch):
                     for name in ("value", "low", "high", "completed", "holds", "failed")
                 },
             }
-            for seeker in self._seekers
+            for seeker in self._searches
             for one in seeker.readings.copy().values()
         ]
         columns = [
@@ -194,8 +196,8 @@ class PlanRun(ScenarioBatch):
         )
 
 
-class _Seeker:
-    """The search for one policy."""
+class _PolicySearch:
+    """The size search of one policy."""
 
     def __init__(self, question: SizeQuestion, policy: int, title: str) -> None:
         self.title = title
@@ -210,42 +212,44 @@ class _Seeker:
 
     @property
     def runs(self) -> int:
-        """Runs that are over."""
+        """Number of finished runs."""
         return len(self._outcomes)
 
     @property
     def over(self) -> bool:
-        """Whether nothing more is to be tried."""
+        """Whether the search has ended."""
         return not self._sizes()
 
     def look_up(self, store: Store) -> None:
-        """Find the runs of the sizes that are wanted, and take what is known of them."""
+        """Plan the runs of the next sizes, and load their stored results."""
         while fresh := [size for size in self._sizes() if size not in self._runs]:
             for size in fresh:
-                self._runs[size] = self._planned(size, store)
-            self._outcomes |= stored(store, [key for size in fresh for key, _ in self._runs[size]])
+                self._runs[size] = self._plan_runs(size, store)
+            self._outcomes |= stored_numbers(
+                store, [key for size in fresh for key, _ in self._runs[size]]
+            )
             before = len(self.readings)
             for size in fresh:
-                self._tell(size)
+                self._evaluate_size(size)
             if len(self.readings) == before:
                 break
 
-    def _planned(self, size: Size, store: Store) -> list[tuple[str, Scenario]]:
+    def _plan_runs(self, size: Size, store: Store) -> list[tuple[str, Scenario]]:
+        """Return keys and scenarios of a size, [] if the policy cannot run on it."""
         try:
             planned = [
                 (key_of(scenario, store), scenario)
                 for scenario in self._question.at(size).repeated(self._policy)
             ]
         except TrainyardError as error:
-            # No machines at all, or none of a kind that the policy needs: such a size meets no
-            # target.
+            # No nodes, or none that the policy needs: such a size cannot meet the target.
             self._lost[size] = str(error)
             return []
         self.keys |= dict.fromkeys(key for key, _ in planned)
         return planned
 
-    def wanted(self) -> list[tuple[str, Scenario]]:
-        """Return the runs that are to be made now, the decisive ones first."""
+    def next_runs(self) -> list[tuple[str, Scenario]]:
+        """Return the runs to make next, most decisive first."""
         return [
             run
             for size in self._sizes()
@@ -254,20 +258,21 @@ class _Seeker:
         ]
 
     def _sizes(self) -> list[Size]:
-        """Return the sizes to try: the first of the search, then those that it wants."""
+        """Return the sizes to try: the largest ones, then those that the search proposes."""
         if first := [size for size in self._search.largest if size not in self.readings]:
             return first
-        return [size for size in self._search.wanted if size not in self.readings]
+        return [size for size in self._search.next_sizes if size not in self.readings]
 
-    def take(self, key: str, outcome: Numbers | Lost) -> None:
-        """Take in what a run gave, if it is one of this search."""
+    def record(self, key: str, outcome: Numbers | Lost) -> None:
+        """Record the outcome of a run if it belongs to this search."""
         if key in self.keys and key not in self._outcomes:
             self._outcomes[key] = outcome
             for size, runs in self._runs.items():
                 if size not in self.readings and any(own == key for own, _ in runs):
-                    self._tell(size)
+                    self._evaluate_size(size)
 
-    def _tell(self, size: Size) -> None:
+    def _evaluate_size(self, size: Size) -> None:
+        """Compute the reading of a size once all its runs have ended."""
         outcomes = [self._outcomes.get(key) for key, _ in self._runs[size]]
         if None in outcomes:
             return
@@ -275,25 +280,25 @@ class _Seeker:
         numbers = [outcome.summary for outcome in outcomes if isinstance(outcome, Numbers)]
         failed = self._lost.get(size, "") or (lost[0] if lost else "")
         self.readings[size] = reading = self._reading(size, numbers, failed)
-        self._search.tell(size, holds=reading.holds, far=self._far(reading.value))
-        # Where a mix shows that more jobs can be completed than was known, those that complete
-        # fewer hold no longer.
+        self._search.record(size, holds=reading.holds, far=self._misses_by_far(reading.value))
+        # If this size completes more jobs than any before, sizes that complete fewer fail.
         for other in [
             one
             for one in self.readings.values()
             if one.holds and one.completed < self._most - _SAME
         ]:
             self.readings[other.size] = replace(other, holds=False)
-            self._search.tell(other.size, holds=False)
+            self._search.record(other.size, holds=False)
 
-    def _far(self, value: float) -> bool:
-        """Tell whether a value misses the target by far; of a target of nothing nobody can say."""
+    def _misses_by_far(self, value: float) -> bool:
+        """Return True if a value misses the target by far; False for a target of 0."""
         limit = self._question.limit
         return limit > 0 and (
             value > _FAR * limit if self._question.lower else value < limit / _FAR
         )
 
     def _reading(self, size: Size, numbers: Sequence[Mapping[str, Any]], failed: str) -> Reading:
+        """Return the reading of a size from the numbers of its repeats."""
         if failed or not numbers:
             return Reading(size, math.nan, math.nan, math.nan, 0.0, False, failed)
         values = np.array(
@@ -309,8 +314,7 @@ class _Seeker:
         completed = float(
             np.mean([float(one["completed"]) / max(float(one["jobs"]), 1.0) for one in numbers])
         )
-        # The largest sizes are tried first: a smaller one on which fewer jobs can ever run would
-        # only look fast.
+        # The largest sizes come first: a smaller one that can run fewer jobs would only look fast.
         self._most = max(completed, self._most) if self._most == self._most else completed
         value, limit = float(values.mean()), self._question.limit
         meets = value <= limit + _SAME if self._question.lower else value >= limit - _SAME
@@ -324,14 +328,14 @@ class _Seeker:
         )
 
     def answer(self) -> PolicyAnswer:
-        """Return what is known."""
+        """Return the answer so far."""
         size = self._search.answer
-        known_readings = [one for one in self.readings.copy().values() if one.value == one.value]
+        with_values = [one for one in self.readings.copy().values() if one.value == one.value]
         nearest = None
-        if size is None and known_readings:
-            # More completed jobs first: a good figure of few jobs is no near miss.
+        if size is None and with_values:
+            # Most completed jobs first: a good value for few jobs is not close to the target.
             nearest = min(
-                known_readings,
+                with_values,
                 key=lambda one: (-one.completed, one.value if self._question.lower else -one.value),
             )
         less = self.readings.get((size[0] - 1,)) if size is not None and len(size) == 1 else None

@@ -1,4 +1,4 @@
-"""What a search for the fewest nodes, or a sweep, takes and comes to, in sentences."""
+"""Sentences about size searches and sweeps: costs in time, answers, targets, failures."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from trainyard.traces.sources import load_trace
 from trainyard.traces.start import FIRST_POLICIES
 
 _START_S: Final = 2.0
-"""Until the processes are up."""
+"""Seconds to start the processes."""
 _EACH_S: Final = 0.1
-"""Of every run, however few jobs it has."""
+"""Seconds per run, independent of its jobs."""
 _MOST_REASONS: Final = 3
-_TYPED: Final = (
+_TARGET_UNITS: Final = (
     (2 * 86_400.0, 86_400.0, "days"),
     (3600.0, 3600.0, "h"),
     (60.0, 60.0, "min"),
     (0.0, 1.0, "s"),
 )
-"""From how many seconds on a target is written in a unit, how long one is, and its name."""
+"""(minimum seconds, seconds per unit, name) of the units in which a target is written."""
 _AMOUNT: Final = re.compile(r"\$?\s*(?P<number>\d+(\.\d*)?|\.\d+)\s*(?P<unit>[A-Za-z%]*)")
 _SCALES: Final[Mapping[str, Mapping[str, float]]] = {
     "s": {
@@ -49,46 +49,46 @@ _SCALES: Final[Mapping[str, Mapping[str, float]]] = {
     "USD": {"": 1.0, "usd": 1.0},
     "": {"": 1.0},
 }
-"""Unit of a metric -> what may follow the number of a target, and what one of each comes to."""
+"""Unit of a metric -> suffix of a typed target -> factor to that unit."""
 _EXAMPLES: Final = {"s": "45 s, 30 min, 1 h or 2 days", "1": "90 %", "USD": "12", "": "1.5"}
 
 
 def runnable(study: Study, store: Store) -> tuple[Study | None, dict[str, str]]:
-    """Return the study with the policies that other sizes and loads can be tried with, and why
-    others are left out (title -> sentence).
+    """Return the study of policies that can run at other sizes, and why others are left out.
 
-    A policy that replays what was recorded cannot: on other machines it would show the same
-    schedule. None = no policy is left.
+    A policy that replays the recorded schedule is left out, because it is equal on all clusters.
+    The study is None if no policy remains; reasons are by title.
 
     Raises
     ------
     TrainyardError
         If the trace cannot be loaded.
     """
-    trace, left_out, kept = load_trace(study.base.trace, store), dict[str, str](), list[int]()
+    trace, left_out, indices = load_trace(study.base.trace, store), dict[str, str](), list[int]()
     for at, (spec, title) in enumerate(zip(study.allocators, study.titles, strict=True)):
         choice = catalog.allocator(spec, trace, study.base.perf)
         if "recorded_start" in choice.needs.reads:
-            left_out[title] = "It repeats what was recorded, which is the same on any machines."
+            left_out[title] = "It repeats the recorded schedule, which is equal on all clusters."
         elif choice.reason:
             left_out[title] = choice.reason
         else:
-            kept.append(at)
-    if not kept:
+            indices.append(at)
+    if not indices:
         return None, left_out
-    return study.only(kept), left_out
+    return study.only(indices), left_out
 
 
 def another(study: Study, store: Store) -> tuple[Spec, str] | None:
-    """Return a policy that the study does not have and that can run on it, with its title: one of
-    the usual ones first; None = there is none.
+    """Return a policy to add to the study, with its title; common policies first.
+
+    None if no other policy can run.
     """
-    there = {spec.name for spec in study.allocators}
+    present = {spec.name for spec in study.allocators}
     choices = catalog.allocator_choices(load_trace(study.base.trace, store), study.base.perf)
     free = [
         one
         for one in choices
-        if one.name not in there and not one.reason and "recorded_start" not in one.needs.reads
+        if one.name not in present and not one.reason and "recorded_start" not in one.needs.reads
     ]
     free.sort(
         key=lambda one: (
@@ -100,9 +100,7 @@ def another(study: Study, store: Store) -> tuple[Spec, str] | None:
 
 
 def workers(where: str) -> int:
-    """Return how many runs a place does at once, as far as its name says it; of machines elsewhere
-    nothing is known before they are asked.
-    """
+    """Return the number of parallel runs of an executor name; an estimate for Dask."""
     kind, _, count = where.partition(":")
     if where.startswith(DASK):
         return cores()
@@ -116,15 +114,17 @@ def workers(where: str) -> int:
 
 
 def place(where: str) -> str:
-    """Return where runs happen, in words."""
+    """Return where an executor runs, as text."""
     if where.startswith(DASK):
         return f"on the workers of the Dask scheduler at {where.removeprefix(DASK)}"
     return f"on this server, {workers(where)} at once"
 
 
-def seconds(one: Estimate, runs: int, where: str) -> float:
+def seconds(one_process: Estimate, runs: int, where: str) -> float:
     """Return the seconds of a number of runs, from an estimate for one process."""
-    return _START_S + (_EACH_S + one.seconds / max(one.runs, 1)) * runs / workers(where)
+    return _START_S + (_EACH_S + one_process.seconds / max(one_process.runs, 1)) * runs / workers(
+        where
+    )
 
 
 def amount(metric: str, value: float) -> str:
@@ -133,9 +133,7 @@ def amount(metric: str, value: float) -> str:
 
 
 def nodes(question: SizeQuestion, size: Size) -> str:
-    """Return a size in words: "14 nodes", "14 A100 nodes" beside others, or "2 A100 and 3 V100
-    nodes".
-    """
+    """Return a size as text: "14 nodes", or "2 A100 and 3 V100 nodes"."""
     if len(question.study.base.cluster.groups) == 1:
         return plural(size[0], "node")
     if len(size) == 1:
@@ -147,52 +145,50 @@ def nodes(question: SizeQuestion, size: Size) -> str:
 
 
 def staying(question: SizeQuestion) -> str:
-    """Return that other nodes of the cluster do not vary: "4 V100 nodes stay"; "" = there are
-    none.
-    """
+    """Return the nodes that do not vary as text: "4 V100 nodes stay"; "" if there are none."""
     groups = question.study.base.cluster.groups
-    found = [
+    fixed = [
         f"{group.count} {row_name(question.study, at)}"
         for at, group in enumerate(groups)
         if at not in question.groups and group.count
     ]
     count = sum(group.count for at, group in enumerate(groups) if at not in question.groups)
-    return f"{' and '.join(found)} {'node stays' if count == 1 else 'nodes stay'}" if found else ""
+    return f"{' and '.join(fixed)} {'node stays' if count == 1 else 'nodes stay'}" if fixed else ""
 
 
 def fewest(answers: Sequence[PolicyAnswer], question: SizeQuestion) -> str:
-    """Return what the cheapest policy and the baseline need, and what that saves; "" = none
-    holds.
-    """
-    found = [answer for answer in answers if answer.size is not None]
-    if not found:
+    """Return the needs of the cheapest policy and the baseline, and the savings; "" if none."""
+    answered = [answer for answer in answers if answer.size is not None]
+    if not answered:
         return ""
     base = answers[question.study.baseline]
-    best = min(found, key=lambda one: (_price(one), one is not base))
+    best = min(answered, key=lambda one: (_price_order(one), one is not base))
     if best is base:
-        others = " No policy needs less." if len(answers) > 1 else ""
-        return f"{base.policy} needs {_needed(base, question)}.{others}"
+        others = " No policy needs fewer." if len(answers) > 1 else ""
+        return f"{base.policy} needs {_need_text(base, question)}.{others}"
     if base.size is None:
-        return f"{best.policy} needs {_needed(best, question)}; {base.policy} needs more."
+        return f"{best.policy} needs {_need_text(best, question)}; {base.policy} needs more."
     few = f"{'' if base.over else 'at most '}{sum(base.size)}"
-    there = few if len(base.size) == 1 else _needed(base, question)
-    first = f"{best.policy} needs {_needed(best, question)}; {base.policy} needs {there}."
+    base_need = few if len(base.size) == 1 else _need_text(base, question)
+    first = f"{best.policy} needs {_need_text(best, question)}; {base.policy} needs {base_need}."
     saved = (base.usd_per_h - best.usd_per_h) * HOURS_A_MONTH
     return f"{first} That saves {money(round(saved, -2) or saved)} a month." if saved > 0 else first
 
 
-def _price(answer: PolicyAnswer) -> tuple[float, int]:
+def _price_order(answer: PolicyAnswer) -> tuple[float, int]:
+    """Return price and number of nodes of an answer, to sort by."""
     assert answer.size is not None, "asked for answers only"
     return answer.usd_per_h, sum(answer.size)
 
 
-def _needed(answer: PolicyAnswer, question: SizeQuestion) -> str:
+def _need_text(answer: PolicyAnswer, question: SizeQuestion) -> str:
+    """Return the needed size as text, "at most" if the search has not ended."""
     assert answer.size is not None, "asked for answers only"
     return f"{'' if answer.over else 'at most '}{nodes(question, answer.size)}"
 
 
 def missed(answer: PolicyAnswer, question: SizeQuestion) -> str:
-    """Return how near a policy came that meets the target nowhere, as one sentence."""
+    """Return how close a policy came that meets the target at no size."""
     within = (
         ""
         if math.isinf(question.budget_per_h)
@@ -201,7 +197,7 @@ def missed(answer: PolicyAnswer, question: SizeQuestion) -> str:
     most = f"{' and '.join(map(str, question.high))}{within}"
     near = answer.nearest
     if near is None:
-        return f"Not met up to {most} with {answer.policy}: no size gave a figure."
+        return f"Not met up to {most} with {answer.policy}: no size gave a result."
     part = (
         "" if near.completed >= 1 else f", with {100 * near.completed:.1f} % of the jobs completed"
     )
@@ -213,54 +209,56 @@ def missed(answer: PolicyAnswer, question: SizeQuestion) -> str:
 
 
 def reached_at(answer: PolicyAnswer, question: SizeQuestion) -> str:
-    """Return the nearest miss in a few words: "80 min at 4 V100 nodes"."""
+    """Return the nearest miss as text: "80 min at 4 V100 nodes"."""
     near = answer.nearest
     if near is None:
-        return "no figure at any size"
+        return "no result at any size"
     return f"{amount(question.metric, near.value)} at {nodes(question, near.size)}"
 
 
 def one_fewer(answer: PolicyAnswer, question: SizeQuestion) -> str:
-    """Return what the metric is with one node fewer; "" = not tried."""
+    """Return the metric with one node fewer as text; "" = not tried."""
     return "" if math.isnan(answer.fewer) else amount(question.metric, answer.fewer)
 
 
 def target(metric: str) -> str:
-    """Return the condition that a target sets, without its amount: "95 % of jobs wait at most"."""
+    """Return the condition of a target without its value: "95 % of jobs wait at most"."""
     about = COLUMNS[metric]
     most = "at most" if about.better == "lower" else "at least"
     return about.target or f"{about.title} is {most}"
 
 
 def limit_text(metric: str, limit: float) -> str:
-    """Return the amount of a target as it is typed: "1 h", "90 %", "$ 12.00"."""
+    """Return the value of a target as users type it: "1 h", "90 %", "$ 12.00"."""
     unit = COLUMNS[metric].unit
     if unit == "s":
-        size, name = next((one[1:] for one in _TYPED if limit >= one[0]), _TYPED[-1][1:])
+        size, name = next(
+            (one[1:] for one in _TARGET_UNITS if limit >= one[0]), _TARGET_UNITS[-1][1:]
+        )
         return f"{limit / size:.6g} {name}"
     return {"1": f"{100 * limit:.6g} %", "USD": f"$ {limit:,.6g}"}.get(unit, f"{limit:.6g}")
 
 
 def read_limit(metric: str, text: str) -> float:
-    """Read what `limit_text` writes; a number without a unit is of hours, per cent or USD.
+    """Return the value of a typed target; default units are hours, percent and USD.
 
     Raises
     ------
     ParameterError
-        If it is no such amount.
+        If the text is not such a value.
     """
-    found = _AMOUNT.fullmatch(text.strip().replace(",", ""))
+    match = _AMOUNT.fullmatch(text.strip().replace(",", ""))
     unit = COLUMNS[metric].unit
-    scale = dict(_SCALES[unit]).get(found["unit"].lower()) if found is not None else None
-    if found is None or scale is None:
+    scale = dict(_SCALES[unit]).get(match["unit"].lower()) if match is not None else None
+    if match is None or scale is None:
         raise ParameterError(
-            f"‘{text[:40]}’ is no target here. Type an amount such as {_EXAMPLES[unit]}."
+            f"‘{text[:40]}’ is not a valid target. Type a value such as {_EXAMPLES[unit]}."
         )
-    return float(found["number"]) * scale
+    return float(match["number"]) * scale
 
 
 def reached(question: SizeQuestion, value: float) -> tuple[float, str]:
-    """Return a target that a value meets, as round as two digits allow, and its words."""
+    """Return a rounded target that a value meets, and its text."""
     unit = COLUMNS[question.metric].unit
     step = next(
         (one for one in sorted(_SCALES[unit].values(), reverse=True) if abs(value) >= 2 * one),
@@ -280,24 +278,24 @@ def reached(question: SizeQuestion, value: float) -> tuple[float, str]:
 
 
 def wider(question: SizeQuestion) -> SizeQuestion:
-    """Return the question with twice the range, all of which is looked at."""
+    """Return the question with twice the range, searched wholly."""
     high = tuple(max(2 * high, high + 1) for high in question.high)
     return replace(question, high=high, begin=0)
 
 
 def reasons(sentences: Iterable[str]) -> list[str]:
-    """Return why runs failed, the most frequent first, with how many."""
-    counted = Counter(sentences)
-    said = [
-        f"{plural(count, 'run')} failed: {why}" for why, count in counted.most_common(_MOST_REASONS)
+    """Return the most frequent reasons of failed runs, with counts."""
+    counts = Counter(sentences)
+    sentences_with_counts = [
+        f"{plural(count, 'run')} failed: {why}" for why, count in counts.most_common(_MOST_REASONS)
     ]
-    return said + (
-        [f"Others failed for {plural(len(counted) - _MOST_REASONS, 'more reason')}."]
-        if len(counted) > _MOST_REASONS
+    return sentences_with_counts + (
+        [f"Others failed for {plural(len(counts) - _MOST_REASONS, 'more reason')}."]
+        if len(counts) > _MOST_REASONS
         else []
     )
 
 
 def about(seconds_: float) -> str:
-    """Return a time that is to come."""
+    """Return an expected duration as text, at least one second."""
     return time(max(seconds_, 1.0))

@@ -1,4 +1,4 @@
-"""A sweep under way: results come as they are ready, and failed runs are rows with a sentence."""
+"""Runs of a sweep in progress; failed runs have a message instead of numbers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from sim.errors import ParameterError, TrainyardError
-from trainyard.runs.batch import Lost, ScenarioBatch, stored
+from trainyard.runs.batch import Lost, ScenarioBatch, stored_numbers
 from trainyard.runs.executors import DEFAULT
 from trainyard.runs.queue import RunQueue
 from trainyard.runs.run import key_of
@@ -20,19 +20,19 @@ from trainyard.study.sweep import Cell, Sweep
 
 
 class SweepRun(ScenarioBatch):
-    """One sweep under way.
+    """A sweep in progress.
 
     Parameters
     ----------
     sweep : Sweep
-        What is run.
+        The sweep.
     store, where, whole
-        As for `ScenarioBatch`.
+        See `ScenarioBatch`.
 
     Attributes
     ----------
     known : int
-        Runs whose numbers were kept before.
+        Number of runs stored before.
     """
 
     def __init__(
@@ -43,48 +43,48 @@ class SweepRun(ScenarioBatch):
         self.known = 0
         self._planned = False
         self._keys: Mapping[Cell, str] = {}
-        self._wrong: Mapping[Cell, Lost] = {}
+        self._invalid: Mapping[Cell, Lost] = {}
         self._outcomes: dict[str, Numbers | Lost] = {}
         self._rest: Iterator[tuple[str, Scenario]] = iter(())
 
     @property
     def of(self) -> int:
-        """Runs in all; equal ones count once."""
-        return len(set(self._keys.values())) + len(self._wrong)
+        """Total number of runs; equal ones count once."""
+        return len(set(self._keys.values())) + len(self._invalid)
 
     @property
     def done(self) -> int:
-        """Runs that are over, with numbers or without."""
-        return len(self._outcomes) + len(self._wrong)
+        """Number of finished runs, with numbers or without."""
+        return len(self._outcomes) + len(self._invalid)
 
     @property
     def complete(self) -> bool:
-        """Whether nothing is left to be run."""
+        """Whether all runs are finished."""
         return self._planned and self.done >= self.of
 
     @property
     def failed(self) -> Mapping[Cell, Lost]:
-        """Runs that gave no numbers."""
+        """Runs without numbers."""
         lost = {
             key: outcome
             for key, outcome in self._outcomes.copy().items()
             if isinstance(outcome, Lost)
         }
         return {
-            **self._wrong,
+            **self._invalid,
             **{cell: lost[key] for cell, key in self._keys.items() if key in lost},
         }
 
     @property
     def keys(self) -> Sequence[str]:
-        """Keys of all its runs, once each."""
+        """Distinct keys of all runs."""
         return tuple(dict.fromkeys(self._keys.values()))
 
     def _look_up(self) -> None:
-        """Find the scenario and key of every run, and the numbers of those that are known."""
+        """Determine scenario and key of every run, and load stored numbers."""
         if self._planned:
             return
-        keys, wrong, scenarios = dict[Cell, str](), dict[Cell, Lost](), dict[str, Scenario]()
+        keys, invalid, scenarios = dict[Cell, str](), dict[Cell, Lost](), dict[str, Scenario]()
         for cell, scenario in self.sweep.cells():
             if self._stop.is_set():
                 return
@@ -94,43 +94,45 @@ class SweepRun(ScenarioBatch):
                 keys[cell] = key_of(scenario, self.store)
                 scenarios.setdefault(keys[cell], scenario)
             except TrainyardError as error:
-                wrong[cell] = Lost(str(error))
-        if not keys and wrong:
+                invalid[cell] = Lost(str(error))
+        if not keys and invalid:
             raise ParameterError(
-                f"No run of this sweep can be made. {next(iter(wrong.values())).why}"
+                f"No run of this sweep is possible. {next(iter(invalid.values())).why}"
             )
-        self._keys, self._wrong = keys, wrong
-        self._outcomes |= stored(self.store, self.keys, whole=self._whole)
+        self._keys, self._invalid = keys, invalid
+        self._outcomes |= stored_numbers(self.store, self.keys, whole=self._whole)
         self.known, self._planned = len(self._outcomes), True
         self._rest = iter(
             [(key, scenario) for key, scenario in scenarios.items() if key not in self._outcomes]
         )
 
     def _wanted(self) -> Iterator[tuple[str, Scenario]]:
+        """Return the runs without stored numbers."""
         return self._rest
 
     def _note(self, key: str, outcome: Numbers | Lost) -> None:
+        """Record the outcome of a run."""
         self._outcomes[key] = outcome
 
     def table(self) -> pd.DataFrame:
-        """Return one row per run that is over.
+        """Return one row per finished run.
 
         Returns
         -------
         DataFrame
-            `point` (place), one column per axis (its path), `policy` (title), `repeat`, `key` ("" =
-            its settings cannot be used), `error` (a sentence, "" = it has numbers), and every
-            number of `sim.metrics.summary`; of runs that failed NaN.
+            `point` (index), one column per axis (its path), `policy` (title), `repeat`, `key` ("" =
+            invalid settings), `error` (a sentence, "" = none), and all numbers of
+            `sim.metrics.summary`; NaN for failed runs.
         """
         outcomes = self._outcomes.copy()
         points, names = self.sweep.points(), self.sweep.study.titles
         paths = [axis.path for axis in self.sweep.axes]
         rows: list[dict[str, Any]] = []
-        for cell in sorted({*self._keys, *self._wrong}):
+        for cell in sorted({*self._keys, *self._invalid}):
             key = self._keys.get(cell, "")
-            outcome = self._wrong.get(cell) or outcomes.get(key)
+            outcome = self._invalid.get(cell) or outcomes.get(key)
             if outcome is not None:
-                values = zip(paths, map(_shown, points[cell.point].values), strict=True)
+                values = zip(paths, map(_groupable_value, points[cell.point].values), strict=True)
                 why = outcome.why if isinstance(outcome, Lost) else ""
                 numbers = _scalars(outcome.summary) if isinstance(outcome, Numbers) else {}
                 rows.append(
@@ -149,8 +151,8 @@ class SweepRun(ScenarioBatch):
         )
 
 
-def _shown(value: Any) -> Any:
-    """Return a value of an axis as a table can group by it."""
+def _groupable_value(value: Any) -> Any:
+    """Return a value of an axis as a scalar that a table can group by."""
     return (
         canonical_json({"value": value})[len('{"value":') : -1]
         if isinstance(value, (dict, list, tuple))
@@ -159,6 +161,7 @@ def _shown(value: Any) -> Any:
 
 
 def _scalars(summary: Mapping[str, Any]) -> dict[str, float | None]:
+    """Return the numbers of a summary, without tables and lists."""
     return {
         name: value
         for name, value in summary.items()

@@ -1,6 +1,4 @@
-"""What the numbers of a sweep say: a curve with a band for every policy, paired differences against
-the baseline, and a sentence on who is ahead where.
-"""
+"""Results of a sweep: curves with bands, paired differences, and a summary sentence."""
 
 from __future__ import annotations
 
@@ -21,75 +19,84 @@ _SAME: Final = 1e-9
 
 
 def curves(table: pd.DataFrame, sweep: Sweep, metric: str) -> pd.DataFrame:
-    """Return the mean of a metric at every point, for every policy.
+    """Return the mean of a metric at every point for every policy.
 
     Parameters
     ----------
     table : DataFrame
         `SweepRun.table`, partial or complete.
     sweep : Sweep
-        What was run.
+        The sweep.
     metric : str
-        A number of the summary.
+        Name of a summary number.
 
     Returns
     -------
     DataFrame
-        `point` (place), the columns of the axes, `policy`, `value` (mean over repeats), `low`,
+        `point` (index), the columns of the axes, `policy`, `value` (mean over repeats), `low`,
         `high` (NaN below three repeats), `runs`, `failed` (runs without numbers), `completed`
-        (share of the jobs, of those with numbers).
+        (share of jobs, in runs with numbers).
     """
     rows = [
-        place | _pooled(_numbers(group, metric)) | _counts(group) | {"completed": _completed(group)}
-        for place, group in _groups(table, sweep)
+        place
+        | _mean_with_interval(_finite_values(group, metric))
+        | _count_runs(group)
+        | {"completed": _completed_share(group)}
+        for place, group in _group_runs(table, sweep)
     ]
-    return pd.DataFrame(rows, columns=[*_columns(sweep), "completed"])
+    return pd.DataFrame(rows, columns=[*_curve_columns(sweep), "completed"])
 
 
 def differences(table: pd.DataFrame, sweep: Sweep, metric: str, baseline: str) -> pd.DataFrame:
-    """Return the relative change of a metric against the baseline at every point, repeat by repeat:
-    both had the same jobs and the same bad luck.
+    """Return the relative change of a metric against the baseline at every point.
+
+    Changes are paired by repeat, because a repeat has equal jobs and failures.
 
     Parameters
     ----------
     table, sweep, metric
-        As for `curves`.
+        See `curves`.
     baseline : str
-        Title of the policy that others are compared with.
+        Title of the baseline policy.
 
     Returns
     -------
     DataFrame
-        As `curves`, without the baseline and `completed`: `value`, `low` and `high` of mean / mean
-        of the baseline - 1, over the repeats that both have.
+        As `curves`, without the baseline and `completed`: `value`, `low` and `high` of mean /
+        baseline mean - 1, over common repeats.
     """
     rows = []
     base = table[table["policy"] == baseline]
-    for place, group in _groups(table[table["policy"] != baseline], sweep):
-        mine, other = _paired(group, base, metric)
-        rows.append(place | _pooled(mine, other) | _counts(group) | {"runs": len(mine)})
-    return pd.DataFrame(rows, columns=_columns(sweep))
+    for place, group in _group_runs(table[table["policy"] != baseline], sweep):
+        mine, other = _pair_values(group, base, metric)
+        rows.append(
+            place | _mean_with_interval(mine, other) | _count_runs(group) | {"runs": len(mine)}
+        )
+    return pd.DataFrame(rows, columns=_curve_columns(sweep))
 
 
-def verdict(found: pd.DataFrame, table: pd.DataFrame, sweep: Sweep, metric: str, title: str) -> str:
-    """Return who is ahead at how many points, as one sentence; ties and differences that may be
-    chance are nobody's.
+def verdict(
+    curve_table: pd.DataFrame, table: pd.DataFrame, sweep: Sweep, metric: str, title: str
+) -> str:
+    """Return a sentence on how many points each policy is best at.
 
-    At each point only policies count that complete as many jobs as any other there, and none that
-    repeats a recorded schedule: dropping jobs wins nothing. The first is ahead of the second if the
-    95 % interval of their paired difference, repeat by repeat, does not hold 0.
+    At each point only policies count that complete the most jobs and do not replay a recorded
+    schedule. The best is ahead if the 95 % interval of its paired difference to the second excludes
+    0; otherwise the point has no clear difference.
 
     Parameters
     ----------
-    found : DataFrame
+    curve_table : DataFrame
         `curves` of all policies.
     table, sweep, metric
-        As for `curves`.
+        See `curves`.
     title : str
-        What the metric is called.
+        Title of the metric.
     """
     lower, won, unclear = METRICS[metric].better != "higher", dict[str, int](), 0
-    eligible = found[~found["policy"].isin(_replays(sweep))].dropna(subset=["value"])
+    eligible = curve_table[~curve_table["policy"].isin(_replay_titles(sweep))].dropna(
+        subset=["value"]
+    )
     eligible = eligible[
         ~(eligible["completed"] < eligible.groupby("point")["completed"].transform("max") - _SAME)
     ]
@@ -99,25 +106,26 @@ def verdict(found: pd.DataFrame, table: pd.DataFrame, sweep: Sweep, metric: str,
     runs = dict(iter(table.groupby(["point", "policy"], sort=False)))
     for point, group in points:
         first, second = group.sort_values("value", ascending=lower)["policy"].iloc[:2]
-        if _ahead(*_paired(runs[point, first], runs[point, second], metric), lower=lower):
+        if _is_ahead(*_pair_values(runs[point, first], runs[point, second], metric), lower=lower):
             won[str(first)] = won.get(str(first), 0) + 1
         else:
             unclear += 1
     if not points:
         return "Nothing to compare yet."
-    told = [
+    parts = [
         f"{policy} at {count}" for policy, count in sorted(won.items(), key=lambda item: -item[1])
     ]
-    told += [f"no clear difference between the first two at {unclear}"] if unclear else []
+    parts += [f"no clear difference between the first two at {unclear}"] if unclear else []
     return (
         f"{'Lowest' if lower else 'Highest'} {text.within(title)}, of {len(points)}"
-        f" point{'' if len(points) == 1 else 's'}: {', '.join(told)}."
+        f" point{'' if len(points) == 1 else 's'}: {', '.join(parts)}."
     )
 
 
 def repeats_are_equal(table: pd.DataFrame, metric: str) -> bool:
-    """Tell whether a metric came out the same in all repeats of every point and policy, so that
-    they say nothing of chance; False below two repeats.
+    """Return True if a metric is equal in all repeats, so that they say nothing of chance.
+
+    False below two repeats.
     """
     if metric not in table:
         return False
@@ -125,9 +133,10 @@ def repeats_are_equal(table: pd.DataFrame, metric: str) -> bool:
     return bool((numbers.count() > 1).any() and (numbers.max() == numbers.min()).all())
 
 
-def _ahead(first: Floats, second: Floats, *, lower: bool) -> bool:
-    """Tell whether values are better than others, repeat by repeat; of fewer repeats than an
-    interval takes, whether their mean is.
+def _is_ahead(first: Floats, second: Floats, *, lower: bool) -> bool:
+    """Return True if values are better than others, repeat by repeat.
+
+    With too few repeats for an interval, the mean decides.
     """
     gain = second - first if lower else first - second
     if not len(gain):
@@ -136,20 +145,20 @@ def _ahead(first: Floats, second: Floats, *, lower: bool) -> bool:
     return bool((gain.mean() if band is None else band[0]) > 0)
 
 
-def _paired(group: pd.DataFrame, base: pd.DataFrame, metric: str) -> tuple[Floats, Floats]:
-    """Return the values of two policies in the repeats of each point that both have."""
+def _pair_values(group: pd.DataFrame, base: pd.DataFrame, metric: str) -> tuple[Floats, Floats]:
+    """Return the values of two policies in their common repeats of each point."""
     if metric not in group or metric not in base:
         return np.zeros(0), np.zeros(0)
     both = group.merge(
         base[["point", "repeat", metric]], on=["point", "repeat"], suffixes=("", "_base")
     )
-    mine, other = _finite(both, metric), _finite(both, f"{metric}_base")
-    kept = np.isfinite(mine) & np.isfinite(other)
-    return mine[kept], other[kept]
+    mine, other = _column_values(both, metric), _column_values(both, f"{metric}_base")
+    both_finite = np.isfinite(mine) & np.isfinite(other)
+    return mine[both_finite], other[both_finite]
 
 
-def _groups(table: pd.DataFrame, sweep: Sweep) -> Iterator[tuple[dict[str, Any], pd.DataFrame]]:
-    """Walk (values of the axes and policy, its runs)."""
+def _group_runs(table: pd.DataFrame, sweep: Sweep) -> Iterator[tuple[dict[str, Any], pd.DataFrame]]:
+    """Yield (axis values and policy, its runs)."""
     paths = [axis.path for axis in sweep.axes]
     for (point, policy), group in table.groupby(["point", "policy"], sort=False):
         yield (
@@ -162,7 +171,7 @@ def _groups(table: pd.DataFrame, sweep: Sweep) -> Iterator[tuple[dict[str, Any],
         )
 
 
-def _columns(sweep: Sweep) -> list[str]:
+def _curve_columns(sweep: Sweep) -> list[str]:
     return [
         "point",
         *(axis.path for axis in sweep.axes),
@@ -175,19 +184,19 @@ def _columns(sweep: Sweep) -> list[str]:
     ]
 
 
-def _counts(group: pd.DataFrame) -> dict[str, int]:
+def _count_runs(group: pd.DataFrame) -> dict[str, int]:
     failed = int((group["error"] != "").sum())
     return {"runs": len(group) - failed, "failed": failed}
 
 
-def _completed(group: pd.DataFrame) -> float:
-    """Return the share of jobs completed, over the runs with numbers; NaN = not known."""
-    done, of = _numbers(group, "completed"), _numbers(group, "jobs")
-    return float(done.sum() / of.sum()) if of.sum() > 0 else np.nan
+def _completed_share(group: pd.DataFrame) -> float:
+    """Return the share of completed jobs over runs with numbers; NaN = unknown."""
+    done, total = _finite_values(group, "completed"), _finite_values(group, "jobs")
+    return float(done.sum() / total.sum()) if total.sum() > 0 else np.nan
 
 
-def _replays(sweep: Sweep) -> list[str]:
-    """Return the titles of policies that repeat a recorded schedule."""
+def _replay_titles(sweep: Sweep) -> list[str]:
+    """Return the titles of policies that replay a recorded schedule."""
     specs = sweep.study.allocators
     return [
         title
@@ -196,17 +205,19 @@ def _replays(sweep: Sweep) -> list[str]:
     ]
 
 
-def _numbers(group: pd.DataFrame, metric: str) -> Floats:
-    values = _finite(group, metric)
+def _finite_values(group: pd.DataFrame, metric: str) -> Floats:
+    """Return the finite values of a metric."""
+    values = _column_values(group, metric)
     return values[np.isfinite(values)]
 
 
-def _finite(group: pd.DataFrame, metric: str) -> Floats:
+def _column_values(group: pd.DataFrame, metric: str) -> Floats:
+    """Return the values of a metric as floats, empty if the column is missing."""
     return group[metric].to_numpy(np.float64, na_value=np.nan) if metric in group else np.zeros(0)
 
 
-def _pooled(values: Floats, base: Floats | None = None) -> dict[str, float]:
-    """Return a mean, or a ratio of means less one, with its interval."""
+def _mean_with_interval(values: Floats, base: Floats | None = None) -> dict[str, float]:
+    """Return a mean, or a ratio of means minus 1, with its interval."""
     if not len(values) or (base is not None and base.mean() == 0):
         return {"value": np.nan, "low": np.nan, "high": np.nan}
     low, high = interval(values, base) or (np.nan, np.nan)

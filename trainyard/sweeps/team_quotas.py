@@ -1,4 +1,4 @@
-"""Which quota each team needs so that its jobs wait no longer than a target."""
+"""Smallest quotas at which the jobs of each team start within a target wait."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ WAIT_AT: Final = 0.95
 
 @dataclass(frozen=True)
 class TeamNeed:
-    """What a team needs.
+    """Quota that a team needs.
 
     Parameters
     ----------
     team : str
-        Its name.
+        Name of the team.
     jobs : int
-        Its jobs with GPUs.
+        Number of its jobs with GPUs.
     quota : int or None
-        The smallest quota that holds; None = not even the whole cluster does.
+        Smallest quota that meets the target; None = the whole cluster is too small.
     wait_s : float, seconds
-        Within this, 95 % of its jobs start with that quota, or with the whole cluster, when the
-        team always gets its quota.
+        95th percentile of its waits with that quota, or with the whole cluster, if the team runs
+        alone.
     together_s : float, seconds
-        The same in one run of all teams with these quotas; NaN = none was made.
+        The same in one run of all teams with these quotas; NaN = no such run.
     """
 
     team: str
@@ -51,18 +51,18 @@ class TeamNeed:
 
 @dataclass(frozen=True)
 class QuotaPlan:
-    """The answer.
+    """Quotas that all teams need together.
 
     Parameters
     ----------
     needs : tuple of TeamNeed
-        By team.
+        Needs of each team.
     limit_s : float, seconds
         The target.
     gpus : int
-        Of the cluster.
+        GPUs of the cluster.
     runs : int
-        Runs that it took.
+        Number of runs.
     """
 
     needs: tuple[TeamNeed, ...]
@@ -72,36 +72,36 @@ class QuotaPlan:
 
     @property
     def table(self) -> str:
-        """The quotas as the policy quota takes them."""
+        """The quotas in the syntax of the policy quota."""
         rows = [Quota(need.team, float(need.quota or self.gpus)) for need in self.needs]
         return write_quotas(rows)
 
     @property
     def sentence(self) -> str:
-        """The answer in words."""
-        whole = sum([need.quota or self.gpus for need in self.needs])
+        """Summary of the plan in one or two sentences."""
+        total = sum([need.quota or self.gpus for need in self.needs])
         never = [need.team for need in self.needs if need.quota is None]
         if never:
             return (
                 f"Not even the whole cluster, {self.gpus} GPUs, is enough for {', '.join(never)}."
                 " Allow longer waits, or plan more nodes."
             )
-        if whole > self.gpus:
+        if total > self.gpus:
             return (
-                f"The quotas add up to {whole} GPUs and the cluster has {self.gpus}: plan more"
+                f"The quotas add up to {total} GPUs and the cluster has {self.gpus}: plan more"
                 " nodes, allow longer waits, or lend unused quotas."
             )
         late = [need.team for need in self.needs if need.together_s > self.limit_s]
         if late:
             return (
-                f"The quotas fit, {whole} of {self.gpus} GPUs, but together {', '.join(late)} waits"
-                " longer: free GPUs lie apart on nodes."
+                f"The quotas fit, {total} of {self.gpus} GPUs, but together {', '.join(late)} waits"
+                " longer: free GPUs are scattered over nodes."
             )
-        return f"The quotas fit, {whole} of {self.gpus} GPUs, and hold in one run of all teams."
+        return f"The quotas fit, {total} of {self.gpus} GPUs, and hold in one run of all teams."
 
 
 def can_plan(policy: Spec) -> bool:
-    """Tell whether quotas change what a policy does: not where it replays the record."""
+    """Return True if quotas affect a policy, which is false for recorded schedules."""
     return "recorded_start" not in catalog.allocator(policy).needs.reads
 
 
@@ -110,7 +110,7 @@ def plan_quotas(
     trace: Trace,
     limit_s: float,
     column: str = "auto",
-    told: Callable[[str, int], None] = lambda team, runs: None,
+    on_run: Callable[[str, int], None] = lambda team, runs: None,
 ) -> QuotaPlan:
     """Find the smallest hard quota of each team at which 95 % of its jobs start within a target.
 
@@ -123,8 +123,8 @@ def plan_quotas(
     limit_s : float, seconds
         The target.
     column : str
-        Of the trace that names teams; "auto" = the first with several names.
-    told : callable
+        Column of the trace that names teams; "auto" = the first with several names.
+    on_run : callable
         Called with a team and the number of runs so far before each run.
 
     Raises
@@ -135,16 +135,16 @@ def plan_quotas(
 
     Notes
     -----
-    Each team is searched by bisection with its own jobs only, from its largest job to the whole
-    cluster: as if it always got its quota at once. One run of all teams with the answers then shows
-    whether they hold together. Bisection takes for granted that more GPUs never make waits longer.
+    The quota of each team is found by bisection with its own jobs only, from its largest job to the
+    whole cluster. One run of all teams then shows whether the quotas suffice together. Bisection
+    assumes that more GPUs never make waits longer.
     """
     if limit_s < 0:
         raise ParameterError("The target is below 0 s. Give a wait of 0 s or more.")
     if not can_plan(scenario.allocator):
         raise ParameterError(
-            f"{scenario.allocator.name} replays the record, in which jobs start when they did"
-            " whatever the quotas are. Choose a policy that is simulated."
+            f"{scenario.allocator.name} replays the recorded schedule, so quotas have no effect."
+            " Choose a simulated policy."
         )
     column = column_of(trace, column)
     names = texts_of(trace, column).to_numpy()
@@ -158,34 +158,40 @@ def plan_quotas(
         part = Trace.of(trace.frame[own].reset_index(drop=True), **trace.about)
         search = CountSearch(int(gpus[own].max()), total, check=False)
         waits: dict[int, float] = {}
-        while search.wanted:
-            size = search.wanted[0]
-            told(team, runs)
-            waits[size[0]] = _wait_s(scenario, part, [Quota(team, float(size[0]))], column)[team]
+        while search.next_sizes:
+            size = search.next_sizes[0]
+            on_run(team, runs)
+            waits[size[0]] = _wait_p95_s(scenario, part, [Quota(team, float(size[0]))], column)[
+                team
+            ]
             runs += 1
-            search.tell(size, holds=waits[size[0]] <= limit_s)
+            search.record(size, holds=waits[size[0]] <= limit_s)
         quota = search.answer[0] if search.answer is not None else None
         needs.append(TeamNeed(team, int(own.sum()), quota, waits[quota or total]))
     if not needs:
         raise ParameterError("No job of a named team asks for GPUs that this cluster has.")
     if all(need.quota for need in needs) and sum(need.quota or 0 for need in needs) <= total:
-        told("", runs)
+        on_run("", runs)
         rows = [Quota(need.team, float(need.quota or 0)) for need in needs]
-        found = _wait_s(scenario, trace, rows, column)
-        needs = [replace(need, together_s=found[need.team]) for need in needs]
+        waits_together = _wait_p95_s(scenario, trace, rows, column)
+        needs = [replace(need, together_s=waits_together[need.team]) for need in needs]
         runs += 1
     return QuotaPlan(tuple(needs), limit_s, total, runs)
 
 
-def _wait_s(scenario: Scenario, trace: Trace, rows: list[Quota], column: str) -> dict[str, float]:
-    """Return within what time 95 % of each team's jobs start; inf = some never do."""
+def _wait_p95_s(
+    scenario: Scenario, trace: Trace, rows: list[Quota], column: str
+) -> dict[str, float]:
+    """Return the 95th percentile of each team's waits; inf = some jobs never start."""
     spec = hard_quotas(scenario.allocator, write_quotas(rows), column)
     jobs = run(replace(scenario, allocator=spec), trace=trace).jobs
     wait_s = (jobs["first_start_s"] - jobs["submit_s"]).fillna(np.inf).to_numpy(np.float64)
     names = texts_of(trace, column).to_numpy()
     possible = (jobs["outcome"] != "impossible").to_numpy() & (jobs["gpus"] > 0).to_numpy()
-    found = {}
+    percentiles = {}
     for row in rows:
         own = np.sort(wait_s[(names == row.name) & possible])
-        found[row.name] = float(own[int(np.ceil(WAIT_AT * len(own))) - 1]) if len(own) else 0.0
-    return found
+        percentiles[row.name] = (
+            float(own[int(np.ceil(WAIT_AT * len(own))) - 1]) if len(own) else 0.0
+        )
+    return percentiles

@@ -43,7 +43,7 @@ def test_a_patch_says_what_it_rests_on(folder: Path, capsys: pytest.CaptureFixtu
     # c stops a at 600 s; b has room then, 595 s, and a has to wait for b, 7,200 s.
     assert "Mean wait: 77 min -> 43 min." in text
     assert "no spread is known" in text
-    assert "Not checked against the past" in text
+    assert "No backtest: " in text
     assert [one.name for one in manifests(text)] == ["a", "b"]
     assert "nominalQuota: 8 -> 4" in text
     assert read((folder / "old.yaml").read_text()) != read((folder / "new.yaml").read_text())
@@ -59,7 +59,7 @@ def test_a_patch_says_what_it_rests_on(folder: Path, capsys: pytest.CaptureFixtu
         (["kueue:config=old.yaml", "srtf"], "Kueue cannot run SRTF, and none of its settings"),
         (
             ["kueue:config=old.yaml", "kueue:config=new.yaml,fair_sharing=on"],
-            "differ in fair_sharing, which a patch cannot say",
+            "differ in fair_sharing, which a patch cannot express",
         ),
         (["kueue:config=old.yaml,requeue_s=0", "kueue:config=same.yaml"], "the same objects"),
     ],

@@ -68,7 +68,7 @@ def test_no_answer_comes(
     [
         ("colour=red", "this file does not ask that. It asks: duration_unit."),
         ("duration_unit=eons", "is not one of s, ms, min, h, d"),
-        ("duration_unit", "--answer wants ID=VALUE"),
+        ("duration_unit", "--answer needs ID=VALUE"),
     ],
 )
 def test_wrong_answers(

@@ -12,7 +12,7 @@ import trainyard.cli.replay
 import trainyard.labs.replays.reading
 from tests.trainyard.labs.replays.replay_cases import BOUNDED, SMALL, write
 from trainyard.cli.main import main
-from trainyard.cli.replay import figure
+from trainyard.cli.replay import three_digits
 from trainyard.labs.replays.report import ROW_KEYS, Remark, ReplayReport
 from trainyard.labs.replays.run import ReplayRun
 
@@ -119,7 +119,7 @@ def test_remarks_stand_under_the_table_and_never_in_the_json(
             ),
         )
 
-    monkeypatch.setattr(trainyard.cli.replay, "_finish", told)
+    monkeypatch.setattr(trainyard.cli.replay, "_wait_for_report", told)
     code, out, err = call("small", "--seeds", "1")
     assert (code, err) == (0, "")
     assert (
@@ -205,7 +205,9 @@ def test_a_broken_file_and_a_failing_cell_are_one_sentence(call: Call, tmp_path:
 
 
 def test_figures_have_three_digits_and_no_exponent() -> None:
-    assert [figure(value) for value in (0.68123, 12.345, 123.6, 45678.9, 0.0, float("nan"))] == [
+    assert [
+        three_digits(value) for value in (0.68123, 12.345, 123.6, 45678.9, 0.0, float("nan"))
+    ] == [
         "0.681",
         "12.3",
         "124",

@@ -521,7 +521,7 @@ BAD: list[tuple[list[str], str]] = [
     (["run", "--trace", "jobs.csv", "--zone", "Mars/Base", "--allocator", "fifo"], "Mars/Base"),
     (
         ["run", "--trace", "jobs.csv", "--map", "num_gpus", "--allocator", "fifo"],
-        "--map wants NATIVE=COLUMN",
+        "--map needs NATIVE=COLUMN",
     ),
     (
         ["run", "--trace", "list.csv", "--max-mb", "0.001", "--allocator", "fifo"],
@@ -1176,7 +1176,7 @@ def test_a_summary_without_a_record(call: Call, tmp_path: Path) -> None:
     code, out, _ = call(*bare, "--summary-only")
     assert out.startswith("fifo: 2 of 2 jobs done, average time 90 s")
     code, _, err = call(*bare, "--summary-only", "--keep")
-    assert (code, err) == (2, "--keep does not go with --summary-only. Leave one of them out.\n")
+    assert (code, err) == (2, "--keep does not work with --summary-only. Leave one of them out.\n")
     code, _, _ = call(*bare, "--summary-only", "--jobs-out", str(tmp_path / "out"))
     rows = pd.read_parquet(tmp_path / "out" / "fifo.parquet")
     assert rows["job_id"].tolist() == ["a", "b"]

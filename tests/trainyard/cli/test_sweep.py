@@ -206,7 +206,7 @@ def test_runs_that_fail_end_with_1_and_a_sentence_unless_their_policy_refuses(
 def test_of_a_large_sweep_the_time_is_told_before_anything_is_looked_up(
     call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trainyard.cli.sweep.MOST_LOOKED_UP", 1)
+    monkeypatch.setattr("trainyard.cli.sweep.MAX_LOOKED_UP", 1)
     monkeypatch.setattr("trainyard.cli.sweep.LONG_S", 0.001)
     monkeypatch.setattr("trainyard.sweeps.sweep_run.key_of", None)
     code, out, err = call("sweep", "plain.json", "--axis", "seed=500", "--executor", "inline")

@@ -32,7 +32,7 @@ def applied(before: str, change: str) -> str:
 def test_only_what_differs_is_written_with_the_old_value() -> None:
     after = changed("nominalQuota: 8,", "nominalQuota: 12,")
     text = patch(SITE, after, ["Simulated  on a\nweek."])
-    assert text.startswith("# Simulated on a week.\n# Look at it with kubectl diff")
+    assert text.startswith("# Simulated on a week.\n# Review: kubectl diff")
     assert (
         "# spec.resourceGroups[0].flavors[0].resources[1].nominalQuota: 8 -> 12\n"
         "apiVersion: kueue.x-k8s.io/v1beta1\nkind: ClusterQueue\nmetadata: {name: no}\n"

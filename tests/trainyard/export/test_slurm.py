@@ -18,8 +18,8 @@ from sim.errors import ParameterError
 from sim.params import Spec
 from sim.trace import Trace
 from trainyard.export.caveats import ExportRun
-from trainyard.export.slurm import apply, load, written
-from trainyard.export.targets import nearest, of_simulated, patch
+from trainyard.export.slurm import apply_patch, conf_text, load
+from trainyard.export.targets import nearest, patch, patch_of_simulated_runs
 from trainyard.runs.run import run, summarise
 from trainyard.study.scenario import Scenario, TraceSpec
 
@@ -44,7 +44,7 @@ def test_only_lines_that_differ_are_written_below_the_old_ones() -> None:
     text = patch(slurm(), slurm(weight_age=5000, half_life_h=36), ["Simulated."])
     assert text.splitlines() == [
         "# Simulated.",
-        "# To apply: change slurm.conf on all hosts, then scontrol reconfigure. Limits act at"
+        "# To apply: change slurm.conf on all hosts, then scontrol reconfigure. Limits apply at"
         " once; jobs that run stay.",
         "# line 3: PriorityWeightAge=1000",
         "PriorityWeightAge=5000",
@@ -65,10 +65,10 @@ def test_the_jobs_that_a_backfill_cycle_tests_are_foretold() -> None:
         found.append(ExportRun(scenario, "key", summarise(scenario, done, trace), done.remarks))
     # One after the other runs, so 3, 2 and 1 wait for the same time each; then nobody does.
     assert found[0].remarks[-1] == "The backfill tested 2.0 jobs a cycle (Depth Mean of sdiag)."
-    text = of_simulated(trace, found[:1], found[1:], None)
+    text = patch_of_simulated_runs(trace, found[:1], found[1:], None)
     assert (
         "\n# Test with sdiag before and after: mean backfill cycle, depth; expect -50 % tested jobs"
-        " (2.0 -> 1.0 a cycle, simulated).\n"
+        " (2.0 -> 1.0 per cycle, simulated).\n"
     ) in text
     silent = found[0]._replace(remarks=())
     look = "Test with sdiag before and after: mean backfill cycle, depth."
@@ -94,11 +94,11 @@ def test_options_keep_their_order_and_old_spellings() -> None:
     ],
 )
 def test_applied_to_the_file_it_is_what_was_simulated(params: dict[str, object]) -> None:
-    once = apply(slurm(), patch(slurm(), slurm(**params)))
-    simulated, applied = (read_conf(written(spec)) for spec in (slurm(**params), once))
+    once = apply_patch(slurm(), patch(slurm(), slurm(**params)))
+    simulated, applied = (read_conf(conf_text(spec)) for spec in (slurm(**params), once))
     assert (applied.values, applied.options) == (simulated.values, simulated.options)
     assert (applied.nodes, applied.partitions) == (simulated.nodes, simulated.partitions)
-    with pytest.raises(ParameterError, match="say the same"):
+    with pytest.raises(ParameterError, match="are equal"):
         patch(slurm(**params), once)
     site = workload("site:jobs=60,nodes=4,gangs=1/8/16,shares=1/1/1")
     digests = {
@@ -120,7 +120,7 @@ def test_parameters_of_the_policy_in_force_count_as_lines_of_its_file() -> None:
 def test_another_file_is_a_change_too_and_some_need_a_restart() -> None:
     new = CONF.replace("n[1-4]", "n[1-6]").replace("PriorityMaxAge=0-5\n", "")
     text = patch(slurm(), slurm(new))
-    assert "restart slurmctld (NodeName takes effect at a start only)" in text
+    assert "restart slurmctld (NodeName takes effect at a restart only)" in text
     assert "# line 9: NodeName=n[1-4]" not in text
     assert "# new\nNodeName=n[1-6]\n" in text
     assert "# delete line 9: NodeName=n[1-4]\n" in text
@@ -140,8 +140,8 @@ def test_qualities_of_service_are_changed_by_commands() -> None:
         "# sacctmgr -i delete qos name=idle",
         "# sacctmgr -i delete qos name=low",
     ]
-    with pytest.raises(ParameterError, match="say the same"):
-        patch(apply(slurm(qos=old), text), slurm(qos=new))
+    with pytest.raises(ParameterError, match="are equal"):
+        patch(apply_patch(slurm(qos=old), text), slurm(qos=new))
 
 
 def test_shares_and_limits_of_accounts_and_users_are_changed_by_commands() -> None:
@@ -159,8 +159,8 @@ def test_shares_and_limits_of_accounts_and_users_are_changed_by_commands() -> No
         "# sacctmgr -i modify user ann where account=phys set MaxJobs=5",
         "# sacctmgr -i add user name=bob account=phys DefaultAccount=phys MaxWall=0-01:30:00",
     ]
-    again = apply(slurm(accounts=old), text)
-    with pytest.raises(ParameterError, match="say the same"):
+    again = apply_patch(slurm(accounts=old), text)
+    with pytest.raises(ParameterError, match="are equal"):
         patch(again, slurm(accounts=new))
 
 
@@ -199,7 +199,7 @@ def test_a_patch_makes_the_old_file_the_new_one(seed: int) -> None:
     assume(sorted(old.split("\n")) != sorted(new.split("\n")))
     before, after = slurm(old), slurm(new)
     once, wanted = (
-        read_conf(written(spec)) for spec in (apply(before, patch(before, after)), after)
+        read_conf(conf_text(spec)) for spec in (apply_patch(before, patch(before, after)), after)
     )
     assert (once.values, once.options) == (wanted.values, wanted.options)
     assert {one.name: one for one in once.nodes} == {one.name: one for one in wanted.nodes}
@@ -214,18 +214,18 @@ def test_lines_of_which_the_order_counts_are_refused() -> None:
     )
     new = old.replace(small, "x").replace(large, small).replace("x", large)
     assert read_conf(old).nodes != read_conf(new).nodes
-    with pytest.raises(ParameterError, match="Take the whole new file home"):
+    with pytest.raises(ParameterError, match="Use the whole new file"):
         patch(slurm(old), slurm(new))
 
 
 @pytest.mark.parametrize(
     ("after", "message"),
     [
-        (slurm(), "say the same"),
-        (slurm(default_limit_h=1), "differ in default_limit_h, which a patch cannot say"),
-        (Spec("slurm"), "slurm:conf=FILE as it is in force"),
+        (slurm(), "are equal"),
+        (slurm(default_limit_h=1), "differ in default_limit_h, which a patch cannot express"),
+        (Spec("slurm"), "slurm:conf=FILE twice"),
         (Spec("srtf"), "The nearest setting is favor_small with a weight_size above all other"),
-        (Spec("gavel"), "none of its settings is near to it"),
+        (Spec("gavel"), "none of its settings comes near it"),
         (slurm("nonsense\n"), "slurm.conf, line 1"),
     ],
 )
@@ -245,7 +245,7 @@ def test_the_nearest_settings_can_be_simulated_and_taken_home() -> None:
         assert patch(slurm(), spec)
     by_submission = found["fifo"][1]
     assert by_submission is not None
-    assert "PriorityType=priority/basic\n" in written(by_submission)
+    assert "PriorityType=priority/basic\n" in conf_text(by_submission)
     assert "give favor_small=yes,weight_size=20000 to slurm" in found["sjf"][0]
     # The only other weight is that of age, 1,000.
     assert "PriorityWeightFairshare=20000\n" in patch(slurm(), found["las"][1] or slurm())
@@ -256,8 +256,8 @@ def test_the_nearest_settings_can_be_simulated_and_taken_home() -> None:
 def test_a_nearest_setting_is_one_that_counts_in_the_file() -> None:
     basic = CONF.replace("priority/multifactor", "priority/basic")
     assert nearest(slurm(basic), Spec("fifo")) == (
-        "Slurm cannot run FIFO, but is set to what is nearest already: PriorityType=priority/basic,"
-        " which goes by submission.",
+        "Slurm cannot run FIFO, but already has the nearest setting: PriorityType=priority/basic,"
+        " which orders by submission.",
         None,
     )
     # Weights count under priority/multifactor only.

@@ -57,7 +57,7 @@ def study(perf: str = "parameter_server", faults: str = "faults", policy: str = 
 
 
 def test_jobs_that_will_run_out_of_memory_without_end_are_told() -> None:
-    assert preflight.remarks(study(), trace()) == [FOR_EVER]
+    assert preflight.study_notes(study(), trace()) == [FOR_EVER]
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_jobs_that_will_run_out_of_memory_without_end_are_told() -> None:
 def test_where_none_will_or_not_without_end_nothing_is_said(
     of: Study, columns: dict[str, Any]
 ) -> None:
-    assert preflight.remarks(of, trace(**columns)) == []
+    assert preflight.study_notes(of, trace(**columns)) == []
 
 
 def test_nothing_is_said_of_who_cannot_run() -> None:
@@ -88,4 +88,4 @@ def test_nothing_is_said_of_who_cannot_run() -> None:
     costly = replace(
         costly, base=replace(costly.base, overheads=Spec.of("overheads", restart_s=60.0))
     )
-    assert preflight.remarks(costly, trace()) == []
+    assert preflight.study_notes(costly, trace()) == []

@@ -183,7 +183,7 @@ def test_a_changed_profile_is_not_taken_for_the_old_one(store: Store) -> None:
     path = next((store.root / "profiles").glob("*/*/profile.csv"))
     path.write_bytes(path.read_bytes().replace(b",10", b",99"))
     profiles._kept.cache_clear()
-    profiles._AT_HAND.clear()  # other tests read the same table from a file
+    profiles._LOADED.clear()  # other tests read the same table from a file
     with pytest.raises(ParameterError, match="changed on the disk"):
         profiles.table_of(source, store)
 

@@ -26,7 +26,7 @@ from sim.errors import ParameterError, TraceError
 from sim.trace import Trace
 from tests.properties.runs import busy_trace
 from trainyard.runs import engines
-from trainyard.runs.totals import JOB_COLUMNS, totals, write_jobs
+from trainyard.runs.totals import JOB_COLUMNS, run_totals, write_jobs
 from trainyard.traces.bare import read_bare
 
 CLUSTER = Cluster.parse("4x8:v100")
@@ -206,7 +206,7 @@ def test_a_compiler_that_does_not_work_leaves_all_runs_to_the_general_engine(
 @pytest.mark.parametrize("name", ["fifo", "easy", "srtf", "las:thresholds=600"])
 def test_totals_are_those_of_the_summary(name: str) -> None:
     trace = Trace.of(TRACE.frame.drop(columns="cpus"))
-    found = totals(trace, CLUSTER, make(Spec.parse(name)), Conditions())
+    found = run_totals(trace, CLUSTER, make(Spec.parse(name)), Conditions())
     result = engines.simulate(trace, CLUSTER, make(Spec.parse(name)), Conditions(), "kernel")
     summary = metrics.summary(result, trace, CLUSTER)
     same = found.keys() - {"engine", "cpu_s", "peak_rss_mb"}
@@ -260,7 +260,7 @@ def test_rows_of_jobs_are_those_of_the_record(name: str, tmp_path: Path) -> None
     TRACE.frame.drop(columns="cpus").to_parquet(source, row_group_size=30)
     trace = read_bare(source)
     write = partial(write_jobs, source, trace, path)
-    totals(trace, CLUSTER, make(Spec(name)), Conditions(), write)
+    run_totals(trace, CLUSTER, make(Spec(name)), Conditions(), write)
     found = pd.read_parquet(path)
     jobs = engines.simulate(trace, CLUSTER, make(Spec(name)), Conditions(), "kernel").jobs
     jobs = jobs.assign(job_id=TRACE.frame["job_id"], outcome=jobs["outcome"].astype(str))

@@ -177,7 +177,7 @@ def test_submitting_again_right_after_the_last_cancel_runs_it(
         ("infeasible", "Fifo asked for 9 GPUs at 5 s; 8 are free."),
         ("fault", "A fault in Trainyard stopped this run (KeyError: 'gone')"),
         ("memory", "Memory ran out in this run."),
-        ("die 2", "The worker process was killed each time this run was tried."),
+        ("die 2", "The worker process was killed at each attempt."),
     ],
 )
 def test_failures_are_sentences_and_do_not_sink_the_others(

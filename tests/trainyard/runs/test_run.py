@@ -183,7 +183,7 @@ def test_provenance_names_the_versions() -> None:
 
 def test_worker_board_belongs_to_the_ticket(monkeypatch: pytest.MonkeyPatch) -> None:
     board = [0.0] * (3 * worker.FIELDS)
-    monkeypatch.setattr(worker._Here, "board", None)
+    monkeypatch.setattr(worker._WorkerState, "board", None)
     worker.start(board)
 
     def work(progress: Callable[[Progress], None]) -> str:
@@ -199,7 +199,7 @@ def test_worker_board_belongs_to_the_ticket(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_progress_is_written_at_most_five_times_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
     board = [0.0] * worker.FIELDS
-    monkeypatch.setattr(worker._Here, "board", board)
+    monkeypatch.setattr(worker._WorkerState, "board", board)
     report = worker._Reporter(0, 42, iter((10.0, 10.125, 10.25, 10.375, 10.5)).__next__)
     written = []
     for done in range(5):
@@ -217,7 +217,7 @@ def test_worker_starts_cold_without_its_sample(
             raise fault
 
         monkeypatch.setattr("trainyard.runs.worker.load_sample", missing)
-        monkeypatch.setattr(worker._Here, "board", None)
+        monkeypatch.setattr(worker._WorkerState, "board", None)
         with caplog.at_level(logging.WARNING):
             worker.start([0.0] * worker.FIELDS)
         assert f"starts cold: {fault}" in caplog.text
@@ -238,7 +238,7 @@ def test_a_result_that_comes_out_otherwise_is_replaced_and_said(
             "UPDATE things SET manifest = replace(manifest, ?, ?)",
             (right.provenance["digest"], "0" * 32),
         )
-    with pytest.raises(StoreError, match="came out otherwise"):
+    with pytest.raises(StoreError, match="differs from the stored result"):
         rerun_to_store(scenario.to_json(), str(tmp_path))
     mended = store.get(key)
     assert mended is not None

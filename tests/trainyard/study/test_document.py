@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from sim.errors import ParameterError
 from trainyard.study.document import (
     canonical_json,
+    checked_fields,
     finite,
     number,
     pack_document,
     parse_json,
-    settings,
     unpack_document,
     whole,
 )
@@ -95,9 +95,9 @@ def test_unknown_setting_is_named_with_the_known_ones() -> None:
     with pytest.raises(
         ParameterError, match=r"The trace has no setting 'laod'. It has: source, .*load"
     ):
-        settings("trace", {"laod": 1}, TraceSpec)
+        checked_fields("trace", {"laod": 1}, TraceSpec)
     with pytest.raises(ParameterError, match="The trace is not a table"):
-        settings("trace", [1], TraceSpec)
+        checked_fields("trace", [1], TraceSpec)
 
 
 def test_fifty_tables_inside_one_another_are_read() -> None:

@@ -10,7 +10,7 @@ from sim.errors import ParameterError
 from sim.params import LONGEST_FILE, Spec, parameters
 from trainyard.api import read_cluster
 from trainyard.study import catalog
-from trainyard.study.files import localised, text_of, with_included, with_texts
+from trainyard.study.files import text_of, with_file_contents, with_included, with_texts
 from trainyard.study.study import titles
 
 CONF = "PriorityWeightAge=7\nNodeName=n1 CPUs=4\nPartitionName=all Nodes=ALL\n"
@@ -33,7 +33,7 @@ def test_a_path_becomes_the_text_and_choices_stay(conf: Path) -> None:
 
 def test_a_scenario_keeps_the_text(conf: Path) -> None:
     document = {"base": {"allocator": f"slurm:conf={conf}"}, "allocators": ["fifo"], "seed": 1}
-    made = localised(document)
+    made = with_file_contents(document)
     kept = Spec.from_json(made["base"]["allocator"])
     assert catalog.instance("allocator", Spec.of("slurm", topology="tree")).topology == "tree"
     assert kept.values == {"conf": CONF}

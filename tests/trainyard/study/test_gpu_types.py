@@ -9,13 +9,13 @@ from trainyard.study.scenario import Scenario
 
 
 def test_a_short_description_is_named_in_words() -> None:
-    assert gpu_types.parsed("133x8:v100").name == "133 nodes of 8 V100"
-    assert gpu_types.parsed("1x8:a100,2x0:cpu").name == "1 node of 8 A100, 2 CPU nodes"
+    assert gpu_types.parse_cluster("133x8:v100").name == "133 nodes of 8 V100"
+    assert gpu_types.parse_cluster("1x8:a100,2x0:cpu").name == "1 node of 8 A100, 2 CPU nodes"
 
 
 def test_a_type_without_figures_is_refused_with_the_nearest() -> None:
     with pytest.raises(ClusterError) as stopped:
-        gpu_types.parsed("2x8:h100x,1x4:quantum")
+        gpu_types.parse_cluster("2x8:h100x,1x4:quantum")
     assert str(stopped.value) == (
         "No speed known for ‘h100x’. Nearest: H100. Enter speed and price, or take H100."
         " No speed known for ‘quantum’. Enter its speed and price."

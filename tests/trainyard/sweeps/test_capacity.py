@@ -25,11 +25,11 @@ def follow(
 ) -> list[Size]:
     """Answer whatever is asked; what was asked, in order."""
     asked: list[Size] = []
-    while search.wanted:
-        size = search.wanted[0]
+    while search.next_sizes:
+        size = search.next_sizes[0]
         assert size not in asked
         asked.append(size)
-        search.tell(size, holds=holds(size), far=far(size))
+        search.record(size, holds=holds(size), far=far(size))
         assert len(asked) < most
     return asked
 
@@ -94,8 +94,8 @@ def test_sizes_that_are_not_far_off_keep_the_check_going() -> None:
 
 def test_no_more_is_asked_at_once_than_it_takes_to_end_the_check() -> None:
     search = CountSearch(1, 40)
-    search.tell((40,), holds=False, far=True)
-    assert search.wanted == tuple((size,) for size in range(39, 32, -1))
+    search.record((40,), holds=False, far=True)
+    assert search.next_sizes == tuple((size,) for size in range(39, 32, -1))
 
 
 def test_the_check_of_a_wide_range_ends_after_so_many_sizes() -> None:
@@ -188,30 +188,30 @@ def test_a_search_that_finds_its_range_doubles_and_then_bisects(
     begin: int, fewest: int, tried: list[int]
 ) -> None:
     search, asked = CountSearch(0, 64, check=False, begin=begin), list[int]()
-    while wanted := search.wanted:
-        asked.append(wanted[0][0])
-        search.tell(wanted[0], holds=wanted[0][0] >= fewest)
+    while next_sizes := search.next_sizes:
+        asked.append(next_sizes[0][0])
+        search.record(next_sizes[0], holds=next_sizes[0][0] >= fewest)
     assert search.answer == (fewest,)
     assert asked[: len(tried)] == tried
 
 
 def test_doubling_goes_on_where_a_larger_size_shows_that_a_smaller_one_does_not_hold() -> None:
     search = CountSearch(1, 64, check=False, begin=4)
-    assert search.wanted == ((4,),)
-    search.tell((4,), holds=True)
-    assert search.wanted == ((8,),)
-    search.tell((8,), holds=True)
-    search.tell((4,), holds=False)  # more jobs could be completed on 8
-    assert search.wanted == ((16,),)
+    assert search.next_sizes == ((4,),)
+    search.record((4,), holds=True)
+    assert search.next_sizes == ((8,),)
+    search.record((8,), holds=True)
+    search.record((4,), holds=False)  # more jobs could be completed on 8
+    assert search.next_sizes == ((16,),)
 
 
 def test_where_nothing_holds_doubling_ends_with_the_range() -> None:
     search = CountSearch(1, 20, check=False, begin=4)
     for size in (4, 8, 16, 20):
-        assert search.wanted == ((size,),)
-        search.tell((size,), holds=False)
+        assert search.next_sizes == ((size,),)
+        search.record((size,), holds=False)
     assert search.answer is None
-    assert search.wanted == ()
+    assert search.next_sizes == ()
 
 
 def test_a_begin_outside_the_range_is_refused() -> None:

@@ -94,7 +94,7 @@ def test_draws_are_within_the_range_repeatable_and_different() -> None:
 def test_of_whole_numbers_the_ends_are_drawn_as_often_as_they_should(log: bool) -> None:
     rng = np.random.default_rng(3)
     axis = Axis.over("seed", 1, 5, 5) if not log else Axis.over("seed", 1, 5, 2, log=True)
-    counts = np.bincount([recipe._drawn(axis, rng) for _ in range(5000)], minlength=6)
+    counts = np.bincount([recipe._draw_value(axis, rng) for _ in range(5000)], minlength=6)
     # On a logarithmic scale a number has the share of what lies nearest to it, between a half and
     # five and a half.
     ends = np.arange(6) + 0.5

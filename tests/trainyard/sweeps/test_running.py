@@ -25,7 +25,7 @@ from tests.trainyard.sweeps.cases import CLUSTER, STUDY
 from tests.waiting import wait_until
 from trainyard import store as stores
 from trainyard.runs import batch
-from trainyard.runs.executors import Inline, opened
+from trainyard.runs.executors import Inline, open_executor
 from trainyard.runs.run import run, summarise
 from trainyard.runs.task import Baggage, Numbers, run_numbers
 from trainyard.store import Store
@@ -153,10 +153,10 @@ def test_whole_results_open_in_compare_at_once(store: Store) -> None:
 
 
 def test_places_to_run() -> None:
-    assert isinstance(opened("inline"), Inline)
+    assert isinstance(open_executor("inline"), Inline)
     for wrong in ("thread", "inline:2", "processes:0", "processes:x", "processes:5000"):
         with pytest.raises(ParameterError, match="is no place to run"):
-            opened(wrong)
+            open_executor(wrong)
 
 
 def fails(
@@ -351,7 +351,7 @@ def test_a_run_that_fails_elsewhere_is_made_here(
     other = new_claimer()
     assert store.index.claim(other, sweep.keys) == set(sweep.keys)
     sweep.start()
-    while not sweep._made_elsewhere:
+    while not sweep._runs_of_others:
         assert not sweep.wait(0.01)
     # One of the runs is made there; the others are given up.
     store.put_numbers(sweep.keys[0], {"jct_mean_s": 7.0}, {})
