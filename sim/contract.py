@@ -176,7 +176,7 @@ class Plan(NamedTuple):
     ended : frozenset of int
         Running jobs that are ended for good before they are done, e.g. at a time limit: their
         outcome is "failed". Their nodes are free for the rest of the plan. One that `changes`
-        stops, too, gave way to others: it counts as preempted.
+        stops, too, counts as preempted.
     """
 
     changes: Mapping[JobId, Grant | None] = _NO_CHANGES

@@ -100,7 +100,7 @@ def test_a_scheduler_of_a_site_is_taken_home_as_a_patch(
     finish(pool, both)
     app = visit("compare", both)
     app.query_params["high"] = both.titles[1]
-    button = download(export(app), "Take it home (patch)")
+    button = download(export(app), "Export configuration (patch)")
     assert both.titles[1] in button.help
     runs = outcomes.gather(both, pool.store)
     text = of_runs(runs, 0, 1, load_trace(both.base.trace, pool.store), pool.store)
@@ -122,7 +122,7 @@ def test_what_a_scheduler_cannot_run_is_replaced_by_its_nearest_setting(
     finish(pool, both)
     app = visit("compare", both)
     app.query_params["high"] = both.titles[1]
-    assert "highlight what is to replace Slurm" in "".join(one.value for one in export(app).caption)
+    assert "highlight the policy that replaces Slurm" in "".join(one.value for one in export(app).caption)
     app = visit("compare", both)
     app.query_params["high"] = both.titles[2]
     assert "Slurm cannot run LAS" in "".join(one.value for one in export(app).caption)
@@ -138,7 +138,7 @@ def test_nothing_is_offered_for_policies_that_no_site_configures(
 ) -> None:
     finish(pool, tiny)
     app = export(visit("compare", tiny))
-    assert "Take it home (patch)" not in [
+    assert "Export configuration (patch)" not in [
         button.proto.label for button in app.get("download_button")
     ]
 

@@ -133,8 +133,8 @@ def _generate(args: argparse.Namespace) -> None:
     out = Path(args.out)
     if what.startswith(READY) and (needless := _profile_choices(args)):
         raise UsageError(
-            f"{needless[0]} goes with a profile, but {what} says by itself how it is made. Leave it"
-            " out."
+            f"{needless[0]} goes with a profile, but {what} already defines this. Remove the"
+            " option."
         )
     if what.startswith("sample:"):
         _folder_of(out / "x")

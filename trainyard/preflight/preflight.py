@@ -72,7 +72,7 @@ def _of_queues(policy: Spec, costs: Overheads, gpus: int) -> tuple[str, ...]:
             f"One restart of the largest job counts as {restart:,.0f} {unit} of service"
             f" ({costs.restart_s:g} s on {plural(max(gpus, 1), 'GPU')}), no less than the lowest of"
             f" {_QUEUES}, {lowest:,.0f} {unit}: such jobs lose their queue while they restart, and"
-            f" may take turns for ever without progress. Raise {_QUEUES}, or lower restart_s."
+            f" may preempt each other forever. Raise {_QUEUES}, or lower restart_s."
         ),
         *inside,
     )
@@ -154,6 +154,6 @@ def _tried_for_ever(study: Study, trace: Trace) -> list[str]:
         return []
     return [
         f"What {plural(short, 'job')} asked for will run out of memory: unless a policy gives more,"
-        f" such a job is tried again for ever, and after {HOPELESS:,} times the run is given up."
+        f" such a job is tried again forever, and after {HOPELESS:,} times the run is given up."
         f" Set a limit, e.g. --set faults.retries={RETRIES}."
     ]

@@ -483,7 +483,7 @@ def sentence(fault: BaseException) -> str:
     if isinstance(fault, TimeoutError):
         return (
             "The run was stopped at its time limit. Choose fewer jobs, a shorter window, or a"
-            " simpler allocator."
+            " simpler policy."
         )
     if isinstance(fault, ProcessExpired) and fault.exitcode == worker.MEMORY_EXIT:
         return "The run was stopped at its memory limit. Choose fewer jobs, or a shorter window."

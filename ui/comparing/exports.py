@@ -93,20 +93,17 @@ def _take_home(compared: ComparedRuns, high: str) -> None:
     title = runs.titles[old]
     if at == old:
         st.caption(
-            words.plain(
-                f"Take it home: highlight what is to replace {title}, for a patch of its"
-                " configuration."
-            )
+            words.plain(f"Export configuration: highlight the policy that replaces {title}.")
         )
         return
     try:
         patch(specs[old], specs[at])
     except ParameterError as error:
-        st.caption(words.plain(f"Nothing to take home: {error}"))
+        st.caption(words.plain(f"Nothing to export: {error}"))
         _nearest(specs[old], specs[at])
         return
     st.download_button(
-        "Take it home (patch)",
+        "Export configuration (patch)",
         partial(of_runs, runs, old, at, compared.details.trace, server.store()),
         f"{specs[old].name}-patch.{TARGETS[specs[old].name].suffix}",
         "text/plain",

@@ -104,8 +104,7 @@ def form(lesson: Lesson, made: Setup) -> None:
     """Draw what makes a link for a class."""
     with st.popover("Class link", key="class_form", icon=":material/school:"):
         st.caption(
-            "All who follow it meet the same lesson with the same jobs. Equal runs are one run, and"
-            " nobody's name is asked for."
+            "Every student gets the same lesson with the same jobs. Students need no account."
         )
         with st.container(horizontal=True):
             name = st.text_input(

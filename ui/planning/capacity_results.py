@@ -195,7 +195,7 @@ def _compare(question: SizeQuestion, answers: Sequence[PolicyAnswer]) -> None:
                 words.plain(label),
                 key=f"open/{size}",
                 icon=":material/compare_arrows:",
-                help="The cluster becomes so large in your scenario.",
+                help="Use this cluster size.",
             ):
                 state.session().open(question.at(size))
                 st.switch_page("pages/compare.py", query_params=state.address())

@@ -194,7 +194,7 @@ def _form(study: Study, able: dict[int, str]) -> tuple[Check, st.delta_generator
                 "Check a poor record, too",
                 before.anyway,
                 key=f"past/anyway/{edition}",
-                help="For a look: nothing is compared with such a record.",
+                help="Preview only.",
             )
             fit = st.toggle(
                 "Fit open settings",
@@ -240,7 +240,7 @@ def _draw(check: Check, able: dict[int, str], run: Run, going: bool) -> None:
         if not going:
             st.caption(
                 "The check shows how far the waits of this policy can be believed, and whether"
-                " gains over the recorded schedule may be told."
+                " you can quote gains over the recorded schedule."
             )
         return
     if report.past is None:
