@@ -58,7 +58,7 @@ FAMILIES: Final = {
     "sites": "schedulers as sites run them",
     "heterogeneous": "several GPU types",
     "parameter_server": "workers and parameter servers, CPUs and GPUs",
-    "nested": "policies inside others",
+    "nested": "wrappers",
 }
 _TABLE_HEAD: Final = ("| parameter | default | values | meaning |", "|---|---|---|---|")
 _COMMON: Final = 3

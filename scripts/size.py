@@ -203,19 +203,20 @@ def names_used_twice(paths: Iterable[Path]) -> list[str]:
     return sorted(name for name, places in defined.items() if len(places) > 1)
 
 
+def package_of(name: str) -> str:
+    """Return the package of `BUDGETS` that a file belongs to; "" if it belongs to none."""
+    places = {place: package for package, (places, _) in BUDGETS.items() for place in places}
+    own = [place for place in places if name == place or name.startswith(f"{place}/")]
+    return places[max(own, key=len)] if own else ""
+
+
 def package_sizes(root: Path = ROOT) -> Counter[str]:
     """Return the statements of each package of `BUDGETS`."""
-    homes = sorted(
-        ((place, package) for package, (places, _) in BUDGETS.items() for place in places),
-        key=lambda pair: -len(pair[0]),
-    )
     sizes: Counter[str] = Counter()
-    for path in python_files(*{place for place, _ in homes}, root=root):
-        name = path.relative_to(root).as_posix()
-        package = next(
-            package for place, package in homes if name == place or name.startswith(f"{place}/")
-        )
-        sizes[package] += count_statements(path)
+    for path in python_files(
+        *(place for places, _ in BUDGETS.values() for place in places), root=root
+    ):
+        sizes[package_of(path.relative_to(root).as_posix())] += count_statements(path)
     return sizes
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+from scripts import plain_english
 from scripts.size import BUDGETS, imported, measure, syntax_nodes
 from sim.trace import COLUMNS
 
@@ -160,6 +161,17 @@ def is_within(target: str, package: str) -> bool:
 def test_nothing_is_larger_than_its_budget() -> None:
     # `python3 scripts/size.py` prints what stands behind each figure.
     over = {one.title: (one.value, one.limit) for one in measure() if one.value > one.limit}
+    assert over == {}
+
+
+def test_wording_keeps_to_its_limits() -> None:
+    # `python3 scripts/plain_english.py --list` prints each hit with its place.
+    counted = plain_english.Tally(plain_english.files_below(plain_english.all_places()))
+    over = {
+        one.title: (one.value, one.limit)
+        for one in plain_english.measure(counted)
+        if one.value > one.limit
+    }
     assert over == {}
 
 

@@ -92,7 +92,7 @@ class AITurbo(Allocator):
         unit="cores",
         low=0,
         high=1e6,
-        help="Number of cores that one GPU is counted as.",
+        help="Number of cores that one GPU counts for.",
     )
     cpu_workers: bool = param(
         True,

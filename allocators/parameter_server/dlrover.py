@@ -398,7 +398,7 @@ class DLRover(Allocator):
         allocator = make(self.inner)
         if "scaling" in allocator.needs.requires or "telemetry" in allocator.needs.reads:
             raise ParameterError(
-                f"dlrover: the allocator inside, {self.inner}, resizes jobs itself. Choose one that"
+                f"dlrover: the inner policy, {self.inner}, resizes jobs itself. Choose one that"
                 " does not, such as fifo."
             )
         self._inside = Inside(allocator)
@@ -480,8 +480,7 @@ class DLRover(Allocator):
     def _built(self) -> Inside:
         if self._inside is None:
             raise ParameterError(
-                "dlrover: the allocator inside is not built yet. Build this one with"
-                " allocators.make."
+                "dlrover: the inner policy is not built yet. Build this one with allocators.make."
             )
         return self._inside
 

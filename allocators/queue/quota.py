@@ -194,7 +194,7 @@ class Quotas(Allocator):
     def _within(self) -> Inside:
         if self._inside is None:
             raise ParameterError(
-                "quota: the allocator inside is not built yet. Build this one with allocators.make."
+                "quota: the inner policy is not built yet. Build this one with allocators.make."
             )
         return self._inside
 

@@ -148,7 +148,6 @@ class Rounds(Allocator):
     def _built(self) -> Inside:
         if self._inside is None:
             raise ParameterError(
-                "rounds: the allocator inside is not built yet. Build this one with"
-                " allocators.make."
+                "rounds: the inner policy is not built yet. Build this one with allocators.make."
             )
         return self._inside

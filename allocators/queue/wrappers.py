@@ -111,23 +111,23 @@ class Partition(Allocator):
         Raises
         ------
         ParameterError
-            If the inner allocator confines jobs by another column, or cannot be built.
+            If the inner policy confines jobs by another column, or cannot be built.
         """
         self._make, self._model = make, make(self.inner)
         if self._model.needs.confine_by not in {"", self.by}:
             raise ParameterError(
-                f"partition: the inner allocator {self.inner} confines jobs by another column than"
+                f"partition: the inner policy {self.inner} confines jobs by another column than"
                 f" '{self.by}'. Use one of the two."
             )
 
     @property
     def cadence(self) -> Cadence:
-        """That of the inner allocator."""
+        """That of the inner policy."""
         return self._inner_model().cadence
 
     @property
     def needs(self) -> Needs:
-        """What the inner allocator needs, and that the simulator keeps jobs in their part."""
+        """What the inner policy needs, and that the simulator keeps jobs in their part."""
         return self._inner_model().needs | Needs(confine_by=self.by)
 
     def allocate(self, view: View, /) -> Plan:
@@ -197,8 +197,7 @@ class Partition(Allocator):
     def _inner_model(self) -> Allocator:
         if self._model is None:
             raise ParameterError(
-                "partition: the inner allocator is not built yet. Build this one with"
-                " allocators.make."
+                "partition: the inner policy is not built yet. Build this one with allocators.make."
             )
         return self._model
 
@@ -475,8 +474,7 @@ class Switch(Allocator):
     def _both(self) -> tuple[Inside, Inside]:
         if self._first is None or self._then is None:
             raise ParameterError(
-                "switch: the allocators inside are not built yet. Build this one with"
-                " allocators.make."
+                "switch: the inner policies are not built yet. Build this one with allocators.make."
             )
         return self._first, self._then
 

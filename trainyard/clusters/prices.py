@@ -78,7 +78,7 @@ def speed_from(kind: GpuType) -> str:
     """Return where the speed of a type comes from; `OWN` = from the user."""
     known = find(kind.name)
     if known is None or known.speed is None:
-        return OWN if kind.speed != 1.0 else f"guessed: {_NONE}, so counted as a V100"
+        return OWN if kind.speed != 1.0 else f"guessed: {_NONE}, assumed as fast as a V100"
     if kind.speed != known.speed:
         return OWN
     return f"guessed: {known.source}" if known.guessed else known.source

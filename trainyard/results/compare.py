@@ -336,10 +336,7 @@ def not_common(outcomes: Sequence[Outcome], baseline: int = 0) -> str:
         findings += parts
     if not findings:
         return ""
-    return (
-        f"{'; '.join(findings)}; differences use the jobs that both completed. Who completes fewer"
-        " jobs than another is not underlined."
-    )
+    return f"{'; '.join(findings)}; differences use the jobs that both completed."
 
 
 def together(counts: pd.DataFrame) -> str:

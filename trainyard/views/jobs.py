@@ -72,7 +72,7 @@ def winners(compared: ComparedRuns, title: str) -> FigureView:
         f"Of {plural(change.jobs, 'job')}{together(report.counts)} under {title}, {faster} take"
         f" less time than under {report.baseline}, {same} as long, {slower} longer.",
         lambda: change.histogram.rename(columns=_HISTOGRAM),
-        "Drawn are those that change; beyond 32 times they are in the outermost bars.",
+        "Only jobs that change; over 32x in the outer bars.",
     )
 
 

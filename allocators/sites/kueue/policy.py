@@ -134,7 +134,7 @@ class Kueue(Allocator):
         how=(
             "Jobs wait in the queue of their tenant, by priority and then by submission.",
             "The first of each queue gets quota if its queue has some left or can borrow it.",
-            "If not, it may displace jobs of lower priority, or jobs that run on borrowed quota.",
+            "If not, it may preempt jobs of lower priority, or jobs that run on borrowed quota.",
             "A queue whose first job does not fit tries the next ones, unless it is strict.",
             "A job with quota starts as soon as nodes have room for it.",
         ),

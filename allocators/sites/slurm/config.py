@@ -286,7 +286,7 @@ def _takes_turns(one: Finding, values: Mapping[str, str]) -> bool:
 
 
 def _with_turns(one: Finding) -> Finding:
-    why = "is not simulated between jobs of one partition, which would take turns: none gives way"
+    why = "is not simulated between jobs of one partition: none is preempted"
     return one._replace(kind=MISSED, why=why)
 
 

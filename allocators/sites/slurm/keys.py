@@ -146,7 +146,7 @@ _MISSED_OPTIONS: Final = {
     "pack_serial_at_end": "is not simulated: small jobs are placed like all others",
     "time_min_as_soft_limit": "is not simulated: there is one limit for each job",
     "bf_running_job_reserve": "is not simulated",
-    "bf_licenses": "is not simulated: licences are not counted",
+    "bf_licenses": "is not simulated: licenses are not counted",
     "reduce_completing_frag": "is not simulated: jobs leave at once",
     "max_rpc_cnt": "is about the daemon's load, which is not simulated",
     "default_gbytes": "is not applied: the memory of jobs is read as the trace gives it",
@@ -155,7 +155,7 @@ _FLAT: Final = frozenset({"", "topology/none", "topology/flat", "topology/defaul
 _OFF: Final = frozenset({"", "0", "no", "none", "off", "false"})
 _MISSED: Final[Mapping[str, str]] = {
     "completewait": "is not simulated: jobs leave their nodes at once",
-    "licenses": "is not simulated: licences are not counted",
+    "licenses": "is not simulated: licenses are not counted",
     "burstbuffertype": "is not simulated: jobs do not stage data",
     "jobsubmitplugins": "may change jobs as they are submitted; the trace has them as they were",
     "suspendtime": "is not simulated: nodes are not switched off",

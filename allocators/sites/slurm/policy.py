@@ -119,7 +119,7 @@ class Slurm(Settings):
             "After submissions and ends, jobs start by priority until one does not fit.",
             "Every 30 s the backfill plans all waiting jobs in that order, whole nodes each.",
             "A job starts early if it ends, at its limit, before the plans on its nodes begin.",
-            "Running jobs are stopped only where a site lets others displace them.",
+            "Running jobs are preempted only where the site allows it.",
         ),
     )
 

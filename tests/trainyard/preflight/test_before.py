@@ -18,7 +18,7 @@ from trainyard.study.study import Study
 
 FOR_EVER = (
     "What 2 jobs asked for will run out of memory: unless a policy gives more, such a job is tried"
-    " again for ever, and after 10,000 times the run is given up. Set a limit, e.g. --set"
+    " again forever, and after 10,000 times the run is given up. Set a limit, e.g. --set"
     " faults.retries=3."
 )
 

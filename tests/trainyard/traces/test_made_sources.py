@@ -214,11 +214,11 @@ def test_generate_and_convert_write_the_same_jobs(call: Call, tmp_path: Path) ->
         ),
         (
             ["generate", "made:elastic-nodes", "--jobs", "5", "--out", "x.csv"],
-            "--jobs goes with a profile, but made:elastic-nodes says by itself",
+            "--jobs goes with a profile, but made:elastic-nodes already defines this",
         ),
         (
             ["generate", "sample:week", "--load", "0.5", "--out", "x"],
-            "--load goes with a profile, but sample:week says by itself",
+            "--load goes with a profile, but sample:week already defines this",
         ),
         (["generate", "made:elastic-nodes", "--out", "x.txt"], "must end in .csv or .parquet"),
     ],

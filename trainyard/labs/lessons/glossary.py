@@ -42,11 +42,25 @@ _REPLAYS: Final = "reference/replays.md"
 
 ENTRIES: Final[tuple[GlossaryEntry, ...]] = (
     GlossaryEntry(
+        "Assumption",
+        "",
+        "A value the simulator uses because the file does not state it. Every result lists its"
+        " assumptions.",
+        _TRUST,
+    ),
+    GlossaryEntry(
         "Backfill",
         "",
         "Starting a later job in a gap where it does not delay the first job of the queue."
         " This requires run-time estimates.",
         _MODEL,
+    ),
+    GlossaryEntry(
+        "Backtest",
+        "check against the past",
+        "A comparison of a simulated policy with the recorded schedule. It shows how far the"
+        " policy reproduces the recorded waits.",
+        "how-to/check-against-the-past.md",
     ),
     GlossaryEntry(
         "Baseline",
@@ -113,6 +127,12 @@ ENTRIES: Final[tuple[GlossaryEntry, ...]] = (
         "GPU-second",
         "One GPU held for one hour. Eight GPUs for half an hour are four GPU-hours.",
         _METRICS,
+    ),
+    GlossaryEntry(
+        "Grant",
+        "",
+        "The GPUs that a job holds, by node. It can differ from the request of an elastic job.",
+        _MODEL,
     ),
     GlossaryEntry(
         "Head-of-line blocking",
@@ -199,7 +219,7 @@ ENTRIES: Final[tuple[GlossaryEntry, ...]] = (
     GlossaryEntry(
         "Preemption",
         "",
-        "Stopping a running job in favour of another. Its cost is an assumption, which is"
+        "Stopping a running job in favor of another. Its cost is an assumption, which is"
         " shown beside the result.",
         _MODEL,
     ),
@@ -217,11 +237,23 @@ ENTRIES: Final[tuple[GlossaryEntry, ...]] = (
         _METRICS,
     ),
     GlossaryEntry(
+        "Recorded schedule",
+        "",
+        "The start times and nodes in the trace. It can be compared like a policy.",
+        _TRUST,
+    ),
+    GlossaryEntry(
         "Replay",
         "",
         "A repetition of a published comparison, with simulated and published figures side by"
         " side.",
         _REPLAYS,
+    ),
+    GlossaryEntry(
+        "Request",
+        "demand",
+        "The GPUs, cores and memory that a job asks for (`num_gpus`, `cpus`, `mem_gb`).",
+        _SCHEMA,
     ),
     GlossaryEntry(
         "Restart cost",
@@ -265,6 +297,12 @@ ENTRIES: Final[tuple[GlossaryEntry, ...]] = (
         "background/cpu-and-gpu.md",
     ),
     GlossaryEntry(
+        "Tenant",
+        "team",
+        "An owner of jobs with a quota: a virtual cluster, account, partition, user or QOS.",
+        "reference/command-line.md",
+    ),
+    GlossaryEntry(
         "Throughput",
         "",
         "Steps or samples per second of a job, or finished jobs per hour of a cluster. The"
@@ -303,6 +341,12 @@ ENTRIES: Final[tuple[GlossaryEntry, ...]] = (
         "The recorded run time on the GPUs asked for. On faster or more GPUs the same work"
         " takes less time.",
         _MODEL,
+    ),
+    GlossaryEntry(
+        "Zoom window",
+        "",
+        "The time range chosen in a chart. Charts and tables of the page then show this range.",
+        "tutorial/first-comparison.md",
     ),
 )
 

@@ -67,7 +67,7 @@ def ideal(trace: Trace, cluster: Cluster, perf: PerfSpec, spec: Spec, seed: int 
     allocator = make(spec)
     if not isinstance(allocator, Fluid):
         raise ParameterError(
-            f"{spec.name} does not divide time, so it has no fluid ideal. Choose an allocator that"
+            f"{spec.name} does not divide time, so it has no fluid ideal. Choose a policy that"
             " computes shares of time."
         )
     facts = _facts(trace, cluster, perf.bind(trace, cluster), allocator.owner_column)

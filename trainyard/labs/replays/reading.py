@@ -222,7 +222,7 @@ def _arm(name: str, data: Any) -> Arm:
         name, parsing.text("title", known["title"]), parsing.changes(f"arm {name}", known["set"])
     )
     if not any(change.startswith("allocator=") for change in arm.set):
-        raise ParameterError(f"arm {name} names no allocator. Begin its 'set' with allocator=NAME.")
+        raise ParameterError(f"arm {name} names no policy. Begin its 'set' with allocator=NAME.")
     return arm
 
 

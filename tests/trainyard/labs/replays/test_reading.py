@@ -92,7 +92,7 @@ WRONG: list[tuple[str, str, str]] = [
         'cluster = "2x8:v100"\ncolour = 1',
         "The scenario has no setting 'colour'",
     ),
-    ('set = ["allocator=srtf"]', 'set = ["seed=1"]', "arm short names no allocator"),
+    ('set = ["allocator=srtf"]', 'set = ["seed=1"]', "arm short names no policy"),
     (
         'set = ["allocator=srtf"]',
         'set = ["allocator=nobody"]',
