@@ -265,9 +265,9 @@ class Profiled(Copies):
                     else f"{RELATIVE} or to a model"
                 )
                 raise ParameterError(
-                    f"profiled: no throughput was measured of {job_share(wrong, on_gpus)}; the first"
-                    f" is job {trace.frame['job_id'].iloc[job]} ({wanted}) on {kind}{where}. Set"
-                    f" stand_in to {way}, leave these jobs out, or bring a profile that has them."
+                    f"profiled: no throughput was measured of {job_share(wrong, on_gpus)}; the"
+                    f" first is job {trace.frame['job_id'].iloc[job]} ({wanted}) on {kind}{where}."
+                    f" Set stand_in to {way}, leave these jobs out, or bring a profile that has them."
                 )
 
 

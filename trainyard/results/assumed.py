@@ -141,7 +141,7 @@ def _resizing(perf: PerfSpec, trace: Trace) -> str:
         )
     low = f"{perf.shrink:g}" if perf.shrink else "the fewest possible"
     sizes = (
-        f"{job_share(silent, on_gpus)} are assumed to be resizable, from {low} to {perf.grow:g} times"
-        " the GPUs they asked for"
+        f"{job_share(silent, on_gpus)} are assumed to be resizable, from {low} to {perf.grow:g}"
+        " times the GPUs they asked for"
     )
     return f"{sizes}{f', with {curve}' if curve else ''}."
