@@ -267,7 +267,8 @@ class Profiled(Copies):
                 raise ParameterError(
                     f"profiled: no throughput was measured of {job_share(wrong, on_gpus)}; the"
                     f" first is job {trace.frame['job_id'].iloc[job]} ({wanted}) on {kind}{where}."
-                    f" Set stand_in to {way}, leave these jobs out, or bring a profile that has them."
+                    f" Set stand_in to {way}, leave these jobs out, or bring a profile that has"
+                    " them."
                 )
 
 
