@@ -1,6 +1,4 @@
-"""Generate pages from the code: the contract, the policies, and README's table of
-policies.
-"""
+"""Generate pages and tables from the code: contract, policies, metrics and README's policies."""
 
 from __future__ import annotations
 
@@ -19,7 +17,8 @@ sys.path.insert(0, str(ROOT))
 from allocators import PACKAGES, REGISTRY, make  # noqa: E402 - the checkout, wherever it is started from
 from allocators.nesting import Composite  # noqa: E402
 from sim import contract  # noqa: E402
-from sim.contract import Allocator, Card, ParamInfo, Spec, parameters  # noqa: E402
+from sim.contract import Allocator, ParamInfo, Spec, parameters  # noqa: E402
+from sim.metrics.registry import METRICS  # noqa: E402
 
 CONTRACT: Final[Mapping[str, tuple[str, ...]]] = {
     "A policy": ("Allocator", "Needs", "Cadence", "Card", "Plan", "QueueRule"),
@@ -60,10 +59,9 @@ FAMILIES: Final = {
     "parameter_server": "workers and parameter servers, CPUs and GPUs",
     "nested": "policies inside others",
 }
-_TABLE_HEAD: Final = ("| parameter | default | values | meaning |", "|---|---|---|---|")
-_COMMON: Final = 3
+_TABLE_HEAD: Final = ("| parameter | values | meaning |", "|---|---|---|")
+_MIN_SHARED: Final = 2
 _METHODS: Final = (FunctionType, classmethod, property)
-TABLE: Final = re.compile(r"(<!-- policies -->\n).*?(<!-- end -->\n)", re.DOTALL)
 
 
 def contract_page() -> str:
@@ -92,14 +90,14 @@ def policies_page() -> str:
         "",
         "Generated from the registry by `scripts/reference.py`.",
         "",
-        "| policy | goal | rule |",
-        "|---|---|---|",
-        *(f"| {card.title} | {card.goals[0]} | {card.brief} |" for card in _cards()),
+        "| goal | policies |",
+        "|---|---|",
+        *(f"| {goal} | {', '.join(names)} |" for goal, names in _by_goal().items()),
         "",
-        "Parameters of several policies:",
+        "These parameters mean the same in every policy that lists them as shared:",
         "",
         *_TABLE_HEAD,
-        *(f"| `{info.name}` | | {_range(info)} | {_cell(info.help)} |" for info in _common()),
+        *(f"| `{info.name}` | {_range(info)} | {_cell(info.help)} |" for info in _shared()),
     ]
     for family, names in families().items():
         lines += ["", f"## For {family}"]
@@ -109,11 +107,12 @@ def policies_page() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _cards() -> list[Card]:
-    """Return the cards of all policies, those of one goal together."""
-    cards = [make(Spec(name)).card for name in OWN]
-    goals = list(dict.fromkeys(card.goals[0] for card in cards))
-    return sorted(cards, key=lambda card: goals.index(card.goals[0]))
+def _by_goal() -> dict[str, list[str]]:
+    """Return the names of the policies of each main goal."""
+    goals: dict[str, list[str]] = {}
+    for name in OWN:
+        goals.setdefault(make(Spec(name)).card.goals[0], []).append(f"`{name}`")
+    return goals
 
 
 def families() -> dict[str, list[str]]:
@@ -129,24 +128,41 @@ def families() -> dict[str, list[str]]:
     return found
 
 
-def with_table(readme: str) -> str:
-    """Return README with the table of policies as the registry has it."""
+def policies_table() -> str:
+    """Return README's table of policies."""
     rows = [
         f"| {label} | {', '.join(f'`{name}`' for name in names)} |"
         for label, names in families().items()
     ]
-    table = "\n".join(["| for | names |", "|---|---|", *rows])
-    return TABLE.sub(lambda found: f"{found[1]}{table}\n{found[2]}", readme)
+    return "\n".join(["| for | names |", "|---|---|", *rows])
+
+
+def metrics_table() -> str:
+    """Return the table of metrics that `--json` or a comparison shows."""
+    rows = [
+        f"| `{metric.name}`{'' if metric.in_json else ' *'} | {metric.title} | {metric.help} |"
+        for metric in METRICS.values()
+        if metric.in_json or metric.is_column
+    ]
+    return "\n".join(["| key | in the app | definition |", "|---|---|---|", *rows])
 
 
 def pages() -> dict[Path, str]:
-    """Return what each generated page holds."""
-    readme = ROOT / "README.md"
+    """Return the text of each page that is generated in full or in part."""
+    reference = ROOT / "docs" / "reference"
     return {
-        ROOT / "docs" / "reference" / "contract.md": contract_page(),
-        ROOT / "docs" / "reference" / "policies.md": policies_page(),
-        readme: with_table(readme.read_text(encoding="utf-8")),
+        reference / "contract.md": contract_page(),
+        reference / "policies.md": policies_page(),
+        reference / "metrics.md": _with_table(reference / "metrics.md", metrics_table()),
+        ROOT / "README.md": _with_table(ROOT / "README.md", policies_table()),
     }
+
+
+def _with_table(page: Path, table: str) -> str:
+    """Return a page in which a table replaces the one with the same head."""
+    head = re.escape(table.partition("\n")[0])
+    text = page.read_text(encoding="utf-8")
+    return re.sub(rf"^{head}\n(\|.*\n)*", lambda _: f"{table}\n", text, flags=re.MULTILINE)
 
 
 def _policy(name: str) -> Iterator[str]:
@@ -158,20 +174,25 @@ def _policy(name: str) -> Iterator[str]:
     words = [*sorted(needs.reads), *sorted(needs.requires)]
     if words:
         yield f"Needs {', '.join(f'`{word}`' for word in words)}."
-    yield ""
-    yield from _TABLE_HEAD
-    shared = {(info.name, info.help) for info in _common()}
-    for info in parameters(REGISTRY[name]):
-        known = (info.name, info.help) in shared
-        values, meaning = ("", "as above") if known else (_range(info), _cell(info.help))
-        yield f"| `{info.name}` | {_value(info.default)} | {values} | {meaning} |"
+    shared = {(info.name, info.help) for info in _shared()}
+    declared = parameters(REGISTRY[name])
+    common = [info for info in declared if (info.name, info.help) in shared]
+    if common:
+        yield ""
+        yield f"Shared parameters: {', '.join(map(_setting, common))}."
+    own = [info for info in declared if info not in common]
+    if own:
+        yield ""
+        yield from _TABLE_HEAD
+        for info in own:
+            yield f"| {_setting(info)} | {_range(info)} | {_cell(info.help)} |"
 
 
-def _common() -> list[ParamInfo]:
-    """Return the parameters that at least three policies declare alike."""
+def _shared() -> list[ParamInfo]:
+    """Return the parameters that several policies declare with one meaning."""
     found = {(info.name, info.help): info for cls in OWN.values() for info in parameters(cls)}
     times = Counter((info.name, info.help) for cls in OWN.values() for info in parameters(cls))
-    return [info for key, info in found.items() if times[key] >= _COMMON]
+    return [info for key, info in found.items() if times[key] >= _MIN_SHARED]
 
 
 def _range(info: ParamInfo) -> str:
@@ -185,8 +206,9 @@ def _range(info: ParamInfo) -> str:
     return " to ".join(ends) + (f" {info.unit}" if info.unit else "")
 
 
-def _value(value: Any) -> str:
-    return f"`{str(Spec.of('x', value=value)).removeprefix('x:value=')}`"
+def _setting(info: ParamInfo) -> str:
+    """Return a parameter with its default, as the command line takes it."""
+    return f"`{Spec.of('x', **{info.name: info.default})}`".replace("`x:", "`")
 
 
 def _described(thing: Any) -> list[str]:
