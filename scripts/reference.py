@@ -6,7 +6,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from inspect import cleandoc, isfunction, signature
+from inspect import cleandoc, signature
 from pathlib import Path
 from types import FunctionType
 from typing import Any, Final
@@ -59,7 +59,6 @@ FAMILIES: Final = {
     "parameter_server": "workers and parameter servers, CPUs and GPUs",
     "nested": "policies inside others",
 }
-_TABLE_HEAD: Final = ("| parameter | values | meaning |", "|---|---|---|")
 _MIN_SHARED: Final = 2
 _METHODS: Final = (FunctionType, classmethod, property)
 
@@ -96,8 +95,7 @@ def policies_page() -> str:
         "",
         "These parameters mean the same in every policy that lists them as shared:",
         "",
-        *_TABLE_HEAD,
-        *(f"| `{info.name}` | {_range(info)} | {_cell(info.help)} |" for info in _shared()),
+        *(f"- `{info.name}`{_range(info)}: {_plain(info.help)}" for info in _shared()),
     ]
     for family, names in families().items():
         lines += ["", f"## For {family}"]
@@ -183,9 +181,8 @@ def _policy(name: str) -> Iterator[str]:
     own = [info for info in declared if info not in common]
     if own:
         yield ""
-        yield from _TABLE_HEAD
         for info in own:
-            yield f"| {_setting(info)} | {_range(info)} | {_cell(info.help)} |"
+            yield f"- {_setting(info)}{_range(info)}: {_plain(info.help)}"
 
 
 def _shared() -> list[ParamInfo]:
@@ -196,14 +193,16 @@ def _shared() -> list[ParamInfo]:
 
 
 def _range(info: ParamInfo) -> str:
+    """Return the values of a parameter in brackets; "" if default or help states them."""
+    values = [f"`{choice}`" for choice in info.choices if f"{choice}: " not in info.help]
     if info.kind == "file":
-        return ", ".join([*(f"`{one}`" for one in info.choices), f"a {info.file}"])
-    if info.choices:
-        return ", ".join(f"`{one}`" for one in info.choices)
-    if info.kind in {"bool", "spec"}:
-        return {"bool": "`yes`, `no`", "spec": "a policy"}[info.kind]
-    ends = [f"{end:g}" for end in (info.low, info.high) if end is not None]
-    return " to ".join(ends) + (f" {info.unit}" if info.unit else "")
+        values.append(f"a {info.file}")
+    elif info.kind == "spec":
+        values.append("a policy")
+    else:
+        ends = [f"{end:g}" for end in (info.low, info.high) if end is not None]
+        values += [f"{' to '.join(ends)} {info.unit}".strip()] if ends else []
+    return f" ({', '.join(values)})" if values else ""
 
 
 def _setting(info: ParamInfo) -> str:
@@ -212,26 +211,24 @@ def _setting(info: ParamInfo) -> str:
 
 
 def _described(thing: Any) -> list[str]:
-    """Return what a docstring says, and the table of fields or methods."""
+    """Return the text of a docstring, and a list of its fields and methods."""
     text = cleandoc(thing.__doc__ or "")
     lines = _paragraphs(text.split("\nParameters\n")[0])
-    if isfunction(thing):
-        lines = ["```text", f"{thing.__name__}{signature(thing)}", "```", "", *lines]
-    rows = [f"| `{names}` | {_cell(what)} |" for names, what in _fields(text)]
+    rows = [f"- `{names}`: {_plain(what)}" for names, what in _fields(text)]
     named = {name for names, _ in _fields(text) for name in names.split(", ")}
-    fields = [
-        f"`{name}: {getattr(kind, '__forward_arg__', kind)}`"
-        for name, kind in getattr(thing, "__annotations__", {}).items()
-        if isinstance(thing, type) and name not in named
-    ]
-    lines += ["", f"Fields: {', '.join(fields)}."] if fields else []
     if isinstance(thing, type):
-        rows += [
-            f"| `{_called(name, value)}` | {_cell(_first(value))} |"
-            for name, value in vars(thing).items()
-            if not name.startswith("_") and isinstance(value, _METHODS)
+        fields = [
+            f"`{name}: {getattr(kind, '__forward_arg__', kind)}`"
+            for name, kind in getattr(thing, "__annotations__", {}).items()
+            if name not in named
         ]
-    return [*lines, "", "| name | what it is |", "|---|---|", *rows] if rows else lines
+        lines += ["", f"Fields: {', '.join(fields)}."] if fields else []
+        rows += [
+            f"- `{_called(name, value)}`: {_plain(_first(value))}"
+            for name, value in vars(thing).items()
+            if not name.startswith("_") and name not in named and isinstance(value, _METHODS)
+        ]
+    return [*lines, "", *rows] if rows else lines
 
 
 def _called(name: str, value: Any) -> str:
@@ -255,12 +252,13 @@ def _fields(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _words(field: str, known: Mapping[str, str]) -> list[str]:
-    rows = [f"| `{word}` | {what} |" for word, what in known.items()]
-    return ["", f"| word of `{field}` | what it opens or asks for |", "|---|---|", *rows]
+    rows = [f"- `{word}`: {meaning}" for word, meaning in known.items()]
+    return ["", f"Words of `{field}`:", "", *rows]
 
 
-def _cell(text: str) -> str:
-    return " ".join(text.replace("``", "`").replace("|", "\\|").split())
+def _plain(text: str) -> str:
+    """Return a docstring or help text as one line of Markdown."""
+    return " ".join(text.replace("``", "`").split())
 
 
 def _paragraphs(text: str | None) -> list[str]:

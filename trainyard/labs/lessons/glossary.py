@@ -327,12 +327,11 @@ def find(wanted: str) -> tuple[GlossaryEntry, ...]:
 def markdown() -> str:
     """Return the page docs/reference/glossary.md."""
     rows = [
-        f"| **{one.term}**{f' ({one.also})' if one.also else ''} | {one.text}"
-        f" [More](../{one.page}) |"
+        f"- **[{one.term}](../{one.page})**{f' ({one.also})' if one.also else ''}: {one.text}"
         for one in find("")
     ]
-    head = "# Glossary\n\nThe Learn page has the same list, with a search.\n\n"
-    return head + "| term | meaning |\n|---|---|\n" + "\n".join(rows) + "\n"
+    head = "# Glossary\n\nThe Learn page searches this list. Each term links to its page.\n\n"
+    return head + "\n".join(rows) + "\n"
 
 
 FOLDER: Final = Path(__file__).resolve().parents[3] / "docs"
