@@ -72,7 +72,7 @@ ENTRIES: Final[tuple[GlossaryEntry, ...]] = (
         "Completion time",
         "JCT",
         "Time from submission to finish, including waiting and pauses. A mean covers completed"
-        " jobs only; the number of others is shown beside it.",
+        " jobs only; the number of other jobs is shown.",
         _METRICS,
     ),
     GlossaryEntry(
@@ -199,8 +199,7 @@ ENTRIES: Final[tuple[GlossaryEntry, ...]] = (
     GlossaryEntry(
         "Preemption",
         "",
-        "Stopping a running job in favour of another. Its cost is an assumption, which is"
-        " shown beside the result.",
+        "Stopping a running job for another job. Its cost is an assumption, shown with the result.",
         _MODEL,
     ),
     GlossaryEntry(
