@@ -168,7 +168,7 @@ def _policy(name: str) -> Iterator[str]:
     card, needs = made.card, made.needs
     yield f"**{card.title}.** {card.what} {card.cost} {card.limits}"
     yield ""
-    yield f"Source: {card.source} ({card.certainty})."
+    yield f"Source: {card.source}. Certainty: {card.certainty}."
     words = [*sorted(needs.reads), *sorted(needs.requires)]
     if words:
         yield f"Needs {', '.join(f'`{word}`' for word in words)}."

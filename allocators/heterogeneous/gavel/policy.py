@@ -130,7 +130,7 @@ class Gavel(Allocator):
             "gandiva": "Gandiva",
         },
         help=(
-            "Goal of the shares, in this order: least normalized throughput; the same,"
+            "Goal of the shares, in this order. Least normalized throughput; the same,"
             " repeated, with owners; worst finish-time fairness; last finish; sum of"
             " throughputs; the same per dollar; the same with deadlines; order of"
             " arrival; equal parts; total completion time; Gandiva (equal parts, fastest"
