@@ -201,7 +201,8 @@ def _range(info: ParamInfo) -> str:
         values.append("a policy")
     else:
         ends = [f"{end:g}" for end in (info.low, info.high) if end is not None]
-        values += [f"{' to '.join(ends)} {info.unit}".strip()] if ends else []
+        bounds = " to ".join(ends) if len(ends) != 1 else f"from {ends[0]}"
+        values += [f"{bounds} {info.unit}".strip()] if ends else []
     return f" ({', '.join(values)})" if values else ""
 
 

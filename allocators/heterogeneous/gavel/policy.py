@@ -134,7 +134,7 @@ class Gavel(Allocator):
             " repeated, with owners; worst finish-time fairness; last finish; sum of"
             " throughputs; the same per dollar; the same with deadlines; order of"
             " arrival; equal parts; total completion time; Gandiva (equal parts, fastest"
-            " type first, without packing)."
+            " type first with faithful, too, without packing)."
         ),
     )
     aware: bool = param(
