@@ -33,11 +33,11 @@ def placement_param() -> Any:
             "anywhere": "Any free GPUs",
         },
         help=(
-            "pack: fullest nodes first. fewest: as few nodes as possible now. consolidate:"
-            " only on as few nodes as an empty cluster would need, otherwise wait; among"
-            " nodes with room the fullest (best fit). first_fit: like consolidate, but among"
-            " nodes with room the one with the lowest number. spread: emptiest nodes first,"
-            " evenly. anywhere: any free GPUs, lowest node number first."
+            "pack: fullest nodes first. fewest: as few nodes as possible now."
+            " consolidate: wait for as few nodes as an empty cluster needs, fullest"
+            " first (best fit). first_fit: as consolidate, lowest node number first."
+            " spread: emptiest nodes first, evenly. anywhere: any free GPUs, lowest node"
+            " number first."
         ),
     )
 
@@ -600,9 +600,8 @@ def wait_for_type_param() -> Any:
         low=0,
         high=1e7,
         help=(
-            "For this long after its submission a job waits for the GPU type that `types`"
-            " puts first (the fastest by default), even if another type has room; after that"
-            " it takes any type."
+            "How long after submission a job waits for the first type of `types` even"
+            " if another type has room; then it takes any type."
         ),
     )
 

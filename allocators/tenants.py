@@ -31,8 +31,8 @@ def tenant_param() -> Any:
             **{column: word.capitalize() for column, word in COLUMN_WORDS.items()},
         },
         help=(
-            "Column of the trace that names the team of a job; auto = virtual cluster, account,"
-            " partition, user or quality of service, the first with several names."
+            "Column of the tenant of a job; auto = the first of vc, account, partition,"
+            " user and qos with several names."
         ),
     )
 

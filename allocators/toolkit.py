@@ -323,13 +323,13 @@ def backfill_param(default: str = "none", *, locked: bool = False) -> Any:
     more = ""
     if locked:
         labels["locked"] = "None, and the first job keeps its place"
-        more = " locked: as none, and no later arrival passes the job that was found without room."
+        more = " locked: as none, and no later arrival passes the blocked job."
     return param(
         default,
         choices=tuple(labels),
         labels=labels,
         help=(
-            "none: the first job without room holds up all jobs behind it. first_fit: jobs behind"
+            "none: the first job without room blocks all jobs behind it. first_fit: jobs behind"
             f" it start if they fit.{more}"
         ),
         was="head",

@@ -1,6 +1,4 @@
-"""Generate pages from the code: the contract, the policies, and README's table of
-policies.
-"""
+"""Generate pages and tables from the code: contract, policies, metrics and README's policies."""
 
 from __future__ import annotations
 
@@ -8,7 +6,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from inspect import cleandoc, isfunction, signature
+from inspect import cleandoc, signature
 from pathlib import Path
 from types import FunctionType
 from typing import Any, Final
@@ -19,7 +17,8 @@ sys.path.insert(0, str(ROOT))
 from allocators import PACKAGES, REGISTRY, make  # noqa: E402 - the checkout, wherever it is started from
 from allocators.nesting import Composite  # noqa: E402
 from sim import contract  # noqa: E402
-from sim.contract import Allocator, Card, ParamInfo, Spec, parameters  # noqa: E402
+from sim.contract import Allocator, ParamInfo, Spec, parameters  # noqa: E402
+from sim.metrics.registry import METRICS  # noqa: E402
 
 CONTRACT: Final[Mapping[str, tuple[str, ...]]] = {
     "A policy": ("Allocator", "Needs", "Cadence", "Card", "Plan", "QueueRule"),
@@ -60,10 +59,8 @@ FAMILIES: Final = {
     "parameter_server": "workers and parameter servers, CPUs and GPUs",
     "nested": "wrappers",
 }
-_TABLE_HEAD: Final = ("| parameter | default | values | meaning |", "|---|---|---|---|")
-_COMMON: Final = 3
+_MIN_SHARED: Final = 2
 _METHODS: Final = (FunctionType, classmethod, property)
-TABLE: Final = re.compile(r"(<!-- policies -->\n).*?(<!-- end -->\n)", re.DOTALL)
 
 
 def contract_page() -> str:
@@ -92,14 +89,13 @@ def policies_page() -> str:
         "",
         "Generated from the registry by `scripts/reference.py`.",
         "",
-        "| policy | goal | rule |",
-        "|---|---|---|",
-        *(f"| {card.title} | {card.goals[0]} | {card.brief} |" for card in _cards()),
+        "| goal | policies |",
+        "|---|---|",
+        *(f"| {goal} | {', '.join(names)} |" for goal, names in _by_goal().items()),
         "",
-        "Parameters of several policies:",
+        "These parameters mean the same in every policy that lists them as shared:",
         "",
-        *_TABLE_HEAD,
-        *(f"| `{info.name}` | | {_range(info)} | {_cell(info.help)} |" for info in _common()),
+        *(f"- `{info.name}`{_range(info)}: {_plain(info.help)}" for info in _shared()),
     ]
     for family, names in families().items():
         lines += ["", f"## For {family}"]
@@ -109,11 +105,12 @@ def policies_page() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _cards() -> list[Card]:
-    """Return the cards of all policies, those of one goal together."""
-    cards = [make(Spec(name)).card for name in OWN]
-    goals = list(dict.fromkeys(card.goals[0] for card in cards))
-    return sorted(cards, key=lambda card: goals.index(card.goals[0]))
+def _by_goal() -> dict[str, list[str]]:
+    """Return the names of the policies of each main goal."""
+    goals: dict[str, list[str]] = {}
+    for name in OWN:
+        goals.setdefault(make(Spec(name)).card.goals[0], []).append(f"`{name}`")
+    return goals
 
 
 def families() -> dict[str, list[str]]:
@@ -129,24 +126,41 @@ def families() -> dict[str, list[str]]:
     return found
 
 
-def with_table(readme: str) -> str:
-    """Return README with the table of policies as the registry has it."""
+def policies_table() -> str:
+    """Return README's table of policies."""
     rows = [
         f"| {label} | {', '.join(f'`{name}`' for name in names)} |"
         for label, names in families().items()
     ]
-    table = "\n".join(["| for | names |", "|---|---|", *rows])
-    return TABLE.sub(lambda found: f"{found[1]}{table}\n{found[2]}", readme)
+    return "\n".join(["| for | names |", "|---|---|", *rows])
+
+
+def metrics_table() -> str:
+    """Return the table of metrics that `--json` or a comparison shows."""
+    rows = [
+        f"| `{metric.name}`{'' if metric.in_json else ' *'} | {metric.title} | {metric.help} |"
+        for metric in METRICS.values()
+        if metric.in_json or metric.is_column
+    ]
+    return "\n".join(["| key | in the app | definition |", "|---|---|---|", *rows])
 
 
 def pages() -> dict[Path, str]:
-    """Return what each generated page holds."""
-    readme = ROOT / "README.md"
+    """Return the text of each page that is generated in full or in part."""
+    reference = ROOT / "docs" / "reference"
     return {
-        ROOT / "docs" / "reference" / "contract.md": contract_page(),
-        ROOT / "docs" / "reference" / "policies.md": policies_page(),
-        readme: with_table(readme.read_text(encoding="utf-8")),
+        reference / "contract.md": contract_page(),
+        reference / "policies.md": policies_page(),
+        reference / "metrics.md": _with_table(reference / "metrics.md", metrics_table()),
+        ROOT / "README.md": _with_table(ROOT / "README.md", policies_table()),
     }
+
+
+def _with_table(page: Path, table: str) -> str:
+    """Return a page in which a table replaces the one with the same head."""
+    head = re.escape(table.partition("\n")[0])
+    text = page.read_text(encoding="utf-8")
+    return re.sub(rf"^{head}\n(\|.*\n)*", lambda _: f"{table}\n", text, flags=re.MULTILINE)
 
 
 def _policy(name: str) -> Iterator[str]:
@@ -154,62 +168,68 @@ def _policy(name: str) -> Iterator[str]:
     card, needs = made.card, made.needs
     yield f"**{card.title}.** {card.what} {card.cost} {card.limits}"
     yield ""
-    yield f"Source: {card.source} ({card.certainty})."
+    yield f"Source: {card.source}. Certainty: {card.certainty}."
     words = [*sorted(needs.reads), *sorted(needs.requires)]
     if words:
         yield f"Needs {', '.join(f'`{word}`' for word in words)}."
-    yield ""
-    yield from _TABLE_HEAD
-    shared = {(info.name, info.help) for info in _common()}
-    for info in parameters(REGISTRY[name]):
-        known = (info.name, info.help) in shared
-        values, meaning = ("", "as above") if known else (_range(info), _cell(info.help))
-        yield f"| `{info.name}` | {_value(info.default)} | {values} | {meaning} |"
+    shared = {(info.name, info.help) for info in _shared()}
+    declared = parameters(REGISTRY[name])
+    common = [info for info in declared if (info.name, info.help) in shared]
+    if common:
+        yield ""
+        yield f"Shared parameters: {', '.join(map(_setting, common))}."
+    own = [info for info in declared if info not in common]
+    if own:
+        yield ""
+        for info in own:
+            yield f"- {_setting(info)}{_range(info)}: {_plain(info.help)}"
 
 
-def _common() -> list[ParamInfo]:
-    """Return the parameters that at least three policies declare alike."""
+def _shared() -> list[ParamInfo]:
+    """Return the parameters that several policies declare with one meaning."""
     found = {(info.name, info.help): info for cls in OWN.values() for info in parameters(cls)}
     times = Counter((info.name, info.help) for cls in OWN.values() for info in parameters(cls))
-    return [info for key, info in found.items() if times[key] >= _COMMON]
+    return [info for key, info in found.items() if times[key] >= _MIN_SHARED]
 
 
 def _range(info: ParamInfo) -> str:
+    """Return the values of a parameter in brackets; "" if default or help states them."""
+    values = [f"`{choice}`" for choice in info.choices if f"{choice}: " not in info.help]
     if info.kind == "file":
-        return ", ".join([*(f"`{one}`" for one in info.choices), f"a {info.file}"])
-    if info.choices:
-        return ", ".join(f"`{one}`" for one in info.choices)
-    if info.kind in {"bool", "spec"}:
-        return {"bool": "`yes`, `no`", "spec": "a policy"}[info.kind]
-    ends = [f"{end:g}" for end in (info.low, info.high) if end is not None]
-    return " to ".join(ends) + (f" {info.unit}" if info.unit else "")
+        values.append(f"a {info.file}")
+    elif info.kind == "spec":
+        values.append("a policy")
+    else:
+        ends = [f"{end:g}" for end in (info.low, info.high) if end is not None]
+        bounds = " to ".join(ends) if len(ends) != 1 else f"from {ends[0]}"
+        values += [f"{bounds} {info.unit}".strip()] if ends else []
+    return f" ({', '.join(values)})" if values else ""
 
 
-def _value(value: Any) -> str:
-    return f"`{str(Spec.of('x', value=value)).removeprefix('x:value=')}`"
+def _setting(info: ParamInfo) -> str:
+    """Return a parameter with its default, as the command line takes it."""
+    return f"`{Spec.of('x', **{info.name: info.default})}`".replace("`x:", "`")
 
 
 def _described(thing: Any) -> list[str]:
-    """Return what a docstring says, and the table of fields or methods."""
+    """Return the text of a docstring, and a list of its fields and methods."""
     text = cleandoc(thing.__doc__ or "")
     lines = _paragraphs(text.split("\nParameters\n")[0])
-    if isfunction(thing):
-        lines = ["```text", f"{thing.__name__}{signature(thing)}", "```", "", *lines]
-    rows = [f"| `{names}` | {_cell(what)} |" for names, what in _fields(text)]
+    rows = [f"- `{names}`: {_plain(what)}" for names, what in _fields(text)]
     named = {name for names, _ in _fields(text) for name in names.split(", ")}
-    fields = [
-        f"`{name}: {getattr(kind, '__forward_arg__', kind)}`"
-        for name, kind in getattr(thing, "__annotations__", {}).items()
-        if isinstance(thing, type) and name not in named
-    ]
-    lines += ["", f"Fields: {', '.join(fields)}."] if fields else []
     if isinstance(thing, type):
-        rows += [
-            f"| `{_called(name, value)}` | {_cell(_first(value))} |"
-            for name, value in vars(thing).items()
-            if not name.startswith("_") and isinstance(value, _METHODS)
+        fields = [
+            f"`{name}: {getattr(kind, '__forward_arg__', kind)}`"
+            for name, kind in getattr(thing, "__annotations__", {}).items()
+            if name not in named
         ]
-    return [*lines, "", "| name | what it is |", "|---|---|", *rows] if rows else lines
+        lines += ["", f"Fields: {', '.join(fields)}."] if fields else []
+        rows += [
+            f"- `{_called(name, value)}`: {_plain(_first(value))}"
+            for name, value in vars(thing).items()
+            if not name.startswith("_") and name not in named and isinstance(value, _METHODS)
+        ]
+    return [*lines, "", *rows] if rows else lines
 
 
 def _called(name: str, value: Any) -> str:
@@ -233,12 +253,13 @@ def _fields(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _words(field: str, known: Mapping[str, str]) -> list[str]:
-    rows = [f"| `{word}` | {what} |" for word, what in known.items()]
-    return ["", f"| word of `{field}` | what it opens or asks for |", "|---|---|", *rows]
+    rows = [f"- `{word}`: {meaning}" for word, meaning in known.items()]
+    return ["", f"Words of `{field}`:", "", *rows]
 
 
-def _cell(text: str) -> str:
-    return " ".join(text.replace("``", "`").replace("|", "\\|").split())
+def _plain(text: str) -> str:
+    """Return a docstring or help text as one line of Markdown."""
+    return " ".join(text.replace("``", "`").split())
 
 
 def _paragraphs(text: str | None) -> list[str]:

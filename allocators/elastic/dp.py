@@ -357,8 +357,8 @@ class DpElastic(Allocator):
         choices=("queue", "drop"),
         labels={"queue": "Wait", "drop": "Reject"},
         help=(
-            "What happens to a job that does not fit at its first decision: it waits "
-            "(queue) or is rejected (drop)."
+            "Whether a job that does not fit at its first decision waits (queue) or is"
+            " rejected (drop)."
         ),
     )
     batch: str = param(
@@ -372,9 +372,9 @@ class DpElastic(Allocator):
             "random": "Random",
         },
         help=(
-            "elastic: the best batch size for each number of GPUs. max, min, random: a total batch"
-            " size fixed at submission, the largest or smallest of the job's range or one drawn"
-            " from it."
+            "elastic: best batch size per number of GPUs. max, min, random: largest,"
+            " smallest or random total batch size of the job's range, fixed at"
+            " submission."
         ),
     )
     placement: str = placement_param()
@@ -390,26 +390,20 @@ class DpElastic(Allocator):
     card = Card(
         title="IBM elastic DP",
         brief="best split of GPUs every few minutes",
-        what=(
-            "Every few minutes GPUs and batch sizes are chosen to maximise the sum of the"
-            " jobs' speed-ups."
-        ),
-        cost=(
-            "Every change of size or batch stops the job for a restart, and a job that scales badly"
-            " is kept small."
-        ),
+        what=("Every few minutes chooses GPUs and batch sizes to maximize the sum of speed-ups."),
+        cost=("Every change of size or batch restarts the job; jobs that scale badly stay small."),
         limits=(
-            "Counts speed-ups, not remaining work. Assumes that the batch size can vary"
-            " within a range without loss of accuracy."
+            "Counts speed-ups, not remaining work. Assumes that batch sizes within the"
+            " range do not change accuracy."
         ),
         source=(
             "Saxena et al., Effective Elastic Scaling of Deep Learning Workloads, MASCOTS 2020; US"
             " patent 11,586,475"
         ),
         certainty=(
-            "our reading: the optimizer follows the patent's claims and the description of an"
-            " independent implementation (Apache-2.0); how speed-ups are estimated, what happens"
-            " after outages, and several GPU types are ours"
+            "our reading: the optimizer follows the patent's claims and an independent"
+            " implementation (Apache-2.0); estimates of speed-ups, outages and several"
+            " GPU types are ours"
         ),
         goals=("elastic", "short waits"),
         how=(

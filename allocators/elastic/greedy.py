@@ -85,9 +85,8 @@ class GreedyElastic(Allocator):
             "fifo_fill": "Oldest jobs grow first",
         },
         help=(
-            "sticky: jobs only grow, the largest gain first. reclaim: the largest jobs also"
-            " shrink for waiting ones. fifo_fill: like reclaim, but the oldest jobs grow"
-            " first."
+            "sticky: jobs only grow, largest gain first. reclaim: the largest jobs also"
+            " shrink for waiting jobs. fifo_fill: as reclaim, oldest jobs grow first."
         ),
     )
     granularity: str = granularity_param()
@@ -120,13 +119,13 @@ class GreedyElastic(Allocator):
         title="Greedy elastic",
         brief="free GPUs go where they help most",
         what=(
-            "Jobs start at their smallest size; idle GPUs go, step by step, to the job that"
-            " gains the most speed."
+            "Jobs start at their smallest size; idle GPUs go one by one to the job that"
+            " gains most speed."
         ),
         cost=("Each step is the best for that instant only; every growth restarts a running job."),
         limits=(
-            "Ignores remaining work and the cost of a restart. The sticky variant never"
-            " takes GPUs back, so late jobs wait for early ones."
+            "Ignores remaining work and restart cost. The sticky variant never takes"
+            " GPUs back, so late jobs wait."
         ),
         source=(
             "Benchmark in Hu et al., An Optimal Resource Allocator of Elastic Training, arXiv"

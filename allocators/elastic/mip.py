@@ -137,8 +137,9 @@ class MipElastic(Allocator):
             "etc": "Time to completion",
         },
         help=(
-            "What is maximised: progress as a share of the remaining work, or of the total work;"
-            " the speed-ups themselves; etc: least time to completion."
+            "What is maximized. remaining: progress as a share of remaining work."
+            " total: of total work. throughput: speed-ups. etc: least time to"
+            " completion."
         ),
     )
     preempt_to_zero: bool = param(
@@ -147,9 +148,7 @@ class MipElastic(Allocator):
     fifo_admission: bool = param(
         False,
         title="Start in order of submission",
-        help=(
-            "Whether a waiting job may start only if all GPU jobs submitted before it start too."
-        ),
+        help=("Whether a waiting job starts only if all earlier GPU jobs start too."),
     )
     max_changes: int = param(
         -1,
@@ -165,8 +164,8 @@ class MipElastic(Allocator):
         low=0,
         high=1000,
         help=(
-            "Fairness: a job that waited h hours for its first start has the weight 1 + "
-            "phi x h; 0 = all jobs weigh the same."
+            "Fairness: weight 1 + phi x h of a job that waited h hours for its first"
+            " start; 0 = equal weights."
         ),
     )
     granularity: str = granularity_param()
@@ -177,8 +176,8 @@ class MipElastic(Allocator):
         low=0,
         high=0.5,
         help=(
-            "Smallest difference in progress that counts, relative to the largest "
-            "progress of any job; plans that differ by less are equally good."
+            "Smallest difference in progress that counts, relative to the largest"
+            " progress of any job."
         ),
     )
     solver: str = param(
@@ -186,9 +185,9 @@ class MipElastic(Allocator):
         choices=("auto", "highs", "cbc", "dp"),
         labels={"auto": "Automatic", "highs": "HiGHS", "cbc": "CBC", "dp": "Dynamic program"},
         help=(
-            "dp: an exact dynamic program, without fifo_admission, max_changes and several periods."
-            " auto: dp where it can, else HiGHS, else CBC. A solver that is missing or fails is"
-            " replaced by the other."
+            "dp: exact dynamic program, without fifo_admission, max_changes or several"
+            " periods. auto: dp if possible, else HiGHS, else CBC. Another solver"
+            " replaces one that is missing or fails."
         ),
     )
     periods: int = param(
@@ -222,8 +221,8 @@ class MipElastic(Allocator):
         low=0,
         high=0.5,
         help=(
-            "Solver tolerance in place of the gap if there are several periods, because "
-            "proving a smaller one takes minutes."
+            "Solver tolerance instead of gap with several periods, where a smaller one"
+            " takes minutes to prove."
         ),
     )
     change_cost: float = param(
@@ -232,7 +231,7 @@ class MipElastic(Allocator):
         low=0,
         high=1000,
         help=(
-            "Price of a change of size in any slot, in units of a job's remaining work (c"
+            "Price of a change of size per slot, in units of a job's remaining work (c"
             " in the paper); with several periods only."
         ),
     )
@@ -249,11 +248,11 @@ class MipElastic(Allocator):
         title="Huawei-style MIP",
         brief="optimal sizes by integer program",
         what=(
-            "Every few minutes the sizes of all jobs are chosen together to maximise their"
+            "Every few minutes chooses the sizes of all jobs together to maximize their"
             " progress in the next minutes."
         ),
         cost=(
-            "Every change of size is a restart; long jobs may wait for long, unless"
+            "Every change of size is a restart; long jobs may wait long unless"
             " fifo_admission or phi is set."
         ),
         limits=(

@@ -49,8 +49,8 @@ def granularity_param() -> Any:
         choices=GRANULARITIES,
         labels={"gpu": "GPUs", "node": "Whole nodes"},
         help=(
-            "gpu: sizes are numbers of GPUs. node: jobs get whole nodes of their own; nodes"
-            " of different sizes are allocated separately."
+            "gpu: sizes are numbers of GPUs. node: whole nodes; nodes of different"
+            " sizes are allocated separately."
         ),
     )
 
@@ -63,8 +63,8 @@ def sizes_param() -> Any:
         choices=SIZES,
         labels={"powers": "Powers of two", "all": "Every size"},
         help=(
-            "powers: powers of two within the job's range, both ends of the range, and the"
-            " requested size. all: every size in the range."
+            "powers: powers of two in the job's range, both its ends, and the request."
+            " all: every size in the range."
         ),
     )
 

@@ -97,7 +97,7 @@ class AITurbo(Allocator):
     cpu_workers: bool = param(
         True,
         title="Run jobs on CPU workers",
-        help="Whether a job for which no GPUs are free may run on CPU workers.",
+        help="Whether a job without free GPUs may run on CPU workers.",
     )
     worker_cores: float = param(
         8.0,
@@ -111,7 +111,7 @@ class AITurbo(Allocator):
         True,
         title="Skip small gains",
         help=(
-            "Whether changes that save less than 5 % are skipped, and running jobs go"
+            "Whether to skip changes that save less than 5 % and to serve running jobs"
             " before waiting jobs of the same level."
         ),
     )
@@ -139,15 +139,15 @@ class AITurbo(Allocator):
         title="AITurbo",
         brief="resizes jobs and parameter servers",
         what=(
-            "Resizes jobs towards their lowest total resource need, and prefers jobs that"
-            " have received little and need little; uses CPUs if GPUs are short."
+            "Resizes jobs towards their lowest total resource need; prefers jobs that"
+            " received little and need little; uses CPUs if GPUs are short."
         ),
         cost=(
             "Long jobs of predictable size wait for short ones, and are stopped and resized often."
         ),
         limits=(
-            "One move per job and interval. Knows no deadlines. Restarts on CPUs are dearer than it"
-            " counts. GPU jobs never start where there are no GPUs."
+            "One move per job and interval. No deadlines. Underestimates restarts on"
+            " CPUs. GPU jobs never start on nodes without GPUs."
         ),
         source="Zhao et al., AITurbo, HPDC 2021; code of its follow-up",
         certainty=(

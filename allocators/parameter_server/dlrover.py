@@ -297,7 +297,7 @@ class DLRover(Allocator):
     sharding: bool = param(
         True,
         title="Data in shards",
-        help="Whether data is handed out in shards, so slow or lost replicas delay no others.",
+        help="Whether data comes in shards, so slow or lost replicas delay no others.",
     )
     slow: float = param(
         0.8,
@@ -346,8 +346,8 @@ class DLRover(Allocator):
         title="DLRover",
         brief="learns the sizes that jobs need",
         what=(
-            "Gives jobs with parameter servers the workers, servers, cores and memory that"
-            " measurements show they need, and replaces slow replicas."
+            "Gives jobs with parameter servers the workers, servers, cores and memory"
+            " they measurably need, and replaces slow replicas."
         ),
         cost=("Jobs begin small and are changed while they run; users' requests are ignored."),
         limits=(
@@ -356,8 +356,8 @@ class DLRover(Allocator):
         ),
         source="Wang et al., DLRover-RM, PVLDB 17 (2024), arXiv 2304.01468; code of the project",
         certainty=(
-            "our reading of its code: replicas of a role are alike, and one cluster instead of a"
-            " limit for each job; thresholds as published"
+            "our reading of its code: equal replicas per role, one cluster instead of a"
+            " limit per job; thresholds as published"
         ),
         goals=("elastic",),
         how=(

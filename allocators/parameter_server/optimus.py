@@ -110,13 +110,13 @@ class Optimus(Allocator):
         title="Optimus",
         brief="next worker to the steepest gain",
         what=(
-            "Gives the next worker or parameter server to the job whose remaining time"
-            " falls the most per share of the cluster used."
+            "Adds a worker or parameter server where the remaining time of a job falls"
+            " most per share of the cluster used."
         ),
         cost="Every decision may change most running jobs, and each change costs a restart.",
         limits=(
             "As good as its speed model and size estimates. Decides at intervals only."
-            " Counts GPUs of all types alike."
+            " Treats all GPU types as equal."
         ),
         source="Peng et al., Optimus, EuroSys 2018; the authors' simulator",
         certainty=(

@@ -160,8 +160,8 @@ class Asrpt(Allocator):
         low=1,
         high=1000,
         help=(
-            "A gang is communication-heavy if spreading it to one GPU per node makes an"
-            " iteration at least this many times as long."
+            "A gang is communication-heavy if one GPU per node makes an iteration at"
+            " least this many times as long."
         ),
     )
     tau: float = param(
@@ -170,8 +170,8 @@ class Asrpt(Allocator):
         low=0,
         high=100,
         help=(
-            "How long a communication-heavy gang (see theta) at the head of the queue "
-            "waits for fewer nodes, as a share of its predicted run time."
+            "Time that a communication-heavy gang (theta) at the head of the queue"
+            " waits for fewer nodes, as a share of its predicted run time."
         ),
     )
     backfill: str = backfill_param()
@@ -195,17 +195,14 @@ class Asrpt(Allocator):
     card = Card(
         title="A-SRPT",
         brief="the order of one imagined fast machine",
-        what=(
-            "Jobs start in the order in which an imagined single machine, serving the job"
-            " with the least work first, would complete them."
-        ),
+        what=("Shortest predicted jobs first, as one fast virtual machine would complete them."),
         cost=(
-            "A job waits until the imagined machine completes it, even if GPUs are idle,"
-            " and a large gang at the head holds up all other jobs."
+            "A job waits until the virtual machine completes it even if GPUs are idle;"
+            " a large gang at the head blocks all other jobs."
         ),
         limits=(
-            "As good as its predictions; never stops a job. Placement matters only if the"
-            " performance model slows gangs that are spread over nodes."
+            "As good as its predictions; never preempts. Placement matters only if the"
+            " performance model slows spread gangs."
         ),
         source="Luo, Liu, Lee, Shroff, INFOCOM 2025, arXiv 2501.05563",
         certainty=(

@@ -89,9 +89,9 @@ class Easy(Allocator):
         True,
         title="Use GPUs that the first job leaves over",
         help=(
-            "Whether a job may pass that outlasts the expected start of the first one but takes"
-            " only GPUs that will be left over then. Without it a job passes only if it ends"
-            " before that start."
+            "Whether a job that outlasts the expected start of the first job may pass"
+            " on GPUs left over then. Otherwise it passes only if it ends before that"
+            " start."
         ),
     )
     placement: str = placement_param()
@@ -121,7 +121,7 @@ class Easy(Allocator):
             "First come, first served, but jobs may fill gaps that do not delay the first of the"
             " queue."
         ),
-        cost="Jobs behind the first one may be delayed by those that pass them.",
+        cost="Jobs behind the first may be delayed by jobs that pass them.",
         limits="As good as its estimates of run times; never stops a job.",
         source="D. Lifka, The ANL/IBM SP Scheduling System, JSSPP 1995",
         certainty=(

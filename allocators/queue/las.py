@@ -415,8 +415,8 @@ class Las(Allocator):
         low=0,
         high=1e6,
         help=(
-            "A waiting job returns to the first queue after waiting this many times as long"
-            " as it has run since it was last there; 0 = never."
+            "A waiting job returns to the first queue after waiting this many times its"
+            " run time since it was last there; 0 = never."
         ),
         was="knob",
     )
@@ -427,7 +427,7 @@ class Las(Allocator):
         title="Parameter servers on",
         choices=("cpu", "gpu"),
         labels={"cpu": "CPU cores", "gpu": "A GPU each"},
-        help="Where parameter servers run: on cores, or each on a GPU of its own.",
+        help="Where parameter servers run: on cores, or each on a separate GPU.",
     )
     placement: str = placement_param()
     types: str = types_param()
@@ -441,10 +441,8 @@ class Las(Allocator):
         title="LAS (Tiresias)",
         brief="least served first, no run times needed",
         what="Jobs that have received the least GPU time so far run first, in a few queues.",
-        cost=(
-            "Jobs that have run for long are stopped for new jobs, even if they are nearly done."
-        ),
-        limits="Knows no run times. Counts stops as free; their cost is set under overheads.",
+        cost=("Long-running jobs are stopped for new jobs, even if they are nearly done."),
+        limits="Knows no run times. Ignores the cost of preemption, which overheads set.",
         source="Gu et al., Tiresias, NSDI 2019; the authors' simulator",
         certainty=(
             "exact: order, limits and promotion as published; our reading: moves to faster GPU"

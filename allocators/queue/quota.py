@@ -58,25 +58,25 @@ class Quotas(Allocator):
     inner: Spec = param(  # noqa: RUF009 - a Spec is frozen
         Spec("fifo"),
         title="Policy of all teams",
-        help="The policy that starts the jobs that quotas let through.",
+        help="The policy that starts the jobs within quotas.",
     )
     table: str = param(
         "",
         title="Quotas",
         help=(
-            "Rows such as a: 8 max 12 weight 2 priority 1 under research, divided by semicolons;"
-            " empty = equal parts for all teams."
+            "Rows such as a: 8 max 12 weight 2 priority 1 under research, separated by"
+            " semicolons; empty = equal parts for all tenants."
         ),
     )
     borrow: bool = param(
         True,
         title="Lend unused quotas",
-        help="Whether a team may hold more than its quota while others do not need theirs.",
+        help="Whether a tenant may hold more than its quota while others do not need theirs.",
     )
     skip: bool = param(
         True,
         title="Smaller jobs may pass",
-        help="Whether a job within its team's quota may pass an earlier one that is beyond it.",
+        help="Whether a job within its tenant's quota may pass an earlier job beyond its quota.",
     )
     tenant: str = tenant_param()
     resource: str = param(
@@ -93,8 +93,8 @@ class Quotas(Allocator):
     card = Card(
         title="Quotas",
         brief="quotas of teams around another policy",
-        what="Every team has a quota of GPUs; another policy starts the jobs within it.",
-        cost="GPUs may idle while a team at its limit has waiting jobs.",
+        what="Every tenant has a quota of GPUs; another policy starts the jobs within it.",
+        cost="GPUs may idle while a tenant at its limit has waiting jobs.",
         limits="Never stops a job, so lent GPUs come back only when jobs end.",
         source="Ours; fair shares as in KAI Scheduler",
         certainty="exact",

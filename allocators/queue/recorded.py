@@ -51,8 +51,8 @@ class Recorded(Allocator):
     card = Card(
         title="Recorded schedule",
         brief="what the trace says was done",
-        what="Starts every job when the trace says that it started.",
-        cost="No decisions are made: it shows what happened, not what could have happened.",
+        what="Starts every job at its recorded start.",
+        cost="No decisions: it shows what happened, not what could have happened.",
         limits=(
             "Jobs without a recorded start are rejected. Where the described cluster is too"
             " small, a job runs on an overflow node."

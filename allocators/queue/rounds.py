@@ -67,10 +67,7 @@ class Rounds(Allocator):
         title="Rounds",
         brief="another policy, in rounds of equal length",
         what=("Lets another policy decide only at the start of a round, every 300 s by default."),
-        cost=(
-            "GPUs that become free within a round stay idle until it ends, and new jobs"
-            " wait until then."
-        ),
+        cost=("Freed GPUs idle, and new jobs wait, until the round ends."),
         limits="The limits of the inner policy apply.",
         source="S. Agarwal et al., Blox, EuroSys 2024",
         certainty=(

@@ -60,8 +60,8 @@ class Sjf(Allocator):
         choices=("time", "gpu_time"),
         labels={"time": "Run time (SPJF)", "gpu_time": "GPUs × run time (SPWF)"},
         help=(
-            "What makes a job short. time: its estimated run time (SPJF). gpu_time: run time"
-            " times GPUs (SPWF; a CPU job counts as one GPU)."
+            "Size of a job. time: estimated run time (SPJF). gpu_time: run time times"
+            " GPUs (SPWF; CPU jobs: one GPU)."
         ),
     )
     backfill: str = backfill_param(locked=True)
@@ -79,11 +79,11 @@ class Sjf(Allocator):
         cost="Long jobs wait for as long as enough short jobs arrive.",
         limits="As good as the estimates of run times; never stops a job.",
         source=(
-            "W. E. Smith, Various optimizers for single-stage production, 1956 (shortest processing"
-            " time). With predicted run times these are SPJF and SPWF of the paper on A-SRPT, by"
-            " size, and with backfill = first_fit its WCS-Duration and WCS-Workload"
+            "W. E. Smith, Various optimizers for single-stage production, 1956. By"
+            " size, with predicted run times, SPJF and SPWF of the paper on A-SRPT; with"
+            " backfill = first_fit its WCS-Duration and WCS-Workload"
         ),
-        certainty="exact; which rules those four names stand for is our reading",
+        certainty="exact; our reading: the meaning of those four names",
         goals=("short waits", "baseline"),
         how=(
             "Waiting jobs are sorted by their estimated run time, the shortest first.",

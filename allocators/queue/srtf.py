@@ -335,9 +335,9 @@ class Srtf(Allocator):
             "gpus": "Fewest GPUs",
         },
         help=(
-            "Which job goes first. time: least remaining time. gpu_time: least remaining"
-            " time times GPUs (SRSF; a CPU job counts as one GPU). gpus: fewest GPUs, then"
-            " by submission."
+            "Which job goes first. time: least remaining time. gpu_time: least"
+            " remaining time times GPUs (SRSF; CPU jobs: one GPU). gpus: fewest GPUs,"
+            " then submission."
         ),
     )
     migrate: str = migrate_param()
@@ -352,10 +352,8 @@ class Srtf(Allocator):
         title="SRTF",
         brief="shortest remaining time first, others are stopped",
         what="The jobs with the least remaining time run; other jobs are stopped for them.",
-        cost=(
-            "Long jobs are stopped repeatedly, and wait for as long as short jobs keep arriving."
-        ),
-        limits="As good as the estimates of run times. The cost of a stop is set under overheads.",
+        cost=("Long jobs are stopped repeatedly and wait while short jobs keep arriving."),
+        limits="As good as the run-time estimates. Overheads set the cost of a preemption.",
         source=(
             "Schrage, Operations Research 16 (1968), for one machine; order and ties of gangs as in"
             " the simulators of Tiresias and Lucid"

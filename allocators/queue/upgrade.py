@@ -22,9 +22,8 @@ def migrate_param() -> Any:
         choices=("upgrade", "never"),
         labels={"upgrade": "To a faster type", "never": "Never"},
         help=(
-            "upgrade: a running job moves to a GPU type that `types` prefers to its own, if"
-            " there is room and the gain exceeds the restart. never: it stays where it"
-            " started."
+            "upgrade: a running job moves to a GPU type that `types` prefers, if it has"
+            " room and the gain exceeds the restart. never: it stays."
         ),
     )
 

@@ -130,19 +130,19 @@ class Gavel(Allocator):
             "gandiva": "Gandiva",
         },
         help=(
-            "What shares of time are chosen for: the least normalised throughput, also again and"
-            " again and with owners, the worst finish-time fairness, the last finish, the sum of"
-            " throughputs, that per dollar, also with deadlines, order of arrival, equal parts,"
-            " least total completion time, Gandiva (equal parts, the fastest type first with"
-            " faithful, too; two jobs are not packed on one GPU yet)."
+            "Goal of the shares, in this order. Least normalized throughput; the same,"
+            " repeated, with owners; worst finish-time fairness; last finish; sum of"
+            " throughputs; the same per dollar; the same with deadlines; order of"
+            " arrival; equal parts; total completion time; Gandiva (equal parts, fastest"
+            " type first with faithful, too, without packing)."
         ),
     )
     aware: bool = param(
         True,
         title="Speeds by GPU type known",
         help=(
-            "Whether the policy knows how fast each job is on each GPU type; otherwise "
-            "all types count the same."
+            "Whether the policy knows each job's speed on each GPU type; otherwise all"
+            " types are equal."
         ),
     )
     round_s: float = round_param()
@@ -153,17 +153,17 @@ class Gavel(Allocator):
         low=0,
         high=1e6,
         help=(
-            "Least time from one computation of the shares to the next; 0 = at every change, but"
-            " with faithful the published 1920 s. At 0 large gangs may wait very long."
+            "Least time between computations of the shares; 0 = at every change, with"
+            " faithful the published 1920 s. At 0 large gangs may wait very long."
         ),
     )
     faithful: bool = param(
         False,
         title="As in the published simulator",
         help=(
-            "Whether oddities of the published simulator are kept: newcomers hold GPUs idle, types"
-            " in random order, time counts by whole iterations, shares are those its solver ends"
-            " at, makespan to 5 %."
+            "Whether to keep oddities of the published simulator: new jobs leave GPUs"
+            " idle, random order of types, time in whole iterations, shares of its"
+            " solver, makespan to 5 %."
         ),
     )
     entity: str = param(
@@ -178,10 +178,7 @@ class Gavel(Allocator):
         title="Weights of owners",
         low=0.001,
         high=1000,
-        help=(
-            "Weights of owners in order of their names, the last for all others, for objective ="
-            " water_filling."
-        ),
+        help=("Weights of owners by name, the last for all others, for objective = water_filling."),
     )
     within: str = param(
         "fairness",
@@ -214,12 +211,12 @@ class Gavel(Allocator):
         title="Gavel",
         brief="shares of each type by measured speed",
         what=(
-            "Every job gets shares of time on each GPU type, optimal for a chosen"
-            " objective, and receives them in rounds of some minutes."
+            "Every job gets shares of time on each GPU type, optimal for an objective,"
+            " in rounds of some minutes."
         ),
         cost=(
-            "Jobs change GPUs and types between rounds; GPUs that become free idle until"
-            " the round ends, and new jobs wait for the next round."
+            "Jobs change GPUs and types between rounds; freed GPUs idle until the round"
+            " ends, and new jobs wait for the next round."
         ),
         limits=(
             "Counts changes as free. Ignores servers: a gang counts as equally fast on"
@@ -230,10 +227,9 @@ class Gavel(Allocator):
             " Workloads, OSDI 2020; the authors' public code"
         ),
         certainty=(
-            "exact for rounds and objectives, which follow the public code, to its very figures"
-            " with faithful = yes; our reading of which of several equally good shares is taken"
-            " without it, and of what the code leaves open: outages, jobs that must not be stopped,"
-            " AlloX with gangs"
+            "exact for rounds and objectives of the public code, to its figures with"
+            " faithful = yes; our reading: choice among equally good shares without it,"
+            " outages, jobs that must not be stopped, AlloX with gangs"
         ),
         goals=("heterogeneous", "fairness", "deadlines"),
         how=(

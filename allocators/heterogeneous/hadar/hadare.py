@@ -414,9 +414,9 @@ class HadarE(Allocator):
             "slowdown": "Longest wait per time left",
         },
         help=(
-            "Which job gets its first node first; submission: of jobs submitted together the"
-            " longest. On the sample week the mean completion time is 3.9, 13.3, 2.6 and 2.9 h, the"
-            " longest wait 8, 40, 22 and 9 h."
+            "Which job gets its first node first; submission: the longest of equal"
+            " submissions. On the sample week: mean completion time 3.9, 13.3, 2.6 and"
+            " 2.9 h, longest wait 8, 40, 22 and 9 h."
         ),
     )
     max_copies: int = param(
@@ -430,9 +430,9 @@ class HadarE(Allocator):
         False,
         title="Fork beyond the gain",
         help=(
-            "Whether idle GPUs get a further copy of a job even if it makes the job no faster. On"
-            " the sample pai-like GPUs are busy for 96 instead of 87 %, and the mean is 0.9"
-            " instead of 0.8 h."
+            "Whether idle GPUs get another copy even if it does not speed up the job."
+            " On the sample pai-like, GPUs are busy for 96 instead of 87 %, and the mean"
+            " is 0.9 instead of 0.8 h."
         ),
     )
     round_s: float = round_param()
@@ -448,15 +448,15 @@ class HadarE(Allocator):
         title="HadarE",
         brief="copies of a job on several nodes",
         what=(
-            "Every job is forked into copies that train at the same time on nodes of their own, so"
-            " that no node is idle while there is a job."
+            "Forks each job into copies that train at the same time on separate nodes,"
+            " so no node idles while a job exists."
         ),
         cost=(
-            "Joining the copies takes time every round, and a step made apart may be worth less"
-            " than one made together."
+            "Merging copies takes time every round, and a step of a copy may be worth"
+            " less than a joint step."
         ),
         limits=(
-            "Assumes that averaging the weights of copies once a round loses nothing; the"
+            "Assumes that averaging copies' weights once a round loses nothing; the"
             " loss is a parameter of the performance model."
         ),
         source="Sultana et al., arXiv 2503.10918",

@@ -357,11 +357,11 @@ class Hadar(Allocator):
             "ftf": "Finish-time fairness",
         },
         help=(
-            "What an early finish is worth. auto: effective while all jobs were submitted"
-            " together, else ftf. effective: the share of the best possible speed. raw: iterations"
-            " per second. jct: the same for all jobs. makespan: most for the longest jobs. ftf:"
-            " most for jobs that are worst off against an equal share. On the sample week the mean"
-            " completion time is 3.2, 7.5, 7.5, 3.7, 16.6 and 3.2 h."
+            "Value of an early finish. auto: effective if all jobs were submitted"
+            " together, else ftf. effective: share of the best speed. raw: iterations"
+            " per second. jct: equal for all jobs. makespan: most for the longest jobs."
+            " ftf: most for jobs furthest below an equal share. Mean completion time on"
+            " the sample week: 3.2, 7.5, 7.5, 3.7, 16.6 and 3.2 h."
         ),
     )
     order: str = param(
@@ -374,9 +374,9 @@ class Hadar(Allocator):
             "submission": "Earliest submission",
         },
         help=(
-            "Which job takes GPUs first; of equal submissions the highest utility. On the sample"
-            " week the mean completion time is 3.2, 3.2 and 4.6 h, the longest wait 33, 76 and"
-            " 25 h."
+            "Which job takes GPUs first; of equal submissions the highest utility. On"
+            " the sample week: mean completion time 3.2, 3.2 and 4.6 h, longest wait 33,"
+            " 76 and 25 h."
         ),
     )
     mixing: bool = param(
@@ -394,10 +394,7 @@ class Hadar(Allocator):
         title="Price divisor (eta)",
         low=1e-9,
         high=1e9,
-        help=(
-            "Divides the lowest price: the larger, the cheaper idle GPUs are. Matters "
-            "most where fill is off."
-        ),
+        help=("Divides the lowest price: larger = cheaper idle GPUs. Matters most without fill."),
     )
     beam: int = param(
         1,
@@ -428,12 +425,12 @@ class Hadar(Allocator):
         title="Hadar",
         brief="GPUs have prices, the highest bids win",
         what=(
-            "GPUs have prices that rise as they are taken; every few minutes each job takes those"
-            " that are worth the most to it, even of several types."
+            "GPU prices rise as GPUs are taken; every few minutes each job takes the"
+            " GPUs worth most to it, even of several types."
         ),
         cost=(
-            "Jobs are stopped and moved as prices change. Large gangs still wait longest, and of a"
-            " batch most jobs end late."
+            "Jobs are stopped and moved as prices change. Large gangs wait longest;"
+            " most jobs of a batch end late."
         ),
         limits=(
             "Relies on run times and speeds as given. The cost of a move is a parameter, not"

@@ -80,8 +80,8 @@ class Kai(Allocator):
         title="Your queues",
         file="queues.yaml",
         help=(
-            "YAML text of the Queue objects of KAI; empty = one queue for each tenant, with equal"
-            " quotas, or with none where past usage counts."
+            "YAML of KAI's Queue objects; empty = one queue per tenant, with equal"
+            " quotas, or with none if past usage counts."
         ),
     )
     tenant: str = tenant_param()
@@ -91,19 +91,19 @@ class Kai(Allocator):
         low=0,
         high=1_000_000_000,
         help=(
-            "Jobs of this priority or a higher one are never stopped, and start within the quota"
-            " of their queue only."
+            "Jobs of at least this priority are never preempted and start only within"
+            " their queue's quota."
         ),
     )
     consolidate: bool = param(
         True,
         title="Consolidation",
-        help="Whether running jobs are moved together where a waiting one lacks only a place.",
+        help="Whether running jobs move together where a waiting job lacks only a place.",
     )
     usage: bool = param(
         False,
         title="Past usage counts",
-        help="Whether a queue that held much lately gets less of what is left over.",
+        help="Whether a queue that held much lately gets less of the surplus.",
     )
     usage_window_h: float = param(
         168.0,
@@ -111,7 +111,7 @@ class Kai(Allocator):
         unit="h",
         low=0.01,
         high=100_000,
-        help="How far back it counts; with usage.",
+        help="Window of past usage; with usage.",
     )
     usage_half_life_h: float = param(
         0.0,
@@ -119,14 +119,14 @@ class Kai(Allocator):
         unit="h",
         low=0,
         high=100_000,
-        help="After this it counts half, 0 = all alike; with usage.",
+        help="After this, usage counts half; 0 = equal weights; with usage.",
     )
     usage_weight: float = param(
         1.0,
         title="Weight of past usage",
         low=0,
         high=1000,
-        help="How much it takes from a queue's part (kValue); with usage.",
+        help="Effect of past usage on a queue's share (kValue); with usage.",
     )
     placement: str = placement_param()
     types: str = types_param()
@@ -145,11 +145,11 @@ class Kai(Allocator):
         title="KAI",
         brief="quotas per queue, the rest by weight, taken back",
         what=(
-            "Every queue gets its quota when it asks for it; what is left is lent by weight, and"
-            " taken back by stopping jobs."
+            "Every queue gets its quota on demand; the rest is lent by weight and taken"
+            " back by preempting jobs."
         ),
         cost="Jobs beyond their queue's quota are stopped when another queue asks for its own.",
-        limits="Knows nothing of run times; parts of GPUs and topology are not simulated.",
+        limits="Uses no run times; parts of GPUs and topology are not simulated.",
         source="KAI Scheduler (NVIDIA, Apache-2.0), plugins proportion and its actions, 2026",
         certainty="our reading of the scheduler's source; its division of shares is exact",
         goals=("fairness",),

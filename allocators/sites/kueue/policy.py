@@ -74,8 +74,8 @@ class Kueue(Allocator):
         title="Configuration",
         file="kueue.yaml",
         help=(
-            "YAML of ClusterQueues, Cohorts, LocalQueues and ResourceFlavors; empty = an equal"
-            " queue for each tenant of the trace."
+            "YAML of ClusterQueues, Cohorts, LocalQueues and ResourceFlavors; empty ="
+            " equal queues per tenant."
         ),
     )
     tenant: str = param(
@@ -87,8 +87,9 @@ class Kueue(Allocator):
             **{column: word.capitalize() for column, word in COLUMN_WORDS.items()},
         },
         help=(
-            "The column with names of local queues, namespaces or cluster queues. auto: the one"
-            " with most of them; without a configuration the first with several names."
+            "Column with names of local queues, namespaces or cluster queues. auto: the"
+            " column with most of them; without configuration the first with several"
+            " names."
         ),
     )
     fair_sharing: str = param(
@@ -97,8 +98,9 @@ class Kueue(Allocator):
         choices=("as_configured", "on", "off"),
         labels={"as_configured": "As configured", "on": "On", "off": "Off"},
         help=(
-            "Whether the queue that borrows least goes first and the one that borrows most is"
-            " preempted first; a Configuration in the YAML says so, else it is off."
+            "Whether the queue that borrows least goes first and the one that borrows"
+            " most is preempted first. as_configured: the YAML's Configuration, else"
+            " off."
         ),
     )
     requeue_s: float = param(
@@ -108,8 +110,8 @@ class Kueue(Allocator):
         low=0,
         high=3600,
         help=(
-            "From the release of quota until jobs that did not fit are tried again; 0 = at once."
-            " Kueue itself gathers releases for 1 s."
+            "Delay from a release of quota to the next try of jobs that did not fit; 0"
+            " = none. Kueue collects releases for 1 s."
         ),
     )
     placement: str = placement_param()
@@ -121,11 +123,11 @@ class Kueue(Allocator):
         title="Kueue",
         brief="quotas that queues lend to one another",
         what=(
-            "Each queue owns a quota, borrows what others of its cohort leave unused, and may take"
+            "Each queue owns a quota, borrows unused quota of its cohort, and may take"
             " its own back."
         ),
         cost="Jobs that run on borrowed quota are stopped when its owner wants it.",
-        limits="Knows nothing of run times, and reserves quota without looking at nodes.",
+        limits="Uses no run times, and reserves quota without looking at nodes.",
         source="Kueue (kubernetes-sigs/kueue), version of 2026: documentation and scheduler",
         certainty=(
             "exact for the rules named, without topology-aware scheduling and admission checks"

@@ -100,10 +100,10 @@ class Slurm(Settings):
         title="Slurm",
         brief="priority by age, usage and size, backfill around plans",
         what=(
-            "Starts jobs by a priority of age, fair share and size; others may go first where no"
-            " plan for a waiting job is delayed."
+            "Starts jobs by a priority of age, fair share and size; backfill may start"
+            " others that delay no planned job."
         ),
-        cost="Plans keep whole nodes free until the time limits, so GPUs idle beside waiting jobs.",
+        cost="Plans keep whole nodes free until the time limits, so GPUs idle while jobs wait.",
         limits="Knows time limits only; single starts depend on when its clocks tick.",
         source=(
             "Slurm 20.02 to 26.11: priority/multifactor, sched/backfill and select/cons_tres, as"

@@ -18,7 +18,7 @@ class Settings(Allocator):
         title="Your slurm.conf",
         file="slurm.conf",
         include="Include",
-        help="What the site sets; a parameter below that is not at its default goes before it.",
+        help="Settings of the site; parameters below that differ from their default override them.",
     )
     accounts: str = param(
         "",
@@ -42,7 +42,7 @@ class Settings(Allocator):
         "",
         title="Usage at the start",
         file="sshare.txt",
-        help="What sshare -alP prints: who has used how much before the first job.",
+        help="What sshare -alP prints: usage before the first job.",
     )
     weight_age: int = param(
         1000,
@@ -110,7 +110,8 @@ class Settings(Allocator):
         choices=("flat", "tree"),
         labels={"flat": "Runs of nodes", "tree": "Racks as switches"},
         file="topology.conf",
-        help="How nodes are chosen: few runs of neighbours, few racks, or few switches of a file.",
+        help="Choice of nodes. flat: few runs of neighbors. tree: few racks, or few switches"
+        " of the file.",
     )
     backfill: bool = param(
         True,
@@ -178,8 +179,9 @@ class Settings(Allocator):
         title="At the time limit",
         choices=("inform", "kill"),
         labels={"inform": "Jobs run on", "kill": "Jobs are ended"},
-        help="Whether a job that outlives its limit, OverTimeLimit and KillWait is ended as failed;"
-        " a recorded job that timed out has that length already. default_limit_h counts, too.",
+        help="kill: a job that outlives its limit, OverTimeLimit and KillWait fails; also"
+        " with default_limit_h. inform: it runs on. Recorded jobs that timed out already"
+        " have that length.",
     )
     main_phase_s: float = param(
         -1.0,
@@ -187,7 +189,7 @@ class Settings(Allocator):
         unit="s",
         low=-1,
         high=86_400,
-        help="Seconds after the first submission; -1 = drawn from the seed, as it is not known.",
+        help="Seconds after the first submission; -1 = drawn from the seed.",
     )
     bf_phase_s: float = param(
         -1.0,
@@ -211,14 +213,14 @@ class Settings(Allocator):
         unit="s",
         low=-1,
         high=3600,
-        help="The daemon's own time for a cycle, after which the next interval begins; -1 = 0.2 ms"
-        " for each job tested and each that runs or is planned, at most 1 s.",
+        help="Duration of a cycle, before the next interval begins; -1 = 0.2 ms per tested,"
+        " running or planned job, at most 1 s.",
     )
     bf_instants: tuple[float, ...] = param(
         (),
         title="Known backfill cycles",
         unit="s",
         low=0,
-        help="When cycles began, in seconds after the first submission, where a log tells; after"
-        " the last of them the interval counts again.",
+        help="Starts of cycles from a log, in seconds after the first submission; then the"
+        " interval counts again.",
     )

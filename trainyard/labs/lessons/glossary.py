@@ -86,7 +86,7 @@ ENTRIES: Final[tuple[GlossaryEntry, ...]] = (
         "Completion time",
         "JCT",
         "Time from submission to finish, including waiting and pauses. A mean covers completed"
-        " jobs only; the number of others is shown beside it.",
+        " jobs only; the number of other jobs is shown.",
         _METRICS,
     ),
     GlossaryEntry(
@@ -219,8 +219,7 @@ ENTRIES: Final[tuple[GlossaryEntry, ...]] = (
     GlossaryEntry(
         "Preemption",
         "",
-        "Stopping a running job in favor of another. Its cost is an assumption, which is"
-        " shown beside the result.",
+        "Stopping a running job for another job. Its cost is an assumption, shown with the result.",
         _MODEL,
     ),
     GlossaryEntry(
@@ -371,12 +370,11 @@ def find(wanted: str) -> tuple[GlossaryEntry, ...]:
 def markdown() -> str:
     """Return the page docs/reference/glossary.md."""
     rows = [
-        f"| **{one.term}**{f' ({one.also})' if one.also else ''} | {one.text}"
-        f" [More](../{one.page}) |"
+        f"- **[{one.term}](../{one.page})**{f' ({one.also})' if one.also else ''}: {one.text}"
         for one in find("")
     ]
-    head = "# Glossary\n\nThe Learn page has the same list, with a search.\n\n"
-    return head + "| term | meaning |\n|---|---|\n" + "\n".join(rows) + "\n"
+    head = "# Glossary\n\nThe Learn page searches this list. Each term links to its page.\n\n"
+    return head + "\n".join(rows) + "\n"
 
 
 FOLDER: Final = Path(__file__).resolve().parents[3] / "docs"
