@@ -92,7 +92,7 @@ def test_a_browser_finds_its_runs_again_and_nobody_elses(
     waiting.value.save_as(tmp_path / "runs.zip")
     page.get_by_role("button", name="Delete", exact=True).click()
     page.get_by_role("button", name="Delete 2").click()
-    expect(page.get_by_text("2 taken off your list, 0 results deleted.")).to_be_visible()
+    expect(page.get_by_text("2 removed from your list, 0 results deleted.")).to_be_visible()
     expect(titles).to_have_count(0)
     theirs.reload()
     expect(theirs.locator("[class*=st-key-runs-open] button")).to_have_count(1)

@@ -120,7 +120,7 @@ def test_what_a_scheduler_cannot_run_is_replaced_by_its_nearest_setting(
     finish(pool, both)
     app = visit("compare", both)
     app.query_params["high"] = both.titles[1]
-    assert "highlight what is to replace Slurm" in "".join(one.value for one in export(app).caption)
+    assert "highlight the policy that replaces Slurm" in "".join(one.value for one in export(app).caption)
     app = visit("compare", both)
     app.query_params["high"] = both.titles[2]
     assert "Slurm cannot run LAS" in "".join(one.value for one in export(app).caption)

@@ -258,7 +258,7 @@ def test_a_long_replay_is_offered_not_made(
     monkeypatch.setattr(job_drawer.reasons, "replay_s", lambda book, job: 40.0)
     app = opened(visit("compare", three), "second", high="SRTF")
     assert why(app)["FIFO"].startswith("No reason recorded; no GPU was free, the job asks for 4")
-    ask = next(one for one in app.button if one.label == "Ask FIFO why: about 40 s")
+    ask = next(one for one in app.button if one.label == "Explain FIFO: about 40 s")
     ask.click().run()
     sound(app)
     assert why(app)["FIFO"].startswith("It was the first by submission")
