@@ -99,7 +99,7 @@ def test_a_browser_finds_its_runs_again_and_nobody_elses(
     page.get_by_test_id("stFileUploader").locator("input[type=file]").first.set_input_files(
         tmp_path / "runs.zip"
     )
-    expect(page.get_by_text("2 entries are taken over from runs.zip")).to_be_visible()
+    expect(page.get_by_text("2 entries are imported from runs.zip")).to_be_visible()
     expect(titles).to_have_count(2)
     assert alerts == []
     for context in (mine, other):
