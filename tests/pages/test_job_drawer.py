@@ -273,10 +273,10 @@ def test_a_selection_that_the_browser_still_has_after_the_closing_opens_nothing(
         import streamlit as st
         from ui import job_drawer, url_params
 
-        if not job_drawer.edition():
-            job_drawer._closed()
-            job_drawer.request("second", {clicked})
-        st.text(url_params.asked(job_drawer.JOB))
+        if not job_drawer.version():
+            job_drawer._on_close()
+            job_drawer.open_job("second", {clicked})
+        st.text(url_params.get(job_drawer.JOB))
         """
     ).run()
     sound(app)

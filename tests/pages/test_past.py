@@ -81,7 +81,7 @@ def test_a_check_runs_and_its_link_shows_the_same(
     read = texts(app)
     assert "FIFO, judged part" in read
     assert "EASY backfilling" in read
-    assert "Judged are the jobs submitted from day " in read
+    assert "Judged: jobs submitted from day " in read
     item = library.items(pool.store, "me")[0]
     assert item.recipe() == check
     assert library.KINDS[item.kind] == "check"
