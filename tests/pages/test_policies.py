@@ -63,7 +63,7 @@ def test_every_policy_of_the_registry_is_in_the_list(visit: Open) -> None:
 
 def test_a_policy_of_the_address_that_is_not_in_the_list_is_said(visit: Open, tiny: Study) -> None:
     app = opened(visit("policies", tiny), "No such policy")
-    assert "asks for “No such policy”, which is not in this list" in texts(app).replace("\\", "")
+    assert "opens “No such policy”, which is not in this list" in texts(app).replace("\\", "")
     assert "which is not in this list" not in texts(opened(app, "fifo"))
 
 
