@@ -229,7 +229,7 @@ def _draw_reasons(title: str, key: str, job: int, book: Book, longer: str) -> No
     needs_click = replay_s > _MAX_REPLAY_S and not st.session_state.get(asked_key)
     with st.spinner(f"Asking {words.plain(title)}", show_time=False):
         rules = reasons.why(book, job, () if needs_click else _statements(key, job, book))
-    reasons_text = words.plain(" ".join(one.told for one in rules)) or _no_reason_text(book, job)
+    reasons_text = words.plain(" ".join(rule.told for rule in rules)) or _no_reason_text(book, job)
     st.markdown(f"**{words.plain(title)}**: {reasons_text} {words.plain(longer)}".rstrip())
     if needs_click:
         st.button(

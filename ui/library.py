@@ -82,7 +82,7 @@ def _draw_list(items: Sequence[Item]) -> None:
         )
         return
     by_id = {item.id: item for item in items}
-    chosen_items = [by_id[mark] for mark in _chosen_ids() if mark in by_id]
+    chosen_items = [by_id[item_id] for item_id in _chosen_ids() if item_id in by_id]
     _draw_actions(chosen_items)
     if len(chosen_items) == 2 and {item.id for item in chosen_items} == st.session_state.get(
         _BESIDE
@@ -94,8 +94,8 @@ def _draw_list(items: Sequence[Item]) -> None:
     # A shorter list begins at its first page again.
     page = st.pagination(pages, key=f"runs/page/{pages}") if pages > 1 else 1
     with rows:
-        for at in range((page - 1) * _PAGE, min(page * _PAGE, len(items))):
-            _draw_row(items[at], library.predecessor(items, at))
+        for index in range((page - 1) * _PAGE, min(page * _PAGE, len(items))):
+            _draw_row(items[index], library.predecessor(items, index))
     days = f"{server.store().keep_days:g}"
     st.caption(
         f"{len(items):,} in all, visible in this browser only. Named or tagged entries stay until"
@@ -109,22 +109,24 @@ def _chosen_ids() -> list[str]:
     return ids
 
 
-def _on_tick(mark: str) -> None:
+def _on_tick(item_id: str) -> None:
     """Add an entry to the ticked ones, or remove it."""
-    others = [other for other in _chosen_ids() if other != mark]
-    st.session_state[_CHOSEN] = [*others, mark] if st.session_state[_checkbox_key(mark)] else others
+    others = [other for other in _chosen_ids() if other != item_id]
+    st.session_state[_CHOSEN] = (
+        [*others, item_id] if st.session_state[_checkbox_key(item_id)] else others
+    )
 
 
 def _untick_all() -> None:
     """Untick all entries."""
-    for mark in _chosen_ids():
-        st.session_state[_checkbox_key(mark)] = False
+    for item_id in _chosen_ids():
+        st.session_state[_checkbox_key(item_id)] = False
     st.session_state[_CHOSEN] = []
 
 
-def _checkbox_key(mark: str) -> str:
+def _checkbox_key(item_id: str) -> str:
     """Return the widget key of an entry's checkbox."""
-    return f"runs/{mark}/chosen"
+    return f"runs/{item_id}/chosen"
 
 
 def _draw_row(item: Item, before: Item | None) -> None:
@@ -178,12 +180,12 @@ def _describe(item: Item, changes: Sequence[str]) -> str:
     title = [charts.visible(item.title, _MAX_TITLE)] if item.name else []
     tags = [f"tags: {', '.join(item.tags)}"] if item.tags else []
     zone = _browser_zone()
-    more = ["; ".join(changes[:_MAX_CHANGES])] if changes else []
+    shown_changes = ["; ".join(changes[:_MAX_CHANGES])] if changes else []
     return " · ".join(
         [
             kind,
             *title,
-            *more,
+            *shown_changes,
             _runs_kept(item),
             moment(datetime.fromtimestamp(item.used_s, zone), datetime.now(zone)),
             *tags,

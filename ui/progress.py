@@ -68,8 +68,8 @@ def describe_simulated_time(report: Progress) -> str:
 
 def _estimate_left_s(session: state.Session, job: Submission) -> float | None:
     """Return the estimated seconds left of a run, or None."""
-    now = (monotonic(), job.share)
-    return estimate.seconds_left(session.first_reports.setdefault(job.key, now), now)
+    latest = (monotonic(), job.share)
+    return estimate.seconds_left(session.first_reports.setdefault(job.key, latest), latest)
 
 
 def _ordinal(place: int) -> str:

@@ -103,18 +103,18 @@ def _draw_parts(page: str) -> None:
     if has_news and (not session.live_jobs or time.monotonic() - session.drawn_s > REDRAW_S):
         # A policy has finished or failed: the whole page changes.
         st.rerun()
-    now = current_status(session)
+    status_now = current_status(session)
     with st.container(
         key="doing", horizontal=True, vertical_alignment="center", gap="xsmall", wrap=False
     ):
         with st.popover(
-            words.plain(now.text),
-            icon=f":material/{now.icon}:",
+            words.plain(status_now.text),
+            icon=f":material/{status_now.icon}:",
             key="status",
             type="tertiary",
         ):
             _draw_details(session)
-        _draw_run_or_cancel(session, page, now)
+        _draw_run_or_cancel(session, page, status_now)
 
 
 def _draw_run_or_cancel(session: state.Session, page: str, status: Status) -> None:

@@ -346,11 +346,13 @@ def _draw_window(study: Study, days: float, epoch: str) -> None:
     whole_s = days * 86_400.0
     step_s = next((step for step in _STEPS_S if whole_s / step <= _MAX_STEPS), _STEPS_S[-1])
     instant = partial(words.instant, epoch=epoch)
-    marks = sorted({*(index * step_s for index in range(math.ceil(whole_s / step_s))), first, last})
+    times_s = sorted(
+        {*(index * step_s for index in range(math.ceil(whole_s / step_s))), first, last}
+    )
     with st.container(horizontal=True):
         st.selectbox(
             "Jobs from",
-            [mark for mark in marks if mark < last],
+            [time_s for time_s in times_s if time_s < last],
             format_func=instant,
             **_field_options(
                 "from", first, lambda step: _with_window(study, (step, last), days), instant
@@ -358,7 +360,7 @@ def _draw_window(study: Study, days: float, epoch: str) -> None:
         )
         st.selectbox(
             "to",
-            [*(mark for mark in marks if first < mark < whole_s), whole_s],
+            [*(time_s for time_s in times_s if first < time_s < whole_s), whole_s],
             format_func=instant,
             **_field_options(
                 "to", last, lambda step: _with_window(study, (first, step), days), instant
@@ -463,9 +465,9 @@ def _policy_choices(
 
 def _with_names(study: Study, names: list[str]) -> Study:
     """Return the study with these policies; keeps their variants, and never zero policies."""
-    kept = [spec for spec in study.allocators if spec.name in names]
-    kept_names = {spec.name for spec in kept}
-    specs = (*kept, *(Spec(name) for name in names if name not in kept_names))
+    kept_specs = [spec for spec in study.allocators if spec.name in names]
+    kept_names = {spec.name for spec in kept_specs}
+    specs = (*kept_specs, *(Spec(name) for name in names if name not in kept_names))
     if not specs:
         return study
     baseline = study.allocators[study.baseline]

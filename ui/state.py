@@ -173,12 +173,12 @@ class Session:
         if study != self.study and not start.trace_is_gone(self.study, server.store()):
             self.undo_stack.append(self.study)
         # A policy that was removed and added again keeps its color.
-        same = (
+        color_source = (
             self.displayed_study
             if self.displayed_study is not None and self.displayed_study.matches(study)
             else study
         )
-        self.study = study.coloured_as(same)
+        self.study = study.coloured_as(color_source)
         if self.displayed_study is not None and self.displayed_study.matches(study):
             self.displayed_study = replace(self.displayed_study, names=study.names)
 
@@ -293,7 +293,7 @@ class Session:
             If the trace cannot be loaded; the session stays unchanged.
         """
         pool, study = server.pool(), self.study
-        reasons = [start.reason(study, at, pool.store) for at in range(len(study.allocators))]
+        reasons = [start.reason(study, index, pool.store) for index in range(len(study.allocators))]
         before = self.live_jobs
         keeps_display = self.displayed_study is not None and stored_results.has_results(
             self.displayed_study
@@ -304,8 +304,8 @@ class Session:
         self.jobs = {}
         self.computed_keys, self.first_reports, self.stopped_s = set(), {}, {}
         try:
-            for at, scenario in _scenarios_by_seed(study):
-                if not reasons[at]:
+            for index, scenario in _scenarios_by_seed(study):
+                if not reasons[index]:
                     job = pool.submit(scenario, self.watcher, again=again)
                     self.jobs[job.key] = job
                     self.computed_keys |= set() if job.settled else {job.key}
@@ -348,9 +348,11 @@ def with_seed_and_repeats(study: Study, seed: int, repeats: int) -> Study:
 
 def _scenarios_by_seed(study: Study) -> list[tuple[int, Scenario]]:
     """Return (policy index, scenario) pairs; the first seed of every policy comes first."""
-    columns = [study.repeated(at) for at in range(len(study.allocators))]
+    columns = [study.repeated(index) for index in range(len(study.allocators))]
     return [
-        (at, column[turn]) for turn in range(study.repeats) for at, column in enumerate(columns)
+        (index, column[turn])
+        for turn in range(study.repeats)
+        for index, column in enumerate(columns)
     ]
 
 

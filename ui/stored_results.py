@@ -27,7 +27,7 @@ def clear_lookups() -> None:
 
 def unrunnable(study: Study) -> dict[str, str]:
     """Return the policies that cannot run on this trace and cluster: title -> reason."""
-    reasons = (start.reason(study, at, server.store()) for at in range(len(study.allocators)))
+    reasons = (start.reason(study, index, server.store()) for index in range(len(study.allocators)))
     return {title: reason for title, reason in zip(study.titles, reasons, strict=True) if reason}
 
 
@@ -62,9 +62,9 @@ def _load_backtest(study: Study) -> Past | None:
 
 
 @st.cache_data(max_entries=64, show_spinner=False)
-def keys_of(mark: str, _study: Study) -> tuple[tuple[str, ...], ...]:
-    """Return the result keys of a study, a tuple per policy; `mark` is its canonical text."""
-    del mark
+def keys_of(canonical: str, _study: Study) -> tuple[tuple[str, ...], ...]:
+    """Return the result keys of a study, a tuple per policy; cached by its canonical text."""
+    del canonical
     return outcomes.keys(_study, server.store())
 
 

@@ -91,8 +91,8 @@ def _draw_fields(key: str, window: Window, end_s: float, clock: RunClock) -> Non
     version = f"{window[0]:.0f}/{window[1]:.0f}/{clock.epoch}"
     keys = [f"{key}_{name}/{version}" for name in ("from", "to")]
     with st.form(f"{key}_ends/{version}", border=False):
-        for title, name, at in zip(("From", "To"), keys, window, strict=True):
-            st.text_input(title, clock.at(at), key=name)
+        for title, name, end in zip(("From", "To"), keys, window, strict=True):
+            st.text_input(title, clock.at(end), key=name)
         st.form_submit_button("Zoom", on_click=_on_typed, args=(keys, window, end_s, clock))
     if fault := st.session_state.get(_FAULT):
         st.error(words.plain(fault), icon=":material/error:")
@@ -103,8 +103,8 @@ def _on_typed(keys: Sequence[str], window: Window, end_s: float, clock: RunClock
     try:
         t0, t1 = (
             # The field shows the instant rounded.
-            at if (typed := str(st.session_state[name])) == clock.at(at) else clock.read(typed)
-            for name, at in zip(keys, window, strict=True)
+            end if (typed := str(st.session_state[name])) == clock.at(end) else clock.read(typed)
+            for name, end in zip(keys, window, strict=True)
         )
     except ParameterError as error:
         st.session_state[_FAULT] = str(error)

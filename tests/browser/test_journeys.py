@@ -148,4 +148,4 @@ def test_cancel_stops_a_long_run(sample_app: str, visit: Visit) -> None:
     cancel = page.get_by_role("button", name="Cancel")
     cancel.click()
     expect(cancel).to_have_count(0)
-    expect(page.get_by_text(re.compile(r"^Stopped")).first).to_be_visible()
+    expect(page.get_by_text(re.compile(r"^Cancelled")).first).to_be_visible()

@@ -41,7 +41,7 @@ def test_a_class_link_on_a_fresh_server_and_one_run_for_two_students(
         first = visit(fresh + LINK)
         expect(first.get_by_role("link", name="Policies", exact=True)).to_be_visible()
         expect(
-            first.get_by_text("seed 7, at most 100 jobs: fixed by the link of your teacher.")
+            first.get_by_text("seed 7, at most 100 jobs: set by your teacher's link.")
         ).to_be_visible()
         answer(first, "None, or next to none")
         expect(first.get_by_text("1 of 40 have run this.")).to_be_visible()

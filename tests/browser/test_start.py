@@ -92,14 +92,14 @@ def test_a_browser_finds_its_runs_again_and_nobody_elses(
     waiting.value.save_as(tmp_path / "runs.zip")
     page.get_by_role("button", name="Delete", exact=True).click()
     page.get_by_role("button", name="Delete 2").click()
-    expect(page.get_by_text("2 taken off your list, 0 results deleted.")).to_be_visible()
+    expect(page.get_by_text("2 removed from your list, 0 results deleted.")).to_be_visible()
     expect(titles).to_have_count(0)
     theirs.reload()
     expect(theirs.locator("[class*=st-key-runs-open] button")).to_have_count(1)
     page.get_by_test_id("stFileUploader").locator("input[type=file]").first.set_input_files(
         tmp_path / "runs.zip"
     )
-    expect(page.get_by_text("2 entries are taken over from runs.zip")).to_be_visible()
+    expect(page.get_by_text("2 entries are imported from runs.zip")).to_be_visible()
     expect(titles).to_have_count(2)
     assert alerts == []
     for context in (mine, other):

@@ -222,7 +222,7 @@ def test_a_slurm_configuration_becomes_the_cluster_and_says_what_it_assumed(visi
     ]
     assert "Read 17 nodes with 66 GPUs from slurm.conf." in texts(app)
     assert cluster(app).types == (KNOWN_TYPES["a100"], GpuType("x9", 1.5, 0.0))
-    assert "No price of X9 is known, so no cost is shown." in texts(app)
+    assert "No price for X9, so no cost is shown." in texts(app)
     assert "Price per hour" not in [metric.label for metric in app.metric]
 
 

@@ -409,7 +409,7 @@ def test_a_row_that_is_clicked_is_highlighted_everywhere(
     app.query_params["high"] = "No such policy"
     app.run()
     sound(app)
-    assert "“No such policy” is not one of these policies." in texts(app).replace("\\", "")
+    assert "The link highlights “No such policy”, which is not compared." in texts(app).replace("\\", "")
     assert rows(app)["SRTF"]["kind"] == "high"
 
 

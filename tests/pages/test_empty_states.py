@@ -69,7 +69,7 @@ def test_running_says_how_far_and_after_three_seconds_how_long(
     assert "50 %, day 3.0 of 7.0, about 8 s left" in bar(app)
     pool.jobs[0].progress = Progress(11, 12, 8 * 86_400, 7 * 86_400)
     app.run()
-    assert "8 days, all jobs have come" in bar(app)
+    assert "8 days, all jobs submitted" in bar(app)
 
 
 def bar(app: AppTest) -> str:
@@ -163,7 +163,7 @@ def test_too_big_is_said_before_the_run_and_something_smaller_is_offered(
     )
     app = visit("start", month)
     # 20 jobs under three policies at 10 s each on two processes.
-    assert "20 jobs in 4 runs: about 5.0 min, 0.3 GB, roughly, because" in texts(app)
+    assert "20 jobs in 4 runs: about 5.0 min, 0.3 GB (a rough estimate" in texts(app)
     assert app.button(key="less/a random 10")
     app.button(key="less/the first week").click().run()
     sound(app)
@@ -185,7 +185,7 @@ def test_result_gone_is_said_of_a_link_and_the_same_scenario_offered(
     del app.session_state[state._SESSION]
     app.run()
     sound(app)
-    assert "This result is no longer on the server: results are kept for 30 days." in texts(app)
+    assert "This result is no longer on the server, which keeps results for 30 days." in texts(app)
     assert primary(app) == ["Run again, about 1 s"]
     app.button(key="run_gone").click().run()
     assert len(pool.jobs) == len(tiny.allocators)

@@ -80,7 +80,7 @@ def test_the_files_are_listed_and_large_tables_are_parquet_only(
     monkeypatch.setattr(exports, "CSV_LIMIT_MB", 0.0)
     app = export(visit("compare", tiny))
     listed = dict(app.dataframe[0].value.itertuples(index=False))
-    assert listed["jobs.csv"].startswith("left out")
+    assert listed["jobs.csv"].startswith("omitted")
     assert listed["jobs.parquet"].startswith(f"{jobs} rows")
 
 

@@ -34,7 +34,7 @@ app_test.PagesManager = Navigated
 manifest_scanner.scan_component_manifests = list
 quiet = SimpleNamespace(store=Store(), grace=GracePeriod(), costs=Costs(), workers=2, most_each=300, jobs=[])
 server.pool = lambda: quiet
-server.daily = lambda: None
+server.prepare_sample = lambda: None
 
 def shown(name):
     app = AppTest.from_file("app.py", default_timeout=300)

@@ -258,7 +258,7 @@ def test_a_long_replay_is_offered_not_made(
     monkeypatch.setattr(job_drawer.reasons, "replay_s", lambda book, job: 40.0)
     app = opened(visit("compare", three), "second", high="SRTF")
     assert why(app)["FIFO"].startswith("No reason recorded; no GPU was free, the job asks for 4")
-    ask = next(one for one in app.button if one.label == "Ask FIFO why: about 40 s")
+    ask = next(one for one in app.button if one.label == "Explain FIFO: about 40 s")
     ask.click().run()
     sound(app)
     assert why(app)["FIFO"].startswith("It was the first by submission")
@@ -273,10 +273,10 @@ def test_a_selection_that_the_browser_still_has_after_the_closing_opens_nothing(
         import streamlit as st
         from ui import job_drawer, url_params
 
-        if not job_drawer.edition():
-            job_drawer._closed()
-            job_drawer.request("second", {clicked})
-        st.text(url_params.asked(job_drawer.JOB))
+        if not job_drawer.version():
+            job_drawer._on_close()
+            job_drawer.open_job("second", {clicked})
+        st.text(url_params.get(job_drawer.JOB))
         """
     ).run()
     sound(app)

@@ -233,7 +233,7 @@ def test_a_run_that_failed_says_why_and_can_be_run_again(made: list[Still]) -> N
 def test_an_unknown_replay_is_one_sentence_and_the_list(made: list[Still]) -> None:
     app = at({"tab": "replays", "replay": "no-such"})
     assert [warning.value for warning in app.warning] == [
-        "There is no replay “no-such”. Choose one of these."
+        "There is no replay “no-such”. Choose one below."
     ]
     assert not app.error
     assert not has(app, "run_replay")

@@ -151,7 +151,7 @@ def test_a_class_link_fixes_lesson_seed_and_size_and_counts_seats(pool: FakePool
     app = at(**link)
     told = texts(app)
     assert "Class 7b \\<script\\>" in told
-    assert "seed 7, at most 100 jobs: fixed by the link" in told
+    assert "seed 7, at most 100 jobs: set by your teacher's link" in told
     assert app.radio(key="lesson").disabled
     assert not [one for one in app.number_input if one.key == "lesson_seed"]
     assert "0 of 40 have run this." in told
@@ -274,7 +274,7 @@ def test_the_glossary_is_searched_and_the_search_stands_in_the_address(pool: Fak
     sound(app)
     assert app.query_params["word"] in ("goodput", ["goodput"])
     assert [key for key in keys(app) if key.startswith("more/")] == ["more/Goodput"]
-    assert "No word contains “\\<b\\>”." in [
+    assert "No entry contains “\\<b\\>”." in [
         item.value for item in at(tab="glossary", word="<b>").info
     ]
 

@@ -232,7 +232,7 @@ def test_deleting_takes_it_off_this_list_only(browse: Browse, pool: FakePool, ti
     browse(BOB, tiny)
     app = press(choose(browse(ANN), 0), "runs/delete")
     assert (
-        "1 taken off your list, 0 results deleted. 4 results stay, because other entries need them."
+        "1 removed from your list, 0 results deleted. 4 results stay, because other entries need them."
         in texts(app)
     )
     assert listed(app) == []
@@ -240,7 +240,7 @@ def test_deleting_takes_it_off_this_list_only(browse: Browse, pool: FakePool, ti
     assert len(listed(bob)) == 1
     open_elsewhere = browse(BOB, tiny)
     app = press(choose(bob, 0), "runs/delete")
-    assert "1 taken off your list, 4 results deleted." in texts(app)
+    assert "1 removed from your list, 4 results deleted." in texts(app)
     assert pool.store.entries() == []
     # Where it is open it lives on as a scenario without a result.
     open_elsewhere.switch_page("pages/compare.py").run()
@@ -262,7 +262,7 @@ def test_what_is_exported_is_imported_but_for_results_that_others_would_see(
     app.file_uploader(key="scenario_file").set_value(("runs.zip", data, "application/zip")).run()
     sound(app)
     said = (
-        "1 entry is taken over from runs.zip: see Your runs. 4 results of the file are computed"
+        "1 entry is imported from runs.zip to Your runs. 4 results of the file are computed"
         " again here, because a file cannot prove them."
     )
     assert said in texts(app)

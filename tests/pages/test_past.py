@@ -81,7 +81,7 @@ def test_a_check_runs_and_its_link_shows_the_same(
     read = texts(app)
     assert "FIFO, judged part" in read
     assert "EASY backfilling" in read
-    assert "Judged are the jobs submitted from day " in read
+    assert "Judged: jobs submitted from day " in read
     item = library.items(pool.store, "me")[0]
     assert item.recipe() == check
     assert library.KINDS[item.kind] == "check"
@@ -103,7 +103,7 @@ def test_what_the_record_shows_is_applied_by_a_tick_and_taken_over(
     check = Check(Study(wide, study.allocators).repeated(1)[0], 1, 7200.0, 86_400.0, anyway=True)
     finished(app, check)
     (tick,) = [box for box in app.checkbox if "Others use about" in box.label]
-    assert "Applied alone, it changes the explained share by +" in texts(app)
+    assert "Alone it changes the explained share by +" in texts(app)
     tick.check().run()
     sound(app)
     assert asked(app) == "1_1_2_1_1_hidden-load_0"

@@ -192,7 +192,7 @@ def test_while_it_runs_the_form_is_locked_and_cancel_ends_it(
     assert plan_live.look_up(question).state == "running"  # the first session still waits
     pressed(app, "Cancel")
     ended(app, question)
-    assert any("Stopped after 0 runs" in info.value for info in app.info)
+    assert any("Cancelled after 0 runs" in info.value for info in app.info)
     assert not own(app)[0].disabled
 
 

@@ -63,7 +63,7 @@ def test_every_policy_of_the_registry_is_in_the_list(visit: Open) -> None:
 
 def test_a_policy_of_the_address_that_is_not_in_the_list_is_said(visit: Open, tiny: Study) -> None:
     app = opened(visit("policies", tiny), "No such policy")
-    assert "asks for “No such policy”, which is not in this list" in texts(app).replace("\\", "")
+    assert "opens “No such policy”, which is not in this list" in texts(app).replace("\\", "")
     assert "which is not in this list" not in texts(opened(app, "fifo"))
 
 
@@ -106,7 +106,7 @@ def test_a_policy_that_cannot_run_the_example_says_why(
     app = opened(visit("policies", tiny), "fifo")
     app.session_state["policy_tabs"] = "How it decides"
     app.run()
-    assert "There is no picture: fifo needs \\<more\\>." in texts(app)
+    assert "No picture: fifo needs \\<more\\>." in texts(app)
 
 
 def test_the_list_follows_what_compare_judges_by(visit: Open, pool: FakePool, tiny: Study) -> None:
@@ -330,14 +330,14 @@ def test_jobs_change_size_under_the_plainest_model_and_servers_are_a_second_step
     barred = [name for name, row in listed(app).items() if row["barred"]]
     # Three policies resize jobs, three more need workers and servers.
     assert len(barred) == 6
-    assert "3 more need jobs that may change size, 3 need parameter servers;" in texts(app)
+    assert "3 more need jobs that can change size, 3 need parameter servers;" in texts(app)
     assert all("must change size" in listed(app)[name]["note"] for name in (elastic(),))
     press(app, "sizes")
     # The plainest model that lets jobs change size has no servers that nobody described.
     assert study_of(app).base.perf == Spec("power_law")
     left = [name for name, row in listed(app).items() if row["barred"]]
     assert left == ["aiturbo", "optimus", "dlrover"]
-    assert "3 more need parameter servers, and are compared apart under" in texts(app)
+    assert "3 more need parameter servers: compare them separately under" in texts(app)
     assert app.button(key="sizes").label == "Add parameter servers"
     press(app, "sizes")
     assert study_of(app).base.perf == Spec("parameter_server")

@@ -69,7 +69,7 @@ def select(app: AppTest, label: str) -> Any:
 
 def test_what_is_measured_of_every_job_says_so(visit: Open, measured: Study) -> None:
     app = visit("trace", measured)
-    assert "Every one of the 12 jobs was measured on every GPU type here" in texts(app)
+    assert "All 12 jobs were measured on every GPU type here" in texts(app)
     assert not [button for button in app.button if str(button.key).startswith("without_unmeasured")]
 
 

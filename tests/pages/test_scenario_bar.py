@@ -40,7 +40,7 @@ def test_undo_takes_one_change_back_after_another(visit: Open, tiny: Study) -> N
     chip(app.number_input, "seed").set_value(5).run()
     chip(app.number_input, "repeats").set_value(3).run()
     undo = next(button for button in app.button if button.key == "undo")
-    assert undo.proto.help == "Takes back: repeats 1 → 3"
+    assert undo.proto.help == "Reverts: repeats 1 → 3"
     undo.click().run()
     assert (study_of(app).base.seed, study_of(app).repeats) == (5, 1)
     assert [chip(app.number_input, name).value for name in ("seed", "repeats")] == [5, 1]

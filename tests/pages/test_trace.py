@@ -74,7 +74,7 @@ def test_an_upload_gets_a_cluster_that_fits_with_one_click_back(visit: Open) -> 
     app.button(key="cluster_before").click().run()
     sound(app)
     assert study_of(app).base.cluster == before
-    assert f"Cluster: {before.name}, {before.gpus} GPUs. One that fits these jobs has" in texts(app)
+    assert f"Cluster: {before.name}, {before.gpus} GPUs. A fitting cluster has" in texts(app)
     app.button(key="own_cluster").click().run()
     assert study_of(app).base.cluster == fits
 
@@ -386,7 +386,7 @@ def test_a_trace_is_deleted_with_a_click(visit: Open, pool: FakePool) -> None:
     sound(app)
     assert pool.store.traces() == []
     assert source(app).startswith("sample:")
-    assert [info.value for info in app.info] == ["mine.csv is deleted from this server."]
+    assert [info.value for info in app.info] == ["Deleted mine.csv from this server."]
     assert not app.error
     assert "trace is not on this server" in texts(visit("trace", gone))
 
@@ -566,11 +566,11 @@ def test_other_columns_are_tried_before_they_are_read(visit: Open) -> None:
     for native, column in chosen.items():
         app.selectbox(key=f"map/odd.csv/{native}").set_value(column)
     app.run()
-    assert "**So read:** 2 of 2 rows used." in texts(app)
+    assert "**With these columns:** 2 of 2 rows used." in texts(app)
     assert "600, 1200  \n→ 10 min, 20 min" in texts(app)
     assert source(app) == before
     app.selectbox(key="map/odd.csv/num_gpus").set_value("who").run()
-    assert "**So read:** The column 'who' is chosen twice." in texts(app)
+    assert "**With these columns:** The column 'who' is chosen twice." in texts(app)
 
 
 def test_the_first_jobs_are_shown_as_they_were_read(visit: Open) -> None:

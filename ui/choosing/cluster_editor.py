@@ -296,17 +296,17 @@ def draw_unschedulable(unschedulable: machines.Hopeless) -> None:
 
 @st.cache_data(max_entries=16, show_spinner=False)
 def _unschedulable_cached(
-    mark: str, _trace: Trace, _cluster: Cluster, _perf: Spec
+    cache_key: str, _trace: Trace, _cluster: Cluster, _perf: Spec
 ) -> machines.Hopeless:
     """Return the jobs that can never start, cached by trace, cluster and model."""
-    del mark
+    del cache_key
     return machines.unschedulable(_trace, _cluster, profiles.resolved(_perf, server.store()))
 
 
 @st.cache_resource(max_entries=8, show_spinner=False)
-def _presets_for(mark: str, _trace: Trace | None) -> tuple[machines.ClusterPreset, ...]:
+def _presets_for(cache_key: str, _trace: Trace | None) -> tuple[machines.ClusterPreset, ...]:
     """Return the presets, with one that fits the trace, cached."""
-    del mark
+    del cache_key
     return machines.presets(_trace)
 
 

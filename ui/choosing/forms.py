@@ -163,7 +163,7 @@ def _draw_inner_policy(info: ParamInfo, value: Any, key: str) -> Any:
         index,
         key=key,
         help=_help_text(info),
-        format_func=lambda one: choices[one],
+        format_func=lambda name: choices[name],
     )
     with st.expander(f"Parameters of {choices[name]}"):
         inner = draw_fields(

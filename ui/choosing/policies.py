@@ -87,9 +87,9 @@ def draw(trace: Trace | None) -> None:
 
 
 @st.cache_resource(max_entries=32, show_spinner=False)
-def _catalog_entries(mark: str, _trace: Trace | None, _perf: Spec) -> dict[str, CatalogEntry]:
+def _catalog_entries(cache_key: str, _trace: Trace | None, _perf: Spec) -> dict[str, CatalogEntry]:
     """Return the catalog entries of all policies for these jobs: name -> entry, cached."""
-    del mark
+    del cache_key
     return {choice.name: choice for choice in catalog.allocator_choices(_trace, _perf)}
 
 
@@ -210,12 +210,12 @@ def _next_model(
 
 
 @st.cache_data(max_entries=32, show_spinner=False)
-def _models(mark: str, _trace: Trace, _study: Study) -> tuple[Spec, ...]:
+def _models(cache_key: str, _trace: Trace, _study: Study) -> tuple[Spec, ...]:
     """Return the models of ``--perf auto`` for all policies: without servers, then with them."""
-    del mark
+    del cache_key
     policies = tuple(Spec(choice.name) for choice in catalog.allocator_choices())
-    every = Study(replace(_study.base, allocator=policies[0]), policies)
-    return tuple(part.perf for part in plainest.arranged(every, _trace))
+    full_study = Study(replace(_study.base, allocator=policies[0]), policies)
+    return tuple(part.perf for part in plainest.arranged(full_study, _trace))
 
 
 def _draw_size_buttons(study: Study, next_model: _NextModel | None) -> None:

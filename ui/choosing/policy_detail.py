@@ -86,9 +86,9 @@ def _draw_on_these_jobs(row: PolicyRow, choice: CatalogEntry, study: Study, larg
 
 
 @st.cache_data(max_entries=256, show_spinner=False)
-def _warnings(mark: str, _spec: Spec, _overheads: Spec, largest: int) -> tuple[str, ...]:
+def _warnings(cache_key: str, _spec: Spec, _overheads: Spec, largest: int) -> tuple[str, ...]:
     """Return the warnings on settings of a policy, cached."""
-    del mark
+    del cache_key
     return preflight.warnings(_spec, _overheads, largest)
 
 

@@ -78,9 +78,11 @@ def describe_result(spec: Spec, study: Study) -> str:
 
 
 @st.cache_data(max_entries=256, ttl=60, show_spinner=False)
-def _all_notes(mark: str, _study: Study, _specs: tuple[Spec, ...], _goal: str) -> dict[Spec, str]:
+def _all_notes(
+    cache_key: str, _study: Study, _specs: tuple[Spec, ...], _goal: str
+) -> dict[Spec, str]:
     """Return the notes of all policies of the list, cached."""
-    del mark
+    del cache_key
     base = _specs.index(_study.allocators[_study.baseline])
     return _notes_of(stored_results.gather(start.with_policies(_study, _specs, base)), _goal)
 

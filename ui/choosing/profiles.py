@@ -254,9 +254,9 @@ def _draw_stand_in(perf: Spec, key: str) -> str:
 
 
 @st.cache_resource(max_entries=16, show_spinner=False)
-def _coverage_cached(mark: str, _study: Study) -> coverage.ProfileCoverage | None:
+def _coverage_cached(cache_key: str, _study: Study) -> coverage.ProfileCoverage | None:
     """Return the coverage of a study's profile, cached by content."""
-    del mark
+    del cache_key
     base, store = _study.base, server.store()
     return coverage.check(base.perf, load_trace(base.trace, store), base.cluster, store)
 

@@ -59,7 +59,7 @@ def _draw_measured_times() -> None:
         list(by_name),
         None,
         key=state.widget_key("checkpoints"),
-        format_func=lambda one: by_name[one].title,
+        format_func=lambda choice_name: by_name[choice_name].title,
         width=320,
     )
     if name is None:
@@ -90,7 +90,7 @@ def _draw_model_choice(kind: str, label: str, choices: Sequence[CatalogEntry]) -
         names,
         names.index(current.name),
         key=state.widget_key(kind),
-        format_func=lambda one: by_name[one].title,
+        format_func=lambda choice_name: by_name[choice_name].title,
     )
     st.caption(by_name[name].help)
     apply_model(

@@ -40,7 +40,7 @@ def _draw_model_choice(session: state.Session) -> None:
         names,
         names.index(perf.name),
         key=state.widget_key("perf"),
-        format_func=lambda one: by_name[one].title,
+        format_func=lambda choice_name: by_name[choice_name].title,
         label_visibility="collapsed",
     )
     st.caption(words.plain(by_name[name].help))
@@ -84,8 +84,8 @@ def _draw_curve(session: state.Session) -> None:
     except TrainyardError as error:
         st.caption(f"No curve: {words.plain(str(error))}")
         return
-    if same := same_speed(table, scales=perf.scales):
-        st.caption(same)
+    if equal_speed_note := same_speed(table, scales=perf.scales):
+        st.caption(equal_speed_note)
         return
     curve = figure.cached_view(
         ("speedup", *cache_key), lambda: scaling_view(table, scales=perf.scales)
@@ -96,8 +96,8 @@ def _draw_curve(session: state.Session) -> None:
 
 @st.cache_data(max_entries=32, show_spinner=False)
 def _speed_table(
-    mark: tuple[str, ...], _perf: PerfSpec, _trace: Trace, _cluster: Cluster
+    cache_key: tuple[str, ...], _perf: PerfSpec, _trace: Trace, _cluster: Cluster
 ) -> pd.DataFrame:
     """Return the speeds per job size and GPU type, cached."""
-    del mark
+    del cache_key
     return speedup.curve(_perf, _trace, _cluster)

@@ -17,29 +17,29 @@ from ui import server, state, stored_results, url_params
 _INSISTED: Final = "insisted"
 
 
-def is_compared_anyway(mark: str) -> bool:
+def is_compared_anyway(runs_mark: str) -> bool:
     """Return True if the user chose "Compare anyway" for these overloaded runs."""
-    return bool(st.session_state.get(_INSISTED) == mark)
+    return bool(st.session_state.get(_INSISTED) == runs_mark)
 
 
-def apply_suggestion(way: WayOut) -> None:
+def apply_suggestion(suggestion: WayOut) -> None:
     """Change the scenario as a suggestion says, then run it or open the page that continues."""
     session = state.session()
     study = session.displayed_study or session.study
-    if way == ways_out.COMPARE_ANYWAY:
+    if suggestion == ways_out.COMPARE_ANYWAY:
         st.session_state[_INSISTED] = stored_results.gather(study).mark
         st.rerun()
-    changed = ways_out.apply(study, way, load_trace(study.base.trace, server.store()))
+    changed = ways_out.apply(study, suggestion, load_trace(study.base.trace, server.store()))
     if not changed.matches(session.study):
         session.replace(changed)
-    if way.name == "enough_gpus":
+    if suggestion.name == "enough_gpus":
         st.session_state[state.SIZE_CLUSTER] = True
         _open_plan_tab(url_params.CAPACITY)
-    if way == ways_out.CHECK_PAST:
+    if suggestion == ways_out.CHECK_PAST:
         _open_plan_tab(url_params.PAST)
-    if way == ways_out.NAME_SPEEDS:
+    if suggestion == ways_out.NAME_SPEEDS:
         st.switch_page("pages/trace.py", query_params=state.url_parameters())
-    if way == ways_out.LEAVE_OUT:
+    if suggestion == ways_out.LEAVE_OUT:
         session.replace(leave_out.without_unschedulable(session.study, server.store()))
     session.run()
     st.rerun()

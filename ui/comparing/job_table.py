@@ -86,9 +86,9 @@ def _draw_groups(compared: ComparedRuns, by: str, statistic: str) -> None:
 
 
 @st.cache_resource(max_entries=8, show_spinner=False)
-def _job_changes(mark: str, title: str, _runs: Shown, _compared: ComparedRuns) -> pd.DataFrame:
+def _job_changes(cache_key: str, title: str, _runs: Shown, _compared: ComparedRuns) -> pd.DataFrame:
     """Return the change of each job against the baseline, cached."""
-    del mark
+    del cache_key
     return jobs_changed.jobs_changed(_runs, title, _compared.details.trace)
 
 
@@ -105,7 +105,9 @@ def _draw_rows(compared: ComparedRuns, title: str, order: jobs_changed.Order, se
         "Job": rows["job_id"].astype("str"),
         "User": rows["user"].astype("str"),
         "GPUs": rows["gpus"],
-        "Submitted": rows["submit_s"].map(lambda at: words.instant(at, compared.epoch)),
+        "Submitted": rows["submit_s"].map(
+            lambda instant_s: words.instant(instant_s, compared.epoch)
+        ),
         f"JCT, {title}{figure.SECONDS}": rows["jct_s"],
     }
     if has_baseline:

@@ -166,8 +166,8 @@ def _draw_resources(compared: ComparedRuns, title: str) -> None:
     del title  # all policies are drawn
     name = st.segmented_control(
         "Resource",
-        known := resources.known(compared),
-        default=known[0],
+        available := resources.known(compared),
+        default=available[0],
         required=True,
         key="behind_resource",
         format_func=str.capitalize,

@@ -104,10 +104,10 @@ def _tenant_report(compared: ComparedRuns, title: str, teams: Teams) -> TenantRe
 
 @st.cache_resource(max_entries=32, show_spinner=False)
 def _cached_report(
-    mark: str, title: str, quotas: tuple[Quota, ...], _teams: Teams, _compared: ComparedRuns
+    cache_key: str, title: str, quotas: tuple[Quota, ...], _teams: Teams, _compared: ComparedRuns
 ) -> TenantReport:
     """Return the report of one policy, cached."""
-    del mark, quotas
+    del cache_key, quotas
     runs = _compared.runs
     result = runs.entries[runs.titles.index(title)][0].result()
     return tenant_report(result, _teams, _compared.cluster)

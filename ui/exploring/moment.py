@@ -85,10 +85,13 @@ _JOB_COLUMNS: Final = {
 }
 
 
-def draw(explored: ExploredRuns, shown: MachineMap) -> None:
+def draw(explored: ExploredRuns, machine_map: MachineMap) -> None:
     """Draw the part of Explore that follows the instant, in a fragment that can play."""
     exploration.draw_fragment(
-        "moment", partial(_draw_moment, shown=shown), explored, EVERY_S if _is_playing() else None
+        "moment",
+        partial(_draw_moment, machine_map=machine_map),
+        explored,
+        EVERY_S if _is_playing() else None,
     )
 
 
@@ -102,14 +105,14 @@ def _is_playing() -> bool:
     return bool(st.session_state.get(_PLAYING))
 
 
-def _draw_moment(explored: ExploredRuns, shown: MachineMap) -> None:
+def _draw_moment(explored: ExploredRuns, machine_map: MachineMap) -> None:
     """Draw the instant: crosshair, menu, table of policies, job lists."""
     end_s = explored.compared.report.end_s
     if (zoom_window.current(end_s) or (0.0, max(end_s, 1.0))) != explored.window:
         st.rerun()  # the whole page: every figure shows another zoom window
-    at_s = _advance(explored, _instant(explored, shown.queue[explored.title]))
+    at_s = _advance(explored, _instant(explored, machine_map.queue[explored.title]))
     with st.container(horizontal=True, vertical_alignment="center"):
-        _draw_crosshair(explored, shown, at_s)
+        _draw_crosshair(explored, machine_map, at_s)
         _draw_menu(explored, at_s)
     reports = {
         title: _moment_report(explored.keys[title], round(at_s), book)
@@ -153,7 +156,7 @@ class Crosshair:
     labels: Sequence[str]
 
 
-def _draw_crosshair(explored: ExploredRuns, shown: MachineMap, at_s: float) -> None:
+def _draw_crosshair(explored: ExploredRuns, machine_map: MachineMap, at_s: float) -> None:
     """Draw the fixed instant, and bind the crosshair script to the heat map."""
     t0, t1 = explored.window
     end_s = explored.compared.report.end_s
@@ -166,20 +169,20 @@ def _draw_crosshair(explored: ExploredRuns, shown: MachineMap, at_s: float) -> N
         _step_s(explored),
         explored.window,
         (0.0, max(end_s, 1.0)),
-        shown.panels,
-        shown.names,
+        machine_map.panels,
+        machine_map.names,
         points,
         [clock.at(at) for at in points],
     )
     _MOUNT(
         key=_INSTANT,
         data=asdict(crosshair),
-        on_pick_change=partial(_on_pick, shown),
+        on_pick_change=partial(_on_pick, machine_map),
         on_window_change=partial(_on_drag, end_s),
     )
 
 
-def _on_pick(shown: MachineMap) -> None:
+def _on_pick(machine_map: MachineMap) -> None:
     """Handle a click: go to its instant, and select its node or expand its group."""
     pick = st.session_state[_INSTANT].pick
     if pick is None:
@@ -187,9 +190,9 @@ def _on_pick(shown: MachineMap) -> None:
     stop()
     _go_to(float(pick["at"]))
     row = int(pick["row"])  # −1 = none was clicked
-    if 0 <= row < len(shown.rows):
+    if 0 <= row < len(machine_map.rows):
         exploration.set_param(
-            exploration.NODE if shown.is_node else exploration.WITHIN, shown.rows[row]
+            exploration.NODE if machine_map.is_node else exploration.WITHIN, machine_map.rows[row]
         )
 
 

@@ -269,9 +269,9 @@ def _draw_progress(turn_key: tuple[int, Setup]) -> None:
 
 
 @st.cache_resource(max_entries=256, show_spinner=False)
-def _lesson_numbers(name: str, mark: str, _shown: tuple[Shown, ...]) -> dict[str, float]:
+def _lesson_numbers(name: str, cache_key: str, _shown: tuple[Shown, ...]) -> dict[str, float]:
     """Return the numbers of a lesson's results, cached."""
-    del mark
+    del cache_key
     lesson = reading.load(name)
     return numbers.compute(lesson.numbers, lesson.values, _shown)
 

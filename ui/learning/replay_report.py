@@ -116,13 +116,13 @@ def draw_results(replay: Replay, result: ReplayResult, seeds: int) -> None:
             _draw_axis(replay, result, axis)
 
 
-def draw_results_so_far(replay: Replay, rows: Sequence[ClaimRow], done: int, of: int) -> None:
+def draw_results_so_far(replay: Replay, rows: Sequence[ClaimRow], done: int, total: int) -> None:
     """Draw the table of figures of a live run, over the finished seeds."""
     claimed, unclaimed = _split_claims(replay, rows)
     st.html(
         _claims_table(
             claimed or unclaimed,
-            f"So far {done:,} of {words.plural(of, 'run')}: the figures still change.",
+            f"So far {done:,} of {words.plural(total, 'run')}: the figures still change.",
         )
     )
 

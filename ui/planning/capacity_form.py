@@ -126,7 +126,7 @@ def draw(study: Study, request: PlanRequest, *, is_locked: bool) -> PlanRequest:
         list(names),
         request.groups[0],
         key=_widget_key("row"),
-        format_func=lambda at: f"{names[at]} nodes",
+        format_func=lambda row_index: f"{names[row_index]} nodes",
         disabled=is_locked,
         label_visibility="collapsed",
         width=190,
@@ -230,7 +230,7 @@ def _draw_second_type(
 ) -> PlanRequest:
     """Draw the second node row, for the cheapest mix of both."""
     names = _row_labels(study)
-    others = [_NO_ROW, *(at for at in names if at != changed.groups[0])]
+    others = [_NO_ROW, *(row_index for row_index in names if row_index != changed.groups[0])]
     before_row = (
         request.groups[1] if len(request.groups) > 1 and request.groups[1] in others else _NO_ROW
     )
@@ -239,7 +239,9 @@ def _draw_second_type(
         others,
         others.index(before_row),
         key=_widget_key("second", changed.groups[0]),
-        format_func=lambda at: f"with {names[at]} nodes" if at in names else "no second type",
+        format_func=lambda row_index: (
+            f"with {names[row_index]} nodes" if row_index in names else "no second type"
+        ),
         disabled=is_locked,
     )
     if row == _NO_ROW:
@@ -302,7 +304,7 @@ def _default_request(study: Study) -> PlanRequest:
     """Return the default search: the largest node row, the 95th percentile of the wait."""
     row = max(
         range(len(study.base.cluster.groups)),
-        key=lambda at: (study.base.cluster.groups[at].count, -at),
+        key=lambda row_index: (study.base.cluster.groups[row_index].count, -row_index),
     )
     low, high, begin = _automatic_range(study, row)
     return PlanRequest(
@@ -326,8 +328,8 @@ def _automatic_range(study: Study, row: int) -> tuple[int, int, int]:
 
 def _range_around(study: Study, row: int) -> tuple[int, int]:
     """Return a range around the current number of nodes of a row."""
-    now = study.base.cluster.groups[row].count
-    return max(now // 2, 1), min(5 * now, now + _MORE)
+    current = study.base.cluster.groups[row].count
+    return max(current // 2, 1), min(5 * current, current + _MORE)
 
 
 def _widget_key(*parts: object) -> str:

@@ -28,7 +28,7 @@ _BAR: Final = 0.5
 """Length of the longest bar, as a share of the tile."""
 
 
-def draw(question: SizeQuestion, mark: str, run: Run, is_running: bool) -> None:
+def draw(question: SizeQuestion, question_id: str, run: Run, is_running: bool) -> None:
     """Draw the results of a capacity search."""
     assert isinstance(run, PlanRun), "made for a question"
     answers, readings = run.answers(), run.readings()
@@ -54,7 +54,7 @@ def draw(question: SizeQuestion, mark: str, run: Run, is_running: bool) -> None:
         _draw_suggestions(question, unmet)
     style = policy_style(question.study)
     st.html(_bars_markup(answers, style))
-    _draw_curve(question, mark, readings, answers, style)
+    _draw_curve(question, question_id, readings, answers, style)
     st.html(_table_markup(question, answers, style))
     _draw_failures(readings)
     if not is_running:
@@ -127,7 +127,7 @@ def _table_cells(question: SizeQuestion, answer: PolicyAnswer) -> tuple[str, ...
 
 def _draw_curve(
     question: SizeQuestion,
-    mark: str,
+    question_id: str,
     readings: pd.DataFrame,
     answers: Sequence[PolicyAnswer],
     looks: charts.theme.Style,
@@ -138,7 +138,7 @@ def _draw_curve(
     )
     if len(question.groups) == 1:
         view = figure.cached_view(
-            ("plan", mark, len(readings), *looks.items()),
+            ("plan", question_id, len(readings), *looks.items()),
             lambda: sweeps.capacity_curve(question, readings, looks, finding),
         )
         figure.draw(view)
@@ -148,7 +148,9 @@ def _draw_curve(
         make = partial(sweeps.mix_map, question, readings, answer, finding)
         with grid.cell():
             figure.draw(
-                figure.cached_view(("mix", mark, answer.policy, answer.size, len(readings)), make)
+                figure.cached_view(
+                    ("mix", question_id, answer.policy, answer.size, len(readings)), make
+                )
             )
 
 

@@ -70,26 +70,26 @@ def draw() -> None:
     st.write(_ABOUT)
     session = state.session()
     try:
-        shown = (
+        runs = (
             stored_results.gather(session.displayed_study)
             if session.displayed_study is not None
             else None
         )
-        if shown is None or not shown.places:
+        if runs is None or not runs.places:
             st.write("There is no run to change yet.")
             st.page_link(
                 "pages/compare.py", label="Run the scenario first", icon=":material/play_arrow:"
             )
             return
         initial = _initial_changes()
-        policy_index = _draw_run_choice(shown)
-        end_s = float(shown.entries[policy_index][0].summary["end_s"])
+        policy_index = _draw_run_choice(runs)
+        end_s = float(runs.entries[policy_index][0].summary["end_s"])
         recipe = _draw_form(
-            shown, policy_index, _draw_instant(shown.entries[policy_index][0], end_s), initial
+            runs, policy_index, _draw_instant(runs.entries[policy_index][0], end_s), initial
         )
         if recipe is not None:
             url_params.set_param(TURN, _remember(recipe.turn))
-            _draw_run(recipe, shown.entries[policy_index][0])
+            _draw_run(recipe, runs.entries[policy_index][0])
             _draw_results(recipe)
     except TrainyardError as error:
         st.error(words.plain(str(error)), icon=":material/error:")
@@ -140,10 +140,10 @@ def _remember(turn: BranchPoint) -> str:
 # --------------------------------------------------------------------------------------------------
 
 
-def _draw_run_choice(shown: Shown) -> int:
+def _draw_run_choice(runs: Shown) -> int:
     """Draw the choice of the run to change; return the index of its policy in the study."""
-    titles = {str(index): shown.titles[index] for index in shown.places}
-    first = next((index for index in titles if index != str(shown.baseline)), next(iter(titles)))
+    titles = {str(index): runs.titles[index] for index in runs.places}
+    first = next((index for index in titles if index != str(runs.baseline)), next(iter(titles)))
     return int(
         exploration.draw_choice(
             st.selectbox,
@@ -223,10 +223,10 @@ def _first_submission(epoch: str) -> datetime:
 
 
 def _draw_form(
-    shown: Shown, policy_index: int, at_s: float, initial: BranchPoint | None
+    runs: Shown, policy_index: int, at_s: float, initial: BranchPoint | None
 ) -> FromHere | None:
     """Draw the form; return the changed run, or None with a hint while nothing changes."""
-    study = shown.study
+    study = runs.study
     cluster = study.base.cluster
     version = int(st.session_state.get(_EDITION, 0))
     policy = _draw_policy(study, initial, version)

@@ -74,7 +74,7 @@ class Panel:
     button_place: DeltaGenerator | None = None
 
     @property
-    def mark(self) -> str:
+    def recipe_id(self) -> str:
         """Id of the recipe."""
         return library.identity(self.recipe)
 
@@ -135,10 +135,10 @@ def _add_to_runs(owners: frozenset[str], recipe: Recipe, keys: Sequence[str]) ->
 
 def is_running(recipe: Recipe) -> bool:
     """Return True while this session watches the recipe's runs, which locks its form."""
-    mark = library.identity(recipe)
-    return shared_batches().is_stopping(mark) or (
-        mark not in _cancelled_ids()
-        and shared_batches().watched(mark, state.session().watcher) is not None
+    recipe_id = library.identity(recipe)
+    return shared_batches().is_stopping(recipe_id) or (
+        recipe_id not in _cancelled_ids()
+        and shared_batches().watched(recipe_id, state.session().watcher) is not None
     )
 
 
@@ -147,44 +147,46 @@ def note_link(recipe: Recipe) -> None:
     st.session_state[_OPENED] = library.identity(recipe)
 
 
-def _add_linked_to_runs(panel: Panel, mark: str, run: Run) -> None:
+def _add_linked_to_runs(panel: Panel, recipe_id: str, run: Run) -> None:
     """Add a recipe that came from a link to this browser's runs."""
-    if st.session_state.get(_OPENED) == mark:
+    if st.session_state.get(_OPENED) == recipe_id:
         del st.session_state[_OPENED]
         state.session().notice = browser_identity.add_to_runs(panel.recipe, run.keys)
 
 
 def draw(panel: Panel) -> None:
     """Draw the button or the progress of a recipe, and its results."""
-    mark = panel.mark
-    _detach_earlier(panel, mark)
+    recipe_id = panel.recipe_id
+    _detach_earlier(panel, recipe_id)
     is_live = is_running(panel.recipe)
     run = None if is_live else look_up(panel.recipe)
     if run is not None and run.state == "done":
-        _add_linked_to_runs(panel, mark, run)
+        _add_linked_to_runs(panel, recipe_id, run)
     elif run is not None:
-        _draw_start(panel, mark, run)
+        _draw_start(panel, recipe_id, run)
         if panel.max_runs > MAX_LOOKUPS and run.state == "waiting":
             st.caption("Stored runs are not repeated; they are looked up when it starts.")
     # Drawn without live runs too: the browser may request the fragment once more.
-    st.fragment(_draw_live, run_every=_refresh_period_s(panel, mark) if is_live else None)(
-        panel, mark
+    st.fragment(_draw_live, run_every=_refresh_period_s(panel, recipe_id) if is_live else None)(
+        panel, recipe_id
     )
 
 
-def _refresh_period_s(panel: Panel, mark: str) -> float:
+def _refresh_period_s(panel: Panel, recipe_id: str) -> float:
     """Return the period of redrawing, longer for many runs."""
     return (
-        _SELDOM_S if panel.max_runs > _LARGE and not shared_batches().is_stopping(mark) else EVERY_S
+        _SELDOM_S
+        if panel.max_runs > _LARGE and not shared_batches().is_stopping(recipe_id)
+        else EVERY_S
     )
 
 
-def _draw_start(panel: Panel, mark: str, run: Run) -> None:
+def _draw_start(panel: Panel, recipe_id: str, run: Run) -> None:
     """Draw the start button with the estimated time; confirm long ones first."""
     pool = server.pool()
     per_run = estimate(panel.recipe.study, pool.store, pool.costs, 1)
     seconds = sentences.seconds(per_run, max(panel.max_runs - run.done, 1), server.executor_name())
-    if st.session_state.get(_CONFIRM) == mark:
+    if st.session_state.get(_CONFIRM) == recipe_id:
         st.warning(
             f"{panel.takes}, {sentences.place(server.executor_name())}: about"
             f" {sentences.about(seconds)}. Cancelling keeps finished runs.",
@@ -221,14 +223,14 @@ def _draw_start(panel: Panel, mark: str, run: Run) -> None:
         if run.state == "waiting":
             st.caption(words.plain(f"{takes[:1].upper()}{takes[1:]}, {place_text}."))
         if clicked and seconds > LONG_S:
-            st.session_state[_CONFIRM] = mark
+            st.session_state[_CONFIRM] = recipe_id
             st.rerun()
     if clicked:
         _on_dismiss()
-        _cancelled_ids().discard(mark)
+        _cancelled_ids().discard(recipe_id)
         session = state.session()
         started = start(panel.recipe, session.watcher, browser_identity.owner())
-        session.other_runs[mark] = lambda: started.done
+        session.other_runs[recipe_id] = lambda: started.done
         st.rerun()
 
 
@@ -237,42 +239,42 @@ def _on_dismiss() -> None:
     st.session_state.pop(_CONFIRM, None)
 
 
-def _detach_earlier(panel: Panel, mark: str) -> None:
+def _detach_earlier(panel: Panel, recipe_id: str) -> None:
     """Stop watching the earlier recipe of this tab: the scenario may have changed."""
     attended: dict[str, str] = st.session_state.setdefault(_ATTENDED, {})
-    earlier = attended.get(panel.verb, mark)
-    if earlier != mark:
+    earlier = attended.get(panel.verb, recipe_id)
+    if earlier != recipe_id:
         shared_batches().detach(earlier, state.session().watcher)
-    attended[panel.verb] = mark
+    attended[panel.verb] = recipe_id
 
 
-def _draw_live(panel: Panel, mark: str) -> None:
+def _draw_live(panel: Panel, recipe_id: str) -> None:
     """Draw progress and results; rerun the page when the runs end."""
     run = (
         None
-        if mark in _cancelled_ids()
-        else shared_batches().watched(mark, state.session().watcher)
+        if recipe_id in _cancelled_ids()
+        else shared_batches().watched(recipe_id, state.session().watcher)
     )
-    stopping = shared_batches().is_stopping(mark)
+    stopping = shared_batches().is_stopping(recipe_id)
     drawn = st.session_state.get(_DRAWN)
     is_live = run is not None or stopping
-    st.session_state[_DRAWN] = mark if is_live else None
-    if not is_live and drawn == mark:
+    st.session_state[_DRAWN] = recipe_id if is_live else None
+    if not is_live and drawn == recipe_id:
         # It has ended or was cancelled: the whole page changes.
         st.rerun()
-    if stopping and st.session_state.pop(_CANCELLED, "") == mark:
+    if stopping and st.session_state.pop(_CANCELLED, "") == recipe_id:
         st.rerun()  # sets the shorter period until it has stopped
     if stopping:
         st.caption(":material/hourglass: Stopping. Finished runs are kept.")
     elif run is not None:
-        _draw_progress(panel, mark, run)
+        _draw_progress(panel, recipe_id, run)
     run_or_stored = run or look_up(panel.recipe)
     if not is_live:
         _draw_end(run_or_stored)
     panel.draw(run_or_stored, is_live)
 
 
-def _draw_progress(panel: Panel, mark: str, run: Run) -> None:
+def _draw_progress(panel: Panel, recipe_id: str, run: Run) -> None:
     """Draw the progress bar with the time left, and Cancel."""
     elapsed_s, place = time.monotonic() - run.began_s, run.place
     if place:
@@ -292,7 +294,7 @@ def _draw_progress(panel: Panel, mark: str, run: Run) -> None:
         "Cancel",
         key=f"cancel/{panel.verb}",
         on_click=_on_cancel,
-        args=(mark,),
+        args=(recipe_id,),
         icon=":material/stop_circle:",
     )
 
@@ -314,11 +316,11 @@ def _draw_end(run: Run) -> None:
         )
 
 
-def _on_cancel(mark: str) -> None:
+def _on_cancel(recipe_id: str) -> None:
     """Stop watching a recipe, which cancels its runs unless others watch it."""
-    _cancelled_ids().add(mark)
-    st.session_state[_CANCELLED] = mark
-    shared_batches().detach(mark, state.session().watcher)
+    _cancelled_ids().add(recipe_id)
+    st.session_state[_CANCELLED] = recipe_id
+    shared_batches().detach(recipe_id, state.session().watcher)
 
 
 def _cancelled_ids() -> set[str]:

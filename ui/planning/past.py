@@ -66,9 +66,11 @@ class BacktestForm(NamedTuple):
 
     def to_url(self) -> str:
         """Return the values as URL text."""
-        lengths = ["" if one is None else f"{one:g}" for one in (self.warm_h, self.judge_days)]
-        more = [str(int(self.anyway)), "+".join(self.use), str(int(self.fit))]
-        return "_".join([str(self.policy), str(self.repeats), *lengths, *more])
+        lengths = [
+            "" if length is None else f"{length:g}" for length in (self.warm_h, self.judge_days)
+        ]
+        flags = [str(int(self.anyway)), "+".join(self.use), str(int(self.fit))]
+        return "_".join([str(self.policy), str(self.repeats), *lengths, *flags])
 
 
 def url_parameters(check: Check) -> dict[str, str]:
@@ -303,8 +305,8 @@ def _draw_fit(report: BacktestReport) -> None:
         return
     st.subheader("Fit of open settings", anchor=False)
     verdict = report.fit.past
-    more = f" {verdict.sentence}" if verdict is not None and report.fit.chosen else ""
-    st.write(words.plain(f"{report.fit.sentence}{more}"))
+    verdict_text = f" {verdict.sentence}" if verdict is not None and report.fit.chosen else ""
+    st.write(words.plain(f"{report.fit.sentence}{verdict_text}"))
     st.html(pasts.steps(report.fit, dark=figure.is_dark()))
 
 

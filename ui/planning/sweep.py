@@ -83,17 +83,17 @@ def draw() -> None:
 
 
 def _draw_results(
-    sweep: Sweep, mark: str, levers: Mapping[str, Lever], run: Run, is_running: bool
+    sweep: Sweep, sweep_id: str, levers: Mapping[str, Lever], run: Run, is_running: bool
 ) -> None:
     """Draw the results of a sweep: choices, charts, failures, files, a point as a scenario."""
     assert isinstance(run, SweepRun), "made for a sweep"
-    rows = _run_table(mark, run.done, run)
+    rows = _run_table(sweep_id, run.done, run)
     if rows.empty:
         if not is_running:
             st.caption(_NOTHING)
         return
     findings = SweepFindings(
-        sweep, mark, tuple(sweep_form.axis_title(axis, levers) for axis in sweep.axes), rows
+        sweep, sweep_id, tuple(sweep_form.axis_title(axis, levers) for axis in sweep.axes), rows
     )
     with st.container(horizontal=True):
         metrics = [name for name in COLUMNS if name in rows and rows[name].notna().any()]
@@ -273,24 +273,24 @@ def _draw_command(sweep: Sweep) -> None:
 
 
 @st.cache_resource(max_entries=16, show_spinner=False)
-def _run_table(mark: str, done: int, _run: SweepRun) -> pd.DataFrame:
+def _run_table(sweep_id: str, done: int, _run: SweepRun) -> pd.DataFrame:
     """Return the table of finished runs, cached by their number."""
-    del mark, done
+    del sweep_id, done
     return _run.table()
 
 
 @st.cache_resource(max_entries=32, show_spinner=False)
-def _curve_data(mark: str, rows: int, metric: str, _findings: SweepFindings) -> pd.DataFrame:
+def _curve_data(sweep_id: str, rows: int, metric: str, _findings: SweepFindings) -> pd.DataFrame:
     """Return the means and bands per policy and point, cached."""
-    del mark, rows
+    del sweep_id, rows
     return tables.curves(_findings.rows, _findings.sweep, metric)
 
 
 @st.cache_resource(max_entries=32, show_spinner=False)
-def _verdict_text(mark: str, rows: int, metric: str, _findings: SweepFindings) -> str:
+def _verdict_text(sweep_id: str, rows: int, metric: str, _findings: SweepFindings) -> str:
     """Return the headline: which policy is ahead where, cached."""
     return tables.verdict(
-        _curve_data(mark, rows, metric, _findings),
+        _curve_data(sweep_id, rows, metric, _findings),
         _findings.rows,
         _findings.sweep,
         metric,
@@ -299,7 +299,9 @@ def _verdict_text(mark: str, rows: int, metric: str, _findings: SweepFindings) -
 
 
 @st.cache_resource(max_entries=32, show_spinner=False)
-def _difference_data(mark: str, rows: int, metric: str, _findings: SweepFindings) -> pd.DataFrame:
+def _difference_data(
+    sweep_id: str, rows: int, metric: str, _findings: SweepFindings
+) -> pd.DataFrame:
     """Return the paired differences to the baseline per policy and point, cached."""
-    del mark, rows
+    del sweep_id, rows
     return tables.differences(_findings.rows, _findings.sweep, metric, _findings.baseline)

@@ -27,5 +27,7 @@ def draw() -> None:
         st.info(_NONE, icon=":material/rule:")
         st.page_link("pages/policies.py", label="Choose policies", icon=":material/rule:")
         return
-    shown = session.displayed_study
-    screen.draw_slider_page(shown if shown is not None and shown.matches(session.study) else None)
+    displayed = session.displayed_study
+    screen.draw_slider_page(
+        displayed if displayed is not None and displayed.matches(session.study) else None
+    )

@@ -73,20 +73,22 @@ def settings(study: Study) -> list[Setting]:
 
 
 @st.cache_data(max_entries=64, show_spinner=False)
-def _fast_policies(mark: str, _study: Study) -> frozenset[str]:
+def _fast_policies(cache_key: str, _study: Study) -> frozenset[str]:
     """Return the policies fast enough for a preview, cached by the study."""
-    del mark
+    del cache_key
     return preview.fast_policies(_study, server.store())
 
 
 def _node_setting(lever: axes.Lever, groups: int) -> Setting:
     """Return the setting for the nodes of one row."""
-    now = round(lever.now)
+    current = round(lever.now)
     sizes = (1, 2, 5, 10, 20, 50, 100, 1000)
-    step = next((size for size in sizes if 2 * now <= _MIN_STEPS * size), 10_000)
+    step = next((size for size in sizes if 2 * current <= _MIN_STEPS * size), 10_000)
     min_nodes = 0 if groups > 1 else 1
-    low = now - (now - min_nodes) // step * step
-    return Setting(lever.path, lever.title, now, low, max(now + now // step * step, 8), step)
+    low = current - (current - min_nodes) // step * step
+    return Setting(
+        lever.path, lever.title, current, low, max(current + current // step * step, 8), step
+    )
 
 
 def _fit_range(setting: Setting) -> Setting:
