@@ -344,7 +344,7 @@ def report(shown: Shown, store: Store, *, brief: bool = False) -> ComparisonRepo
             ]
         ),
         skipped=_skipped(shown, trace),
-        not_common=compare.not_common(outcomes, base) if based else "",
+        not_common=compare.uncommon_jobs_note(outcomes, base) if based else "",
         overflow=_overflow(
             [
                 entry

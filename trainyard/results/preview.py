@@ -228,7 +228,7 @@ def _group(asked: PreviewRequest, shown: Shown, trace: Trace) -> GroupComparison
     way = next((way for way in ways if way.title == title and name in way.names), None)
     if way is None:
         return None
-    return groups.only(shown, way.codes == way.names.index(name), trace)
+    return groups.compare_subset(shown, way.codes == way.names.index(name), trace)
 
 
 class Previews:

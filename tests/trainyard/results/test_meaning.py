@@ -153,10 +153,10 @@ def test_fewer_than_30_completed_jobs_are_few() -> None:
 
 def test_who_gains_among_few_jobs_is_told_in_numbers() -> None:
     nobody = pd.DataFrame({"low": [], "high": [], "jobs": []})
-    assert groups.told_parts(MetricChange(40, 0.25, 0.5, nobody), 1) == ("50 %", "25 %", "25 %")
-    assert groups.told_parts(MetricChange(12, 0.25, 0.5, nobody), 1) == ("6", "3", "3")
+    assert groups.change_texts(MetricChange(40, 0.25, 0.5, nobody), 1) == ("50 %", "25 %", "25 %")
+    assert groups.change_texts(MetricChange(12, 0.25, 0.5, nobody), 1) == ("6", "3", "3")
     # Twelve jobs five times are still twelve jobs.
-    assert groups.told_parts(MetricChange(60, 0.25, 0.5, nobody), 5) == ("30", "15", "15")
+    assert groups.change_texts(MetricChange(60, 0.25, 0.5, nobody), 5) == ("30", "15", "15")
 
 
 def test_fewer_than_three_repeats_of_something_random() -> None:
