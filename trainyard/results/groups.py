@@ -45,7 +45,7 @@ class Grouping:
         Label of the grouping in a select box.
     names : tuple of str
         From top to bottom: classes in their order, other names by GPU-hours, largest first. Beyond
-        `MOST_GROUPS`, the rest shares the last group.
+        `MAX_GROUPS`, the rest shares the last group.
     codes : array of int
         Row of the trace -> index into `names`.
     """
@@ -104,8 +104,8 @@ class Grouped:
             else ""
         )
         few = (
-            f" Groups of fewer than {meaning.FEWEST_IN_GROUP} jobs, or of fewer than"
-            f" {meaning.FEWEST_JOBS} in all, have no percentages."
+            f" Groups of fewer than {meaning.MIN_JOBS_IN_GROUP} jobs, or of fewer than"
+            f" {meaning.MIN_JOBS} in all, have no percentages."
             if self.few
             else ""
         )
@@ -191,8 +191,8 @@ def group_means(
     }
     rows = []
     # Per repeat: repeating the same few jobs does not make them more.
-    few = (counts.max(axis=0) < meaning.FEWEST_IN_GROUP) | (
-        counts.sum(axis=1).max() < meaning.FEWEST_JOBS
+    few = (counts.max(axis=0) < meaning.MIN_JOBS_IN_GROUP) | (
+        counts.sum(axis=1).max() < meaning.MIN_JOBS
     )
     for at in np.flatnonzero(counts.sum(axis=0)):
         jobs = int(counts[:, at].sum())
@@ -276,7 +276,7 @@ def compare_subset(shown: Shown, members: Mask, trace: Trace) -> GroupComparison
 def change_texts(change: MetricChange, repeats: int) -> tuple[str, str, str]:
     """Return (faster, same, slower) as percentages, or as job counts if jobs are few."""
     shares = (change.faster, change.same, change.slower)
-    if change.jobs >= meaning.FEWEST_JOBS * repeats:
+    if change.jobs >= meaning.MIN_JOBS * repeats:
         faster, same, slower = (percent(share) for share in shares)
     else:
         faster, same, slower = (f"{round(share * change.jobs):,}" for share in shares)

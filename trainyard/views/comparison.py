@@ -265,7 +265,7 @@ def _table(compared: ComparedRuns, group: GroupComparison | None) -> pd.DataFram
         return report.table
     table, counts = group.table, group.counts
     fewest = int(counts["completed"].min() / counts["repeats"].iloc[0])
-    if report.first_headline.withheld or fewest < meaning.FEWEST_IN_GROUP:
+    if report.first_headline.withheld or fewest < meaning.MIN_JOBS_IN_GROUP:
         table = table.assign(change=float("nan"), verdict="")
     return table
 

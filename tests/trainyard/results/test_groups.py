@@ -91,8 +91,8 @@ def test_many_users_are_capped_and_said() -> None:
 def test_means_of_groups_are_those_of_their_jobs(
     shown: Shown, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(meaning, "FEWEST_IN_GROUP", 0)
-    monkeypatch.setattr(meaning, "FEWEST_JOBS", 0)
+    monkeypatch.setattr(meaning, "MIN_JOBS_IN_GROUP", 0)
+    monkeypatch.setattr(meaning, "MIN_JOBS", 0)
     trace, jobs = trace_and_jobs(shown)
     way = groups.groupings(trace, jobs)["size"]
     found = groups.group_means(shown, way, shown.titles)
@@ -177,8 +177,8 @@ def test_of_few_jobs_nothing_is_told_in_per_cent(
     )
     # Twelve jobs are enough for once, and so are as many as the largest group has; the others stay.
     counts = np.bincount(way.codes)
-    monkeypatch.setattr(meaning, "FEWEST_JOBS", 12)
-    monkeypatch.setattr(meaning, "FEWEST_IN_GROUP", int(counts.max()))
+    monkeypatch.setattr(meaning, "MIN_JOBS", 12)
+    monkeypatch.setattr(meaning, "MIN_JOBS_IN_GROUP", int(counts.max()))
     some = groups.group_means(shown, way, shown.titles)
     assert some is not None
     told = some.table.dropna(subset=["change"])
@@ -195,7 +195,7 @@ def test_without_the_baseline_nothing_is_grouped(shown: Shown) -> None:
 def test_a_table_of_all_jobs_says_what_the_whole_comparison_says(
     shown: Shown, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(meaning, "FEWEST_JOBS", 1)
+    monkeypatch.setattr(meaning, "MIN_JOBS", 1)
     said = outcomes.report(shown, Store(tmp_path_factory.mktemp("empty") / "store"))
     assert said is not None
     trace, _ = trace_and_jobs(shown)
