@@ -304,7 +304,7 @@ def _shared_headline_or_limits(
         return Headline(
             "doubted",
             f"No comparison: {why}",
-            advice=(*_doubt_suggestions(setting), *ways_out.hint("doubted")),
+            advice=(*_doubt_suggestions(setting), *ways_out.hints_for("doubted")),
             load=load,
         )
     if why := meaning.overload_reason(outcomes, load):
@@ -326,7 +326,7 @@ def _shared_headline_or_limits(
         return Headline(
             "idle",
             idle.sentence,
-            advice=ways_out.for_idle(load, setting.scale, setting.cluster),
+            advice=ways_out.suggest_for_idle(load, setting.scale, setting.cluster),
             load=load,
         )
     return [] if idle is None else [idle]
@@ -512,12 +512,12 @@ def _limit_suggestions(
         return (ways_out.add_references(), ways_out.CHECK_PAST)
     if first.verdict == "unexplained" and setting.past is not None:
         to_site = ways_out.change_baseline(setting.site, setting.past.at) if setting.site else None
-        return (*([to_site] if to_site else []), *ways_out.hint("unexplained"))
+        return (*([to_site] if to_site else []), *ways_out.hints_for("unexplained"))
     if first.verdict == "unexplained" and context.explained is not None:
         label = context.explained.label
         return (
             ways_out.change_baseline(label, setting.references[label]),
-            *ways_out.hint("unexplained"),
+            *ways_out.hints_for("unexplained"),
         )
     if first.verdict == "loaded":
         return tuple(
@@ -526,8 +526,8 @@ def _limit_suggestions(
             if way != ways_out.COMPARE_ANYWAY
         )
     if first.verdict in ("one_draw", "turns") or (first.verdict == "undecided" and repeats > 1):
-        return ways_out.more_repeats(repeats)
-    return ways_out.hint(first.verdict)
+        return ways_out.suggest_repeats(repeats)
+    return ways_out.hints_for(first.verdict)
 
 
 def _effect_sentence(

@@ -19,8 +19,8 @@ from trainyard.clusters import doubts as of_machines
 from trainyard.clusters.machines import offered_load
 from trainyard.results.compare import CLEAR, Floats, Mask, Outcome, percent
 from trainyard.results.past import Past
-from trainyard.results.trust import Explained, explained, waited_for_gpus
-from trainyard.results.ways_out import is_reference, references
+from trainyard.results.trust import Explained, best_explanation, share_waiting_for_gpus
+from trainyard.results.ways_out import is_reference_policy, reference_policies
 from trainyard.study import catalog
 from trainyard.study.study import Study
 from trainyard.text import duration, plural
@@ -114,7 +114,7 @@ class ComparisonSetting:
     load: float = math.nan
     scale: float = 1.0
     random: bool = False
-    references: Mapping[str, int] = field(default_factory=dict)
+    reference_policies: Mapping[str, int] = field(default_factory=dict)
     asked: str = ""
     doubts: Mapping[str, str] = field(default_factory=dict)
     source: str = ""
@@ -158,7 +158,9 @@ def setting(
         scale=base.trace.load,
         random=_is_random(study),
         references={
-            one.label: at for at, one in outcomes.items() if is_reference(study.allocators[at])
+            one.label: at
+            for at, one in outcomes.items()
+            if is_reference_policy(study.allocators[at])
         },
         doubts=of_machines.found(
             trace, base.cluster, never, measured=catalog.is_model(base.perf, Profiled)
@@ -328,7 +330,7 @@ def recording_limit(
     if past is not None:
         return Limit("unexplained", f"No gain over {base.label} can be claimed. {past.told}")
     if explained is None:
-        names = " or ".join(catalog.allocator(spec).title for spec in references())
+        names = " or ".join(catalog.allocator(spec).title for spec in reference_policies())
         return Limit(
             "untested",
             f"No gain over {base.label} can be claimed: without {names} nothing shows that the"
@@ -337,7 +339,7 @@ def recording_limit(
     if explained.holds:
         return None
     if setting.trace is not None and setting.cluster is not None:
-        short = waited_for_gpus(setting.trace, setting.cluster)
+        short = share_waiting_for_gpus(setting.trace, setting.cluster)
         if short < SHORT:
             return Limit(
                 "unexplained",
@@ -357,7 +359,9 @@ def recording_explanation(
     """Return how well the closest reference policy explains the recording; None = unknown."""
     if setting.trace is None or not base.replays:
         return None
-    return explained(setting.trace, [one for one in outcomes if one.label in setting.references])
+    return best_explanation(
+        setting.trace, [one for one in outcomes if one.label in setting.references]
+    )
 
 
 def full(load: float) -> Limit | None:

@@ -10,7 +10,7 @@ from sim.errors import TrainyardError
 from sim.params import Spec
 from sim.perf import PERF
 from sim.trace import Trace
-from trainyard.results.ways_out import is_reference
+from trainyard.results.ways_out import is_reference_policy
 from trainyard.study import catalog
 from trainyard.study.study import Study
 
@@ -58,7 +58,7 @@ def arranged(study: Study, trace: Trace) -> tuple[PerfPart, ...]:
     base = study.baseline if study.baseline in runnable else min(runnable, default=0)
     repeated = {base}
     if "recorded_start" in catalog.allocator(study.allocators[base]).needs.reads:
-        repeated |= {at for at, spec in enumerate(study.allocators) if is_reference(spec)}
+        repeated |= {at for at, spec in enumerate(study.allocators) if is_reference_policy(spec)}
     kinds = sorted(
         {_has_servers(perf) for perf in able},
         key=lambda kind: (

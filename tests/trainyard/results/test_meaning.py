@@ -13,7 +13,7 @@ from sim.trace import Trace
 from trainyard.results import groups, meaning
 from trainyard.results.compare import MetricChange, Outcome
 from trainyard.results.meaning import setting
-from trainyard.results.trust import Explained, explained
+from trainyard.results.trust import Explained, best_explanation
 from trainyard.study.scenario import EXACT
 from trainyard.study.study import Study
 from trainyard.traces import start
@@ -329,16 +329,16 @@ def waiting(label: str, *waits: float) -> Outcome:
 
 def test_a_recording_is_explained_within_a_fifth_of_its_mean_wait() -> None:
     trace = recording([1.0, 2.0, 3.0, 4.0])  # 2.5 h on average, so half an hour is allowed
-    near = explained(
+    near = best_explanation(
         trace, [waiting("far", 0.0, 0.0, 0.0, 0.0), waiting("near", 1.5, 2.5, 3.5, 4.5)]
     )
     assert near == Explained("near", 3 * HOUR, 2.5 * HOUR, 0.5 * HOUR)
     assert near.holds
-    off = explained(trace, [waiting("off", 1.5, 2.5, 3.5, 4.6)])
+    off = best_explanation(trace, [waiting("off", 1.5, 2.5, 3.5, 4.6)])
     assert off is not None
     assert not off.holds
     # The same mean, but the jobs that waited are others: half of the waits are off by 2 h.
-    others = explained(trace, [waiting("others", 4.0, 3.0, 2.0, 1.0)])
+    others = best_explanation(trace, [waiting("others", 4.0, 3.0, 2.0, 1.0)])
     assert others is not None
     assert (others.simulated_s, others.median_s) == (2.5 * HOUR, 2 * HOUR)
     assert not others.holds
@@ -350,9 +350,9 @@ def test_a_recording_is_explained_within_a_fifth_of_its_mean_wait() -> None:
 
 def test_nothing_is_explained_without_starts_or_without_those_who_should() -> None:
     trace = recording([1.0])
-    assert explained(trace, []) is None
+    assert best_explanation(trace, []) is None
     bare = replace(trace, frame=trace.frame.drop(columns="start_time_s"))
-    assert explained(bare, [waiting("a", 1.0)]) is None
+    assert best_explanation(bare, [waiting("a", 1.0)]) is None
     history = replace(waiting("history", 1.0), replays=True)
     assert meaning.recording_limit(waiting("a", 1.0), None) is None
     untested = meaning.recording_limit(history, None)

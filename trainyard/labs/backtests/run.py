@@ -27,8 +27,8 @@ from trainyard.labs.backtests.report import (
     Simulated,
 )
 from trainyard.results import past
-from trainyard.results.trust import waited_for_gpus
-from trainyard.results.ways_out import references
+from trainyard.results.trust import share_waiting_for_gpus
+from trainyard.results.ways_out import reference_policies
 from trainyard.runs.batch import Lost, ScenarioBatch
 from trainyard.runs.executors import DEFAULT
 from trainyard.runs.queue import RunQueue
@@ -93,7 +93,7 @@ class BacktestRun(ScenarioBatch):
     @property
     def most(self) -> int:
         """Runs that it takes at most."""
-        own = self.check.repeats + len(references())
+        own = self.check.repeats + len(reference_policies())
         told = len(self._open_proposals) if self._ground is not None else MOST_PROPOSALS
         return own + told + (self.check.repeats + MOST_RUNS if self.check.fit else 0)
 
@@ -136,7 +136,7 @@ class BacktestRun(ScenarioBatch):
             short = report.too_short(record, parts)
             if not short and (check.anyway or not found):
                 self._infer(trace)
-                self._ground = Ground(record, parts, waited_for_gpus(trace, cluster), found)
+                self._ground = Ground(record, parts, share_waiting_for_gpus(trace, cluster), found)
                 return
             found += (short,) if short else ()
         self._report, self._all = report.refused(self.title, found), True
@@ -291,7 +291,7 @@ class BacktestRun(ScenarioBatch):
                     allocator=Spec.of("partition", by=confined, inner=spec) if confined else spec,
                 )
             )
-            for spec in references()
+            for spec in reference_policies()
             if spec != own
         }
 
