@@ -93,7 +93,7 @@ class DecisionPicture:
         Description of the example.
     """
 
-    lay_out_bars: pd.DataFrame
+    bars: pd.DataFrame
     jobs: pd.DataFrame
     rows: tuple[tuple[str, float], ...]
     until_s: float

@@ -114,7 +114,7 @@ class ComparisonSetting:
     load: float = math.nan
     scale: float = 1.0
     random: bool = False
-    reference_policies: Mapping[str, int] = field(default_factory=dict)
+    references: Mapping[str, int] = field(default_factory=dict)
     asked: str = ""
     doubts: Mapping[str, str] = field(default_factory=dict)
     source: str = ""

@@ -178,7 +178,7 @@ class ComparisonReport:
     certainty: str
     counts: pd.DataFrame
     trust: Trust | None
-    no_trust_reason: str
+    untold: str
     overflow: str
     remarks: Mapping[str, str]
     assumptions: tuple[str, ...]

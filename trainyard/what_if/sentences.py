@@ -278,7 +278,7 @@ class WaitReason(NamedTuple):
     sentence: str
     waited_s: float
     notes: str
-    request_sentence: Piece
+    facts: Piece
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,6 +1,4 @@
-"""The glossary of the app and of the documentation, and the sections of docs/ that pages of the app
-show: there is one text for both.
-"""
+"""Glossary, and sections of docs/ shown in the app: one text for both."""
 
 from __future__ import annotations
 
@@ -13,7 +11,7 @@ from sim.errors import TrainyardError
 
 
 class GlossaryEntry(NamedTuple):
-    """One term.
+    """A term of the glossary.
 
     Parameters
     ----------
@@ -72,7 +70,7 @@ ENTRIES: Final[tuple[GlossaryEntry, ...]] = (
         "Completion time",
         "JCT",
         "Time from submission to finish, including waiting and pauses. A mean covers completed"
-        " jobs only; the number of others is shown beside it.",
+        " jobs only; the number of other jobs is shown next to it.",
         _METRICS,
     ),
     GlossaryEntry(
@@ -200,7 +198,7 @@ ENTRIES: Final[tuple[GlossaryEntry, ...]] = (
         "Preemption",
         "",
         "Stopping a running job in favour of another. Its cost is an assumption, which is"
-        " shown beside the result.",
+        " shown with the result.",
         _MODEL,
     ),
     GlossaryEntry(
@@ -307,15 +305,16 @@ ENTRIES: Final[tuple[GlossaryEntry, ...]] = (
 )
 
 
-def find(wanted: str) -> tuple[GlossaryEntry, ...]:
-    """Return the terms that contain a text in alphabetical order, those whose name begins with it
-    first; "" = all.
+def find(query: str) -> tuple[GlossaryEntry, ...]:
+    """Return the terms that contain a text; matches at a word start come first.
+
+    An empty text returns all terms.
     """
-    text = " ".join(wanted.lower().split())
-    found = [one for one in ENTRIES if text in f"{one.term} {one.also} {one.text}".lower()]
+    text = " ".join(query.lower().split())
+    matches = [one for one in ENTRIES if text in f"{one.term} {one.also} {one.text}".lower()]
     return tuple(
         sorted(
-            found,
+            matches,
             key=lambda one: (
                 not re.search(rf"\b{re.escape(text)}", f"{one.term}, {one.also}".lower()),
                 one.term.lower(),
@@ -341,8 +340,7 @@ _RELATIVE: Final = re.compile(r"\[([^\]]+)\]\((?![a-z]+:)[^)]*\)")
 
 @lru_cache(maxsize=32)
 def section(page: str, heading: str) -> str:
-    """Return what stands under a heading of second level, as Markdown; links within the
-    documentation become plain text.
+    """Return a second-level section of a docs page as Markdown, without internal links.
 
     Parameters
     ----------
@@ -365,7 +363,7 @@ def section(page: str, heading: str) -> str:
 
 @lru_cache(maxsize=32)
 def whole(page: str) -> tuple[str, str]:
-    """Return title and text of a page of the documentation, as `section` does.
+    """Return title and text of a docs page, without internal links.
 
     Raises
     ------
@@ -377,6 +375,7 @@ def whole(page: str) -> tuple[str, str]:
 
 
 def _read(page: str) -> str:
+    """Return the text of a docs page."""
     try:
         return (FOLDER / page).read_text(encoding="utf-8")
     except OSError as error:
