@@ -195,8 +195,10 @@ def share_waiting_for_gpus(trace: Trace, cluster: Cluster) -> float:
 def no_trust_reason(trace: Trace) -> str:
     """Return why there is no comparison with recorded waits."""
     if not trace.has("start_time_s"):
-        return "This trace holds no recorded start times, so the simulator's accuracy on it is"
+        return (
+            "This trace holds no recorded start times, so the simulator's accuracy on it is"
             " unknown."
+        )
     return (
         "Nothing is compared with the recorded start times: that takes a policy that is simulated"
         " and starts the jobs that have one."
