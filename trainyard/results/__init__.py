@@ -1,3 +1,1 @@
-"""What stored runs say: compared, grouped, windowed, beside what happened, and taken away as
-tables.
-"""
+"""Results of stored runs: comparisons, groups, time windows, backtest verdicts and exports."""

@@ -1,6 +1,4 @@
-"""What a comparison assumes and its results hang on: which jobs can be resized, what stops and
-copies cost. Said beside every result.
-"""
+"""Assumptions that a comparison depends on: resizable jobs, restart costs, guessed speeds."""
 
 from __future__ import annotations
 
@@ -28,25 +26,24 @@ def assumed(
     summaries: Sequence[Mapping[str, Any]] | None = None,
     store: Store | None = None,
 ) -> tuple[str, ...]:
-    """Return what is assumed of these policies on these jobs, as sentences; only what moves a
-    result of theirs.
+    """Return the assumptions that can change these policies' results, as sentences.
 
     Parameters
     ----------
     study : Study
-        The policies, how fast jobs run, and what changes cost.
+        The policies, the performance model and the overheads.
     trace : Trace
         The jobs.
     summaries : sequence of mapping or None
-        `sim.metrics.summary` of the runs, as far as they are there: where none of them restarted a
-        job, nothing is said of restarts. None = before the runs.
+        `sim.metrics.summary` of the finished runs. If none of them restarted a job, restart costs
+        are left out. None = before the runs.
     store : Store or None
-        Where profiles of the user are kept.
+        Holds the user's profiles.
 
     Raises
     ------
     ParameterError
-        If the profile of the performance model is not kept any more.
+        If the profile of the performance model was deleted.
     """
     perf = profiles.resolved(study.base.perf, store)
     ready = [
@@ -55,27 +52,27 @@ def assumed(
         if not choice.reason
     ]
     needs = frozenset[str]().union(*(choice.needs.requires for choice in ready))
-    said = (
-        [plainest.about(study.allocators, trace, study.base.perf), _staffing(trace)]
+    sentences = (
+        [plainest.about(study.allocators, trace, study.base.perf), _servers_sentence(trace)]
         if perf.staffed
         else []
     )
-    said += [_resizing(perf, trace)] if "scaling" in needs else []
+    sentences += [_resizing_sentence(perf, trace)] if "scaling" in needs else []
     if summaries is None or any(one["restarts"] for one in summaries):
-        said.append(restarts(catalog.instance("overheads", study.base.overheads)))
+        sentences.append(restart_cost_sentence(catalog.instance("overheads", study.base.overheads)))
     if (
         "forks" in needs
         and sum(group.count for group in study.base.cluster.groups if group.gpus) > 1
-    ):  # a copy has a node of its own
-        price = perf.price()
-        said.append(f"{price[:1].upper()}{price[1:]}.")
-    said.append(guessed_speeds(study.base.cluster, trace))
-    said.append(_without_run_time(study, store))
-    return tuple(filter(None, said))
+    ):  # a copy runs on its own node
+        copy_cost = perf.price()
+        sentences.append(f"{copy_cost[:1].upper()}{copy_cost[1:]}.")
+    sentences.append(guessed_speeds_sentence(study.base.cluster, trace))
+    sentences.append(_jobs_without_run_time(study, store))
+    return tuple(filter(None, sentences))
 
 
-def _without_run_time(study: Study, store: Store | None) -> str:
-    """Return how many jobs of an upload ran or waited when its file was written; "" = none."""
+def _jobs_without_run_time(study: Study, store: Store | None) -> str:
+    """Return how many jobs of an upload are left out for want of a run time; "" = none."""
     kind, _, digest = study.base.trace.source.partition(":")
     about = store.trace_info(digest) if store is not None and kind == "store" else None
     counts = about.account.get("unended", {}) if about is not None else {}
@@ -85,13 +82,14 @@ def _without_run_time(study: Study, store: Store | None) -> str:
     return f"Left out, because they have no run time yet: {states} jobs of the file."
 
 
-def guessed_speeds(cluster: Cluster, trace: Trace) -> str:
-    """Return which speeds of GPU types were neither measured nor entered; "" = none, or none that
-    moves a result: jobs of an unnamed type on GPUs of one type take as long as they took.
+def guessed_speeds_sentence(cluster: Cluster, trace: Trace) -> str:
+    """Return the sentence that names GPU types whose speed is a guess; "" if none matters.
+
+    Jobs of an unnamed type on GPUs of one type take as long as recorded, whatever the speed.
     """
-    there = {group.gpu_type for group in cluster.groups if group.gpus}
-    recorded = {str(kind) for kind in trace.texts("gpu_type").categories} - {""}
-    if not (kinds := guessed(cluster)) or len(there | recorded) < 2:
+    cluster_types = {group.gpu_type for group in cluster.groups if group.gpus}
+    trace_types = {str(kind) for kind in trace.texts("gpu_type").categories} - {""}
+    if not (kinds := guessed(cluster)) or len(cluster_types | trace_types) < 2:
         return ""
     named = ", ".join(f"{gpu_type(kind.name)} ({kind.speed:.3g})" for kind in kinds)
     return (
@@ -100,8 +98,8 @@ def guessed_speeds(cluster: Cluster, trace: Trace) -> str:
     )
 
 
-def restarts(costs: Overheads) -> str:
-    """Return in a sentence what it costs to stop a job, or to resize it, and to go on."""
+def restart_cost_sentence(costs: Overheads) -> str:
+    """Return the sentence on what stopping or resizing a job costs."""
     if costs.on_preempt == "forbidden":
         return "No job is stopped by a policy (on_preempt = forbidden)."
     if costs.on_preempt == "lose_all":
@@ -111,29 +109,27 @@ def restarts(costs: Overheads) -> str:
     return f"A stopped or resized job takes {costs.restart_s:g} s to come back from its checkpoint."
 
 
-def _staffing(trace: Trace) -> str:
-    """Return how many jobs are assumed to have parameter servers; "" = all say what they are made
-    of.
-    """
-    silent = np.isnan(trace.numbers("servers"))
-    if not silent.any():
+def _servers_sentence(trace: Trace) -> str:
+    """Return how many jobs are assumed to use parameter servers; "" if all state their roles."""
+    is_unstated = np.isnan(trace.numbers("servers"))
+    if not is_unstated.any():
         return ""
     return (
-        f"{int(silent.sum()):,} of {len(trace):,} jobs do not state parameter servers and are"
+        f"{int(is_unstated.sum()):,} of {len(trace):,} jobs do not state parameter servers and are"
         " assumed to train with them, with step times that are computed."
     )
 
 
-def _resizing(perf: PerfSpec, trace: Trace) -> str:
-    """Return which jobs are assumed to be resizable, over which range, and by what curve; "" = the
-    trace says all that.
-    """
+def _resizing_sentence(perf: PerfSpec, trace: Trace) -> str:
+    """Return the assumed size range and scaling curve of the jobs; "" if the trace has both."""
     if not isinstance(perf, Sizing):
         return ""
     on_gpus = trace.numbers("num_gpus") > 0
-    silent = on_gpus & (np.isnan(trace.numbers("min_gpus")) | np.isnan(trace.numbers("max_gpus")))
+    is_unstated = on_gpus & (
+        np.isnan(trace.numbers("min_gpus")) | np.isnan(trace.numbers("max_gpus"))
+    )
     curve = perf.curve(trace)
-    if not silent.any():
+    if not is_unstated.any():
         return (
             f"The jobs state between which sizes they can run; assumed: {curve}."
             if curve and on_gpus.any()
@@ -141,7 +137,7 @@ def _resizing(perf: PerfSpec, trace: Trace) -> str:
         )
     low = f"{perf.shrink:g}" if perf.shrink else "the fewest possible"
     sizes = (
-        f"{job_share(silent, on_gpus)} are assumed to be resizable, from {low} to {perf.grow:g}"
+        f"{job_share(is_unstated, on_gpus)} are assumed to be resizable, from {low} to {perf.grow:g}"
         " times the GPUs they asked for"
     )
     return f"{sizes}{f', with {curve}' if curve else ''}."

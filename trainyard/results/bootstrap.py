@@ -1,6 +1,4 @@
-"""How sure a mean, or a ratio of two means, is: the percentile bootstrap over repeats, in pairs
-where there are two.
-"""
+"""Confidence intervals of means and of ratios of means: percentile bootstrap over repeats."""
 
 from __future__ import annotations
 
@@ -10,30 +8,30 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
-FEWEST: Final = 3
-"""Fewer repeats say nothing of chance."""
+MIN_REPEATS: Final = 3
+"""Repeats below which no interval is computed."""
 _RESAMPLES: Final = 2000
 _LEVEL: Final = (2.5, 97.5)
 
 
 def interval(values: Floats, base: Floats | None = None) -> tuple[float, float] | None:
-    """Return what 95 % of resamples lie between, or None of fewer than `FEWEST` repeats.
+    """Return the 95 % bootstrap interval, or None for fewer than `FEWEST` repeats.
 
     Parameters
     ----------
     values : array
-        One of each repeat.
+        One value per repeat.
     base : array or None
-        None = the interval is that of the mean; else one of each repeat too, with the same luck,
-        and the interval is that of mean(values) / mean(base) - 1, both of the same resampled
-        repeats (Efron & Tibshirani, "An Introduction to the Bootstrap", 1993, chapter 13).
+        None = the interval of the mean. Otherwise one value per repeat with the same seeds; the
+        interval is that of mean(values) / mean(base) - 1 over the same resampled repeats (Efron &
+        Tibshirani, "An Introduction to the Bootstrap", 1993, chapter 13).
 
     Notes
     -----
-    2,000 resamples from a fixed stream, so that equal runs have equal intervals. Resamples in which
-    the base is 0 do not count.
+    2,000 resamples from a fixed random stream, so equal runs have equal intervals. Resamples with a
+    base of 0 are dropped.
     """
-    if len(values) < FEWEST:
+    if len(values) < MIN_REPEATS:
         return None
     pick = np.random.default_rng(0).integers(0, len(values), (_RESAMPLES, len(values)))
     drawn = values[pick].mean(axis=1)

@@ -1,6 +1,4 @@
-"""Results side by side: differences against a baseline, paired job by job, with intervals only
-where runs were repeated.
-"""
+"""Comparison of policies with a baseline, paired job by job, with intervals over repeats."""
 
 from __future__ import annotations
 
@@ -19,13 +17,13 @@ from sim.metrics import change_histogram, distribution
 from sim.metrics.facts import JobFacts
 from sim.metrics.registry import COLUMNS, Goal, Metric, PerJob
 from trainyard import text
-from trainyard.results.bootstrap import FEWEST, interval
+from trainyard.results.bootstrap import MIN_REPEATS, interval
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 SAME_S: Final = 0.001
-"""Completion times that differ by less count as equal."""
+"""Completion times that differ by less than this are equal."""
 SLOWER_BY: Final = 0.02
 """A job is slower or faster if its completion time differs by more than this share."""
 SLOWER: Final = Metric(
@@ -34,39 +32,38 @@ SLOWER: Final = Metric(
     "1",
     "Share of the jobs that take over 2 % longer than under the baseline.",
 )
-"""Of a comparison only, not of a run."""
-_ALIKE: Final = 5e-4
-"""A relative difference of two values that a table tells as ±0 %."""
+"""Metric of a comparison, not of a single run."""
+_SAME_RATIO: Final = 5e-4
+"""Relative difference that a table shows as ±0 %."""
 CLEAR: Final = 0.01
-"""Without repeats a relative difference below this is not called one."""
-FEWEST_REPEATS: Final = FEWEST
+"""Smallest relative difference that counts without repeats."""
+FEWEST_REPEATS: Final = MIN_REPEATS
 
 COUNTS: Final = ("jobs", "completed", "failed", "impossible", "refused", "unfinished")
 
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """What one policy gave, once or repeated over seeds.
+    """Results of one policy, from one run or from repeats over seeds.
 
     Parameters
     ----------
     label : str
-        What the user reads.
+        Display name of the policy.
     summaries : tuple of mapping
         One `sim.metrics.summary` per repeat.
     jobs : tuple of DataFrame
         The `jobs` frame of each repeat; rows are the jobs of the trace.
     replays : bool
-        Whether it repeats the recorded schedule (it needs "recorded_start") instead of simulating
-        one.
+        Whether the policy replays the recorded schedule (it needs "recorded_start").
     overflow : bool
-        Whether that schedule held GPUs that the cluster does not have: then its numbers are those
-        of a larger cluster.
+        Whether that schedule held more GPUs than the cluster has, so that its numbers belong to a
+        larger cluster.
     measured : tuple of bool array
-        Of each repeat, the rows of `jobs` that count; empty = all.
+        Per repeat, the rows of `jobs` that are measured; empty = all.
     costs_usd : callable or None
-        Repeat -> cost of every job; asked for only where two policies completed different jobs.
-        None = not known.
+        Repeat -> cost of every job; called only where two policies completed different jobs.
+        None = unknown.
     """
 
     label: str
@@ -78,15 +75,16 @@ class Outcome:
     costs_usd: Callable[[int], Floats] | None = None
 
     def done(self, turn: int) -> Mask:
-        """Return which jobs count and were completed in a repeat."""
+        """Return the mask of measured jobs that were completed in a repeat."""
         return self.facts(turn).completed
 
     def facts(self, turn: int) -> JobFacts:
-        """Return what the metrics of single jobs are computed from, of a repeat."""
+        """Return the per-job values of a repeat, from which job metrics are computed."""
         return self._facts[turn]
 
     @cached_property
     def _facts(self) -> tuple[JobFacts, ...]:
+        """`JobFacts` of every repeat."""
         masks = self.measured or [np.ones(len(jobs), np.bool_) for jobs in self.jobs]
         costs_usd = self.costs_usd
         return tuple(
@@ -107,9 +105,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Interval:
-    """A value with the bounds within which 95 % of resamples over the repeats lie; no bounds
-    without enough differing repeats.
-    """
+    """A value with its 95 % bootstrap bounds; no bounds without enough differing repeats."""
 
     value: float
     low: float | None = None
@@ -117,8 +113,9 @@ class Interval:
 
     @property
     def clear(self) -> bool:
-        """Whether it differs from 0 clearly: bounds on one side, or without bounds at least
-        `CLEAR`.
+        """Whether the value clearly differs from 0.
+
+        Both bounds lie on one side of 0; without bounds, the value is at least `CLEAR`.
         """
         if self.low is None or self.high is None:
             return bool(abs(self.value) >= CLEAR)
@@ -127,14 +124,14 @@ class Interval:
 
 @dataclass(frozen=True, eq=False)
 class Paired:
-    """One policy against another, job by job.
+    """Comparison of one policy with another, job by job.
 
     Parameters
     ----------
     both : int
         Jobs completed under both, over all repeats; only these are compared.
     only_base, only_other : int
-        Jobs completed under one of them only.
+        Jobs completed under only one of the two.
     change : Interval
         Relative change of the mean JCT.
     slower, faster : float
@@ -155,16 +152,16 @@ class Paired:
 
 @dataclass(frozen=True, eq=False)
 class MetricChange:
-    """How completion times changed job by job, of one policy against the baseline.
+    """Change of completion times of one policy against the baseline, job by job.
 
     Parameters
     ----------
     jobs : int
         Jobs completed under both, over all repeats.
     slower, faster : float
-        Share of them, 0 to 1, see `SLOWER_BY`; the rest takes about as long as before.
+        Share of these jobs, 0 to 1, see `SLOWER_BY`; the rest takes about as long as before.
     histogram : DataFrame
-        Of the jobs that did change, see `sim.metrics.change_histogram`.
+        The jobs that changed, see `sim.metrics.change_histogram`.
     """
 
     jobs: int
@@ -174,17 +171,17 @@ class MetricChange:
 
     @property
     def same(self) -> float:
-        """Share of jobs whose completion time is about the same."""
+        """Share of jobs with about the same completion time."""
         return max(1.0 - self.slower - self.faster, 0.0)
 
 
 def paired(base: Outcome, other: Outcome) -> Paired:
-    """Compare completion times job by job, same seed with same seed.
+    """Compare completion times job by job, repeat by repeat with the same seed.
 
     Raises
     ------
     ParameterError
-        If the two do not have the same jobs and repeats.
+        If the jobs or repeats differ.
 
     Notes
     -----
@@ -207,32 +204,32 @@ def paired(base: Outcome, other: Outcome) -> Paired:
 
 
 def table(outcomes: Sequence[Outcome], baseline: int = 0) -> pd.DataFrame:
-    """Return one row per policy and metric.
+    """Return the comparison table: one row per policy and metric.
 
     Parameters
     ----------
     outcomes : sequence of Outcome
         All on the same jobs.
     baseline : int
-        Place of the one that others are compared with.
+        Index of the outcome that the others are compared with.
 
     Returns
     -------
     DataFrame
         label, baseline (bool), metric, value (mean over repeats, over the policy's own completed
         jobs), change (relative to the baseline; NaN for itself and where it is 0), low, high (its
-        interval; NaN without one), best (bool; of no metric where all are equal), barred (bool; its
+        interval; NaN without one), best (bool; none where all are equal), barred (bool; its
         values are never best), verdict ("better", "worse" or ""). `slower` is a metric too: the
-        share of jobs that take longer than under the baseline. Metrics that say nothing are left
+        share of jobs that take longer than under the baseline. Uninformative metrics are left
         out, see `Metric.silent`.
 
     Notes
     -----
     Changes of means and percentiles over jobs, the cost per job among them, use the jobs completed
     under both, so that no policy looks better by dropping some. A policy that completes fewer jobs
-    than another is best in nothing, and one that completes fewer than the baseline gets no "better"
-    for totals over the whole run, such as the makespan. Nor is a recorded schedule ever best; where
-    it held GPUs that the cluster does not have, no verdict is in its favour.
+    than another is never best, and one that completes fewer than the baseline gets no "better"
+    for totals over the whole run, such as the makespan. A recorded schedule is never best; if it
+    held more GPUs than the cluster has, no verdict favors it.
     """
     rows = [
         _row(outcome, outcomes[baseline], metric)
@@ -250,29 +247,30 @@ def table(outcomes: Sequence[Outcome], baseline: int = 0) -> pd.DataFrame:
     frame.insert(1, "baseline", frame["label"] == outcomes[baseline].label)
     frame["best"] = False
     most = max(outcome.completed for outcome in outcomes)
-    # A recorded schedule had GPUs that nobody prices here and was nobody's decision: it is
-    # compared, but wins nothing.
+    # A recorded schedule used GPUs without a price and no policy's decisions: never best.
     barred = {outcome.label for outcome in outcomes if outcome.replays or outcome.completed < most}
     frame["barred"] = frame["label"].isin(barred)
-    known = {**COLUMNS, SLOWER.name: SLOWER}
+    metrics = {**COLUMNS, SLOWER.name: SLOWER}
     for name, group in frame[~frame["barred"]].groupby("metric", sort=False):
-        frame.loc[_best(group["value"], known[str(name)].better), "best"] = True
+        frame.loc[_best_rows(group["value"], metrics[str(name)].better), "best"] = True
     return frame
 
 
 def changes(outcomes: Sequence[Outcome], baseline: int = 0) -> dict[str, MetricChange]:
-    """Return who wins and who loses under every policy but the baseline, job by job; policies that
-    completed none of the same jobs are left out.
+    """Return the change of completion times under each policy except the baseline.
+
+    Policies that share no completed job with the baseline are left out.
     """
-    found = {
+    pairs = {
         other.label: paired(outcomes[baseline], other)
-        for at, other in enumerate(outcomes)
-        if at != baseline
+        for place, other in enumerate(outcomes)
+        if place != baseline
     }
-    return {label: _change(pair) for label, pair in found.items() if pair.both}
+    return {label: _change(pair) for label, pair in pairs.items() if pair.both}
 
 
 def _change(pair: Paired) -> MetricChange:
+    """Return the shares of slower and faster jobs of a pair, with their histogram."""
     differ = np.abs(pair.after_s - pair.before_s) > SAME_S
     return MetricChange(
         pair.both,
@@ -294,8 +292,9 @@ def cdf(outcome: Outcome) -> pd.DataFrame:
 
 
 def counts(outcomes: Sequence[Outcome]) -> pd.DataFrame:
-    """Return how many jobs ended how, one row per policy, summed over `repeats`, and `why` those
-    failed that did: what stands beside every mean.
+    """Return how many jobs ended in each way, one row per policy, summed over `repeats`.
+
+    `why` holds the reasons of the failed jobs.
     """
     rows = []
     for outcome in outcomes:
@@ -313,10 +312,8 @@ def counts(outcomes: Sequence[Outcome]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def not_common(outcomes: Sequence[Outcome], baseline: int = 0) -> str:
-    """Return what stands below the table where policies did not complete the same jobs as the
-    baseline; "" = all did.
-    """
+def uncommon_jobs_note(outcomes: Sequence[Outcome], baseline: int = 0) -> str:
+    """Return the note on jobs that a policy and the baseline did not both complete; "" = none."""
     base, findings = outcomes[baseline], []
     for outcome in outcomes:
         pair = paired(base, outcome)
@@ -339,26 +336,24 @@ def not_common(outcomes: Sequence[Outcome], baseline: int = 0) -> str:
     return f"{'; '.join(findings)}; differences use the jobs that both completed."
 
 
-def together(counts: pd.DataFrame) -> str:
-    """Return what stands behind a number of jobs that is of several repeats, from `counts`; "" = of
-    one run.
-    """
+def repeats_suffix(counts: pd.DataFrame) -> str:
+    """Return the suffix " (N repeats together)" for job counts; "" for one run."""
     repeats = int(counts["repeats"].iloc[0])
     return f" ({repeats} repeats together)" if repeats > 1 else ""
 
 
 def percent(share: float) -> str:
-    """Return a share as whole percent, as words below 1 %."""
+    """Return a share as text in whole percent; in words below 1 %."""
     return "less than 1 %" if 0 < share < 0.005 else f"{100 * share:,.0f} %"
 
 
 def jobs_text(number: int) -> str:
-    """Return a number of jobs in words."""
+    """Return a number of jobs as text, e.g. "1 job" or "1,200 jobs"."""
     return f"{number:,} job{'' if number == 1 else 's'}"
 
 
 def _common(base: Outcome, other: Outcome) -> list[Mask]:
-    """Return which jobs were completed under both, per repeat."""
+    """Return the mask of jobs completed under both policies, per repeat."""
     if len(base.jobs) != len(other.jobs) or any(
         len(a) != len(b) for a, b in zip(base.jobs, other.jobs, strict=False)
     ):
@@ -370,8 +365,9 @@ def _common(base: Outcome, other: Outcome) -> list[Mask]:
 
 
 def _paired_change(base: Outcome, other: Outcome, metric: str, per_job: PerJob) -> Interval:
-    """Return the change of a metric over jobs, on the jobs completed under both; means are pooled
-    over repeats, percentiles are taken in each.
+    """Return the change of a per-job metric over jobs completed under both policies.
+
+    Means are pooled over repeats, percentiles are taken in each.
     """
     common = _common(base, other)
     same = all(
@@ -381,8 +377,7 @@ def _paired_change(base: Outcome, other: Outcome, metric: str, per_job: PerJob) 
     sides: list[list[float]] = []
     for outcome in (base, other):
         if per_job.needs_segments and same:
-            # The means are over the same jobs already; the values of single jobs would have to be
-            # derived from all segments.
+            # Both means cover the same jobs; per-job values would need all segments.
             sides.append(
                 [
                     mean * both.sum()
@@ -396,8 +391,10 @@ def _paired_change(base: Outcome, other: Outcome, metric: str, per_job: PerJob) 
 
 
 def common_values(base: Outcome, other: Outcome, metric: str) -> tuple[float, float] | None:
-    """Return an average or percentile over the jobs that both completed, under both; None = the
-    metric is of the whole run, or both completed the same jobs, so that their own values do.
+    """Return (baseline, other) values of a metric over jobs that both completed.
+
+    None if the metric belongs to the whole run, or if both completed the same jobs, whose own
+    values suffice.
     """
     per_job = COLUMNS[metric].per_job
     common = _common(base, other)
@@ -419,15 +416,14 @@ def common_values(base: Outcome, other: Outcome, metric: str) -> tuple[float, fl
 
 
 def _statistic(values: Floats, percentile: float | None) -> float:
+    """Return a percentile of values, or their sum if `percentile` is None."""
     if percentile is None:
         return float(values.sum())
     return float(np.percentile(values, percentile)) if len(values) else 0.0
 
 
 def ratio(base: Sequence[float], other: Sequence[float]) -> Interval:
-    """Return pooled other / pooled base - 1, with an interval from resampling the repeats in
-    pairs.
-    """
+    """Return sum(other) / sum(base) - 1 with a bootstrap interval over paired repeats."""
     old, new = np.asarray(base, np.float64), np.asarray(other, np.float64)
     if not np.isfinite(old).all() or not np.isfinite(new).all() or old.sum() == 0:
         return Interval(float("nan"))
@@ -445,6 +441,7 @@ def _numbers(outcome: Outcome, name: str) -> list[float]:
 
 
 def _row(outcome: Outcome, base: Outcome, metric: Metric) -> dict[str, object]:
+    """Return the row of one policy and metric, with its change and verdict."""
     values = _numbers(outcome, metric.name)
     if outcome is base:
         change = Interval(float("nan"))
@@ -463,6 +460,7 @@ def _row(outcome: Outcome, base: Outcome, metric: Metric) -> dict[str, object]:
 
 
 def _slower_row(outcome: Outcome, base: Outcome) -> dict[str, object]:
+    """Return the row with the share of jobs slower than under the baseline."""
     value = float("nan") if outcome is base else paired(base, outcome).slower
     return _line(outcome.label, "slower", value, Interval(float("nan")), "")
 
@@ -470,6 +468,7 @@ def _slower_row(outcome: Outcome, base: Outcome) -> dict[str, object]:
 def _line(
     label: str, metric: str, value: float, change: Interval, better: Goal
 ) -> dict[str, object]:
+    """Return a row of the comparison table, with the verdict of its change."""
     verdict = ""
     if better and np.isfinite(change.value) and change.clear:
         verdict = "better" if (change.value < 0) == (better == "lower") else "worse"
@@ -486,12 +485,19 @@ def _line(
     }
 
 
-def _best(values: pd.Series, better: Goal) -> pd.Index[Any]:
-    known = values.dropna()
-    # What differs by rounding errors only does not differ.
-    if not better or len(known) < 2 or np.isclose(known.min(), known.max(), rtol=_ALIKE, atol=0.0):
-        return known.index[:0]
-    best: pd.Index[Any] = known.index[
-        np.isclose(known, known.min() if better == "lower" else known.max(), rtol=_ALIKE, atol=0.0)
+def _best_rows(values: pd.Series, better: Goal) -> pd.Index[Any]:
+    """Return the index of the best values; empty without a goal or if all are equal."""
+    finite = values.dropna()
+    # Differences by rounding errors are none.
+    if (
+        not better
+        or len(finite) < 2
+        or np.isclose(finite.min(), finite.max(), rtol=_SAME_RATIO, atol=0.0)
+    ):
+        return finite.index[:0]
+    best: pd.Index[Any] = finite.index[
+        np.isclose(
+            finite, finite.min() if better == "lower" else finite.max(), rtol=_SAME_RATIO, atol=0.0
+        )
     ]
     return best

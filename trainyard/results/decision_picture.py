@@ -1,6 +1,4 @@
-"""How an allocator decides, as a picture: six jobs on two nodes, the same for all, run under its
-defaults and laid out on GPUs and cores.
-"""
+"""Pictures of how an allocator decides: a run of six example jobs, drawn on GPUs and cores."""
 
 from __future__ import annotations
 
@@ -27,7 +25,7 @@ from trainyard.study.scenario import RIGID
 from trainyard.text import plural, time
 
 CORES_PER_LANE: Final = 4.0
-"""Cores that are drawn as high as one GPU."""
+"""Cores drawn as high as one GPU."""
 _MIN: Final = 60.0
 _SOON: Final = 1e-6
 _JOBS: Final[dict[str, Any]] = {
@@ -66,33 +64,33 @@ _CORES: Final = NodeGroup(1, 0, "", 32.0, 256.0)
 _UNTIL_S: Final = 210 * _MIN
 _STAFFED_S: Final = 120 * _MIN
 _RESTART: Final = Overheads(restart_s=_MIN)
-SAID: Final = (
+_EXAMPLE_TEXT: Final = (
     "Six jobs, A to F, on 4 fast and 4 slow GPUs, which take twice as long; a job uses GPUs of one"
-    " type unless the policy mixes them. A mark above stands where a job is submitted. A restart"
+    " type unless the policy mixes them. A mark at the top shows a submission. A restart"
     " takes a minute. The same jobs for every policy"
 )
 
 
 @dataclass(frozen=True, eq=False)
 class DecisionPicture:
-    """What came of the example.
+    """Result of the example run under one allocator.
 
     Parameters
     ----------
     bars : DataFrame
-        One row per unbroken piece: `job` (its letter), `lane` (lowest, from 0), `lanes` (height),
-        `t0_s`, `t1_s`, `what` ("2 GPUs, fast").
+        One row per uninterrupted piece of a job: `job` (its letter), `lane` (lowest, from 0),
+        `lanes` (height), `t0_s`, `t1_s`, `what` ("2 GPUs, fast").
     jobs : DataFrame
-        `job`, `submit_s`, `finish_s`; NaN = it never ended.
+        `job`, `submit_s`, `finish_s`; NaN = never finished.
     rows : tuple of (str, float)
-        Name and number of lanes of each node, from below.
+        Name and number of lanes of each node, from the bottom.
     until_s : float, seconds
-        Where the time axis ends: the same for all that run under the same conditions and do not
+        End of the time axis; the same for all allocators under the same conditions that do not
         take longer.
     sentence : str
-        Mean completion time and stops, in words.
+        Mean completion time and number of stops, as text.
     about : str
-        What the example is, in words.
+        Description of the example.
     """
 
     bars: pd.DataFrame
@@ -104,7 +102,7 @@ class DecisionPicture:
 
     @property
     def pieces(self) -> pd.DataFrame:
-        """The bars as a reader wants them, in order of time."""
+        """The bars in order of time, with readable columns."""
         names = {"job": "Job", "what": "Has", "t0_s": "From (s)", "t1_s": "To (s)"}
         return self.bars.sort_values(["t0_s", "job"], kind="stable")[list(names)].rename(
             columns=names
@@ -113,13 +111,12 @@ class DecisionPicture:
 
 @lru_cache(maxsize=64)
 def picture(name: str) -> DecisionPicture:
-    """Run the example under an allocator with its defaults; it takes some milliseconds and is
-    remembered.
+    """Run the example under an allocator with its defaults; the result is cached.
 
     Parameters
     ----------
     name : str
-        Key of the registry.
+        Key of the allocator in the registry.
 
     Raises
     ------
@@ -128,10 +125,9 @@ def picture(name: str) -> DecisionPicture:
 
     Notes
     -----
-    What an allocator needs decides on the conditions: jobs that scale where it resizes them, jobs
-    with parameter servers, two of them on cores alone, where it knows servers; else every job runs
-    at the size that it asks for. So an allocator that is new in the registry has its picture at
-    once.
+    The allocator's needs decide on the conditions: jobs that scale if it resizes them, jobs with
+    parameter servers (two of them on cores only) if it knows servers, otherwise jobs of their
+    requested size. A new allocator in the registry therefore needs no setup.
     """
     needs = catalog.allocator(Spec(name)).needs.requires
     staffed = "servers" in needs
@@ -156,9 +152,9 @@ def picture(name: str) -> DecisionPicture:
         for node in cluster.nodes
     )
     until_s = max(float(result.end_s), _STAFFED_S if staffed else _UNTIL_S)
-    about = f"{SAID}{_STAFFED if staffed else _SCALING if 'scaling' in needs else ''}."
+    about = f"{_EXAMPLE_TEXT}{_STAFFED if staffed else _SCALING if 'scaling' in needs else ''}."
     return DecisionPicture(
-        bars(result, cluster), _jobs(result), rows, until_s, _sentence(result), about
+        lay_out_bars(result, cluster), _jobs(result), rows, until_s, _sentence(result), about
     )
 
 
@@ -166,9 +162,8 @@ _SCALING: Final = ", which here may run on fewer or more GPUs than they ask for"
 _STAFFED: Final = ", which here are made of workers and parameter servers; E and F run on cores"
 
 
-def bars(result: RunResult, cluster: Cluster) -> pd.DataFrame:
-    """Lay the pieces of a run out on the GPUs of their nodes, and on the cores of nodes without
-    GPUs.
+def lay_out_bars(result: RunResult, cluster: Cluster) -> pd.DataFrame:
+    """Return the bars of a run: its jobs on the GPUs, or cores, of their nodes.
 
     Parameters
     ----------
@@ -178,20 +173,20 @@ def bars(result: RunResult, cluster: Cluster) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        As in `DecisionPicture`. A job that goes on, on as many GPUs, keeps them; others take the
-        lowest that are free.
+        As in `DecisionPicture`. A job that continues on as many GPUs keeps its lanes; others take
+        the lowest free ones.
     """
     held = result.placements.merge(
         result.segments[["job", "t0", "t1"]], left_on="segment", right_index=True
     ).sort_values(["t0", "segment"], kind="stable")
     starts = np.cumsum([0, *(node.gpus or node.cpus / CORES_PER_LANE for node in cluster.nodes)])
-    made: list[tuple[str, float, float, float, float, str]] = []
-    for at, node in enumerate(cluster.nodes):
+    rows: list[tuple[str, float, float, float, float, str]] = []
+    for number, node in enumerate(cluster.nodes):
         each = 1.0 if node.gpus else 1 / CORES_PER_LANE
-        cells = _NodeUnits(int(node.gpus or node.cpus))
+        cells = _NodeLanes(int(node.gpus or node.cpus))
         column = "gpus" if node.gpus else "cpus"
-        mine = held[held["node"] == at]
-        amounts = (mine["count"] * mine[column]).groupby(mine["segment"], sort=False).sum()
+        on_node = held[held["node"] == number]
+        amounts = (on_node["count"] * on_node[column]).groupby(on_node["segment"], sort=False).sum()
         spans = (
             result.segments.loc[amounts.index, ["job", "t0", "t1"]].to_numpy(np.float64).tolist()
         )
@@ -202,10 +197,10 @@ def bars(result: RunResult, cluster: Cluster) -> pd.DataFrame:
                 f"{plural(amount, 'GPU')}, {node.gpu_type}" if node.gpus else plural(amount, "core")
             )
             runs = cells.take(int(job), amount, (t0, t1))
-            made += [
+            rows += [
                 (
                     str(_JOBS["job_id"][int(job)]),
-                    float(starts[at]) + low * each,
+                    float(starts[number]) + low * each,
                     size * each,
                     t0,
                     t1,
@@ -213,19 +208,20 @@ def bars(result: RunResult, cluster: Cluster) -> pd.DataFrame:
                 )
                 for low, size in runs
             ]
-    return pd.DataFrame(made, columns=["job", "lane", "lanes", "t0_s", "t1_s", "what"])
+    return pd.DataFrame(rows, columns=["job", "lane", "lanes", "t0_s", "t1_s", "what"])
 
 
-class _NodeUnits:
-    """The GPUs or cores of one node: until when each is taken, and who had it last."""
+class _NodeLanes:
+    """The GPUs or cores of one node: when each becomes free, and its last job."""
 
     def __init__(self, count: int) -> None:
         self._until_s: NDArray[np.float64] = np.zeros(count)
         self._last = np.full(count, -1)
 
     def take(self, job: int, count: int, span_s: tuple[float, float]) -> list[tuple[int, int]]:
-        """Give a job cells for a time, its own where they are free, and return them as (first, how
-        many).
+        """Assign units to a job for a time span; return them as (first unit, count) runs.
+
+        Units that the job held last are preferred.
         """
         free = self._until_s <= span_s[0] + _SOON
         order = np.lexsort((np.arange(len(free)), self._last != job, ~free))
@@ -246,38 +242,41 @@ def _jobs(result: RunResult) -> pd.DataFrame:
 
 
 def _sentence(result: RunResult) -> str:
+    """Return the text on mean completion time, last finish and stops of a run."""
     jobs = result.jobs
-    done = jobs[jobs["outcome"] == "completed"]
-    mean_s = float((done["finish_s"] - done["submit_s"]).mean())
+    completed = jobs[jobs["outcome"] == "completed"]
+    mean_s = float((completed["finish_s"] - completed["submit_s"]).mean())
     stopped = int(jobs["preemptions"].sum())
-    held_up = (
-        "nobody is stopped or moved"
+    stops_text = (
+        "no job is stopped or moved"
         if not stopped
         else f"jobs are stopped, moved or resized {stopped} time{'' if stopped == 1 else 's'}"
     )
     missing = (
-        f"; {plural(len(jobs) - len(done), 'job')} never ends" if len(done) < len(jobs) else ""
+        f"; {plural(len(jobs) - len(completed), 'job')} never ends"
+        if len(completed) < len(jobs)
+        else ""
     )
     return (
         f"Jobs are done after {time(mean_s)} on average, the last after"
-        f" {time(float(done['finish_s'].max()))}; {held_up}{missing}."
+        f" {time(float(completed['finish_s'].max()))}; {stops_text}{missing}."
     )
 
 
 def solve_time(entries: Iterable[StoredResult]) -> str:
-    """Return in words how long decisions took in stored results; "" = there are none, or they tell
-    nothing.
-    """
+    """Return the mean and longest decision time of stored results, as text; "" = unknown."""
     times = [
         (entry.summary.get("decision_ms_mean"), entry.summary.get("decision_ms_max"))
         for entry in entries
     ]
-    known = [(mean, longest) for mean, longest in times if mean is not None and longest is not None]
-    if not known:
+    measured = [
+        (mean, longest) for mean, longest in times if mean is not None and longest is not None
+    ]
+    if not measured:
         return ""
     mean, longest = (
-        float(np.mean([mean for mean, _ in known])),
-        max(longest for _, longest in known),
+        float(np.mean([mean for mean, _ in measured])),
+        max(longest for _, longest in measured),
     )
     return f"Decision time {_ms(mean)} (max {_ms(longest)})."
 

@@ -1,6 +1,4 @@
-"""What explains the results of a study, computed when it is asked for: estimates of run times, use
-of cores and memory, GPU types, and the ways in which jobs can be grouped.
-"""
+"""Details of a study, computed on first use: estimates, resources, GPU types, groups, teams."""
 
 from __future__ import annotations
 
@@ -30,20 +28,18 @@ Frames = Mapping[str, pd.DataFrame]
 
 @dataclass(frozen=True, eq=False)
 class Diagnostics:
-    """Estimates of run times and use of resources under the complete policies of a study, first
-    repeats.
+    """Estimates of run times and resource use of the complete policies, first repeats.
 
     Parameters
     ----------
     points : mapping of DataFrame
         Title -> `job_id`, `ideal_s` and `believed_s`, at most 1,000 jobs, see
-        `sim.metrics.predicted`; only of policies that asked for run times, and empty where every
-        estimate was true.
+        `sim.metrics.predicted`; only policies that read run times, and empty where every
+        estimate was exact.
     accuracy : mapping of Accuracy
-        Title -> how near they were; the same policies.
+        Title -> accuracy of the estimates; the same policies.
     resources : mapping of DataFrame
-        Title -> reduced `sim.metrics.resource_series`; only of runs of which the use of something
-        is known.
+        Title -> reduced `sim.metrics.resource_series`; only runs with known use of a resource.
     """
 
     points: Mapping[str, pd.DataFrame]
@@ -52,22 +48,24 @@ class Diagnostics:
 
 
 def diagnose(shown: Shown, trace: Trace) -> Diagnostics:
-    """Collect the diagnostics of the complete policies.
+    """Return the diagnostics of the complete policies.
 
     Raises
     ------
     StoreError
-        If a stored result was removed meanwhile.
+        If a stored result was deleted.
     """
     entries = {shown.titles[at]: shown.entries[at][0] for at in shown.places}
     jobs = {title: entry.jobs() for title, entry in entries.items()}
     masks = {title: measured_jobs(frame, shown.study) for title, frame in jobs.items()}
-    asked = [
+    reading = [
         shown.titles[at]
         for at in shown.places
         if "remaining_work" in catalog.allocator(shown.study.allocators[at]).needs.reads
     ]
-    near = {title: found for title in asked if (found := accuracy(jobs[title], masks[title])).jobs}
+    accuracies = {
+        title: result for title in reading if (result := accuracy(jobs[title], masks[title])).jobs
+    }
     names = trace.frame["job_id"].to_numpy()
     points = {
         title: (
@@ -75,34 +73,35 @@ def diagnose(shown: Shown, trace: Trace) -> Diagnostics:
                 job_id=names[frame["job"].to_numpy()]
             )
         )
-        for title in near
+        for title in accuracies
     }
-    if not any(_differ(frame) for frame in points.values()):
-        points, near = {}, {}
+    if not any(_has_wrong_estimate(frame) for frame in points.values()):
+        points, accuracies = {}, {}
     used = {
         title: frame for title, entry in entries.items() if len(frame := entry.chart("resources"))
     }
-    return Diagnostics(points, near, used)
+    return Diagnostics(points, accuracies, used)
 
 
-def _differ(points: pd.DataFrame) -> bool:
+def _has_wrong_estimate(points: pd.DataFrame) -> bool:
+    """Return True if an estimate differs from the true run time."""
     return bool((np.abs(points["believed_s"] / points["ideal_s"] - 1) > _EXACT).any())
 
 
 @dataclass(frozen=True, eq=False)
 class TypeReport:
-    """The complete policies of a study on a cluster of several GPU types, first repeats.
+    """Results by GPU type of the complete policies, first repeats.
 
     Parameters
     ----------
     types : tuple of str
-        Those of which there are nodes.
+        GPU types that have nodes.
     shares : mapping of DataFrame
         Title -> see `sim.metrics.type_shares`.
     use : mapping of DataFrame
         Title -> see `sim.metrics.type_use`.
     notes : mapping of DataFrame
-        Title -> see `sim.metrics.note_series`; only of policies that note anything.
+        Title -> see `sim.metrics.note_series`; only policies with notes.
     fairness : mapping of DataFrame
         Title -> `share` and `rho` against the isolated run time, see `sim.metrics.isolated_s`.
     """
@@ -114,24 +113,22 @@ class TypeReport:
     fairness: Frames
 
     def families(self, title: str) -> Mapping[str, Mapping[str, str]]:
-        """Return the kinds of notes of a policy: family -> name of the note -> what its line is
-        called.
-        """
+        """Return the notes of a policy by family: family -> name of the note -> line label."""
         return note_families(list(dict.fromkeys(self.notes[title]["name"].astype(str))), self.types)
 
 
-def several_types(shown: Shown) -> bool:
-    """Tell whether the cluster of a study has nodes of more than one GPU type."""
+def has_several_types(shown: Shown) -> bool:
+    """Return True if the cluster of a study has nodes of more than one GPU type."""
     return len(used_types(shown.study.base.cluster)) > 1
 
 
 def type_report(shown: Shown) -> TypeReport:
-    """Collect what the complete policies left behind.
+    """Return the results by GPU type of the complete policies.
 
     Raises
     ------
     StoreError
-        If a stored result was removed meanwhile, or is older than these figures.
+        If a stored result was deleted, or is older than these figures.
     """
     firsts = _firsts(shown)
     noted = {title: frame for title, entry in firsts.items() if len(frame := entry.chart("notes"))}
@@ -143,8 +140,7 @@ def type_report(shown: Shown) -> TypeReport:
 
 
 def fairness_against(shown: Shown, reference: str) -> dict[str, pd.DataFrame]:
-    """Return the finish-time fairness of the other complete policies, with the completion times
-    under one of them as the reference.
+    """Return the finish-time fairness of the other policies against one as the reference.
 
     Parameters
     ----------
@@ -156,12 +152,12 @@ def fairness_against(shown: Shown, reference: str) -> dict[str, pd.DataFrame]:
     Raises
     ------
     StoreError
-        If a stored result was removed meanwhile.
+        If a stored result was deleted.
 
     Notes
     -----
-    rho = completion time / completion time under the reference, job by job, over measured jobs that
-    were completed under both.
+    rho = completion time / completion time under the reference, per measured job completed under
+    both.
     """
     jobs = {title: entry.jobs() for title, entry in _firsts(shown).items()}
     base = jobs.pop(reference)
@@ -173,20 +169,21 @@ def fairness_against(shown: Shown, reference: str) -> dict[str, pd.DataFrame]:
 
 
 def _firsts(shown: Shown) -> dict[str, StoredResult]:
+    """Return the first repeat of each complete policy, by title."""
     return {shown.titles[at]: shown.entries[at][0] for at in shown.places}
 
 
 class Details:
-    """What some views need beside the report of the runs; each part is computed on first use.
+    """Data of the detail views of a comparison; each part is computed on first use.
 
-    Every property raises TrainyardError if the trace or a stored result was removed meanwhile.
+    Every property raises TrainyardError if the trace or a stored result was deleted.
 
     Parameters
     ----------
     runs : Shown
         The runs.
     store : Store
-        Where they are kept, with the trace.
+        Holds the runs and the trace.
     """
 
     def __init__(self, runs: Shown, store: Store) -> None:
@@ -194,44 +191,45 @@ class Details:
 
     @property
     def trace(self) -> Trace:
-        """The jobs."""
+        """The trace of the study."""
         return load_trace(self._runs.study.base.trace, self._store)
 
     @cached_property
     def diagnostics(self) -> Diagnostics:
-        """Use of cores and memory, and estimates of run times."""
+        """Resource use and run-time estimates."""
         return diagnose(self._runs, self.trace)
 
     @cached_property
     def types(self) -> TypeReport:
-        """What the results say of GPU types."""
+        """Results by GPU type."""
         return type_report(self._runs)
 
     @cached_property
     def groupings(self) -> Mapping[str, Grouping]:
-        """The ways in which the jobs can be grouped."""
+        """Groupings of the jobs, by key."""
         return groups.groupings(self.trace, self._runs.entries[self._runs.places[0]][0].jobs())
 
     def of_group(self, title: str, name: str) -> GroupComparison:
         """Return the comparison over one group of the grouping with this title."""
         way = next(way for way in self.groupings.values() if way.title == title)
-        return groups.only(self._runs, way.codes == way.names.index(name), self.trace)
+        return groups.compare_subset(self._runs, way.codes == way.names.index(name), self.trace)
 
     @cached_property
     def teams(self) -> Teams | None:
-        """The teams of the trace with their quotas; None = nothing names any but users, and no
-        policy has quotas.
+        """Teams of the trace with their quotas.
+
+        None if the trace names only users and no policy has quotas.
         """
         study = self._runs.study
         try:
-            found = teams_of(self.trace, study.base.cluster, study.allocators)
+            teams = teams_of(self.trace, study.base.cluster, study.allocators)
         except ParameterError:
             return None
-        return None if found.column == "user" and found.proposed else found
+        return None if teams.column == "user" and teams.proposed else teams
 
     @cached_property
     def tenants(self) -> Mapping[str, TenantReport]:
-        """What those teams had under each complete policy, first repeats; empty without teams."""
+        """Team reports of each complete policy, first repeats; empty without teams."""
         teams, cluster = self.teams, self._runs.study.base.cluster
         if teams is None or not cluster.gpus:
             return {}

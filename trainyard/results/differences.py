@@ -1,4 +1,4 @@
-"""What differs between two comparisons, in words, and what a user calls the trace of one."""
+"""Differences between two studies as text, and the display name of a trace source."""
 
 from __future__ import annotations
 
@@ -18,53 +18,54 @@ from trainyard.text import RunClock, within
 from trainyard.traces.samples import SAMPLES
 
 _SHORT_S: Final = 2 * 3600.0
-"""Instants before it are written with their seconds."""
-_MOST_NAMES: Final = 4
+"""Instants before this are written with seconds."""
+_MAX_NAMES: Final = 4
 _SCALING: Final = "perf.name"
-"""Where a scenario names its performance model."""
+"""Key of the performance model in a scenario."""
 
 
 def branch_title(recipe: FromHere) -> str:
-    """Return what changes from which instant on, as a part of a sentence."""
+    """Return the changes of a branch and their instant, as part of a sentence."""
     clock = RunClock(seconds=recipe.turn.at_s < _SHORT_S)
     return f"from {clock.at(recipe.turn.at_s)} on {branch_changes(recipe.branch, clock)}"
 
 
 def branch_changes(branch: Branch, clock: RunClock) -> str:
-    """Return what changes, as a part of a sentence: "with SRTF, 2 more nodes (v100-1) and without
-    rack v100-1/r2 until day 4 02:00".
+    """Return the changes of a branch, as part of a sentence.
+
+    For example "with SRTF, 2 more nodes (v100-1) and without rack v100-1/r2 until day 4 02:00".
     """
     turn, cluster = branch.turn, branch.was.cluster
-    named = rows_of(cluster)
-    with_ = [] if turn.policy is None else [catalog.allocator(turn.policy).title]
-    with_ += [
-        f"{count:,} more {'node' if count == 1 else 'nodes'} like {named[row]}"
+    row_names = rows_of(cluster)
+    additions = [] if turn.policy is None else [catalog.allocator(turn.policy).title]
+    additions += [
+        f"{count:,} more {'node' if count == 1 else 'nodes'} like {row_names[row]}"
         for row, count in turn.added
     ]
-    parts = [f"with {' and '.join(with_)}"] if with_ else []
+    parts = [f"with {' and '.join(additions)}"] if additions else []
     if turn.lost:
         back = f" until {clock.after(turn.until_s, turn.at_s)}" if isfinite(turn.until_s) else ""
-        parts.append(f"without {_names(cluster, turn.lost)}{back}")
+        parts.append(f"without {_lost_names(cluster, turn.lost)}{back}")
     return " and ".join(parts)
 
 
-def _names(cluster: Cluster, lost: tuple[str, ...]) -> str:
-    """Return names of what is lost, without nodes whose rack is, and not all of many."""
-    within = {node.name for node in cluster.nodes if node.rack in lost}
-    names = [name for name in lost if name not in within]
-    listed = names[: _MOST_NAMES if len(names) > _MOST_NAMES + 1 else len(names)]
+def _lost_names(cluster: Cluster, lost: tuple[str, ...]) -> str:
+    """Return the names of lost racks and nodes, at most `_MOST_NAMES`; racks cover their nodes."""
+    in_lost_racks = {node.name for node in cluster.nodes if node.rack in lost}
+    names = [name for name in lost if name not in in_lost_racks]
+    listed = names[: _MAX_NAMES if len(names) > _MAX_NAMES + 1 else len(names)]
     return ", ".join(listed) + (
         f" and {len(names) - len(listed)} more" if len(listed) < len(names) else ""
     )
 
 
 def differences(old: Study, new: Study, store: Store | None = None) -> list[str]:
-    """Say in words what changed between two studies; `store` knows the names of uploads."""
-    before, after = _flat(old.base.to_json()), _flat(new.base.to_json())
-    found = _sources_differ(str(before.pop("trace.source")), str(after.pop("trace.source")), store)
+    """Return the changes between two studies, one text each; `store` names uploads."""
+    before, after = _flatten(old.base.to_json()), _flatten(new.base.to_json())
+    texts = _source_changes(str(before.pop("trace.source")), str(after.pop("trace.source")), store)
     if old.base.cluster != new.base.cluster:
         gpus_before, gpus_after = old.base.cluster.gpus, new.base.cluster.gpus
-        found.append(
+        texts.append(
             f"cluster: {gpus_before:,} → {gpus_after:,} GPU{'' if gpus_after == 1 else 's'}"
             if gpus_before != gpus_after
             else "cluster"
@@ -75,26 +76,28 @@ def differences(old: Study, new: Study, store: Store | None = None) -> list[str]
         if key.split(".")[0] not in ("cluster", "name", "allocator")
     ]
     models = {"perf": new.base.perf.name, "estimator": new.base.estimator.name}
-    found += [
-        f"{catalog.setting(key, models)} {_text(before.get(key))} → {_text(after.get(key))}"
+    texts += [
+        f"{catalog.setting(key, models)} {_value_text(before.get(key))} →"
+        f" {_value_text(after.get(key))}"
         for key in keys
         if before.get(key) != after.get(key) and key != _SCALING
     ]
     if before[_SCALING] != after[_SCALING]:
         was_model, model = (catalog.model_title(study.base.perf) for study in (old, new))
-        found.append(f"how jobs scale: {was_model} → {model}")
-    # A policy that is only called otherwise is the same one.
+        texts.append(f"how jobs scale: {was_model} → {model}")
+    # A renamed policy is the same policy.
     was, now = titles(old.allocators), titles(new.allocators)
-    found += [f"+ {name}" for name, by in zip(new.titles, now, strict=True) if by not in was]
-    found += [f"− {name}" for name, by in zip(old.titles, was, strict=True) if by not in now]
+    texts += [f"+ {name}" for name, by in zip(new.titles, now, strict=True) if by not in was]
+    texts += [f"− {name}" for name, by in zip(old.titles, was, strict=True) if by not in now]
     if was[old.baseline] != now[new.baseline]:
-        found.append(f"baseline {new.titles[new.baseline]}")
+        texts.append(f"baseline {new.titles[new.baseline]}")
     if old.repeats != new.repeats:
-        found.append(f"repeats {old.repeats} → {new.repeats}")
-    return found
+        texts.append(f"repeats {old.repeats} → {new.repeats}")
+    return texts
 
 
-def _sources_differ(old: str, new: str, store: Store | None) -> list[str]:
+def _source_changes(old: str, new: str, store: Store | None) -> list[str]:
+    """Return the changes between two trace sources, as texts; none if they are equal."""
     if old == new:
         return []
     before, after = (
@@ -108,7 +111,7 @@ def _sources_differ(old: str, new: str, store: Store | None) -> list[str]:
             for key in dict.fromkeys([*before.values, *after.values])
         ]
         return [
-            f"trace: {within(titles_of[key])} {_text(was)} → {_text(now)}"
+            f"trace: {within(titles_of[key])} {_value_text(was)} → {_value_text(now)}"
             for key, was, now in values
             if was != now
         ]
@@ -123,7 +126,7 @@ def _sources_differ(old: str, new: str, store: Store | None) -> list[str]:
 
 
 def source_name(source: str, store: Store | None) -> str:
-    """Return what a user calls a source."""
+    """Return the display name of a trace source."""
     kind, _, name = source.partition(":")
     if kind == "sample" and name in SAMPLES:
         return SAMPLES[name].title
@@ -135,15 +138,17 @@ def source_name(source: str, store: Store | None) -> str:
     )
 
 
-def _flat(data: Any, path: str = "") -> dict[str, Any]:
+def _flatten(data: Any, path: str = "") -> dict[str, Any]:
+    """Return nested mappings as one mapping with dotted keys."""
     if isinstance(data, Mapping):
         return {
             key: value
             for name, item in data.items()
-            for key, value in _flat(item, f"{path}.{name}" if path else str(name)).items()
+            for key, value in _flatten(item, f"{path}.{name}" if path else str(name)).items()
         }
     return {path: data}
 
 
-def _text(value: Any) -> str:
+def _value_text(value: Any) -> str:
+    """Return a value of a setting as text."""
     return "default" if value is None else f"{value:g}" if isinstance(value, float) else str(value)

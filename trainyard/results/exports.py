@@ -1,6 +1,4 @@
-"""What a study leaves as tables for other programs: jobs, segments and decisions of every run, one
-row each, exact.
-"""
+"""Tables of a study for other programs: jobs, segments and decisions of every run."""
 
 from __future__ import annotations
 
@@ -17,28 +15,26 @@ from trainyard.store import Store
 from trainyard.traces.sources import load_trace
 
 CSV_LIMIT_MB: Final = 100.0
+"""Larger tables are offered as Parquet only: CSV is several times as large and built in memory."""
 _ROW_BYTES: Final = 90
-"""Of a CSV, about, as measured on jobs and segments of the samples."""
-"""Tables of which more is stored are offered as Parquet only: as text they would be several times
-as large, and built in memory.
-"""
+"""Approximate bytes per CSV row, measured on jobs and segments of the samples."""
 
 
 def jobs(shown: Shown, store: Store) -> pd.DataFrame:
-    """Return one row per policy, repeat and job, see `sim.metrics.job_table`; jobs outside the
-    measured window are there too.
+    """Return one row per policy, repeat and job, see `sim.metrics.job_table`.
+
+    Jobs outside the measured window are included.
 
     Raises
     ------
     TrainyardError
-        If a stored result was removed meanwhile.
+        If a stored result was deleted.
     """
-    return _every_run(shown, store, lambda result, trace: job_table(result, trace, None))
+    return _concat_runs(shown, store, lambda result, trace: job_table(result, trace, None))
 
 
 def segments(shown: Shown, store: Store) -> pd.DataFrame:
-    """Return one row per policy, repeat, job and period of constant grant and rate, with where it
-    ran.
+    """Return one row per policy, repeat, job and period of constant grant and rate.
 
     Returns
     -------
@@ -50,15 +46,14 @@ def segments(shown: Shown, store: Store) -> pd.DataFrame:
     Raises
     ------
     TrainyardError
-        If a stored result was removed meanwhile.
+        If a stored result was deleted.
     """
     nodes = [node.name for node in shown.study.base.cluster.nodes]
-    return _every_run(shown, store, lambda result, trace: _segments(result, trace, nodes))
+    return _concat_runs(shown, store, lambda result, trace: _run_segments(result, trace, nodes))
 
 
 def decisions(shown: Shown, store: Store) -> pd.DataFrame:
-    """Return one row per policy, repeat and call of the allocator, each of its own notes as a
-    column of its own; empty where it noted nothing.
+    """Return one row per policy, repeat and call of the allocator, with a column per note.
 
     Returns
     -------
@@ -69,15 +64,13 @@ def decisions(shown: Shown, store: Store) -> pd.DataFrame:
     Raises
     ------
     TrainyardError
-        If a stored result was removed meanwhile.
+        If a stored result was deleted.
     """
-    return _every_run(shown, store, lambda result, trace: _decisions(result))
+    return _concat_runs(shown, store, lambda result, trace: _run_decisions(result))
 
 
 def csv_mb(shown: Shown, name: str) -> float:
-    """Return about how large the CSV of a frame of `trainyard.store.FRAMES` is, over all complete
-    runs, in MB.
-    """
+    """Return the approximate CSV size, in MB, of a frame of `trainyard.store.FRAMES`."""
     return (
         sum(entry.rows[name] for at in shown.places for entry in shown.entries[at])
         * _ROW_BYTES
@@ -85,46 +78,51 @@ def csv_mb(shown: Shown, name: str) -> float:
     )
 
 
-def _every_run(
+def _concat_runs(
     shown: Shown, store: Store, table: Callable[[RunResult, Trace], pd.DataFrame]
 ) -> pd.DataFrame:
+    """Return a table of every complete run, concatenated, with policy and seed columns."""
     trace = load_trace(shown.study.base.trace, store)
 
-    def made() -> Iterator[pd.DataFrame]:
+    def tables() -> Iterator[pd.DataFrame]:
         for at in shown.places:
             for turn, entry in enumerate(shown.entries[at]):
-                found = table(entry.result(), trace)
-                found.insert(0, "policy", shown.titles[at])
-                found.insert(1, "seed", shown.study.base.seed + turn)
-                yield found
+                frame = table(entry.result(), trace)
+                frame.insert(0, "policy", shown.titles[at])
+                frame.insert(1, "seed", shown.study.base.seed + turn)
+                yield frame
 
-    return pd.concat(made(), ignore_index=True)
+    return pd.concat(tables(), ignore_index=True)
 
 
-def _segments(result: RunResult, trace: Trace, nodes: list[str]) -> pd.DataFrame:
-    found = result.segments.rename(columns={"t0": "t0_s", "t1": "t1_s"})
-    found.insert(0, "job_id", trace.frame["job_id"].to_numpy()[found.pop("job").to_numpy()])
-    found["ended"] = found["ended"].astype("str")
-    at = result.placements
-    names = [nodes[node] if node < len(nodes) else "overflow" for node in at["node"]]
-    remarks = [
+def _run_segments(result: RunResult, trace: Trace, nodes: list[str]) -> pd.DataFrame:
+    """Return the segments of a run with job ids and the nodes that they ran on."""
+    segments = result.segments.rename(columns={"t0": "t0_s", "t1": "t1_s"})
+    segments.insert(0, "job_id", trace.frame["job_id"].to_numpy()[segments.pop("job").to_numpy()])
+    segments["ended"] = segments["ended"].astype("str")
+    placements = result.placements
+    names = [nodes[node] if node < len(nodes) else "overflow" for node in placements["node"]]
+    node_texts = [
         f"{name}:{count}×{gpus}{' server' if role else ''}"
-        for name, count, gpus, role in zip(names, at["count"], at["gpus"], at["role"], strict=True)
+        for name, count, gpus, role in zip(
+            names, placements["count"], placements["gpus"], placements["role"], strict=True
+        )
     ]
     places = (
-        pd.Series(remarks, index=at["segment"].to_numpy(), dtype="str")
+        pd.Series(node_texts, index=placements["segment"].to_numpy(), dtype="str")
         .groupby(level=0, sort=True)
         .agg("; ".join)
     )
-    return found.assign(places=places.reindex(range(len(found)), fill_value="").to_numpy())
+    return segments.assign(places=places.reindex(range(len(segments)), fill_value="").to_numpy())
 
 
-def _decisions(result: RunResult) -> pd.DataFrame:
-    found = result.decisions.rename(columns={"t": "t_s"})
+def _run_decisions(result: RunResult) -> pd.DataFrame:
+    """Return the decisions of a run, joined with a column per note."""
+    decisions = result.decisions.rename(columns={"t": "t_s"})
     notes = result.notes
     if notes.empty:
-        return found
+        return decisions
     wide = notes.assign(name="note: " + notes["name"].astype("str")).pivot_table(
         index="decision", columns="name", values="value", aggfunc="last", sort=False
     )
-    return found.join(wide)
+    return decisions.join(wide)

@@ -1,6 +1,4 @@
-"""Groups of jobs: what a policy means for those of one size, type, user or length, and the
-comparison over one such group alone.
-"""
+"""Groups of jobs by size, type, user or length, and comparisons of policies by group."""
 
 from __future__ import annotations
 
@@ -22,10 +20,8 @@ from trainyard.results.outcomes import Shown
 from trainyard.text import change, numbers, plural
 
 WHATS: Final[Mapping[str, str]] = {"jct": "average time to finish", "wait": "average wait"}
-"""What is averaged over a group -> what it is called; the wait is JCT minus the time that a job
-holds something.
-"""
-MOST_GROUPS: Final = 12
+"""Metric averaged over a group -> its name; the wait is JCT minus the time with a grant."""
+MAX_GROUPS: Final = 12
 _COLUMNS: Final = {
     "user": "User",
     "vc": "Virtual cluster",
@@ -41,17 +37,17 @@ Codes = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Grouping:
-    """Which job belongs to which group.
+    """Assignment of every job to a group.
 
     Parameters
     ----------
     title : str
-        What the groups are of, for a choice.
+        Label of the grouping in a select box.
     names : tuple of str
-        From top to bottom: classes in their order, others by their GPU-hours, most first; at last,
-        if there are more than `MOST_GROUPS`, all the rest.
+        From top to bottom: classes in their order, other names by GPU-hours, largest first. Beyond
+        `MAX_GROUPS`, the rest shares the last group.
     codes : array of int
-        Row of the trace -> place in `names`.
+        Row of the trace -> index into `names`.
     """
 
     title: str
@@ -61,7 +57,7 @@ class Grouping:
 
 @dataclass(frozen=True, eq=False)
 class Grouped:
-    """One mean per group and policy.
+    """Mean per group and policy.
 
     Parameters
     ----------
@@ -79,14 +75,12 @@ class Grouped:
     few: bool = False
 
     def finding(self, baseline: str, what: str) -> str:
-        """Return the largest gain and the largest loss of a group against the baseline, of `what`
-        (a value of `WHATS`).
-        """
-        known = self.table.dropna(subset=["change"]).sort_values("change").to_dict("records")
-        if self.few and not known:
+        """Return the largest gain and loss of a group against the baseline, as a sentence."""
+        rows = self.table.dropna(subset=["change"]).sort_values("change").to_dict("records")
+        if self.few and not rows:
             return "Too few jobs in each group for percentages."
         findings = []
-        for word, row in (("falls", known[0]), ("rises", known[-1])) if known else ():
+        for word, row in (("falls", rows[0]), ("rises", rows[-1])) if rows else ():
             size = float(row["change"])
             if size and (size < 0) == (word == "falls"):
                 findings.append(
@@ -99,57 +93,64 @@ class Grouped:
         )
 
     def note(self, baseline: str, together: str) -> str:
-        """Return what stands below its figure; for `together` see `compare.together`."""
+        """Return the caption below the figure of groups.
+
+        `together` is the suffix of `compare.together`.
+        """
         are = "is" if self.left_out == 1 else "are"
-        lacking = (
+        left_out = (
             f" {plural(self.left_out, 'job')} that not every policy completed {are} left out."
             if self.left_out
             else ""
         )
         few = (
-            f" Groups of fewer than {meaning.FEWEST_IN_GROUP} jobs, or of fewer than"
-            f" {meaning.FEWEST_JOBS} in all, have no percentages."
+            f" Groups of fewer than {meaning.MIN_JOBS_IN_GROUP} jobs, or of fewer than"
+            f" {meaning.MIN_JOBS} in all, have no percentages."
             if self.few
             else ""
         )
         return (
             f"Open mark: {baseline}, joined to the others. Jobs completed under all of these"
-            f" policies{together}.{lacking}{few}"
+            f" policies{together}.{left_out}{few}"
         )
 
 
 def groupings(trace: Trace, jobs: pd.DataFrame) -> dict[str, Grouping]:
-    """Return the ways in which the jobs of a trace can be grouped; those that would put all jobs
-    into one group are left out.
+    """Return the possible groupings of a trace's jobs, by key.
+
+    Groupings with a single group are left out.
 
     Parameters
     ----------
     trace : Trace
-        As it was run.
+        The jobs.
     jobs : DataFrame
-        The `jobs` of any run of it: ideal run times come from there.
+        The `jobs` frame of any run, for ideal run times.
     """
     gpus, ideal = jobs["gpus"].to_numpy(np.int64), jobs["ideal_s"].to_numpy(np.float64)
     sizes = tuple(size_text(name) for name in SIZE_CLASSES)
-    found = {"size": _classes("Size of job", sizes, np.asarray(size_class(gpus).codes, np.int64))}
+    by_key = {
+        "size": _group_by_class("Size of job", sizes, np.asarray(size_class(gpus).codes, np.int64))
+    }
     hours = np.maximum(gpus, 1) * np.nan_to_num(ideal) / 3600
     kinds = [name for name in _TYPE_COLUMNS if trace.has(name)]
     for by, column, title in [("gpu_type", name, "GPU type") for name in kinds[:1]] + [
         (name, name, title) for name, title in _COLUMNS.items()
     ]:
         if trace.has(column):
-            found[by] = _heaviest(title, trace, column, hours)
-    found["length"] = _classes(
+            by_key[by] = _group_by_text(title, trace, column, hours)
+    by_key["length"] = _group_by_class(
         "Short or long", _LENGTHS, np.searchsorted(_LENGTH_EDGES_S, ideal, "right")
     )
-    return {by: grouping for by, grouping in found.items() if len(grouping.names) > 1}
+    return {by: grouping for by, grouping in by_key.items() if len(grouping.names) > 1}
 
 
-def by_group(
+def group_means(
     shown: Shown, grouping: Grouping, titles: Collection[str], what: str = "jct"
 ) -> Grouped | None:
-    """Return the mean of every group under the baseline and other complete policies; None without
-    the baseline.
+    """Return the mean of every group under the baseline and other policies.
+
+    None while the baseline is incomplete.
 
     Parameters
     ----------
@@ -158,7 +159,7 @@ def by_group(
     grouping : Grouping
         From `groupings`.
     titles : collection of str
-        Of these policies.
+        Policies to compare with the baseline.
     what : {"jct", "wait"}
         See `WHATS`.
 
@@ -169,32 +170,34 @@ def by_group(
 
     Notes
     -----
-    Over jobs that all of these policies completed, so that none looks better by dropping some.
-    Intervals are those of `compare.ratio`, of the change against the baseline, laid around the
-    baseline's mean: only repeats give them.
+    Only jobs that all of these policies completed count, so that none looks better by dropping
+    some. Intervals are those of the change against the baseline, placed around the baseline's
+    mean; they need repeats.
     """
     if shown.baseline not in shown.places:
         return None
     others = [at for at in shown.places if at != shown.baseline and shown.titles[at] in titles]
-    made = [outcomes.outcome(shown, at) for at in (shown.baseline, *others)]
-    base, turns = made[0], range(len(made[0].jobs))
-    common = [np.logical_and.reduce([one.done(turn) for one in made]) for turn in turns]
+    selected = [outcomes.outcome(shown, at) for at in (shown.baseline, *others)]
+    base, turns = selected[0], range(len(selected[0].jobs))
+    common = [np.logical_and.reduce([one.done(turn) for one in selected]) for turn in turns]
     counts = np.array(
         [np.bincount(grouping.codes[both], minlength=len(grouping.names)) for both in common]
     )
     sums = {
-        one.label: np.array([_sums(one, turn, what, grouping, common[turn]) for turn in turns])
-        for one in made
+        one.label: np.array(
+            [_group_sums(one, turn, what, grouping, common[turn]) for turn in turns]
+        )
+        for one in selected
     }
     rows = []
-    # Of each repeat: the same few jobs again are no more jobs.
-    few = (counts.max(axis=0) < meaning.FEWEST_IN_GROUP) | (
-        counts.sum(axis=1).max() < meaning.FEWEST_JOBS
+    # Per repeat: repeating the same few jobs does not make them more.
+    few = (counts.max(axis=0) < meaning.MIN_JOBS_IN_GROUP) | (
+        counts.sum(axis=1).max() < meaning.MIN_JOBS
     )
     for at in np.flatnonzero(counts.sum(axis=0)):
         jobs = int(counts[:, at].sum())
-        for one in made:
-            mean = _mean(
+        for one in selected:
+            mean = _group_mean(
                 sums[base.label][:, at], sums[one.label][:, at], jobs, compared=one is not base
             )
             rows.append(
@@ -207,17 +210,17 @@ def by_group(
 
 
 class GroupComparison(NamedTuple):
-    """The comparison over some jobs alone.
+    """Comparison of policies over a subset of the jobs.
 
     Parameters
     ----------
     table : DataFrame
-        As `compare.table`, of metrics that are known of single jobs: totals of a run, such as the
-        makespan, use and costs, belong to no group.
+        As `compare.table`, with per-job metrics only: totals of a run, such as makespan,
+        utilization and cost, belong to no group.
     counts : DataFrame
         As `trainyard.results.compare.counts`, without reasons.
     headlines : Headlines
-        On the goals among these metrics.
+        Headlines on the goals among these metrics.
     curves : mapping of DataFrame
         Title of a policy -> its completion times, as `compare.cdf`.
     """
@@ -228,52 +231,52 @@ class GroupComparison(NamedTuple):
     curves: Mapping[str, pd.DataFrame]
 
     def headline_of(self, title: str, goal: str) -> Headline | None:
-        """Return the headline about a policy on a goal; None = the goal is of whole runs only."""
-        found = self.headlines.about.get((title, goal), self.headlines.first.get(goal))
-        if found is None:
+        """Return the headline about a policy on a goal; None if the goal needs whole runs."""
+        headline = self.headlines.about.get((title, goal), self.headlines.first.get(goal))
+        if headline is None:
             return None
-        # Loads and sizes of clusters are no matter of one group.
-        text = _IDLE if found.verdict == "idle" else found.text
-        return replace(found, text=text, advice=())
+        # Advice on load and cluster size does not apply to one group.
+        text = _IDLE if headline.verdict == "idle" else headline.text
+        return replace(headline, text=text, advice=())
 
 
-def only(shown: Shown, members: Mask, trace: Trace) -> GroupComparison:
-    """Return the comparison over some jobs alone.
+def compare_subset(shown: Shown, members: Mask, trace: Trace) -> GroupComparison:
+    """Return the comparison over a subset of the jobs.
 
     Parameters
     ----------
     shown : Shown
         The runs; the baseline must be among the complete ones.
     members : bool array
-        Which rows of the trace.
+        Mask of the rows of the trace.
     trace : Trace
-        All of its jobs.
+        All jobs of the study.
 
     Raises
     ------
     StoreError
         If a stored result was removed meanwhile.
     """
-    made = [_restricted(outcomes.outcome(shown, at), members) for at in shown.places]
+    selected = [_restrict_outcome(outcomes.outcome(shown, at), members) for at in shown.places]
     base = shown.places.index(shown.baseline)
-    table = compare.table(made, base)
-    known = [*(name for name, metric in COLUMNS.items() if metric.of_jobs), compare.SLOWER.name]
-    table = table[table["metric"].isin(known)].reset_index(drop=True)
-    told = set(table.loc[table["value"].notna(), "metric"])
+    table = compare.table(selected, base)
+    names = [*(name for name, metric in COLUMNS.items() if metric.of_jobs), compare.SLOWER.name]
+    table = table[table["metric"].isin(names)].reset_index(drop=True)
+    with_values = set(table.loc[table["value"].notna(), "metric"])
     setting = meaning.setting(
-        shown.study, trace, dict(zip(shown.places, made, strict=True)), shown.past
+        shown.study, trace, dict(zip(shown.places, selected, strict=True)), shown.past
     )
-    said = headlines(made, base, [goal for goal in GOALS if goal in told], table, 0, setting)
-    curves = {one.label: compare.cdf(one) for one in made}
-    return GroupComparison(table, compare.counts(made), said, curves)
+    group_headlines = headlines(
+        selected, base, [goal for goal in GOALS if goal in with_values], table, 0, setting
+    )
+    curves = {one.label: compare.cdf(one) for one in selected}
+    return GroupComparison(table, compare.counts(selected), group_headlines, curves)
 
 
-def told_parts(change: MetricChange, repeats: int) -> tuple[str, str, str]:
-    """Return how many jobs are faster, as before and slower, as shares; of too few jobs for
-    percentages their numbers.
-    """
+def change_texts(change: MetricChange, repeats: int) -> tuple[str, str, str]:
+    """Return (faster, same, slower) as percentages, or as job counts if jobs are few."""
     shares = (change.faster, change.same, change.slower)
-    if change.jobs >= meaning.FEWEST_JOBS * repeats:
+    if change.jobs >= meaning.MIN_JOBS * repeats:
         faster, same, slower = (percent(share) for share in shares)
     else:
         faster, same, slower = (f"{round(share * change.jobs):,}" for share in shares)
@@ -281,22 +284,24 @@ def told_parts(change: MetricChange, repeats: int) -> tuple[str, str, str]:
 
 
 def size_text(name: str) -> str:
-    """Return a class of `sim.metrics.SIZE_CLASSES` in words."""
+    """Return the label of a class of `sim.metrics.SIZE_CLASSES`, e.g. "1 GPU"."""
     return {"0": "no GPU", "1": "1 GPU"}.get(name, f"{numbers(name)} GPUs")
 
 
-def _classes(title: str, names: Sequence[str], codes: Codes) -> Grouping:
+def _group_by_class(title: str, names: Sequence[str], codes: Codes) -> Grouping:
+    """Return the grouping by ordered classes; empty classes are dropped."""
     present = np.unique(codes)
     return Grouping(title, tuple(names[at] for at in present), np.searchsorted(present, codes))
 
 
-def _heaviest(title: str, trace: Trace, column: str, hours: Floats) -> Grouping:
+def _group_by_text(title: str, trace: Trace, column: str, hours: Floats) -> Grouping:
+    """Return the grouping by a text column: the names with most GPU-hours, then the rest."""
     texts = trace.texts(column, "not given")
     codes = np.asarray(texts.codes, np.int64)
     own = np.bincount(codes, hours, minlength=len(texts.categories))
     present = np.flatnonzero(np.bincount(codes, minlength=len(own)))
     order = present[np.argsort(-own[present], kind="stable")]
-    kept, rest = order[:MOST_GROUPS], order[MOST_GROUPS:]
+    kept, rest = order[:MAX_GROUPS], order[MAX_GROUPS:]
     place = np.full(len(own), len(kept))
     place[kept] = np.arange(len(kept))
     names = tuple(str(texts.categories[at]).replace("|", " or ") for at in kept)
@@ -306,7 +311,8 @@ def _heaviest(title: str, trace: Trace, column: str, hours: Floats) -> Grouping:
     )
 
 
-def _sums(outcome: Outcome, turn: int, what: str, grouping: Grouping, mask: Mask) -> Floats:
+def _group_sums(outcome: Outcome, turn: int, what: str, grouping: Grouping, mask: Mask) -> Floats:
+    """Return the sum of a metric per group, over the masked jobs of a repeat."""
     facts = outcome.facts(turn)
     values = (facts.jct_s if what == "jct" else facts.wait_s)[mask]
     return np.asarray(
@@ -314,18 +320,21 @@ def _sums(outcome: Outcome, turn: int, what: str, grouping: Grouping, mask: Mask
     )
 
 
-def _mean(base: Floats, own: Floats, jobs: int, *, compared: bool) -> dict[str, float]:
+def _group_mean(base: Floats, own: Floats, jobs: int, *, compared: bool) -> dict[str, float]:
+    """Return a group's mean, its interval and its change against the baseline."""
     value, start = float(own.sum()) / jobs, float(base.sum()) / jobs
     if not compared:
         return {"value": value, "low": np.nan, "high": np.nan, "change": np.nan}
-    found = ratio(list(base), list(own))
+    relative = ratio(list(base), list(own))
     low, high = (
-        np.nan if bound is None else start * (1.0 + bound) for bound in (found.low, found.high)
+        np.nan if bound is None else start * (1.0 + bound)
+        for bound in (relative.low, relative.high)
     )
-    return {"value": value, "low": low, "high": high, "change": found.value}
+    return {"value": value, "low": low, "high": high, "change": relative.value}
 
 
-def _restricted(outcome: Outcome, members: Mask) -> Outcome:
+def _restrict_outcome(outcome: Outcome, members: Mask) -> Outcome:
+    """Return an outcome measured over a subset of the jobs, with new summaries."""
     masks = tuple(measured & members for measured in outcome.measured)
     cut = replace(outcome, measured=masks, costs_usd=None)
     summaries = tuple(compute_from_jobs(cut.facts(turn)) for turn in range(len(masks)))

@@ -1,5 +1,6 @@
-"""The sentence that answers a comparison: first what limits it, else the largest clear effect on
-what the user is after and what it costs; never "best".
+"""Headlines of a comparison: the first limit, else the largest clear effect and its cost.
+
+A headline never says "best".
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ State = Literal["sound", "doubtful", "not meaningful"]
 
 
 class _Phrase(NamedTuple):
-    """How a goal is told: the noun, "the average job is done" and "in", and that two are alike."""
+    """Wording of a goal: its noun, verb phrase, preposition, and the sentence for a tie."""
 
     noun: str
     verb: str
@@ -75,12 +76,12 @@ _PHRASES: Final[Mapping[str, _Phrase]] = {
     ),
 }
 GOALS: Final[Mapping[str, str]] = {goal: phrase.noun for goal, phrase in _PHRASES.items()}
-"""Metrics that one may be after -> what they are called in a sentence; less of each is better."""
+"""Metric that a user can optimize -> its name in a sentence; lower is better for all."""
 _FIRST: Final = next(iter(GOALS))
-_OF_WAITS: Final = ("jct_mean_s", "jct_p95_s", "wait_mean_s")
-"""Goals that a job which others wait for decides."""
-_WORTH: Final = 0.05
-"""A change of another goal below this is no main cost."""
+_WAIT_GOALS: Final = ("jct_mean_s", "jct_p95_s", "wait_mean_s")
+"""Goals that depend on waiting behind a blocking job."""
+_MIN_COST: Final = 0.05
+"""Smallest change of another goal that counts as a cost."""
 
 
 @dataclass(frozen=True)
@@ -90,10 +91,9 @@ class Headlines:
     Parameters
     ----------
     first : mapping of Headline
-        Goal -> the headline on it, about the policy with the largest clear effect.
+        Goal -> headline about the policy with the largest clear effect.
     about : mapping of Headline
-        Title of a policy and goal -> the headline about that policy. Where no policy can be judged
-        there is none.
+        (policy title, goal) -> headline about that policy; empty if no policy can be judged.
     """
 
     first: Mapping[str, Headline]
@@ -102,27 +102,26 @@ class Headlines:
 
 @dataclass(frozen=True)
 class Headline:
-    """What stands on top of a comparison: on Compare, on the command line, in the report and in
-    `--json`.
+    """The headline of a comparison, for the app, the command line, the report and JSON.
 
     Parameters
     ----------
     verdict : str
-        "clear" = a difference is told; else what limits it, see `trainyard.results.meaning`.
+        "clear" = a difference is reported; otherwise the limit, see `trainyard.results.meaning`.
         "nothing" = nothing can be compared.
     text : str
-        One sentence or two.
+        One or two sentences.
     subject : str
-        Label of the policy that it is about; "" = none.
+        Label of the policy in the headline; "" = none.
     also : tuple of str
         Further limits.
     advice : tuple of WayOut
-        What to do.
+        Suggested next steps.
     load : float
-        GPU-hours asked over those of the cluster, see `trainyard.clusters.machines.offered_load`;
-        NaN = not known.
+        Requested GPU-hours over those of the cluster, see
+        `trainyard.clusters.machines.offered_load`; NaN = unknown.
     doubts : tuple of str
-        What reading the trace has left in doubt, and what is in doubt of it on this cluster.
+        Open doubts about the trace, and about the trace on this cluster.
     """
 
     verdict: Verdict
@@ -135,9 +134,7 @@ class Headline:
 
     @property
     def state(self) -> State:
-        """How far to believe it: the same word in the app, on the command line, in Python and in
-        the report.
-        """
+        """Reliability of the headline; the same word in the app, CLI, Python and report."""
         if self.withheld or self.verdict == "nothing":
             return "not meaningful"
         sound = self.verdict in ("clear", "undecided") and not self.doubts
@@ -145,22 +142,22 @@ class Headline:
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """Why it is not sound, the gravest first; none if it is."""
+        """Reasons why the headline is not sound, most serious first; empty if it is."""
         limited = () if self.verdict in ("clear", "undecided") else (self.text,)
         return () if self.state == "sound" else (*limited, *self.doubts)
 
     @property
     def withheld(self) -> bool:
-        """Whether no difference between policies may be shown anywhere."""
+        """Whether differences between policies must not be shown anywhere."""
         return self.verdict in WITHHELD
 
     def lines(self) -> list[str]:
-        """Return it as lines of text: below a table, where all the same is compared anyway."""
+        """Return the headline and its notes as lines of text for the command line."""
         ways = [str(way) for way in self.advice if way != ways_out.COMPARE_ANYWAY]
         return [self.text, *self.also, *([f"What to do: {'; '.join(ways)}"] if ways else [])]
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain values."""
+        """Return the headline as plain values."""
         advice = [way.to_json() for way in self.advice]
         load = self.load if math.isfinite(self.load) else None
         return {
@@ -194,45 +191,45 @@ def headlines(
     missing: int = 0,
     setting: ComparisonSetting = UNKNOWN,
 ) -> Headlines:
-    """Return the headline on each of several goals.
+    """Return the headlines on several goals.
 
     Parameters
     ----------
     outcomes : sequence of Outcome
         All on the same jobs.
     baseline : int
-        Place of the one that others are compared with.
+        Index of the outcome that the others are compared with.
     goals : sequence of str
         Keys of `GOALS`.
     rows : DataFrame or None
-        The `table` of these outcomes, if it is at hand.
+        The `table` of these outcomes, if already computed.
     missing : int
-        Policies of the same study that have no outcome (yet).
+        Number of policies of the study without an outcome yet.
     setting : ComparisonSetting
-        What is known beyond the runs.
+        Facts beyond the runs.
 
     Notes
     -----
     Without a limit of `trainyard.results.meaning`: the largest clear reduction; if there is none,
-    the largest clear increase. Recorded schedules are no candidates: they are history. What a
-    reduction costs: jobs that are not completed any more; else the share of jobs that get slower,
-    and the largest clear increase of another goal by at least `_WORTH`. With a limit: the first of
-    them, then the same in absolute values, and the other limits beside.
+    the largest clear increase. Recorded schedules are no candidates. The cost of a reduction: jobs
+    no longer completed; otherwise the share of jobs that get slower, and the largest clear increase
+    of another goal by at least `_MIN_COST`. With limits: the first limit, then absolute values,
+    then the other limits.
     """
     base = outcomes[baseline]
-    found = meaning.explanation(setting, base, outcomes)
-    common = _common(outcomes, base, missing, setting, found)
+    explained = meaning.recording_explanation(setting, base, outcomes)
+    common = _shared_headline_or_limits(outcomes, base, missing, setting, explained)
     if isinstance(common, Headline):
         return Headlines(dict.fromkeys(goals, common), {})
-    told = _Told(
+    context = _GoalContext(
         tuple(outcomes),
         base,
         _cells(table(outcomes, baseline) if rows is None else rows),
-        found,
+        explained,
         setting.cluster.gpus if setting.cluster else 0,
-        _instead(outcomes, base, goals, missing, setting),
+        _headlines_against_site(outcomes, base, goals, missing, setting),
     )
-    limits = [*_general(outcomes, base, setting, found), *common]
+    limits = [*_general_limits(outcomes, base, setting, explained), *common]
     if setting.asked:
         limits.append(
             Limit(
@@ -242,9 +239,9 @@ def headlines(
             )
         )
     return Headlines(
-        {goal: _on(goal, told, limits, setting) for goal in goals},
+        {goal: _on(goal, context, limits, setting) for goal in goals},
         {
-            (one.label, goal): _on(goal, told, limits, setting, one)
+            (one.label, goal): _on(goal, context, limits, setting, one)
             for one in outcomes
             for goal in goals
             if one is not base
@@ -256,8 +253,8 @@ Cells = Mapping[tuple[str, str], Mapping[str, Any]]
 
 
 @dataclass(frozen=True, eq=False)
-class _Told:
-    """What all goals have in common."""
+class _GoalContext:
+    """Inputs shared by the headlines on all goals."""
 
     outcomes: tuple[Outcome, ...]
     base: Outcome
@@ -267,278 +264,307 @@ class _Told:
     instead: Headlines | None
 
     @property
-    def others(self) -> list[Outcome]:
+    def candidates(self) -> list[Outcome]:
+        """Simulated policies other than the baseline."""
         return [one for one in self.outcomes if one is not self.base and not one.replays]
 
 
-def _instead(
+def _headlines_against_site(
     outcomes: Sequence[Outcome],
     base: Outcome,
     goals: Sequence[str],
     missing: int,
     setting: ComparisonSetting,
 ) -> Headlines | None:
-    """Return the headlines with the policy of the site as the baseline, where its check bars the
-    recording; None = it does not, or nothing else was simulated.
+    """Return the headlines against the site's policy if the recording cannot be the baseline.
+
+    None if the backtest does not bar the recording, or nothing else was simulated.
     """
     simulated = [one for one in outcomes if not one.replays]
-    at = next((at for at, one in enumerate(simulated) if one.label == setting.site), -1)
+    place = next((place for place, one in enumerate(simulated) if one.label == setting.site), -1)
     barred = base.replays and setting.past is not None and not setting.past.comparable
-    if not barred or at < 0 or len(simulated) < 2:
+    if not barred or place < 0 or len(simulated) < 2:
         return None
-    alone = replace(setting, past=None, site="", asked="")
-    return headlines(simulated, at, goals, missing=missing, setting=alone)
+    without_recording = replace(setting, past=None, site="", asked="")
+    return headlines(simulated, place, goals, missing=missing, setting=without_recording)
 
 
-def _common(
+def _shared_headline_or_limits(
     outcomes: Sequence[Outcome],
     base: Outcome,
     missing: int,
     setting: ComparisonSetting,
-    found: Explained | None,
+    explained: Explained | None,
 ) -> Headline | list[Limit]:
-    """Return the headline that is the same whatever one is after, or remarks that go with all of
-    them.
-    """
+    """Return the headline that holds for every goal, or limits to add to each headline."""
     load = setting.load
     if not any(one.completed for one in outcomes):
-        return Headline("nothing", _nothing(outcomes), load=load)
-    if why := meaning.doubted(outcomes, setting.trace):
+        return Headline("nothing", _no_completed_sentence(outcomes), load=load)
+    if why := meaning.doubt_reason(outcomes, setting.trace):
         return Headline(
             "doubted",
             f"No comparison: {why}",
-            advice=(*_mends(setting), *ways_out.hint("doubted")),
+            advice=(*_doubt_suggestions(setting), *ways_out.hints_for("doubted")),
             load=load,
         )
-    if why := meaning.overload(outcomes, load):
+    if why := meaning.overload_reason(outcomes, load):
         return Headline(
             "overload",
             f"No policy can be judged here: {why}.",
-            advice=ways_out.for_overload(load, setting.scale, _jobs(setting)),
+            advice=ways_out.for_overload(load, setting.scale, _jobs_on_cluster(setting)),
             load=load,
         )
     if all(one is base or one.replays for one in outcomes):
-        return Headline("nothing", _nobody(outcomes, base, missing), load=load)
-    idle = meaning.idle(outcomes)
-    # Whoever compares with a recording is told first whether it can be compared with.
+        return Headline("nothing", _no_rival_sentence(outcomes, base, missing), load=load)
+    idle = meaning.idle_limit(outcomes)
+    # With a recording as the baseline, its own limit comes first.
     if (
         idle is not None
         and idle.verdict == "idle"
-        and meaning.against_recording(base, found, setting) is None
+        and meaning.recording_limit(base, explained, setting) is None
     ):
         return Headline(
             "idle",
             idle.sentence,
-            advice=ways_out.for_idle(load, setting.scale, setting.cluster),
+            advice=ways_out.suggest_for_idle(load, setting.scale, setting.cluster),
             load=load,
         )
     return [] if idle is None else [idle]
 
 
-def _general(
-    outcomes: Sequence[Outcome], base: Outcome, setting: ComparisonSetting, found: Explained | None
+def _general_limits(
+    outcomes: Sequence[Outcome],
+    base: Outcome,
+    setting: ComparisonSetting,
+    explained: Explained | None,
 ) -> list[Limit]:
-    """Return the limits that do not depend on the goal, the gravest first."""
+    """Return the limits that do not depend on the goal, most serious first."""
     limits = (
-        meaning.against_recording(base, found, setting),
-        meaning.few(outcomes),
+        meaning.recording_limit(base, explained, setting),
+        meaning.few_jobs_limit(outcomes),
         meaning.full(setting.load),
-        meaning.one_draw(outcomes, random=setting.random),
+        meaning.chance_limit(outcomes, random=setting.random),
     )
     return [limit for limit in limits if limit is not None]
 
 
 def _on(
     goal: str,
-    told: _Told,
+    context: _GoalContext,
     limits: Sequence[Limit],
     setting: ComparisonSetting,
     about: Outcome | None = None,
 ) -> Headline:
-    """Return the headline on a goal, about one policy, or else about that of the largest effect."""
-    found = _found(goal, told, told.others if about is None else [about])
-    subject = about or found or min(told.others, key=lambda one: _value(told.cells, one, goal))
-    ends = tuple(f"under {one.label}." for one in (subject, told.base))
-    cut = [(limit, limit.sentence.endswith(ends)) for limit in meaning.cut(told.outcomes)]
-    first = [limit for limit in limits if limit.verdict != "clear"] + _of_goal(
-        goal, told, found, subject
+    """Return the headline on a goal, about one policy or the one with the largest effect."""
+    winner = _largest_effect(goal, context, context.candidates if about is None else [about])
+    subject = (
+        about
+        or winner
+        or min(context.candidates, key=lambda one: _value_of(context.cells, one, goal))
+    )
+    ends = tuple(f"under {one.label}." for one in (subject, context.base))
+    cut = [
+        (limit, limit.sentence.endswith(ends))
+        for limit in meaning.unfinished_limits(context.outcomes)
+    ]
+    first = [limit for limit in limits if limit.verdict != "clear"] + _goal_limits(
+        goal, context, winner, subject
     )
     first += [limit for limit, concerns in cut if concerns]
     also = [limit.sentence for limit, concerns in cut if not concerns]
     also += [limit.sentence for limit in limits if limit.verdict == "clear"]
     of_trace = tuple(text for _, text in meaning.doubts(setting.trace))
-    # What the recording used says nothing of policies that are simulated.
+    # Doubts about the recorded use do not concern simulated policies.
     doubts = of_trace + tuple(
         text
         for key, text in setting.doubts.items()
-        if key != CONCURRENCY or told.base.replays or subject.replays
+        if key != CONCURRENCY or context.base.replays or subject.replays
     )
     if not first:
-        claim = _claim(goal, told, subject)
+        claim = _effect_sentence(goal, context, subject)
         of = "trace" if of_trace else "cluster"
-        but = f" But of the {of} this is in doubt: {doubts[0]}" if doubts else ""
+        doubt_text = f" But the {of} is in doubt: {doubts[0]}" if doubts else ""
         also += doubts[1:]
         return Headline(
             "clear",
-            claim + but,
+            claim + doubt_text,
             subject.label,
             tuple(also),
-            _mends(setting) if doubts != of_trace else (),
+            _doubt_suggestions(setting) if doubts != of_trace else (),
             setting.load,
             doubts,
         )
     also += doubts
     also = [limit.sentence for limit in first[1:]] + also
-    text = f"{first[0].sentence} {_second(first[0].verdict, goal, told, subject)}".strip()
+    text = (
+        f"{first[0].sentence} {_second_sentence(first[0].verdict, goal, context, subject)}".strip()
+    )
     return Headline(
         first[0].verdict,
         text,
         subject.label,
         tuple(also),
-        _advice(first[0], told, setting),
+        _limit_suggestions(first[0], context, setting),
         setting.load,
         doubts,
     )
 
 
-def _second(verdict: Verdict, goal: str, told: _Told, subject: Outcome) -> str:
-    """Return what stands behind the first limit."""
+def _second_sentence(verdict: Verdict, goal: str, context: _GoalContext, subject: Outcome) -> str:
+    """Return the text after the first limit: absolute values or a weaker claim."""
     if verdict in ("unexplained", "untested"):
-        if told.instead is None:
+        if context.instead is None:
             return ""
-        there = told.instead.about.get((subject.label, goal), told.instead.first[goal])
-        return f"Simulated against simulated: {there.text}"
+        headline = context.instead.about.get((subject.label, goal), context.instead.first[goal])
+        return f"Simulated against simulated: {headline.text}"
     if verdict == "cut":
-        both = paired(told.base, subject).both
+        both = paired(context.base, subject).both
         return (
             f"Of the {jobs_text(both)} that both completed:"
-            f" {_claim(goal, told, subject, dropped=False).replace('With', 'with', 1)}"
+            f" {_effect_sentence(goal, context, subject, dropped=False).replace('With', 'with', 1)}"
             if both
             else ""
         )
     if verdict == "undecided":
         return ""
-    return _figures(goal, told, subject, median=verdict == "carried")
+    return _values_sentence(goal, context, subject, median=verdict == "carried")
 
 
-def _found(goal: str, told: _Told, among: Sequence[Outcome]) -> Outcome | None:
-    """Return the policy with the largest clear effect; None = there is none."""
-    cells = told.cells
+def _largest_effect(goal: str, context: _GoalContext, among: Sequence[Outcome]) -> Outcome | None:
+    """Return the policy with the largest clear effect on a goal, or None."""
+    cells = context.cells
     clear = [
         other
         for other in among
         if (other.label, goal) in cells and _is_clear(cells[other.label, goal])
     ]
-    # Who gets no "better" has it from dropping jobs, and no "worse" is said against a recording
-    # with more GPUs.
+    # No "better" for policies that drop jobs, no "worse" against a recording with more GPUs.
     reduced = [other for other in clear if cells[other.label, goal]["verdict"] == "better"]
     raised = [other for other in clear if cells[other.label, goal]["verdict"] == "worse"]
-    if told.explained is not None:
-        # Against a recording, what is not above the error of the model itself is no effect.
-        error = abs(_at(cells, told.explained.label, goal))
+    if context.explained is not None:
+        # Against a recording, only effects above the model's own error count.
+        error = abs(_change_of(cells, context.explained.label, goal))
         reduced, raised = (
-            [one for one in group if abs(_at(cells, one.label, goal)) > error]
+            [one for one in group if abs(_change_of(cells, one.label, goal)) > error]
             for group in (reduced, raised)
         )
     if reduced:
-        return min(reduced, key=lambda one: _at(cells, one.label, goal))
-    return max(raised, key=lambda one: _at(cells, one.label, goal), default=None)
+        return min(reduced, key=lambda one: _change_of(cells, one.label, goal))
+    return max(raised, key=lambda one: _change_of(cells, one.label, goal), default=None)
 
 
-def _of_goal(goal: str, told: _Told, found: Outcome | None, subject: Outcome) -> list[Limit]:
-    """Return the limits of one goal, the gravest first."""
-    limits = [meaning.turns(told.outcomes, goal, GOALS[goal])]
-    # Nothing is alike where one of the two completed nothing: how many were not is said instead.
+def _goal_limits(
+    goal: str, context: _GoalContext, winner: Outcome | None, subject: Outcome
+) -> list[Limit]:
+    """Return the limits of one goal, most serious first."""
+    limits = [meaning.turns(context.outcomes, goal, GOALS[goal])]
+    # A tie needs completed jobs on both sides; otherwise `cut` counts the missing ones.
     if (
-        found is None
-        and (told.explained is None or told.explained.holds)
+        winner is None
+        and (context.explained is None or context.explained.holds)
         and subject.completed
-        and told.base.completed
+        and context.base.completed
     ):
-        limits.append(Limit("undecided", _undecided(goal, told, subject)))
+        limits.append(Limit("undecided", _undecided_sentence(goal, context, subject)))
     if goal == _FIRST:
-        limits.append(meaning.carried(told.base, subject))
-    if goal in _OF_WAITS and found is not None and meaning.few(told.outcomes) is None:
-        limits.append(meaning.blocked(told.base, subject, told.gpus))
+        limits.append(meaning.carried_limit(context.base, subject))
+    if (
+        goal in _WAIT_GOALS
+        and winner is not None
+        and meaning.few_jobs_limit(context.outcomes) is None
+    ):
+        limits.append(meaning.blocked_limit(context.base, subject, context.gpus))
     return [limit for limit in limits if limit is not None]
 
 
-def _undecided(goal: str, told: _Told, subject: Outcome) -> str:
-    cell = told.cells.get((subject.label, goal), {})
+def _undecided_sentence(goal: str, context: _GoalContext, subject: Outcome) -> str:
+    """Return the sentence that finds no clear difference on a goal, with bounds if known."""
+    cell = context.cells.get((subject.label, goal), {})
     low, high = (float(cell.get(name, math.nan)) for name in ("low", "high"))
-    if told.explained is not None:
+    if context.explained is not None:
         return (
             f"No difference in the {GOALS[goal]} beyond the error of the model:"
-            f" {told.explained.sentence()}"
+            f" {context.explained.sentence()}"
         )
-    alike = _PHRASES[goal].alike.format(one=subject.label, other=told.base.label)
+    alike = _PHRASES[goal].alike.format(one=subject.label, other=context.base.label)
     if low < 0 < high:
         bounds = f"between {100 * low:,.0f} and +{100 * high:,.0f} %".replace("-", "−")
         return f"{alike} Over {len(subject.summaries)} repeats the difference is {bounds}."
     return alike
 
 
-def _mends(setting: ComparisonSetting) -> tuple[WayOut, ...]:
-    """Return what helps against the doubts of these jobs on these machines."""
-    return ways_out.for_doubts(setting.doubts, _jobs(setting))
+def _doubt_suggestions(setting: ComparisonSetting) -> tuple[WayOut, ...]:
+    """Return suggestions that resolve the doubts about these jobs on these machines."""
+    return ways_out.for_doubts(setting.doubts, _jobs_on_cluster(setting))
 
 
-def _jobs(setting: ComparisonSetting) -> ways_out.JobsOnCluster:
+def _jobs_on_cluster(setting: ComparisonSetting) -> ways_out.JobsOnCluster:
+    """Return the trace and cluster of a comparison, for its suggestions."""
     return ways_out.JobsOnCluster(setting.trace, setting.cluster, setting.source)
 
 
-def _advice(first: Limit, told: _Told, setting: ComparisonSetting) -> tuple[WayOut, ...]:
-    repeats = len(told.base.summaries)
+def _limit_suggestions(
+    first: Limit, context: _GoalContext, setting: ComparisonSetting
+) -> tuple[WayOut, ...]:
+    """Return the suggestions that fit the first limit."""
+    repeats = len(context.base.summaries)
     if first.verdict == "untested":
         return (ways_out.add_references(), ways_out.CHECK_PAST)
     if first.verdict == "unexplained" and setting.past is not None:
         to_site = ways_out.change_baseline(setting.site, setting.past.at) if setting.site else None
-        return (*([to_site] if to_site else []), *ways_out.hint("unexplained"))
-    if first.verdict == "unexplained" and told.explained is not None:
-        label = told.explained.label
+        return (*([to_site] if to_site else []), *ways_out.hints_for("unexplained"))
+    if first.verdict == "unexplained" and context.explained is not None:
+        label = context.explained.label
         return (
             ways_out.change_baseline(label, setting.references[label]),
-            *ways_out.hint("unexplained"),
+            *ways_out.hints_for("unexplained"),
         )
     if first.verdict == "loaded":
         return tuple(
             way
-            for way in ways_out.for_overload(setting.load, setting.scale, _jobs(setting))
+            for way in ways_out.for_overload(setting.load, setting.scale, _jobs_on_cluster(setting))
             if way != ways_out.COMPARE_ANYWAY
         )
     if first.verdict in ("one_draw", "turns") or (first.verdict == "undecided" and repeats > 1):
-        return ways_out.more_repeats(repeats)
-    return ways_out.hint(first.verdict)
+        return ways_out.suggest_repeats(repeats)
+    return ways_out.hints_for(first.verdict)
 
 
-def _claim(goal: str, told: _Told, found: Outcome, *, dropped: bool = True) -> str:
-    """Return the confident sentence, with what the effect costs."""
-    cells, base, phrase = told.cells, told.base, _PHRASES[goal]
-    change = _at(cells, found.label, goal)
-    pair = paired(base, found)
-    elsewhere = _elsewhere(cells, found, goal)
+def _effect_sentence(
+    goal: str, context: _GoalContext, winner: Outcome, *, dropped: bool = True
+) -> str:
+    """Return the sentence on a clear effect, with its cost."""
+    cells, base, phrase = context.cells, context.base, _PHRASES[goal]
+    change = _change_of(cells, winner.label, goal)
+    pair = paired(base, winner)
+    elsewhere = _worst_other_goal(cells, winner, goal)
     cuts = change < 0
-    besides = _cost(pair, elsewhere, dropped=dropped) if cuts else _gain(pair, dropped=dropped)
-    was, own = _pair_of_values(goal, told, found)
+    besides = (
+        _cost_text(pair, elsewhere, dropped=dropped) if cuts else _gain_text(pair, dropped=dropped)
+    )
+    was, own = _pair_of_values(goal, context, winner)
     write = BY_UNIT[COLUMNS[goal].unit]
     if _rounds_alike(write(was), write(own)):
         less = f"{percent(abs(change))} {'less' if cuts else 'more'}"
-        return f"With {found.label} the {phrase.noun} is {less} than with {base.label}; {besides}."
-    between = _bounds(cells[found.label, goal], was, write)
+        return f"With {winner.label} the {phrase.noun} is {less} than with {base.label}; {besides}."
+    between = _bounds_text(cells[winner.label, goal], was, write)
     return (
-        f"With {found.label} {phrase.verb} {phrase.before}{write(own)}{between} instead of"
+        f"With {winner.label} {phrase.verb} {phrase.before}{write(own)}{between} instead of"
         f" {write(was)}; {besides}."
     )
 
 
-def _pair_of_values(goal: str, told: _Told, one: Outcome) -> tuple[float, float]:
-    """Return a metric of the baseline and of a policy; of jobs, over those that both completed."""
-    common = common_values(told.base, one, goal)
-    return common or (_value(told.cells, told.base, goal), _value(told.cells, one, goal))
+def _pair_of_values(goal: str, context: _GoalContext, one: Outcome) -> tuple[float, float]:
+    """Return (baseline, policy) values of a metric, over jobs that both completed."""
+    common = common_values(context.base, one, goal)
+    return common or (
+        _value_of(context.cells, context.base, goal),
+        _value_of(context.cells, one, goal),
+    )
 
 
-def _bounds(cell: Mapping[str, Any], was: float, write: Callable[[float], str]) -> str:
-    """Return the interval of a value, " (3.2 to 3.6)"; "" = none, or its ends read alike."""
+def _bounds_text(cell: Mapping[str, Any], was: float, write: Callable[[float], str]) -> str:
+    """Return the interval of a value as text, e.g. " (3.2 to 3.6)"; "" = none to show."""
     low, high = (was * (1.0 + float(cell[name])) for name in ("low", "high"))
     first, last = write(low), write(high)
     if not (math.isfinite(low) and math.isfinite(high)) or _rounds_alike(first, last):
@@ -551,38 +577,43 @@ def _bounds(cell: Mapping[str, Any], was: float, write: Callable[[float], str]) 
 
 
 def _rounds_alike(one: str, other: str) -> bool:
-    """Return whether two written values are the same number: "10 h" is exact, "10.0 h" rounded."""
+    """Return True if two formatted values are the same number ("10 h" and "10.0 h")."""
     return one.replace(".0 ", " ") == other.replace(".0 ", " ")
 
 
-def _figures(goal: str, told: _Told, subject: Outcome, *, median: bool = False) -> str:
-    """Return the same in absolute values, on request with the median beside the mean."""
+def _values_sentence(
+    goal: str, context: _GoalContext, subject: Outcome, *, median: bool = False
+) -> str:
+    """Return the goal's values under both policies as a sentence, optionally with medians."""
     phrase, write = _PHRASES[goal], BY_UNIT[COLUMNS[goal].unit]
-    was, own = _pair_of_values(goal, told, subject)
+    was, own = _pair_of_values(goal, context, subject)
     if not (math.isfinite(was) and math.isfinite(own)):
         return ""
     both = (
-        f"With {subject.label} {phrase.verb} {phrase.before}{write(own)}, with {told.base.label}"
+        f"With {subject.label} {phrase.verb} {phrase.before}{write(own)}, with {context.base.label}"
         f" {phrase.before}{write(was)}"
     )
-    half = [_value(told.cells, one, "jct_p50_s") for one in (subject, told.base)]
+    half = [_value_of(context.cells, one, "jct_p50_s") for one in (subject, context.base)]
     if not median or not all(map(math.isfinite, half)):
         return f"{both}."
     return f"{both}; half of the jobs within {write(half[0])} and {write(half[1])}."
 
 
 def _cells(rows: pd.DataFrame) -> Cells:
+    """Return the rows of the comparison table by policy label and metric."""
     return {
         (str(row["label"]), str(row["metric"])): {str(key): value for key, value in row.items()}
         for row in rows.to_dict("records")
     }
 
 
-def _at(cells: Cells, label: str, metric: str) -> float:
+def _change_of(cells: Cells, label: str, metric: str) -> float:
+    """Return the relative change of a metric under a policy; NaN if missing."""
     return float(cells[label, metric]["change"]) if (label, metric) in cells else float("nan")
 
 
-def _value(cells: Cells, outcome: Outcome, metric: str) -> float:
+def _value_of(cells: Cells, outcome: Outcome, metric: str) -> float:
+    """Return the value of a metric under a policy; infinite if missing."""
     value = (
         float(cells[outcome.label, metric]["value"])
         if (outcome.label, metric) in cells
@@ -592,26 +623,33 @@ def _value(cells: Cells, outcome: Outcome, metric: str) -> float:
 
 
 def _is_clear(cell: Mapping[str, Any]) -> bool:
+    """Return True if the change of a table cell is clear."""
     change, low, high = (float(cell[name]) for name in ("change", "low", "high"))
     return Interval(change, None if np.isnan(low) else low, None if np.isnan(high) else high).clear
 
 
-def _elsewhere(cells: Cells, outcome: Outcome, goal: str) -> str:
-    """Return the other goal that gets clearly worse by the most; "" = none by much."""
+def _worst_other_goal(cells: Cells, outcome: Outcome, goal: str) -> str:
+    """Return the text on the other goal that clearly worsens most; "" = none."""
     worse = {
-        name: _at(cells, outcome.label, name)
+        name: _change_of(cells, outcome.label, name)
         for name in GOALS
         if name != goal and cells.get((outcome.label, name), {}).get("verdict") == "worse"
     }
     name = max(worse, key=lambda one: worse[one], default="")
-    return f"the {GOALS[name]} rises {_by(worse[name])}" if name and worse[name] >= _WORTH else ""
+    return (
+        f"the {GOALS[name]} rises {_change_text(worse[name])}"
+        if name and worse[name] >= _MIN_COST
+        else ""
+    )
 
 
-def _by(change: float) -> str:
+def _change_text(change: float) -> str:
+    """Return a relative change as text."""
     return f"{as_many(change)}-fold" if change > MANY else f"by {percent(change)}"
 
 
-def _cost(pair: Paired, elsewhere: str, *, dropped: bool) -> str:
+def _cost_text(pair: Paired, elsewhere: str, *, dropped: bool) -> str:
+    """Return the cost of an improvement: jobs not completed, slower, or another goal."""
     if dropped and pair.only_base > pair.only_other:
         missing = pair.only_base - pair.only_other
         return f"{jobs_text(missing)} fewer complete{'s' if missing == 1 else ''}"
@@ -621,14 +659,15 @@ def _cost(pair: Paired, elsewhere: str, *, dropped: bool) -> str:
     return f"{slower} and {elsewhere}" if pair.slower else f"{slower}, but {elsewhere}"
 
 
-def _gain(pair: Paired, *, dropped: bool) -> str:
+def _gain_text(pair: Paired, *, dropped: bool) -> str:
+    """Return the benefit that comes with a worse value: the share of faster jobs."""
     if dropped and pair.only_base > pair.only_other:
-        return _cost(pair, "", dropped=True)
+        return _cost_text(pair, "", dropped=True)
     return f"{percent(pair.faster)} of jobs get faster" if pair.faster else "no job gets faster"
 
 
-def _nothing(outcomes: Sequence[Outcome]) -> str:
-    """Return the sentence where no job was completed."""
+def _no_completed_sentence(outcomes: Sequence[Outcome]) -> str:
+    """Return the sentence for a comparison without completed jobs."""
     ended = [one for outcome in outcomes for one in outcome.summaries]
     if all(one["impossible"] == one["jobs"] for one in ended):
         return "No job can run: none of them fits on this cluster."
@@ -637,8 +676,8 @@ def _nothing(outcomes: Sequence[Outcome]) -> str:
     )
 
 
-def _nobody(outcomes: Sequence[Outcome], base: Outcome, missing: int) -> str:
-    """Return the sentence where no policy is a candidate."""
+def _no_rival_sentence(outcomes: Sequence[Outcome], base: Outcome, missing: int) -> str:
+    """Return the sentence for a comparison without another policy to judge."""
     if missing:
         return (
             f"{' and '.join(one.label for one in outcomes)} {'is' if len(outcomes) == 1 else 'are'}"
@@ -647,6 +686,6 @@ def _nobody(outcomes: Sequence[Outcome], base: Outcome, missing: int) -> str:
     if len(outcomes) == 1:
         return f"{base.label} alone: add another policy to compare."
     return (
-        f"{base.label} stands beside the recorded schedule only: add another policy to see which is"
-        " faster."
+        f"{base.label} has only the recorded schedule to compare with: add another policy to see"
+        " which is faster."
     )

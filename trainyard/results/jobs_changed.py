@@ -1,4 +1,4 @@
-"""What two policies did to each job: the rows of the table of jobs on Compare."""
+"""Job table of Compare: each job under a policy and under the baseline."""
 
 from __future__ import annotations
 
@@ -17,39 +17,39 @@ ORDERS: Final[Mapping[Order, str]] = {
     "sped_up": "Most sped up",
     "waited": "Longest wait",
 }
-"""Order of the table -> what it is called."""
+"""Order of the table -> its label."""
 
 
 def jobs_changed(shown: Shown, title: str, trace: Trace) -> pd.DataFrame:
-    """Return one row per job of the trace, of the first repeats of one policy and of the baseline.
+    """Return one row per job: first repeat under one policy and under the baseline.
 
     Parameters
     ----------
     shown : Shown
         The runs.
     title : str
-        Of a complete policy.
+        Title of a complete policy.
     trace : Trace
-        Their jobs.
+        The jobs.
 
     Returns
     -------
     DataFrame
         `job_id`, `user`, `gpus`, `submit_s`; `jct_s` and `wait_s` under the policy (NaN = not
-        completed), `base_s` under the baseline, `change_s` between both (NaN where one of them is,
-        or where the policy is the baseline or that is not complete).
+        completed), `base_s` under the baseline, `change_s` the difference (NaN where one is NaN, or
+        if the policy is the baseline, or the baseline is incomplete).
 
     Raises
     ------
     StoreError
-        If a stored result was removed meanwhile.
+        If a stored result was deleted.
     """
     at = shown.titles.index(title)
     own = shown.entries[at][0].jobs()
-    jct, held = _jct(own), own["held_s"].to_numpy(np.float64)
+    jct, held = _jct_s(own), own["held_s"].to_numpy(np.float64)
     base = np.full(len(own), np.nan)
     if shown.baseline in shown.places and shown.baseline != at:
-        base = _jct(shown.entries[shown.baseline][0].jobs())
+        base = _jct_s(shown.entries[shown.baseline][0].jobs())
     return pd.DataFrame(
         {
             "job_id": trace.frame["job_id"].to_numpy(),
@@ -65,38 +65,39 @@ def jobs_changed(shown: Shown, title: str, trace: Trace) -> pd.DataFrame:
 
 
 def first(jobs: pd.DataFrame, order: Order, search: str, most: int) -> tuple[pd.DataFrame, int]:
-    """Return the first rows of `jobs_changed` in an order, and how many there are in all.
+    """Return the first rows of `jobs_changed` in an order, and the number of all matches.
 
     Parameters
     ----------
     jobs : DataFrame
         See `jobs_changed`.
     order : {"slowed", "sped_up", "waited"}
-        See `ORDERS`; of the first two only jobs of which that is true.
+        See `ORDERS`; the first two keep only jobs that slowed down or sped up.
     search : str
-        Only jobs with this text in their name or user, in any case; "" = all.
+        Only jobs with this text in id or user, ignoring case; "" = all.
     most : int
-        Rows.
+        Maximum number of rows.
     """
     change = jobs["change_s"]
-    kept = {"slowed": change > 0, "sped_up": change < 0, "waited": jobs["wait_s"].notna()}[order]
+    is_kept = {"slowed": change > 0, "sped_up": change < 0, "waited": jobs["wait_s"].notna()}[order]
     if search:
-        found = [
+        matches = [
             jobs[name].astype("str").str.contains(search, case=False, regex=False)
             for name in ("job_id", "user")
         ]
-        kept = kept & (found[0] | found[1])
+        is_kept = is_kept & (matches[0] | matches[1])
     column, ascending = {
         "slowed": ("change_s", False),
         "sped_up": ("change_s", True),
         "waited": ("wait_s", False),
     }[order]
-    rows = jobs[kept]
+    rows = jobs[is_kept]
     ordered = rows.sort_values(column, ascending=ascending, kind="stable")
     return ordered.head(most), len(rows)
 
 
-def _jct(jobs: pd.DataFrame) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+def _jct_s(jobs: pd.DataFrame) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """Return completion times in seconds; NaN where a job was not completed."""
     done = np.asarray(jobs["outcome"] == "completed")
     spent = jobs["finish_s"].to_numpy(np.float64) - jobs["submit_s"].to_numpy(np.float64)
     return np.where(done, spent, np.nan)

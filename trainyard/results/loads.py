@@ -1,6 +1,7 @@
-"""Figures over time within a window: of one run from the full results, as finely as a screen shows
-them; of several runs on one grid of instants, as exact means of bins that begin at round times of
-the clock, or the exact steps where there are few.
+"""Queue length and GPU use over a time window: one run in detail, several on one grid.
+
+Values of several runs are exact means over bins that begin at round clock times, or the exact steps
+where there are few.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ from trainyard.store import StoredResult
 
 Floats = NDArray[np.float64]
 Window = tuple[float, float]
-MOST_BINS: Final = 160
-"""Bins of a window; also the most changes of it that are shown as they are."""
+MAX_BINS: Final = 160
+"""Maximum number of bins of a window, and of changes that are drawn unbinned."""
 _DAY_S: Final = 86_400.0
 _STEPS_S: Final = (
     *(1.0, 2.0, 5.0, 10.0, 15.0, 30.0),
@@ -37,28 +38,26 @@ _STEPS_S: Final = (
     *(3600.0 * count for count in (2, 3, 4, 6, 8, 12)),
     *(_DAY_S * count for count in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)),
 )
-"""Widths of a bin; those below a day divide it, so that bins begin at the same times every day."""
+"""Bin widths; those below a day divide it, so that bins begin at the same times every day."""
 _KINDS: Final = ("queue", "utilisation", "capacity")
 _LINKED_POINTS: Final = 18_000
-"""What the linked figure may use of the 32,000 points of a page; at most 6,000 are of other figures
-over time.
-"""
-MOST_BANDS: Final = 3
-"""More bands than those of so many policies hide each other."""
+"""Points of the linked figure, out of 32,000 per page; other figures over time take up to 6,000."""
+MAX_BANDS: Final = 3
+"""Policies up to which bands are drawn; more bands hide each other."""
 _ALLOCATION_BINS: Final = 499
 _RESOURCE_BINS: Final = 149
 
 
 @dataclass(frozen=True, eq=False)
 class Load:
-    """One run on the grid.
+    """Queue and GPU use of one run on the grid.
 
     Parameters
     ----------
     waiting, most : array
-        Mean and largest number of jobs waiting in each bin; NaN = the run has ended before.
+        Mean and largest number of waiting jobs per bin; NaN = after the end of the run.
     busy : array
-        Per cent of the GPUs that the cluster has then; NaN as well where it has none.
+        GPUs in use, in percent of the GPUs in service; NaN also where there are none.
     peak, peak_s : float, float (seconds)
         The longest queue within the window and its first instant, from the exact series.
     """
@@ -72,16 +71,16 @@ class Load:
 
 @dataclass(frozen=True, eq=False)
 class Loads:
-    """Several runs on one grid.
+    """Queue and GPU use of several runs on one grid.
 
     Parameters
     ----------
     edges_s : array, seconds
-        Begin of every bin, and the end of the last one.
+        Start of every bin, and the end of the last one.
     exact : bool
-        Whether bins are the steps themselves, between any two changes.
+        Whether each bin lies between two consecutive changes.
     runs : mapping of Load
-        Title of a policy -> its run.
+        Title of a policy -> its values.
     """
 
     edges_s: Floats
@@ -89,24 +88,25 @@ class Loads:
     runs: Mapping[str, Load]
 
 
-class _Opened:
-    """A stored run as the key of a cache: `StoredResult` itself holds mappings."""
+class _RunKey:
+    """A stored run as a hashable cache key; `StoredResult` itself holds mappings."""
 
     def __init__(self, entry: StoredResult, cluster: Cluster) -> None:
         self.entry, self.cluster = entry, cluster
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Opened) and other.entry.key == self.entry.key
+        return isinstance(other, _RunKey) and other.entry.key == self.entry.key
 
     def __hash__(self) -> int:
         return hash(self.entry.key)
 
 
 @lru_cache(maxsize=8)
-def _series(run: _Opened) -> dict[str, pd.DataFrame]:
-    # Opening a result costs more than all that is done with it here.
+def _series(run: _RunKey) -> dict[str, pd.DataFrame]:
+    """Return the exact series of a stored run by kind; cached."""
+    # Opening a result is the most expensive step.
     result, own = run.entry.result(), run.entry.scenario
-    # A run of an earlier scenario may stand beside the others.
+    # The run may belong to an earlier scenario.
     cluster = Cluster.from_json(own["cluster"]) if own else run.cluster
     return {name: SERIES[name](result, cluster) for name in _KINDS}
 
@@ -117,88 +117,95 @@ def loads(
     window: Window | None = None,
     midnight_s: float = 0.0,
 ) -> Loads:
-    """Return the runs of several policies within a window.
+    """Return the queue and GPU use of several policies within a window.
 
     Parameters
     ----------
     entries : mapping of Entry
-        Title of a policy -> its run.
+        Title of a policy -> its values.
     cluster : Cluster
         The machines.
     window : (float, float) or None, seconds
         None = from 0 to the end of the longest run.
     midnight_s : float, seconds
-        Where a day begins, on the clock of the runs.
+        Start of a day on the clock of the runs.
 
     Raises
     ------
     StoreError
-        If a stored result was removed meanwhile.
+        If a stored result was deleted.
 
     Notes
     -----
-    Mean of a bin [a, b): (I(b) - I(a)) / (b - a), with I the integral of the exact steps; GPUs busy
-    are the integral of those held over that of the capacity. Of a run that ends within a bin the
-    part before the end counts.
+    Mean of a bin [a, b): (I(b) - I(a)) / (b - a), with I the integral of the exact steps. GPU use
+    is the integral of held GPUs over that of the capacity. If a run ends within a bin, the part
+    before its end counts.
     """
-    steps = {title: _series(_Opened(entry, cluster)) for title, entry in entries.items()}
+    steps = {title: _series(_RunKey(entry, cluster)) for title, entry in entries.items()}
     ends = {title: float(series["queue"]["t_s"].iloc[-1]) for title, series in steps.items()}
     t0, t1 = window or (0.0, max(*ends.values(), 1.0))
-    edges = _changes(steps, t0, t1)
-    exact = len(edges) - 1 < MOST_BINS
+    edges = _change_instants(steps, t0, t1)
+    exact = len(edges) - 1 < MAX_BINS
     if not exact:
         edges = clock_bins(t0, min(t1, max(ends.values())), midnight_s)
     return Loads(
         edges,
         exact,
-        {title: _load(series, edges, ends[title], (t0, t1)) for title, series in steps.items()},
+        {
+            title: _grid_load(series, edges, ends[title], (t0, t1))
+            for title, series in steps.items()
+        },
     )
 
 
 def clock_bins(t0: float, t1: float, midnight_s: float = 0.0) -> Floats:
-    """Return the edges of at most `MOST_BINS` bins of one round width that cover a window, each at
-    a round time of the clock.
-    """
+    """Return bin edges at round clock times that cover a window in at most `MAX_BINS` bins."""
     first, last = t0 - midnight_s, max(t1, t0 + 1.0) - midnight_s
     width = next(
-        (step for step in _STEPS_S if np.ceil(last / step) - np.floor(first / step) <= MOST_BINS),
-        _STEPS_S[-1] * np.ceil((last - first) / _STEPS_S[-1] / (MOST_BINS - 2)),
+        (step for step in _STEPS_S if np.ceil(last / step) - np.floor(first / step) <= MAX_BINS),
+        _STEPS_S[-1] * np.ceil((last - first) / _STEPS_S[-1] / (MAX_BINS - 2)),
     )
     return np.arange(np.floor(first / width), np.ceil(last / width) + 1) * width + midnight_s
 
 
-def _changes(steps: Mapping[str, Mapping[str, pd.DataFrame]], t0: float, t1: float) -> Floats:
-    """Return the instants within a window at which anything of any run changes, and its ends."""
-    found = [
+def _change_instants(
+    steps: Mapping[str, Mapping[str, pd.DataFrame]], t0: float, t1: float
+) -> Floats:
+    """Return all instants in a window at which a run changes, with the window's ends."""
+    instants = [
         times[(times > t0) & (times < t1)]
         for series in steps.values()
         for frame in series.values()
         for times in [frame["t_s"].to_numpy(np.float64)]
     ]
-    return np.unique(np.concatenate([[t0, t1], *found]))
+    return np.unique(np.concatenate([[t0, t1], *instants]))
 
 
-def _load(series: Mapping[str, pd.DataFrame], edges: Floats, end_s: float, window: Window) -> Load:
-    queue, held, there = (series[name] for name in _KINDS)
+def _grid_load(
+    series: Mapping[str, pd.DataFrame], edges: Floats, end_s: float, window: Window
+) -> Load:
+    """Return one run on the grid, from its exact series."""
+    queue, held, capacity_steps = (series[name] for name in _KINDS)
     cut = np.minimum(edges, end_s)
     widths = np.diff(cut)
     lived = widths > 0
     waiting, busy = np.full(len(widths), np.nan), np.full(len(widths), np.nan)
     waiting[lived] = np.diff(_integral(queue, "waiting", cut))[lived] / widths[lived]
-    capacity = np.diff(_integral(there, "total", cut))
-    some = lived & (capacity > 0)
-    busy[some] = 100.0 * np.diff(_integral(held, "total", cut))[some] / capacity[some]
-    peak, peak_s = _peak(queue, *window)
-    most = np.where(lived, _most(queue, edges), np.nan)
-    # Rounding of sums must show neither fewer jobs than none, nor more than the most, nor more than
-    # all GPUs.
+    capacity = np.diff(_integral(capacity_steps, "total", cut))
+    has_capacity = lived & (capacity > 0)
+    busy[has_capacity] = (
+        100.0 * np.diff(_integral(held, "total", cut))[has_capacity] / capacity[has_capacity]
+    )
+    peak, peak_s = _queue_peak(queue, *window)
+    most = np.where(lived, _max_waiting(queue, edges), np.nan)
+    # Rounding errors must not leave the possible range.
     return Load(np.clip(waiting, 0.0, most), most, np.clip(busy, 0.0, 100.0), peak, peak_s)
 
 
-def _most(queue: pd.DataFrame, edges: Floats) -> Floats:
-    """Return the most jobs waiting at any instant of each bin [a, b)."""
+def _max_waiting(queue: pd.DataFrame, edges: Floats) -> Floats:
+    """Return the largest number of waiting jobs in each bin [a, b)."""
     t, v = queue["t_s"].to_numpy(np.float64), queue["waiting"].to_numpy(np.float64)
-    # Each edge becomes a step of its own, with the value that holds there.
+    # Insert every edge as a step with the value at that instant.
     steps = np.union1d(t, edges)
     held = np.where(steps < t[0], 0.0, v[np.maximum(np.searchsorted(t, steps, "right") - 1, 0)])
     first = np.searchsorted(steps, edges)
@@ -206,14 +213,15 @@ def _most(queue: pd.DataFrame, edges: Floats) -> Floats:
 
 
 def _integral(frame: pd.DataFrame, column: str, at: Floats) -> Floats:
-    """Return the integral of a step series from its first point to each of some instants."""
+    """Return the integral of a step series from its first point to each instant."""
     t, v = frame["t_s"].to_numpy(np.float64), frame[column].to_numpy(np.float64)
     running = np.concatenate(([0.0], np.cumsum(v[:-1] * np.diff(t))))
     last = running[-1] + v[-1] * np.maximum(at - t[-1], 0.0)
     return np.where(at > t[-1], last, np.interp(at, t, running))
 
 
-def _peak(queue: pd.DataFrame, t0: float, t1: float) -> tuple[float, float]:
+def _queue_peak(queue: pd.DataFrame, t0: float, t1: float) -> tuple[float, float]:
+    """Return the longest queue within a window and its first instant."""
     t, v = queue["t_s"].to_numpy(np.float64), queue["waiting"].to_numpy(np.float64)
     first = max(int(np.searchsorted(t, t0, "right")) - 1, 0)
     inside = v[first : max(int(np.searchsorted(t, t1, "left")), first + 1)]
@@ -222,13 +230,14 @@ def _peak(queue: pd.DataFrame, t0: float, t1: float) -> tuple[float, float]:
 
 
 def full_series(entry: StoredResult, cluster: Cluster) -> dict[str, pd.DataFrame]:
-    """Return every series of `trainyard.runs.frames.SERIES` and ``resources`` of a stored run, not
-    reduced; keep it, since opening a result costs the most.
+    """Return all unreduced series of a stored run, with its use of resources.
+
+    Keep the result: opening a stored run is expensive.
 
     Raises
     ------
     StoreError
-        If the result was removed meanwhile.
+        If the result was deleted.
     """
     result = entry.result()
     return {name: make(result, cluster) for name, make in SERIES.items()} | {
@@ -239,7 +248,7 @@ def full_series(entry: StoredResult, cluster: Cluster) -> dict[str, pd.DataFrame
 def within(
     full: Mapping[str, pd.DataFrame], window: Window, policies: int
 ) -> dict[str, pd.DataFrame]:
-    """Return the series of one run reduced to a window.
+    """Return the series of one run, reduced to a window.
 
     Parameters
     ----------
@@ -248,45 +257,48 @@ def within(
     window : (float, float), seconds
         Begin and end.
     policies : int
-        How many runs are drawn together: they share the points of the page.
+        Number of runs drawn together; they share the points of the page.
     """
-    bins = bins_for(_lines(policies, full["utilisation"]), _LINKED_POINTS)
-    made = {
+    bins = bins_for(_max_lines(policies, full["utilisation"]), _LINKED_POINTS)
+    reduced = {
         name: reduce_frame(frame, *window, bins)
         for name, frame in full.items()
         if name != "resources"
     }
     used = full["resources"]
-    return made | {"resources": reduce_frame(used, *window, _RESOURCE_BINS) if len(used) else used}
+    return reduced | {
+        "resources": reduce_frame(used, *window, _RESOURCE_BINS) if len(used) else used
+    }
 
 
-def _lines(policies: int, utilisation: pd.DataFrame) -> int:
-    """Return how many lines a linked figure of so many runs has at most: in three rows, with bands
-    where there are few; by type; by state and capacity.
+def _max_lines(policies: int, utilisation: pd.DataFrame) -> int:
+    """Return the maximum number of lines of a linked figure with this many policies.
+
+    Three rows, with bands for few policies; by GPU type; by state and capacity.
     """
     types = utilisation.shape[1] - 2
     return (
-        max(policies, 1) * (3 * (3 if policies <= MOST_BANDS else 1) + types) + len(GPU_STATES) + 1
+        max(policies, 1) * (3 * (3 if policies <= MAX_BANDS else 1) + types) + len(GPU_STATES) + 1
     )
 
 
 def allocation(entry: StoredResult, window: Window) -> pd.DataFrame:
-    """Return which jobs hold the GPUs in a window, see `sim.metrics.allocation_series`.
+    """Return the GPUs held by job in a window, see `sim.metrics.allocation_series`.
 
     Raises
     ------
     StoreError
-        If the result was removed meanwhile.
+        If the result was deleted.
     """
     return allocation_series(entry.result(), window, _ALLOCATION_BINS)
 
 
 def notes(entry: StoredResult, window: Window) -> pd.DataFrame:
-    """Return what an allocator noted in a window, see `sim.metrics.note_series`.
+    """Return the notes of an allocator in a window, see `sim.metrics.note_series`.
 
     Raises
     ------
     StoreError
-        If the result was removed meanwhile.
+        If the result was deleted.
     """
     return note_series(entry.result(), window=window)

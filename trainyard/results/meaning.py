@@ -1,6 +1,4 @@
-"""Whether a comparison means anything: the cases in which no policy, or no difference, may be
-judged, each a pure function over runs that says why.
-"""
+"""Validity checks of a comparison: limits under which policies must not be judged."""
 
 from __future__ import annotations
 
@@ -21,8 +19,8 @@ from trainyard.clusters import doubts as of_machines
 from trainyard.clusters.machines import offered_load
 from trainyard.results.compare import CLEAR, Floats, Mask, Outcome, percent
 from trainyard.results.past import Past
-from trainyard.results.trust import Explained, explained, waited_for_gpus
-from trainyard.results.ways_out import is_reference, references
+from trainyard.results.trust import Explained, best_explanation, share_waiting_for_gpus
+from trainyard.results.ways_out import is_reference_policy, reference_policies
 from trainyard.study import catalog
 from trainyard.study.study import Study
 from trainyard.text import duration, plural
@@ -47,47 +45,39 @@ Verdict = Literal[
 WITHHELD: Final[frozenset[Verdict]] = frozenset(
     {"doubted", "overload", "idle", "unexplained", "untested", "few"}
 )
-"""Verdicts under which no difference is shown at all, in no table either."""
+"""Verdicts that hide all differences, in tables too."""
 
 IMPOSSIBLE: Final = 0.5
-"""Share of the jobs that fit nowhere, above which the others say nothing of the trace."""
+"""Share of jobs that fit nowhere, above which the other jobs do not represent the trace."""
 OVERLOAD: Final = 1.2
 FULL: Final = 1.0
-"""Load above which no policy can be judged, and above which queues grow as long as jobs come."""
+"""Loads above which no policy can be judged, and above which queues grow until the last job."""
 WAITING: Final = 0.25
-"""Share of all jobs that have not started when the last one comes, from which on no policy can be
-judged.
-"""
+"""Share of jobs not started when the last one arrives, from which no policy can be judged."""
 IDLE_S: Final = 60.0
 """Mean wait below which there is nothing to schedule."""
 SERVED: Final = 0.05
-"""Relative difference of the mean times that jobs hold something, from which on policies differ
-although no job waits.
-"""
-FEWEST_JOBS: Final = 30
-FEWEST_IN_GROUP: Final = 10
-"""Completed jobs below which nothing is told in per cent."""
+"""Relative difference of mean run times from which policies differ although no job waits."""
+MIN_JOBS: Final = 30
+MIN_JOBS_IN_GROUP: Final = 10
+"""Completed jobs below which no percentages are shown."""
 CUT: Final = 0.02
-"""Share of jobs not completed, above which their number stands first."""
-FEWEST_DRAWS: Final = 3
+"""Share of jobs not completed, above which their number comes first."""
+MIN_DRAWS: Final = 3
 SHORT: Final = 0.5
-"""Share of the recorded waiting time in which GPUs were short, below which a recording is no
-yardstick.
-"""
+"""Share of recorded waiting time with too few free GPUs; below it a recording is no baseline."""
 CARRIED: Final = 0.4
 CARRIERS: Final = 0.02
-MOST_CARRIERS: Final = 10
-"""A mean is carried by few jobs if so large a part of it is of at most so many of them, as a share
-and in number.
-"""
+MAX_CARRIERS: Final = 10
+"""Few jobs carry a mean if they make this part of it: at most this share and this number."""
 
 
 WIDE: Final = 0.5
-"""Share of the GPUs from which on a job that runs keeps many others waiting."""
+"""Share of the GPUs from which one running job keeps many others waiting."""
 
 
 class Limit(NamedTuple):
-    """Why a headline may not be confident."""
+    """A limit of a comparison: its verdict and the sentence that explains it."""
 
     verdict: Verdict
     sentence: str
@@ -95,30 +85,28 @@ class Limit(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class ComparisonSetting:
-    """What is known of a comparison beyond its runs.
+    """Facts about a comparison beyond its runs.
 
     Parameters
     ----------
     trace, cluster : Trace or None, Cluster or None
         Jobs and machines.
     load : float
-        See `trainyard.clusters.machines.offered_load`, of the jobs that fit; NaN = not known.
+        See `trainyard.clusters.machines.offered_load`, over jobs that fit; NaN = unknown.
     scale : float
         `TraceSpec.load` of the study.
     random : bool
-        Whether something is drawn at random that decisions depend on: failures, errors of
-        estimators.
+        Whether decisions depend on random draws: failures, estimator errors.
     references : mapping of int
-        Label of a policy that should explain a recording -> its place in the study.
+        Label of a policy that should explain a recording -> its index in the study.
     asked : str
-        Label of the baseline that was asked for, where it cannot run and another one stands in; ""
-        = it is there.
+        Label of the chosen baseline if it cannot run and another policy replaces it; "" = it runs.
     doubts : mapping of str
-        What is in doubt of these jobs on these machines, by id; see `trainyard.clusters.doubts`.
+        Doubts about these jobs on these machines, by id; see `trainyard.clusters.doubts`.
     past : Past or None
-        What a check against the past has found of the policies compared; None = there was none.
+        Backtest verdict on the compared policies; None = no backtest.
     site : str
-        Label of the policy that it is about; "" = there is none, or it has no result.
+        Label of the backtested policy; "" = none, or it has no result.
     """
 
     trace: Trace | None = None
@@ -140,16 +128,16 @@ UNKNOWN: Final = ComparisonSetting()
 def setting(
     study: Study, trace: Trace, outcomes: Mapping[int, Outcome], past: Past | None = None
 ) -> ComparisonSetting:
-    """Return what is known of a study.
+    """Return the facts about a study's comparison beyond its runs.
 
     Parameters
     ----------
     study : Study
-        What was asked.
+        The study.
     trace : Trace
         Its jobs.
     outcomes : mapping of Outcome
-        Place of each complete policy -> what it gave.
+        Index of each complete policy -> its outcome.
     past : Past or None
         See `trainyard.results.past.known`.
     """
@@ -168,9 +156,11 @@ def setting(
         cluster=base.cluster,
         load=offered_load(trace, base.cluster, fits, reference),
         scale=base.trace.load,
-        random=_random(study),
+        random=_is_random(study),
         references={
-            one.label: at for at, one in outcomes.items() if is_reference(study.allocators[at])
+            one.label: at
+            for at, one in outcomes.items()
+            if is_reference_policy(study.allocators[at])
         },
         doubts=of_machines.found(
             trace, base.cluster, never, measured=catalog.is_model(base.perf, Profiled)
@@ -181,39 +171,38 @@ def setting(
     )
 
 
-def overload(outcomes: Sequence[Outcome], load: float) -> str:
-    """Return why no policy can be judged on a cluster that jobs ask too much of; "" = it can.
+def overload_reason(outcomes: Sequence[Outcome], load: float) -> str:
+    """Return why the load is too high to judge any policy; "" if it is not.
 
     Parameters
     ----------
     outcomes : sequence of Outcome
-        Recorded schedules say nothing of the described cluster and are left out.
+        Recorded schedules are ignored.
     load : float
-        NaN or inf (all jobs come at one instant) = not known.
+        NaN or inf (all jobs arrive at one instant) = unknown.
 
     Notes
     -----
-    Load above `OVERLOAD`; or under every policy the queue takes longer to drain than the jobs took
-    to come; or under every policy `WAITING` of all jobs came before the last one and have not
-    started when that comes.
+    Load above `OVERLOAD`; or under every policy the queue drains for longer than jobs arrive; or
+    under every policy `WAITING` of all jobs have not started when the last one arrives.
     Drained is from the last submission to the last finish, less the longest time that a single job
-    ran (ours: a long job at the end is no queue). Jobs that fit nowhere or were refused do not
-    count.
+    ran (our choice: a long job at the end is no queue). Jobs that fit nowhere or were refused do
+    not count.
     """
     if OVERLOAD < load < math.inf:
-        return f"the jobs ask for {_times(load)} times what the cluster can do"
-    found = [
+        return f"the jobs ask for {_load_text(load)} times what the cluster can do"
+    backlogs = [
         _backlog(jobs, float(one.summaries[turn].get("end_s", math.inf)))
         for one in outcomes
         if not one.replays
         for turn, jobs in enumerate(one.jobs)
     ]
-    if not found or any(one.span_s <= 0 for one in found):
+    if not backlogs or any(one.span_s <= 0 for one in backlogs):
         return ""
-    drain_s, waiting = min(one.drain_s for one in found), min(one.waiting for one in found)
-    if all(one.drain_s > one.span_s for one in found):
+    drain_s, waiting = min(one.drain_s for one in backlogs), min(one.waiting for one in backlogs)
+    if all(one.drain_s > one.span_s for one in backlogs):
         return (
-            f"jobs come for {duration(found[0].span_s)}, and then the queue takes"
+            f"jobs come for {duration(backlogs[0].span_s)}, and then the queue takes"
             f" {duration(drain_s)} or more to drain under every policy"
         )
     if waiting >= WAITING:
@@ -224,15 +213,15 @@ def overload(outcomes: Sequence[Outcome], load: float) -> str:
     return ""
 
 
-def doubted(outcomes: Sequence[Outcome], trace: Trace | None) -> str:
-    """Return why nothing can be concluded from such jobs on these machines; "" = something can.
+def doubt_reason(outcomes: Sequence[Outcome], trace: Trace | None) -> str:
+    """Return why results on these jobs and machines are meaningless; "" if they are not.
 
     Parameters
     ----------
     outcomes : sequence of Outcome
-        Of all policies.
+        Outcomes of all policies.
     trace : Trace or None
-        A doubt about its units, or about a job with most of the work, outweighs every result.
+        A doubt about its units, or about a job with most of the work, invalidates every result.
     """
     grave = [text for key, text in doubts(trace) if key in GRAVE]
     if grave:
@@ -245,26 +234,26 @@ def doubted(outcomes: Sequence[Outcome], trace: Trace | None) -> str:
 
 
 def doubts(trace: Trace | None) -> tuple[tuple[str, str], ...]:
-    """Return what reading a trace has left in doubt, by id and in words."""
+    """Return the open doubts about a trace as (id, sentence) pairs."""
     return () if trace is None else trace.doubts
 
 
 class _Backlog(NamedTuple):
+    """Arrival span, drain time and share of waiting jobs of a run."""
+
     span_s: float
     drain_s: float
     waiting: float
 
 
 def _backlog(jobs: pd.DataFrame, end_s: float) -> _Backlog:
-    """Return how long jobs come, how long the queue then drains, and the share of jobs that waits
-    when the last one comes.
-    """
+    """Return the arrival span, drain time and share of jobs waiting at the last arrival."""
     submit = jobs["submit_s"].to_numpy(np.float64)
-    there = ~np.asarray(jobs["outcome"].isin(["impossible", "refused"])) & (submit <= end_s)
-    if not there.any():
+    is_counted = ~np.asarray(jobs["outcome"].isin(["impossible", "refused"])) & (submit <= end_s)
+    if not is_counted.any():
         return _Backlog(0.0, 0.0, 0.0)
     submit, start, finish, held = (
-        jobs[name].to_numpy(np.float64)[there]
+        jobs[name].to_numpy(np.float64)[is_counted]
         for name in ("submit_s", "first_start_s", "finish_s", "held_s")
     )
     last = submit.max()
@@ -275,19 +264,20 @@ def _backlog(jobs: pd.DataFrame, end_s: float) -> _Backlog:
     )
 
 
-def idle(outcomes: Sequence[Outcome]) -> Limit | None:
-    """Return what is to be said where jobs hardly wait; None = they do.
+def idle_limit(outcomes: Sequence[Outcome]) -> Limit | None:
+    """Return the limit for jobs that hardly wait, or None.
 
     Notes
     -----
-    Mean wait below `IDLE_S` under every simulated policy, and no more than `CUT` of the jobs
-    completed under one of them only. If jobs hold their machines for times
-    whose means differ by `SERVED` or more (sizes, GPU types), policies can still be told apart:
-    then it is no verdict (`Limit.verdict` is "clear") but a remark.
+    Mean wait below `IDLE_S` under every simulated policy, and at most `CUT` of the jobs completed
+    under only one of them. If mean run times differ by `SERVED` or more (sizes, GPU types),
+    policies still differ: then `Limit.verdict` is "clear" and the sentence a note.
     """
     simulated = [one for one in outcomes if not one.replays]
     waits, served = (
-        zip(*(_means(one, simulated) for one in simulated), strict=True) if simulated else ((), ())
+        zip(*(_mean_times(one, simulated) for one in simulated), strict=True)
+        if simulated
+        else ((), ())
     )
     done = [one.completed for one in simulated]
     if not waits or not max(waits) < IDLE_S or max(done) - min(done) > CUT * max(done):
@@ -297,23 +287,21 @@ def idle(outcomes: Sequence[Outcome]) -> Limit | None:
             "clear", "Jobs hardly wait under any policy: what differs is how fast they run."
         )
     recorded = [
-        wait for one in outcomes if one.replays and (wait := _means(one, [one])[0]) >= IDLE_S
+        wait for one in outcomes if one.replays and (wait := _mean_times(one, [one])[0]) >= IDLE_S
     ]
-    besides = (
+    recorded_text = (
         f" In the recording they wait {duration(recorded[0])} on average, for reasons that this"
         " scenario does not hold."
         if recorded
         else ""
     )
     return Limit(
-        "idle", f"There is nothing to schedule: jobs hardly wait under any policy.{besides}"
+        "idle", f"There is nothing to schedule: jobs hardly wait under any policy.{recorded_text}"
     )
 
 
-def _means(one: Outcome, others: Sequence[Outcome]) -> tuple[float, float]:
-    """Return the means of waiting and of holding something, over the jobs that several policies
-    completed; NaN = none.
-    """
+def _mean_times(one: Outcome, others: Sequence[Outcome]) -> tuple[float, float]:
+    """Return mean wait and mean run time over jobs that all policies completed; NaN = none."""
     waits, held = [], []
     for turn in range(len(one.jobs)):
         done = np.logical_and.reduce([other.done(turn) for other in others])
@@ -325,34 +313,33 @@ def _means(one: Outcome, others: Sequence[Outcome]) -> tuple[float, float]:
     return float(np.concatenate(waits).mean()), float(np.concatenate(held).mean())
 
 
-def against_recording(
-    base: Outcome, found: Explained | None, setting: ComparisonSetting = UNKNOWN
+def recording_limit(
+    base: Outcome, explained: Explained | None, setting: ComparisonSetting = UNKNOWN
 ) -> Limit | None:
-    """Return why nothing can be credited against a recorded schedule; None = it can, or the
-    baseline is none.
+    """Return why no gain over a recorded schedule can be claimed, or None.
 
     Notes
     -----
-    Under FIFO jobs wait beside free GPUs, too, behind a larger one. So waits while GPUs were free
-    count against a recording only where no reference policy explains it. A check against the past
-    of a policy that is compared decides before all that.
+    Under FIFO, jobs also wait behind a larger one while GPUs are free. So waits with free GPUs
+    count against a recording only if no reference policy explains it. A backtest of a compared
+    policy takes precedence.
     """
     past = setting.past
     if not base.replays or (past is not None and past.comparable):
         return None
     if past is not None:
         return Limit("unexplained", f"No gain over {base.label} can be claimed. {past.told}")
-    if found is None:
-        names = " or ".join(catalog.allocator(spec).title for spec in references())
+    if explained is None:
+        names = " or ".join(catalog.allocator(spec).title for spec in reference_policies())
         return Limit(
             "untested",
             f"No gain over {base.label} can be claimed: without {names} nothing shows that the"
             " model explains the recording.",
         )
-    if found.holds:
+    if explained.holds:
         return None
     if setting.trace is not None and setting.cluster is not None:
-        short = waited_for_gpus(setting.trace, setting.cluster)
+        short = share_waiting_for_gpus(setting.trace, setting.cluster)
         if short < SHORT:
             return Limit(
                 "unexplained",
@@ -362,47 +349,45 @@ def against_recording(
     return Limit(
         "unexplained",
         f"No gain over {base.label} can be claimed: the model does not explain the recording."
-        f" {found.sentence()}",
+        f" {explained.sentence()}",
     )
 
 
-def explanation(
+def recording_explanation(
     setting: ComparisonSetting, base: Outcome, outcomes: Sequence[Outcome]
 ) -> Explained | None:
-    """Return how well the nearest of the reference policies explains the recording; None =
-    unknown.
-    """
+    """Return how well the closest reference policy explains the recording; None = unknown."""
     if setting.trace is None or not base.replays:
         return None
-    return explained(setting.trace, [one for one in outcomes if one.label in setting.references])
+    return best_explanation(
+        setting.trace, [one for one in outcomes if one.label in setting.references]
+    )
 
 
 def full(load: float) -> Limit | None:
-    """Return what is to be said of a load above `FULL` and up to `OVERLOAD`."""
+    """Return the limit for a load above `FULL` and up to `OVERLOAD`, or None."""
     if not FULL < load <= OVERLOAD:
         return None
-    told = (
+    sentence = (
         f"The cluster is overloaded: the jobs ask for {load:.2f} times what it can do, so waits"
         " grow as long as jobs come."
     )
-    return Limit("loaded", told)
+    return Limit("loaded", sentence)
 
 
-def few(outcomes: Sequence[Outcome]) -> Limit | None:
-    """Return what is to be said of a comparison over fewer than `FEWEST_JOBS` completed jobs."""
+def few_jobs_limit(outcomes: Sequence[Outcome]) -> Limit | None:
+    """Return the limit for fewer than `MIN_JOBS` completed jobs, or None."""
     done = max(int(one.done(turn).sum()) for one in outcomes for turn in range(len(one.jobs)))
-    if done >= FEWEST_JOBS:
+    if done >= MIN_JOBS:
         return None
     was = "was" if done == 1 else "were"
     return Limit("few", f"Only {plural(done, 'job')} {was} completed: too few for percentages.")
 
 
-def one_draw(outcomes: Sequence[Outcome], *, random: bool) -> Limit | None:
-    """Return what is to be said where fewer than `FEWEST_DRAWS` repeats were run and something is
-    random.
-    """
+def chance_limit(outcomes: Sequence[Outcome], *, random: bool) -> Limit | None:
+    """Return the limit for random runs with fewer than `MIN_DRAWS` repeats, or None."""
     draws = len(outcomes[0].jobs)
-    if not random or draws >= FEWEST_DRAWS:
+    if not random or draws >= MIN_DRAWS:
         return None
     return Limit(
         "one_draw", f"{'One draw' if draws == 1 else f'{draws} draws'}: may differ by chance."
@@ -410,19 +395,18 @@ def one_draw(outcomes: Sequence[Outcome], *, random: bool) -> Limit | None:
 
 
 def turns(outcomes: Sequence[Outcome], goal: str, name: str) -> Limit | None:
-    """Return what is to be said where no policy has the lowest value in every repeat.
+    """Return the limit for a ranking that changes between repeats, or None.
 
     Parameters
     ----------
     outcomes : sequence of Outcome
-        All of the comparison; recorded schedules, and policies that complete fewer jobs than
-        another, do not count.
+        All outcomes; recorded schedules and policies that complete fewer jobs are ignored.
     goal, name : str
-        Key of the metric in summaries, and what it is called.
+        Key of the metric in summaries, and its name.
 
     Notes
     -----
-    Values within `CLEAR` of the lowest share its place, so policies that are alike do not turn.
+    Values within `CLEAR` of the lowest share first place, so equal policies do not alternate.
     """
     most = max(one.completed for one in outcomes)
     rivals = [one for one in outcomes if not one.replays and one.completed == most]
@@ -439,51 +423,51 @@ def turns(outcomes: Sequence[Outcome], goal: str, name: str) -> Limit | None:
     if (values <= lowest * (1 + CLEAR)).all(axis=0).any():
         return None
     firsts = Counter(rivals[at].label for at in values.argmin(axis=1)).most_common()
-    told = [
+    counts = [
         f"with {label} in {count}{f' of {len(values)} repeats' if not at else ''}"
         for at, (label, count) in enumerate(firsts)
     ]
-    return Limit("turns", f"The order changes with the seed: lowest {name} {', '.join(told)}.")
+    return Limit("turns", f"The order changes with the seed: lowest {name} {', '.join(counts)}.")
 
 
-def carried(base: Outcome, other: Outcome) -> Limit | None:
-    """Return what is to be said of a mean JCT, or of a difference of two, that few jobs make.
+def carried_limit(base: Outcome, other: Outcome) -> Limit | None:
+    """Return the limit for a mean JCT, or a difference of two, that few jobs carry; or None.
 
     Notes
     -----
-    Rules and thresholds are ours. Few = at most `CARRIERS` of the jobs that both completed (but
-    one at least) and at most `MOST_CARRIERS`. A mean is carried by them if under one of the two
-    policies they make `CARRIED` of all JCT; a difference, if without those that speak for it most
-    it is below `CLEAR` or has the other sign. First repeat.
+    Rules and thresholds are ours. Few = at most `CARRIERS` of the jobs that both completed (at
+    least one) and at most `MAX_CARRIERS`. They carry a mean if they make `CARRIED` of all JCT
+    under one of the two policies, and a difference if it is below `CLEAR`, or reversed, without
+    them. First repeat only.
     """
     both: Mask = base.done(0) & other.done(0)
     before, after = base.facts(0).jct_s[both], other.facts(0).jct_s[both]
-    few = max(min(MOST_CARRIERS, int(CARRIERS * len(before))), 1)
+    few = max(min(MAX_CARRIERS, int(CARRIERS * len(before))), 1)
     if len(before) < 2 or not before.sum() or not after.sum():
         return None
-    found = [
-        (*_heaviest(values, few), one.label) for values, one in ((before, base), (after, other))
+    shares = [
+        (*_carriers(values, few), one.label) for values, one in ((before, base), (after, other))
     ]
-    number, share, label = min(found, key=lambda one: (one[0], -one[1]))
+    number, share, label = min(shares, key=lambda one: (one[0], -one[1]))
     if number <= few:
-        told = (
-            f"{_of(number, len(before))} {percent(share)} of all JCT under {label}: the mean is"
+        sentence = (
+            f"{_makes_text(number, len(before))} {percent(share)} of all JCT under {label}: the"
+            " mean is"
             f" {'its' if number == 1 else 'theirs'}."
         )
-        return Limit("carried", told)
-    return _leaning(before, after, few)
+        return Limit("carried", sentence)
+    return _difference_limit(before, after, few)
 
 
-def blocked(base: Outcome, other: Outcome, gpus: int) -> Limit | None:
-    """Return what is to be said of a difference that hangs on few jobs on `WIDE` of the cluster,
-    which the others wait for.
+def blocked_limit(base: Outcome, other: Outcome, gpus: int) -> Limit | None:
+    """Return the limit for a difference due to few jobs that block the cluster, or None.
 
     Notes
     -----
-    Rule and thresholds are ours. Such jobs may be short of the share of all JCT that `carried`
-    asks for, and the median is as much theirs as the mean: a gang on all GPUs stops the queue of
-    FIFO for as long as it runs. Said if as few jobs as in `carried` run during `CARRIED` of all
-    time that jobs wait to start under the slower of the two policies. First repeat.
+    Rule and thresholds are ours. Blocking jobs, on `WIDE` of the GPUs or more, can have too little
+    JCT for `carried` and still decide mean and median: a gang on all GPUs stops the FIFO queue for
+    as long as it runs. The limit holds if as few jobs as in `carried` run during `CARRIED` of all
+    time that jobs wait to start under the slower policy. First repeat only.
     """
     both: Mask = base.done(0) & other.done(0)
     totals = [float(one.facts(0).jct_s[both].sum()) for one in (base, other)]
@@ -496,7 +480,7 @@ def blocked(base: Outcome, other: Outcome, gpus: int) -> Limit | None:
     )
     wide = np.flatnonzero(jobs["gpus"].to_numpy(np.float64) >= WIDE * gpus)
     wide = wide[np.argsort(-held[wide], kind="stable")][
-        : max(min(MOST_CARRIERS, int(CARRIERS * len(jobs))), 1)
+        : max(min(MAX_CARRIERS, int(CARRIERS * len(jobs))), 1)
     ]
     waits, during = start - submit, np.zeros(len(jobs))
     for number, at in enumerate(wide, start=1):
@@ -506,27 +490,26 @@ def blocked(base: Outcome, other: Outcome, gpus: int) -> Limit | None:
         share = float(np.minimum(during, waits).sum() / waits.sum()) if waits.any() else 0.0
         if share >= CARRIED:
             run, them = ("runs", "it") if number == 1 else ("run", "them")
-            told = (
+            head = (
                 f"{number:,} of {plural(len(jobs), 'job')}, on half of the GPUs or more, {run}"
                 f" during {percent(share)}"
             )
             return Limit(
                 "blocked",
-                f"{told} of all waiting under {slower.label}: the difference hangs on {them}.",
+                f"{head} of all waiting under {slower.label}: the difference hangs on {them}.",
             )
     return None
 
 
-def _heaviest(values: Floats, few: int) -> tuple[int, float]:
-    """Return the fewest jobs that make `CARRIED` of a sum, and the share they make; more than `few`
-    are not counted.
-    """
+def _carriers(values: Floats, few: int) -> tuple[int, float]:
+    """Return the fewest values that make `CARRIED` of a sum, and their share, up to `few`."""
     shares = np.sort(values)[::-1][:few].cumsum() / values.sum()
     number = int(np.searchsorted(shares, CARRIED)) + 1
     return (number, float(shares[number - 1])) if number <= few else (number, 0.0)
 
 
-def _leaning(before: Floats, after: Floats, few: int) -> Limit | None:
+def _difference_limit(before: Floats, after: Floats, few: int) -> Limit | None:
+    """Return the limit for a difference that vanishes without few jobs, or None."""
     change = after.sum() / before.sum() - 1
     if abs(change) < CLEAR:
         return None
@@ -538,51 +521,53 @@ def _leaning(before: Floats, after: Floats, few: int) -> Limit | None:
         )
         rest = new / old - 1 if old > 0 else 0.0
         if abs(rest) < CLEAR or rest * change < 0:
-            left = "no clear difference is left" if abs(rest) < CLEAR else "the order is reversed"
+            result = "no clear difference is left" if abs(rest) < CLEAR else "the order is reversed"
             them = "it" if number == 1 else "them"
             return Limit(
                 "carried",
-                f"{_of(number, len(before))} the difference of the means: without {them} {left}.",
+                f"{_makes_text(number, len(before))} the difference of the means: without {them}"
+                f" {result}.",
             )
     return None
 
 
-def _of(number: int, jobs: int) -> str:
+def _makes_text(number: int, jobs: int) -> str:
+    """Return the start of a sentence such as "2 of 90 jobs make"."""
     return f"{number:,} of {plural(jobs, 'job')} {'makes' if number == 1 else 'make'}"
 
 
-def cut(outcomes: Sequence[Outcome]) -> list[Limit]:
-    """Return what is to be said of the policies that left more than `CUT` of the jobs that fit
-    undone.
-    """
-    said = []
+def unfinished_limits(outcomes: Sequence[Outcome]) -> list[Limit]:
+    """Return a limit for each policy that left more than `CUT` of its fitting jobs unfinished."""
+    limits = []
     for one in outcomes:
         fit = sum(int(numbers["jobs"]) - int(numbers["impossible"]) for numbers in one.summaries)
         missing = fit - one.completed
         if fit and missing / fit > CUT:
             many = f" ({len(one.jobs)} repeats together)" if len(one.jobs) > 1 else ""
             were = "was" if missing == 1 else "were"
-            said.append(
+            limits.append(
                 Limit(
                     "cut",
                     f"{missing:,} of {plural(fit, 'job')}{many} {were} not completed under"
                     f" {one.label}.",
                 )
             )
-    return said
+    return limits
 
 
-def _random(study: Study) -> bool:
+def _is_random(study: Study) -> bool:
+    """Return True if decisions of a study depend on random draws."""
     faults = catalog.instance("faults", study.base.faults)
     if faults.mtbf_h > 0 or faults.interruptions_per_node_h > 0:
         return True
-    asked = any(
+    reads_estimates = any(
         "remaining_work" in catalog.allocator(spec).needs.reads for spec in study.allocators
     )
-    return asked and bool(
+    return reads_estimates and bool(
         getattr(catalog.instance("estimator", study.base.estimator), "chance", False)
     )
 
 
-def _times(load: float) -> str:
+def _load_text(load: float) -> str:
+    """Return a load factor as text."""
     return f"{load:,.0f}" if load >= 10 else f"{load:.1f}"

@@ -1,6 +1,4 @@
-"""From a study to what its results say: which runs are there, the comparison over them, and the
-frames of its figures.
-"""
+"""From a study to its comparison report: stored runs, comparison, and frames of the figures."""
 
 from __future__ import annotations
 
@@ -27,7 +25,7 @@ from trainyard.results.compare import Floats, Mask, MetricChange, Outcome
 from trainyard.results.headline import GOALS, Headline, Headlines, headlines
 from trainyard.results.meaning import setting
 from trainyard.results.past import Past
-from trainyard.results.trust import Trust, recorded_overflow, trust, untold
+from trainyard.results.trust import Trust, no_trust_reason, recorded_overflow, trust
 from trainyard.runs.frames import MOST_SHOWN
 from trainyard.runs.run import key_of
 from trainyard.store import FRAMES, Store, StoredResult, profiles
@@ -52,32 +50,31 @@ __all__ = [
     "titles",
 ]
 BEYOND: Final = "used GPUs this cluster does not have"
-"""Remark beside a recorded schedule that does not fit on the cluster."""
+"""Note on a recorded schedule that does not fit on the cluster."""
 _KINDS: Final = ("queue", "utilisation", "capacity", "states", "allocation")
-_UNTOLD: Final = ("doubted", "overload", "unexplained", "untested")
-"""Verdicts under which it is not even said who gains."""
+_HIDES_CHANGES: Final = ("doubted", "overload", "unexplained", "untested")
+"""Verdicts that hide the changes per job."""
 _FORMULA: Final = r"[=+\-@\t\r]"
 
 
 @dataclass(frozen=True, eq=False)
 class Shown:
-    """The runs of a study, as far as they are stored.
+    """The stored runs of a study.
 
     Parameters
     ----------
     study : Study
-        What was asked.
+        The study.
     titles : tuple of str
         One per policy, unique.
     keys : tuple of tuple of str
         Per policy, one per repeat.
     entries : tuple of tuple of Entry
-        Those that are stored.
+        The stored results.
     instead : int or None
-        Place of the policy that the others are compared with because the baseline cannot run here;
-        None = with the baseline.
+        Index of the policy that replaces a baseline that cannot run; None = the baseline runs.
     past : Past or None
-        What a check against the past has found of these policies; None = none was checked.
+        Backtest verdict on one of these policies; None = no backtest.
     """
 
     study: Study
@@ -89,23 +86,21 @@ class Shown:
 
     @property
     def baseline(self) -> int:
-        """The place of the policy that the others are compared with."""
+        """Index of the policy that the others are compared with."""
         return self.study.baseline if self.instead is None else self.instead
 
     def complete(self, at: int) -> bool:
-        """Tell whether all repeats of a policy are there."""
+        """Return True if all repeats of a policy are stored."""
         return len(self.entries[at]) == len(self.keys[at])
 
     @property
     def places(self) -> tuple[int, ...]:
-        """The policies that are complete."""
+        """Indices of the complete policies."""
         return tuple(at for at in range(len(self.titles)) if self.complete(at))
 
     @property
     def mark(self) -> str:
-        """A text that changes when more runs are complete: the key of whatever is derived from
-        them.
-        """
+        """Cache key for data derived from the runs; it changes when more runs complete."""
         return "|".join(
             [
                 str(self.baseline),
@@ -119,7 +114,7 @@ class Shown:
 
 @dataclass(frozen=True, eq=False)
 class ComparisonReport:
-    """Everything the Compare page says of the complete runs.
+    """Everything that Compare shows of the complete runs.
 
     Parameters
     ----------
@@ -128,52 +123,49 @@ class ComparisonReport:
     labels : tuple of str
         Titles of the complete policies, in order.
     baseline : str
-        Title of the baseline, "" while it is not complete: then nothing is said about differences.
+        Title of the baseline; "" while it is incomplete, and then there are no differences.
     headlines : mapping of str
-        Key of `trainyard.results.headline.GOALS` -> what stands on top; goals of which nothing is
-        known are not there.
+        Key of `trainyard.results.headline.GOALS` -> headline; goals without values are missing.
     about : mapping of (str, str)
         Title of a policy and goal -> the headline about it; see `headline_of`.
     table : DataFrame
         See `trainyard.results.compare.table`.
     changes : mapping
-        Title of a policy other than the baseline -> who wins and who loses under it.
+        Title of a policy other than the baseline -> change of completion times, job by job.
     certainty : str
-        Whether there are intervals, and why not; "" = nothing is compared.
+        Note on the intervals, or why there are none; "" = no comparison.
     counts : DataFrame
-        How many jobs ended how, see `trainyard.results.compare.counts`.
+        Number of jobs by outcome, see `trainyard.results.compare.counts`.
     trust, untold : Trust or None, str
-        Against the recorded history, and why there is none.
+        Comparison with the recorded waits, and why there is none.
     overflow : str
-        One sentence on recorded GPUs that the cluster does not have; "" = none.
+        Sentence on recorded GPUs that the cluster does not have; "" = none.
     remarks : mapping of str
-        Title -> what must be known of that row, among it what the allocator itself had to say of
-        its run.
+        Title -> notes on that policy, including the allocator's own remarks.
     assumptions : tuple of str
-        What the performance model assumes because the trace does not say it.
+        Assumptions of the performance model where the trace is silent.
     assumed : str
-        The line below the headline: what is assumed and moves these results; "" = nothing.
+        The line below the headline: assumptions that affect these results; "" = none.
     skipped : mapping of str
         Title -> why a policy of the study cannot run here.
     not_common : str
-        Which policies did not complete the same jobs as the baseline, see
-        `trainyard.results.compare.not_common`; "" = all did.
+        Note on jobs that not all policies completed; "" = none.
     frames : mapping
         Kind ("queue", "utilisation", "capacity", "states", "cdf", "allocation") -> title -> reduced
         frame of the first repeat; "cdf" of all.
     parts : DataFrame
-        What the mean completion time of each policy consists of, see `sim.metrics.jct_parts`: one
-        row per policy, means over its repeats; `policy` first.
+        Parts of each policy's mean completion time, see `sim.metrics.jct_parts`: one row per
+        policy, means over its repeats; `policy` first.
     job_ids : mapping of str
-        Column of an "allocation" frame -> id of the job in the trace.
+        Column of an "allocation" frame -> job id in the trace.
     left_out : mapping of int
         Title -> measured jobs that were not completed.
     end_s : float, seconds
-        When the longest run ended.
+        End of the longest run.
     epoch : str
         Instant of second 0, or "".
     facts : str
-        What was run: jobs, GPUs, repeats.
+        Summary of the runs: jobs, GPUs, repeats.
     """
 
     mark: str
@@ -208,7 +200,7 @@ class ComparisonReport:
 
     @property
     def headline(self) -> str:
-        """Its text."""
+        """Text of the headline on the first goal."""
         return self.first_headline.text
 
     def headline_of(self, title: str = "", goal: str = "") -> Headline:
@@ -217,10 +209,10 @@ class ComparisonReport:
         Parameters
         ----------
         title : str
-            One of `labels`; "" or the baseline = the policy with the largest clear effect. Where no
-            policy can be judged, the headline says so whatever the policy.
+            One of `labels`; "" or the baseline = the policy with the largest clear effect. If no
+            policy can be judged, all policies share one headline.
         goal : str
-            A key of `headlines`; any other = the first.
+            A key of `headlines`; any other value = the first goal.
         """
         goal = goal if goal in self.headlines else next(iter(self.headlines))
         return self.about.get((title, goal), self.headlines[goal])
@@ -232,7 +224,7 @@ _GUESS: Final = (
 
 
 def keys(study: Study, store: Store) -> tuple[tuple[str, ...], ...]:
-    """Return the keys of a study's results: per policy, one per repeat.
+    """Return the result keys of a study: per policy, one per repeat.
 
     Raises
     ------
@@ -246,19 +238,19 @@ def keys(study: Study, store: Store) -> tuple[tuple[str, ...], ...]:
 
 
 def gather(study: Study, store: Store) -> Shown:
-    """Look up which runs of a study are stored.
+    """Return the stored runs of a study.
 
     Raises
     ------
     TrainyardError
         If the trace cannot be found.
     """
-    made = keys(study, store)
-    entries = tuple(tuple(entry for key in own if (entry := store.get(key))) for own in made)
+    result_keys = keys(study, store)
+    entries = tuple(tuple(entry for key in own if (entry := store.get(key))) for own in result_keys)
     return Shown(
         study,
         study.titles,
-        made,
+        result_keys,
         entries,
         stand_in(study, entries, store),
         past.known(study, store),
@@ -266,8 +258,9 @@ def gather(study: Study, store: Store) -> Shown:
 
 
 def stand_in(study: Study, entries: Sequence[Sequence[StoredResult]], store: Store) -> int | None:
-    """Return the place of the first policy that can run on the trace if the baseline cannot; None =
-    it can, or nothing is there to compare.
+    """Return the index of the first policy that can replace a baseline that cannot run.
+
+    None if the baseline can run, or no policy has results.
     """
     if entries[study.baseline] or not any(entries):
         return None
@@ -278,22 +271,22 @@ def stand_in(study: Study, entries: Sequence[Sequence[StoredResult]], store: Sto
 
 
 def report(shown: Shown, store: Store, *, brief: bool = False) -> ComparisonReport | None:
-    """Compare the complete runs; None while there is none.
+    """Return the comparison of the complete runs; None without any.
 
     Parameters
     ----------
     shown : Shown
         The runs.
     store : Store
-        Where the trace and profiles lie.
+        Holds the trace and the profiles.
     brief : bool
-        Whether only what stands on top of the Compare page is wanted: no frames but ``cdf``, no
-        `parts`, and nothing of the recorded history.
+        Compute only the top of the Compare page: no frames but ``cdf``, no `parts`, and no
+        comparison with the recorded history.
 
     Raises
     ------
     TrainyardError
-        If a stored result was removed meanwhile.
+        If a stored result was deleted.
     """
     places = shown.places
     if not places:
@@ -303,9 +296,9 @@ def report(shown: Shown, store: Store, *, brief: bool = False) -> ComparisonRepo
     base = places.index(shown.baseline) if (based := shown.baseline in places) else 0
     table = compare.table(outcomes, base)
     trace = load_trace(shown.study.base.trace, store)
-    said = _headlines(shown, outcomes, base, table, trace)
-    told = next(iter(said.first.values()))
-    differ = based and not told.withheld
+    said = _compute_headlines(shown, outcomes, base, table, trace)
+    headline = next(iter(said.first.values()))
+    differ = based and not headline.withheld
     if not differ:
         table = table.assign(change=float("nan"), low=float("nan"), high=float("nan"), verdict="")
         table = table[table["metric"] != "slower"].reset_index(drop=True)
@@ -325,11 +318,13 @@ def report(shown: Shown, store: Store, *, brief: bool = False) -> ComparisonRepo
         headlines=said.first,
         about=said.about,
         table=table,
-        changes=compare.changes(outcomes, base) if based and told.verdict not in _UNTOLD else {},
+        changes=compare.changes(outcomes, base)
+        if based and headline.verdict not in _HIDES_CHANGES
+        else {},
         certainty=_certainty(shown.study.repeats, table) if len(outcomes) > 1 and based else "",
         counts=counts,
         trust=None if brief else trust(trace, outcomes),
-        untold=untold(trace),
+        untold=no_trust_reason(trace),
         remarks=_remarks(outcomes, firsts),
         assumptions=profiles.assumptions(shown.study.base.perf, trace, store),
         assumed=" ".join(
@@ -343,9 +338,9 @@ def report(shown: Shown, store: Store, *, brief: bool = False) -> ComparisonRepo
                 ),
             ]
         ),
-        skipped=_skipped(shown, trace),
-        not_common=compare.not_common(outcomes, base) if based else "",
-        overflow=_overflow(
+        skipped=_skip_reasons(shown, trace),
+        not_common=compare.uncommon_jobs_note(outcomes, base) if based else "",
+        overflow=_overflow_sentence(
             [
                 entry
                 for outcome, entry in zip(outcomes, firsts.values(), strict=True)
@@ -361,7 +356,7 @@ def report(shown: Shown, store: Store, *, brief: bool = False) -> ComparisonRepo
         },
         end_s=max(float(entry.summary["end_s"]) for entry in firsts.values()),
         epoch=trace.epoch,
-        facts=_facts(
+        facts=_facts_line(
             shown.study,
             (len(trace), left_out(source.account)),
             table,
@@ -370,7 +365,8 @@ def report(shown: Shown, store: Store, *, brief: bool = False) -> ComparisonRepo
     )
 
 
-def _skipped(shown: Shown, trace: Trace) -> dict[str, str]:
+def _skip_reasons(shown: Shown, trace: Trace) -> dict[str, str]:
+    """Return the reasons of the policies that cannot run, by title."""
     reasons = [
         catalog.allocator(spec, trace, shown.study.base.perf).reason
         for spec in shown.study.allocators
@@ -379,32 +375,30 @@ def _skipped(shown: Shown, trace: Trace) -> dict[str, str]:
 
 
 def measured_jobs(jobs: pd.DataFrame, study: Study) -> Mask:
-    """Return which rows of the `jobs` frame of a run count."""
+    """Return the mask of measured jobs in the `jobs` frame of a run."""
     frames: dict[str, Any] = dict.fromkeys(FRAMES, pd.DataFrame()) | {"jobs": jobs}
     return measured(RunResult(**frames, end_s=0.0), study.base.measure)
 
 
 def safe_csv(table: pd.DataFrame) -> str:
-    """Return CSV in which no spreadsheet takes a cell for a formula: text that begins with = + - @
-    gets an apostrophe in front.
-    """
-    made = table.copy()
-    for name in made.columns:
-        if not pd.api.types.is_numeric_dtype(made[name]):
-            text = made[name].astype("str")
-            made[name] = text.where(~text.str.match(_FORMULA), "'" + text).where(
-                made[name].notna(), ""
+    """Return CSV without spreadsheet formulas: cells that begin with = + - @ get an apostrophe."""
+    escaped = table.copy()
+    for name in escaped.columns:
+        if not pd.api.types.is_numeric_dtype(escaped[name]):
+            text = escaped[name].astype("str")
+            escaped[name] = text.where(~text.str.match(_FORMULA), "'" + text).where(
+                escaped[name].notna(), ""
             )
-    return str(made.to_csv(index=False))
+    return str(escaped.to_csv(index=False))
 
 
 def outcome(shown: Shown, at: int) -> Outcome:
-    """Return what a complete policy of a study gave.
+    """Return the outcome of a complete policy of a study.
 
     Raises
     ------
     StoreError
-        If a stored result was removed meanwhile.
+        If a stored result was deleted.
     """
     entries = shown.entries[at]
     replays = "recorded_start" in catalog.allocator(shown.study.allocators[at]).needs.reads
@@ -413,7 +407,7 @@ def outcome(shown: Shown, at: int) -> Outcome:
     return Outcome(
         label=shown.titles[at],
         summaries=tuple(
-            _priced(_complete(entry.summary, frame, mask), shown.study.base.cluster)
+            _drop_unpriced_costs(_complete(entry.summary, frame, mask), shown.study.base.cluster)
             for entry, frame, mask in zip(entries, jobs, masks, strict=True)
         ),
         jobs=jobs,
@@ -425,40 +419,40 @@ def outcome(shown: Shown, at: int) -> Outcome:
 
 
 def _complete(summary: Mapping[str, Any], jobs: pd.DataFrame, mask: Mask) -> Mapping[str, Any]:
-    """Return a summary with the metrics that an earlier version did not store, as far as the jobs
-    tell them.
-    """
+    """Return a summary with metrics that an older version did not store, derived from the jobs."""
     facts = JobFacts(jobs, float(summary["end_s"]), mask)
     return {**compute_from_jobs(facts, known=summary), **summary}
 
 
-def _priced(summary: Mapping[str, Any], cluster: Cluster) -> Mapping[str, Any]:
-    """Return a summary without costs where they would count a GPU type without a price as free."""
+def _drop_unpriced_costs(summary: Mapping[str, Any], cluster: Cluster) -> Mapping[str, Any]:
+    """Return a summary without costs if a GPU type has no price."""
     if not prices.not_own(cluster)[1]:
         return summary
     return {**summary, "cost_held_per_job_usd": np.nan, "cost_cluster_usd": np.nan}
 
 
-def _headlines(
+def _compute_headlines(
     shown: Shown, outcomes: Sequence[Outcome], base: int, table: pd.DataFrame, trace: Trace
 ) -> Headlines:
-    known = set(table.loc[table["value"].notna(), "metric"])
-    goals = [goal for goal in GOALS if goal in known] or [next(iter(GOALS))]
-    known_of = setting(
-        shown.study, trace, dict(zip(shown.places, outcomes, strict=True)), shown.past
+    """Return the headlines of the complete policies, or the reason why there are none yet."""
+    metrics = set(table.loc[table["value"].notna(), "metric"])
+    goals = [goal for goal in GOALS if goal in metrics] or [next(iter(GOALS))]
+    facts = setting(shown.study, trace, dict(zip(shown.places, outcomes, strict=True)), shown.past)
+    facts = replace(
+        facts, asked="" if shown.instead is None else shown.titles[shown.study.baseline]
     )
-    known_of = replace(
-        known_of, asked="" if shown.instead is None else shown.titles[shown.study.baseline]
+    found_headlines = headlines(
+        outcomes, base, goals, table, len(shown.titles) - len(outcomes), facts
     )
-    said = headlines(outcomes, base, goals, table, len(shown.titles) - len(outcomes), known_of)
-    first = next(iter(said.first.values()))
+    first = next(iter(found_headlines.first.values()))
     if shown.baseline in shown.places or first.verdict == "overload":
-        return said
+        return found_headlines
     waits = f"{shown.titles[shown.baseline]} is not complete, so nothing is compared yet."
     return Headlines({goals[0]: Headline("nothing", waits, load=first.load)}, {})
 
 
 def _certainty(repeats: int, table: pd.DataFrame) -> str:
+    """Return the note on confidence intervals, or why there are none."""
     if repeats == 1:
         return (
             "One run each: no intervals. On fixed jobs, a policy that leaves nothing to chance has"
@@ -476,9 +470,7 @@ def _certainty(repeats: int, table: pd.DataFrame) -> str:
 
 
 def _parts(shown: Shown) -> pd.DataFrame:
-    """Return the parts of the mean completion times; NaN where a repeat completed no job, as the
-    table says.
-    """
+    """Return the parts of the mean completion times; NaN where a repeat completed no job."""
     rows = []
     for at in shown.places:
         repeats = pd.concat([entry.chart("parts") for entry in shown.entries[at]])
@@ -493,19 +485,19 @@ def _parts(shown: Shown) -> pd.DataFrame:
 
 
 def job_ids(frames: Iterable[pd.DataFrame], trace: Trace) -> dict[str, str]:
-    """Return the ids of the jobs that have a column of their own in "allocation" frames: column ->
-    id.
-    """
+    """Return the job ids of the columns of "allocation" frames, by column."""
     rows = {name for frame in frames for name in frame.columns if name.isdigit()}
     ids = trace.frame["job_id"]
     return {row: str(ids.iloc[int(row)]) for row in rows}
 
 
 def _costs(entry: StoredResult, study: Study) -> Floats:
+    """Return the cost of every job of a run."""
     return np.asarray(UsageArrays(entry.result(), study.base.cluster).cost_held_usd())
 
 
-def _overflow(entries: Sequence[StoredResult]) -> str:
+def _overflow_sentence(entries: Sequence[StoredResult]) -> str:
+    """Return the sentence on recorded GPUs beyond the cluster; "" = none."""
     lacking = next((entry for entry in entries if entry.summary.get("overflow_gpu_s")), None)
     if lacking is None:
         return ""
@@ -520,19 +512,20 @@ def _overflow(entries: Sequence[StoredResult]) -> str:
 
 
 def _remarks(outcomes: Sequence[Outcome], entries: Mapping[str, StoredResult]) -> dict[str, str]:
-    said = {
+    """Return the notes on each policy, by title."""
+    sentences_of = {
         outcome.label: [*([BEYOND] if outcome.overflow else []), *entries[outcome.label].remarks]
         for outcome in outcomes
     }
-    return {label: " ".join(sentences) for label, sentences in said.items() if sentences}
+    return {label: " ".join(sentences) for label, sentences in sentences_of.items() if sentences}
 
 
-def _facts(study: Study, read: tuple[int, str], table: pd.DataFrame, *, compared: bool) -> str:
-    """Return what was run; `read` is the number of jobs, and the rows of the file left out."""
+def _facts_line(study: Study, read: tuple[int, str], table: pd.DataFrame, *, compared: bool) -> str:
+    """Return the summary line of the runs; `read` is (jobs, text on omitted rows)."""
     jobs, dropped = read
     runs = "one run of each policy" if study.repeats == 1 else f"{study.repeats} repeats"
-    told = ["the same jobs and random draws under every policy"] if compared else []
-    told += ["95 % intervals"] if table["low"].notna().any() else []
+    notes = ["the same jobs and random draws under every policy"] if compared else []
+    notes += ["95 % intervals"] if table["low"].notna().any() else []
     cluster = study.base.cluster
     machines = (
         plural(cluster.gpus, "GPU")
@@ -540,4 +533,4 @@ def _facts(study: Study, read: tuple[int, str], table: pd.DataFrame, *, compared
         else f"{plural(len(cluster.nodes), 'node')} without GPUs"
     )
     rest = f" ({dropped})" if dropped else ""
-    return " · ".join([f"{plural(jobs, 'job')}{rest}", machines, runs, *told])
+    return " · ".join([f"{plural(jobs, 'job')}{rest}", machines, runs, *notes])

@@ -1,6 +1,4 @@
-"""What a check against the past has found of a policy: the verdict in words, and whether gains over
-the recorded schedule may be told because of it.
-"""
+"""Backtest verdicts: how well a policy reproduces the recorded waits."""
 
 from __future__ import annotations
 
@@ -20,7 +18,7 @@ from trainyard.text import duration
 
 Level = Literal["reproduces", "most", "order", "nothing"]
 LEVELS: Final[tuple[Level, ...]] = ("reproduces", "most", "order", "nothing")
-"""How well a policy explains a record, the best first."""
+"""How well a policy explains a recording, best first."""
 _NEAR_FLOOR: Final = 1.3
 _WHOLE_S: Final = 1.0
 """Records are written in whole seconds."""
@@ -33,21 +31,21 @@ _ORDERED: Final = 0.5
 
 @dataclass(frozen=True)
 class Past:
-    """How far a simulated policy reproduces the recorded waits.
+    """Verdict on how well a simulated policy reproduces the recorded waits.
 
     Parameters
     ----------
     policy : str
         Title of the policy.
     level : {"reproduces", "most", "order", "nothing"}
-        Which of the four sentences holds.
+        The verdict, see `LEVELS`.
     sentence : str
-        The verdict in words.
+        The verdict as a sentence.
     believe_s : float, seconds
-        95th percentile of the error of medians over six hours: differences between policies below
-        this say nothing; NaN = not known.
+        95th percentile of the error of 6-hour medians; smaller differences between policies mean
+        nothing; NaN = unknown.
     at : int
-        Place of the policy in the study that is looked at; -1 = in none.
+        Index of the policy in the current study; -1 = in none.
     """
 
     policy: str
@@ -58,7 +56,7 @@ class Past:
 
     @property
     def comparable(self) -> bool:
-        """Whether gains over the recorded schedule may be told."""
+        """Whether gains over the recorded schedule can be claimed."""
         return self.level in LEVELS[:2]
 
     @property
@@ -71,7 +69,7 @@ class Past:
 
 
 class Closeness(NamedTuple):
-    """Figures of the judged part of a record.
+    """Errors of simulated waits on the judged part of a recording.
 
     Parameters
     ----------
@@ -96,25 +94,24 @@ class Closeness(NamedTuple):
     believe_s: float
 
 
-def judged(policy: str, found: Closeness, missing: str) -> Past:
-    """Return the verdict on a policy.
+def judged(policy: str, closeness: Closeness, missing: str) -> Past:
+    """Return the verdict on a policy from its errors.
 
     Parameters
     ----------
     policy : str
-        Its title.
-    found : Closeness
-        How near it came.
+        Title of the policy.
+    closeness : Closeness
+        Its errors.
     missing : str
-        What is probably missing where nothing is explained, in words.
+        Likely missing facts, as text, for the case that nothing is explained.
 
     Notes
     -----
-    "Reproduces": the error is within 1.3 times the floor and the bias within 10 %. "Most": 50 % of
-    the deviation are explained and the bias is within 25 %. "Order": 20 % are, or the rank
-    correlation is 0.5.
+    "reproduces": error within 1.3 times the floor and bias within 10 %. "most": 50 % of the
+    deviation explained and bias within 25 %. "order": 20 % explained, or a rank correlation of 0.5.
     """
-    error_s, floor_s, bias, explained, rank, believe_s = found
+    error_s, floor_s, bias, explained, rank, believe_s = closeness
     near = error_s <= max(_NEAR_FLOOR * floor_s, _WHOLE_S)
     above = duration(believe_s) if math.isfinite(believe_s) else "a few hours"
     if near and abs(bias) <= _BIAS:
@@ -150,33 +147,34 @@ def judged(policy: str, found: Closeness, missing: str) -> Past:
 
 
 def keep(past: Past, scenario: Scenario, store: Store) -> None:
-    """Keep a verdict, so that comparisons on the same jobs and machines know of it.
+    """Store a verdict for comparisons on the same jobs and machines.
 
     Parameters
     ----------
     past : Past
         The verdict.
     scenario : Scenario
-        What `trainyard.study.check.checked` returned.
+        Result of `trainyard.study.check.checked`.
     store : Store
-        Where.
+        Receives the verdict.
 
     Raises
     ------
     TrainyardError
-        If the store cannot be written, or the trace is gone.
+        If the store cannot be written, or the trace was deleted.
     """
-    store.put_numbers(_key(scenario, store), asdict(past), scenario.to_json())
+    store.put_numbers(_verdict_key(scenario, store), asdict(past), scenario.to_json())
 
 
 def known(study: Study, store: Store) -> Past | None:
-    """Return the best verdict on a simulated policy of a study; None = none of them was checked, or
-    none is compared with a record.
+    """Return the best verdict on the simulated policies of a study, or None.
+
+    None if no policy was backtested, or the study has no recorded schedule.
 
     Raises
     ------
     TrainyardError
-        If the trace is gone.
+        If the trace was deleted.
     """
     replays = [
         "recorded_start" in catalog.allocator(policy).needs.reads for policy in study.allocators
@@ -184,35 +182,37 @@ def known(study: Study, store: Store) -> Past | None:
     if not any(replays):
         return None
     places = {
-        _key(checked(study.base, policy), store): at
+        _verdict_key(checked(study.base, policy), store): at
         for at, policy in enumerate(study.allocators)
         if not replays[at]
     }
-    found = [
+    verdicts = [
         replace(_read(summary), at=places[key])
         for key, summary in store.numbers(list(places)).items()
     ]
-    return min(found, key=lambda one: (LEVELS.index(one.level), one.at), default=None)
+    return min(verdicts, key=lambda one: (LEVELS.index(one.level), one.at), default=None)
 
 
 def of_policy(study: Study, at: int, store: Store) -> Past | None:
-    """Return the verdict on the policy at a place of a study; None = it was not checked.
+    """Return the backtest verdict on one policy of a study; None if not backtested.
 
     Raises
     ------
     TrainyardError
-        If the trace is gone.
+        If the trace was deleted.
     """
-    key = _key(checked(study.base, study.allocators[at]), store)
+    key = _verdict_key(checked(study.base, study.allocators[at]), store)
     return next((_read(summary) for summary in store.numbers([key]).values()), None)
 
 
-def _key(scenario: Scenario, store: Store) -> str:
-    made = f"check against the past, {key_of(scenario, store)}"
-    return hashlib.blake2b(made.encode(), digest_size=16).hexdigest()
+def _verdict_key(scenario: Scenario, store: Store) -> str:
+    """Return the store key of a backtest verdict."""
+    text = f"check against the past, {key_of(scenario, store)}"
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 def _read(summary: Mapping[str, Any]) -> Past:
+    """Return a verdict from its stored values."""
     believe_s = summary["believe_s"]
     return Past(
         summary["policy"],

@@ -1,5 +1,6 @@
-"""What a comparison would say with one setting changed, while a user drags it: the policies that
-the fast engine can run are run in a process that stays warm, and nothing is kept of them.
+"""Live previews of a comparison while a setting is dragged, in a warm worker process.
+
+Only policies that the fast engine can run are previewed; nothing is stored.
 """
 
 from __future__ import annotations
@@ -32,21 +33,21 @@ from trainyard.study.scenario import Scenario
 from trainyard.study.study import Study
 from trainyard.traces.sources import check_measure, load_trace
 
-MOST_JOBS: Final = 200_000
-"""Jobs above which nothing is shown while a setting is dragged: an answer would take seconds."""
-_USUAL_S: Final = 0.3
-"""Estimate of what an answer takes."""
+MAX_JOBS: Final = 200_000
+"""Jobs above which there is no preview: it would take seconds."""
+_EXPECTED_S: Final = 0.3
+"""Expected duration of a preview."""
 _MARK: Final = "preview "
 
 
 @dataclass(frozen=True)
 class InMemory(StoredResult):
-    """A run that is not stored.
+    """A run result that is not stored.
 
     Parameters
     ----------
     run : RunResult or None
-        All of it.
+        The run result.
     """
 
     run: RunResult | None = None
@@ -62,32 +63,32 @@ class InMemory(StoredResult):
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What the allocator had to say of the run."""
+        """Remarks of the allocator on the run."""
         return self.result().remarks
 
     def chart(self, name: str) -> pd.DataFrame:
-        """Raise: reduced frames are made for runs that are stored."""
+        """Raise StoreError: reduced frames exist for stored runs only."""
         raise StoreError(f"A run that is not stored has no frame '{name}'.")
 
 
 @dataclass(frozen=True, eq=False)
 class PreviewRequest:
-    """What is to be answered; plain values, as it goes to the process.
+    """A request for a preview, as plain values for the worker process.
 
     Parameters
     ----------
     study : mapping
         `Study.to_json` of the changed study.
     address : str
-        Of the store with its trace.
+        Address of the store with the trace.
     window : (float, float) or None, seconds
-        The part of the runs that figures over time show; None = all of it.
+        Zoom window of figures over time; None = the whole runs.
     midnight_s : float, seconds
-        Where a day begins, on the clock of the runs.
+        Start of a day on the clock of the runs.
     group : (str, str) or None
-        Title of a grouping and name of the group whose figures are wanted; None = of all jobs.
+        Title of a grouping and name of the group to compare; None = all jobs.
     stored : mapping of str
-        Title -> key of the stored run that is shown for a policy as long as there is no new one.
+        Title -> key of the stored run to show until a policy has a new one.
     """
 
     study: Mapping[str, Any]
@@ -100,23 +101,23 @@ class PreviewRequest:
 
 @dataclass(frozen=True, eq=False)
 class PreviewAnswer:
-    """What the changed study says.
+    """Result of a preview.
 
     Parameters
     ----------
     shown : Shown
-        Its policies without their results.
+        The changed study without stored results.
     report : ComparisonReport or None
-        The comparison of those that were run; None = there is none. It has no frames but ``cdf``,
-        and nothing of the recorded history.
+        Comparison of the policies that were run; None = none. Its only frame is ``cdf``, and the
+        recorded history is left out.
     loads : mapping
-        Window -> jobs waiting and GPUs busy in it: the asked one, and None, the whole runs.
+        Window -> queue and GPU use: the requested window, and None for the whole runs.
     group : GroupComparison or None
-        Of the asked group.
+        Comparison over the requested group.
     others : mapping of str
         Title -> why a policy was not run.
     simulated_s, cpu_s : float, seconds
-        Processor time of the runs alone, and of everything.
+        Processor time of the runs alone, and of the whole answer.
     """
 
     shown: Shown
@@ -129,7 +130,7 @@ class PreviewAnswer:
 
 
 def fast_policies(study: Study, store: Store) -> frozenset[str]:
-    """Return the titles of the policies that state a rule which the fast engine can follow here.
+    """Return the titles of the policies that the fast engine can run.
 
     Raises
     ------
@@ -137,28 +138,28 @@ def fast_policies(study: Study, store: Store) -> frozenset[str]:
         If the trace or a profile cannot be loaded.
     """
     trace = load_trace(study.base.trace, store)
-    if len(trace) > MOST_JOBS:
+    if len(trace) > MAX_JOBS:
         return frozenset()
     given = conditions(study.base, store)
     return frozenset(
         title
         for title, spec in zip(study.titles, study.allocators, strict=True)
-        if not _why_not(study, spec, trace, given)
+        if not _unsupported_reason(study, spec, trace, given)
     )
 
 
 def answer(
-    asked: PreviewRequest, progress: Callable[[Progress], None] | None = None
+    request: PreviewRequest, progress: Callable[[Progress], None] | None = None
 ) -> PreviewAnswer:
-    """Answer in this process; the function that the warm process executes.
+    """Compute a preview; runs in the worker process.
 
     Raises
     ------
     TrainyardError
-        If the trace cannot be loaded, or there is nothing to measure.
+        If the trace cannot be loaded, or no job is measured.
     """
     began_s = process_time()
-    study, store = Study.from_json(asked.study), Store.at(asked.address)
+    study, store = Study.from_json(request.study), Store.at(request.address)
     trace, simulated_s = load_trace(study.base.trace, store), 0.0
     check_measure(trace, study.base.measure)
     given = conditions(study.base, store)
@@ -168,7 +169,7 @@ def answer(
         if progress is not None:
             progress(Progress(0, len(trace), 0.0, trace.span_s))
         since_s = process_time()
-        reason = _why_not(study, spec, trace, given)
+        reason = _unsupported_reason(study, spec, trace, given)
         if reason:
             others[title] = reason
             entries.append(())
@@ -177,24 +178,26 @@ def answer(
         result = simulate(trace, study.base.cluster, allocator, given, progress=progress)
         simulated_s += process_time() - since_s
         scenario = study.repeated(study.allocators.index(spec))[0]
-        entries.append((_entry(scenario, result, trace, store),))
+        entries.append((_in_memory_entry(scenario, result, trace, store),))
     keys = tuple(tuple(entry.key for entry in own) or ("",) for own in entries)
     shown = Shown(
         study, study.titles, keys, tuple(entries), outcomes.stand_in(study, entries, store)
     )
     report = outcomes.report(shown, store, brief=True)
-    found: dict[Window | None, Loads] = {}
+    windows: dict[Window | None, Loads] = {}
     if report is not None:
         firsts = {shown.titles[at]: shown.entries[at][0] for at in shown.places}
-        drawn = _stored(asked, store) | firsts
-        for window in dict.fromkeys((asked.window, None)):
-            found[window] = loads(drawn, study.base.cluster, window, asked.midnight_s)
+        drawn = _stored_entries(request, store) | firsts
+        for window in dict.fromkeys((request.window, None)):
+            windows[window] = loads(drawn, study.base.cluster, window, request.midnight_s)
     empty = Shown(study, study.titles, keys, ((),) * len(keys), shown.instead)
-    whole = _group(asked, shown, trace)
-    return PreviewAnswer(empty, report, found, whole, others, simulated_s, process_time() - began_s)
+    whole = _compare_group(request, shown, trace)
+    return PreviewAnswer(
+        empty, report, windows, whole, others, simulated_s, process_time() - began_s
+    )
 
 
-def _why_not(study: Study, spec: Spec, trace: Trace, given: Conditions) -> str:
+def _unsupported_reason(study: Study, spec: Spec, trace: Trace, given: Conditions) -> str:
     """Return why the fast engine does not accept a run; "" = it does."""
     reason = catalog.allocator(spec, trace, study.base.perf).reason
     if reason:
@@ -207,53 +210,55 @@ def _why_not(study: Study, spec: Spec, trace: Trace, given: Conditions) -> str:
     return ""
 
 
-def _entry(scenario: Scenario, result: RunResult, trace: Trace, store: Store) -> InMemory:
-    # It must never be taken for the stored run, of which there is more.
+def _in_memory_entry(scenario: Scenario, result: RunResult, trace: Trace, store: Store) -> InMemory:
+    """Return a run result as an in-memory entry."""
+    # A key of its own: an in-memory entry must never pass for the stored run.
     key = f"{_MARK}{key_of(scenario, store)}"
     summary = plain(summarise(scenario, result, trace))
     return InMemory(key, None, {}, summary, {}, {}, result)  # type: ignore[arg-type]
 
 
-def _stored(asked: PreviewRequest, store: Store) -> dict[str, StoredResult]:
-    found = ((title, store.get(key)) for title, key in (asked.stored or {}).items())
-    return {title: entry for title, entry in found if entry is not None}
+def _stored_entries(request: PreviewRequest, store: Store) -> dict[str, StoredResult]:
+    """Return the stored entries to show for policies without a new run."""
+    entries = ((title, store.get(key)) for title, key in (request.stored or {}).items())
+    return {title: entry for title, entry in entries if entry is not None}
 
 
-def _group(asked: PreviewRequest, shown: Shown, trace: Trace) -> GroupComparison | None:
-    if asked.group is None or shown.baseline not in shown.places:
+def _compare_group(request: PreviewRequest, shown: Shown, trace: Trace) -> GroupComparison | None:
+    """Return the comparison over the requested group; None without one."""
+    if request.group is None or shown.baseline not in shown.places:
         return None
-    title, name = asked.group
+    title, name = request.group
     ways = groups.groupings(trace, shown.entries[shown.places[0]][0].jobs()).values()
     way = next((way for way in ways if way.title == title and name in way.names), None)
     if way is None:
         return None
-    return groups.only(shown, way.codes == way.names.index(name), trace)
+    return groups.compare_subset(shown, way.codes == way.names.index(name), trace)
 
 
 class Previews:
-    """Answers of a server, one at a time, in a process that has jobs and rules at hand."""
+    """Queue of previews of a server, computed one at a time in a warm process."""
 
     def __init__(self) -> None:
         self._queue = RunQueue(WarmProcess(RunLimits.from_environment()))
         self._numbers: Iterator[int] = itertools.count()
 
-    def ask(self, asked: PreviewRequest, watcher: str, base: Scenario) -> Submission:
-        """Ask for an answer, which `Submission.result` is; cancel what was asked before and is
-        overtaken.
+    def ask(self, request: PreviewRequest, watcher: str, base: Scenario) -> Submission:
+        """Submit a preview request; cancels the watcher's earlier request.
 
         Parameters
         ----------
-        asked : PreviewRequest
-            What is wanted.
+        request : PreviewRequest
+            The request.
         watcher : str
-            The session; the process is shared fairly.
+            Id of the session; sessions share the process fairly.
         base : Scenario
-            Of the study.
+            Base scenario of the study.
         """
-        # Equal questions are rare, and a run that was asked to stop must not be joined.
+        # Equal requests are rare, and a canceled run must not be joined.
         key = f"{_MARK}{next(self._numbers)}"
-        return self._queue.put(Task(key, base, answer, (asked,), _USUAL_S), watcher)
+        return self._queue.put(Task(key, base, answer, (request,), _EXPECTED_S), watcher)
 
     def close(self) -> None:
-        """End the process."""
+        """End the worker process."""
         self._queue.close()

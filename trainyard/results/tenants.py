@@ -1,4 +1,4 @@
-"""Teams in a run: what each was entitled to, held, borrowed and lent, and when it starved."""
+"""Tenants of a run: entitlement, GPUs held, borrowed and lent, and times of starvation."""
 
 from __future__ import annotations
 
@@ -32,31 +32,31 @@ from trainyard.study import catalog
 
 Floats = NDArray[np.float64]
 _SLACK_GPUS: Final = 0.5
-"""A team that lacks less than this of what it is entitled to does not starve."""
+"""A team starves if it lacks at least this of its entitlement."""
 _HOUR_S: Final = 3600.0
 _STOPS: Final = ("preempted", "evicted")
-MOST_TEAMS: Final = 40
-"""Rows at most; the teams with the fewest GPU-hours share the last one."""
-_MOST_SHARED: Final = 200_000
-"""Instants at most at which fair shares are worked out."""
+MAX_TEAMS: Final = 40
+"""Maximum number of rows; the teams with the fewest GPU-hours share the last one."""
+_MAX_SHARE_INSTANTS: Final = 200_000
+"""Maximum number of instants at which fair shares are computed."""
 
 
 @dataclass(frozen=True, eq=False)
 class Teams:
-    """The teams of a trace, and their quotas.
+    """Teams of a trace with their quotas.
 
     Parameters
     ----------
     column : str
-        Of the trace that names them.
+        Column of the trace with the team names.
     quotas : tuple of Quota
         Parents before their children; `CATCH_ALL` among them.
     leaf : array of int, shape (jobs,)
-        The row of each job.
+        Index of the quota of each job.
     assumed : str
-        Where the quotas come from, as a sentence.
+        Origin of the quotas, as a sentence.
     proposed : bool
-        Whether nobody gave them.
+        Whether the quotas are a proposal of ours.
     """
 
     column: str
@@ -67,13 +67,13 @@ class Teams:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The rows."""
+        """Names of the quota rows."""
         return tuple(quota.name for quota in self.quotas)
 
 
 @dataclass(frozen=True, eq=False)
 class TenantReport:
-    """One run by team.
+    """Metrics of one run by team.
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ class TenantReport:
     t_s : array of shape (instants + 1,), seconds
         When anything changed.
     used, lacking : mapping
-        Team -> GPUs held, and GPUs that it lacked while it starved, from each instant to the next.
+        Team -> GPUs held, and GPUs missing while it starved, from each instant to the next.
     """
 
     table: pd.DataFrame
@@ -99,39 +99,40 @@ class TenantReport:
     lacking: Mapping[str, Floats]
 
 
-# -- who they are
+# -- teams and quotas
 # --------------------------------------------------------------------------------------------------
 
 
 class Evicted(NamedTuple):
-    """Jobs of others that were stopped for each team, and the GPU-hours of work that these lost;
-    arrays of shape (teams,).
+    """Jobs of others that plans stopped for each team, and the GPU-hours of work they lost.
+
+    Arrays of shape (teams,).
     """
 
     jobs: NDArray[np.int64]
     lost_h: Floats
 
 
-def column_of(trace: Trace, asked: str = "auto") -> str:
-    """Return the column that names teams: the one asked for, or the first with several names.
+def column_of(trace: Trace, requested: str = "auto") -> str:
+    """Return the column that names teams: the requested one, or the first with several names.
 
     Raises
     ------
     ParameterError
-        If no column names anybody.
+        If no column holds team names.
     """
     names = {one: [name for name in texts_of(trace, one).unique() if name] for one in COLUMNS}
-    if asked != "auto":
-        found = [asked] if names.get(asked) else []
+    if requested != "auto":
+        matches = [requested] if names.get(requested) else []
     else:
-        found = [one for one in COLUMNS if len(names[one]) > 1]
-        found = found or [one for one in COLUMNS if names[one]]
-    if found:
-        return found[0]
+        matches = [one for one in COLUMNS if len(names[one]) > 1]
+        matches = matches or [one for one in COLUMNS if names[one]]
+    if matches:
+        return matches[0]
     there = [one for one in COLUMNS if names[one]]
     if there:
         raise ParameterError(
-            f"The trace has no {COLUMN_WORDS.get(asked, asked)}s. It names teams by"
+            f"The trace has no {COLUMN_WORDS.get(requested, requested)}s. It names teams by"
             f" {', '.join(there)}."
         )
     raise ParameterError(
@@ -141,11 +142,11 @@ def column_of(trace: Trace, asked: str = "auto") -> str:
 
 
 def proposal(trace: Trace, cluster: Cluster, column: str) -> tuple[Quota, ...]:
-    """Return quotas in whole GPUs by each team's part of the GPU-hours of the trace.
+    """Return proposed quotas: whole GPUs in proportion to each team's GPU-hours.
 
     Notes
     -----
-    What is left of the GPUs by rounding down goes to the largest remainders.
+    GPUs left over by rounding down go to the largest remainders.
     """
     hours = _gpu_hours(trace, column)
     total = cluster.gpus
@@ -163,27 +164,28 @@ def teams_of(
     quotas: tuple[Quota, ...] = (),
     column: str = "",
 ) -> Teams:
-    """Return the teams of a trace, named by a column, with the quotas that were given, else those
-    of the first policy that has any, else those that `proposal` makes.
+    """Return the teams of a trace, with the given quotas, a policy's, or proposed ones.
 
-    Where no column is given it is that of a policy, else the first with several names.
+    Without a column, a policy's column is used, else the first one with several names.
 
     Raises
     ------
     ParameterError
         If the trace names no teams, or quotas of a policy cannot be read.
     """
-    asked = next((one.values["tenant"] for one in policies if "tenant" in one.values), "auto")
-    column = column_of(trace, column or str(asked))
+    requested = next((one.values["tenant"] for one in policies if "tenant" in one.values), "auto")
+    column = column_of(trace, column or str(requested))
     word = COLUMN_WORDS[column]
     if quotas:
-        said = " ".join(["Quotas as given.", *_odd(quotas, set(texts_of(trace, column)), cluster)])
+        assumed = " ".join(
+            ["Quotas as given.", *_quota_warnings(quotas, set(texts_of(trace, column)), cluster)]
+        )
     else:
-        quotas, said = _of_policies(policies)
+        quotas, assumed = _policy_quotas(policies)
     proposed = not quotas
     if proposed:
         quotas = proposal(trace, cluster, column)
-        said = (
+        assumed = (
             f"No policy here has quotas in GPUs: each {word}'s part of the GPU-hours is taken as"
             " such."
         )
@@ -193,38 +195,42 @@ def teams_of(
     )
     tree = QuotaTree(quotas)
     names = texts_of(trace, column)
-    known = {name: tree.leaf(name) for name in names.unique()}
-    return Teams(column, quotas, names.map(known).to_numpy(np.int64), said, proposed)
+    leaf_of = {name: tree.leaf(name) for name in names.unique()}
+    return Teams(column, quotas, names.map(leaf_of).to_numpy(np.int64), assumed, proposed)
 
 
-def _odd(quotas: Sequence[Quota], names: AbstractSet[str], cluster: Cluster) -> Iterator[str]:
-    """Yield what is odd about quotas that were given: above the cluster, or of nobody."""
+def _quota_warnings(
+    quotas: Sequence[Quota], names: AbstractSet[str], cluster: Cluster
+) -> Iterator[str]:
+    """Yield warnings about given quotas: a total above the cluster, or unknown names."""
     total = sum(row.deserved for row in quotas if not row.parent)
     if total > cluster.gpus:
         yield f"They add up to {total:g} GPUs, the cluster has {cluster.gpus:,}."
     groups = {row.parent for row in quotas}
-    nobody = [row.name for row in quotas if row.name not in names | groups | {CATCH_ALL}]
-    if nobody:
-        more = f" and {len(nobody) - 5:,} more" if len(nobody) > 5 else ""
-        yield f"Nobody in the trace is called {', '.join(nobody[:5])}{more}."
+    unknown = [row.name for row in quotas if row.name not in names | groups | {CATCH_ALL}]
+    if unknown:
+        more = f" and {len(unknown) - 5:,} more" if len(unknown) > 5 else ""
+        yield f"The trace has no team called {', '.join(unknown[:5])}{more}."
 
 
-def _of_policies(policies: Sequence[Spec]) -> tuple[tuple[Quota, ...], str]:
+def _policy_quotas(policies: Sequence[Spec]) -> tuple[tuple[Quota, ...], str]:
+    """Return the quotas of the first policy that has any, and the sentence that names it."""
     for spec in policies:
         policy = catalog.instance("allocator", spec)
-        if isinstance(policy, HasQuotas) and (found := policy.quotas()):
-            return found, f"Quotas as policy {spec.name} has them."
+        if isinstance(policy, HasQuotas) and (quotas := policy.quotas()):
+            return quotas, f"Quotas as policy {spec.name} has them."
     return (), ""
 
 
 def texts_of(trace: Trace, column: str) -> pd.Series[Any]:
-    """Return the team of each job; "" = none."""
+    """Return the team name of each job; "" = none."""
     texts = trace.texts(column)
     names = np.append(np.asarray(texts.categories, object), "")
     return pd.Series(names[np.asarray(texts.codes)])
 
 
 def _gpu_hours(trace: Trace, column: str) -> pd.Series[float]:
+    """Return the GPU-hours of the trace by team."""
     served = trace.numbers("num_gpus") * np.nan_to_num(trace.numbers("duration_s")) / _HOUR_S
     names = texts_of(trace, column)
     sums: pd.Series[float] = pd.Series(served).groupby(names.to_numpy()).sum()
@@ -232,8 +238,9 @@ def _gpu_hours(trace: Trace, column: str) -> pd.Series[float]:
 
 
 def rows_of(quotas: Sequence[Quota]) -> pd.DataFrame:
-    """Return quotas as a table to edit: name, deserved, maximum (NaN = none), weight, priority,
-    parent.
+    """Return quotas as an editable table.
+
+    Columns: name, deserved, maximum (NaN = none), weight, priority, parent.
     """
     frame = pd.DataFrame([asdict(row) for row in quotas if row.name != CATCH_ALL])
     return frame.replace({"maximum": {inf: nan}})
@@ -245,14 +252,14 @@ def quotas_of(rows: pd.DataFrame) -> tuple[Quota, ...]:
     Raises
     ------
     ParameterError
-        If a name comes twice, an amount is below 0, or a parent is no row.
+        If a name occurs twice, an amount is negative, or a parent is no row.
     """
-    found: dict[str, Quota] = {}
+    by_name: dict[str, Quota] = {}
     for row in rows.to_dict("records"):
-        name = _word(row["name"])
+        name = _cell_text(row["name"])
         if not name:
             continue
-        if name in found:
+        if name in by_name:
             raise ParameterError(f"The quotas name {name} twice. Keep one row of the two.")
         deserved, maximum, weight = (
             usual if pd.isna(row[key]) else float(row[key])
@@ -261,33 +268,34 @@ def quotas_of(rows: pd.DataFrame) -> tuple[Quota, ...]:
         if min(deserved, maximum, weight) < 0:
             raise ParameterError(f"An amount of {name} is below 0. Give numbers from 0.")
         priority = 0 if pd.isna(row["priority"]) else int(row["priority"])
-        found[name] = Quota(name, deserved, maximum, weight, priority, _word(row["parent"]))
-    return ordered(found.values())
+        by_name[name] = Quota(name, deserved, maximum, weight, priority, _cell_text(row["parent"]))
+    return ordered(by_name.values())
 
 
-def _word(value: Any) -> str:
+def _cell_text(value: Any) -> str:
+    """Return a cell as text; "" if empty."""
     return "" if pd.isna(value) else str(value).strip()
 
 
-# -- what they got
+# -- metrics by team
 # --------------------------------------------------------------------------------------------------
 
 
 def tenant_report(result: RunResult, teams: Teams, cluster: Cluster) -> TenantReport:
-    """Return what each team had in one run.
+    """Return the metrics of each team in one run.
 
     Notes
     -----
-    All amounts are integrals of step functions and exact. A job demands what it asks for from its
-    submission on, and what it holds while it runs. A team is entitled to the smaller of its quota
-    and its demand; it starves while it holds over half a GPU less. Of that, as much is *caused by
-    borrowers* as other teams hold above their quotas at that instant; the rest by placement, order
-    and fragmentation. What is borrowed is lent by all that have quota to spare, in proportion to
-    it. Jobs that were refused demand nothing.
+    All amounts are exact integrals of step functions. A job's demand is its request while it waits
+    and its grant while it runs; refused jobs demand nothing. A team is entitled to the smaller of
+    its quota and its demand; it starves while it holds over half a GPU less. The part *caused by
+    borrowers* is bounded by the GPUs that other teams hold above their quotas at that instant; the
+    rest is due to placement, order and fragmentation. Borrowed GPUs count as lent by all teams with
+    unused quota, in proportion to it.
     """
     tree = QuotaTree(teams.quotas)
     rows = _rows(result, teams)
-    t_s, used, demand, total = _courses(result, rows, teams.leaf, cluster)
+    t_s, used, demand, total = _usage_courses(result, rows, teams.leaf, cluster)
     dt = np.diff(t_s) / _HOUR_S
     used, demand, total = used[:, : len(dt)], demand[:, : len(dt)], total[: len(dt)]
     quota = _quotas(teams, rows)[:, None]
@@ -301,16 +309,16 @@ def tenant_report(result: RunResult, teams: Teams, cluster: Cluster) -> TenantRe
     gap = np.where(starved, gap, 0.0)
     by_borrowers = np.minimum(gap, all_borrowed)
     row_of = _row_of(rows, teams.leaf)
-    evicted = evicted_for(result, row_of, t_s, used, deserved)
+    evicted = evictions_by_team(result, row_of, t_s, used, deserved)
     error = _share_error(tree, rows, used, demand, total, dt)
     waits = (result.jobs["first_start_s"] - result.jobs["submit_s"]).to_numpy(np.float64)
     stopped = result.segments[result.segments["ended"] == "preempted"]["job"].to_numpy(np.int64)
-    found = []
+    rows_out = []
     for at, row in enumerate(rows):
         own = np.isin(teams.leaf, row.leaves)
         waited = waits[own & np.isfinite(waits)]
-        spells = _spells(starved[at], t_s)
-        found.append(
+        spells = _spell_lengths_s(starved[at], t_s)
+        rows_out.append(
             {
                 "team": row.name,
                 "quota": float(quota[at, 0]),
@@ -334,7 +342,7 @@ def tenant_report(result: RunResult, teams: Teams, cluster: Cluster) -> TenantRe
             }
         )
     return TenantReport(
-        pd.DataFrame(found),
+        pd.DataFrame(rows_out),
         _jain(used, deserved, dt),
         t_s,
         {row.name: used[at] for at, row in enumerate(rows)},
@@ -351,14 +359,15 @@ class _Row:
 
 
 def _rows(result: RunResult, teams: Teams) -> list[_Row]:
+    """Return the rows of the report: teams with GPU time; the smallest share one row."""
     served = np.zeros(len(teams.quotas))
     np.add.at(served, teams.leaf, result.jobs["served_gpu_s"].to_numpy(np.float64) + 1e-9)
-    there = [at for at in range(len(teams.quotas)) if served[at] > 0]
-    if len(there) <= MOST_TEAMS:
-        return [_Row(teams.names[at], (at,)) for at in there]
-    order = sorted(there, key=lambda at: (-served[at], at))
-    kept = sorted(order[: MOST_TEAMS - 1])
-    rest = tuple(order[MOST_TEAMS - 1 :])
+    active = [at for at in range(len(teams.quotas)) if served[at] > 0]
+    if len(active) <= MAX_TEAMS:
+        return [_Row(teams.names[at], (at,)) for at in active]
+    order = sorted(active, key=lambda at: (-served[at], at))
+    kept = sorted(order[: MAX_TEAMS - 1])
+    rest = tuple(order[MAX_TEAMS - 1 :])
     return [*(_Row(teams.names[at], (at,)) for at in kept), _Row(f"{len(rest)} others", rest)]
 
 
@@ -371,15 +380,16 @@ def _row_of(rows: Sequence[_Row], leaf: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _quotas(teams: Teams, rows: Sequence[_Row]) -> Floats:
+    """Return the quota of each row, in GPUs."""
     return np.array([sum([teams.quotas[at].deserved for at in row.leaves]) for row in rows])
 
 
-def _courses(
+def _usage_courses(
     result: RunResult, rows: Sequence[_Row], leaf: NDArray[np.int64], cluster: Cluster
 ) -> tuple[Floats, Floats, Floats, Floats]:
-    """Return instants, GPUs held and asked for by row, and GPUs in service."""
+    """Return instants, GPUs held by row, GPUs demanded by row, and GPUs in service."""
     jobs, segments = result.jobs, result.segments
-    asked = jobs["gpus"].to_numpy(np.float64)
+    requested = jobs["gpus"].to_numpy(np.float64)
     last_s = np.full(len(jobs), -inf)
     np.maximum.at(last_s, segments["job"].to_numpy(), segments["t1"].to_numpy(np.float64))
     outcome = jobs["outcome"].astype(str).to_numpy()
@@ -391,7 +401,7 @@ def _courses(
     job = segments["job"].to_numpy(np.int64)
     t0, t1 = segments["t0"].to_numpy(np.float64), segments["t1"].to_numpy(np.float64)
     held = segments["gpus"].to_numpy(np.float64)
-    more = held - asked[job]
+    more = held - requested[job]
     own = _row_of(rows, leaf)
     outages = result.outages
     sizes = np.array([node.gpus for node in cluster.nodes], np.float64)
@@ -406,8 +416,8 @@ def _courses(
     for at in range(len(rows)):
         uses, wants = np.zeros(len(times)), np.zeros(len(times))
         mine, theirs = (own == at)[counts], own[job] == at
-        wants[edges[0] : edges[1]] = asked[counts] * mine
-        wants[edges[1] : edges[2]] = -asked[counts] * mine
+        wants[edges[0] : edges[1]] = requested[counts] * mine
+        wants[edges[1] : edges[2]] = -requested[counts] * mine
         for place, sign in ((2, 1.0), (3, -1.0)):
             part = slice(edges[place], edges[place + 1])
             uses[part] = sign * held * theirs
@@ -417,7 +427,7 @@ def _courses(
     there[edges[4] : edges[5]], there[edges[5] : edges[6]] = -down, down
     there[edges[6]] = sizes.sum()
     mark = np.zeros(len(times))
-    mark[-1] = 1.0  # so that the end is an instant of its own
+    mark[-1] = 1.0  # makes the end an instant
     t_s, values = accumulate(times, [*deltas, there, mark])
     return t_s, np.array(values[:-2:2]), np.array(values[1:-2:2]), values[-2]
 
@@ -425,42 +435,46 @@ def _courses(
 def _share_error(
     tree: QuotaTree, rows: Sequence[_Row], used: Floats, demand: Floats, total: Floats, dt: Floats
 ) -> list[float]:
-    if not len(dt) or len(dt) > _MOST_SHARED or any(len(row.leaves) > 1 for row in rows):
+    """Return the mean deviation from the fair share per row; NaN if too large to compute."""
+    if not len(dt) or len(dt) > _MAX_SHARE_INSTANTS or any(len(row.leaves) > 1 for row in rows):
         return [nan] * len(rows)
     keys, which = np.unique(np.vstack([demand, total]), axis=1, return_inverse=True)
     shares = np.zeros((len(rows), keys.shape[1]))
     for at in range(keys.shape[1]):
-        asks = tree.sums({row.leaves[0]: keys[place, at] for place, row in enumerate(rows)})
-        found = tree.shares(float(keys[-1, at]), asks)
-        shares[:, at] = [found[row.leaves[0]] for row in rows]
+        demands = tree.sums({row.leaves[0]: keys[place, at] for place, row in enumerate(rows)})
+        fair = tree.shares(float(keys[-1, at]), demands)
+        shares[:, at] = [fair[row.leaves[0]] for row in rows]
     away = np.abs(used - shares[:, which.ravel()])
     mean: list[float] = (away @ dt / dt.sum()).tolist()
     return mean
 
 
 def _jain(used: Floats, deserved: Floats, dt: Floats) -> float:
+    """Return the time mean of Jain's index of used / deserved GPUs; NaN without demand."""
     wants = deserved > 0
     ratio = np.divide(used, deserved, out=np.zeros_like(used), where=wants)
     count, squares = wants.sum(axis=0), (ratio**2).sum(axis=0)
-    known = squares > 0
-    if not (dt[known]).sum() > 0:
+    has_use = squares > 0
+    if not (dt[has_use]).sum() > 0:
         return nan
-    index = ratio.sum(axis=0)[known] ** 2 / (count[known] * squares[known])
-    return float(index @ dt[known] / dt[known].sum())
+    index = ratio.sum(axis=0)[has_use] ** 2 / (count[has_use] * squares[has_use])
+    return float(index @ dt[has_use] / dt[has_use].sum())
 
 
-def _spells(starved: NDArray[np.bool_], t_s: Floats) -> Floats:
+def _spell_lengths_s(starved: NDArray[np.bool_], t_s: Floats) -> Floats:
+    """Return the lengths of the intervals of starvation, in seconds."""
     edge = np.diff(np.concatenate([[False], starved, [False]]).astype(np.int8))
     return t_s[np.flatnonzero(edge == -1)] - t_s[np.flatnonzero(edge == 1)]
 
 
 def _quantile(values: Floats, at: float) -> float:
+    """Return a quantile of values; NaN without any."""
     return float(np.quantile(values, at)) if len(values) else nan
 
 
 __all__ = [
     "COLUMN_WORDS",
-    "MOST_TEAMS",
+    "MAX_TEAMS",
     "Quota",
     "Teams",
     "TenantReport",
@@ -475,20 +489,20 @@ __all__ = [
 ]
 
 
-def stops_of(result: RunResult) -> pd.DataFrame:
-    """Return what was stopped by a plan or by a failure: job, t_s, by_plan, lost_gpu_s.
+def job_stops(result: RunResult) -> pd.DataFrame:
+    """Return the stops of jobs by plans and failures: job, t_s, by_plan, lost_gpu_s.
 
     Notes
     -----
-    Lost work is recorded per job. It is divided over the times that the job was stopped in
-    proportion to the work that it had done since it started: exact where a job was stopped once, or
-    where nothing is kept. A job that a plan stopped for good lost all that it had done.
+    Lost work is recorded per job. It is divided among the stops of the job in proportion to the
+    work done since the last start: exact if a job was stopped once, or if no work is kept. A job
+    that a plan stopped for good lost all its work.
     """
     segments = result.segments.sort_values(["job", "t0"], kind="stable")
     job, ended = segments["job"].to_numpy(np.int64), segments["ended"].astype(str).to_numpy()
     ran_s = (segments["t1"] - segments["t0"] - segments["paused_s"]).to_numpy(np.float64)
     is_stop = np.isin(ended, _STOPS)
-    # Segments from one start to the stop that ends them, the last one to the end of the job.
+    # Number the segments between two stops.
     is_last = is_stop | (np.diff(job, append=-1) != 0)
     stint = np.cumsum(is_last) - is_last
     sums = pd.DataFrame(
@@ -510,18 +524,18 @@ def stops_of(result: RunResult) -> pd.DataFrame:
     share = np.divide(lost, done, out=np.zeros_like(done), where=done > 0)
     failed = (result.jobs["outcome"] == "failed").to_numpy()[table["job"].to_numpy(np.int64)]
     share[failed & table.groupby("job")["by_plan"].transform("last").to_numpy(bool)] = 1.0
-    found: pd.DataFrame = table.assign(lost_gpu_s=table["gpu_s"] * np.clip(share, 0.0, 1.0))
-    return found[["job", "t_s", "by_plan", "lost_gpu_s"]]
+    stops: pd.DataFrame = table.assign(lost_gpu_s=table["gpu_s"] * np.clip(share, 0.0, 1.0))
+    return stops[["job", "t_s", "by_plan", "lost_gpu_s"]]
 
 
-def evicted_for(
+def evictions_by_team(
     result: RunResult,
     team: NDArray[np.int64],
     t_s: Floats,
     used: Floats,
     deserved: Floats,
 ) -> Evicted:
-    """Return which jobs plans stopped for which team.
+    """Return the jobs that plans stopped, by the team that gained from it.
 
     Parameters
     ----------
@@ -536,12 +550,12 @@ def evicted_for(
 
     Notes
     -----
-    Policies do not say for whom they stop a job. Our reading: for the other team that lacked most
-    of what it was entitled to at that instant, measured against what it held before; where none
-    lacked anything, for the one whose holding rose most then; where none rose, for nobody.
+    Policies do not state the beneficiary of a stop. Our reading: the other team that lacked most of
+    its entitlement at that instant, given its holding before; if no team lacked GPUs, the one whose
+    holding rose most; if none rose, no team.
     """
     jobs, lost_h = np.zeros(len(used), np.int64), np.zeros(len(used))
-    stops = stops_of(result)
+    stops = job_stops(result)
     stops = stops[stops["by_plan"].to_numpy(bool)]
     before = np.hstack([np.zeros((len(used), 1)), used])
     owners = team[stops["job"].to_numpy(np.int64)]

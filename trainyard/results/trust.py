@@ -1,6 +1,4 @@
-"""How far to believe the simulator on this trace: its waits against the recorded ones, and where
-the described cluster was too small for the recording.
-"""
+"""Accuracy of the simulator on a trace: simulated against recorded waits, recorded overflow."""
 
 from __future__ import annotations
 
@@ -22,27 +20,25 @@ from trainyard.results.compare import Outcome
 from trainyard.text import duration, numbers
 
 EXPLAINED: Final = 0.2
-"""Error of a simulated wait, relative to the recorded mean wait, up to which a policy explains a
-recording.
-"""
+"""Error of simulated waits, relative to the recorded mean, up to which a policy explains them."""
 _MINUTE_S: Final = 60.0
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
 class Trust:
-    """The simulated policy whose waits come closest to the recorded ones.
+    """Errors of the simulated policy whose waits are closest to the recorded ones.
 
     Parameters
     ----------
     label : str
-        That policy.
+        Title of the policy.
     jobs : int
         Jobs with a recorded start that also started in the simulation.
     median_s, p95_s : float, seconds
-        Of the absolute error of the wait over these jobs.
+        Median and 95th percentile of the absolute error of the wait over these jobs.
     by_size : DataFrame
-        The same per size class: size, jobs, recorded_s (median recorded wait), median_s, p95_s.
+        Errors per size class: size, jobs, recorded_s (median recorded wait), median_s, p95_s.
     """
 
     label: str
@@ -52,7 +48,7 @@ class Trust:
     by_size: pd.DataFrame
 
     def sentence(self) -> str:
-        """Return it in words."""
+        """Return the errors as a sentence."""
         return (
             f"Closest to the recording is {self.label}: its waits are off by"
             f" {duration(self.median_s)} in the median and {duration(self.p95_s)} at the 95th"
@@ -61,15 +57,16 @@ class Trust:
 
 
 def trust(trace: Trace, outcomes: Sequence[Outcome]) -> Trust | None:
-    """Compare waits (first start - submission) with those of the trace; None if it holds no starts
-    or nothing was simulated.
+    """Return the errors of the policy closest to the recorded waits.
+
+    None without recorded starts, or if nothing was simulated.
 
     Parameters
     ----------
     trace : Trace
         The jobs as they were run, recorded starts included.
     outcomes : sequence of Outcome
-        Those that replay the recording are left out; of repeats the first counts.
+        Outcomes; replays of the recording are left out, and only the first repeat counts.
 
     Notes
     -----
@@ -79,23 +76,23 @@ def trust(trace: Trace, outcomes: Sequence[Outcome]) -> Trust | None:
     if not trace.has("start_time_s"):
         return None
     recorded = trace.numbers("start_time_s") - trace.numbers("submit_time_s")
-    found = [_against(recorded, outcome) for outcome in outcomes if not outcome.replays]
-    known = [one for one in found if one is not None]
-    return min(known, key=lambda one: (one.median_s, one.p95_s), default=None)
+    candidates = [_errors_against(recorded, outcome) for outcome in outcomes if not outcome.replays]
+    comparable = [one for one in candidates if one is not None]
+    return min(comparable, key=lambda one: (one.median_s, one.p95_s), default=None)
 
 
 @dataclass(frozen=True)
 class Explained:
-    """How well a simulated policy explains a recording: the one whose mean wait comes closest.
+    """How well a simulated policy explains a recording, by mean waits.
 
     Parameters
     ----------
     label : str
-        That policy.
+        Title of the policy.
     simulated_s, recorded_s : float, seconds
         Mean waits, over the jobs that have one in both.
     median_s : float, seconds
-        Of the absolute error of the wait.
+        Median of the absolute error of the wait.
     """
 
     label: str
@@ -105,14 +102,15 @@ class Explained:
 
     @property
     def holds(self) -> bool:
-        """Whether both errors are within `EXPLAINED` of the recorded mean wait, or below a minute;
-        the thresholds are ours.
+        """Whether both errors are within `EXPLAINED` of the recorded mean wait, or below a minute.
+
+        The thresholds are ours.
         """
         allowed_s = max(EXPLAINED * self.recorded_s, _MINUTE_S)
         return max(abs(self.simulated_s - self.recorded_s), self.median_s) <= allowed_s
 
     def sentence(self) -> str:
-        """Return it in words."""
+        """Return the mean waits and the error as a sentence."""
         return (
             f"Simulated {self.label}, the nearest, waits {duration(self.simulated_s)} on average"
             f" and the recording {duration(self.recorded_s)}; half of the waits are off by"
@@ -120,42 +118,43 @@ class Explained:
         )
 
 
-def explained(trace: Trace, outcomes: Sequence[Outcome]) -> Explained | None:
-    """Compare mean waits with those of the trace; None if it holds no starts, or none of these
-    started a job.
+def best_explanation(trace: Trace, outcomes: Sequence[Outcome]) -> Explained | None:
+    """Return the policy whose mean wait is closest to the recorded one.
+
+    None without recorded starts, or if no job started.
 
     Parameters
     ----------
     trace : Trace
         The jobs as they were run, recorded starts included.
     outcomes : sequence of Outcome
-        Policies that should explain the recording; of repeats the first counts.
+        Policies that should explain the recording; only the first repeat counts.
     """
     if not trace.has("start_time_s"):
         return None
     recorded = trace.numbers("start_time_s") - trace.numbers("submit_time_s")
-    found = []
+    candidates = []
     for outcome in outcomes:
         waits = _waits(outcome)
-        known = np.isfinite(recorded) & np.isfinite(waits)
-        if known.any():
-            real, made = recorded[known], waits[known]
-            found.append(
+        has_both = np.isfinite(recorded) & np.isfinite(waits)
+        if has_both.any():
+            recorded_waits, simulated = recorded[has_both], waits[has_both]
+            candidates.append(
                 Explained(
                     outcome.label,
-                    float(made.mean()),
-                    float(real.mean()),
-                    float(np.median(np.abs(made - real))),
+                    float(simulated.mean()),
+                    float(recorded_waits.mean()),
+                    float(np.median(np.abs(simulated - recorded_waits))),
                 )
             )
-    return min(found, key=lambda one: abs(one.simulated_s - one.recorded_s), default=None)
+    return min(candidates, key=lambda one: abs(one.simulated_s - one.recorded_s), default=None)
 
 
 @lru_cache(maxsize=8)
-def waited_for_gpus(trace: Trace, cluster: Cluster) -> float:
-    """Return the share of all recorded waiting time for GPUs in which fewer of a cluster were free
-    than the waiting job asked for; NaN = no starts are recorded, or jobs waited less than a minute
-    on average.
+def share_waiting_for_gpus(trace: Trace, cluster: Cluster) -> float:
+    """Return the share of recorded waiting time in which too few GPUs were free for the job.
+
+    NaN without recorded starts, or if jobs waited less than a minute on average.
 
     Parameters
     ----------
@@ -164,15 +163,14 @@ def waited_for_gpus(trace: Trace, cluster: Cluster) -> float:
 
     Notes
     -----
-    Free are the GPUs of the nodes that are there, less those of the jobs that run by their recorded
-    start and duration, whatever their type or partition: jobs that wait for a part of the cluster
-    wait for a quota.
+    Free GPUs = GPUs in service minus GPUs of jobs running by their recorded start and duration, of
+    any type or partition: jobs that wait for a part of the cluster wait for a quota.
     """
     submit_s, start_s, run_s, gpus = (
         trace.numbers(name) for name in ("submit_time_s", "start_time_s", "duration_s", "num_gpus")
     )
-    known = np.isfinite(start_s) & (gpus > 0)
-    submit_s, start_s, run_s, gpus = (one[known] for one in (submit_s, start_s, run_s, gpus))
+    is_counted = np.isfinite(start_s) & (gpus > 0)
+    submit_s, start_s, run_s, gpus = (one[is_counted] for one in (submit_s, start_s, run_s, gpus))
     waits = np.maximum(start_s - submit_s, 0.0)
     if not len(waits) or waits.mean() < _MINUTE_S:
         return float("nan")
@@ -184,9 +182,9 @@ def waited_for_gpus(trace: Trace, cluster: Cluster) -> float:
     at_s, free = at_s[order], cluster.gpus - np.cumsum(change[order])
     lengths = np.diff(at_s)
     short_s = 0.0
-    for asked in np.unique(gpus[waits > 0]):
-        passed_s = np.concatenate(([0.0], np.cumsum(lengths * (free[:-1] < asked))))
-        mine = (gpus == asked) & (waits > 0)
+    for request in np.unique(gpus[waits > 0]):
+        passed_s = np.concatenate(([0.0], np.cumsum(lengths * (free[:-1] < request))))
+        mine = (gpus == request) & (waits > 0)
         between = np.interp(start_s[mine], at_s, passed_s) - np.interp(
             submit_s[mine], at_s, passed_s
         )
@@ -194,14 +192,12 @@ def waited_for_gpus(trace: Trace, cluster: Cluster) -> float:
     return short_s / float(waits.sum())
 
 
-def untold(trace: Trace) -> str:
-    """Return why there is no `trust`: without recorded starts, or without a policy that was
-    simulated.
-    """
+def no_trust_reason(trace: Trace) -> str:
+    """Return why there is no comparison with recorded waits."""
     if not trace.has("start_time_s"):
         return (
-            "This trace holds no recorded start times, so nothing can be said about how close the"
-            " simulator comes to what happened."
+            "This trace holds no recorded start times, so the simulator's accuracy on it is"
+            " unknown."
         )
     return (
         "Nothing is compared with the recorded start times: that takes a policy that is simulated"
@@ -210,12 +206,12 @@ def untold(trace: Trace) -> str:
 
 
 def recorded_overflow(result: RunResult) -> pd.DataFrame:
-    """Return when a replayed recording held GPUs that the described cluster did not have.
+    """Return when a replayed recording held more GPUs than the cluster has.
 
     Parameters
     ----------
     result : RunResult
-        Of an allocator with an overflow node.
+        Result of an allocator with an overflow node.
 
     Returns
     -------
@@ -241,28 +237,30 @@ def recorded_overflow(result: RunResult) -> pd.DataFrame:
     )
     held["gpus"] = there["count"].to_numpy() * there["gpus"].to_numpy()
     held = held[held["gpus"] > 0].sort_values("t0", ignore_index=True)
-    # An interval ends where everything that began before has ended by then.
+    # An interval ends once all earlier segments have ended.
     reach = held["t1"].cummax().shift(fill_value=-np.inf)
     spell = (held["t0"] > reach).cumsum()
-    rows = [_spell(group) for _, group in held.groupby(spell)]
+    rows = [_overflow_interval(group) for _, group in held.groupby(spell)]
     return pd.DataFrame(rows, columns=columns)
 
 
 def _waits(outcome: Outcome) -> Floats:
+    """Return the time from submission to first start of each job in the first repeat."""
     jobs = outcome.jobs[0]
     return np.asarray(
         jobs["first_start_s"].to_numpy(np.float64) - jobs["submit_s"].to_numpy(np.float64)
     )
 
 
-def _against(recorded: Floats, outcome: Outcome) -> Trust | None:
+def _errors_against(recorded: Floats, outcome: Outcome) -> Trust | None:
+    """Return the errors of one outcome against the recorded waits; None without starts."""
     jobs, simulated = outcome.jobs[0], _waits(outcome)
-    known = np.isfinite(recorded) & np.isfinite(simulated)
-    if not known.any():
+    has_both = np.isfinite(recorded) & np.isfinite(simulated)
+    if not has_both.any():
         return None
-    error = np.abs(simulated - recorded)[known]
-    sizes = pd.Series(size_class(jobs["gpus"].to_numpy(np.int64)))[known].reset_index(drop=True)
-    frame = pd.DataFrame({"size": sizes, "recorded_s": recorded[known], "error": error})
+    error = np.abs(simulated - recorded)[has_both]
+    sizes = pd.Series(size_class(jobs["gpus"].to_numpy(np.int64)))[has_both].reset_index(drop=True)
+    frame = pd.DataFrame({"size": sizes, "recorded_s": recorded[has_both], "error": error})
     grouped = frame.groupby("size", observed=True, sort=True)
     by_size = pd.DataFrame(
         {
@@ -278,10 +276,11 @@ def _against(recorded: Floats, outcome: Outcome) -> Trust | None:
     )
 
 
-def _spell(held: pd.DataFrame) -> tuple[float, float, float, float, int]:
+def _overflow_interval(held: pd.DataFrame) -> tuple[float, float, float, float, int]:
+    """Return start, end, peak GPUs, GPU-seconds and jobs of one interval of overflow."""
     t0, t1, gpus = (held[name].to_numpy(np.float64) for name in ("t0", "t1", "gpus"))
     times, changes = np.concatenate((t0, t1)), np.concatenate((gpus, -gpus))
-    # Releases before starts at one instant, so that a hand-over is not counted twice.
+    # Releases before starts, so that a hand-over at one instant is not counted twice.
     level = np.cumsum(changes[np.lexsort((changes, times))])
     return (
         float(t0.min()),

@@ -1,6 +1,4 @@
-"""What can be done where a comparison has no clear verdict: structured ways out, and the study to
-which each of them leads.
-"""
+"""Suggestions for a comparison without a clear verdict, and the studies they lead to."""
 
 from __future__ import annotations
 
@@ -24,15 +22,13 @@ from trainyard.traces.fitting import cluster_for
 from trainyard.traces.sources import load_source
 
 TARGET: Final = 0.85
-"""Load to go to: high enough that jobs wait, low enough that queues drain; also that of the
-samples.
-"""
+"""Suggested load: jobs wait, yet queues drain; the samples have it too."""
 _LOADS: Final = (0.001, 1000.0)
 """Bounds of `trainyard.study.scenario.TraceSpec.load`."""
 _REFERENCES: Final = ("fifo", "easy")
-"""Queues as clusters run them: first come first served, and with backfilling."""
+"""Usual queues of clusters: first come first served, and with backfilling."""
 _REPEATS: Final = (5, 20, 50)
-"""Numbers of repeats to go to, one after the other."""
+"""Suggested numbers of repeats, in order."""
 Name = Literal[
     "lower_load",
     "raise_load",
@@ -52,16 +48,16 @@ Name = Literal[
 
 @dataclass(frozen=True)
 class WayOut:
-    """One thing to do.
+    """A suggestion: something the user can do.
 
     Parameters
     ----------
     name : str
-        What kind of thing; "hint" = only a sentence, which no button can do.
+        Kind of suggestion; "hint" = a sentence without a button.
     text : str
-        Label of its button, or the sentence.
+        Label of the button, or the sentence.
     command : str
-        What to add on the command line; "" = nothing that would do it.
+        Command line option with the same effect; "" = none.
     value : float
         The new load, the share of nodes to keep, the number of repeats, or the place of the new
         baseline.
@@ -88,27 +84,25 @@ LEAVE_OUT: Final = WayOut("leave_out", "Leave out the jobs that can never start"
 NAME_SPEEDS: Final = WayOut("name_speeds", "Enter the speeds")
 
 
-def is_reference(spec: Spec) -> bool:
-    """Tell whether a policy simulates how clusters usually run, so that it should explain a
-    recording.
-    """
+def is_reference_policy(spec: Spec) -> bool:
+    """Return True if a policy simulates the usual queue of clusters (FIFO, EASY)."""
     return spec.name in _REFERENCES
 
 
-def references() -> tuple[Spec, ...]:
-    """Return those policies with their defaults."""
+def reference_policies() -> tuple[Spec, ...]:
+    """Return the reference policies with their defaults."""
     return tuple(Spec(name) for name in _REFERENCES if name in REGISTRY)
 
 
 class JobsOnCluster(NamedTuple):
-    """What is simulated, as far as it is known.
+    """The simulated jobs and machines, as far as known.
 
     Parameters
     ----------
     trace, cluster : Trace or None, Cluster or None
         Jobs and machines.
     source : str
-        Of the trace: see `TraceSpec.source`.
+        Source of the trace, see `TraceSpec.source`.
     """
 
     trace: Trace | None = None
@@ -120,13 +114,14 @@ NOTHING_KNOWN: Final = JobsOnCluster()
 
 
 def fit_cluster(jobs: JobsOnCluster, most_load: float = math.inf) -> tuple[WayOut, ...]:
-    """Return the way to machines that fit the jobs; none if there are no others, or if they were
-    asked for more than `most_load` too.
+    """Return the suggestion of a cluster that fits the jobs.
+
+    Empty if there is no other cluster, or if its load would exceed `most_load` too.
     """
     if jobs.trace is None or jobs.cluster is None:
         return ()
     try:
-        fitting = _fitting(jobs.source, jobs.trace)
+        fitting = _fitting_cluster(jobs.source, jobs.trace)
     except ClusterError:
         return ()  # no cluster is large enough
     if fitting.groups == jobs.cluster.groups or offered_load(jobs.trace, fitting) > most_load:
@@ -137,42 +132,43 @@ def fit_cluster(jobs: JobsOnCluster, most_load: float = math.inf) -> tuple[WayOu
     return (WayOut("fit_cluster", text, f"--cluster {short}" if plain else ""),)
 
 
-def _fitting(source: str, trace: Trace) -> Cluster:
-    """Return the machines that come with jobs, or some that fit them."""
-    # The jobs may be a part of the source, which is large enough for them all.
+def _fitting_cluster(source: str, trace: Trace) -> Cluster:
+    """Return the cluster that comes with a trace, or one that fits its jobs."""
+    # The jobs can be a part of the source; the cluster of the source fits them too.
     ready = source.startswith(("sample:", MADE))
     return cluster_for(load_source(TraceSpec(source)) if ready else trace).cluster
 
 
 def for_doubts(doubts: Iterable[str], jobs: JobsOnCluster) -> tuple[WayOut, ...]:
-    """Return what helps where something is in doubt of jobs on machines; `doubts` are keys of
-    `trainyard.clusters.doubts.found`.
+    """Return suggestions for doubts about jobs on machines, given by their ids.
+
+    `doubts` are keys of `trainyard.clusters.doubts.found`.
     """
-    found = set(doubts)
+    ids = set(doubts)
     return (
-        *(fit_cluster(jobs) if found & {CONCURRENCY, FITS} else ()),
-        *([LEAVE_OUT] if FITS in found else []),
-        *([NAME_SPEEDS] if UNKNOWN in found else []),
+        *(fit_cluster(jobs) if ids & {CONCURRENCY, FITS} else ()),
+        *([LEAVE_OUT] if FITS in ids else []),
+        *([NAME_SPEEDS] if UNKNOWN in ids else []),
     )
 
 
 def for_overload(
     load: float, scale: float, jobs: JobsOnCluster = NOTHING_KNOWN
 ) -> tuple[WayOut, ...]:
-    """Return what helps where jobs ask for more than a cluster can do.
+    """Return suggestions for jobs that request more than the cluster can do.
 
     Parameters
     ----------
     load : float
-        Of this cluster; NaN = not known.
+        Load of this cluster; NaN = unknown.
     scale : float
-        `TraceSpec.load` under which it is that.
+        `TraceSpec.load` that gives this load.
     jobs : JobsOnCluster
-        On which machines.
+        Jobs and machines.
     """
-    # Below 1 the queue has other reasons, such as gangs that do not fit beside each other.
+    # Below 1 the queue has other reasons, such as gangs that do not fit together.
     target = TARGET if not load <= 1.0 else round(load / 2, 2)
-    lower = _load("lower_load", f"Lower the load to {target:g}", scale * target / load)
+    lower = _load_suggestion("lower_load", f"Lower the load to {target:g}", scale * target / load)
     return (
         *fit_cluster(jobs, 1.0),
         *lower,
@@ -181,23 +177,23 @@ def for_overload(
     )
 
 
-def for_idle(load: float, scale: float, cluster: Cluster | None) -> tuple[WayOut, ...]:
-    """Return what helps where jobs hardly wait; see `for_overload`."""
+def suggest_for_idle(load: float, scale: float, cluster: Cluster | None) -> tuple[WayOut, ...]:
+    """Return suggestions for jobs that hardly wait; see `for_overload`."""
     target = TARGET if not load >= TARGET - 0.05 else 1.0
     if not 0 < load < target:
         return (WayOut("hint", "Take a trace with more jobs."),)
-    ways = _load("raise_load", f"Raise the load to {target:g}", scale * target / load)
-    # Dated changes name nodes by their number, which would be others then.
+    ways = _load_suggestion("raise_load", f"Raise the load to {target:g}", scale * target / load)
+    # Dated changes refer to nodes by number, which would change.
     if cluster is not None and not cluster.changes:
         share = load / target
-        gpus = sum(group.gpus * count for group, count in _kept(cluster, share, 0))
+        gpus = sum(group.gpus * count for group, count in _node_counts(cluster, share, 0))
         if gpus < cluster.gpus:
             ways += (WayOut("fewer_nodes", f"Fewer nodes: about {gpus:,} GPUs", value=share),)
     return ways
 
 
-def more_repeats(repeats: int) -> tuple[WayOut, ...]:
-    """Return the way to see how much is chance, as long as there is more to see."""
+def suggest_repeats(repeats: int) -> tuple[WayOut, ...]:
+    """Return the suggestion to run more repeats, while there are more to run."""
     more = next((number for number in _REPEATS if number > repeats), 0)
     return (
         (WayOut("repeats", f"Run {more} repeats", f"--set repeats={more}", more),) if more else ()
@@ -205,8 +201,8 @@ def more_repeats(repeats: int) -> tuple[WayOut, ...]:
 
 
 def add_references() -> WayOut:
-    """Return the way to find out whether the model explains a recording."""
-    specs = references()
+    """Return the suggestion to add the reference policies."""
+    specs = reference_policies()
     names = " and ".join(catalog.allocator(spec).title for spec in specs)
     return WayOut(
         "add_references", f"Add {names}", " ".join(f"--policy {spec.name}" for spec in specs)
@@ -214,86 +210,91 @@ def add_references() -> WayOut:
 
 
 def change_baseline(label: str, place: int) -> WayOut:
-    """Return the way to compare simulated with simulated."""
+    """Return the suggestion to compare with a simulated baseline."""
     return WayOut("change_baseline", f"Compare against {label}", f"--set baseline={place}", place)
 
 
 def apply(study: Study, way: WayOut, trace: Trace) -> Study:
-    """Return the study to which a way out leads.
+    """Return the study to which a suggestion leads.
 
     Parameters
     ----------
     study : Study
-        The one that is shown.
+        The current study.
     way : WayOut
-        Of its headline.
+        A suggestion of its headline.
     trace : Trace
-        Its jobs: a smaller cluster must still hold the largest of them.
+        The jobs: a smaller cluster must still hold the largest of them.
 
     Notes
     -----
-    Ways that need more than the study (a plan, a check, comparing all the same, jobs left out,
-    speeds, a hint) return it as it is.
+    Suggestions that need more than the study (a plan, a backtest, comparing anyway, jobs left out,
+    speeds, a hint) return it unchanged.
     """
     if way.name == "fit_cluster":
-        return start.with_cluster(study, _fitting(study.base.trace.source, trace))
+        return start.with_cluster(study, _fitting_cluster(study.base.trace.source, trace))
     if way.name in ("lower_load", "raise_load"):
         spec = replace(study.base.trace, load=way.value)
-        return _simulated(replace(study, base=replace(study.base, trace=spec)))
+        return _drop_recorded(replace(study, base=replace(study.base, trace=spec)))
     if way.name == "fewer_nodes":
         return start.with_cluster(
-            study, _smaller(study.base.cluster, way.value, int(trace.frame["num_gpus"].max()))
+            study,
+            _shrink_cluster(study.base.cluster, way.value, int(trace.frame["num_gpus"].max())),
         )
     if way.name == "repeats":
         return replace(study, repeats=int(way.value))
     if way.name == "add_references":
-        missing = tuple(spec for spec in references() if spec not in study.allocators)
+        missing = tuple(spec for spec in reference_policies() if spec not in study.allocators)
         return study.choosing((*study.allocators, *missing), study.baseline)
     return replace(study, baseline=int(way.value)) if way.name == "change_baseline" else study
 
 
-def _load(name: Name, text: str, scale: float) -> tuple[WayOut, ...]:
+def _load_suggestion(name: Name, text: str, scale: float) -> tuple[WayOut, ...]:
+    """Return the suggestion of another load; empty if it is out of bounds."""
     scale = float(f"{scale:.4g}")
     if not _LOADS[0] <= scale <= _LOADS[1]:
         return ()
     return (WayOut(name, text, f"--set trace.load={scale:g}", scale),)
 
 
-def _simulated(study: Study) -> Study:
-    """Leave out recorded schedules: at another load there is no history."""
+def _drop_recorded(study: Study) -> Study:
+    """Return the study without recorded schedules, which do not exist at another load."""
     baseline = study.allocators[study.baseline]
-    kept = tuple(
+    simulated = tuple(
         spec
         for spec in study.allocators
         if "recorded_start" not in catalog.allocator(spec).needs.reads
     )
     return (
-        start.with_policies(study, kept, kept.index(baseline) if baseline in kept else 0)
-        if kept
+        start.with_policies(
+            study, simulated, simulated.index(baseline) if baseline in simulated else 0
+        )
+        if simulated
         else study
     )
 
 
-def _kept(cluster: Cluster, share: float, largest: int) -> list[tuple[NodeGroup, int]]:
-    """Return how many nodes of each group are left; a gang of the largest size still fits where it
-    did.
-    """
-    kept = []
+def _node_counts(cluster: Cluster, share: float, largest: int) -> list[tuple[NodeGroup, int]]:
+    """Return the number of nodes to keep per group; the largest gang must still fit."""
+    counts = []
     for group in cluster.groups:
         fewest = math.ceil(largest / group.gpus) if group.gpus else group.count
-        kept.append((group, min(group.count, max(round(group.count * share), fewest, 1))))
-    return kept
+        counts.append((group, min(group.count, max(round(group.count * share), fewest, 1))))
+    return counts
 
 
-def _smaller(cluster: Cluster, share: float, largest: int) -> Cluster:
-    groups = tuple(replace(group, count=count) for group, count in _kept(cluster, share, largest))
+def _shrink_cluster(cluster: Cluster, share: float, largest: int) -> Cluster:
+    """Return the cluster with a share of its nodes."""
+    groups = tuple(
+        replace(group, count=count) for group, count in _node_counts(cluster, share, largest)
+    )
     gpus = sum(group.count * group.gpus for group in groups)
     return replace(
         cluster, groups=groups, name=f"{cluster.name}, {gpus:,} of {cluster.gpus:,} GPUs"
     )
 
 
-TEXTS: Final[Mapping[str, str]] = {
+HINTS: Final[Mapping[str, str]] = {
     "doubted": (
         "Read the trace again with an answer to the question, or choose a cluster that holds its"
         " jobs."
@@ -307,9 +308,9 @@ TEXTS: Final[Mapping[str, str]] = {
         " of others."
     ),
 }
-"""Verdict of a headline -> what to do about it, where no button can."""
+"""Verdict of a headline -> hint, if no button can help."""
 
 
-def hint(verdict: str) -> tuple[WayOut, ...]:
-    """Return the sentence on what to do about a verdict, or nothing."""
-    return (WayOut("hint", TEXTS[verdict]),) if verdict in TEXTS else ()
+def hints_for(verdict: str) -> tuple[WayOut, ...]:
+    """Return the hint for a verdict, or nothing."""
+    return (WayOut("hint", HINTS[verdict]),) if verdict in HINTS else ()

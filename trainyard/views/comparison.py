@@ -10,7 +10,7 @@ import pandas as pd
 
 from sim.metrics.registry import Metric
 from trainyard.results import groups, meaning
-from trainyard.results.details import several_types
+from trainyard.results.details import has_several_types
 from trainyard.results.groups import GroupComparison
 from trainyard.results.headline import GOALS, Headline
 from trainyard.text import MISSING, count
@@ -265,7 +265,7 @@ def _table(compared: ComparedRuns, group: GroupComparison | None) -> pd.DataFram
         return report.table
     table, counts = group.table, group.counts
     fewest = int(counts["completed"].min() / counts["repeats"].iloc[0])
-    if report.first_headline.withheld or fewest < meaning.FEWEST_IN_GROUP:
+    if report.first_headline.withheld or fewest < meaning.MIN_JOBS_IN_GROUP:
         table = table.assign(change=float("nan"), verdict="")
     return table
 
@@ -319,7 +319,7 @@ def _shares_tile(compared: ComparedRuns, cells: Cells, title: str, *, whole: boo
         if change is None:
             return []
         repeats = int(compared.report.counts["repeats"].iloc[0])
-        faster, _, slower = groups.told_parts(change, repeats)
+        faster, _, slower = groups.change_texts(change, repeats)
         shares = (change.faster, change.same, change.slower)
         lines = [(f"{faster} faster", "better"), (f"{slower} slower", "worse")]
     else:
@@ -363,5 +363,5 @@ def _not_completed(counts: pd.DataFrame) -> str:
 def _tabs(compared: ComparedRuns) -> tuple[str, ...]:
     """Return the tabs that have something to show."""
     tenants = ("tenants",) if compared.cluster.gpus else ()
-    types = ("types", "cost") if several_types(compared.runs) else ()
+    types = ("types", "cost") if has_several_types(compared.runs) else ()
     return "jobs", "time", *tenants, *types, "accuracy", "export"

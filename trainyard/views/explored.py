@@ -128,7 +128,7 @@ def _grids(
         )
     (title, first), (other, second) = found.items()
     return charts.thinned(
-        [charts.Grid(f"{title} minus {other}", *tables.differing(first, second, order))]
+        [charts.Grid(f"{title} minus {other}", *tables.use_difference(first, second, order))]
     )
 
 
@@ -183,7 +183,7 @@ def branched(
 ) -> FigureView:
     """Describe a run and one that branched off from it at an instant; `clock` writes it."""
     end_s = max(float(entry.summary["end_s"]) for entry in (was, here))
-    frames = branch_diff.frames(was, here)
+    frames = branch_diff.branch_frames(was, here)
     at = clock.at(at_s)
     figure = charts.parted(
         frames,

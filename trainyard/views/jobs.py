@@ -11,7 +11,7 @@ import pandas as pd
 from sim.metrics import Accuracy
 from trainyard import text
 from trainyard.results import groups as grouped
-from trainyard.results.compare import together
+from trainyard.results.compare import repeats_suffix
 from trainyard.results.groups import WHATS
 from trainyard.text import plural
 from trainyard.views import charts
@@ -58,7 +58,9 @@ def winners(compared: ComparedRuns, title: str) -> FigureView:
     """Describe how the completion times of jobs change under a policy, against the baseline."""
     report = compared.report
     change = report.changes[title]
-    faster, same, slower = parts = grouped.told_parts(change, int(report.counts["repeats"].iloc[0]))
+    faster, same, slower = parts = grouped.change_texts(
+        change, int(report.counts["repeats"].iloc[0])
+    )
     figure = charts.winners(
         change.histogram,
         parts,
@@ -69,7 +71,8 @@ def winners(compared: ComparedRuns, title: str) -> FigureView:
     return FigureView(
         f"winners-{list(report.changes).index(title) + 1}",
         figure,
-        f"Of {plural(change.jobs, 'job')}{together(report.counts)} under {title}, {faster} take"
+        f"Of {plural(change.jobs, 'job')}{repeats_suffix(report.counts)} under {title}, {faster}"
+        " take"
         f" less time than under {report.baseline}, {same} as long, {slower} longer.",
         lambda: change.histogram.rename(columns=_HISTOGRAM),
         "Only jobs that change; over 32x in the outer bars.",
@@ -99,7 +102,7 @@ def groups(compared: ComparedRuns, by: str, what: str = next(iter(WHATS))) -> Fi
         If the trace or a stored result was removed meanwhile.
     """
     grouping, amount = compared.details.groupings[by], WHATS[what]
-    found = grouped.by_group(compared.runs, grouping, compared.drawn, what)
+    found = grouped.group_means(compared.runs, grouping, compared.drawn, what)
     if found is None or found.table.empty:
         return None
     table = found.table
@@ -134,7 +137,7 @@ def groups(compared: ComparedRuns, by: str, what: str = next(iter(WHATS))) -> Fi
         figure,
         found.finding(compared.baseline, amount),
         data,
-        found.note(compared.baseline, together(compared.report.counts)),
+        found.note(compared.baseline, repeats_suffix(compared.report.counts)),
     )
 
 

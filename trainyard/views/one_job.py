@@ -17,7 +17,7 @@ from trainyard import text
 from trainyard.views import markup
 from trainyard.views.explored import ExploredRuns
 from trainyard.what_if.explore import Book
-from trainyard.what_if.sentences import asked_for
+from trainyard.what_if.sentences import request_text
 
 _SAME_S: Final = 60.0
 """Finishes nearer to each other than that are at the same time."""
@@ -103,7 +103,7 @@ def story(explored: ExploredRuns, job: int) -> JobStory:
     submit_s = float(book.result.jobs["submit_s"].iloc[job])
     ends = [one.periods[-1][1] for one in under if one.periods]
     user = str(book.trace.texts("user")[job])
-    parts = [f"Job {book.trace.frame['job_id'].iloc[job]}", user, asked_for(book.trace, job)]
+    parts = [f"Job {book.trace.frame['job_id'].iloc[job]}", user, request_text(book.trace, job)]
     return JobStory(
         title=" · ".join(part for part in parts if part),
         sentence=_sentence(under),

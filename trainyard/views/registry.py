@@ -7,7 +7,7 @@ from functools import partial
 from typing import Final
 
 from sim.errors import ParameterError
-from trainyard.results.details import several_types
+from trainyard.results.details import has_several_types
 from trainyard.views import gpu_types, jobs, over_time, resources, tenants
 from trainyard.views.compared import ComparedRuns
 from trainyard.views.figure_view import FigureView
@@ -55,14 +55,14 @@ def _tenants(compared: ComparedRuns) -> Views:
 
 def _types(*makers: Callable[[ComparedRuns], FigureView | None]) -> Callable[[ComparedRuns], Views]:
     def make(compared: ComparedRuns) -> Views:
-        if several_types(compared.runs):
+        if has_several_types(compared.runs):
             yield from (maker(compared) for maker in makers)
 
     return make
 
 
 def _type_shares(compared: ComparedRuns) -> Views:
-    if several_types(compared.runs):
+    if has_several_types(compared.runs):
         yield from (gpu_types.type_shares(compared, title) for title in compared.drawn)
 
 

@@ -1,1 +1,1 @@
-"""One stored run opened for looking at: any instant, any machine, any job."""
+"""Exploration of one stored run: any instant, machine or job."""

@@ -1,6 +1,4 @@
-"""What came of it: a run that parted from another at an instant, compared with it job by job,
-before and since.
-"""
+"""Comparison of a branched run with its parent, job by job, before and after the branch."""
 
 from __future__ import annotations
 
@@ -40,26 +38,26 @@ _TOTALS: Final = (
     "cost_held_per_job_usd",
     "cost_cluster_usd",
 )
-_TOLD: Final = 0.0005
-"""Smaller relative differences are told as none."""
+_MIN_CHANGE: Final = 0.0005
+"""Smaller relative differences count as none."""
 
 
 @dataclass(frozen=True, eq=False)
 class After:
-    """How two runs differ after the instant at which they part.
+    """Differences between two runs after the instant of their branch.
 
     Parameters
     ----------
     differs_s : float, seconds
-        Where they differ first before that instant, which they never should; NaN = nowhere.
+        First difference before that instant, which should not exist; NaN = none.
     jobs : DataFrame
-        One row per group of jobs that were not finished then: group, jobs, both (completed in both
-        runs), and of those the mean and the 95th percentile of JCT and wait: jct_mean_s_was,
+        One row per group of jobs unfinished at that instant: group, jobs, both (completed in both
+        runs), and for these the mean and 95th percentile of JCT and wait: jct_mean_s_was,
         jct_mean_s, jct_mean_s_change, and so on for jct_p95_s, wait_mean_s, wait_p95_s.
     totals : DataFrame
-        Of the whole runs: metric, title, unit, was, here, change.
+        Metrics of the whole runs: metric, title, unit, was, here, change.
     only_was, only_here : int
-        Jobs completed in one of the two only.
+        Jobs completed in only one of the runs.
     sentence : str
         The finding.
     """
@@ -73,95 +71,104 @@ class After:
 
 
 def after(branch: Branch, was: StoredResult, here: StoredResult, clock: RunClock) -> After:
-    """Compare two stored runs of a branch, job by job.
+    """Return the differences between the two stored runs of a branch.
 
     Raises
     ------
     StoreError
-        If one of them was removed meanwhile.
+        If one of the results was deleted.
     """
     results = was.result(), here.result()
-    masks = _groups(branch, results[0].jobs, results[1].jobs)
+    masks = _unfinished_groups(branch, results[0].jobs, results[1].jobs)
     rows = [
-        _row(group, mask, _outcomes(mask, was, here, results[0].jobs, results[1].jobs))
+        _group_row(group, mask, _branch_outcomes(mask, was, here, results[0].jobs, results[1].jobs))
         for group, mask in masks.items()
     ]
     table = pd.DataFrame(rows)
     pair = compare.paired(
-        *_outcomes(next(iter(masks.values())), was, here, results[0].jobs, results[1].jobs)
+        *_branch_outcomes(next(iter(masks.values())), was, here, results[0].jobs, results[1].jobs)
     )
     differs_s = first_difference_s(*results, branch.turn.at_s)
-    begin = f"From {clock.at(branch.turn.at_s)} on {branch_changes(branch, clock)}"
     before = (
         "nothing before changed"
         if np.isnan(differs_s)
         else f"but the runs differ from {clock.at(differs_s)} on already"
     )
+    clauses = [
+        _effect_clause(rows[0]),
+        *_completion_clauses(pair.only_base, pair.only_other),
+        before,
+    ]
     sentence = (
-        f"{begin}:"
-        f" {'; '.join([_finding(rows[0]), *_completed(pair.only_base, pair.only_other), before])}."
+        f"From {clock.at(branch.turn.at_s)} on {branch_changes(branch, clock)}:"
+        f" {'; '.join(clauses)}."
     )
     return After(differs_s, table, _totals(was, here), pair.only_base, pair.only_other, sentence)
 
 
-def frames(was: StoredResult, here: StoredResult) -> dict[str, dict[str, pd.DataFrame]]:
-    """Return the stored series of both runs for a figure: kind -> title -> reduced series; the
-    capacity is that of the changed run.
+def branch_frames(was: StoredResult, here: StoredResult) -> dict[str, dict[str, pd.DataFrame]]:
+    """Return the stored series of both runs: kind -> title -> reduced series.
+
+    The capacity is that of the changed run.
 
     Raises
     ------
     StoreError
-        If one of them was removed meanwhile.
+        If one of the results was deleted.
     """
     both = dict(zip(TITLES, (was, here), strict=True))
-    made = {kind: {title: entry.chart(kind) for title, entry in both.items()} for kind in _KINDS}
-    return made | {"capacity": {HERE: made["capacity"][HERE]}}
+    by_kind = {kind: {title: entry.chart(kind) for title, entry in both.items()} for kind in _KINDS}
+    return by_kind | {"capacity": {HERE: by_kind["capacity"][HERE]}}
 
 
-def lines(found: After) -> pd.DataFrame:
-    """Return the comparison as texts, one row per group of jobs and metric, then those of the whole
-    runs: Of, Metric, both titles, Change.
+def lines(difference: After) -> pd.DataFrame:
+    """Return the differences as texts: Of, Metric, both titles, Change.
+
+    One row per group of jobs and metric, then the metrics of the whole runs.
     """
-    return pd.DataFrame(list(_lines(found)), columns=["Of", "Metric", *TITLES, "Change"])
+    return pd.DataFrame(list(_text_rows(difference)), columns=["Of", "Metric", *TITLES, "Change"])
 
 
 # -- jobs
 # --------------------------------------------------------------------------------------------------
 
 
-def _groups(branch: Branch, was: pd.DataFrame, here: pd.DataFrame) -> dict[str, Mask]:
-    """Return which jobs were not finished at the instant: all, those that had come, and those that
-    came later; turned away in both runs are none of them.
+def _unfinished_groups(branch: Branch, was: pd.DataFrame, here: pd.DataFrame) -> dict[str, Mask]:
+    """Return masks of jobs unfinished at the branch: all, already submitted, submitted later.
+
+    Jobs rejected in both runs are left out.
     """
     at_s = branch.turn.at_s
-    away = np.asarray(
+    rejected = np.asarray(
         was["outcome"].isin(["impossible", "refused"])
         & here["outcome"].isin(["impossible", "refused"])
     )
-    open_ = (
+    unfinished = (
         ~np.asarray(was["finish_s"] <= at_s)
-        & ~away
+        & ~rejected
         & measured_jobs(was, Study(branch.was, (branch.was.allocator,)))
     )
-    come = np.asarray(was["submit_s"] <= at_s)
+    submitted = np.asarray(was["submit_s"] <= at_s)
     return {
-        "not finished then": open_,
-        "had come by then": open_ & come,
-        "came later": open_ & ~come,
+        "not finished then": unfinished,
+        "had come by then": unfinished & submitted,
+        "came later": unfinished & ~submitted,
     }
 
 
-def _outcomes(
+def _branch_outcomes(
     mask: Mask, was: StoredResult, here: StoredResult, *jobs: pd.DataFrame
 ) -> tuple[Outcome, Outcome]:
-    made = [
+    """Return both runs as outcomes over the masked jobs."""
+    pair = [
         Outcome(title, (entry.summary,), (one,), measured=(mask,))
         for title, entry, one in zip(TITLES, (was, here), jobs, strict=True)
     ]
-    return made[0], made[1]
+    return pair[0], pair[1]
 
 
-def _row(group: str, mask: Mask, outcomes: tuple[Outcome, Outcome]) -> dict[str, Any]:
+def _group_row(group: str, mask: Mask, outcomes: tuple[Outcome, Outcome]) -> dict[str, Any]:
+    """Return counts and mean times of one group of jobs, in both runs."""
     both = outcomes[0].done(0) & outcomes[1].done(0)
     row: dict[str, Any] = {"group": group, "jobs": int(mask.sum()), "both": int(both.sum())}
     for name in _TIMES:
@@ -179,6 +186,7 @@ def _row(group: str, mask: Mask, outcomes: tuple[Outcome, Outcome]) -> dict[str,
 
 
 def _totals(was: StoredResult, here: StoredResult) -> pd.DataFrame:
+    """Return the metrics of the whole runs, with their changes."""
     rows = []
     for metric in (one for name, one in COLUMNS.items() if name in _TOTALS):
         values = [
@@ -200,10 +208,8 @@ def _totals(was: StoredResult, here: StoredResult) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["metric", "title", "unit", "was", "here", "change"])
 
 
-def _finding(row: dict[str, Any]) -> str:
-    """Return what came of the jobs that were not finished, as a clause; figures are of those that
-    both runs complete.
-    """
+def _effect_clause(row: dict[str, Any]) -> str:
+    """Return the clause on jobs unfinished at the branch, over jobs completed in both runs."""
     jobs, both = int(row["jobs"]), int(row["both"])
     if not both:
         return (
@@ -214,13 +220,11 @@ def _finding(row: dict[str, Any]) -> str:
     were = f"the {plural(jobs, 'job')} that {'was' if jobs == 1 else 'were'} not finished"
     if both < jobs:
         were = f"of {were}, the {both:,} that both runs complete"
-    return f"{were} {_effect(row, one=both == 1)}"
+    return f"{were} {_effect_phrase(row, one=both == 1)}"
 
 
-def _completed(only_was: int, only_here: int) -> Iterator[str]:
-    """Walk clauses on jobs that only one of the runs completes: shorter waits of the others are no
-    gain then.
-    """
+def _completion_clauses(only_was: int, only_here: int) -> Iterator[str]:
+    """Yield clauses on jobs that only one of the runs completes."""
     if only_was:
         yield f"{plural(only_was, 'job')} {'is' if only_was == 1 else 'are'} not completed any more"
     if only_here:
@@ -230,32 +234,35 @@ def _completed(only_was: int, only_here: int) -> Iterator[str]:
         )
 
 
-def _effect(row: dict[str, Any], *, one: bool) -> str:
+def _effect_phrase(row: dict[str, Any], *, one: bool) -> str:
+    """Return the verb phrase for the change of waits, or of completion times."""
     s = "s" if one else ""
     wait, jct = row["wait_mean_s_change"], row["jct_mean_s_change"]
-    if isfinite(wait) and abs(wait) >= _TOLD:
+    if isfinite(wait) and abs(wait) >= _MIN_CHANGE:
         return f"wait{s} {_amount(wait)} {'less' if wait < 0 else 'longer'}"
-    if isfinite(jct) and abs(jct) >= _TOLD:
+    if isfinite(jct) and abs(jct) >= _MIN_CHANGE:
         return f"take{s} {_amount(jct)} {'less time' if jct < 0 else 'longer'}"
     return f"take{s} as long as before"
 
 
 def _amount(change: float) -> str:
+    """Return the size of a relative change as text."""
     return relative(abs(change)).removeprefix("+")
 
 
-def _lines(found: After) -> Iterator[tuple[str, ...]]:
-    for row in found.jobs.to_dict("records"):
-        of = f"{row['jobs']:,} {row['group']}"
+def _text_rows(difference: After) -> Iterator[tuple[str, ...]]:
+    """Yield the rows of `lines`."""
+    for row in difference.jobs.to_dict("records"):
+        group = f"{row['jobs']:,} {row['group']}"
         for name in _TIMES if row["both"] else ():
             yield (
-                of,
+                group,
                 METRICS[name].title,
                 BY_UNIT["s"](row[f"{name}_was"]),
                 BY_UNIT["s"](row[name]),
                 relative(row[f"{name}_change"]),
             )
-    for row in found.totals.to_dict("records"):
+    for row in difference.totals.to_dict("records"):
         write = BY_UNIT[row["unit"]]
         yield (
             "Whole run",

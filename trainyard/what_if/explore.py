@@ -1,6 +1,4 @@
-"""One stored run opened for looking at: who held what, who waited at an instant, and the life of
-one job with the reasons of its waits.
-"""
+"""Exploration of one stored run: holders of GPUs, waiting jobs at an instant, lives of jobs."""
 
 from __future__ import annotations
 
@@ -69,29 +67,29 @@ SORTS: Final = ("wait", "jct", "gpus", "submit", "slowdown")
 
 @dataclass(frozen=True, eq=False)
 class MomentReport:
-    """One instant.
+    """State of the cluster at one instant.
 
     Parameters
     ----------
     t_s : float, seconds
         The instant.
     waiting : DataFrame
-        job (row of the trace), id, user, gpus (asked for), waited_s (so far, all its waits
-        together), rank (by submission among those waiting, 1 = first), runs_s (alone at its best
-        size on the fastest type).
+        job (row of the trace), id, user, gpus (requested), waited_s (sum of its waits so far), rank
+        (by submission among waiting jobs, 1 = first), runs_s (run time alone, at its best size on
+        the fastest type).
     frame : DataFrame
         One row per node with GPUs (cores, where the cluster has no GPUs): node (its name), type,
         rack, free, used, down.
     held, free, down : float
-        GPUs of the cluster; the three sum to all it has.
+        GPUs of the cluster; the three add up to all GPUs.
     pieces : DataFrame
         One row per type: type, free, pieces (nodes with any), largest (most on one node).
     largest : int
-        Most that is free on one node.
+        Largest number free on one node.
     unit : str
         "GPU" or "core".
     sentence : str
-        All that in words.
+        Summary of the instant.
     """
 
     t_s: float
@@ -108,26 +106,26 @@ class MomentReport:
 
 @dataclass(frozen=True, eq=False)
 class Life:
-    """The life of one job.
+    """Life of one job in a run.
 
     Parameters
     ----------
     id : str
-        As the trace names it.
+        Id of the job in the trace.
     facts : str
-        Who asked for what.
+        User and request of the job, as a sentence.
     events : DataFrame
-        t_s, what (see `sim.metrics.life.Happening`), told (a sentence); in order.
+        t_s, what (see `sim.metrics.life.Happening`), told (a sentence); in order of time.
     spells : DataFrame
         t0, t1, state ("waiting", "running" or "paused"), gpus, nodes, types (texts); from
-        submission to when it left, without gap.
+        submission to end, without gaps.
     sentence : str
         The events in one line, long lives shortened.
     finish_s : float, seconds
-        When it was completed; NaN = never.
+        Time of completion; NaN = never.
     types : str
-        Of its GPU time the share on each GPU type, in words; empty if it held no GPU, or the
-        cluster has one type only.
+        Share of its GPU time by GPU type, as text; empty if it held no GPU, or the cluster has
+        only one type.
     """
 
     id: str
@@ -140,26 +138,22 @@ class Life:
 
 
 def occupancy(book: Book, window: Window, by: str = "node", within: str = "") -> Occupancy:
-    """Return how much of each node, rack or type is held in a window, see
-    `sim.metrics.occupancy.occupancy`.
-    """
+    """Return the use of each node, rack or type in a window, see `sim.metrics.occupancy`."""
     return held.occupancy(book.line, window, by, within)
 
 
 def fitting(book: Book, within: str = "") -> str:
-    """Return the finest of `ROWS_BY` of which a picture has room for all rows; "type" where none
-    has.
-    """
+    """Return the finest of `ROWS_BY` whose rows all fit in a picture; "type" if none do."""
     return held.fitting(book.line, within)
 
 
 def groups(book: Book, by: str) -> tuple[str, ...]:
-    """Return the racks or types that can be opened."""
+    """Return the racks or GPU types that can be expanded."""
     return held.groups(book.line, by)
 
 
 def bars(book: Book, node: str, window: Window, most: int = 1500) -> Bars:
-    """Return who held the GPUs of one node, as bars in lanes.
+    """Return the jobs that held the GPUs of one node in a window, as bars in lanes.
 
     Returns
     -------
@@ -175,16 +169,18 @@ def bars(book: Book, node: str, window: Window, most: int = 1500) -> Bars:
         raise ParameterError(
             f"There is no node '{node[:60]}' in this cluster. Choose one that is in the list."
         )
-    found = held.bars(book.line, book.line.names.index(node), window, most)
-    return found._replace(
-        frame=_named(book, found.frame["job"].to_numpy()).join(found.frame.drop(columns="job"))
+    node_bars = held.bars(book.line, book.line.names.index(node), window, most)
+    return node_bars._replace(
+        frame=_job_names(book, node_bars.frame["job"].to_numpy()).join(
+            node_bars.frame.drop(columns="job")
+        )
     )
 
 
 def moment(book: Book, t_s: float) -> MomentReport:
-    """Return who waits at an instant and what is free, see `sim.metrics.moment.moment`."""
+    """Return waiting jobs and free GPUs at an instant, see `sim.metrics.moment.moment`."""
     now = moments.moment(book.line, t_s)
-    waiting = _named(book, now.waiting).assign(
+    waiting = _job_names(book, now.waiting).assign(
         gpus=book.result.jobs["gpus"].to_numpy()[now.waiting],
         waited_s=now.waited_s,
         rank=np.arange(1, len(now.waiting) + 1),
@@ -224,7 +220,7 @@ def moment(book: Book, t_s: float) -> MomentReport:
 def jobs(
     book: Book, *, text: str = "", state: str = "any", sort: str = "wait", most: int = 500
 ) -> tuple[pd.DataFrame, int]:
-    """Return the jobs to choose from, and how many match in all.
+    """Return jobs that match a filter, and the number of all matches.
 
     Parameters
     ----------
@@ -233,20 +229,19 @@ def jobs(
     text : str
         Part of an id or of a user's name, in any case. "" = all.
     state : str
-        One of `STATES`: waited = at all; preempted = stopped, changed or evicted at least once;
-        failed = failed, refused or impossible.
+        One of `STATES`: waited = for any time; preempted = stopped, resized or evicted at least
+        once; failed = failed, refused or impossible.
     sort : str
-        One of `SORTS`: largest first, by submission the earliest; slowdown = JCT / the time it
-        needs alone.
+        One of `SORTS`: largest first, submission earliest first; slowdown = JCT / ideal run time.
     most : int
         Rows at most.
 
     Returns
     -------
     (DataFrame, int)
-        job (row of the trace), id, user, gpus, submit_s, wait_s (all waits together; NaN if it was
-        never waited for), jct_s (NaN unless completed), slowdown, outcome, preemptions, evictions;
-        and the number of all that match.
+        job (row of the trace), id, user, gpus, submit_s, wait_s (sum of its waits; NaN if it never
+        entered the queue), jct_s (NaN unless completed), slowdown, outcome, preemptions, evictions;
+        and the number of all matches.
 
     Raises
     ------
@@ -259,7 +254,7 @@ def jobs(
             f" {', '.join(STATES)}; {', '.join(SORTS)}."
         )
     frame = book.result.jobs
-    keys = _sorted_by(book)
+    keys = _sort_values(book)
     chosen = {
         "any": np.ones(len(frame), np.bool_),
         "waited": keys["wait"] > 0,
@@ -267,11 +262,11 @@ def jobs(
         "failed": np.asarray(frame["outcome"].isin(["failed", "refused", "impossible"])),
         "unfinished": np.asarray(frame["outcome"] == "unfinished"),
     }[state]
-    rows = np.flatnonzero(chosen & _matching(book, text))
+    rows = np.flatnonzero(chosen & _match_jobs(book, text))
     shown = rows[
         np.argsort(keys[sort][rows] * (1.0 if sort == "submit" else -1.0), kind="stable")[:most]
     ]
-    table = _named(book, shown).assign(
+    table = _job_names(book, shown).assign(
         gpus=frame["gpus"].to_numpy()[shown],
         submit_s=keys["submit"][shown],
         wait_s=keys["wait"][shown],
@@ -284,7 +279,8 @@ def jobs(
     return table, len(rows)
 
 
-def _sorted_by(book: Book) -> dict[str, Floats]:
+def _sort_values(book: Book) -> dict[str, Floats]:
+    """Return the values of each sort key, per job."""
     frame = book.result.jobs
     enter, leave = book.line.presence
     submit, finish, ideal, gpus = (
@@ -301,7 +297,7 @@ def _sorted_by(book: Book) -> dict[str, Floats]:
 
 
 def life(book: Book, job: int, window: Window | None = None) -> Life:
-    """Return what became of one job.
+    """Return the life of one job.
 
     Parameters
     ----------
@@ -320,7 +316,7 @@ def life(book: Book, job: int, window: Window | None = None) -> Life:
     _check_job(book, job)
     lived = lives.spells(book.line, job)
     happened = lives.happenings(book.line, job, lived)
-    teller = sentences.Teller(book.clock, book.cluster, book.line.names)
+    teller = sentences.EventFormatter(book.clock, book.cluster, book.line.names)
     events = pd.DataFrame(
         {
             "t_s": [one.t_s for one in happened],
@@ -336,7 +332,7 @@ def life(book: Book, job: int, window: Window | None = None) -> Life:
     ]
     return Life(
         id=str(book.trace.frame["job_id"].iloc[job]),
-        facts=sentences.facts(book.trace, job),
+        facts=sentences.request_sentence(book.trace, job),
         events=events,
         spells=pd.DataFrame(rows, columns=["t0", "t1", "state", "gpus", "nodes", "types"]),
         sentence=teller.life(happened),
@@ -346,8 +342,7 @@ def life(book: Book, job: int, window: Window | None = None) -> Life:
 
 
 def why(book: Book, job: int) -> tuple[WaitReason, ...]:
-    """Return why one job waited: one reason per time in which it did, in order; none for a job that
-    never waited.
+    """Return the reasons of a job's waits, one per wait, in order; empty if it never waited.
 
     Raises
     ------
@@ -355,19 +350,20 @@ def why(book: Book, job: int) -> tuple[WaitReason, ...]:
         If there is no such job.
     """
     _check_job(book, job)
-    wanted = book.wanted(job)
+    needs = book.wanted(job)
     recorded_s = (
         book.trace.numbers("start_time_s")[job] if "recorded_start" in book.needs.reads else np.nan
     )
     return tuple(
         map(
-            Reasons(book.line, book.trace, book.clock, wanted, float(recorded_s)).reason,
-            reasons(JobCase(book.line, wanted, job)),
+            Reasons(book.line, book.trace, book.clock, needs, float(recorded_s)).reason,
+            reasons(JobCase(book.line, needs, job)),
         )
     )
 
 
 def _check_job(book: Book, job: int) -> None:
+    """Raise ParameterError if the trace has no such row."""
     if not 0 <= job < len(book.trace):
         raise ParameterError(
             f"There is no job in row {job} of this trace, which has {len(book.trace):,}. Choose one"
@@ -375,41 +371,43 @@ def _check_job(book: Book, job: int) -> None:
         )
 
 
-def _named(book: Book, rows: Ints) -> pd.DataFrame:
+def _job_names(book: Book, rows: Ints) -> pd.DataFrame:
+    """Return row, id and user of some jobs."""
     frame = book.trace.frame
     users = np.asarray(book.trace.texts("user")[rows], object) if len(rows) else np.zeros(0, object)
     return pd.DataFrame({"job": rows, "id": frame["job_id"].to_numpy()[rows], "user": users})
 
 
-def _matching(book: Book, text: str) -> Mask:
+def _match_jobs(book: Book, text: str) -> Mask:
+    """Return the mask of jobs whose id or user contains a text."""
     if not text.strip():
         return np.ones(len(book.trace), np.bool_)
-    wanted = text.strip().lower()
-    ids = book.trace.frame["job_id"].str.lower().str.contains(wanted, regex=False)
+    part = text.strip().lower()
+    ids = book.trace.frame["job_id"].str.lower().str.contains(part, regex=False)
     users = book.trace.texts("user")
-    named = np.array([wanted in str(user).lower() for user in users.categories], np.bool_)
-    return np.asarray(ids.to_numpy(np.bool_) | named[users.codes])
+    has_part = np.array([part in str(user).lower() for user in users.categories], np.bool_)
+    return np.asarray(ids.to_numpy(np.bool_) | has_part[users.codes])
 
 
 @dataclass(frozen=True, eq=False)
 class Book:
-    """A run with its jobs and machines.
+    """A run with its jobs, machines and policy, opened for exploration.
 
     Parameters
     ----------
     result : RunResult
-        What happened.
+        Result of the run.
     trace, cluster : Trace, Cluster
         The jobs as they were run, and the machines.
     title : str
         What the policy is called.
     needs : Needs
-        What the policy declares: whether it may resize jobs, mix types in one gang, and confine
+        Declarations of the policy: whether it resizes jobs, mixes types in a gang, and confines
         jobs to partitions.
     perf : PerfSpec
-        How jobs scale; says on which types they fit and what they are made of.
+        Performance model: scaling, fitting GPU types and roles of the jobs.
     entry : Entry or None
-        What is stored of the run; None = nothing.
+        The stored result; None = not stored.
     """
 
     result: RunResult
@@ -422,19 +420,17 @@ class Book:
 
     @cached_property
     def line(self) -> Timeline:
-        """The run as arrays."""
+        """The run as arrays over time."""
         return Timeline(self.result, self.cluster)
 
     @cached_property
     def type_time(self) -> Floats:
-        """GPU-seconds that each job held on each GPU type of the cluster, of shape (jobs,
-        types).
-        """
+        """GPU-seconds that each job held on each GPU type, of shape (jobs, types)."""
         return type_time(self.result, self.cluster)
 
     @cached_property
     def _asked(self) -> tuple[Demands, Floats]:
-        """What each job asks for, and on how many GPUs it could run."""
+        """Requests of the jobs, and the fewest GPUs on which each can run."""
         model = self.perf.bind(self.trace, self.cluster)
         trace = (
             narrowed(self.trace, self.cluster, model.fits())
@@ -451,31 +447,32 @@ class Book:
 
     @cached_property
     def clock(self) -> RunClock:
-        """How its instants are written."""
+        """Formatter of the run's instants."""
         return RunClock(self.trace.epoch, seconds=self.result.end_s < 2 * 3600)
 
     def wanted(self, job: int) -> RoomNeeds:
-        """Return what a job needs in order to run, as this policy may place it."""
+        """Return the resources that a job needs to start under this policy."""
         demands, least = self._asked
         return self._wanted(demands.of(job), float(least[job]))
 
     def _wanted(self, demand: Demand, least_gpus: float) -> RoomNeeds:
+        """Return the resources needed for a request of at least `least_gpus` GPUs."""
         kinds = np.full(len(self.cluster.nodes), -1)
         pools = pools_of(self.cluster)
         for at in demand.pools:
             kinds[list(pools[at].nodes)] = pools[at].type_at + 1
-        # Such an allocator sizes workers and servers itself.
+        # Allocators with both needs size workers and servers themselves.
         sized = {"scaling", "servers"} <= self.needs.requires
         least = ceil(least_gpus / demand.gpus) if demand.gpus else 1 if sized else demand.replicas
         need = min(max(1, least), demand.replicas)
-        beside = None if demand.servers is None else self._wanted(demand.servers, 0.0)
-        return RoomNeeds(demand, need, kinds, self.needs.mixes_types, beside)
+        servers = None if demand.servers is None else self._wanted(demand.servers, 0.0)
+        return RoomNeeds(demand, need, kinds, self.needs.mixes_types, servers)
 
 
 def opened(
     entry: StoredResult, trace: Trace, cluster: Cluster, title: str, store: Store | None = None
 ) -> Book:
-    """Open a stored run.
+    """Open a stored run for exploration.
 
     Parameters
     ----------
@@ -486,14 +483,14 @@ def opened(
     title : str
         What the policy is called.
     store : Store or None
-        Where measured profiles of the user lie.
+        Holds the user's measured profiles.
 
     Raises
     ------
     StoreError
-        If the result was removed meanwhile.
+        If the result was deleted.
     ParameterError
-        If the trace is not the one of the run, or its performance profile is not kept any more.
+        If the trace does not belong to the run, or its performance profile was deleted.
     """
     scenario = Scenario.from_json(entry.scenario)
     result = entry.result()

@@ -1,6 +1,4 @@
-"""Why a job waited, in the words of the policy: its statements, each with the span of time for
-which it held. And why it ran longer than in another run.
-"""
+"""Reasons why a job waited, as stated by its policy, and why it ran longer than elsewhere."""
 
 from __future__ import annotations
 
@@ -29,57 +27,59 @@ from trainyard.what_if import explore
 from trainyard.what_if.explore import Book
 from trainyard.what_if.witness import Statement, Witness
 
-_MOST_NAMED: Final = 5
-_MOST_SPANS: Final = 5
+_MAX_NAMED: Final = 5
+_MAX_SPANS: Final = 5
 _LEAST_SHARE: Final = 0.02
-"""Of all waiting: spans shorter than that are summed up; and of a time to run."""
+"""Share of all waiting below which spans are summed up; also of a run time."""
 _LONGER_S: Final = 60.0
 
 
-def _counted(value: float, noun: str, *, were: bool) -> str:
+def _count_text(value: float, noun: str, *, were: bool) -> str:
+    """Return a count with its noun and, if requested, its verb: "no GPU was", "3 jobs"."""
     count = plural(int(value), noun) if value else f"no {noun}"
     return f"{count}{(' was' if value <= 1 else ' were') if were else ''}"
 
 
 def _number(value: float) -> str:
+    """Return a number as text."""
     return f"{value:,.0f}" if float(value).is_integer() else f"{value:,.2g}"
 
 
-_WRITTEN: Final[Mapping[str, Callable[[Any], str]]] = {
-    "jobs": partial(_counted, noun="job", were=False),
-    "jobs_were": partial(_counted, noun="job", were=True),
-    "gpus": partial(_counted, noun="GPU", were=False),
-    "gpus_were": partial(_counted, noun="GPU", were=True),
+_FORMATTERS: Final[Mapping[str, Callable[[Any], str]]] = {
+    "jobs": partial(_count_text, noun="job", were=False),
+    "jobs_were": partial(_count_text, noun="job", were=True),
+    "gpus": partial(_count_text, noun="GPU", were=False),
+    "gpus_were": partial(_count_text, noun="GPU", were=True),
     "duration": lambda value: text.duration(value) if math.isfinite(value) else "unknown time",
     "share": lambda value: f"{100 * value:.0f} %",
     "number": _number,
     "text": str,
 }
-"""Kind of a value -> how it is written."""
+"""Kind of a value -> its formatter."""
 _NAMES: Final = frozenset({"job", "text"})
-"""Kinds of which another value is another reason."""
+"""Kinds whose values distinguish reasons."""
 
 
 class _Extent(NamedTuple):
-    """The least and the greatest value of a reason within a span."""
+    """Smallest and largest value of a reason within a span."""
 
     least: float
     greatest: float
 
 
 class WhyWaited(NamedTuple):
-    """One reason for which a job waited.
+    """A reason for a wait of one job.
 
     Parameters
     ----------
     sentence : str
-        In words; names of jobs are from outside.
+        The reason as text; job names in it are untrusted.
     waited_s : float, seconds
-        Length of the span, or of the waits that the sentence joins.
+        Length of the span, or of the joined waits.
     times : int
-        Waits that it joins: of events, or of what the record alone shows.
+        Number of joined waits.
     stated : bool
-        Whether the policy stated it; else it is what the record of the run shows.
+        Whether the policy stated the reason; otherwise it is derived from the run.
     """
 
     sentence: str
@@ -89,16 +89,18 @@ class WhyWaited(NamedTuple):
 
     @property
     def told(self) -> str:
-        """The sentence with the time for which it held."""
+        """The sentence with the length of the wait."""
         if self.waited_s < 1:
             return f"{self.sentence}."
         waits = f" in {self.times:,} waits" if self.times > 1 else ""
         return f"{self.sentence} ({text.duration(self.waited_s)}{waits})."
 
 
-def why(book: Book, job: int, said: Sequence[Statement]) -> tuple[WhyWaited, ...]:
-    """Return the longest spans of a job's waits with their reasons, in order of time; what the
-    record of the run shows where the policy stated nothing; empty if the job did not wait.
+def why(book: Book, job: int, statements: Sequence[Statement]) -> tuple[WhyWaited, ...]:
+    """Return the longest waits of a job with their reasons, in order of time.
+
+    Without statements of the policy, the reason is derived from the run; empty if the job did not
+    wait.
 
     Parameters
     ----------
@@ -106,8 +108,8 @@ def why(book: Book, job: int, said: Sequence[Statement]) -> tuple[WhyWaited, ...
         The run.
     job : int
         Row of the trace.
-    said : sequence of Statement
-        From `replayed`; those of other jobs are left out.
+    statements : sequence of Statement
+        From `replayed`; statements on other jobs are ignored.
 
     Raises
     ------
@@ -118,39 +120,39 @@ def why(book: Book, job: int, said: Sequence[Statement]) -> tuple[WhyWaited, ...
     if not pieces:
         return ()
     names = book.trace.frame["job_id"].tolist()
-    found = why_waited(book.line, job, said, ReasonFormatter(names, book.clock))
-    return found or (_unstated(book, job, pieces),)
+    stated = span_reasons(book.line, job, statements, ReasonFormatter(names, book.clock))
+    return stated or (_derived_reason(book, job, pieces),)
 
 
 def replay_s(book: Book, job: int) -> float:
-    """Return about how long a replay takes that states why a job waited; 0 = it did not wait."""
-    found = waits(book.line, job)
-    if not len(found.t1):
+    """Return the expected time of a replay for one job, in seconds; 0 = it never waited."""
+    intervals = waits(book.line, job)
+    if not len(intervals.t1):
         return 0.0
-    share = float(found.t1.max()) / max(book.result.end_s, 1.0)
+    share = float(intervals.t1.max()) / max(book.result.end_s, 1.0)
     return book.result.timing.cpu_s * min(share, 1.0)
 
 
 def replayed(
     book: Book, job: int | None = None, store: Store | None = None
 ) -> tuple[Statement, ...]:
-    """Run a scenario again and let its policy state why jobs wait.
+    """Run a scenario again and return its policy's statements on waits.
 
     Parameters
     ----------
     book : Book
         The run.
     job : int or None
-        Row of the trace: only this job, and only as far as it waits; None = all jobs.
+        Row of the trace: only this job, up to its last wait; None = all jobs.
     store : Store or None
-        Where profiles of the user lie.
+        Holds the user's profiles.
 
     Raises
     ------
     TrainyardError
-        As the run itself, e.g. if a profile is not kept any more.
+        As the run itself, e.g. if a profile was deleted.
     """
-    assert book.entry is not None, "what is not stored cannot be replayed"
+    assert book.entry is not None, "only stored runs can be replayed"
     scenario = Scenario.from_json(book.entry.scenario)
     allocator: Allocator = catalog.instance("allocator", scenario.allocator)
     given = conditions(scenario, store)
@@ -162,21 +164,22 @@ def replayed(
     return tuple(witness.said)
 
 
-def _unstated(book: Book, job: int, pieces: Sequence[explore.WaitReason]) -> WhyWaited:
-    """Return what the record alone shows."""
-    wanted, longest = book.wanted(job), max(pieces, key=lambda piece: piece.waited_s)
+def _derived_reason(book: Book, job: int, pieces: Sequence[explore.WaitReason]) -> WhyWaited:
+    """Return the reason derived from the run, for waits without a statement."""
+    needs, longest = book.wanted(job), max(pieces, key=lambda piece: piece.waited_s)
     waited_s = math.fsum(piece.waited_s for piece in pieces)
-    if not wanted.demand.gpus:
+    if not needs.demand.gpus:
         return WhyWaited(longest.sentence, waited_s, len(pieces), stated=False)
-    free = _counted(longest.facts.free, "GPU", were=True)
-    sentence = f"No reason recorded; {free} free, the job asks for {wanted.gpus:,}"
+    free = _count_text(longest.facts.free, "GPU", were=True)
+    sentence = f"No reason recorded; {free} free, the job asks for {needs.gpus:,}"
     return WhyWaited(sentence, waited_s, len(pieces), stated=False)
 
 
-class _Running(NamedTuple):
-    """How a job ran: seconds with progress, of them seconds for work that a stop had undone; GPU
-    types with their shares of its GPU time, in words; GPUs, their mean, and nodes, as held at least
-    and at most; batch sizes.
+class _RunFacts(NamedTuple):
+    """How a job ran: times, GPU types, GPUs, nodes and batch sizes.
+
+    Seconds with progress, of these seconds that repeated lost work, shares of GPU types as text,
+    GPUs (least, most and mean), nodes and batch sizes (least, most).
     """
 
     ran_s: float
@@ -189,12 +192,13 @@ class _Running(NamedTuple):
 
 
 def ran_longer(book: Book, other: Book, job: int) -> str:
-    """Return how much longer a job ran than in another run, and what differs between both records;
-    "" = it did not, or was not completed in both.
+    """Return how much longer a job ran than in another run, and why; "" = not longer.
+
+    Also "" if one of the runs did not complete it.
     """
     if any(one.result.jobs["outcome"].iloc[job] != "completed" for one in (book, other)):
         return ""
-    here, there = _running(book, job), _running(other, job)
+    here, there = _run_facts(book, job), _run_facts(other, job)
     longer_s = here.ran_s - there.ran_s
     if longer_s < max(_LONGER_S, _LEAST_SHARE * there.ran_s):
         return ""
@@ -204,16 +208,21 @@ def ran_longer(book: Book, other: Book, job: int) -> str:
     if here.types and there.types and here.types != there.types:
         causes.append(f"on {here.types} instead of {there.types}")
     if here.mean_gpus < (1 - _LEAST_SHARE) * there.mean_gpus:
-        causes.append(f"on {_range(here.gpus, 'GPU')} instead of {_range(there.gpus, 'GPU')}")
+        causes.append(
+            f"on {_range_text(here.gpus, 'GPU')} instead of {_range_text(there.gpus, 'GPU')}"
+        )
     if here.nodes[1] > there.nodes[1]:
-        causes.append(f"on {_range(here.nodes, 'node')} instead of {_range(there.nodes, 'node')}")
+        causes.append(
+            f"on {_range_text(here.nodes, 'node')} instead of {_range_text(there.nodes, 'node')}"
+        )
     if here.batches != there.batches:
         causes.append("with another batch size")
     why = ", ".join(causes) or "the record does not say why"
     return f"It ran {text.duration(longer_s)} longer than under {other.title}: {why}."
 
 
-def _running(book: Book, job: int) -> _Running:
+def _run_facts(book: Book, job: int) -> _RunFacts:
+    """Return how a job ran, from its running spells."""
     spells = [one for one in life.spells(book.line, job) if one.state == "running"]
     lengths = np.array([one.t1 - one.t0 for one in spells])
     row, ran_s = book.result.jobs.iloc[job], float(lengths.sum())
@@ -227,57 +236,59 @@ def _running(book: Book, job: int) -> _Running:
         )
     )
     held_s = book.type_time[job]
-    # Tenths: what differs by less than that does not explain anything.
+    # Tenths: smaller differences explain nothing.
     tenths = np.rint(10 * held_s / max(held_s.sum(), 1.0)).astype(int).tolist()
     kinds = {
         text.gpu_type(kind.name): tenth
         for kind, tenth in zip(book.cluster.types, tenths, strict=True)
         if tenth
     }
-    return _Running(
+    return _RunFacts(
         ran_s,
         ran_s * lost / (work + lost) if lost else 0.0,
         " and ".join(
             name if len(kinds) == 1 else f"{name} ({10 * tenth} %)" for name, tenth in kinds.items()
         ),
-        _ends(gpus),
+        _min_max(gpus),
         float((gpus * lengths).sum() / ran_s) if ran_s else 0.0,
-        _ends(nodes),
-        _ends(batches),
+        _min_max(nodes),
+        _min_max(batches),
     )
 
 
-def _ends(values: NDArray[np.int64]) -> tuple[int, int]:
+def _min_max(values: NDArray[np.int64]) -> tuple[int, int]:
+    """Return the smallest and largest value."""
     return (int(values.min()), int(values.max())) if len(values) else (0, 0)
 
 
-def _range(ends: tuple[int, int], noun: str) -> str:
+def _range_text(ends: tuple[int, int], noun: str) -> str:
+    """Return a range of counts as text, e.g. "2 to 4 GPUs"."""
     least, most = ends
     return plural(most, noun) if least == most else f"{least:,} to {plural(most, noun)}"
 
 
 class ReasonFormatter(Formatter):
-    """Writes the rule of a reason with its values.
+    """Formats the rule of a reason with its values.
 
     Parameters
     ----------
     names : sequence of str
-        Of the jobs, in rows of the trace.
+        Names of the jobs, by row of the trace.
     clock : RunClock
-        How instants are written.
+        Formatter of instants.
     """
 
     def __init__(self, names: Sequence[str], clock: RunClock) -> None:
         self._names, self._clock = names, clock
 
     def format_field(self, value: Any, format_spec: str) -> str:
-        """Write one value as its kind asks, see `sim.contract.Reason`."""
+        """Return one value as text, by its kind; see `sim.contract.Reason`."""
         if format_spec == "job":
             return str(self._names[int(value)])
         if format_spec == "instant":
             value = value.greatest if isinstance(value, _Extent) else value
             return self._clock.at(value) if math.isfinite(value) else "no known instant"
-        write = _WRITTEN[format_spec]
+        write = _FORMATTERS[format_spec]
         if not isinstance(value, _Extent):
             return write(value)
         least, greatest = write(value.least), write(value.greatest)
@@ -288,31 +299,31 @@ class ReasonFormatter(Formatter):
         return greatest if least == greatest else f"{least} to {greatest}"
 
     def rule(self, *reasons: Reason) -> str:
-        """Return what holds, with the extent of each value over reasons of one rule."""
+        """Return the rule, with the range of each value over reasons of one rule."""
         first = reasons[0]
         values: dict[str, Value | _Extent] = {}
         for name in filter(None, (part[1] for part in self.parse(first.rule))):
-            known = [one.values[name] for one in reasons]
-            numbers = [one for one in known if isinstance(one, float | int)]
-            same = len(set(known)) == 1
+            own = [one.values[name] for one in reasons]
+            numbers = [one for one in own if isinstance(one, float | int)]
+            same = len(set(own)) == 1
             values[name] = first.values[name] if same else _Extent(min(numbers), max(numbers))
         return self.vformat(first.rule, (), values)
 
     def names(self, reason: Reason) -> tuple[str, ...]:
-        """Return the rule, and the jobs and texts that it names."""
+        """Return the rule, with the jobs and texts that it names."""
         fields = self.parse(reason.rule)
         named = [str(reason.values[name]) for _, name, kind, _ in fields if name and kind in _NAMES]
         return reason.rule, *named
 
     def detail(self, reason: Reason) -> str:
-        """Return what differs from time to time; "" = nothing."""
+        """Return the varying part of a reason as text; "" = none."""
         return self.vformat(reason.detail, (), reason.values) if reason.detail else ""
 
 
-def why_waited(
-    line: Timeline, job: int, said: Sequence[Statement], words: ReasonFormatter
+def span_reasons(
+    line: Timeline, job: int, statements: Sequence[Statement], words: ReasonFormatter
 ) -> tuple[WhyWaited, ...]:
-    """Return the longest spans of a job's waits with their reasons, in order of time.
+    """Return the longest waits of a job with their reasons, in order of time.
 
     Parameters
     ----------
@@ -320,22 +331,22 @@ def why_waited(
         The run.
     job : int
         Row of the trace.
-    said : sequence of Statement
-        What the policy stated of it.
+    statements : sequence of Statement
+        Statements of the policy.
     words : ReasonFormatter
         Writes reasons.
 
     Notes
     -----
-    A span lasts as long as the policy states the same rule about the same jobs within one wait;
-    numbers that change are written as "3 to 5". Events, which have a detail, are joined over all
-    waits and always kept: what stopped a job counts however soon another reason followed.
+    A span lasts while the policy states the same rule about the same jobs within one wait; changing
+    numbers are written as "3 to 5". Events, which have a detail, are joined over all waits and
+    always kept.
     """
-    own = sorted((one for one in said if one.job == job), key=lambda one: one.t_s)
+    own = sorted((one for one in statements if one.job == job), key=lambda one: one.t_s)
     events: dict[str, list[tuple[Statement, float]]] = {}
     spans: list[_Span] = []
     total_s = 0.0
-    for one, held_s in _held(own, waits(line, job)):
+    for one, held_s in _with_durations(own, waits(line, job)):
         total_s += held_s
         if one.reason.detail:
             events.setdefault(f"{one.reason.rule}\n{one.reason.detail}", []).append((one, held_s))
@@ -345,23 +356,23 @@ def why_waited(
             spans.append(_Span(one.t_s, key))
         spans[-1].reasons.append(one.reason)
         spans[-1].held_s += held_s
-    longest = sorted(spans, key=lambda span: (-span.held_s, span.t_s))[:_MOST_SPANS]
+    longest = sorted(spans, key=lambda span: (-span.held_s, span.t_s))[:_MAX_SPANS]
     shown = [span for span in longest if span.held_s >= _LEAST_SHARE * total_s]
-    found = [(group[0][0].t_s, _join_events(group, words)) for group in events.values()]
-    found += [
+    reasons = [(group[0][0].t_s, _join_events(group, words)) for group in events.values()]
+    reasons += [
         (one.t_s, WhyWaited(_capitalize(words.rule(*one.reasons)), one.held_s, 1)) for one in shown
     ]
-    found.sort(key=lambda pair: pair[0])
+    reasons.sort(key=lambda pair: pair[0])
     rest = [span.held_s for span in spans if span not in shown]
     if rest and sum(rest) >= _LEAST_SHARE * total_s:
         count = plural(len(rest), "shorter span")
-        found.append((math.inf, WhyWaited(f"{count} had other reasons", sum(rest), 1)))
-    return tuple(one for _, one in found)
+        reasons.append((math.inf, WhyWaited(f"{count} had other reasons", sum(rest), 1)))
+    return tuple(one for _, one in reasons)
 
 
 @dataclass(eq=False)
 class _Span:
-    """A part of one wait for which the policy stated one rule about the same jobs."""
+    """A part of one wait with a single rule about the same jobs."""
 
     t_s: float
     key: tuple[float, tuple[str, ...]]
@@ -369,29 +380,30 @@ class _Span:
     held_s: float = 0.0
 
 
-def _held(own: Sequence[Statement], found: Waits) -> list[tuple[Statement, float]]:
-    """Return for how long each statement held: until the next one, or the end of its wait."""
-    made = []
+def _with_durations(own: Sequence[Statement], waits_of_job: Waits) -> list[tuple[Statement, float]]:
+    """Return each statement with its duration: until the next one, or the end of the wait."""
+    durations = []
     for at, one in enumerate(own):
-        wait = int(np.searchsorted(found.t0, one.t_s, "right")) - 1
-        end_s = float(found.t1[wait]) if wait >= 0 else one.t_s
+        wait = int(np.searchsorted(waits_of_job.t0, one.t_s, "right")) - 1
+        end_s = float(waits_of_job.t1[wait]) if wait >= 0 else one.t_s
         if at + 1 < len(own):
             end_s = min(end_s, own[at + 1].t_s)
-        made.append((one, max(end_s - one.t_s, 0.0)))
-    return made
+        durations.append((one, max(end_s - one.t_s, 0.0)))
+    return durations
 
 
 def _join_events(group: Sequence[tuple[Statement, float]], words: ReasonFormatter) -> WhyWaited:
-    """Return one sentence for events of one kind, which names the first of them."""
+    """Return one reason for events of one kind, naming the first of them."""
     first = {one.since_s: one for one, _ in reversed(group)}
     times, rule = len(first), words.rule(group[0][0].reason)
     ordered = [first[since_s] for since_s in sorted(first)]
     details = list(dict.fromkeys(words.detail(one.reason) for one in ordered))
-    more = f" and {len(details) - _MOST_NAMED} more" if len(details) > _MOST_NAMED else ""
-    named = ", ".join(details[:_MOST_NAMED])
+    more = f" and {len(details) - _MAX_NAMED} more" if len(details) > _MAX_NAMED else ""
+    named = ", ".join(details[:_MAX_NAMED])
     begin = f"{times} times {rule}" if times > 1 else _capitalize(rule)
     return WhyWaited(f"{begin}: {named}{more}", sum(held_s for _, held_s in group), times)
 
 
 def _capitalize(rule: str) -> str:
+    """Return a sentence with a capital first letter."""
     return f"{rule[:1].upper()}{rule[1:]}"

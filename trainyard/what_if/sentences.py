@@ -1,5 +1,6 @@
-"""What a run did to a job, why the job waited, and what an instant looks like: sentences that say
-no more than the record of the run shows.
+"""Sentences about a run: events of a job, reasons of its waits, and the state at an instant.
+
+They state only facts that the run shows.
 """
 
 from __future__ import annotations
@@ -28,21 +29,21 @@ _ENDED: Final = {
     "unfinished": "not finished when the run ended,",
 }
 _WITHOUT_TIME: Final = ("refused", "impossible")
-"""Outcomes of which it is not recorded when they came about."""
-_MOST_TOLD: Final = 10
-_LAST_TOLD: Final = 3
-_MOST_NODES: Final = 4
+"""Outcomes without a recorded time."""
+_MAX_EVENTS: Final = 10
+_LAST_EVENTS: Final = 3
+_MAX_NODES: Final = 4
 
 
 def moment(
-    wanted: NDArray[np.int64],
+    requests: NDArray[np.int64],
     pieces: pd.DataFrame,
     amounts: Mapping[str, float],
     beyond: float,
     unit: str,
 ) -> str:
-    """Return who waits for how much, and what is free."""
-    jobs, gpus = len(wanted), int(wanted.sum())
+    """Return the sentences on waiting jobs and free GPUs at an instant."""
+    jobs, gpus = len(requests), int(requests.sum())
     waits = f"{plural(jobs, 'job')} {'waits' if jobs == 1 else 'wait'}" if jobs else "No job waits"
     waits += f" for {plural(gpus, 'GPU')}" if gpus else ""
     free, count, largest = (
@@ -56,7 +57,7 @@ def moment(
         if free
         else f"no {unit} is free"
     )
-    sentences = [f"{waits}; {are}{_in_pieces(count, largest, wanted, unit)}."]
+    sentences = [f"{waits}; {are}{_pieces_text(count, largest, requests, unit)}."]
     if down := round(amounts["down"]):
         sentences.append(f"{plural(down, unit)} {'is' if down == 1 else 'are'} down.")
     if beyond > 0:
@@ -66,11 +67,11 @@ def moment(
     return " ".join(sentences)
 
 
-def _in_pieces(count: int, largest: int, wanted: NDArray[np.int64], unit: str) -> str:
-    """Say how what is free is cut, to those who wait for it."""
-    if not len(wanted) or not count:
+def _pieces_text(count: int, largest: int, requests: NDArray[np.int64], unit: str) -> str:
+    """Return how the free GPUs are split, compared with the waiting requests."""
+    if not len(requests) or not count:
         return ""
-    larger = wanted[wanted > largest]
+    larger = requests[requests > largest]
     limit = (
         f": none fits {larger.min()}"
         if unit == "GPU" and len(larger)
@@ -81,8 +82,8 @@ def _in_pieces(count: int, largest: int, wanted: NDArray[np.int64], unit: str) -
     return f" {f'in {count:,} pieces' if count > 1 else 'on one node'}{limit}"
 
 
-def asked_for(trace: Trace, job: int) -> str:
-    """Return what a job asked for: GPUs and their types, or cores."""
+def request_text(trace: Trace, job: int) -> str:
+    """Return the request of a job as text: GPUs and their types, or cores."""
     gpus, cores = int(trace.frame["num_gpus"].iloc[job]), trace.numbers("cpus")[job]
     types = str(trace.texts("gpu_types_allowed")[job]).replace("|", " or ")
     if gpus:
@@ -90,27 +91,27 @@ def asked_for(trace: Trace, job: int) -> str:
     return plural(round(cores), "core") if np.isfinite(cores) else "no GPUs"
 
 
-def facts(trace: Trace, job: int) -> str:
-    """Return who asked for what."""
+def request_sentence(trace: Trace, job: int) -> str:
+    """Return the sentence on user and request of a job."""
     user = str(trace.texts("user")[job])
     return (
         f"Job {trace.frame['job_id'].iloc[job]}{f' of {user}' if user else ''} asked for"
-        f" {asked_for(trace, job)}."
+        f" {request_text(trace, job)}."
     )
 
 
 @dataclass(frozen=True)
-class Teller:
-    """Puts what befell a job into words.
+class EventFormatter:
+    """Formats the events of a job as sentences.
 
     Parameters
     ----------
     clock : RunClock
         How instants are written.
     cluster : Cluster
-        For the types of nodes.
+        The machines, for the types of nodes.
     names : sequence of str
-        Of the nodes; a node beyond them is one that the cluster does not have.
+        Names of the nodes; indices beyond them are nodes that the cluster does not have.
     """
 
     clock: RunClock
@@ -118,9 +119,7 @@ class Teller:
     names: Sequence[str]
 
     def shares(self, held_s: NDArray[np.float64]) -> str:
-        """Return how GPU time divides among the GPU types of the cluster; nothing where there is
-        one type, or no time.
-        """
+        """Return the shares of GPU time by GPU type as text; "" with one type or no time."""
         total_s = float(held_s.sum())
         if len(used_types(self.cluster)) < 2 or not total_s:
             return ""
@@ -131,18 +130,18 @@ class Teller:
         )
 
     def nodes(self, spell: JobPeriod) -> str:
-        """Return the nodes of a spell, the first few by name."""
-        found = list(dict.fromkeys(row[0] for row in spell.where))
+        """Return the nodes of a spell as text, the first few by name."""
+        nodes = list(dict.fromkeys(row[0] for row in spell.where))
         named = [
             self.names[node] if node < len(self.names) else "beyond the cluster"
-            for node in found[:_MOST_NODES]
+            for node in nodes[:_MAX_NODES]
         ]
         return ", ".join(named) + (
-            f" and {len(found) - _MOST_NODES} more" if len(found) > _MOST_NODES else ""
+            f" and {len(nodes) - _MAX_NODES} more" if len(nodes) > _MAX_NODES else ""
         )
 
     def types(self, spell: JobPeriod) -> str:
-        """Return the GPU types of a spell."""
+        """Return the GPU types of a spell as text."""
         nodes = self.cluster.nodes
         return ", ".join(
             dict.fromkeys(
@@ -152,70 +151,76 @@ class Teller:
 
     def events(self, happened: Sequence[Happening]) -> list[str]:
         """Return each event as a sentence."""
-        made = []
-        for one, waited in zip(happened, _waited(happened), strict=True):
+        sentences = []
+        for one, waited in zip(happened, _wait_texts(happened), strict=True):
             where = (
                 f" on {self.nodes(one.after)}"
                 if one.after is not None and one.what != "tuned"
                 else ""
             )
             when = "" if one.what in _WITHOUT_TIME else f"{self.clock.at(one.t_s)}: "
-            sentence = f"{when}{_said(one).rstrip(',')}{where}{waited}."
-            made.append(f"{sentence[:1].upper()}{sentence[1:]}")
-        return made
+            sentence = f"{when}{_event_phrase(one).rstrip(',')}{where}{waited}."
+            sentences.append(f"{sentence[:1].upper()}{sentence[1:]}")
+        return sentences
 
     def life(self, happened: Sequence[Happening]) -> str:
-        """Return all events in one line; of a long life its beginning and its end."""
-        left_out = max(0, len(happened) - _MOST_TOLD)
+        """Return all events in one line; of a long life only its beginning and end."""
+        left_out = max(0, len(happened) - _MAX_EVENTS)
         parts, before_s = [], happened[0].t_s
-        for at, (one, waited) in enumerate(zip(happened, _waited(happened), strict=True)):
-            if left_out and _MOST_TOLD - _LAST_TOLD <= at < len(happened) - _LAST_TOLD:
+        for at, (one, waited) in enumerate(zip(happened, _wait_texts(happened), strict=True)):
+            if left_out and _MAX_EVENTS - _LAST_EVENTS <= at < len(happened) - _LAST_EVENTS:
                 continue
-            if left_out and at == len(happened) - _LAST_TOLD:
+            if left_out and at == len(happened) - _LAST_EVENTS:
                 parts.append(f"{plural(left_out, 'more change')}")
             when = self.clock.at(one.t_s) if not at else self.clock.after(one.t_s, before_s)
-            parts.append(f"{_said(one)}{'' if one.what in _WITHOUT_TIME else f' {when}'}{waited}")
+            parts.append(
+                f"{_event_phrase(one)}{'' if one.what in _WITHOUT_TIME else f' {when}'}{waited}"
+            )
             before_s = one.t_s
         return ", ".join(parts)
 
 
-def _waited(happened: Sequence[Happening]) -> list[str]:
-    """Return for each event that ended a wait how long that was."""
-    made, since_s = [], happened[0].t_s
+def _wait_texts(happened: Sequence[Happening]) -> list[str]:
+    """Return for each event the length of the wait that it ended, as text; "" = none."""
+    texts, since_s = [], happened[0].t_s
     for one in happened:
-        made.append(
+        texts.append(
             f" (waited {duration(one.t_s - since_s)})"
             if one.what == "started" and one.t_s > since_s
             else ""
         )
         since_s = one.t_s if one.what in ("submitted", "preempted", "evicted") else since_s
-    return made
+    return texts
 
 
-def _said(one: Happening) -> str:
+def _event_phrase(one: Happening) -> str:
+    """Return the verb phrase of an event."""
     before, after = one.before, one.after
     if one.what == "evicted":
-        return f"evicted ({_hit(one)})"
+        return f"evicted ({_failure_cause(one)})"
     if one.what == "relaunched":
-        return f"one {_role(one)} restarted ({_hit(one)})"
+        return f"one {_role(one)} restarted ({_failure_cause(one)})"
     if one.what == "resized" and before is not None and after is not None:
-        return f"resized {_size(before, after)}"
+        return f"resized {_size_change(before, after)}"
     if one.what == "tuned" and before is not None and after is not None:
         return f"batch size {before.batch:,} → {after.batch:,}"
     return _ENDED.get(one.what, one.what)
 
 
-def _hit(one: Happening) -> str:
+def _failure_cause(one: Happening) -> str:
+    """Return the cause of a failure as text."""
     if one.cause == "oom":
         return f"a {_role(one)} ran out of memory"
     return "a node went down" if one.cause == "outage" else f"a {_role(one)} was interrupted"
 
 
 def _role(one: Happening) -> str:
+    """Return the name of the role that an event concerns."""
     return "parameter server" if one.role == "server" else "worker"
 
 
-def _size(before: JobPeriod, after: JobPeriod) -> str:
+def _size_change(before: JobPeriod, after: JobPeriod) -> str:
+    """Return the change of size between two spells, e.g. "2 → 4 GPUs"."""
     if before.gpus != after.gpus:
         return f"{before.gpus:,} → {plural(after.gpus, 'GPU')}"
     old, new = (
@@ -243,28 +248,28 @@ _SHORT: Final = {
     "policy": "there was room",
     "beyond": "it needs more than the cluster has",
 }
-_LEAST_TOLD: Final = 0.02
-"""Share of a piece from which on a second cause is named."""
+_MIN_SHARE: Final = 0.02
+"""Share of a wait above which a second cause is named."""
 
 
 class WaitReason(NamedTuple):
-    """Why a job waited for a time.
+    """Reason of one wait of a job.
 
     Parameters
     ----------
     t0, t1 : float, seconds
-        From when to when.
+        Start and end.
     cause : str
-        The one of `sim.metrics.why.CAUSES` that held most of that time.
+        The cause in `sim.metrics.why.CAUSES` that held for most of that time.
     sentence : str
         One or more sentences.
     waited_s : float, seconds
-        What it waited of that time: t1 - t0, but for the sum of many short waits.
+        Time waited: t1 - t0, except for the sum of many short waits.
     notes : str
-        What the policy noted with its decisions in that time, as names and values, also in `told`;
-        "" = nothing.
+        Notes of the policy on its decisions in that time, as names and values, also in the
+        sentence; "" = none.
     facts : Piece
-        The numbers behind all that.
+        The numbers behind the sentence.
     """
 
     t0: float
@@ -278,7 +283,7 @@ class WaitReason(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Reasons:
-    """Puts the waits of one job into words.
+    """Formats the waits of one job as sentences.
 
     Parameters
     ----------
@@ -289,9 +294,9 @@ class Reasons:
     clock : RunClock
         How instants are written.
     wanted : RoomNeeds
-        What the job needs.
+        Resources that the job needs.
     recorded_s : float, seconds
-        When the recording started it, if that is what the policy replays; NaN = it does not.
+        Recorded start, if the policy replays the recording; NaN otherwise.
     """
 
     line: Timeline
@@ -301,38 +306,39 @@ class Reasons:
     recorded_s: float = float("nan")
 
     def reason(self, piece: Piece) -> WaitReason:
-        """Return one piece in words."""
+        """Return one wait with its reason as sentences."""
         if piece.waits:
             sentence = (
                 f"{plural(piece.waits, 'more wait')}, {duration(piece.waited_s)} together:"
                 f" {self._shares(piece.seconds)}."
             )
             return WaitReason(piece.t0, piece.t1, piece.cause, sentence, piece.waited_s, "", piece)
-        said = [_SAID[piece.cause](self, piece)]
-        others = {
+        parts = [_SENTENCES[piece.cause](self, piece)]
+        other_causes = {
             cause: seconds
             for cause, seconds in piece.seconds.items()
-            if cause != piece.cause and seconds >= _LEAST_TOLD * piece.waited_s
+            if cause != piece.cause and seconds >= _MIN_SHARE * piece.waited_s
         }
-        if others:
-            said.append(f"Some of the time it was otherwise: {self._shares(others)}.")
+        if other_causes:
+            parts.append(f"Some of the time it was otherwise: {self._shares(other_causes)}.")
         if not piece.started and piece.t1 >= self.line.end_s:
-            said.append("Then the run ended.")
+            parts.append("Then the run ended.")
         if np.isfinite(self.recorded_s):
-            said.append(f"The recording started it at {self.clock.at(self.recorded_s)}.")
-        if notes := "; ".join(map(_note, piece.notes)):
-            said.append(f"The policy noted: {notes}.")
+            parts.append(f"The recording started it at {self.clock.at(self.recorded_s)}.")
+        if notes := "; ".join(map(_note_text, piece.notes)):
+            parts.append(f"The policy noted: {notes}.")
         return WaitReason(
-            piece.t0, piece.t1, piece.cause, " ".join(said), piece.waited_s, notes, piece
+            piece.t0, piece.t1, piece.cause, " ".join(parts), piece.waited_s, notes, piece
         )
 
     @property
     def _need(self) -> str:
+        """The size that the job needs, as text."""
         return self._count(self.wanted.gpus)
 
     @property
     def _where(self) -> str:
-        """Where free GPUs are looked for, unless that is everywhere."""
+        """Restriction of the nodes that the job may use, as text; "" = any node."""
         return (
             " on nodes that it may use"
             if ((self.wanted.kinds < 0) & (self.line.size > 0)).any()
@@ -340,10 +346,11 @@ class Reasons:
         )
 
     def _count(self, number: int) -> str:
+        """Return a number of GPUs or replicas as text."""
         return plural(number, "GPU" if self.wanted.demand.gpus else "worker")
 
     def _free(self, piece: Piece) -> str:
-        """Return what was free on nodes that it may use, from the least to the most."""
+        """Return the amount free on nodes that the job may use, as a clause."""
         amount = (
             self._count(piece.free)
             if piece.free_least == piece.free
@@ -354,20 +361,24 @@ class Reasons:
         return f"{amount} {'was' if piece.free == 1 else 'were'} free{self._where}"
 
     def _shares(self, seconds: Mapping[str, float]) -> str:
+        """Return the durations of causes as text."""
         return "; ".join(
             f"{_SHORT[cause]} ({duration(amount)})" for cause, amount in seconds.items()
         )
 
     def _job(self, job: int) -> str:
+        """Return a job id with its number of GPUs."""
         gpus = int(self.line.result.jobs["gpus"].iloc[job])
         return f"{self.trace.frame['job_id'].iloc[job]}{f' ({_gpus(gpus)})' if gpus else ''}"
 
     def _later(self, piece: Piece) -> str:
+        """Return the jobs submitted later that ran, as text."""
         return ", ".join(map(self._job, piece.later)) + (
             f" and {piece.more_later:,} more" if piece.more_later else ""
         )
 
     def _ahead(self, piece: Piece) -> str:
+        """Return the sentence on jobs submitted earlier that waited too; "" = none."""
         if not piece.ahead:
             return ""
         return (
@@ -376,6 +387,7 @@ class Reasons:
         )
 
     def _no_room(self, piece: Piece) -> str:
+        """Return the sentence for cause "no_room"."""
         number = self.wanted.gpus
         gpus = f"No {number:,} free GPUs" if number > 1 else "No free GPU"
         head = gpus if self.wanted.demand.gpus else f"No room for {self._need}"
@@ -391,6 +403,7 @@ class Reasons:
         return f"{sentence}{self._ahead(piece)}"
 
     def _not_allowed(self, piece: Piece) -> str:
+        """Return the sentence for cause "not_allowed"."""
         here = f"at most {piece.free:,}" if piece.free else "none"
         return (
             f"Up to {self._count(piece.anywhere)} were free, but {here}{self._where}; it needs"
@@ -398,6 +411,7 @@ class Reasons:
         )
 
     def _down(self, piece: Piece) -> str:
+        """Return the sentence for cause "down"."""
         up = (
             f"{piece.there:,} {'was' if piece.there == 1 else 'were'}"
             if piece.there
@@ -409,9 +423,11 @@ class Reasons:
         )
 
     def _beyond(self, piece: Piece) -> str:
+        """Return the sentence for cause "beyond"."""
         return f"It needs {self._need}, and this cluster has {piece.there:,}{self._where}."
 
     def _cores(self, piece: Piece) -> str:
+        """Return the sentence for cause "cores"."""
         what = (
             "the cores and memory"
             if self.wanted.servers is None
@@ -419,25 +435,27 @@ class Reasons:
         )
         return f"{self._free(piece)}, but not with {what} that it needs."
 
-    def _scattered(self, piece: Piece) -> str:
+    def _scattered_gpus(self, piece: Piece) -> str:
+        """Return the sentence for cause "scattered"."""
         per = max(self.wanted.demand.gpus, 1)
         if piece.replicas < self.wanted.need:
             return (
                 f"{self._free(piece)}, but at most {piece.replicas * per:,} of one type, and it"
                 f" needs {self._need} of one type."
             )
-        alike, spread = spreads(self.line, self.wanted.gpus)
-        seen = (
+        packed, spread = spreads(self.line, self.wanted.gpus)
+        observation = (
             f" In this run no job of {self._need} is spread over more nodes than it needs."
-            if alike and not spread
+            if packed and not spread
             else ""
         )
         return (
             f"{self._free(piece)}, but on several nodes, at most {piece.most:,} on one; it needs"
-            f" {self._need}.{seen}"
+            f" {self._need}.{observation}"
         )
 
     def _overtaken(self, piece: Piece) -> str:
+        """Return the sentence for cause "overtaken"."""
         jobs = len(piece.later) + piece.more_later
         room = (
             f"there was room for {self._need}"
@@ -447,11 +465,12 @@ class Reasons:
             else "there was room"
         )
         return (
-            f"{plural(jobs, 'job')} submitted later ran meanwhile: {self._later(piece)}. Without"
+            f"{plural(jobs, 'job')} submitted later ran in that time: {self._later(piece)}. Without"
             f" {'them' if jobs > 1 else 'it'} {room}."
         )
 
     def _round(self, piece: Piece) -> str:
+        """Return the sentence for cause "round"."""
         then = (
             f"the policy decided next at {self.clock.at(piece.decides_s)}"
             if np.isfinite(piece.decides_s)
@@ -460,13 +479,14 @@ class Reasons:
         return f"{self._free(piece)}, but {then}."
 
     def _in_flight(self, piece: Piece) -> str:
+        """Return the sentence for cause "in_flight"."""
         return (
             f"It was decided at {self.clock.at(piece.t0)} to start it, which took effect at"
             f" {self.clock.at(piece.t1)}."
         )
 
     def _left(self, piece: Piece) -> str:
-        """Say that it was not started although there was room, and until when nobody was."""
+        """Return the clause that the job did not start although there was room."""
         until = (
             f"changed nothing until {self.clock.at(piece.changes_s)}"
             if np.isfinite(piece.changes_s)
@@ -476,23 +496,26 @@ class Reasons:
         return f"{self._free(piece)} and it needs {self.wanted.gpus:,}, but the policy {did}"
 
     def _behind(self, piece: Piece) -> str:
+        """Return the sentence for cause "behind"."""
         return f"{self._left(piece)}.{self._ahead(piece)}"
 
     def _policy(self, piece: Piece) -> str:
+        """Return the sentence for cause "policy"."""
         later = f" Jobs submitted later that ran: {self._later(piece)}." if piece.later else ""
         return f"{self._left(piece)}; no job submitted earlier waited.{later}"
 
 
 def _gpus(number: int) -> str:
+    """Return a number of GPUs as text."""
     return plural(number, "GPU")
 
 
-_SAID: Final[Mapping[str, Callable[[Reasons, Piece], str]]] = {
+_SENTENCES: Final[Mapping[str, Callable[[Reasons, Piece], str]]] = {
     "no_room": Reasons._no_room,
     "not_allowed": Reasons._not_allowed,
     "down": Reasons._down,
     "cores": Reasons._cores,
-    "scattered": Reasons._scattered,
+    "scattered": Reasons._scattered_gpus,
     "overtaken": Reasons._overtaken,
     "round": Reasons._round,
     "in_flight": Reasons._in_flight,
@@ -502,7 +525,8 @@ _SAID: Final[Mapping[str, Callable[[Reasons, Piece], str]]] = {
 }
 
 
-def _note(note: tuple[str, float, float]) -> str:
+def _note_text(note: tuple[str, float, float]) -> str:
+    """Return a note of the policy with its value or range."""
     name, low, high = note
     return (
         f"{name.replace('_', ' ')} {low:.4g}"

@@ -1,4 +1,4 @@
-"""Tables and figures in words of what the Explore page draws."""
+"""Tables and figures of the Explore page as data."""
 
 from __future__ import annotations
 
@@ -14,60 +14,66 @@ from sim.metrics.steps import Floats
 from sim.trace import Trace
 
 
-def in_use(found: Occupancy) -> float:
-    """Return the share of all GPUs that is in use, mean over the window; NaN without any."""
+def in_use(occupancy: Occupancy) -> float:
+    """Return the mean share of all GPUs in use over the window; NaN without GPUs."""
     return (
-        float(found.used.mean(axis=1, dtype=np.float64).sum() / found.size.sum())
-        if found.size.sum()
+        float(occupancy.used.mean(axis=1, dtype=np.float64).sum() / occupancy.size.sum())
+        if occupancy.size.sum()
         else float("nan")
     )
 
 
-def shares(found: Occupancy, order: Sequence[int]) -> tuple[Matrix, Matrix]:
-    """Return which part of each row is in use, and which is down, both between 0 and 1, rows in
-    this order.
-    """
-    at = list(order)
-    return _of_size(found.used, found, at), found.down[at]
+def shares(occupancy: Occupancy, order: Sequence[int]) -> tuple[Matrix, Matrix]:
+    """Return the share of each row in use and the share down, 0 to 1, in the given order."""
+    rows = list(order)
+    return _divide_by_size(occupancy.used, occupancy, rows), occupancy.down[rows]
 
 
-def differing(policy: Occupancy, base: Occupancy, order: Sequence[int]) -> tuple[Matrix, Matrix]:
-    """Return how much more of each row is in use under a policy than under another, −1 to 1, and
-    which part is down under one of them.
+def use_difference(
+    policy: Occupancy, base: Occupancy, order: Sequence[int]
+) -> tuple[Matrix, Matrix]:
+    """Return the difference of use between two policies by row, and the share down under one.
+
+    Differences lie between −1 and 1.
 
     Raises
     ------
     ParameterError
         If the two do not show the same rows at the same times.
     """
-    at = list(order)
-    # Where either of them lacks the machine a difference says nothing of the policies.
-    return _of_size(difference(policy, base), policy, at), np.maximum(policy.down, base.down)[at]
+    rows = list(order)
+    # Differences on machines that are down say nothing about the policies.
+    return _divide_by_size(difference(policy, base), policy, rows), np.maximum(
+        policy.down, base.down
+    )[rows]
 
 
-def _of_size(cells: Matrix, found: Occupancy, at: list[int]) -> Matrix:
-    return (cells[at] / np.maximum(found.size[at, None], 1e-9)).astype(np.float32)
+def _divide_by_size(cells: Matrix, occupancy: Occupancy, at: list[int]) -> Matrix:
+    """Return the selected rows divided by their sizes."""
+    return (cells[at] / np.maximum(occupancy.size[at, None], 1e-9)).astype(np.float32)
 
 
-def row_names(found: Occupancy) -> list[str]:
-    """Return the names of the rows, with the number of GPUs and their type where rows differ in it
-    and the name does not tell.
-    """
-    several, uneven = len(set(found.kinds)) > 1, len(set(found.size.tolist())) > 1
-    made = []
-    for name, kind, size in zip(found.rows, found.kinds, found.size.tolist(), strict=True):
+def row_names(occupancy: Occupancy) -> list[str]:
+    """Return the names of the rows, with size and GPU type where these differ."""
+    several, uneven = len(set(occupancy.kinds)) > 1, len(set(occupancy.size.tolist())) > 1
+    names = []
+    for name, kind, size in zip(
+        occupancy.rows, occupancy.kinds, occupancy.size.tolist(), strict=True
+    ):
         typed = kind if several and kind and kind.casefold() not in name.casefold() else ""
-        amount = f"{size:,.0f} {f'× {typed}' if typed else f'{found.unit}s'}" if uneven else typed
-        made.append(f"{name} · {amount}" if amount else name)
-    return made
+        amount = (
+            f"{size:,.0f} {f'× {typed}' if typed else f'{occupancy.unit}s'}" if uneven else typed
+        )
+        names.append(f"{name} · {amount}" if amount else name)
+    return names
 
 
-def rows_table(found: Mapping[str, Occupancy], order: Sequence[int]) -> pd.DataFrame:
-    """Return one row per row of the picture, in its order.
+def rows_table(by_policy: Mapping[str, Occupancy], order: Sequence[int]) -> pd.DataFrame:
+    """Return the data of the picture, one row per node, rack or type, in its order.
 
     Parameters
     ----------
-    found : mapping of Occupancy
+    by_policy : mapping of Occupancy
         Policy -> the same rows over the same window.
     order : sequence of int
         From `trainyard.what_if.explore.order`.
@@ -79,14 +85,14 @@ def rows_table(found: Mapping[str, Occupancy], order: Sequence[int]) -> pd.DataF
         `down <policy>`, means over the window between 0 and 1.
     """
     at = list(order)
-    first = next(iter(found.values()))
+    first = next(iter(by_policy.values()))
     columns: dict[str, object] = {
         "row": [first.rows[place] for place in at],
         "gpu_type": [first.kinds[place] for place in at],
         "rack": [first.racks[place] for place in at],
         "size": first.size[at],
     }
-    for title, one in found.items():
+    for title, one in by_policy.items():
         share = one.used.mean(axis=1, dtype=np.float64) / np.maximum(one.size, 1e-9)
         columns |= {
             f"in_use {title}": share[at],
@@ -96,9 +102,7 @@ def rows_table(found: Mapping[str, Occupancy], order: Sequence[int]) -> pd.DataF
 
 
 def node_sizes(cluster: Cluster) -> tuple[dict[str, int], str]:
-    """Return what the nodes have that jobs hold, by name, and what that is: GPUs, or cores where no
-    node has a GPU and cores are modelled.
-    """
+    """Return the GPUs of each node by name and "GPU"; cores on clusters without GPUs."""
     if cluster.gpus:
         return {node.name: node.gpus for node in cluster.nodes if node.gpus}, "GPU"
     return {
@@ -109,15 +113,13 @@ def node_sizes(cluster: Cluster) -> tuple[dict[str, int], str]:
 
 
 def job_row(trace: Trace, job_id: str) -> int | None:
-    """Return the row of the job with this id, letter by letter; None if there is none."""
-    found = np.flatnonzero((trace.frame["job_id"] == job_id).to_numpy(np.bool_))
-    return int(found[0]) if len(found) else None
+    """Return the row of the job with exactly this id; None if there is none."""
+    rows = np.flatnonzero((trace.frame["job_id"] == job_id).to_numpy(np.bool_))
+    return int(rows[0]) if len(rows) else None
 
 
 def busiest_s(queue: pd.DataFrame) -> float:
-    """Return an instant at which most jobs wait, in the middle of the first such step of a reduced
-    queue series, in seconds.
-    """
+    """Return the middle of the first step with the longest queue, in seconds."""
     t, waiting = queue["t_s"].to_numpy(np.float64), queue["waiting"].to_numpy(np.float64)
     if len(t) < 2:
         return float(t[0]) if len(t) else 0.0
@@ -125,22 +127,23 @@ def busiest_s(queue: pd.DataFrame) -> float:
     return float((t[at] + t[at + 1]) / 2)
 
 
-def idle_while_waiting_s(found: Occupancy, queue: pd.DataFrame) -> Floats:
-    """Return for how long each row of an occupancy is idle while jobs wait, in seconds: the time
-    that its GPUs are up and not held, as a share of all of them.
+def idle_while_waiting_s(occupancy: Occupancy, queue: pd.DataFrame) -> Floats:
+    """Return the idle time of each row while jobs wait, in seconds.
+
+    Idle = up and not held, weighted by the share of the row's GPUs.
 
     Parameters
     ----------
-    found : Occupancy
+    occupancy : Occupancy
         The machines over time.
     queue : DataFrame
         Series of the same window, `t_s` and `waiting`; a value holds until the next one.
     """
-    middles = (found.t_s[:-1] + found.t_s[1:]) / 2
+    middles = (occupancy.t_s[:-1] + occupancy.t_s[1:]) / 2
     t_s, waiting = (queue[name].to_numpy(np.float64) for name in ("t_s", "waiting"))
     at = np.searchsorted(t_s, middles, side="right") - 1
     waits = (waiting[np.maximum(at, 0)] >= 1) & (at >= 0) if len(t_s) else middles < 0
-    width_s = float(found.t_s[1] - found.t_s[0])
-    held = found.used / np.maximum(found.size, 1)[:, None]
-    idle = np.clip(1.0 - held - found.down, 0.0, 1.0)
+    width_s = float(occupancy.t_s[1] - occupancy.t_s[0])
+    held = occupancy.used / np.maximum(occupancy.size, 1)[:, None]
+    idle = np.clip(1.0 - held - occupancy.down, 0.0, 1.0)
     return np.asarray(idle[:, waits].sum(axis=1) * width_s, np.float64)

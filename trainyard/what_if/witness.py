@@ -1,4 +1,4 @@
-"""What a policy states of waits, asked for right after its decisions in a replay of a run."""
+"""Collection of a policy's statements on waits during a replay of a run."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from typing import Final, NamedTuple
 
 from sim.contract import Allocator, Decided, JobId, Plan, Reason, View, instant
 
-MOST: Final = 50_000
-"""Statements that are kept of one run."""
+MAX_STATEMENTS: Final = 50_000
+"""Maximum number of statements of one run."""
 NOT_ASKED: Final = "the policy made its next decision at {next:instant}, and none before"
 _FIRST_S: Final = 60.0
 _OFTEN: Final = 64
-"""How much more often a policy is asked about one job than about all jobs."""
+"""Factor by which questions about single jobs are more frequent than about all jobs."""
 _ALL_OF: Final = 8
-"""Waits of one job that are all asked about."""
+"""First waits of a job, with questions about each."""
 
 
 class Statement(NamedTuple):
-    """What a policy stated of a job at one decision.
+    """Statement of a policy on a waiting job at one decision.
 
     Parameters
     ----------
     job : int
         Row of the trace.
     t_s, since_s : float, seconds
-        When, and since when the job waited.
+        Time of the statement, and start of the wait.
     reason : Reason
-        What it stated.
+        The reason.
     """
 
     job: JobId
@@ -40,15 +40,16 @@ class Statement(NamedTuple):
 
 @dataclass
 class Witness:
-    """Asks an allocator after its decisions why jobs wait: at the beginning of a wait, and again
-    each time the wait has doubled, or grown by a 64th if only some jobs are asked about. Of jobs
-    that wait very often, only the first waits are asked about, and after them the 16th, 32nd, 64th,
-    and so on.
+    """Asks an allocator after its decisions why jobs wait.
+
+    It asks at the start of a wait, and again each time the wait has doubled, or grown by a 64th if
+    only some jobs are of interest. For jobs that wait very often it asks only about the first
+    waits, then the 16th, 32nd, 64th, and so on.
 
     Parameters
     ----------
     jobs : collection of int or None
-        Which jobs; None = all.
+        Rows of the jobs; None = all.
     """
 
     jobs: Collection[JobId] | None = None
@@ -59,12 +60,12 @@ class Witness:
     _due: list[tuple[float, JobId, float]] = field(default_factory=list)
 
     def of(self, allocator: Allocator) -> Witness:
-        """Return itself as the witness of an allocator, for one run."""
+        """Bind to an allocator for one run; return self."""
         self._allocator = allocator
         return self
 
     def __call__(self, view: View, plan: Plan) -> None:
-        """Follow one decision."""
+        """Record the statements on one decision."""
         delta, now_s = view.delta, view.now_s
         for job in delta.arrived:
             self._arrives(view, job)
@@ -81,14 +82,16 @@ class Witness:
             self._ask(Decided(view, plan.changes, plan.refuse))
 
     def _arrives(self, view: View, job: JobId) -> None:
+        """Note the start of a job's first wait."""
         now_s, since_s = view.now_s, instant(view.one("arrival_s", job))
         if since_s < now_s and (self.jobs is None or job in self.jobs):
-            # The policy was not asked in between, so nobody but its cadence gives a reason.
+            # The policy made no decision since the arrival: its cadence is the reason.
             reason = Reason(NOT_ASKED, {"next": now_s})
             self.said.append(Statement(job, since_s, since_s, reason))
         self._waits(job, now_s)
 
     def _waits(self, job: JobId, now_s: float) -> None:
+        """Schedule the questions about a new wait of a job."""
         if self.jobs is not None and job not in self.jobs:
             return
         self._since_s[job] = now_s
@@ -97,9 +100,10 @@ class Witness:
             heappush(self._due, (now_s, job, now_s))
 
     def _ask(self, decided: Decided) -> None:
+        """Ask the allocator about all jobs that are due."""
         due, now_s, allocator = self._due, decided.view.now_s, self._allocator
         assert allocator is not None, "a witness is of one run"
-        while due and due[0][0] <= now_s and len(self.said) < MOST:
+        while due and due[0][0] <= now_s and len(self.said) < MAX_STATEMENTS:
             _, job, since_s = heappop(due)
             if self._since_s.get(job) != since_s:
                 continue

@@ -14,11 +14,11 @@ from trainyard.results.compare import (
     changes,
     common_values,
     counts,
-    not_common,
     paired,
     percent,
+    repeats_suffix,
     table,
-    together,
+    uncommon_jobs_note,
 )
 
 
@@ -162,12 +162,14 @@ def test_no_policy_wins_by_dropping_jobs() -> None:
     assert value(frame, "B", "makespan_s", "change") == pytest.approx(-0.9)
     assert value(frame, "B", "makespan_s", "verdict") == ""
     assert not frame[frame["label"] == "B"]["best"].any()
-    said = not_common([a, b])
+    said = uncommon_jobs_note([a, b])
     assert said.startswith(
         "1 job not completed under B; differences use the jobs that both completed."
     )
-    assert not_common([a, b], baseline=1).startswith("1 job not completed under B but under A;")
-    assert not_common([a, a]) == ""
+    assert uncommon_jobs_note([a, b], baseline=1).startswith(
+        "1 job not completed under B but under A;"
+    )
+    assert uncommon_jobs_note([a, a]) == ""
     swapped = table([a, b], baseline=1)
     assert value(swapped, "A", "jct_mean_s", "change") == pytest.approx(-0.5)
     assert value(swapped, "A", "jct_mean_s", "verdict") == "better"
@@ -262,8 +264,8 @@ def test_share_of_slower_jobs_is_a_row() -> None:
 
 def test_counts_add_up_over_repeats() -> None:
     frame = counts([outcome_of("A", (10.0, float("nan")), (10.0, 5.0))])
-    assert together(frame) == " (2 repeats together)"
-    assert together(counts([outcome_of("A", (10.0,))])) == ""
+    assert repeats_suffix(frame) == " (2 repeats together)"
+    assert repeats_suffix(counts([outcome_of("A", (10.0,))])) == ""
     assert frame.iloc[0].to_dict() == {
         "label": "A",
         "repeats": 2,

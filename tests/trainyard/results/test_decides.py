@@ -10,7 +10,7 @@ import pytest
 from allocators import REGISTRY
 from sim.cluster import Cluster
 from sim.result import RunResult
-from trainyard.results.decision_picture import _NodeUnits, bars, picture, solve_time
+from trainyard.results.decision_picture import _NodeLanes, lay_out_bars, picture, solve_time
 
 
 @pytest.mark.parametrize("name", list(REGISTRY))
@@ -45,7 +45,7 @@ def test_the_picture_is_what_the_rule_says() -> None:
 
 
 def test_a_job_keeps_its_gpus_and_others_take_the_lowest_that_are_free() -> None:
-    cells = _NodeUnits(4)
+    cells = _NodeLanes(4)
     assert cells.take(0, 1, (0, 10)) == [(0, 1)]
     assert cells.take(1, 1, (0, 20)) == [(1, 1)]
     assert cells.take(2, 2, (10, 20)) == [(0, 1), (2, 1)]
@@ -64,7 +64,7 @@ def test_pieces_lie_on_the_gpus_of_their_node_and_on_cores() -> None:
             "cpus": [1.0, 2.0, 8.0],
         }
     )
-    found = bars(
+    found = lay_out_bars(
         cast(RunResult, SimpleNamespace(segments=segments, placements=placements)),
         Cluster.parse("1x4:v100,1x0:cpu/8c"),
     )

@@ -42,7 +42,7 @@ def store(tmp_path: Path, study: Study) -> Store:
 
 def test_every_complete_policy_has_its_figures(study: Study, store: Store) -> None:
     shown = gather(study, store)
-    assert details.several_types(shown)
+    assert details.has_several_types(shown)
     found = details.type_report(shown)
     assert found.types == ("v100", "k80")
     assert tuple(found.shares) == tuple(found.use) == tuple(found.fairness) == shown.titles
@@ -75,7 +75,7 @@ def test_clusters_of_one_type_have_none_of_this(tmp_path: Path) -> None:
     scenario = Scenario(TraceSpec("sample:tiny"), Cluster.parse("1x8:v100,1x0:cpu"), Spec("fifo"))
     store = Store(tmp_path / "store")
     key = run_to_store(scenario.to_json(), str(store.root))
-    assert not details.several_types(gather(Study(scenario, (scenario.allocator,)), store))
+    assert not details.has_several_types(gather(Study(scenario, (scenario.allocator,)), store))
     entry = store.get(key)
     assert entry is not None
     assert not {"chart-types", "chart-use", "chart-notes", "chart-fairness"} & set(entry.rows)

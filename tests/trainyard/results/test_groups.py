@@ -84,18 +84,18 @@ def test_many_users_are_capped_and_said() -> None:
     found = groups.groupings(
         trace_of(users), jobs_of([1] * 20, [3600.0 * (20 - at) for at in range(20)])
     )["user"]
-    assert found.names == (*users[: groups.MOST_GROUPS], "other (8 users)")
+    assert found.names == (*users[: groups.MAX_GROUPS], "other (8 users)")
     assert found.codes.tolist() == [*range(12), *([12] * 8)]
 
 
 def test_means_of_groups_are_those_of_their_jobs(
     shown: Shown, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(meaning, "FEWEST_IN_GROUP", 0)
-    monkeypatch.setattr(meaning, "FEWEST_JOBS", 0)
+    monkeypatch.setattr(meaning, "MIN_JOBS_IN_GROUP", 0)
+    monkeypatch.setattr(meaning, "MIN_JOBS", 0)
     trace, jobs = trace_and_jobs(shown)
     way = groups.groupings(trace, jobs)["size"]
-    found = groups.by_group(shown, way, shown.titles)
+    found = groups.group_means(shown, way, shown.titles)
     assert found is not None
     assert found.left_out == 0
     table = found.table
@@ -122,7 +122,7 @@ def test_means_of_groups_are_those_of_their_jobs(
 
 def test_waits_of_groups_are_shorter_than_completion_times(shown: Shown) -> None:
     way = groups.groupings(*trace_and_jobs(shown))["length"]
-    jct, wait = (groups.by_group(shown, way, shown.titles[:2], what) for what in groups.WHATS)
+    jct, wait = (groups.group_means(shown, way, shown.titles[:2], what) for what in groups.WHATS)
     assert jct is not None
     assert wait is not None
     assert (wait.table["value"] <= jct.table["value"]).all()
@@ -140,7 +140,7 @@ def test_jobs_that_one_policy_did_not_complete_are_left_out(
         return replace(made, measured=(np.arange(12) > 0, *made.measured[1:])) if at == 2 else made
 
     monkeypatch.setattr(outcomes, "outcome", dropping)
-    found = groups.by_group(shown, way, shown.titles)
+    found = groups.group_means(shown, way, shown.titles)
     assert found is not None
     assert found.left_out == 1
 
@@ -167,7 +167,7 @@ def test_of_few_jobs_nothing_is_told_in_per_cent(
     each.
     """
     way = groups.groupings(*trace_and_jobs(shown))["size"]
-    found = groups.by_group(shown, way, shown.titles)
+    found = groups.group_means(shown, way, shown.titles)
     assert found is not None
     assert found.table["change"].isna().all()
     assert found.table["value"].notna().all()
@@ -177,9 +177,9 @@ def test_of_few_jobs_nothing_is_told_in_per_cent(
     )
     # Twelve jobs are enough for once, and so are as many as the largest group has; the others stay.
     counts = np.bincount(way.codes)
-    monkeypatch.setattr(meaning, "FEWEST_JOBS", 12)
-    monkeypatch.setattr(meaning, "FEWEST_IN_GROUP", int(counts.max()))
-    some = groups.by_group(shown, way, shown.titles)
+    monkeypatch.setattr(meaning, "MIN_JOBS", 12)
+    monkeypatch.setattr(meaning, "MIN_JOBS_IN_GROUP", int(counts.max()))
+    some = groups.group_means(shown, way, shown.titles)
     assert some is not None
     told = some.table.dropna(subset=["change"])
     assert set(told["group"]) == {way.names[at] for at in np.flatnonzero(counts == counts.max())}
@@ -189,17 +189,17 @@ def test_of_few_jobs_nothing_is_told_in_per_cent(
 def test_without_the_baseline_nothing_is_grouped(shown: Shown) -> None:
     way = groups.groupings(*trace_and_jobs(shown))["size"]
     alone = replace(shown, entries=((), *shown.entries[1:]))
-    assert groups.by_group(alone, way, shown.titles) is None
+    assert groups.group_means(alone, way, shown.titles) is None
 
 
 def test_a_table_of_all_jobs_says_what_the_whole_comparison_says(
     shown: Shown, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(meaning, "FEWEST_JOBS", 1)
+    monkeypatch.setattr(meaning, "MIN_JOBS", 1)
     said = outcomes.report(shown, Store(tmp_path_factory.mktemp("empty") / "store"))
     assert said is not None
     trace, _ = trace_and_jobs(shown)
-    found = groups.only(shown, np.ones(12, np.bool_), trace)
+    found = groups.compare_subset(shown, np.ones(12, np.bool_), trace)
     table, counts = found.table, found.counts
     whole = said.table[said.table["metric"].isin(table["metric"])].reset_index(drop=True)
     pd.testing.assert_frame_equal(table, whole)
@@ -213,11 +213,13 @@ def test_a_table_of_all_jobs_says_what_the_whole_comparison_says(
 
 def test_a_table_of_one_group_is_about_its_jobs(shown: Shown) -> None:
     way = groups.groupings(*trace_and_jobs(shown))["size"]
-    table, counts, said, curves = groups.only(shown, way.codes == 0, trace_and_jobs(shown)[0])
+    table, counts, said, curves = groups.compare_subset(
+        shown, way.codes == 0, trace_and_jobs(shown)[0]
+    )
     ends = {title: len(curve) for title, curve in curves.items()}
     assert max(ends.values()) < len(way.codes) * 3
     assert all(one.subject != "FIFO" for one in said.first.values())
-    found = groups.by_group(shown, way, shown.titles)
+    found = groups.group_means(shown, way, shown.titles)
     assert found is not None
     means = table[(table["metric"] == "jct_mean_s").to_numpy()].set_index("label")["value"]
     first = found.table[(found.table["group"] == way.names[0]).to_numpy()].set_index("label")[

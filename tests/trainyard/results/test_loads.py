@@ -8,7 +8,7 @@ import pytest
 
 from sim.metrics import integral, queue_series, utilisation_series
 from trainyard.results import outcomes
-from trainyard.results.loads import MOST_BINS, _most, clock_bins, loads
+from trainyard.results.loads import MAX_BINS, _max_waiting, clock_bins, loads
 from trainyard.runs.run import keep, key_of, run
 from trainyard.store import Store, StoredResult
 from trainyard.traces import start
@@ -43,7 +43,7 @@ def test_bins_are_round_and_few(t0: float, t1: float, width: float) -> None:
     assert not (edges % width).any()
     assert edges[0] <= t0
     assert edges[-1] >= t1
-    assert len(edges) - 1 <= MOST_BINS
+    assert len(edges) - 1 <= MAX_BINS
 
 
 def test_a_window_without_a_length_is_one_bin_of_a_second() -> None:
@@ -59,8 +59,8 @@ def test_the_most_of_a_bin_counts_what_holds_at_its_begin_and_nothing_at_its_end
     """The queue holds 0 until 5 s, 4 until 12 s, 31 until 13 s, then 2: bins of 10 s."""
     queue = pd.DataFrame({"t_s": [0.0, 5.0, 12.0, 13.0, 40.0], "waiting": [0, 4, 31, 2, 7]})
     bins = np.array([0.0, 10.0, 20.0, 30.0, 40.0])
-    assert _most(queue, bins).tolist() == [4, 31, 2, 2]
-    assert _most(queue, np.array([-10.0, 0.0, 12.5])).tolist() == [0, 31]
+    assert _max_waiting(queue, bins).tolist() == [4, 31, 2, 2]
+    assert _max_waiting(queue, np.array([-10.0, 0.0, 12.5])).tolist() == [0, 31]
 
 
 def test_means_are_exact_and_end_with_the_run(entries: Mapping[str, StoredResult]) -> None:
@@ -96,7 +96,7 @@ def test_a_window_of_few_changes_has_the_steps_themselves(
     window = (300_000.0, 302_000.0)
     found = loads(entries, study.base.cluster, window)
     assert found.exact
-    assert len(found.edges_s) <= MOST_BINS
+    assert len(found.edges_s) <= MAX_BINS
     assert (found.edges_s[0], found.edges_s[-1]) == window
     for title, entry in entries.items():
         queue = queue_series(entry.result())

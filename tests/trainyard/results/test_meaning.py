@@ -13,7 +13,7 @@ from sim.trace import Trace
 from trainyard.results import groups, meaning
 from trainyard.results.compare import MetricChange, Outcome
 from trainyard.results.meaning import setting
-from trainyard.results.trust import Explained, explained
+from trainyard.results.trust import Explained, best_explanation
 from trainyard.study.scenario import EXACT
 from trainyard.study.study import Study
 from trainyard.traces import start
@@ -53,29 +53,36 @@ def queue(count: int, gap: float, length: float, wait: float = 0.0) -> list[Job]
 
 def test_load_above_1_2_means_that_no_policy_can_be_judged() -> None:
     calm = [ran("A", queue(40, 1.0, 1.0))]
-    assert meaning.overload(calm, 67.2) == "the jobs ask for 67 times what the cluster can do"
-    assert meaning.overload(calm, 1.21) == "the jobs ask for 1.2 times what the cluster can do"
-    assert meaning.overload(calm, 1.2) == ""
+    assert (
+        meaning.overload_reason(calm, 67.2) == "the jobs ask for 67 times what the cluster can do"
+    )
+    assert (
+        meaning.overload_reason(calm, 1.21) == "the jobs ask for 1.2 times what the cluster can do"
+    )
+    assert meaning.overload_reason(calm, 1.2) == ""
     # All jobs at one instant: there is no span, so there is no load.
-    assert meaning.overload([ran("A", queue(40, 0.0, 1.0))], math.inf) == ""
+    assert meaning.overload_reason([ran("A", queue(40, 0.0, 1.0))], math.inf) == ""
 
 
 def test_a_queue_that_drains_longer_than_jobs_come_under_every_policy() -> None:
     # Jobs come for 1 h; the last finish is at 5 h, 4 h later, and one job runs 1 h: 3 h of queue.
     slow = [(0.0, 0.0, 1.0, 1.0), (0.5, 3.0, 4.0, 1.0), (1.0, 1.0, 5.0, 1.0)]
-    told = meaning.overload([ran("A", slow)], 0.9)
+    told = meaning.overload_reason([ran("A", slow)], 0.9)
     assert (
         told
         == "jobs come for 1 h, and then the queue takes 3 h or more to drain under every policy"
     )
     fast = [(0.0, 0.0, 1.0, 1.0), (0.5, 0.5, 1.5, 1.0), (1.0, 1.0, 2.0, 1.0)]
-    assert meaning.overload([ran("A", slow), ran("B", fast)], 0.9) == ""
+    assert meaning.overload_reason([ran("A", slow), ran("B", fast)], 0.9) == ""
     # A recorded schedule says nothing of this cluster.
-    assert meaning.overload([ran("A", slow), ran("H", fast, replays=True)], 0.9) == told
+    assert meaning.overload_reason([ran("A", slow), ran("H", fast, replays=True)], 0.9) == told
 
 
 def test_a_long_job_at_the_end_is_no_queue() -> None:
-    assert meaning.overload([ran("A", [(0.0, 0.0, 1.0, 1.0), (1.0, 1.0, 31.0, 30.0)])], 0.5) == ""
+    assert (
+        meaning.overload_reason([ran("A", [(0.0, 0.0, 1.0, 1.0), (1.0, 1.0, 31.0, 30.0)])], 0.5)
+        == ""
+    )
 
 
 def test_a_quarter_of_the_jobs_waiting_when_the_last_one_comes() -> None:
@@ -86,16 +93,16 @@ def test_a_quarter_of_the_jobs_waiting_when_the_last_one_comes() -> None:
         (20.0, 20.0, 30.0, 10.0),
         (30.0, 30.0, 31.0, 1.0),
     ]
-    told = meaning.overload([ran("A", waiting)], 0.9)
+    told = meaning.overload_reason([ran("A", waiting)], 0.9)
     assert told == "when the last job comes, 25 % of all jobs have not started under any policy"
     fifth = [*waiting, (25.0, 25.0, 26.0, 1.0)]
-    assert meaning.overload([ran("A", fifth)], 0.9) == ""
+    assert meaning.overload_reason([ran("A", fifth)], 0.9) == ""
     # Jobs that fit nowhere wait for nothing.
     never = [(float(at), NAN, NAN, 0.0) for at in range(9)] + [(30.0, 30.0, 31.0, 1.0)]
-    assert meaning.overload([ran("A", never, ended="impossible")], 0.9) == ""
+    assert meaning.overload_reason([ran("A", never, ended="impossible")], 0.9) == ""
     # Ended at 5 h: of the jobs that had come by then both had started.
     assert (
-        meaning.overload(
+        meaning.overload_reason(
             [ran("A", [*waiting[:1], (4.0, 4.0, NAN, 1.0), *waiting[1:]], end_s=5.0)], 0.9
         )
         == ""
@@ -118,11 +125,11 @@ def test_load_between_1_and_1_2_is_said() -> None:
 
 def test_a_mean_wait_below_a_minute_under_every_policy_is_idle() -> None:
     short, long = queue(40, 1.0, 0.5, wait=59 / HOUR), queue(40, 1.0, 0.5, wait=61 / HOUR)
-    found = meaning.idle([ran("A", short), ran("B", queue(40, 1.0, 0.5))])
+    found = meaning.idle_limit([ran("A", short), ran("B", queue(40, 1.0, 0.5))])
     assert found is not None
     assert found.verdict == "idle"
-    assert meaning.idle([ran("A", short), ran("B", long)]) is None
-    recorded = meaning.idle(
+    assert meaning.idle_limit([ran("A", short), ran("B", long)]) is None
+    recorded = meaning.idle_limit(
         [ran("A", short), ran("H", queue(40, 1.0, 0.5, wait=2.0), replays=True)]
     )
     assert recorded is not None
@@ -131,40 +138,40 @@ def test_a_mean_wait_below_a_minute_under_every_policy_is_idle() -> None:
 
 def test_policies_that_make_jobs_faster_can_be_told_apart_though_nobody_waits() -> None:
     # 1 h against 1.04 h: within 5 %; against 1.06 h: not.
-    near = meaning.idle([ran("A", queue(40, 1.0, 1.0)), ran("B", queue(40, 1.0, 1.04))])
+    near = meaning.idle_limit([ran("A", queue(40, 1.0, 1.0)), ran("B", queue(40, 1.0, 1.04))])
     assert near is not None
     assert near.verdict == "idle"
-    found = meaning.idle([ran("A", queue(40, 1.0, 1.0)), ran("B", queue(40, 1.0, 1.06))])
+    found = meaning.idle_limit([ran("A", queue(40, 1.0, 1.0)), ran("B", queue(40, 1.0, 1.06))])
     assert found is not None
     assert found.verdict == "clear"
     fails = [*queue(38, 1.0, 1.0), (38.0, 38.0, NAN, 1.0), (39.0, 39.0, NAN, 1.0)]
-    assert meaning.idle([ran("A", queue(40, 1.0, 1.0)), ran("B", fails)]) is None
+    assert meaning.idle_limit([ran("A", queue(40, 1.0, 1.0)), ran("B", fails)]) is None
 
 
 # Few, one draw, cut.
 
 
 def test_fewer_than_30_completed_jobs_are_few() -> None:
-    assert meaning.few([ran("A", queue(30, 1.0, 1.0))]) is None
-    found = meaning.few([ran("A", queue(29, 1.0, 1.0)), ran("B", queue(1, 1.0, 1.0))])
+    assert meaning.few_jobs_limit([ran("A", queue(30, 1.0, 1.0))]) is None
+    found = meaning.few_jobs_limit([ran("A", queue(29, 1.0, 1.0)), ran("B", queue(1, 1.0, 1.0))])
     assert found is not None
     assert found.sentence == "Only 29 jobs were completed: too few for percentages."
 
 
 def test_who_gains_among_few_jobs_is_told_in_numbers() -> None:
     nobody = pd.DataFrame({"low": [], "high": [], "jobs": []})
-    assert groups.told_parts(MetricChange(40, 0.25, 0.5, nobody), 1) == ("50 %", "25 %", "25 %")
-    assert groups.told_parts(MetricChange(12, 0.25, 0.5, nobody), 1) == ("6", "3", "3")
+    assert groups.change_texts(MetricChange(40, 0.25, 0.5, nobody), 1) == ("50 %", "25 %", "25 %")
+    assert groups.change_texts(MetricChange(12, 0.25, 0.5, nobody), 1) == ("6", "3", "3")
     # Twelve jobs five times are still twelve jobs.
-    assert groups.told_parts(MetricChange(60, 0.25, 0.5, nobody), 5) == ("30", "15", "15")
+    assert groups.change_texts(MetricChange(60, 0.25, 0.5, nobody), 5) == ("30", "15", "15")
 
 
 def test_fewer_than_three_repeats_of_something_random() -> None:
     rows = queue(2, 1.0, 1.0)
-    assert meaning.one_draw([ran("A", rows)], random=False) is None
-    assert meaning.one_draw([ran("A", rows, rows, rows)], random=True) is None
+    assert meaning.chance_limit([ran("A", rows)], random=False) is None
+    assert meaning.chance_limit([ran("A", rows, rows, rows)], random=True) is None
     for repeats, draws in ((1, "One draw"), (2, "2 draws")):
-        found = meaning.one_draw([ran("A", *[rows] * repeats)], random=True)
+        found = meaning.chance_limit([ran("A", *[rows] * repeats)], random=True)
         assert found is not None
         assert (found.verdict, found.sentence.partition(":")[0]) == ("one_draw", draws)
 
@@ -174,10 +181,12 @@ def test_more_than_two_of_a_hundred_jobs_left_undone() -> None:
         rows = queue(100 - number, 1.0, 1.0) + [(99.0, NAN, NAN, 0.0)] * number
         return ran("A", rows, ended=ended)
 
-    assert meaning.cut([left(2)]) == []
-    assert meaning.cut([left(3)]) == [("cut", "3 of 100 jobs were not completed under A.")]
+    assert meaning.unfinished_limits([left(2)]) == []
+    assert meaning.unfinished_limits([left(3)]) == [
+        ("cut", "3 of 100 jobs were not completed under A.")
+    ]
     # Those that fit nowhere are the same under every policy.
-    assert meaning.cut([left(50, "impossible")]) == []
+    assert meaning.unfinished_limits([left(50, "impossible")]) == []
 
 
 # Order and chance.
@@ -212,43 +221,43 @@ def times(label: str, *jct: float) -> Outcome:
 def test_few_jobs_that_make_most_of_all_jct() -> None:
     # 297 jobs of 1 h and three of 75 h: 225 of 522 h are 43 %.
     base, other = times("A", *[1.0] * 297, *[75.0] * 3), times("B", *[0.9] * 297, *[60.0] * 3)
-    assert meaning.carried(base, other) == (
+    assert meaning.carried_limit(base, other) == (
         "carried",
         "3 of 300 jobs make 43 % of all JCT under A: the mean is theirs.",
     )
     # Seven of 300 are more than 2 %.
     assert (
-        meaning.carried(
+        meaning.carried_limit(
             times("A", *[1.0] * 293, *[30.0] * 7), times("B", *[0.9] * 293, *[27.0] * 7)
         )
         is None
     )
     # Of 10,000 jobs ten are few, eleven are not.
     ten = times("A", *[1.0] * 9990, *[700.0] * 10)
-    assert meaning.carried(ten, ten) == (
+    assert meaning.carried_limit(ten, ten) == (
         "carried",
         "10 of 10,000 jobs make 41 % of all JCT under A: the mean is theirs.",
     )
     eleven = times("A", *[1.0] * 9989, *[630.0] * 11)
-    assert meaning.carried(eleven, eleven) is None
+    assert meaning.carried_limit(eleven, eleven) is None
 
 
 def test_a_difference_that_few_jobs_make() -> None:
     # 100 jobs of 10 h; one is done 100 h sooner of 110 h, the others are alike: -9 %, and without
     # it nothing.
     base, other = times("A", *[10.0] * 99, 110.0), times("B", *[10.0] * 100)
-    assert meaning.carried(base, other) == (
+    assert meaning.carried_limit(base, other) == (
         "carried",
         "1 of 100 jobs makes the difference of the means: without it no clear difference is left.",
     )
     # All others take 0.5 h longer: without that one it is +5 %.
     worse = times("B", *[10.5] * 99, 10.0)
-    found = meaning.carried(base, worse)
+    found = meaning.carried_limit(base, worse)
     assert found is not None
     assert found.sentence.endswith("without it the order is reversed.")
     # A gain that all have does not hang on two of a hundred.
-    assert meaning.carried(times("A", *[10.0] * 100), times("B", *[9.0] * 100)) is None
-    assert meaning.carried(times("A", *[10.0] * 100), times("B", *[9.95] * 100)) is None
+    assert meaning.carried_limit(times("A", *[10.0] * 100), times("B", *[9.0] * 100)) is None
+    assert meaning.carried_limit(times("A", *[10.0] * 100), times("B", *[9.95] * 100)) is None
 
 
 def gang(label: str, *rows: Job, gpus: int = 16) -> Outcome:
@@ -278,12 +287,12 @@ def test_one_gang_that_the_others_wait_for() -> None:
         "1 of 11 jobs, on half of the GPUs or more, runs during 90 % of all waiting under A: the"
         " difference hangs on it."
     )
-    assert meaning.blocked(base, other, 16) == ("blocked", told)
+    assert meaning.blocked_limit(base, other, 16) == ("blocked", told)
     # Whichever of the two is the baseline.
-    assert meaning.blocked(other, base, 32) == ("blocked", told)
+    assert meaning.blocked_limit(other, base, 32) == ("blocked", told)
     # On less than half of the GPUs nobody has to wait for it.
-    assert meaning.blocked(base, other, 33) is None
-    assert meaning.blocked(base, base, 16) is None
+    assert meaning.blocked_limit(base, other, 33) is None
+    assert meaning.blocked_limit(base, base, 16) is None
     # 4 of 10 h are enough, 4 of 10.1 h are not.
     for rest, found in ((6.0, True), (6.1, False)):
         rows = [
@@ -292,7 +301,9 @@ def test_one_gang_that_the_others_wait_for() -> None:
             (20.0, 20.0 + rest, 21.0 + rest, 1.0),
         ]
         faster = [(0.0, 0.0, 10.0, 10.0), (6.0, 6.0, 7.0, 1.0), (20.0, 20.0, 21.0, 1.0)]
-        assert (meaning.blocked(gang("A", *rows), gang("B", *faster), 16) is not None) == found
+        assert (
+            meaning.blocked_limit(gang("A", *rows), gang("B", *faster), 16) is not None
+        ) == found
 
 
 # Against a recording.
@@ -318,16 +329,16 @@ def waiting(label: str, *waits: float) -> Outcome:
 
 def test_a_recording_is_explained_within_a_fifth_of_its_mean_wait() -> None:
     trace = recording([1.0, 2.0, 3.0, 4.0])  # 2.5 h on average, so half an hour is allowed
-    near = explained(
+    near = best_explanation(
         trace, [waiting("far", 0.0, 0.0, 0.0, 0.0), waiting("near", 1.5, 2.5, 3.5, 4.5)]
     )
     assert near == Explained("near", 3 * HOUR, 2.5 * HOUR, 0.5 * HOUR)
     assert near.holds
-    off = explained(trace, [waiting("off", 1.5, 2.5, 3.5, 4.6)])
+    off = best_explanation(trace, [waiting("off", 1.5, 2.5, 3.5, 4.6)])
     assert off is not None
     assert not off.holds
     # The same mean, but the jobs that waited are others: half of the waits are off by 2 h.
-    others = explained(trace, [waiting("others", 4.0, 3.0, 2.0, 1.0)])
+    others = best_explanation(trace, [waiting("others", 4.0, 3.0, 2.0, 1.0)])
     assert others is not None
     assert (others.simulated_s, others.median_s) == (2.5 * HOUR, 2 * HOUR)
     assert not others.holds
@@ -339,12 +350,12 @@ def test_a_recording_is_explained_within_a_fifth_of_its_mean_wait() -> None:
 
 def test_nothing_is_explained_without_starts_or_without_those_who_should() -> None:
     trace = recording([1.0])
-    assert explained(trace, []) is None
+    assert best_explanation(trace, []) is None
     bare = replace(trace, frame=trace.frame.drop(columns="start_time_s"))
-    assert explained(bare, [waiting("a", 1.0)]) is None
+    assert best_explanation(bare, [waiting("a", 1.0)]) is None
     history = replace(waiting("history", 1.0), replays=True)
-    assert meaning.against_recording(waiting("a", 1.0), None) is None
-    untested = meaning.against_recording(history, None)
+    assert meaning.recording_limit(waiting("a", 1.0), None) is None
+    untested = meaning.recording_limit(history, None)
     assert untested is not None
     assert untested.verdict == "untested"
     assert (

@@ -127,7 +127,7 @@ def test_a_complete_study(study: Study, store: Store) -> None:
 def test_differences_are_told_of_enough_jobs(
     study: Study, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(meaning, "FEWEST_JOBS", 12)
+    monkeypatch.setattr(meaning, "MIN_JOBS", 12)
     # Of so few jobs on eight GPUs one large one is waited for.
     monkeypatch.setattr(meaning, "WIDE", 2.0)
     finish(study, store, (0, 1))
@@ -214,7 +214,7 @@ def test_a_cluster_too_small_for_the_recording_is_said(study: Study, store: Stor
 def test_costs_are_compared_on_the_jobs_that_both_completed(
     study: Study, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(meaning, "FEWEST_JOBS", 1)
+    monkeypatch.setattr(meaning, "MIN_JOBS", 1)
     # The run under the second policy ends while jobs are still waiting.
     cut = replace(study, base=replace(study.base, stop="horizon", horizon_s=1800.0))
     finish(cut, store, (0, 1))

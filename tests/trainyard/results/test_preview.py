@@ -96,7 +96,7 @@ def test_a_group_is_compared_by_its_name(store: Store) -> None:
         PreviewRequest(asked.to_json(), store.address, group=(way.title, way.names[0]))
     ).group
     assert found is not None
-    same = groups.only(whole, way.codes == 0, trace)
+    same = groups.compare_subset(whole, way.codes == 0, trace)
     pd.testing.assert_frame_equal(found.table, same.table)
     unknown = PreviewRequest(asked.to_json(), store.address, group=(way.title, "no such"))
     assert preview.answer(unknown).group is None

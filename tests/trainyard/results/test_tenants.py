@@ -20,7 +20,7 @@ from sim.metrics.usage import UsageArrays
 from sim.overheads import Overheads
 from sim.trace import Trace
 from tests.sim.scripted import Script, on
-from trainyard.results.tenants import column_of, proposal, stops_of, teams_of, tenant_report
+from trainyard.results.tenants import column_of, job_stops, proposal, teams_of, tenant_report
 
 CLUSTER = Cluster.parse("1x8:v100")
 
@@ -147,7 +147,7 @@ def test_demand_never_falls_below_use_and_integrals_are_those_of_the_record() ->
     assert 0 < table["evicted"].sum() <= table["stopped"].sum()
     losing = Conditions(overheads=Overheads(on_preempt="lose_all"))
     result = Simulator(trace, CLUSTER, make(Spec("srtf")), losing).run()
-    lost_s = stops_of(result)["lost_gpu_s"].sum()
+    lost_s = job_stops(result)["lost_gpu_s"].sum()
     assert lost_s == pytest.approx(UsageArrays(result, CLUSTER).lost_gpu_s)
     assert lost_s > 0
 
@@ -155,7 +155,7 @@ def test_demand_never_falls_below_use_and_integrals_are_those_of_the_record() ->
 def test_where_no_job_ran_nothing_was_stopped() -> None:
     trace = trace_of([(0, 64, 100, "a"), (0, 64, 100, "b")])
     result = Simulator(trace, CLUSTER, make(Spec("fifo"))).run()
-    assert stops_of(result).empty
+    assert job_stops(result).empty
     assert tenant_report(result, teams_of(trace, CLUSTER, []), CLUSTER).table["stopped"].sum() == 0
 
 
@@ -210,6 +210,6 @@ def test_quotas_above_the_cluster_and_of_nobody_are_said() -> None:
     trace = trace_of(ROWS)
     teams = teams_of(trace, CLUSTER, [], (Quota("a", 100), Quota("z", 4)))
     assert teams.assumed == (
-        "Quotas as given. They add up to 104 GPUs, the cluster has 8. Nobody in the trace is called"
+        "Quotas as given. They add up to 104 GPUs, the cluster has 8. The trace has no team called"
         " z."
     )

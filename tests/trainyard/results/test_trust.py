@@ -10,7 +10,12 @@ from sim.cluster import Change, Cluster
 from sim.result import RunResult
 from sim.trace import Trace
 from trainyard.results.compare import Outcome
-from trainyard.results.trust import recorded_overflow, trust, untold, waited_for_gpus
+from trainyard.results.trust import (
+    no_trust_reason,
+    recorded_overflow,
+    share_waiting_for_gpus,
+    trust,
+)
 from trainyard.text import duration
 
 
@@ -55,8 +60,8 @@ def test_no_number_without_history_or_simulation(trace: Trace) -> None:
     assert trust(bare, [outcome_of("a", trace, [0.0] * 4)]) is None
     assert trust(trace, [outcome_of("a", trace, [0.0] * 4, replays=True)]) is None
     assert trust(trace, [outcome_of("a", trace, [float("nan")] * 4)]) is None
-    assert untold(trace).startswith("Nothing is compared with the recorded start times")
-    assert untold(bare).startswith("This trace holds no recorded start times")
+    assert no_trust_reason(trace).startswith("Nothing is compared with the recorded start times")
+    assert no_trust_reason(bare).startswith("This trace holds no recorded start times")
     assert trust(trace, []) is None
 
 
@@ -123,20 +128,20 @@ def test_waits_while_gpus_were_free() -> None:
     cluster = Cluster.parse("1x8:v100")
     # Six GPUs are in use up to 1,000 s. Two wait from 0 to 1,500 s, four from 0 to 2,000 s.
     trace = as_run([0.0] * 3, [0.0, 1500.0, 2000.0], [1000.0] * 3, [6, 2, 4])
-    assert waited_for_gpus(trace, cluster) == pytest.approx(1000 / 3500)
+    assert share_waiting_for_gpus(trace, cluster) == pytest.approx(1000 / 3500)
     # With three GPUs, those who want four wait for them; two have room as soon as six end.
-    assert waited_for_gpus(trace, Cluster.parse("1x3:v100")) == pytest.approx(3000 / 3500)
+    assert share_waiting_for_gpus(trace, Cluster.parse("1x3:v100")) == pytest.approx(3000 / 3500)
     # A node that comes at 1,500 s.
     late = Cluster.parse("2x4:v100")
     late = replace(late, changes=(Change(0.0, (1,), False), Change(1500.0, (1,), True)))
-    assert waited_for_gpus(trace, late) == pytest.approx(2000 / 3500)
+    assert share_waiting_for_gpus(trace, late) == pytest.approx(2000 / 3500)
 
 
 def test_short_waits_and_no_starts_say_nothing_of_free_gpus() -> None:
     cluster = Cluster.parse("1x8:v100")
     quick = as_run([0.0, 0.0], [59.0, 60.0], [10.0, 10.0], [1, 1])
-    assert np.isnan(waited_for_gpus(quick, cluster))
+    assert np.isnan(share_waiting_for_gpus(quick, cluster))
     longer = as_run([0.0, 0.0], [60.0, 60.0], [10.0, 10.0], [1, 1])
-    assert waited_for_gpus(longer, cluster) == 0.0
+    assert share_waiting_for_gpus(longer, cluster) == 0.0
     bare = replace(longer, frame=longer.frame.drop(columns="start_time_s"))
-    assert np.isnan(waited_for_gpus(bare, cluster))
+    assert np.isnan(share_waiting_for_gpus(bare, cluster))

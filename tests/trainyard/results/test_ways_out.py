@@ -57,7 +57,7 @@ def test_an_idle_cluster_gets_more_load_or_fewer_nodes(study: Study) -> None:
     trace = load_trace(study.base.trace)
     large = start.with_cluster(study, Cluster.parse("10x8:v100"))
     load = offered_load(trace, large.base.cluster)
-    more, fewer = ways_out.for_idle(load, 1.0, large.base.cluster)
+    more, fewer = ways_out.suggest_for_idle(load, 1.0, large.base.cluster)
     raised = ways_out.apply(large, more, trace)
     assert offered_load(load_trace(raised.base.trace), large.base.cluster) == pytest.approx(
         0.85, rel=1e-3
@@ -72,29 +72,29 @@ def test_fewer_nodes_still_hold_the_largest_job(study: Study) -> None:
     trace = load_trace(study.base.trace)
     assert trace.frame["num_gpus"].max() == 8
     cluster = Cluster.parse("20x4:v100,3x0:cpu")
-    fewer = ways_out.for_idle(0.01, 1.0, cluster)[1]
+    fewer = ways_out.suggest_for_idle(0.01, 1.0, cluster)[1]
     made = ways_out.apply(start.with_cluster(study, cluster), fewer, trace).base.cluster
     assert [(group.count, group.gpus) for group in made.groups] == [(2, 4), (3, 0)]
     # Dated changes name nodes by their number.
     dated = replace(cluster, changes=(Change(10.0, (19,), False),))
-    assert [way.name for way in ways_out.for_idle(0.01, 1.0, dated)] == ["raise_load"]
+    assert [way.name for way in ways_out.suggest_for_idle(0.01, 1.0, dated)] == ["raise_load"]
 
 
 def test_idle_at_a_high_load_or_without_one() -> None:
-    assert ways_out.for_idle(0.9, 1.0, None)[0].text == "Raise the load to 1"
+    assert ways_out.suggest_for_idle(0.9, 1.0, None)[0].text == "Raise the load to 1"
     for load in (1.1, 0.0, math.nan, math.inf):
-        assert [way.name for way in ways_out.for_idle(load, 1.0, None)] == ["hint"], load
+        assert [way.name for way in ways_out.suggest_for_idle(load, 1.0, None)] == ["hint"], load
 
 
 def test_more_repeats_until_there_are_enough(study: Study) -> None:
     trace = load_trace(study.base.trace)
-    assert [way.value for number in (1, 5, 20) for way in ways_out.more_repeats(number)] == [
+    assert [way.value for number in (1, 5, 20) for way in ways_out.suggest_repeats(number)] == [
         5,
         20,
         50,
     ]
-    assert ways_out.more_repeats(50) == ()
-    assert ways_out.apply(study, ways_out.more_repeats(1)[0], trace).repeats == 5
+    assert ways_out.suggest_repeats(50) == ()
+    assert ways_out.apply(study, ways_out.suggest_repeats(1)[0], trace).repeats == 5
 
 
 def test_references_are_added_once_and_may_become_the_baseline(study: Study) -> None:

@@ -40,7 +40,7 @@ def test_a_long_series_is_reduced_to_what_a_page_may_send(policies: int) -> None
         "resources": pd.DataFrame({"t_s": np.zeros(0)}),
     }
     found = loads.within(full, (1000.0, 41_000.0), policies)
-    lines = policies * (3 * (3 if policies <= loads.MOST_BANDS else 1) + 2) + 6
+    lines = policies * (3 * (3 if policies <= loads.MAX_BANDS else 1) + 2) + 6
     assert 300 < len(found["queue"]) <= 1000
     assert lines * len(found["queue"]) <= 18_000
     assert found["resources"].empty

@@ -111,7 +111,8 @@ def test_who_ran_instead_in_words() -> None:
             " job submitted earlier waited."
         ),
         (
-            "2 jobs submitted later ran meanwhile: j2 (3 GPUs), j3 (1 GPU). Without them there was"
+            "2 jobs submitted later ran in that time: j2 (3 GPUs), j3 (1 GPU). Without them there"
+            " was"
             " room for 4 GPUs."
         ),
     ]

@@ -43,11 +43,11 @@ def test_shares_are_of_the_size_of_the_row_in_the_order_asked_for() -> None:
 
 
 def test_a_difference_is_of_the_size_and_hatched_where_either_is_down() -> None:
-    used, down = tables.differing(POLICY, BASE, [0, 1])
+    used, down = tables.use_difference(POLICY, BASE, [0, 1])
     assert used.tolist() == [[0.5, 0], [-1, 0.5]]
     assert down.tolist() == [[0, 0.5], [1, 0]]
     with pytest.raises(ParameterError, match="same machines"):
-        tables.differing(POLICY, replace(BASE, rows=("x", "y")), [0, 1])
+        tables.use_difference(POLICY, replace(BASE, rows=("x", "y")), [0, 1])
 
 
 def test_rows_are_named_by_what_tells_them_apart() -> None:

@@ -146,7 +146,7 @@ def test_series_of_both(store: Store) -> None:
     branch = from_here.branch(
         study_on(Cluster.parse("1x1:v100")), 0, BranchPoint(20.0, added=((0, 1),))
     )
-    drawn = branch_diff.frames(*stored(branch, trace, store))
+    drawn = branch_diff.branch_frames(*stored(branch, trace, store))
     assert list(drawn["queue"]) == list(drawn["utilisation"]) == [WAS, HERE]
     assert drawn["capacity"][HERE]["total"].max() == pytest.approx(2)
 

@@ -1,1 +1,1 @@
-"""Check against the past: how far a simulated policy reproduces the waits that were recorded."""
+"""Backtests: how well a simulated policy reproduces the recorded waits."""

@@ -1,4 +1,4 @@
-"""Simulated against recorded waits, in figures."""
+"""Errors of simulated waits against recorded waits."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ _HOUR_S: Final = 3600.0
 
 @dataclass(frozen=True)
 class Measures:
-    """How near waits come to other waits.
+    """Errors of waits against reference waits.
 
     Parameters
     ----------
     jobs : float
-        Jobs that have both.
+        Number of jobs with both waits.
     bias_s : float, seconds
-        Mean wait less the mean of the others.
+        Mean wait minus mean reference wait.
     bias : float
-        The same, relative to the mean of the others; NaN = those are 0.
+        `bias_s` relative to the mean reference wait; NaN if that is 0.
     error_s, p90_s : float, seconds
         Median and 90th percentile of the absolute error of a job.
     within : float
         Share of the jobs within ten minutes.
     within_relative : float
-        Share within ten minutes or 20 % of the other wait, whichever is more.
+        Share within ten minutes or 20 % of the reference wait, whichever is more.
     rank : float
-        Spearman's rank correlation; NaN = one of them is constant.
+        Spearman's rank correlation; NaN if one side is constant.
     distance : float
-        Kolmogorov's distance of the two distributions.
+        Kolmogorov distance of the two distributions.
     explained : float
         1 - sum of absolute errors / sum of absolute deviations from `reference_s`, at least 0; NaN
-        = there is no reference, or nothing deviates.
+        without a reference or a deviation.
     """
 
     jobs: float
@@ -62,23 +62,23 @@ class Measures:
 NAMES: Final = tuple(item.name for item in fields(Measures))
 
 
-def measure(found: Floats, truth: Floats, reference_s: float = math.nan) -> Measures:
-    """Compare waits job by job.
+def measure(waits: Floats, truth: Floats, reference_s: float = math.nan) -> Measures:
+    """Return the errors of waits against true waits, job by job.
 
     Parameters
     ----------
-    found, truth : array, seconds
-        Of the same jobs; jobs in which one is NaN are left out.
+    waits, truth : array, seconds
+        Waits of the same jobs; jobs with a NaN are left out.
     reference_s : float, seconds
-        What would be said of every job without a simulation.
+        Constant prediction to compare with.
     """
-    known = np.isfinite(found) & np.isfinite(truth)
-    found, truth = found[known], truth[known]
+    has_both = np.isfinite(waits) & np.isfinite(truth)
+    waits, truth = waits[has_both], truth[has_both]
     if not len(truth):
         return Measures(0.0, *[math.nan] * (len(NAMES) - 1))
-    error = np.abs(found - truth)
+    error = np.abs(waits - truth)
     mean_s = float(truth.mean())
-    bias_s = float(found.mean()) - mean_s
+    bias_s = float(waits.mean()) - mean_s
     spread = float(np.abs(truth - reference_s).sum())
     return Measures(
         jobs=float(len(truth)),
@@ -88,20 +88,20 @@ def measure(found: Floats, truth: Floats, reference_s: float = math.nan) -> Meas
         p90_s=float(np.percentile(error, 90)),
         within=float(np.mean(error <= WITHIN_S)),
         within_relative=float(np.mean(error <= np.maximum(WITHIN_S, WITHIN * truth))),
-        rank=_rank(found, truth),
-        distance=_distance(found, truth),
+        rank=_rank(waits, truth),
+        distance=_distance(waits, truth),
         explained=max(0.0, 1 - float(error.sum()) / spread) if spread > 0 else math.nan,
     )
 
 
 @dataclass(frozen=True)
 class RepeatSpread:
-    """Figures over repeats.
+    """Mean and range of each error over repeats.
 
     Parameters
     ----------
     mean, low, high : Measures
-        Each figure by itself.
+        Mean, minimum and maximum of each error.
     """
 
     mean: Measures
@@ -109,12 +109,13 @@ class RepeatSpread:
     high: Measures
 
 
-def over_repeats(found: Sequence[Measures]) -> RepeatSpread:
-    """Return mean and range of each figure."""
-    table = np.array([[getattr(one, name) for name in NAMES] for one in found])
+def over_repeats(repeats: Sequence[Measures]) -> RepeatSpread:
+    """Return mean and range of each error over repeats."""
+    table = np.array([[getattr(one, name) for name in NAMES] for one in repeats])
     columns = [column[np.isfinite(column)] for column in table.T]
 
     def of(reduce: Callable[[Floats], float]) -> Measures:
+        """Return each error reduced over the repeats; NaN where no repeat has it."""
         # A figure that no repeat has stays NaN.
         return Measures(*(float(reduce(column)) if len(column) else math.nan for column in columns))
 
@@ -122,63 +123,62 @@ def over_repeats(found: Sequence[Measures]) -> RepeatSpread:
 
 
 def floor(waits: Sequence[Floats], chosen: Mask) -> Measures | None:
-    """Return how near two repeats come to each other, the mean over neighbours; None = there is one
-    repeat only.
-    """
+    """Return the mean error between consecutive repeats; None for a single repeat."""
     pairs = [measure(other[chosen], one[chosen]) for one, other in pairwise(waits)]
-    # Which of two repeats is the other one is arbitrary, so their bias has no sign.
+    # The order of two repeats is arbitrary, so their bias has no sign.
     pairs = [replace(one, bias_s=abs(one.bias_s), bias=abs(one.bias)) for one in pairs]
     return over_repeats(pairs).mean if pairs else None
 
 
-def last_week(record: RecordedJobs) -> Floats:
-    """Return for each job the median wait of the jobs that started in the week before its
-    submission, renewed at each full hour: what one would say who looks at the record only.
+def last_week_medians(record: RecordedJobs) -> Floats:
+    """Return per job the median wait of jobs started in the week before its submission.
+
+    The median is updated at each full hour; it predicts waits from the recording alone.
     """
     order = np.flatnonzero(record.started)
     order = order[np.argsort(record.start_s[order], kind="stable")]
     start_s, wait_s = record.start_s[order], record.wait_s[order]
     hours = np.floor(record.submit_s / _HOUR_S)
-    found = np.full(len(hours), np.nan)
+    predicted = np.full(len(hours), np.nan)
     for hour in np.unique(hours):
         until_s = hour * _HOUR_S
         low, high = np.searchsorted(start_s, (until_s - _WEEK_S, until_s))
         if high > low:
-            found[hours == hour] = np.median(wait_s[low:high])
-    return found
+            predicted[hours == hour] = np.median(wait_s[low:high])
+    return predicted
 
 
-def medians(record: RecordedJobs, waits: Sequence[Floats], chosen: Mask) -> pd.DataFrame:
-    """Return the median wait of the jobs submitted in each six hours.
+def binned_medians(record: RecordedJobs, waits: Sequence[Floats], chosen: Mask) -> pd.DataFrame:
+    """Return the median wait of jobs submitted in each bin of six hours.
 
     Parameters
     ----------
     record : Record
-        What happened.
+        The recorded jobs.
     waits : sequence of array
         Simulated waits, one array per repeat.
     chosen : bool array
-        The jobs that count.
+        The jobs to include.
 
     Returns
     -------
     DataFrame
         `from_s`, `jobs`, `recorded_s`, `simulated_s` (mean over repeats of their medians), `low_s`,
-        `high_s` (over repeats); hours without a job are not there.
+        `high_s` (over repeats); bins without a job are missing.
     """
-    known = chosen & np.isfinite(np.sum(waits, axis=0))
-    at = np.floor(record.submit_s[known] / BIN_S).astype(np.int64)
-    frame = pd.DataFrame({"recorded": record.wait_s[known]})
+    is_counted = chosen & np.isfinite(np.sum(waits, axis=0))
+    at = np.floor(record.submit_s[is_counted] / BIN_S).astype(np.int64)
+    frame = pd.DataFrame({"recorded": record.wait_s[is_counted]})
     for turn, wait in enumerate(waits):
-        frame[turn] = wait[known]
+        frame[turn] = wait[is_counted]
     grouped = frame.groupby(at)
-    found, sizes = grouped.median(), grouped.size()
-    simulated = found[list(range(len(waits)))].to_numpy()
+    by_bin, sizes = grouped.median(), grouped.size()
+    simulated = by_bin[list(range(len(waits)))].to_numpy()
     return pd.DataFrame(
         {
-            "from_s": found.index.to_numpy() * BIN_S,
+            "from_s": by_bin.index.to_numpy() * BIN_S,
             "jobs": sizes.to_numpy(),
-            "recorded_s": found["recorded"].to_numpy(),
+            "recorded_s": by_bin["recorded"].to_numpy(),
             "simulated_s": simulated.mean(axis=1),
             "low_s": simulated.min(axis=1),
             "high_s": simulated.max(axis=1),
@@ -187,6 +187,7 @@ def medians(record: RecordedJobs, waits: Sequence[Floats], chosen: Mask) -> pd.D
 
 
 def _rank(one: Floats, other: Floats) -> float:
+    """Return Spearman's rank correlation; NaN if one side is constant."""
     a, b = (pd.Series(values).rank().to_numpy() for values in (one, other))
     a, b = a - a.mean(), b - b.mean()
     size = math.sqrt(float(a @ a) * float(b @ b))
@@ -194,6 +195,7 @@ def _rank(one: Floats, other: Floats) -> float:
 
 
 def _distance(one: Floats, other: Floats) -> float:
+    """Return the Kolmogorov distance of two samples."""
     one, other = np.sort(one), np.sort(other)
     at = np.concatenate((one, other))
     below = [np.searchsorted(values, at, side="right") / len(values) for values in (one, other)]

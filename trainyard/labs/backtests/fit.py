@@ -1,4 +1,4 @@
-"""Open settings of a policy fitted to the earlier part of a record, one after the other."""
+"""Fit of a policy's open settings to the earlier part of a recording, one by one."""
 
 from __future__ import annotations
 
@@ -20,28 +20,22 @@ from trainyard.study.check import HALF_LIFE, innermost, value_of, with_values
 from trainyard.study.scenario import Scenario
 
 MOST_RUNS: Final = 60
-TURNS: Final = 5
-"""Repeats of each setting that is tried, at most."""
+MAX_REPEATS: Final = 5
+"""Maximum number of repeats per candidate setting."""
 CERTAIN: Final = 2.0
-"""Standard errors by which a setting has to win: the range of the repeats would grow with their
-number, so that more evidence proved less.
-"""
+"""Standard errors by which a setting must win."""
 WORSE: Final = 1.5
-"""A fit whose error on the judged part is by so much above that on the fitted part does not carry
-over.
-"""
+"""Ratio of the errors on judged and fitted part above which a fit does not carry over."""
 _CHOSEN: Final = ("fairshare", "size_nodes")
-"""Parameters of policies that records do not tell, of which all choices are tried together: a wrong
-one can hide what another one gains.
-"""
+"""Policy parameters unknown from recordings; all combinations are tried, as they interact."""
 _SUGGESTED: Final = "auto"
-"""A choice that stands for one of the others."""
+"""A choice that resolves to another choice."""
 _HALF_LIFE_H: Final = "half_life_h"
 _FACTORS: Final = (0.5, 2.0)
 
 
 class Option(NamedTuple):
-    """A value of an open setting, in words, and the scenario with it."""
+    """A value of an open setting: its label, and the function that applies it."""
 
     text: str
     make: Callable[[Scenario], Scenario]
@@ -49,7 +43,7 @@ class Option(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Knob:
-    """An open setting: what it is called, and its other values."""
+    """An open setting with its alternative values."""
 
     title: str
     options: tuple[Option, ...]
@@ -57,18 +51,18 @@ class Knob:
 
 @dataclass(frozen=True)
 class Step:
-    """A setting that was tried.
+    """A candidate setting that was tried.
 
     Parameters
     ----------
     knob, option : str
-        In words; "" = the beginning.
+        Labels of setting and value; "" = the start.
     objective_s : float, seconds
         Mean over repeats of the median absolute error and the absolute bias.
     spread_s : float, seconds
-        Standard deviation between the repeats; 0 = there is one only.
+        Standard deviation between the repeats; 0 for a single repeat.
     kept : bool
-        Whether it was taken.
+        Whether the value was kept.
     """
 
     knob: str
@@ -80,16 +74,16 @@ class Step:
 
 @dataclass(frozen=True)
 class Fit:
-    """What a fit has come to so far.
+    """State of a fit.
 
     Parameters
     ----------
     scenario : Scenario
         The best settings so far.
     steps : tuple of Step
-        What was tried, in order.
+        Candidates tried so far, in order.
     wanted : tuple of Scenario
-        What has to be run before it can go on; empty = it is over.
+        Scenarios to run before the fit can continue; empty = finished.
     """
 
     scenario: Scenario
@@ -98,89 +92,98 @@ class Fit:
 
 
 def knobs(
-    trace: Trace, scenario: Scenario, found: Sequence[Proposal], used: Sequence[str]
+    trace: Trace, scenario: Scenario, proposals: Sequence[Proposal], used: Sequence[str]
 ) -> tuple[Knob, ...]:
-    """Return the open settings of a policy on a record.
+    """Return the open settings of a policy on a recording.
 
     Parameters
     ----------
     trace, scenario : Trace, Scenario
-        The jobs, and where the fit begins.
-    found : sequence of Proposal
-        What the record shows.
+        The jobs, and the start of the fit.
+    proposals : sequence of Proposal
+        Proposals from the recording.
     used : sequence of str
-        Ids of those that are applied already.
+        Ids of proposals already applied.
     """
     policy = innermost(scenario.allocator)
-    made = list(_choices(policy))
+    settings = list(_combined_choices(policy))
     hours = float(getattr(catalog.instance("allocator", policy), HALF_LIFE, 0)) / 3600
-    limit_h = 0.0 if _limited(trace) else float(value_of(policy, LIMIT) or 0)
+    limit_h = 0.0 if _has_time_limits(trace) else float(value_of(policy, LIMIT) or 0)
     for name, usual in ((_HALF_LIFE_H, hours), (LIMIT, limit_h)):
         if usual and value_of(policy, name) is not None:
             title = next(one.title for one in catalog.allocator(policy).params if one.name == name)
-            options = [_set({name: usual * by}, f"{usual * by:g} h") for by in _FACTORS]
-            made.append(Knob(title, tuple(options)))
-    # A limit says more than that some machines are gone, and explains what those would, too.
-    for one in sorted(found, key=lambda one: not one.quotas):
-        # A time limit is an open setting already.
+            options = [
+                _parameter_option({name: usual * by}, f"{usual * by:g} h") for by in _FACTORS
+            ]
+            settings.append(Knob(title, tuple(options)))
+    # Limits first: they also explain what missing machines would explain.
+    for one in sorted(proposals, key=lambda one: not one.quotas):
+        # The time limit is already an open setting.
         if (one.changes or one.quotas) and one.id not in used:
-            halves = [Option("half of it", half(one).applied)] if one.id == HIDDEN else []
+            halves = [Option("half of it", half(one).apply_to)] if one.id == HIDDEN else []
             by = COLUMN_WORDS.get(one.tenant, "")
             title = f"Limits by {by}" if by else one.id.replace("-", " ")
-            made.append(Knob(title.capitalize(), (Option("as inferred", one.applied), *halves)))
-    return tuple(made)
+            settings.append(
+                Knob(title.capitalize(), (Option("as inferred", one.apply_to), *halves))
+            )
+    return tuple(settings)
 
 
-def _choices(policy: Spec) -> Iterator[Knob]:
-    """Yield the parameters of `_CHOSEN` that a policy has, as one setting."""
-    known = [one for one in catalog.allocator(policy).params if one.name in _CHOSEN and one.choices]
-    if not known:
+def _combined_choices(policy: Spec) -> Iterator[Knob]:
+    """Yield one setting with all combinations of a policy's parameters in `_CHOSEN`."""
+    params = [
+        one for one in catalog.allocator(policy).params if one.name in _CHOSEN and one.choices
+    ]
+    if not params:
         return
-    now = tuple(value_of(policy, one.name) for one in known)
-    ways = product(*([way for way in one.choices if way != _SUGGESTED] for one in known))
+    now = tuple(value_of(policy, one.name) for one in params)
+    ways = product(*([way for way in one.choices if way != _SUGGESTED] for one in params))
     options = tuple(
-        _set(
-            {one.name: value for one, value in zip(known, way, strict=True)},
-            ", ".join(one.label(value) for one, value in zip(known, way, strict=True)),
+        _parameter_option(
+            {one.name: value for one, value in zip(params, way, strict=True)},
+            ", ".join(one.label(value) for one, value in zip(params, way, strict=True)),
         )
         for way in ways
         if way != now
     )
-    yield Knob(", ".join(one.title for one in known), options)
+    yield Knob(", ".join(one.title for one in params), options)
 
 
-def _set(values: Mapping[str, Any], text: str) -> Option:
+def _parameter_option(values: Mapping[str, Any], text: str) -> Option:
+    """Return an option that sets parameters of the policy."""
+
     def make(scenario: Scenario) -> Scenario:
         return replace(scenario, allocator=with_values(scenario.allocator, values))
 
     return Option(text, make)
 
 
-def _limited(trace: Trace) -> bool:
+def _has_time_limits(trace: Trace) -> bool:
+    """Return True if every job of a trace has a time limit."""
     return trace.has("time_limit_s") and bool(np.isfinite(trace.numbers("time_limit_s")).all())
 
 
 Measured = Callable[[Scenario], Sequence[Measures]]
-"""Figures of the fitted part of a scenario, one per repeat; none = its runs are missing."""
+"""Errors of a scenario on the fitted part, one per repeat; empty = runs are missing."""
 
 
 def descend(begin: Scenario, settings: Sequence[Knob], measured: Measured) -> Fit:
-    """Try one setting after the other and keep what wins by more than chance between repeats does.
+    """Try settings one by one and keep values that beat the chance between repeats.
 
     Parameters
     ----------
     begin : Scenario
-        Where it begins.
+        Start of the fit.
     settings : sequence of Knob
-        What is open.
+        Open settings.
     measured : callable
         See `Measured`.
 
     Notes
     -----
-    Coordinate descent in one pass: it decides about a setting with the better ones of those before.
-    A setting wins by more than `CERTAIN` standard errors of the difference of the two means. It is
-    a function of what is known, so that a check that is opened again comes to the same.
+    Coordinate descent in one pass: each setting is decided with the winners of the earlier ones. A
+    value wins by more than `CERTAIN` standard errors of the difference of the two means. The result
+    depends only on `measured`, so a reopened backtest gives the same fit.
     """
     first = measured(begin)
     if not first:
@@ -192,12 +195,14 @@ def descend(begin: Scenario, settings: Sequence[Knob], measured: Measured) -> Fi
         tried = [option.make(best) for option in knob.options]
         more = len(tried) * len(first)
         if runs + more > MOST_RUNS:
-            continue  # a setting with fewer values may still be within
+            continue  # a setting with fewer values can still fit in
         runs += more
-        known = [measured(one) for one in tried]
-        if missing := tuple(made for made, one in zip(tried, known, strict=True) if not one):
+        errors = [measured(one) for one in tried]
+        if missing := tuple(
+            scenario for scenario, one in zip(tried, errors, strict=True) if not one
+        ):
             return Fit(best, tuple(steps), missing)
-        values = [_objective(one) for one in known]
+        values = [_objective(one) for one in errors]
         at = min(range(len(values)), key=lambda place: values[place][0])
         chance_s = math.hypot(spread_s, values[at][1]) / math.sqrt(len(first))
         wins = best_s - values[at][0] > CERTAIN * chance_s
@@ -210,9 +215,10 @@ def descend(begin: Scenario, settings: Sequence[Knob], measured: Measured) -> Fi
     return Fit(best, tuple(steps))
 
 
-def _objective(found: Sequence[Measures]) -> tuple[float, float]:
-    values = [one.error_s + abs(one.bias_s) for one in found]
+def _objective(repeats: Sequence[Measures]) -> tuple[float, float]:
+    """Return mean and deviation over repeats of error plus absolute bias."""
+    values = [one.error_s + abs(one.bias_s) for one in repeats]
     mean_s = float(np.mean(values))
-    # Where the policy cannot run, all are infinite.
+    # All values are infinite if the policy cannot run.
     spread = len(values) > 1 and math.isfinite(mean_s)
     return mean_s, float(np.std(values, ddof=1)) if spread else 0.0

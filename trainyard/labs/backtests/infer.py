@@ -1,5 +1,6 @@
-"""What the record shows that the description lacks: outages, missing machines, other users of
-them, limits and time limits; proposals with their evidence, never applied by themselves.
+"""Proposals from a recording: outages, missing machines, hidden load, limits, time limits.
+
+Each has its evidence, and none is applied automatically.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ from sim.cluster import Change, Cluster
 from sim.errors import TrainyardError
 from sim.hosts import hosts_of
 from sim.trace import Trace
-from trainyard.labs.backtests.limits import limits, time_limits
+from trainyard.labs.backtests.limits import propose_limits, propose_time_limit
 from trainyard.labs.backtests.proposal import (
     CAPACITY,
-    FEWEST,
     HIDDEN,
     MAINTENANCE,
-    MOST_NAMED,
+    MAX_NAMED,
+    MIN_CASES,
     NEAR,
     NODES,
     SHARE,
@@ -33,13 +34,13 @@ from trainyard.study.scenario import Scenario
 from trainyard.text import RunClock, duration, plural
 
 PERSISTENT_S: Final = 60.0
-"""Room beside a waiting job counts from here on: two intervals of a backfill."""
+"""Time from which room for a waiting job counts as unused: two backfill intervals."""
 _AROUND_S: Final = 12 * 3600.0
 _UNSEEN_S: Final = 24 * 3600.0
 _GAPS: Final = 10.0
-"""Times the usual gap, from which on a gap is an outage."""
-_MOST_UNKNOWN: Final = 0.05
-_PARTICULAR: Final = (
+"""Factor over the usual gap from which a gap is an outage."""
+_MAX_UNKNOWN: Final = 0.05
+_SPECIAL_REQUESTS: Final = (
     "constraint",
     "gres",
     "exclusive",
@@ -49,46 +50,45 @@ _PARTICULAR: Final = (
     "nodes",
     "tasks_per_node",
 )
-"""Columns of what a job asks for beside amounts."""
+"""Columns of requests other than amounts."""
 
 
 def proposals(trace: Trace, scenario: Scenario) -> tuple[Proposal, ...]:
-    """Return what the record of a trace shows.
+    """Return the proposals that a recording supports.
 
     Parameters
     ----------
     trace : Trace
-        The jobs as they were run.
+        The jobs.
     scenario : Scenario
-        Machines and policy as described.
+        Described machines and policy.
     """
     record, cluster = RecordedJobs.of(trace), scenario.cluster
     clock = RunClock(trace.epoch)
-    idle = room(record, trace, cluster)
-    found = [
-        _hidden(idle, record, cluster),
-        _capacity(idle, record, cluster, clock),
-        _maintenance(record, cluster, clock),
-        _drained(record, trace, cluster, clock),
-        *limits(record, trace, cluster),
-        time_limits(record, trace, scenario),
+    idle = unused_room(record, trace, cluster)
+    candidates = [
+        _propose_hidden_load(idle, record, cluster),
+        _propose_less_capacity(idle, record, cluster, clock),
+        _propose_maintenance(record, cluster, clock),
+        _propose_drained_nodes(record, trace, cluster, clock),
+        *propose_limits(record, trace, cluster),
+        propose_time_limit(record, trace, scenario),
     ]
-    return tuple(one for one in found if one is not None)
+    return tuple(one for one in candidates if one is not None)
 
 
 @dataclass(frozen=True, eq=False)
 class UnusedRoom:
-    """When jobs waited although one of them would have fitted, for `PERSISTENT_S` or longer without
-    a break.
+    """Intervals in which a waiting job would have fitted, for `PERSISTENT_S` or longer.
 
     Parameters
     ----------
     from_s, to_s : array, seconds
-        From one change to the next.
+        Start and end of each piece, from one change to the next.
     free : array
-        GPUs or cores that were free between them.
+        GPUs or cores free in each piece.
     waiting_s : float, seconds
-        For how long any job waited.
+        Total time with a waiting job.
     """
 
     from_s: Floats
@@ -98,24 +98,23 @@ class UnusedRoom:
 
     @property
     def share(self) -> float:
-        """Share of the time with waiting jobs; 0 = none waited."""
+        """Share of the time with waiting jobs; 0 if none waited."""
         return float((self.to_s - self.from_s).sum()) / self.waiting_s if self.waiting_s else 0.0
 
 
-def room(record: RecordedJobs, trace: Trace, cluster: Cluster) -> UnusedRoom:
-    """Return when jobs waited beside room for one of them.
+def unused_room(record: RecordedJobs, trace: Trace, cluster: Cluster) -> UnusedRoom:
+    """Return the intervals in which a waiting job would have fitted.
 
     Notes
     -----
-    Only amounts are looked at, in the unit of the record. A job that one node could hold fits for
-    certain where more is free on the nodes of its partition than all of these could have left over
-    with too little on each: nodes x (size - 1). What jobs of other partitions hold counts as if it
-    lay on the same nodes, where they share some. Jobs that asked for something beside amounts are
-    left out (features, GPU types where there are several, a layout of tasks, more memory for their
-    size than nodes have). So is everything on clusters with dated changes, which say that it is
-    known what was there, and in records of which more than 5 % of the jobs have no start.
+    Only amounts count, in the unit of the recording. A job that fits on one node certainly fits if
+    more is free in its partition than nodes x (size - 1), the most that can be left over with too
+    little on each node. Grants of other partitions with shared nodes count as if on these nodes.
+    Jobs with requests other than amounts are left out (features, GPU types if there are several, a
+    task layout, more memory per unit than nodes have). The result is empty for clusters with dated
+    changes, whose capacity is known, and if more than 5 % of the jobs have no recorded start.
     """
-    unknown = 1 - record.started.mean() > _MOST_UNKNOWN
+    unknown = 1 - record.started.mean() > _MAX_UNKNOWN
     if unknown or cluster.changes or not np.isfinite(capacity(cluster, record.unit)):
         return UnusedRoom(np.zeros(0), np.zeros(0), np.zeros(0), 0.0)
     sizes = _sizes(record, cluster)
@@ -136,30 +135,30 @@ def room(record: RecordedJobs, trace: Trace, cluster: Cluster) -> UnusedRoom:
         for mine in admits
     ]
     candidate = record.started & (record.size > 0) & (record.size <= sizes.max(initial=0.0))
-    candidate &= ~_particular(trace, cluster, record, sizes)
-    return _swept(record, candidate, codes, parts)
+    candidate &= ~_has_special_request(trace, cluster, record, sizes)
+    return _sweep_unused(record, candidate, codes, parts)
 
 
-def _particular(trace: Trace, cluster: Cluster, record: RecordedJobs, sizes: Floats) -> Mask:
-    """Tell which jobs asked for something beside an amount of GPUs or cores."""
+def _has_special_request(
+    trace: Trace, cluster: Cluster, record: RecordedJobs, sizes: Floats
+) -> Mask:
+    """Return the mask of jobs with requests other than an amount of GPUs or cores."""
     several = len({one.gpu_type for one in cluster.nodes if one.gpus}) > 1
-    found = np.zeros(len(trace), np.bool_)
-    for column in (*_PARTICULAR, *(("gpu_type", "gpu_types_allowed") if several else ())):
+    has_request = np.zeros(len(trace), np.bool_)
+    for column in (*_SPECIAL_REQUESTS, *(("gpu_type", "gpu_types_allowed") if several else ())):
         if trace.has(column):
-            found |= trace.frame[column].notna().to_numpy()
+            has_request |= trace.frame[column].notna().to_numpy()
     if record.unit == "cores":
-        found |= trace.numbers("num_gpus") > 0
+        has_request |= trace.numbers("num_gpus") > 0
     mem_gb = np.array([one.mem_gb for one in cluster.nodes])
-    held = sizes > 0
-    per_unit = float((mem_gb[held] / sizes[held]).min()) if held.any() else math.inf
-    return np.asarray(found | (trace.numbers("mem_gb", 0.0) > per_unit * record.size))
+    has_units = sizes > 0
+    per_unit = float((mem_gb[has_units] / sizes[has_units]).min()) if has_units.any() else math.inf
+    return np.asarray(has_request | (trace.numbers("mem_gb", 0.0) > per_unit * record.size))
 
 
 @dataclass
 class _PartitionFacts:
-    """A partition: its capacity and nodes, whose jobs may lie on its nodes, and which of its jobs
-    wait, the smallest first.
-    """
+    """A partition: capacity, nodes, partitions with shared nodes, and its waiting jobs."""
 
     total: float
     nodes: int
@@ -167,9 +166,10 @@ class _PartitionFacts:
     waiting: list[tuple[float, int]] = field(default_factory=list)
 
 
-def _swept(
+def _sweep_unused(
     record: RecordedJobs, candidate: Mask, codes: np.ndarray, parts: Sequence[_PartitionFacts]
 ) -> UnusedRoom:
+    """Sweep over all events and return the intervals of unused room."""
     started = np.flatnonzero(record.started)
     events = sorted(
         [
@@ -184,7 +184,7 @@ def _swept(
     for at_s, kind, job in events:
         if at_s > before_s and count:
             waiting_s += at_s - before_s
-            free = max(_free(part, gone, held) for part in parts)
+            free = max(_free_for_smallest(part, gone, held) for part in parts)
             if free > 0 and not (spells and spells[-1][-1][1] == before_s):
                 spells.append([])
             if free > 0:
@@ -206,10 +206,8 @@ def _swept(
     return UnusedRoom(table[:, 0], table[:, 1], table[:, 2], waiting_s)
 
 
-def _free(part: _PartitionFacts, gone: set[int], held: Sequence[float]) -> float:
-    """Return what is free while the smallest waiting job of a partition would fit; 0 = it would
-    not.
-    """
+def _free_for_smallest(part: _PartitionFacts, gone: set[int], held: Sequence[float]) -> float:
+    """Return the free amount of a partition if its smallest waiting job fits, else 0."""
     while part.waiting and part.waiting[0][1] in gone:
         heappop(part.waiting)
     if not part.waiting:
@@ -218,17 +216,19 @@ def _free(part: _PartitionFacts, gone: set[int], held: Sequence[float]) -> float
     return free if free > part.nodes * (part.waiting[0][0] - 1) else 0.0
 
 
-# -- what is proposed
+# -- proposals
 # --------------------------------------------------------------------------------------------------
 
 
-def _hidden(idle: UnusedRoom, record: RecordedJobs, cluster: Cluster) -> Proposal | None:
-    """Propose as many nodes as stood free, at the median, while something fitting waited."""
+def _propose_hidden_load(
+    idle: UnusedRoom, record: RecordedJobs, cluster: Cluster
+) -> Proposal | None:
+    """Propose that other users hold the nodes that were free while a fitting job waited."""
     if idle.share < SHARE:
         return None
     lengths = idle.to_s - idle.from_s
     floor = _weighted_median(idle.free, lengths)
-    nodes = _taken(cluster, record.unit, floor)
+    nodes = _last_nodes(cluster, record.unit, floor)
     if not nodes:
         return None
     hours = np.floor(idle.from_s % DAY_S / 3600)
@@ -247,12 +247,10 @@ def _hidden(idle: UnusedRoom, record: RecordedJobs, cluster: Cluster) -> Proposa
     )
 
 
-def _capacity(
+def _propose_less_capacity(
     idle: UnusedRoom, record: RecordedJobs, cluster: Cluster, clock: RunClock
 ) -> Proposal | None:
-    """Propose that fewer nodes were there in half days in which the most that was used around them
-    stays below the description although jobs waited beside room.
-    """
+    """Propose fewer nodes for half days whose peak use stays low while jobs waited."""
     if idle.share < SHARE:
         return None
     total = capacity(cluster, record.unit)
@@ -265,7 +263,11 @@ def _capacity(
         near = (t_s >= at_s - _AROUND_S) & (t_s < at_s + 2 * _AROUND_S)
         most = float(level[near].max(initial=0.0))
         waited = bool(((idle.from_s < at_s + _AROUND_S) & (idle.to_s > at_s)).any())
-        now = _taken(cluster, record.unit, total - most) if waited and most < NEAR * total else ()
+        now = (
+            _last_nodes(cluster, record.unit, total - most)
+            if waited and most < NEAR * total
+            else ()
+        )
         if now:
             lows.append((most, at_s))
         if back := tuple(sorted(set(away) - set(now))):
@@ -281,32 +283,34 @@ def _capacity(
         f"Fewer nodes were there than described: in {plural(len(lows), 'half day')} of"
         f" {len(edges):,}.",
         f"Around {clock.at(when_s)} never more than {least:,.0f} of {total:,.0f} {record.unit} were"
-        " in use, within 12 hours before and after, while jobs waited beside room.",
+        " in use, within 12 hours before and after, while jobs waited despite free capacity.",
         tuple(changes),
     )
 
 
-def _maintenance(record: RecordedJobs, cluster: Cluster, clock: RunClock) -> Proposal | None:
-    """Propose that everything stood still in gaps without a start although jobs waited."""
+def _propose_maintenance(
+    record: RecordedJobs, cluster: Cluster, clock: RunClock
+) -> Proposal | None:
+    """Propose an outage of all nodes for gaps without a start while jobs waited."""
     start_s = np.sort(record.start_s[record.started])
     gaps = np.diff(start_s)
-    if len(gaps) < FEWEST:
+    if len(gaps) < MIN_CASES:
         return None
     usual_s = max(float(np.percentile(gaps, 99)), PERSISTENT_S)
-    found = []
+    gaps_found = []
     for at in np.flatnonzero(gaps > _GAPS * usual_s):
         from_s, to_s = float(start_s[at]), float(start_s[at + 1])
         waited = record.started & (record.submit_s < to_s - usual_s) & (record.start_s >= to_s)
         if waited.any():
-            # Whoever waited from the beginning shows when it began; else from the first that came.
+            # The gap begins with the first job that waited through it.
             began_s = max(from_s, float(record.submit_s[waited].min()))
             if to_s - began_s > _GAPS * usual_s:
-                found.append((began_s, to_s, int(waited.sum())))
-    if not found:
+                gaps_found.append((began_s, to_s, int(waited.sum())))
+    if not gaps_found:
         return None
     changes: list[Change] = []
     everything = tuple(range(len(cluster.nodes)))
-    for from_s, to_s, _ in found:
+    for from_s, to_s, _ in gaps_found:
         running = record.started & (record.start_s < to_s) & (record.end_s > from_s)
         last_s = float(record.end_s[running & (record.end_s < to_s)].max(initial=from_s))
         if not (running & (record.end_s >= to_s)).any() and last_s < to_s:
@@ -314,44 +318,43 @@ def _maintenance(record: RecordedJobs, cluster: Cluster, clock: RunClock) -> Pro
                 Change(last_s, everything, present=False),
                 Change(to_s, everything, present=True),
             ]
-    spans = ", ".join(clock.span(a, b) for a, b, _ in found[:MOST_NAMED])
-    rest = "" if changes else " Jobs ran on meanwhile, which cannot be simulated."
+    spans = ", ".join(clock.span(a, b) for a, b, _ in gaps_found[:MAX_NAMED])
+    rest = "" if changes else " Other jobs continued to run, which cannot be simulated."
     return Proposal(
         MAINTENANCE,
-        f"Nothing was started for {duration(max(b - a for a, b, _ in found))} or less in"
-        f" {plural(len(found), 'gap')}: maintenance, or an outage of the scheduler.",
-        f"{spans}: up to {plural(max(count for *_, count in found), 'job')} waited; 99 % of the"
+        f"Nothing was started for {duration(max(b - a for a, b, _ in gaps_found))} or less in"
+        f" {plural(len(gaps_found), 'gap')}: maintenance, or an outage of the scheduler.",
+        f"{spans}: up to {plural(max(count for *_, count in gaps_found), 'job')} waited; 99 % of"
+        " the"
         f" gaps are below {duration(usual_s)}.{rest}",
         tuple(changes),
     )
 
 
-def _drained(
+def _propose_drained_nodes(
     record: RecordedJobs, trace: Trace, cluster: Cluster, clock: RunClock
 ) -> Proposal | None:
-    """Propose that nodes were down while nobody was seen on them although jobs waited that one of
-    them would have held.
-    """
+    """Propose downtime of nodes that ran no job while fitting jobs waited."""
     if not trace.has("node_list"):
         return None
     places = {node.name: at for at, node in enumerate(cluster.nodes)}
     sizes = _sizes(record, cluster)
-    seen: dict[int, list[tuple[float, float]]] = {}
+    spans_by_node: dict[int, list[tuple[float, float]]] = {}
     texts = trace.frame["node_list"].astype(object)
     for job in np.flatnonzero(record.started & texts.notna().to_numpy()):
         try:
             names = hosts_of(str(texts.iloc[job]), "node_list")
         except TrainyardError:
-            continue  # a list in other words names no node of this cluster
+            continue  # a list in another format names no node of this cluster
         for name in names:
             if name in places:
-                seen.setdefault(places[name], []).append(
+                spans_by_node.setdefault(places[name], []).append(
                     (float(record.start_s[job]), float(record.end_s[job]))
                 )
     changes: list[Change] = []
-    told: list[str] = []
-    for node, spans in sorted(seen.items()):
-        for from_s, to_s in _unseen(spans):
+    spans_text: list[str] = []
+    for node, spans in sorted(spans_by_node.items()):
+        for from_s, to_s in _long_gaps(spans):
             waited = (
                 record.started
                 & (record.size <= sizes[node])
@@ -364,20 +367,21 @@ def _drained(
                     Change(from_s, (node,), present=False),
                     Change(to_s, (node,), present=True),
                 ]
-                told.append(f"{cluster.nodes[node].name} {clock.span(from_s, to_s)}")
+                spans_text.append(f"{cluster.nodes[node].name} {clock.span(from_s, to_s)}")
     if not changes:
         return None
-    more = f" and {len(told) - MOST_NAMED:,} more" if len(told) > MOST_NAMED else ""
+    more = f" and {len(spans_text) - MAX_NAMED:,} more" if len(spans_text) > MAX_NAMED else ""
     return Proposal(
         NODES,
-        f"Nodes were drained or down: {plural(len(told), 'time')}.",
-        f"No job was seen on {', '.join(told[:MOST_NAMED])}{more}, while jobs waited that would"
+        f"Nodes were drained or down: {plural(len(spans_text), 'time')}.",
+        f"No job was seen on {', '.join(spans_text[:MAX_NAMED])}{more}, while jobs waited that"
+        " would"
         " have fitted.",
         tuple(changes),
     )
 
 
-def _unseen(spans: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+def _long_gaps(spans: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
     """Return the gaps between the jobs of a node that are far longer than usual."""
     gaps, reach = [], -math.inf
     for from_s, to_s in sorted(spans):
@@ -389,24 +393,26 @@ def _unseen(spans: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
 
 
 def _sizes(record: RecordedJobs, cluster: Cluster) -> Floats:
+    """Return the GPUs or cores of each node, in the unit of the recording."""
     return np.array(
         [one.gpus if record.unit == "GPUs" else one.cpus for one in cluster.nodes], np.float64
     )
 
 
-def _taken(cluster: Cluster, unit: str, amount: float) -> tuple[int, ...]:
-    """Return the last nodes of a cluster that hold no more than an amount together, never all."""
-    found, left = [], amount
+def _last_nodes(cluster: Cluster, unit: str, amount: float) -> tuple[int, ...]:
+    """Return the last nodes of a cluster that hold at most an amount together, never all."""
+    nodes, remaining = [], amount
     for at in reversed(range(1, len(cluster.nodes))):
         node = cluster.nodes[at]
         size = node.gpus if unit == "GPUs" else node.cpus
-        if 0 < size <= left:
-            found.append(at)
-            left -= size
-    return tuple(sorted(found))
+        if 0 < size <= remaining:
+            nodes.append(at)
+            remaining -= size
+    return tuple(sorted(nodes))
 
 
 def _weighted_median(values: Floats, weights: Floats) -> float:
+    """Return the median of values by weight."""
     order = np.argsort(values)
     reached = np.cumsum(weights[order])
     return float(values[order][np.searchsorted(reached, reached[-1] / 2)])

@@ -1,6 +1,4 @@
-"""Limits that the record shows and the description lacks: how much somebody may use at once, and
-for how long jobs without a time limit may run.
-"""
+"""Limits that a recording shows: use per user, account or QOS, and default time limits."""
 
 from __future__ import annotations
 
@@ -17,9 +15,9 @@ from sim.errors import ParameterError
 from sim.metrics.steps import accumulate
 from sim.trace import Trace
 from trainyard.labs.backtests.proposal import (
-    FEWEST,
     LIMIT,
-    MOST_NAMED,
+    MAX_NAMED,
+    MIN_CASES,
     NEAR,
     SHARE,
     TIME_LIMITS,
@@ -33,53 +31,55 @@ from trainyard.text import duration, plural
 _ROUND_H: Final = (0.5, 1, 2, 4, 6, 8, 12, 24, 36, 48, 72, 96, 120, 168, 336, 720)
 
 
-def limits(record: RecordedJobs, trace: Trace, cluster: Cluster) -> list[Proposal]:
-    """Report who never used more than a plateau while having waiting jobs beside free capacity."""
+def propose_limits(record: RecordedJobs, trace: Trace, cluster: Cluster) -> list[Proposal]:
+    """Propose a limit for each user, account or QOS whose use never rose above a plateau."""
     total = capacity(cluster, record.unit)
     if not np.isfinite(total):
         return []
     t_all, all_used = use(record, record.start_s, record.end_s, record.started)
-    found: list[Proposal] = []
+    proposals: list[Proposal] = []
     for column, kind in (("user", "User"), ("account", "Account"), ("qos", "QOS")):
         if not trace.has(column):
             continue
         names = trace.frame[column].astype(object).to_numpy()
         counts = Counter(name for name in names if isinstance(name, str))
-        held = []
+        limited = []
         for name, jobs in counts.most_common(50):
-            if jobs >= FEWEST:
+            if jobs >= MIN_CASES:
                 plateau = _plateau(record, names == name, (t_all, all_used), total)
                 if plateau is not None:
-                    held.append((name, *plateau))
-        if held:
-            told = "; ".join(
+                    limited.append((name, *plateau))
+        if limited:
+            plateaus = "; ".join(
                 f"{name} {most:,.0f} ({100 * share:.0f} % of the time)"
-                for name, most, share in held[:MOST_NAMED]
+                for name, most, share in limited[:MAX_NAMED]
             )
-            more = f"; and {len(held) - MOST_NAMED:,} more" if len(held) > MOST_NAMED else ""
-            most = {name: amount for name, amount, _ in held}
-            table = _table(most, counts, total)
+            more = f"; and {len(limited) - MAX_NAMED:,} more" if len(limited) > MAX_NAMED else ""
+            most = {name: amount for name, amount, _ in limited}
+            table = _quota_table(most, counts, total)
             how = (
                 "" if table else " Describe the limit in the policy, if it has one, to simulate it."
             )
-            found.append(
+            proposals.append(
                 Proposal(
                     f"limits-{column}",
-                    f"{kind}s seem to be limited: {len(held):,} of them never went above a plateau"
+                    f"{kind}s seem to be limited: {len(limited):,} of them never went above a"
+                    " plateau"
                     f" of {record.unit}.",
-                    f"At the plateau with waiting jobs beside room: {told}{more}."
+                    f"At the plateau with waiting jobs and free capacity: {plateaus}{more}."
                     f"{'' if table else how}",
                     quotas=table,
                     tenant=column if table else "",
                     resource="gpus" if record.unit == "GPUs" else "cpus",
                 )
             )
-    return found
+    return proposals
 
 
-def _table(most: Mapping[str, float], names: Iterable[str], total: float) -> str:
-    """Return hard quotas at the plateaus, and the whole cluster for everybody else; "" = a name
-    cannot be written down.
+def _quota_table(most: Mapping[str, float], names: Iterable[str], total: float) -> str:
+    """Return the plateaus as a table of hard quotas; "" if a name cannot be written.
+
+    All others get the whole cluster.
     """
     rows = tuple(Quota(name, most.get(name, total)) for name in names)
     table = write_quotas(rows)
@@ -92,22 +92,20 @@ def _table(most: Mapping[str, float], names: Iterable[str], total: float) -> str
 def _plateau(
     record: RecordedJobs, mine: Mask, whole: tuple[Floats, Floats], total: float
 ) -> tuple[float, float] | None:
-    """Return the most that somebody ever used, and for which share of the time, if they were held
-    there; None = they were not.
-    """
+    """Return the peak use of one owner and its share of time, if it was limited; else None."""
     chosen = record.started & mine & (record.size > 0)
-    known = chosen & (record.start_s > record.submit_s)
-    if not known.any():
+    waited = chosen & (record.start_s > record.submit_s)
+    if not waited.any():
         return None
     at_s = np.concatenate(
         (
             record.start_s[chosen],
             record.end_s[chosen],
-            record.submit_s[known],
-            record.start_s[known],
+            record.submit_s[waited],
+            record.start_s[waited],
         )
     )
-    size, ones = record.size[chosen], np.ones(int(known.sum()))
+    size, ones = record.size[chosen], np.ones(int(waited.sum()))
     no_size, no_ones = np.zeros(2 * len(ones)), np.zeros(2 * len(size))
     t_s, (used, waiting) = accumulate(
         at_s,
@@ -116,17 +114,15 @@ def _plateau(
     most = float(used.max(initial=0.0))
     at = np.clip(np.searchsorted(whole[0], t_s, side="right") - 1, 0, None)
     free = total - whole[1][at]
-    smallest = float(record.size[known].min())
+    smallest = float(record.size[waited].min())
     lengths = np.diff(t_s, append=t_s[-1])
-    held = (used >= most - 1) & (waiting > 0) & (free >= max(smallest, 1.0)) & (used > 0)
-    share = float(lengths[held].sum() / max(lengths.sum(), 1e-9))
+    is_limited = (used >= most - 1) & (waiting > 0) & (free >= max(smallest, 1.0)) & (used > 0)
+    share = float(lengths[is_limited].sum() / max(lengths.sum(), 1e-9))
     return (most, share) if share >= SHARE and most < NEAR * total else None
 
 
-def time_limits(record: RecordedJobs, trace: Trace, scenario: Scenario) -> Proposal | None:
-    """Propose the time limit of jobs without one: the first round one above 99 % of their run
-    times.
-    """
+def propose_time_limit(record: RecordedJobs, trace: Trace, scenario: Scenario) -> Proposal | None:
+    """Propose a default time limit: the first round one above 99 % of the run times."""
     usual_h = value_of(scenario.allocator, LIMIT)
     if usual_h is None:
         return None
@@ -141,7 +137,8 @@ def time_limits(record: RecordedJobs, trace: Trace, scenario: Scenario) -> Propo
         return None
     given = record.started & np.isfinite(limit_s)
     ratio = (
-        f" Of jobs with a limit, half use {100 * np.median(_ratios(record, limit_s, given)):.0f} %"
+        f" Of jobs with a limit, half use"
+        f" {100 * np.median(_used_shares(record, limit_s, given)):.0f} %"
         " of it or more."
         if given.any()
         else ""
@@ -155,5 +152,6 @@ def time_limits(record: RecordedJobs, trace: Trace, scenario: Scenario) -> Propo
     )
 
 
-def _ratios(record: RecordedJobs, limit_s: Floats, given: Mask) -> Floats:
+def _used_shares(record: RecordedJobs, limit_s: Floats, given: Mask) -> Floats:
+    """Return the share of the time limit that each job used."""
     return np.asarray(((record.end_s - record.start_s) / limit_s)[given])

@@ -1,4 +1,4 @@
-"""A finding of the record that can be applied to the description of policy and machines."""
+"""Proposals: findings from a recording that can be applied to policy and machines."""
 
 from __future__ import annotations
 
@@ -19,35 +19,34 @@ HIDDEN, CAPACITY, NODES, MAINTENANCE, TIME_LIMITS = (
     "time-limits",
 )
 LIMIT: Final = "default_limit_h"
-"""Parameter of policies that plan with time limits: that of jobs without one, hours."""
+"""Policy parameter: time limit of jobs without one, in hours."""
 MOST_PROPOSALS: Final = 8
-"""That can be simulated."""
+"""Maximum number of proposals that are simulated."""
 SHARE: Final = 0.05
-"""Share of the time that a finding must hold for, to be one."""
+"""Smallest share of time for which a finding must hold."""
 NEAR: Final = 0.95
-"""An estimate of capacity so near to the described one is that."""
-MOST_NAMED: Final = 4
-FEWEST: Final = 30
-"""Jobs or gaps, from which on something is said of them."""
+"""Share of the described capacity above which an estimate equals it."""
+MAX_NAMED: Final = 4
+MIN_CASES: Final = 30
+"""Smallest number of jobs or gaps that supports a proposal."""
 
 
 @dataclass(frozen=True)
 class Proposal:
-    """Something that the description may lack.
+    """A possible gap in the description, with the changes that fill it.
 
     Parameters
     ----------
     id : str
-        What a `trainyard.study.check.Check` calls it.
+        Id, as in `trainyard.study.check.Check`.
     what, evidence : str
-        The finding, and what it rests on, as sentences.
+        The finding and its evidence, as sentences.
     changes : tuple of Change
-        Nodes that are absent if it is applied.
+        Node changes to apply.
     values : mapping
-        Parameters of the policy if it is applied.
+        Policy parameters to apply.
     quotas, tenant, resource : str
-        Hard quotas around the policy if it is applied, as
-        `allocators.hard_quotas` takes them; "" = none.
+        Hard quotas to apply around the policy, as for `allocators.hard_quotas`; "" = none.
     """
 
     id: str
@@ -61,11 +60,11 @@ class Proposal:
 
     @property
     def applicable(self) -> bool:
-        """Whether it can be simulated."""
+        """Whether the proposal can be simulated."""
         return bool(self.changes or self.values or self.quotas)
 
-    def applied(self, scenario: Scenario) -> Scenario:
-        """Return a scenario with it."""
+    def apply_to(self, scenario: Scenario) -> Scenario:
+        """Return a scenario with the proposal applied."""
         cluster = scenario.cluster
         allocator = with_values(scenario.allocator, self.values)
         if self.quotas:

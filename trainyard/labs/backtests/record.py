@@ -1,6 +1,4 @@
-"""The recorded waits of a trace, which part of them is fitted and which judged, and whether the
-record is good enough for that.
-"""
+"""Recorded waits of a trace, their split into fitted and judged part, and quality checks."""
 
 from __future__ import annotations
 
@@ -21,37 +19,35 @@ from trainyard.text import duration, plural
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 DAY_S: Final = 86_400.0
-FEWEST_JOBS: Final = 200
-FEWEST_DAYS: Final = 3.0
-MOST_WITHOUT: Final = 0.2
-"""Share of the jobs without a recorded start, above which the record is no yardstick."""
+MIN_JOBS: Final = 200
+MIN_DAYS: Final = 3.0
+MAX_WITHOUT_START: Final = 0.2
+"""Share of jobs without a recorded start above which the recording cannot be judged against."""
 OVER: Final = 1.05
 OVER_TIME: Final = 0.01
-"""Use above capacity by this factor for this share of the time means that the cluster is not the
-recorded one.
-"""
-FEWEST_JUDGED: Final = 30
+"""Use above capacity by this factor, for this share of time, shows a wrong cluster."""
+MIN_JUDGED: Final = 30
 JUDGED_S: Final = 7 * DAY_S
 _LOADED: Final = 10
-"""Jobs there when the record opens, from which on they are taken as they were."""
+"""Jobs present at the start of the recording from which they are kept as recorded."""
 
 
 @dataclass(frozen=True, eq=False)
 class RecordedJobs:
-    """What happened, one row per job of the trace.
+    """Recorded times and sizes, one row per job of the trace.
 
     Parameters
     ----------
     submit_s, start_s, end_s : array, seconds
-        As recorded; NaN = no start.
+        Recorded times; NaN = no start.
     size : array
         GPUs, or cores where less than half of the jobs ask for GPUs.
     unit : {"GPUs", "cores"}
         Of `size`.
     partition : sequence of str
-        Of each job; "" = not said.
+        Partition of each job; "" = unknown.
     size_name : sequence of str
-        Class of each job's size.
+        Size class of each job.
     """
 
     submit_s: Floats
@@ -64,7 +60,7 @@ class RecordedJobs:
 
     @classmethod
     def of(cls, trace: Trace) -> RecordedJobs:
-        """Take it from a trace with recorded starts."""
+        """Read the recorded jobs of a trace with start times."""
         start_s = trace.numbers("start_time_s")
         gpus, cores = trace.numbers("num_gpus"), trace.numbers("cpus", 0.0)
         by_gpu = bool(np.mean(gpus > 0) >= 0.5) or not (cores > 0).any()
@@ -88,42 +84,43 @@ class RecordedJobs:
 
     @property
     def started(self) -> Mask:
-        """Which jobs have a recorded start."""
+        """Mask of jobs with a recorded start."""
         return np.isfinite(self.start_s)
 
     @property
     def wait_s(self) -> Floats:
-        """Recorded start less submission."""
+        """Recorded start minus submission."""
         return np.asarray(self.start_s - self.submit_s)
 
     @property
     def span_s(self) -> float:
-        """From the first to the last submission of jobs with a recorded start; 0 = none has one."""
+        """Time from first to last submission of jobs with a recorded start; 0 without any."""
         at_s = self.submit_s[self.started]
         return float(at_s.max() - at_s.min()) if len(at_s) else 0.0
 
     @property
     def opens_s(self) -> float:
-        """When the record opens: with the first end in it, because an export of a window holds
-        what ended later. 0 = nearly nothing was there by then.
+        """Start of the recording: the first job end in it; 0 = it starts nearly empty.
+
+        An export of a time window holds the jobs that ended later.
         """
         if not self.started.any():
             return 0.0
         first_s = float(np.nanmin(self.end_s))
-        there = self.started & (self.submit_s <= first_s) & (self.end_s > first_s)
-        return first_s if int(there.sum()) >= _LOADED else 0.0
+        is_running = self.started & (self.submit_s <= first_s) & (self.end_s > first_s)
+        return first_s if int(is_running.sum()) >= _LOADED else 0.0
 
 
 @dataclass(frozen=True)
 class Split:
-    """Which part of a record is fitted and which judged, by submission.
+    """Split of a recording by submission into warm-up, fitted and judged part.
 
     Parameters
     ----------
     warm_s : float, seconds
-        Jobs submitted before are simulated, but not measured.
+        Jobs submitted earlier are simulated but not measured.
     judge_s : float, seconds
-        From here on jobs are judged; those between are fitted.
+        Jobs submitted from this time are judged; jobs in between are fitted.
     end_s : float, seconds
         The last submission of a job with a recorded start.
     """
@@ -133,17 +130,17 @@ class Split:
     end_s: float
 
     def judged(self, record: RecordedJobs) -> Mask:
-        """Return the jobs that are judged."""
+        """Return the mask of judged jobs."""
         since_s = max(self.judge_s, self.warm_s)
         return np.asarray(record.started & (record.submit_s >= since_s))
 
     def fitted(self, record: RecordedJobs) -> Mask:
-        """Return the jobs that are fitted."""
+        """Return the mask of fitted jobs."""
         at_s = record.submit_s
         return np.asarray(record.started & (at_s >= self.warm_s) & (at_s < self.judge_s))
 
     def before(self, record: RecordedJobs) -> Mask:
-        """Return all jobs of the record before the judged part, the warm-up among them."""
+        """Return the mask of all recorded jobs before the judged part, including the warm-up."""
         return np.asarray(record.started & (record.submit_s < self.judge_s))
 
 
@@ -153,15 +150,16 @@ def split(
     warm_s: float | None = None,
     judge_s: float | None = None,
 ) -> Split:
-    """Divide a record by time: waits are correlated, so jobs at random would tell the judged part
-    to the fit.
+    """Divide a recording by time into warm-up, fitted and judged part.
+
+    Waits are correlated, so a random split would leak the judged part into the fit.
 
     Parameters
     ----------
     record : Record
-        What happened.
+        The recorded jobs.
     half_life_s : float, seconds
-        Of the usage that the policy remembers; 0 = of none.
+        Half-life of the usage that the policy remembers; 0 = none.
     warm_s : float or None, seconds
         Length of the warm-up; None = the longest of a day, a half-life, and the 95th percentile of
         the recorded waits.
@@ -179,12 +177,12 @@ def split(
 
 
 def faults(trace: Trace, cluster: Cluster) -> tuple[str, ...]:
-    """Return why a record is no yardstick, each with what would be needed; empty = it is one.
+    """Return why a recording cannot be judged against, and what is needed; empty if it can.
 
     Parameters
     ----------
     trace, cluster : Trace, Cluster
-        The jobs as they were run, and the machines as described.
+        The jobs and the described machines.
     """
     if not trace.has("start_time_s"):
         return (
@@ -193,61 +191,63 @@ def faults(trace: Trace, cluster: Cluster) -> tuple[str, ...]:
         )
     record = RecordedJobs.of(trace)
     started = int(record.started.sum())
-    found = []
-    if started < FEWEST_JOBS:
-        found.append(
+    sentences = []
+    if started < MIN_JOBS:
+        sentences.append(
             f"Only {plural(started, 'job')} {'has' if started == 1 else 'have'} a recorded start."
-            f" Needed: at least {FEWEST_JOBS}."
+            f" Needed: at least {MIN_JOBS}."
         )
-    if record.span_s < FEWEST_DAYS * DAY_S:
-        found.append(
-            f"The record spans {duration(record.span_s)}. Needed: at least {FEWEST_DAYS:g} days, so"
+    if record.span_s < MIN_DAYS * DAY_S:
+        sentences.append(
+            f"The record spans {duration(record.span_s)}. Needed: at least {MIN_DAYS:g} days, so"
             " that days can be judged that were not fitted."
         )
     early = int((record.wait_s[record.started] < 0).sum())
     if early:
-        found.append(
+        sentences.append(
             f"{plural(early, 'job')} started before {'its' if early == 1 else 'their'} submission."
             " Needed: times of one clock, in one zone."
         )
     without = 1 - started / len(trace)
-    if without > MOST_WITHOUT:
-        found.append(
+    if without > MAX_WITHOUT_START:
+        sentences.append(
             f"{100 * without:.0f} % of the jobs have no recorded start. Needed: at most"
-            f" {100 * MOST_WITHOUT:.0f} %, because what those held is not known."
+            f" {100 * MAX_WITHOUT_START:.0f} %, because their use is unknown."
         )
-    if beyond := _beyond(record, trace, cluster):
-        found.append(beyond)
-    return tuple(found)
+    if beyond := _overuse_sentence(record, trace, cluster):
+        sentences.append(beyond)
+    return tuple(sentences)
 
 
 def use(
     record: RecordedJobs, start_s: Floats, end_s: Floats, chosen: Mask
 ) -> tuple[Floats, Floats]:
-    """Return how much is in use at a time: instants, and the value from each on."""
-    known = chosen & np.isfinite(start_s) & np.isfinite(end_s)
-    size = record.size[known]
-    at_s = np.concatenate((start_s[known], end_s[known]))
+    """Return the amount in use over time: instants, and the value from each on."""
+    has_times = chosen & np.isfinite(start_s) & np.isfinite(end_s)
+    size = record.size[has_times]
+    at_s = np.concatenate((start_s[has_times], end_s[has_times]))
     t_s, (level,) = accumulate(at_s, [np.concatenate((size, -size))])
     return t_s, level
 
 
 def capacity(cluster: Cluster, unit: str) -> float:
-    """Return the GPUs or cores of a cluster; inf = its cores are not modelled."""
+    """Return the GPUs or cores of a cluster; inf if cores are not modelled."""
     return float(sum(node.gpus if unit == "GPUs" else node.cpus for node in cluster.nodes))
 
 
-def _beyond(record: RecordedJobs, trace: Trace, cluster: Cluster) -> str:
-    """Return what is said where more was in use than there was; "" = it was not."""
+def _overuse_sentence(record: RecordedJobs, trace: Trace, cluster: Cluster) -> str:
+    """Return the sentence on use above the cluster's capacity; "" = none."""
     for unit, sizes in (("GPUs", trace.numbers("num_gpus")), ("cores", trace.numbers("cpus", 0.0))):
         total = capacity(cluster, unit)
-        known = record.started & (sizes > 0)
-        if not np.isfinite(total) or not known.any():
+        is_counted = record.started & (sizes > 0)
+        if not np.isfinite(total) or not is_counted.any():
             continue
         of_node = np.array([n.gpus if unit == "GPUs" else n.cpus for n in cluster.nodes], float)
         node, gone_s, back_s = absences(cluster, float(np.nanmax(record.end_s)))
-        size, away = sizes[known], of_node[node]
-        at_s = np.concatenate((record.start_s[known], record.end_s[known], gone_s, back_s))
+        size, away = sizes[is_counted], of_node[node]
+        at_s = np.concatenate(
+            (record.start_s[is_counted], record.end_s[is_counted], gone_s, back_s)
+        )
         changes = [
             np.concatenate((size, -size, np.zeros(2 * len(away)))),
             np.concatenate((np.zeros(2 * len(size)), away, -away)),
@@ -265,16 +265,17 @@ def _beyond(record: RecordedJobs, trace: Trace, cluster: Cluster) -> str:
     return ""
 
 
-def by_group(record: RecordedJobs, chosen: Mask) -> list[tuple[str, str, Mask]]:
-    """Return the groups of jobs that figures are also of: by what, its name, and which jobs; groups
-    of everything are left out.
+def job_groups(record: RecordedJobs, chosen: Mask) -> list[tuple[str, str, Mask]]:
+    """Return (kind, name, mask) of jobs by partition and by size.
+
+    Kinds with a single group are left out.
     """
-    found = []
+    groups = []
     for kind, names in (("Partition", record.partition), ("Size", record.size_name)):
-        there = pd.unique(names[chosen])
+        present = pd.unique(names[chosen])
         rank = {name: at for at, name in enumerate(SIZE_CLASSES)}
-        for name in sorted(map(str, there), key=lambda one: (rank.get(one, 0), one)):
+        for name in sorted(map(str, present), key=lambda one: (rank.get(one, 0), one)):
             members = np.asarray(chosen & (names == name))
-            if name and len(there) > 1:
-                found.append((kind, name, members))
-    return found
+            if name and len(present) > 1:
+                groups.append((kind, name, members))
+    return groups

@@ -1,4 +1,4 @@
-"""What a check against the past has found, from simulated starts to a verdict."""
+"""Report of a backtest: from simulated starts to errors and a verdict."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from trainyard.labs.backtests.figures import Measures, RepeatSpread
 from trainyard.labs.backtests.fit import WORSE, Step
 from trainyard.labs.backtests.proposal import Proposal
 from trainyard.labs.backtests.record import (
-    FEWEST_JUDGED,
+    MIN_JUDGED,
     Floats,
     Mask,
     RecordedJobs,
     Split,
-    by_group,
+    job_groups,
     use,
 )
 from trainyard.results.past import Closeness, Past, judged
@@ -32,15 +32,15 @@ from trainyard.study.scenario import Scenario
 from trainyard.text import duration, plural
 
 LAST_WEEK: Final = "Recorded median wait of the last week"
-_MOST_BINS: Final = 160
+_MAX_BINS: Final = 160
 _STEPS_S: Final = tuple(hours * 3600.0 for hours in (1, 2, 3, 6, 12, 24, 48, 168, 720))
-_ORDER: Final = "the order in which jobs go"
-_ROOM: Final = "limits or other load, because most recorded waits happened beside free capacity"
+_ORDER: Final = "the order of the jobs"
+_ROOM: Final = "limits or other load, because most recorded waits happened despite free capacity"
 
 
 @dataclass(frozen=True, eq=False)
 class Simulated:
-    """What came of every job in one run; NaN = nothing."""
+    """Start and end of every job in one run; NaN = never."""
 
     start_s: Floats
     end_s: Floats
@@ -48,17 +48,17 @@ class Simulated:
 
 @dataclass(frozen=True)
 class ProposalRow:
-    """What the record shows, and what comes of it.
+    """A proposal with its effect on the backtest.
 
     Parameters
     ----------
     proposal : Proposal
-        What the description may lack.
+        The proposal.
     used : bool
-        Whether it is applied.
+        Whether the proposal is applied.
     effect : float
-        By how much more of the waits is explained with it alone, in the first repeat; NaN = not
-        known, or it is applied.
+        Increase of the explained share of waits with this proposal alone, in the first repeat; NaN
+        = unknown, or applied.
     """
 
     proposal: Proposal
@@ -68,18 +68,18 @@ class ProposalRow:
 
 @dataclass(frozen=True, eq=False)
 class FitReport:
-    """What a fit has come to.
+    """Result of a fit, complete or so far.
 
     Parameters
     ----------
     steps : tuple of Step
-        What was tried so far.
+        Candidates tried so far.
     begin, scenario : Scenario
-        The settings as given, and those that were chosen.
+        The given and the chosen settings.
     fitted, judged : Spread or None
-        Their figures on the two parts; None = the fit goes on.
+        Errors of the chosen settings on the two parts; None while the fit runs.
     past : Past or None
-        The verdict on them.
+        Verdict on the chosen settings.
     """
 
     steps: tuple[Step, ...]
@@ -91,19 +91,19 @@ class FitReport:
 
     @property
     def chosen(self) -> tuple[Step, ...]:
-        """The steps that were taken, without the beginning."""
+        """The steps that were kept, without the start."""
         return tuple(one for one in self.steps if one.kept and one.knob)
 
     @property
     def values(self) -> dict[str, Any]:
-        """Parameters of the policy that were changed."""
+        """Policy parameters changed by the fit."""
         before = self.begin.allocator.values
         after = self.scenario.allocator.values
         return {name: value for name, value in after.items() if before.get(name) != value}
 
     @property
     def carries(self) -> bool:
-        """Whether the fit holds on days that it has not seen."""
+        """Whether the fit holds on the judged days."""
         return (
             self.fitted is not None
             and self.judged is not None
@@ -112,63 +112,64 @@ class FitReport:
 
     @property
     def sentence(self) -> str:
-        """What it came to, in words."""
+        """The result of the fit as a sentence."""
         if self.fitted is None or self.judged is None:
             return f"{plural(max(len(self.steps) - 1, 0), 'setting')} tried so far."
         if not self.chosen:
             return "No other setting wins by more than chance: the settings as given fit best."
-        told = ", ".join(f"{one.knob}: {one.option}" for one in self.chosen)
+        settings = ", ".join(f"{one.knob}: {one.option}" for one in self.chosen)
         errors = (
             f"The median error is {duration(self.fitted.mean.error_s)} on the fitted part and"
             f" {duration(self.judged.mean.error_s)} on the judged part."
         )
         if not self.carries:
             return (
-                f"The fit does not carry over; the settings stay as given. Tried: {told}. {errors}"
+                f"The fit does not carry over; the settings stay as given. Tried: {settings}."
+                f" {errors}"
             )
-        return f"Fitted: {told}. {errors}"
+        return f"Fitted: {settings}. {errors}"
 
 
 @dataclass(frozen=True, eq=False)
 class BacktestReport:
-    """How far a policy reproduces the recorded waits.
+    """How well a policy reproduces the recorded waits.
 
     Parameters
     ----------
     policy : str
         Title of the policy.
     faults : tuple of str
-        Why the record is no yardstick; if nothing was simulated, all else is empty.
+        Why the recording cannot be judged against; if nothing was simulated, all else is empty.
     past : Past or None
         The verdict; None = nothing was simulated.
     split : Split or None
         Warm-up, fitted and judged part.
     opens_s : float, seconds
-        Until here jobs are taken as recorded; 0 = the record begins empty.
+        Jobs before this time are kept as recorded; 0 = the recording starts empty.
     repeats : int
-        Runs with other seeds; 1 = seeds change nothing, or one was asked for.
+        Number of runs with different seeds; 1 = seeds change nothing, or one was requested.
     judged, fitted : Spread or None
-        Figures of the two parts.
+        Errors on the two parts.
     floor : Measures or None
-        How near two repeats come to each other; None = the policy leaves nothing to chance.
+        Error between two repeats; None = the policy is deterministic.
     rivals : mapping of Measures
-        What needs no knowledge of the site -> how near that comes, on the judged part.
+        Simple predictor -> its errors on the judged part.
     groups : DataFrame
         `kind` ("Partition", "Size"), `name`, `jobs`, `recorded_s` (mean wait), and `bias_s`,
         `error_s`, `p90_s`, `within`, `explained` of the judged part.
     medians : DataFrame
         See `trainyard.labs.backtests.figures.medians`, of all jobs after the warm-up.
     use : DataFrame
-        `from_s`, `to_s`, `recorded`, `simulated`: mean of what the jobs held that have a recorded
-        start, in `unit`.
+        `from_s`, `to_s`, `recorded`, `simulated`: mean use by jobs with a recorded start, in
+        `unit`.
     unit : str
         "GPUs" or "cores".
     remarks : tuple of str
-        What else must be known.
+        Further notes.
     proposals : tuple of ProposalRow
-        What the record shows that the description lacks.
+        Proposals from the recording.
     fit : FitReport or None
-        What the fit has come to; None = none was asked for.
+        Result of the fit; None = no fit requested.
     """
 
     policy: str
@@ -191,7 +192,7 @@ class BacktestReport:
 
     @property
     def headline(self) -> str:
-        """The verdict in words, or why there is none."""
+        """The verdict as a sentence, or why there is none."""
         if self.past is None:
             return f"This record cannot be checked against. {self.faults[0]}"
         if self.faults:
@@ -200,16 +201,17 @@ class BacktestReport:
 
     @property
     def comparable(self) -> bool:
-        """Whether gains over the recorded schedule may be told."""
+        """Whether gains over the recorded schedule can be claimed."""
         return self.past is not None and self.past.comparable and not self.faults
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain values; what is not known is null."""
+        """Return plain values; unknown values are null."""
 
         def rows(frame: pd.DataFrame | None) -> list[dict[Any, Any]] | None:
+            """Return the rows of a frame as plain values."""
             return None if frame is None else frame.astype(object).to_dict("records")
 
-        made: dict[str, Any] = plain(
+        values: dict[str, Any] = plain(
             {
                 "policy": self.policy,
                 "headline": self.headline,
@@ -243,10 +245,11 @@ class BacktestReport:
                 "fit": None if self.fit is None else _fit_json(self.fit),
             }
         )
-        return made
+        return values
 
 
 def _fit_json(fit: FitReport) -> dict[str, Any]:
+    """Return a fit as plain values."""
     return {
         "text": fit.sentence,
         "steps": [asdict(one) for one in fit.steps],
@@ -258,31 +261,31 @@ def _fit_json(fit: FitReport) -> dict[str, Any]:
     }
 
 
-def too_short(record: RecordedJobs, parts: Split) -> str:
-    """Return why a split leaves too little to judge; "" = enough is left."""
+def short_record_reason(record: RecordedJobs, parts: Split) -> str:
+    """Return why a split leaves too few jobs to judge; "" if it leaves enough."""
     left = int(parts.judged(record).sum())
-    if left >= FEWEST_JUDGED:
+    if left >= MIN_JUDGED:
         return ""
     warm = duration(parts.warm_s - float(record.submit_s.min()))
     return (
         f"After a warm-up of {warm} {plural(left, 'job')} {'is' if left == 1 else 'are'} left to"
-        f" judge. Needed: at least {FEWEST_JUDGED}, so a longer record, or a shorter warm-up."
+        f" judge. Needed: at least {MIN_JUDGED}, so a longer record, or a shorter warm-up."
     )
 
 
 @dataclass(frozen=True, eq=False)
 class Ground:
-    """What simulated starts are held against.
+    """The recording against which simulated starts are measured.
 
     Parameters
     ----------
     record, parts : Record, Split
-        What happened, and which part of it is judged.
+        The recorded jobs and their split.
     short : float
-        Share of the recorded waiting in which too little was free, see
-        `trainyard.results.trust.waited_for_gpus`; NaN = not known.
+        Share of recorded waiting time with too few free GPUs, see
+        `trainyard.results.trust.share_waiting_for_gpus`; NaN = unknown.
     faults : tuple of str
-        Why the record is no yardstick.
+        Why the recording cannot be judged against.
     """
 
     record: RecordedJobs
@@ -292,12 +295,12 @@ class Ground:
 
     @cached_property
     def reference_s(self) -> float:
-        """The median recorded wait before the judged part, seconds; NaN = there is none."""
+        """Median recorded wait before the judged part, in seconds; NaN = none."""
         earlier = self.record.wait_s[self.parts.before(self.record)]
         return float(np.median(earlier)) if len(earlier) else math.nan
 
-    def against(self, waits: Floats, part: Mask) -> Measures:
-        """Return how near waits come to the recorded ones."""
+    def errors_of(self, waits: Floats, part: Mask) -> Measures:
+        """Return the errors of waits against the recorded ones, over a part of the jobs."""
         return figures.measure(waits[part], self.record.wait_s[part], self.reference_s)
 
 
@@ -308,28 +311,28 @@ def made(
     rivals: Mapping[str, Simulated],
     remarks: tuple[str, ...] = (),
 ) -> BacktestReport:
-    """Return what simulated starts say.
+    """Return the report on simulated starts.
 
     Parameters
     ----------
     policy : str
         Its title.
     ground : Ground
-        What they are held against.
+        The recording.
     runs : sequence of Simulated
         The repeats.
     rivals : mapping of Simulated
-        Titles of simulated rivals -> their run.
+        Title of a simple policy -> its run.
     remarks : tuple of str
         See `BacktestReport`.
     """
     record, parts = ground.record, ground.parts
     waits = [one.start_s - record.submit_s for one in runs]
     chosen, fitted = parts.judged(record), parts.fitted(record)
-    against = ground.against
+    against = ground.errors_of
     of_judged = figures.over_repeats([against(wait, chosen) for wait in waits])
     floor = figures.floor(waits, chosen)
-    binned = figures.medians(record, waits, parts.fitted(record) | chosen)
+    binned = figures.binned_medians(record, waits, parts.fitted(record) | chosen)
     late = binned[binned["from_s"] >= parts.judge_s - figures.BIN_S]
     error_s = (late["simulated_s"] - late["recorded_s"]).abs()
     mean = of_judged.mean
@@ -361,25 +364,26 @@ def made(
         figures.over_repeats([against(wait, fitted) for wait in waits]) if fitted.any() else None,
         floor,
         {
-            LAST_WEEK: against(figures.last_week(record), chosen),
+            LAST_WEEK: against(figures.last_week_medians(record), chosen),
             **{
                 title: against(one.start_s - record.submit_s, chosen)
                 for title, one in rivals.items()
             },
         },
-        _groups(ground, waits, chosen),
+        _group_errors(ground, waits, chosen),
         binned,
-        _use(record, runs[0], parts),
+        _binned_use(record, runs[0], parts),
         record.unit,
         remarks,
     )
 
 
-def _groups(ground: Ground, waits: Sequence[Floats], chosen: Mask) -> pd.DataFrame:
+def _group_errors(ground: Ground, waits: Sequence[Floats], chosen: Mask) -> pd.DataFrame:
+    """Return the errors by partition and by size."""
     names = ("bias_s", "error_s", "p90_s", "within", "explained")
     rows = []
-    for kind, name, members in by_group(ground.record, chosen):
-        mean = figures.over_repeats([ground.against(wait, members) for wait in waits]).mean
+    for kind, name, members in job_groups(ground.record, chosen):
+        mean = figures.over_repeats([ground.errors_of(wait, members) for wait in waits]).mean
         rows.append(
             {
                 "kind": kind,
@@ -392,10 +396,11 @@ def _groups(ground: Ground, waits: Sequence[Floats], chosen: Mask) -> pd.DataFra
     return pd.DataFrame(rows, columns=["kind", "name", "jobs", "recorded_s", *names])
 
 
-def _use(record: RecordedJobs, run: Simulated, parts: Split) -> pd.DataFrame:
+def _binned_use(record: RecordedJobs, run: Simulated, parts: Split) -> pd.DataFrame:
+    """Return mean recorded and simulated use over time, in bins."""
     first_s, last_s = min(parts.warm_s, parts.judge_s), parts.end_s
     step_s = next(
-        (step for step in _STEPS_S if (last_s - first_s) / step <= _MOST_BINS), _STEPS_S[-1]
+        (step for step in _STEPS_S if (last_s - first_s) / step <= _MAX_BINS), _STEPS_S[-1]
     )
     edges = np.arange(math.floor(first_s / step_s), math.ceil(last_s / step_s) + 1) * step_s
     lines = {
@@ -408,6 +413,6 @@ def _use(record: RecordedJobs, run: Simulated, parts: Split) -> pd.DataFrame:
     return frame
 
 
-def refused(policy: str, faults: tuple[str, ...]) -> BacktestReport:
-    """Return what is said of a record that is no yardstick."""
+def refusal_report(policy: str, faults: tuple[str, ...]) -> BacktestReport:
+    """Return the report on a recording that cannot be judged against."""
     return replace(BacktestReport(policy), faults=faults)

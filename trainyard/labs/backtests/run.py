@@ -1,6 +1,4 @@
-"""A check against the past under way: first two repeats, which tell whether seeds matter, then the
-others and the rivals, then what the record proposes, one by one, and the fit.
-"""
+"""Run of a backtest: two repeats to see if seeds matter, further runs, proposals and the fit."""
 
 from __future__ import annotations
 
@@ -27,8 +25,8 @@ from trainyard.labs.backtests.report import (
     Simulated,
 )
 from trainyard.results import past
-from trainyard.results.trust import waited_for_gpus
-from trainyard.results.ways_out import references
+from trainyard.results.trust import share_waiting_for_gpus
+from trainyard.results.ways_out import reference_policies
 from trainyard.runs.batch import Lost, ScenarioBatch
 from trainyard.runs.executors import DEFAULT
 from trainyard.runs.queue import RunQueue
@@ -42,18 +40,18 @@ from trainyard.traces.sources import load_trace
 
 _RECORDED: Final = Spec("recorded")
 _LOST: Final = Measures(0.0, *[math.inf] * (len(NAMES) - 1))
-"""Of a setting under which the policy cannot run."""
+"""Errors of a setting under which the policy cannot run."""
 
 
 class BacktestRun(ScenarioBatch):
-    """A check under way.
+    """A backtest in progress.
 
     Parameters
     ----------
     check : Check
         What is asked.
     store, where
-        As for `ScenarioBatch`; whole results are kept.
+        As for `ScenarioBatch`; full results are stored.
     """
 
     def __init__(self, check: Check, store: Store, where: str | RunQueue = DEFAULT) -> None:
@@ -77,34 +75,34 @@ class BacktestRun(ScenarioBatch):
 
     @property
     def report(self) -> BacktestReport | None:
-        """What it has found so far; None before the policy is judged."""
+        """The report so far; None until the policy is judged."""
         return self._report
 
     @property
     def scenario(self) -> Scenario:
-        """What is checked: the scenario with what is applied of the record."""
+        """The scenario under test, with the applied proposals."""
         return self._base
 
     @property
     def done(self) -> int:
-        """Runs that are over."""
+        """Number of finished runs."""
         return len(self._found)
 
     @property
     def most(self) -> int:
-        """Runs that it takes at most."""
-        own = self.check.repeats + len(references())
-        told = len(self._open_proposals) if self._ground is not None else MOST_PROPOSALS
+        """Maximum number of runs."""
+        own = self.check.repeats + len(reference_policies())
+        told = len(self._untested_proposals) if self._ground is not None else MOST_PROPOSALS
         return own + told + (self.check.repeats + MOST_RUNS if self.check.fit else 0)
 
     @property
     def complete(self) -> bool:
-        """Whether nothing is left to be run."""
+        """Whether no run is left."""
         return self._all
 
     @property
-    def _open_proposals(self) -> list[Proposal]:
-        """What can be simulated and is not applied."""
+    def _untested_proposals(self) -> list[Proposal]:
+        """Proposals that can be simulated and are not applied."""
         return [one for one in self._proposals if one.applicable and one.id not in self.check.use]
 
     @property
@@ -113,6 +111,7 @@ class BacktestRun(ScenarioBatch):
         return tuple(dict.fromkeys(self._keys.values()))
 
     def _look_up(self) -> None:
+        """Take all stored results that the backtest needs next."""
         if self._all:
             return
         if self._ground is None:
@@ -126,39 +125,40 @@ class BacktestRun(ScenarioBatch):
                 return
 
     def _open(self) -> None:
-        """Read the record, see whether it is a yardstick, and what it shows."""
+        """Read and check the recording, and infer its proposals."""
         check, cluster = self.check, self.check.scenario.cluster
         trace = load_trace(check.scenario.trace, self.store)
-        found = faults(trace, cluster)
+        fault_sentences = faults(trace, cluster)
         if trace.has("start_time_s"):
             record = RecordedJobs.of(trace)
             parts = split(record, check.half_life_s, check.warm_s, check.judge_s)
-            short = report.too_short(record, parts)
-            if not short and (check.anyway or not found):
-                self._infer(trace)
-                self._ground = Ground(record, parts, waited_for_gpus(trace, cluster), found)
+            short = report.short_record_reason(record, parts)
+            if not short and (check.anyway or not fault_sentences):
+                self._infer_proposals(trace)
+                self._ground = Ground(
+                    record, parts, share_waiting_for_gpus(trace, cluster), fault_sentences
+                )
                 return
-            found += (short,) if short else ()
-        self._report, self._all = report.refused(self.title, found), True
+            fault_sentences += (short,) if short else ()
+        self._report, self._all = report.refusal_report(self.title, fault_sentences), True
 
-    def _infer(self, trace: Trace) -> None:
+    def _infer_proposals(self, trace: Trace) -> None:
+        """Infer the proposals, apply the chosen ones, and set up the fit."""
         self._proposals = infer.proposals(trace, self.check.scenario)
-        known = {one.id: one for one in self._proposals if one.applicable}
+        by_id = {one.id: one for one in self._proposals if one.applicable}
         self._base = self.check.scenario
         for name in self.check.use:
-            if name not in known:
-                there = f"There are {', '.join(known)}." if known else "There are none."
+            if name not in by_id:
+                available = f"There are {', '.join(by_id)}." if by_id else "There are none."
                 raise ParameterError(
-                    f"The record proposes no '{name}' that can be simulated. {there}"
+                    f"The record proposes no '{name}' that can be simulated. {available}"
                 )
-            self._base = known[name].applied(self._base)
+            self._base = by_id[name].apply_to(self._base)
         if self.check.fit:
             self._knobs = fit.knobs(trace, self._base, self._proposals, self.check.use)
 
     def _next(self) -> list[Scenario]:
-        """Return what has to be run now, and make the report as far as it can be made; nothing = it
-        is whole.
-        """
+        """Update the report and return the scenarios to run next; empty when complete."""
         ground = self._ground
         if ground is None or self._all:
             return []
@@ -174,35 +174,39 @@ class BacktestRun(ScenarioBatch):
         turns = self._turns(self._base, repeats)
         if missing := self._missing(turns):
             return missing
-        made = self._judged(ground, [self._simulated(one) for one in turns], rivals)
-        return self._more(ground, made, repeats)
+        judged = self._judge_runs(ground, [self._simulated(one) for one in turns], rivals)
+        return self._more(ground, judged, repeats)
 
-    def _more(self, ground: Ground, made: BacktestReport, repeats: int) -> list[Scenario]:
-        """Return what is missing of the effects of proposals and of the fit."""
-        alone = {one.id: self._turns(one.applied(self._base), 1) for one in self._open_proposals}
-        missing = self._missing([run for turns in alone.values() for run in turns])
+    def _more(self, ground: Ground, judged: BacktestReport, repeats: int) -> list[Scenario]:
+        """Return the missing runs of proposals and fit; update the report."""
+        runs_by_proposal = {
+            one.id: self._turns(one.apply_to(self._base), 1) for one in self._untested_proposals
+        }
+        missing = self._missing([run for turns in runs_by_proposal.values() for run in turns])
         rows = tuple(
             ProposalRow(
                 one,
                 one.id in self.check.use,
-                self._effect(ground, alone[one.id][0]) if one.id in alone else math.nan,
+                self._effect(ground, runs_by_proposal[one.id][0])
+                if one.id in runs_by_proposal
+                else math.nan,
             )
             for one in self._proposals
         )
-        self._report = made = replace(made, proposals=rows)
+        self._report = judged = replace(judged, proposals=rows)
         if missing:
             return missing
         if not self.check.fit:
             self._all = True
             return []
-        found, missing = self._fitted(ground, repeats)
-        self._report = replace(made, fit=found)
+        fit_report, missing = self._fitted(ground, repeats)
+        self._report = replace(judged, fit=fit_report)
         self._all = not missing
         return missing
 
     def _fitted(self, ground: Ground, repeats: int) -> tuple[FitReport, list[Scenario]]:
-        """Return what the fit has come to, and what it needs to go on."""
-        few = min(repeats, fit.TURNS)
+        """Return the state of the fit and the runs that it needs to continue."""
+        few = min(repeats, fit.MAX_REPEATS)
         part = ground.parts.fitted(ground.record)
         if not part.any():
             raise ParameterError(
@@ -217,44 +221,46 @@ class BacktestRun(ScenarioBatch):
             lost = any(isinstance(self._found[self._key(one)], Lost) for one in turns)
             return [_LOST if lost else self._against(ground, one, part) for one in turns]
 
-        found = fit.descend(self._base, self._knobs, measured)
-        so_far = FitReport(found.steps, self._base, found.scenario)
-        if found.wanted:
-            wanted = [run for one in found.wanted for run in self._turns(one, few)]
+        state = fit.descend(self._base, self._knobs, measured)
+        so_far = FitReport(state.steps, self._base, state.scenario)
+        if state.wanted:
+            wanted = [run for one in state.wanted for run in self._turns(one, few)]
             return so_far, self._missing(wanted)
-        turns = self._turns(found.scenario, repeats)
+        turns = self._turns(state.scenario, repeats)
         if missing := self._missing(turns):
             return so_far, missing
-        made = self._judged(ground, [self._simulated(one) for one in turns], {}, found.scenario)
-        return replace(so_far, fitted=made.fitted, judged=made.judged, past=made.past), []
+        judged = self._judge_runs(
+            ground, [self._simulated(one) for one in turns], {}, state.scenario
+        )
+        return replace(so_far, fitted=judged.fitted, judged=judged.judged, past=judged.past), []
 
-    def _judged(
+    def _judge_runs(
         self,
         ground: Ground,
         runs: Sequence[Simulated],
         rivals: Mapping[str, Scenario],
         scenario: Scenario | None = None,
     ) -> BacktestReport:
-        """Return what runs say, and keep the verdict."""
+        """Return the report on finished runs, and store its verdict."""
         of = scenario or self._base
         if of in self._made:
             return self._made[of]
-        told: dict[str, Simulated] = {}
+        rival_runs: dict[str, Simulated] = {}
         remarks: list[str] = []
         for title, one in rivals.items():
             outcome = self._found[self._key(one)]
             if isinstance(outcome, Lost):
                 remarks.append(f"{title} is no rival here: {outcome.why}")
             else:
-                told[title] = outcome
-        made = report.made(self.title, ground, runs, told, tuple(remarks))
-        if made.past is not None and not made.faults:
-            past.keep(made.past, of, self.store)
-        self._made[of] = made
-        return made
+                rival_runs[title] = outcome
+        judged = report.made(self.title, ground, runs, rival_runs, tuple(remarks))
+        if judged.past is not None and not judged.faults:
+            past.keep(judged.past, of, self.store)
+        self._made[of] = judged
+        return judged
 
     def _effect(self, ground: Ground, run: Scenario) -> float:
-        """Return by how much more is explained by a run than by the first one."""
+        """Return the gain in the explained share of a run over the base run."""
         if self._missing([run]) or isinstance(self._found[self._key(run)], Lost):
             return math.nan
         part = ground.parts.judged(ground.record)
@@ -265,15 +271,15 @@ class BacktestRun(ScenarioBatch):
         )
 
     def _against(self, ground: Ground, run: Scenario, part: Mask) -> Measures:
-        return ground.against(self._simulated(run).start_s - ground.record.submit_s, part)
+        """Return the errors of a run on a part of the jobs."""
+        return ground.errors_of(self._simulated(run).start_s - ground.record.submit_s, part)
 
     def _turns(self, scenario: Scenario, repeats: int) -> list[Scenario]:
-        return [self._opened_at(replace(scenario, seed=turn)) for turn in range(repeats)]
+        """Return a scenario's repeats with consecutive seeds."""
+        return [self._with_opening_jobs(replace(scenario, seed=turn)) for turn in range(repeats)]
 
-    def _opened_at(self, scenario: Scenario) -> Scenario:
-        """Return a scenario that begins as recorded, where jobs were there when the record
-        opens.
-        """
+    def _with_opening_jobs(self, scenario: Scenario) -> Scenario:
+        """Return a scenario that starts with the jobs present at the start of the recording."""
         opens_s = self._ground.record.opens_s if self._ground is not None else 0.0
         if not opens_s:
             return scenario
@@ -281,35 +287,40 @@ class BacktestRun(ScenarioBatch):
         return replace(scenario, allocator=begun)
 
     def _rivals(self) -> dict[str, Scenario]:
+        """Return the reference policies as scenarios, by title."""
         own = self.check.scenario.allocator
         confined = catalog.allocator(own).needs.confine_by
         return {
-            catalog.allocator(spec).title: self._opened_at(
+            catalog.allocator(spec).title: self._with_opening_jobs(
                 replace(
                     self._base,
-                    # Whoever keeps jobs in their partition is compared with what does so, too.
+                    # A policy that confines jobs to partitions gets rivals that do so too.
                     allocator=Spec.of("partition", by=confined, inner=spec) if confined else spec,
                 )
             )
-            for spec in references()
+            for spec in reference_policies()
             if spec != own
         }
 
     def _key(self, scenario: Scenario) -> str:
+        """Return the result key of a scenario; cached."""
         if scenario not in self._keys:
             self._keys[scenario] = key_of(scenario, self.store)
         return self._keys[scenario]
 
-    def _missing(self, wanted: Sequence[Scenario]) -> list[Scenario]:
-        return [one for one in wanted if self._key(one) not in self._found]
+    def _missing(self, scenarios: Sequence[Scenario]) -> list[Scenario]:
+        """Return the scenarios without a result."""
+        return [one for one in scenarios if self._key(one) not in self._found]
 
     def _simulated(self, scenario: Scenario) -> Simulated:
+        """Return the times of a finished run."""
         outcome = self._found[self._key(scenario)]
         if isinstance(outcome, Lost):
             raise ParameterError(f"{self.title} could not be simulated. {outcome.why}")
         return outcome
 
     def _wanted(self) -> Iterator[tuple[str, Scenario]]:
+        """Yield the next runs that were not requested yet."""
         self._look_up()
         if self._all:
             return
@@ -321,6 +332,7 @@ class BacktestRun(ScenarioBatch):
                 yield key, scenario
 
     def _note(self, key: str, outcome: Numbers | Lost) -> None:
+        """Record the outcome of a run and update the report."""
         if isinstance(outcome, Lost):
             self._found[key] = outcome
         else:
@@ -328,10 +340,11 @@ class BacktestRun(ScenarioBatch):
         self._next()
 
     def _take_stored(self, key: str) -> None:
+        """Read job times from a stored result."""
         entry = self.store.get(key)
         if entry is None:
             raise StoreError(
-                f"The result {key[:12]} was kept, but is gone or damaged already. Run again."
+                f"The result {key[:12]} was stored, but is gone or damaged. Run again."
             )
         jobs = entry.jobs()
         self._found[key] = Simulated(

@@ -1,3 +1,1 @@
-"""Lessons as data, with the numbers that decide them; classes, glossary, and texts of the
-documentation.
-"""
+"""Lessons as data, their numbers, classes, and the glossary."""

@@ -1,5 +1,7 @@
-"""How many of a class have run a lesson: one empty file per seat, named by a random number, so that
-nobody is known and two at once are two.
+"""Counters of a class: how many students ran a lesson.
+
+One empty file per seat, named by a random number, so students stay anonymous and concurrent
+arrivals both count.
 """
 
 from __future__ import annotations
@@ -14,14 +16,14 @@ from typing import Final, NamedTuple
 
 from trainyard.store import Store
 
-MOST_SEATS: Final = 1000
+MAX_SEATS: Final = 1000
 MOST_CHARACTERS: Final = 60
 _SEAT: Final = re.compile(r"[0-9a-f]{12}")
 _LOG: Final = logging.getLogger(__name__)
 
 
 class Classroom(NamedTuple):
-    """A class in one lesson: what the link of the teacher fixes.
+    """A class in one lesson, as fixed by the teacher's link.
 
     Parameters
     ----------
@@ -30,7 +32,7 @@ class Classroom(NamedTuple):
     lesson, seed, jobs : int
         The lesson, the seed and the most jobs (0 = as many as the lesson has).
     of : int
-        Students; 0 = not said.
+        Number of students; 0 = unknown.
     """
 
     name: str
@@ -41,20 +43,20 @@ class Classroom(NamedTuple):
 
 
 def arrive(store: Store, group: Classroom, seat: str) -> None:
-    """Note that a seat has run the lesson; twice is once.
+    """Record that a seat has run the lesson; repeats count once.
 
     Parameters
     ----------
     store : Store
-        Beside whose results it is noted, for as long as those are kept.
+        Holds the counters next to its results, for as long as results are kept.
     group : Classroom
         The class.
     seat : str
-        Twelve hexadecimal digits, drawn at random; anything else is ignored, and so is who comes
-        when `MOST_SEATS` are there.
+        Twelve random hexadecimal digits; other values are ignored, and so are seats beyond
+        `MOST_SEATS`.
     """
     folder = _folder(store, group)
-    if not _SEAT.fullmatch(seat) or count(store, group) >= MOST_SEATS:
+    if not _SEAT.fullmatch(seat) or count(store, group) >= MAX_SEATS:
         return
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -73,6 +75,7 @@ def count(store: Store, group: Classroom) -> int:
 
 
 def _folder(store: Store, group: Classroom) -> Path:
+    """Return the folder of the counters of a class."""
     text = "\n".join([group.name, str(group.lesson), str(group.seed), str(group.jobs)])
     return (
         store.root
@@ -82,6 +85,7 @@ def _folder(store: Store, group: Classroom) -> Path:
 
 
 def _expire(root: Path, oldest_s: float) -> None:
+    """Remove classes that were last changed before an instant."""
     with suppress(OSError):
         for folder in root.iterdir():
             if folder.stat().st_mtime < oldest_s:

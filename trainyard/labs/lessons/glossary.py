@@ -1,6 +1,4 @@
-"""The glossary of the app and of the documentation, and the sections of docs/ that pages of the app
-show: there is one text for both.
-"""
+"""Glossary, and sections of docs/ shown in the app: one text for both."""
 
 from __future__ import annotations
 
@@ -13,7 +11,7 @@ from sim.errors import TrainyardError
 
 
 class GlossaryEntry(NamedTuple):
-    """One term.
+    """A term of the glossary.
 
     Parameters
     ----------
@@ -350,15 +348,16 @@ ENTRIES: Final[tuple[GlossaryEntry, ...]] = (
 )
 
 
-def find(wanted: str) -> tuple[GlossaryEntry, ...]:
-    """Return the terms that contain a text in alphabetical order, those whose name begins with it
-    first; "" = all.
+def find(query: str) -> tuple[GlossaryEntry, ...]:
+    """Return the terms that contain a text; matches at a word start come first.
+
+    An empty text returns all terms.
     """
-    text = " ".join(wanted.lower().split())
-    found = [one for one in ENTRIES if text in f"{one.term} {one.also} {one.text}".lower()]
+    text = " ".join(query.lower().split())
+    matches = [one for one in ENTRIES if text in f"{one.term} {one.also} {one.text}".lower()]
     return tuple(
         sorted(
-            found,
+            matches,
             key=lambda one: (
                 not re.search(rf"\b{re.escape(text)}", f"{one.term}, {one.also}".lower()),
                 one.term.lower(),
@@ -383,8 +382,7 @@ _RELATIVE: Final = re.compile(r"\[([^\]]+)\]\((?![a-z]+:)[^)]*\)")
 
 @lru_cache(maxsize=32)
 def section(page: str, heading: str) -> str:
-    """Return what stands under a heading of second level, as Markdown; links within the
-    documentation become plain text.
+    """Return a second-level section of a docs page as Markdown, without internal links.
 
     Parameters
     ----------
@@ -407,7 +405,7 @@ def section(page: str, heading: str) -> str:
 
 @lru_cache(maxsize=32)
 def whole(page: str) -> tuple[str, str]:
-    """Return title and text of a page of the documentation, as `section` does.
+    """Return title and text of a docs page, without internal links.
 
     Raises
     ------
@@ -419,6 +417,7 @@ def whole(page: str) -> tuple[str, str]:
 
 
 def _read(page: str) -> str:
+    """Return the text of a docs page."""
     try:
         return (FOLDER / page).read_text(encoding="utf-8")
     except OSError as error:

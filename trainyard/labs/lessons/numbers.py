@@ -1,6 +1,4 @@
-"""What a lesson says of its result: named numbers, computed from stored runs and from one another,
-in words; and the frames of its figures.
-"""
+"""Numbers that a lesson quotes, computed from stored runs, and the frames of its figures."""
 
 from __future__ import annotations
 
@@ -25,11 +23,11 @@ from trainyard.text import duration
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 GROUPS: Final = ("shorter half", "longest tenth")
-"""Jobs by their place in the order of run times alone on the fastest type: some of `LENGTHS`."""
+"""Groups of jobs by rank of ideal run time; some of `LENGTHS`."""
 SLOWER: Final = "slower"
 """Share of jobs that take longer than under another policy."""
 IDLE: Final = "idle_waiting"
-"""Share of the GPU time that is free, of the time in which a job waits to start."""
+"""Share of GPU time that is free while a job waits to start."""
 MEASURES: Final = (*NUMBERS, SLOWER, IDLE)
 BY: Final[Mapping[str, str]] = {"length": "run time", "gpus": "GPUs asked for"}
 LENGTHS: Final = (
@@ -38,15 +36,15 @@ LENGTHS: Final = (
     (0.8, "next 10 %"),
     (0.9, "longest tenth"),
 )
-"""Where in the order of run times a group begins, and what it is called."""
+"""Start of each group in the ranking by run time, and its name."""
 TIMES: Final[Mapping[str, str]] = {"jct_mean_s": "finish_s", "queue_mean_s": "first_start_s"}
-"""Metric that can be had of some of the jobs -> column from which the submission is taken."""
+"""Metric available for groups of jobs -> column from which the submission is subtracted."""
 _SHARES: Final = (SLOWER, IDLE, "utilisation", "utilisation_productive", "completion_rate")
 
 
 @dataclass(frozen=True)
 class Number:
-    """A number with a name, which texts quote.
+    """A named number that texts of a lesson quote.
 
     Parameters
     ----------
@@ -84,7 +82,7 @@ class Number:
 
     @property
     def measured_in(self) -> str:
-        """Key of `UNITS`."""
+        """Unit of the number, a key of `UNITS`."""
         if self.unit:
             return self.unit
         return (
@@ -100,22 +98,21 @@ class Number:
         )
 
 
-def _over(part: float, whole: float) -> float:
+def _quotient(part: float, whole: float) -> float:
+    """Return part / whole; NaN if the whole is 0."""
     return part / whole if whole else math.nan
 
 
 REACHES: Final = ("reaches", "reached")
-"""Where on the axis a metric first is at most `share` of what it is at the beginning; and how much
-it is there.
-"""
+"""Axis value at which a metric first is at most `share` of its first value; and its value there."""
 WAYS: Final[Mapping[str, tuple[int, Callable[..., float]]]] = {
-    "ratio": (2, _over),
+    "ratio": (2, _quotient),
     "difference": (2, lambda first, second: first - second),
-    "change": (2, lambda first, second: _over(first, second) - 1.0),
-    # First = without a gain, second = with all of it: how much of it is left in the third.
-    "kept": (3, lambda first, second, third: _over(first - third, first - second)),
+    "change": (2, lambda first, second: _quotient(first, second) - 1.0),
+    # The part of the gain from first to second that the third keeps.
+    "kept": (3, lambda first, second, third: _quotient(first - third, first - second)),
 }
-"""How a number is computed from others -> of how many, and the function."""
+"""Way of computing a number from others -> their number and the function."""
 UNITS: Final[Mapping[str, Callable[[float], str]]] = {
     "s": lambda value: f"{'−' if value < 0 else ''}{duration(abs(value))}",
     "share": lambda value: f"{100 * value:.0f} %".replace("-", "−"),
@@ -124,13 +121,13 @@ UNITS: Final[Mapping[str, Callable[[float], str]]] = {
     "longer": lambda value: f"{100 * abs(value):.0f} % {'longer' if value >= 0 else 'shorter'}",
     "count": lambda value: f"{value:,.0f}" if float(value).is_integer() else f"{value:,.1f}",
 }
-"""How a number is written."""
+"""Unit -> formatter of a number."""
 
 
 def compute(
     numbers: Sequence[Number], values: Sequence[float], shown: Sequence[Shown]
 ) -> dict[str, float]:
-    """Return the numbers of a lesson.
+    """Return the numbers of a lesson by name.
 
     Parameters
     ----------
@@ -146,26 +143,28 @@ def compute(
     dict
         Name -> number in the unit of its metric; NaN = not to be had, e.g. a ratio to nothing.
     """
-    found: dict[str, float] = {}
+    by_name: dict[str, float] = {}
     for one in numbers:
         if one.parts:
-            found[one.name] = WAYS[one.how][1](*(found[part] for part in one.parts))
+            by_name[one.name] = WAYS[one.how][1](*(by_name[part] for part in one.parts))
         elif one.how in REACHES:
             along = [_value(one, place) for place in shown]
-            found[one.name] = _reached(values if one.how == REACHES[0] else along, along, one.share)
+            by_name[one.name] = _first_reached(
+                values if one.how == REACHES[0] else along, along, one.share
+            )
         else:
-            found[one.name] = _value(
+            by_name[one.name] = _value(
                 one, shown[values.index(one.at) if one.at is not None else len(values) - 1]
             )
-    return found
+    return by_name
 
 
-def formatted(numbers: Sequence[Number], found: Mapping[str, float]) -> dict[str, str]:
-    """Return the numbers as texts quote them."""
+def formatted(numbers: Sequence[Number], by_name: Mapping[str, float]) -> dict[str, str]:
+    """Return the numbers as texts, by name."""
     return {
         one.name: (
-            UNITS[one.measured_in](found[one.name])
-            if math.isfinite(found[one.name])
+            UNITS[one.measured_in](by_name[one.name])
+            if math.isfinite(by_name[one.name])
             else "an unknown amount"
         )
         for one in numbers
@@ -173,7 +172,7 @@ def formatted(numbers: Sequence[Number], found: Mapping[str, float]) -> dict[str
 
 
 def curve(shown: Sequence[Shown], values: Sequence[float], metric: str) -> pd.DataFrame:
-    """Return one metric along the axis: `value`, `policy`, `number` (NaN = not to be had)."""
+    """Return one metric along the axis: `value`, `policy`, `number` (NaN = none)."""
     rows = [
         (value, title, _number(place.entries[at][0], metric))
         for value, place in zip(values, shown, strict=True)
@@ -183,7 +182,7 @@ def curve(shown: Sequence[Shown], values: Sequence[float], metric: str) -> pd.Da
 
 
 def groups(shown: Shown, metric: str, by: str) -> pd.DataFrame:
-    """Return the mean of a time per group of jobs, as `charts.dumbbell` draws it.
+    """Return the mean of a time per group of jobs and policy, for `charts.dumbbell`.
 
     Parameters
     ----------
@@ -206,7 +205,7 @@ def groups(shown: Shown, metric: str, by: str) -> pd.DataFrame:
         labels = (
             pd.Series(metrics.size_class(jobs["gpus"].to_numpy()))
             if by == "gpus"
-            else _lengths(jobs["ideal_s"].to_numpy(np.float64))
+            else _length_groups(jobs["ideal_s"].to_numpy(np.float64))
         )
         done = np.asarray(jobs["outcome"] == "completed")
         frame = pd.DataFrame(
@@ -218,9 +217,9 @@ def groups(shown: Shown, metric: str, by: str) -> pd.DataFrame:
             .reset_index()
             .assign(label=title)
         )
-    made = pd.concat(parts, ignore_index=True)
-    names = made["group"].astype(str)
-    return made.assign(
+    table = pd.concat(parts, ignore_index=True)
+    names = table["group"].astype(str)
+    return table.assign(
         group=[size_text(name) for name in names] if by == "gpus" else names,
         low=math.nan,
         high=math.nan,
@@ -228,6 +227,7 @@ def groups(shown: Shown, metric: str, by: str) -> pd.DataFrame:
 
 
 def _value(one: Number, place: Shown) -> float:
+    """Return a number that is measured on stored runs."""
     entry = _entry(place, one.policy)
     if one.metric == IDLE:
         return idle_while_waiting(entry, place.study.base.cluster)
@@ -236,41 +236,46 @@ def _value(one: Number, place: Shown) -> float:
     jobs = entry.jobs()
     mask = np.asarray(jobs["outcome"] == "completed")
     if one.of:
-        mask = mask & np.asarray(_lengths(jobs["ideal_s"].to_numpy(np.float64)) == one.of)
+        mask = mask & np.asarray(_length_groups(jobs["ideal_s"].to_numpy(np.float64)) == one.of)
     if one.metric == SLOWER:
-        before = _entry(place, one.against).jobs()
+        before = _entry(place, one.errors_of).jobs()
         mask = mask & np.asarray(before["outcome"] == "completed")
         return _mean(_times(jobs, "jct_mean_s")[mask] > _times(before, "jct_mean_s")[mask] + SAME_S)
     return _mean(_times(jobs, one.metric)[mask])
 
 
 def _mean(values: Floats | Mask) -> float:
+    """Return the mean of values; NaN without any."""
     return float(values.mean()) if len(values) else math.nan
 
 
 def _number(entry: StoredResult, metric: str) -> float:
+    """Return a metric of a stored summary; NaN if missing."""
     value = entry.summary[metric]
     return math.nan if value is None else float(value)
 
 
 def _entry(place: Shown, title: str) -> StoredResult:
+    """Return the stored run of the policy with this title."""
     return place.entries[place.titles.index(title)][0]
 
 
 def _times(jobs: pd.DataFrame, metric: str) -> Floats:
+    """Return a time of each job since its submission, in seconds."""
     return np.asarray(
         jobs[TIMES[metric]].to_numpy(np.float64) - jobs["submit_s"].to_numpy(np.float64)
     )
 
 
 def idle_while_waiting(entry: StoredResult, cluster: Cluster) -> float:
-    """Return the share of the GPU time that is free while at least one job waits, from the first to
-    the last submission; NaN = no job ever waits.
+    """Return the share of GPU time that is free while a job waits; NaN if none waits.
+
+    From the first to the last submission.
 
     Raises
     ------
     StoreError
-        If the stored run is gone.
+        If the stored run was deleted.
     """
     result = entry.result()
     lines = [
@@ -283,28 +288,30 @@ def idle_while_waiting(entry: StoredResult, cluster: Cluster) -> float:
         np.concatenate([frame["t_s"].to_numpy(np.float64) for frame in lines] + [np.array([end])])
     )
     times = times[times <= end]
-    waiting, busy, there = (
-        _held(frame, column, times[:-1])
+    waiting, busy, capacity = (
+        _values_at(frame, column, times[:-1])
         for frame, column in zip(lines, ("waiting", "total", "total"), strict=True)
     )
     weight = np.diff(times) * (waiting > 0)
-    return _over(float(((there - busy) * weight).sum()), float((there * weight).sum()))
+    return _quotient(float(((capacity - busy) * weight).sum()), float((capacity * weight).sum()))
 
 
-def _held(frame: pd.DataFrame, column: str, times: Floats) -> Floats:
+def _values_at(frame: pd.DataFrame, column: str, times: Floats) -> Floats:
+    """Return the values of a step series at some instants."""
     at = np.searchsorted(frame["t_s"].to_numpy(np.float64), times, side="right") - 1
     return np.asarray(frame[column].to_numpy(np.float64)[at])
 
 
-def _lengths(alone_s: Floats) -> pd.Series:
-    """Return the group of each job by its place in the order of run times."""
+def _length_groups(alone_s: Floats) -> pd.Series:
+    """Return the group of each job by rank of its run time."""
     place = np.argsort(np.argsort(alone_s, kind="stable"), kind="stable") / max(len(alone_s), 1)
     names = [name for _, name in LENGTHS]
     at = np.searchsorted([begin for begin, _ in LENGTHS], place, side="right") - 1
     return pd.Series(np.array(names)[at]).astype(pd.CategoricalDtype(names, ordered=True))
 
 
-def _reached(values: Sequence[float], along: Sequence[float], share: float) -> float:
+def _first_reached(values: Sequence[float], along: Sequence[float], share: float) -> float:
+    """Return the first value at which a metric fell to a share of its first one; NaN = never."""
     return next(
         (value for value, one in zip(values, along, strict=True) if one <= share * along[0]),
         math.nan,

@@ -1,6 +1,4 @@
-"""Lessons as data: TOML files that ask a question, say what is run and which computed number
-decides the answer; read and fully checked.
-"""
+"""Lessons as data: TOML files with a question, its runs and the deciding number, checked."""
 
 from __future__ import annotations
 
@@ -40,21 +38,21 @@ FEWEST_JOBS: Final = 50
 KINDS: Final = ("curve", "timeline", "cdf", "parts", "groups")
 PARTS: Final = ("headline", "table", "timeline", "cdf", "parts")
 SAMPLE: Final = "sample"
-"""Stands for base and policies: the comparison that the first sample opens with."""
+"""Value of `base` for the comparison of the first sample."""
 _SIZE: Final = "trace.source.jobs"
 
 
 class Setup(NamedTuple):
-    """What of a lesson can be chosen.
+    """Choices of a student for a lesson.
 
     Parameters
     ----------
     seed : int
         Of the jobs.
     jobs : int
-        At most so many; 0 = as many as the lesson has.
+        Maximum number of jobs; 0 = as in the lesson.
     option : int
-        Place in the list of what may be changed; -1 = as the lesson begins.
+        Index of the option of the lesson's change; -1 = the initial one.
     """
 
     seed: int = 0
@@ -63,13 +61,13 @@ class Setup(NamedTuple):
 
     @property
     def first(self) -> Setup:
-        """The same before anything is changed."""
+        """The same setup with the initial option."""
         return self._replace(option=-1)
 
 
 @dataclass(frozen=True)
 class LessonAxis:
-    """What is varied within a lesson; `sets` are the changes of the scenario at each value."""
+    """Quantity that a lesson varies; `sets` holds the scenario changes at each value."""
 
     title: str
     unit: str
@@ -84,9 +82,7 @@ class LessonAxis:
 
 @dataclass(frozen=True)
 class LessonChange:
-    """The one thing that a student may change; `first` is the place of the option that the lesson
-    begins with.
-    """
+    """The setting that a student can change; `first` is the index of the initial option."""
 
     title: str
     options: tuple[str, ...]
@@ -95,14 +91,15 @@ class LessonChange:
 
     @property
     def others(self) -> tuple[int, ...]:
-        """Places of the options that differ from the first."""
+        """Indices of the options other than the initial one."""
         return tuple(at for at in range(len(self.options)) if at != self.first)
 
 
 @dataclass(frozen=True)
 class LessonAnswer:
-    """One answer: right where the number that decides is below `below` and no earlier answer is
-    right; `why` may quote numbers.
+    """An answer: right if the deciding number is below `below` and no earlier one is right.
+
+    `why` can quote numbers.
     """
 
     text: str
@@ -111,9 +108,7 @@ class LessonAnswer:
 
 
 class Picture(NamedTuple):
-    """A figure: its kind, its question, of which metric, and at which value of the axis (None = the
-    last).
-    """
+    """A figure of a lesson: kind, question, metric, and axis value (None = the last)."""
 
     kind: Literal["curve", "timeline", "cdf", "parts", "groups"]
     title: str
@@ -124,7 +119,7 @@ class Picture(NamedTuple):
 
 @dataclass(frozen=True)
 class LessonStep:
-    """One part of the Compare page, explained."""
+    """A part of the Compare page with its explanation."""
 
     title: str
     text: str
@@ -133,7 +128,7 @@ class LessonStep:
 
 @dataclass(frozen=True)
 class Lesson:
-    """One lesson, ready to be run.
+    """A lesson, ready to run.
 
     Parameters
     ----------
@@ -179,17 +174,17 @@ class Lesson:
 
     @property
     def values(self) -> tuple[float, ...]:
-        """Values of the axis; one 0 without an axis."""
+        """Values of the axis; (0,) without an axis."""
         return self.axis.values if self.axis is not None else (0.0,)
 
     @property
     def made(self) -> bool:
-        """Whether its jobs are made, so that they follow the seed."""
+        """Whether its jobs are generated and depend on the seed."""
         return self.base.base.trace.source.startswith(MADE)
 
     @property
     def jobs(self) -> int:
-        """Most jobs that it can have; 0 = a fixed number."""
+        """Maximum number of jobs; 0 = fixed."""
         return (
             int(Spec.parse(self.base.base.trace.source.removeprefix(MADE)).values.get("jobs", 0))
             if self.made
@@ -198,17 +193,17 @@ class Lesson:
 
     @property
     def plans(self) -> bool:
-        """Whether it varies the machines, which Plan does too."""
+        """Whether it varies the machines, as Plan does."""
         return self.axis is not None and any(
             one.startswith("cluster=") for sets in self.axis.sets for one in sets
         )
 
     def place(self, value: float | None) -> int:
-        """Return the place of a value on the axis; None = the last."""
+        """Return the index of an axis value; None = the last."""
         return self.values.index(value) if value is not None else len(self.values) - 1
 
     def study(self, at: int, setup: Setup) -> Study:
-        """Return the comparison at a place on the axis.
+        """Return the comparison at an index of the axis.
 
         Raises
         ------
@@ -229,27 +224,27 @@ class Lesson:
         return replace(study, base=replace(study.base, name=f"Lesson {self.number}: {self.title}"))
 
     def studies(self, setup: Setup) -> tuple[Study, ...]:
-        """Return the comparisons that make up the lesson, one per value of the axis."""
+        """Return the comparisons of the lesson, one per axis value."""
         return tuple(self.study(at, setup) for at in range(len(self.values)))
 
     def opened(self, setup: Setup) -> Study:
-        """Return the comparison that is opened on the other pages."""
+        """Return the comparison to open on other pages."""
         return self.study(self.place(self.opens), setup)
 
 
 def names() -> tuple[str, ...]:
-    """Return the names of the lessons, in their order."""
+    """Return the names of the lessons, in order."""
     return parsing.stems(FOLDER)
 
 
 def lessons() -> tuple[Lesson, ...]:
-    """Return all lessons, in their order."""
+    """Return all lessons, in order."""
     return tuple(load(name) for name in names())
 
 
 @lru_cache(maxsize=16)
 def load(name: str) -> Lesson:
-    """Return a lesson that ships.
+    """Return a shipped lesson.
 
     Raises
     ------
@@ -260,7 +255,7 @@ def load(name: str) -> Lesson:
 
 
 def read_lesson(path: Path) -> Lesson:
-    """Read and check a lesson.
+    """Read and check a lesson file.
 
     Raises
     ------
@@ -278,27 +273,28 @@ _KEYS: Final = (
 
 
 def _lesson(data: Mapping[str, Any], name: str) -> Lesson:
-    known = parsing.table(
+    """Return the lesson described by a TOML table."""
+    table = parsing.table(
         "lesson", data, _KEYS, optional=("policies", "axis", "change", "pictures", "steps", "opens")
     )
     texts = {
-        key: parsing.text(key, known[key])
+        key: parsing.text(key, table[key])
         for key in ("title", "intro", "question", "notice", "decides")
     }
-    axis = _axis(known["axis"]) if "axis" in known else None
+    axis = _axis(table["axis"]) if "axis" in table else None
     lesson = Lesson(
         name=name,
-        number=whole("number", known["number"]),
-        base=_base(known["base"], known.get("policies", [])),
+        number=whole("number", table["number"]),
+        base=_base(table["base"], table.get("policies", [])),
         axis=axis,
-        change=_change(known["change"]) if "change" in known else None,
-        numbers=tuple(_number(one) for one in parsing.listed("numbers", known["numbers"])),
-        answers=tuple(_answer(one) for one in parsing.listed("answers", known["answers"])),
+        change=_change(table["change"]) if "change" in table else None,
+        numbers=tuple(_number(one) for one in parsing.listed("numbers", table["numbers"])),
+        answers=tuple(_answer(one) for one in parsing.listed("answers", table["answers"])),
         pictures=tuple(
-            _picture(one, axis) for one in parsing.listed("pictures", known.get("pictures", []))
+            _picture(one, axis) for one in parsing.listed("pictures", table.get("pictures", []))
         ),
-        steps=tuple(_step(one) for one in parsing.listed("steps", known.get("steps", []))),
-        opens=number("opens", known["opens"]) if "opens" in known else None,
+        steps=tuple(_step(one) for one in parsing.listed("steps", table.get("steps", []))),
+        opens=number("opens", table["opens"]) if "opens" in table else None,
         **texts,
     )
     _check_numbers(lesson)
@@ -310,6 +306,7 @@ def _lesson(data: Mapping[str, Any], name: str) -> Lesson:
 
 
 def _base(data: Any, policies: Any) -> Study:
+    """Return the base comparison of a lesson."""
     if data == SAMPLE:
         return start.sample_study()
     specs = tuple(as_spec(one) for one in parsing.listed("policies", policies))
@@ -321,45 +318,47 @@ def _base(data: Any, policies: Any) -> Study:
 
 
 def _axis(data: Any) -> LessonAxis:
-    known = parsing.table(
+    """Return the axis described by a table."""
+    table = parsing.table(
         "axis", data, ("title", "unit", "values", "path", "times"), optional=("unit", "times")
     )
     values, times = (
-        parsing.numbers("axis: values", known["values"]),
-        number("axis: times", known.get("times", 1.0)),
+        parsing.numbers("axis: values", table["values"]),
+        number("axis: times", table.get("times", 1.0)),
     )
     if not values or list(values) != sorted(set(values)):
         raise ParameterError("the values of the axis must ascend.")
-    path = parsing.text("axis: path", known["path"])
-    # A path with a place for the number, such as cluster={}x8:v100, or one that takes it.
+    path = parsing.text("axis: path", table["path"])
+    # A path with a placeholder, such as cluster={}x8:v100, or one that takes the value.
     sets = tuple(
         (path.format(f"{value * times:.12g}") if "{}" in path else f"{path}={value * times:.12g}",)
         for value in values
     )
     return LessonAxis(
-        parsing.text("axis: title", known["title"]),
-        parsing.text("axis: unit", known.get("unit", "")),
+        parsing.text("axis: title", table["title"]),
+        parsing.text("axis: unit", table.get("unit", "")),
         values,
         sets,
     )
 
 
 def _change(data: Any) -> LessonChange:
-    known = parsing.table("change", data, ("title", "options", "first"))
+    """Return the change described by a table."""
+    table = parsing.table("change", data, ("title", "options", "first"))
     pairs = [
         parsing.table("option", one, ("text", "set"))
-        for one in parsing.listed("change: options", known["options"])
+        for one in parsing.listed("change: options", table["options"])
     ]
     options = tuple(parsing.text("option", pair["text"]) for pair in pairs)
     parsing.distinct("options", options)
-    first = whole("change: first", known["first"])
+    first = whole("change: first", table["first"])
     if not 0 <= first < len(options) or len(options) < 2:
         raise ParameterError(
             f"first = {first} is not a place among {len(options)} options, or there is nothing to"
             " change to."
         )
     return LessonChange(
-        parsing.text("change: title", known["title"]),
+        parsing.text("change: title", table["title"]),
         options,
         tuple(parsing.changes("option", pair["set"]) for pair in pairs),
         first,
@@ -367,131 +366,137 @@ def _change(data: Any) -> LessonChange:
 
 
 def _number(data: Any) -> Number:
+    """Return the number described by a table, checked."""
     keys = tuple(item.name for item in fields(Number))
-    known = parsing.table(
+    table = parsing.table(
         "number", data, keys, optional=[key for key in keys if key not in ("name", "label")]
     )
-    at = number("number: at", known.pop("at")) if "at" in known else None
+    at = number("number: at", table.pop("at")) if "at" in table else None
     parts = tuple(
         parsing.text("number: parts", one)
-        for one in parsing.listed("number: parts", known.pop("parts", []))
+        for one in parsing.listed("number: parts", table.pop("parts", []))
     )
-    share = number("number: share", known.pop("share", 0.0))
-    made = Number(
-        **{key: parsing.text(f"number: {key}", value) for key, value in known.items()},
+    share = number("number: share", table.pop("share", 0.0))
+    result = Number(
+        **{key: parsing.text(f"number: {key}", value) for key, value in table.items()},
         at=at,
         parts=parts,
         share=share,
     )
-    if made.metric and made.metric not in MEASURES:
-        raise ParameterError(f"number {made.name}: there is no metric '{made.metric}'.")
-    if made.of and made.of not in GROUPS:
+    if result.metric and result.metric not in MEASURES:
+        raise ParameterError(f"number {result.name}: there is no metric '{result.metric}'.")
+    if result.of and result.of not in GROUPS:
         raise ParameterError(
-            f"number {made.name}: of = {made.of} is not one of {', '.join(GROUPS)}."
+            f"number {result.name}: of = {result.of} is not one of {', '.join(GROUPS)}."
         )
-    if made.of and made.metric not in (*TIMES, SLOWER):
+    if result.of and result.metric not in (*TIMES, SLOWER):
         raise ParameterError(
-            f"number {made.name}: of some jobs there are {', '.join((*TIMES, SLOWER))} only."
+            f"number {result.name}: of some jobs there are {', '.join((*TIMES, SLOWER))} only."
         )
-    if bool(made.metric) == bool(made.parts):
+    if bool(result.metric) == bool(result.parts):
         raise ParameterError(
-            f"number {made.name}: give either a metric, or the parts that it is computed from."
+            f"number {result.name}: give either a metric, or the parts that it is computed from."
         )
     ways = (
-        [name for name, (count, _) in WAYS.items() if count == len(made.parts)]
-        if made.parts
+        [name for name, (count, _) in WAYS.items() if count == len(result.parts)]
+        if result.parts
         else ["", *REACHES]
     )
-    _one_of(f"number {made.name}: how", made.how, ways)
-    _one_of(f"number {made.name}: unit", made.unit, ("", *UNITS))
-    return made
+    _check_choice(f"number {result.name}: how", result.how, ways)
+    _check_choice(f"number {result.name}: unit", result.unit, ("", *UNITS))
+    return result
 
 
 def _answer(data: Any) -> LessonAnswer:
-    known = parsing.table("answer", data, ("text", "below", "why"), optional=("below",))
+    """Return the answer described by a table."""
+    table = parsing.table("answer", data, ("text", "below", "why"), optional=("below",))
     return LessonAnswer(
-        parsing.text("answer", known["text"]),
-        number("answer: below", known.get("below", math.inf)),
-        parsing.text("answer: why", known["why"]),
+        parsing.text("answer", table["text"]),
+        number("answer: below", table.get("below", math.inf)),
+        parsing.text("answer: why", table["why"]),
     )
 
 
 def _picture(data: Any, axis: LessonAxis | None) -> Picture:
-    known = parsing.table(
+    """Return the figure described by a table."""
+    table = parsing.table(
         "picture", data, ("kind", "title", "metric", "by", "at"), optional=("metric", "by", "at")
     )
-    at = number("picture: at", known.pop("at")) if "at" in known else None
-    _one_of("picture: kind", known["kind"], KINDS)
-    _one_of(
+    at = number("picture: at", table.pop("at")) if "at" in table else None
+    _check_choice("picture: kind", table["kind"], KINDS)
+    _check_choice(
         "picture: metric",
-        known.get("metric", ""),
-        (*TIMES, *NUMBERS) if known["kind"] == "curve" else ("", *TIMES),
+        table.get("metric", ""),
+        (*TIMES, *NUMBERS) if table["kind"] == "curve" else ("", *TIMES),
     )
-    _one_of("picture: by", known.get("by", ""), ("", *BY))
+    _check_choice("picture: by", table.get("by", ""), ("", *BY))
     if at is not None and (axis is None or at not in axis.values):
         raise ParameterError(f"a picture is at {at:g}, which is no value of the axis.")
     return Picture(
         **{  # type: ignore[arg-type]
-            key: parsing.text(f"picture: {key}", value) for key, value in known.items()
+            key: parsing.text(f"picture: {key}", value) for key, value in table.items()
         },
         at=at,
     )
 
 
 def _step(data: Any) -> LessonStep:
-    known = parsing.table("step", data, ("title", "text", "part"))
-    _one_of("step: part", known["part"], PARTS)
+    """Return the step described by a table."""
+    table = parsing.table("step", data, ("title", "text", "part"))
+    _check_choice("step: part", table["part"], PARTS)
     return LessonStep(
-        parsing.text("step", known["title"]), parsing.text("step", known["text"]), known["part"]
+        parsing.text("step", table["title"]), parsing.text("step", table["text"]), table["part"]
     )
 
 
-def _one_of(what: str, value: Any, known: Sequence[str]) -> None:
-    if value not in known:
-        raise ParameterError(f"{what} = {value} is not one of {', '.join(known)}.")
+def _check_choice(what: str, value: Any, allowed: Sequence[str]) -> None:
+    """Raise ParameterError unless a value is one of the allowed ones."""
+    if value not in allowed:
+        raise ParameterError(f"{what} = {value} is not one of {', '.join(allowed)}.")
 
 
 def _check_numbers(lesson: Lesson) -> None:
-    """Refuse numbers of policies, places or numbers that there are not, and texts that quote
-    such.
-    """
-    titles, seen = outcomes.titles(lesson.base.allocators), set[str]()
+    """Raise ParameterError for unknown policies, axis values, parts or quoted numbers."""
+    titles, defined = outcomes.titles(lesson.base.allocators), set[str]()
     for one in lesson.numbers:
-        wanted = [*([one.policy] if one.metric else []), *([one.against] if one.against else [])]
-        if strange := [title for title in wanted if title not in titles]:
+        policies = [
+            *([one.policy] if one.metric else []),
+            *([one.errors_of] if one.errors_of else []),
+        ]
+        if strange := [title for title in policies if title not in titles]:
             raise ParameterError(
                 f"number {one.name}: there is no policy '{strange[0]}'. There are:"
                 f" {', '.join(titles)}."
             )
         if one.at is not None and one.at not in lesson.values:
             raise ParameterError(f"number {one.name}: {one.at:g} is no value of the axis.")
-        if strange := [name for name in one.parts if name not in seen]:
+        if strange := [name for name in one.parts if name not in defined]:
             raise ParameterError(f"number {one.name}: there is no number '{strange[0]}' before it.")
-        seen.add(one.name)
+        defined.add(one.name)
     parsing.distinct("numbers", [one.name for one in lesson.numbers])
-    if lesson.decides not in seen:
+    if lesson.decides not in defined:
         raise ParameterError(f"decides = {lesson.decides} is not one of its numbers.")
     for text in (lesson.notice, *(answer.why for answer in lesson.answers)):
-        _quotes(text, seen)
+        _check_quotes(text, defined)
 
 
-def _quotes(text: str, known: Collection[str]) -> None:
+def _check_quotes(text: str, names: Collection[str]) -> None:
+    """Raise ParameterError if a text quotes an unknown number."""
     for _, name, _, _ in string.Formatter().parse(text):
-        if name is not None and name not in known:
+        if name is not None and name not in names:
             raise ParameterError(f"a text quotes the number '{name}', which there is not.")
 
 
 def _check_answers(lesson: Lesson) -> None:
+    """Raise ParameterError unless the answers ascend and the last one is open."""
     ends = [answer.below for answer in lesson.answers]
     if len(ends) < 2 or ends != sorted(set(ends)) or not math.isinf(ends[-1]):
         raise ParameterError("the answers must ascend in 'below', and the last has none.")
 
 
-def right(lesson: Lesson, found: Mapping[str, float]) -> int | None:
-    """Return the place of the answer that the result makes right; None if the number that decides
-    is not to be had.
-    """
-    value = found[lesson.decides]
+def right(lesson: Lesson, numbers: Mapping[str, float]) -> int | None:
+    """Return the index of the right answer; None if the deciding number is unknown."""
+    value = numbers[lesson.decides]
     return (
         next((at for at, answer in enumerate(lesson.answers) if value < answer.below), None)
         if not math.isnan(value)

@@ -1,1 +1,1 @@
-"""Published comparisons, repeated: the papers as data, their runs, and what came out."""
+"""Replays of published comparisons: papers as data, their runs and results."""

@@ -1,6 +1,4 @@
-"""What a replay is held against besides policies: figures computed from jobs and machines alone,
-without a simulation.
-"""
+"""Bounds next to the policies of a replay, computed from jobs and machines alone."""
 
 from __future__ import annotations
 
@@ -27,19 +25,19 @@ _DONE: Final = 1e-9  # of the total work, relative
 
 
 def ideal(trace: Trace, cluster: Cluster, perf: PerfSpec, spec: Spec, seed: int = 0) -> Floats:
-    """Return when each job would be done if every job had its shares of time at every instant.
+    """Return when each job would finish if it had its share of time at every instant.
 
     Parameters
     ----------
     trace, cluster : Trace, Cluster
-        Jobs and machines. Changes and failures of machines, and what changes of grants cost, are
-        left out.
+        Jobs and machines. Changes and failures of machines, and costs of changed grants, are
+        ignored.
     perf : PerfSpec
         True speeds, which the policy knows.
     spec : Spec
         An allocator that divides time, see `allocators.heterogeneous.timeshare.fluid.Fluid`.
     seed : int
-        Of what the policy draws.
+        Seed of the policy's random draws.
 
     Returns
     -------
@@ -55,8 +53,8 @@ def ideal(trace: Trace, cluster: Cluster, perf: PerfSpec, spec: Spec, seed: int 
 
     Notes
     -----
-    Job m makes ``sum_j T_mj X_mj`` per second; the shares X are computed again whenever a job comes
-    or is done. Upstream's ideal mode [1]_ only looks at arrivals, and computes at most every 1920
+    Job m makes ``sum_j T_mj X_mj`` per second; the shares X are recomputed whenever a job arrives
+    or finishes. Upstream's ideal mode [1]_ only looks at arrivals, and computes at most every 1920
     s. A bound in practice, not by proof: a schedule in rounds can be better than shares that serve
     another aim.
 
@@ -70,7 +68,7 @@ def ideal(trace: Trace, cluster: Cluster, perf: PerfSpec, spec: Spec, seed: int 
             f"{spec.name} does not divide time, so it has no fluid ideal. Choose a policy that"
             " computes shares of time."
         )
-    facts = _facts(trace, cluster, perf.bind(trace, cluster), allocator.owner_column)
+    facts = _fluid_facts(trace, cluster, perf.bind(trace, cluster), allocator.owner_column)
     run = _Fluid(allocator, facts, np.random.default_rng([seed, IDEAL_STREAM]))
     on_gpus = facts.gangs > 0
     finish_s = np.where(on_gpus, np.nan, facts.submit_s + facts.work)
@@ -79,7 +77,9 @@ def ideal(trace: Trace, cluster: Cluster, perf: PerfSpec, spec: Spec, seed: int 
     return finish_s
 
 
-class _Facts(NamedTuple):
+class _FluidFacts(NamedTuple):
+    """Arrays of job and machine properties for the fluid model."""
+
     submit_s: Floats
     gangs: Ints
     work: Floats
@@ -92,20 +92,21 @@ class _Facts(NamedTuple):
     owners: int
 
 
-def _facts(trace: Trace, cluster: Cluster, model: PerfModel, owner: str) -> _Facts:
+def _fluid_facts(trace: Trace, cluster: Cluster, model: PerfModel, owner: str) -> _FluidFacts:
+    """Return the arrays that the fluid model needs."""
     pools = pools_of(cluster)
     used = sorted(
         {pool.type_at for pool in pools if pool.type_at >= 0},
         key=lambda at: (-cluster.types[at].speed, at),
     )
     per_pool = [sum(cluster.nodes[node].gpus for node in pool.nodes) for pool in pools]
-    asked = trace.numbers("num_gpus").astype(np.int64)
+    requested = trace.numbers("num_gpus").astype(np.int64)
     kinds = cluster.types
-    return _Facts(
+    return _FluidFacts(
         submit_s=trace.numbers("submit_time_s"),
-        gangs=asked,
+        gangs=requested,
         work=model.work(),
-        rates=_rates(model, asked, used, len(kinds)) * _admitted(trace, cluster, model, used),
+        rates=_rates(model, requested, used, len(kinds)) * _may_run(trace, cluster, model, used),
         gpus=np.array(
             [
                 sum(gpus for pool, gpus in zip(pools, per_pool, strict=True) if pool.type_at == at)
@@ -121,29 +122,30 @@ def _facts(trace: Trace, cluster: Cluster, model: PerfModel, owner: str) -> _Fac
 
 
 def _rates(model: PerfModel, gangs: Ints, used: list[int], types: int) -> Floats:
+    """Return the speed of each job as a gang on each GPU type."""
     sizes, which = np.unique(gangs, return_inverse=True)
     shapes = [
         Shape(tuple(size if at == kind else 0 for at in range(types)))
         for size in sizes.tolist()
         for kind in used
     ]
-    found = model.rates(np.arange(len(gangs)), shapes).reshape(len(gangs), len(sizes), len(used))
-    rates: Floats = np.nan_to_num(found[np.arange(len(gangs)), which])
+    by_size = model.rates(np.arange(len(gangs)), shapes).reshape(len(gangs), len(sizes), len(used))
+    rates: Floats = np.nan_to_num(by_size[np.arange(len(gangs)), which])
     return rates
 
 
-def _admitted(trace: Trace, cluster: Cluster, model: PerfModel, used: list[int]) -> Floats:
-    """Return 1 where a job may run and its gang fits, else 0."""
+def _may_run(trace: Trace, cluster: Cluster, model: PerfModel, used: list[int]) -> Floats:
+    """Return 1 where a job may run on a type and its gang fits, else 0."""
     pools = pools_of(cluster)
     demands = Demands(
         narrowed(trace, cluster, model.fits()) if isinstance(model, Fitting) else trace,
         cluster,
         pools,
     )
-    known: dict[int, list[float]] = {}
+    by_demand: dict[int, list[float]] = {}
     for job in range(len(trace)):
         demand = demands.of(job)
-        if demand.key not in known:
+        if demand.key not in by_demand:
             gpus = [
                 sum(
                     cluster.nodes[node].gpus
@@ -153,44 +155,45 @@ def _admitted(trace: Trace, cluster: Cluster, model: PerfModel, used: list[int])
                 )
                 for kind in used
             ]
-            known[demand.key] = [float(total >= demand.replicas) for total in gpus]
-    return np.array([known[demands.of(job).key] for job in range(len(trace))])
+            by_demand[demand.key] = [float(total >= demand.replicas) for total in gpus]
+    return np.array([by_demand[demands.of(job).key] for job in range(len(trace))])
 
 
 @dataclass
 class _Fluid:
+    """Fluid simulation of an allocator that divides time."""
+
     allocator: Fluid
-    facts: _Facts
+    facts: _FluidFacts
     rng: np.random.Generator
 
     def until_done(self, jobs: Ints) -> Floats:
-        """Return when these jobs, in order of submission, are done; NaN for those that never get
-        anything.
-        """
-        facts, left = self.facts, self.facts.work.copy()
-        finish_s = np.full(len(left), np.nan)
+        """Return the finish times of jobs given in order of submission; NaN = never."""
+        facts, remaining = self.facts, self.facts.work.copy()
+        finish_s = np.full(len(remaining), np.nan)
         coming, now_s, active = jobs, 0.0, jobs[:0]
         while len(coming) or len(active):
             now_s = max(now_s, facts.submit_s[coming[0]]) if not len(active) else now_s
             arrived = int(np.searchsorted(facts.submit_s[coming], now_s, "right"))
             active, coming = np.union1d(active, coming[:arrived]), coming[arrived:]
-            speed = self._speeds(active, left[active], now_s)
+            speed = self._speeds(active, remaining[active], now_s)
             until_s = np.divide(
-                left[active], speed, out=np.full(len(active), np.inf), where=speed > 0
+                remaining[active], speed, out=np.full(len(active), np.inf), where=speed > 0
             )
             step_s = min(
                 float(until_s.min()), facts.submit_s[coming[0]] - now_s if len(coming) else np.inf
             )
             if step_s == np.inf:
                 break
-            left[active] -= speed * step_s
+            remaining[active] -= speed * step_s
             now_s += step_s
-            done = left[active] <= _DONE * facts.work[active]
+            done = remaining[active] <= _DONE * facts.work[active]
             finish_s[active[done]] = now_s
             active = active[~done]
         return finish_s[jobs]
 
     def _speeds(self, active: Ints, left: Floats, now_s: float) -> Floats:
+        """Return the progress per second of the active jobs."""
         facts = self.facts
         rates, owner = facts.rates[active], facts.owner
         standing = JobsSnapshot(
@@ -206,25 +209,23 @@ class _Fluid:
             owner[active] if owner is not None else None,
             facts.owners,
         )
-        made: Floats = (self.allocator.shares(standing, self.rng) * rates).sum(axis=1)
-        return made
+        speeds: Floats = (self.allocator.shares(standing, self.rng) * rates).sum(axis=1)
+        return speeds
 
 
 _AHEAD: Final = 1.5
-"""Jobs that the fluid ideal looks at first, over those up to the last that counts."""
+"""Initial number of simulated jobs, as a multiple of those up to the last measured one."""
 
 
 class BoundOf(NamedTuple):
-    """How a bound is computed: the metrics that it gives, and from a scenario and its jobs their
-    values.
-    """
+    """A kind of bound: its metrics, and the function that computes them."""
 
     metrics: tuple[str, ...]
     compute: Callable[[Scenario, Trace], tuple[float, ...]]
 
 
-def bound(scenario: Scenario, by: str) -> dict[str, float]:
-    """Return the metrics of a bound.
+def compute_bound(scenario: Scenario, by: str) -> dict[str, float]:
+    """Return the metrics of a bound for a scenario.
 
     Parameters
     ----------
@@ -236,15 +237,14 @@ def bound(scenario: Scenario, by: str) -> dict[str, float]:
     Raises
     ------
     TrainyardError
-        If the trace cannot be loaded, or the bound is not to be had for it.
+        If the trace cannot be loaded, or the bound does not apply to it.
     """
     metrics, compute = BOUNDS[by]
     return dict(zip(metrics, compute(scenario, load_trace(scenario.trace)), strict=True))
 
 
 def fluid(scenario: Scenario, trace: Trace) -> tuple[float, float]:
-    """Return mean completion time and makespan, in seconds, if the policy's shares of time were
-    followed exactly, see `trainyard.labs.replays.bounds`.
+    """Return mean completion time and makespan, in seconds, under exact shares of time.
 
     Raises
     ------
@@ -253,8 +253,7 @@ def fluid(scenario: Scenario, trace: Trace) -> tuple[float, float]:
 
     Notes
     -----
-    Over the jobs that count, by row. Later jobs are looked at as far as they can matter: until all
-    that count are done.
+    Over the measured jobs, by row. Later jobs are simulated until all measured ones are done.
     """
     first, last = scenario.measure.first_job, scenario.measure.last_job
     end = len(trace) if last is None else last + 1
@@ -276,8 +275,7 @@ def fluid(scenario: Scenario, trace: Trace) -> tuple[float, float]:
 
 
 def capacity(scenario: Scenario, trace: Trace) -> tuple[float]:
-    """Return a time, in seconds, that no makespan is below, whatever the policy, and also if jobs
-    may be on several nodes at once.
+    """Return a lower bound of every makespan, in seconds, whatever the policy.
 
     Notes
     -----
@@ -322,9 +320,7 @@ def capacity(scenario: Scenario, trace: Trace) -> tuple[float]:
 
 
 def _per_gpu(model: PerfModel, gangs: Ints, cluster: Cluster) -> tuple[Floats, Floats]:
-    """Return the work per second and GPU of every job as a gang on each type, of shape (jobs,
-    types), 0 where there is no room; and the GPUs of each type.
-    """
+    """Return speed per GPU by job and type (0 = does not fit), and the GPUs of each type."""
     gpus = np.zeros(len(cluster.types))
     for node in cluster.nodes:
         gpus[cluster.type_index[node.gpu_type]] += node.gpus
@@ -334,15 +330,15 @@ def _per_gpu(model: PerfModel, gangs: Ints, cluster: Cluster) -> tuple[Floats, F
         for size in sizes.tolist()
         for kind in range(len(gpus))
     ]
-    found = np.nan_to_num(model.rates(np.arange(len(gangs)), shapes)).reshape(
+    by_size = np.nan_to_num(model.rates(np.arange(len(gangs)), shapes)).reshape(
         len(gangs), len(sizes), len(gpus)
     )[np.arange(len(gangs)), which]
     fits = (gangs > 0)[:, None] & (gangs[:, None] <= gpus)
-    return np.where(fits, found / np.maximum(gangs, 1)[:, None], 0.0), gpus
+    return np.where(fits, by_size / np.maximum(gangs, 1)[:, None], 0.0), gpus
 
 
 BOUNDS: Final[Mapping[str, BoundOf]] = {
     "fluid": BoundOf(("jct_mean_s", "makespan_s"), fluid),
     "capacity": BoundOf(("makespan_s",), capacity),
 }
-"""Name -> how it is computed."""
+"""Name of a bound -> its computation."""

@@ -1,6 +1,4 @@
-"""What stands beside a replay of a paper: each policy's own figures along an axis, speed-up curves,
-and the comparison that it opens.
-"""
+"""Context of a replay: figures of each policy along an axis, speed-up curves, its study."""
 
 from __future__ import annotations
 
@@ -16,7 +14,7 @@ import pandas as pd
 from jobtraces.generate.elastic import CLASSES
 from sim.metrics.registry import METRICS
 from sim.perf.batch import Batch, speedups
-from trainyard.labs.replays.explained import explained
+from trainyard.labs.replays.explained import fill_in
 from trainyard.labs.replays.report import Numbers, ReplayCell, ReplayReport
 from trainyard.labs.replays.types import BASE, Replay, ReplayPoint
 from trainyard.study import catalog
@@ -25,7 +23,7 @@ from trainyard.study.study import Study
 
 ARM_COLUMNS: Final = ("axis", "value", "arm", "metric", "mean", "seeds")
 MOST_GPUS: Final = 10
-"""Of the speed-up curves."""
+"""Largest size in the speed-up curves."""
 _WAYS: Final = {
     "elastic": "best batch for each size",
     "max": "largest batch, fixed",
@@ -34,7 +32,7 @@ _WAYS: Final = {
 
 
 def by_arm(replay: Replay, numbers: Mapping[ReplayCell, Numbers]) -> pd.DataFrame:
-    """Return the mean over seeds of every number, by point and policy.
+    """Return the mean over seeds of every metric, by point and policy.
 
     Parameters
     ----------
@@ -51,17 +49,17 @@ def by_arm(replay: Replay, numbers: Mapping[ReplayCell, Numbers]) -> pd.DataFram
         many runs there are).
     """
     groups: dict[tuple[ReplayPoint, str], list[Numbers]] = defaultdict(list)
-    for cell, found in numbers.items():
-        groups[cell.at, cell.arm].append(found)
+    for cell, numbers_of_cell in numbers.items():
+        groups[cell.at, cell.arm].append(numbers_of_cell)
     rows = []
-    told = (
+    metric_names = (
         measure.metric
         for measure in (
             *(claim.measure for claim in replay.claims),
             *(one for axis in replay.axes for one in axis.measures),
         )
     )
-    metrics = list(dict.fromkeys(told))
+    metrics = list(dict.fromkeys(metric_names))
     for (at, name), runs in groups.items():
         for metric in metrics:
             values = [one[metric] for one in runs if math.isfinite(one[metric])]
@@ -79,23 +77,22 @@ def by_arm(replay: Replay, numbers: Mapping[ReplayCell, Numbers]) -> pd.DataFram
 
 
 def title(metric: str) -> str:
-    """Return what the user reads of a number of the summary."""
+    """Return the title of a metric."""
     return METRICS[metric].title or metric.replace("_", " ")
 
 
 def unit(metric: str) -> str:
-    """Return its unit: "s", "ms", "1" (a share), "USD" or "" (a plain number)."""
+    """Return the unit of a metric: "s", "ms", "1" (a share), "USD" or "" (a plain number)."""
     return METRICS[metric].unit
 
 
 def explanation(replay: Replay, report: ReplayReport) -> str:
-    """Return what to notice in a replay, with the numbers of the run."""
-    return explained(replay.explain, report.in_text, unit)
+    """Return the explanation of a replay with the numbers of its run."""
+    return fill_in(replay.explain, report.in_text, unit)
 
 
 def speed_curves(base: Scenario) -> pd.DataFrame | None:
-    """Return how the four classes of jobs with elastic batches speed up, or None if batch sizes
-    play no role in the scenario.
+    """Return the speed-up of the four classes of jobs with elastic batches, or None.
 
     Returns
     -------
@@ -115,13 +112,15 @@ def speed_curves(base: Scenario) -> pd.DataFrame | None:
 
 
 def study(replay: Replay, at: ReplayPoint = BASE) -> Study | None:
-    """Return the comparison of a replay's policies at a point, seed 0; None if they differ in more
-    than the allocator, so that no one study holds them.
+    """Return the comparison of a replay's policies at a point, or None.
+
+    None if the policies differ in more than the allocator. Seed 0; the baseline is the first policy
+    that a claim compares with.
 
     The baseline is what the first claim that compares two policies compares with.
     """
     against = next(
-        (claim.measure.against for claim in replay.claims if claim.measure.against),
+        (claim.measure.errors_of for claim in replay.claims if claim.measure.errors_of),
         replay.arms[0].name,
     )
     first, *others = [replay.scenario(arm.name, at) for arm in replay.arms]

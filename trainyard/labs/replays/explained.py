@@ -1,4 +1,4 @@
-"""What to notice in a replay: its text, with every simulated number taken from the run.
+"""Explanation of a replay: its text with simulated numbers filled in.
 
 A number stands in the text as ``{FORM METRIC ARM}``, ``{FORM METRIC ARM/AGAINST}`` or
 ``{FORM METRIC ARM-AGAINST}``, at a point of an axis with `` at AXIS=VALUE``. Forms:
@@ -28,14 +28,16 @@ FIGURE: Final = re.compile(
 _SENTENCE: Final = re.compile(r"(?<=[.!?])\s+(?=[A-Z])")
 _KINDS: Final[Mapping[str | None, Kind]] = {"/": "ratio", "-": "difference", None: "value"}
 _SAME: Final = 0.005
-"""A relative change below this is written as none."""
+"""Relative change below which none is reported."""
 
 
 def _ratio(value: float) -> str:
+    """Return a ratio as text."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.2f}" if value < 10 else f"{value:.1f}"
 
 
 def _change(value: float, less: str, more: str) -> str:
+    """Return a ratio as a relative change, e.g. "12 % shorter"."""
     if abs(value - 1) < _SAME:
         return f"no {more}"
     if value > 2:
@@ -44,6 +46,7 @@ def _change(value: float, less: str, more: str) -> str:
 
 
 def _points(value: float) -> str:
+    """Return a difference of shares as text, e.g. "16 points more"."""
     count = round(abs(value) * 100)
     return f"{count} point{'' if count == 1 else 's'} {'fewer' if value < 0 else 'more'}"
 
@@ -54,11 +57,11 @@ FORMS: Final[Mapping[str, tuple[Kind, Callable[[float], str]]]] = {
     "less": ("ratio", lambda value: _change(value, "less", "more")),
     "points": ("difference", _points),
 }
-"""Form -> the kind of measure that it writes, and how; ``value`` depends on the metric's unit."""
+"""Form -> kind of measure and formatter; ``value`` depends on the metric's unit."""
 
 
 def figures(text: str) -> dict[str, Claim]:
-    """Return the numbers that a text takes from the run.
+    """Return the numbers that a text quotes, each as a claim without a published value.
 
     Returns
     -------
@@ -70,25 +73,25 @@ def figures(text: str) -> dict[str, Claim]:
     ParameterError
         If a number in braces is not of a known form.
     """
-    found, text = {}, " ".join(text.split())
+    claims, text = {}, " ".join(text.split())
     for match in FIGURE.finditer(text):
         form, kind = match["form"], _KINDS[match["sign"]]
         if kind != ("value" if form == "value" else FORMS.get(form, ("",))[0]):
-            known = ", ".join(["value", *FORMS])
+            forms = ", ".join(["value", *FORMS])
             raise ParameterError(
-                f"explain: {match[0]}: '{form}' is not one of {known}, or not of a {kind}."
+                f"explain: {match[0]}: '{form}' is not one of {forms}, or not of a {kind}."
             )
         measure = ReplayMeasure(match["metric"], match["arm"], match["against"] or "", kind)
         at = ReplayPoint(match["axis"], float(match["value"])) if match["axis"] else BASE
-        found[match[0]] = Claim(measure, at, None, "", None, "our reading")
+        claims[match[0]] = Claim(measure, at, None, "", None, "our reading")
     if rest := re.search(r"[{}].{0,40}", FIGURE.sub("", text)):
         raise ParameterError(
             f"explain: '{rest[0]}' is not {{FORM METRIC ARM/AGAINST at AXIS=VALUE}}."
         )
-    return found
+    return claims
 
 
-def explained(text: str, value_of: Mapping[str, float], unit_of: Callable[[str], str]) -> str:
+def fill_in(text: str, value_of: Mapping[str, float], unit_of: Callable[[str], str]) -> str:
     """Return a text with its numbers filled in.
 
     Parameters
@@ -102,19 +105,20 @@ def explained(text: str, value_of: Mapping[str, float], unit_of: Callable[[str],
 
     Notes
     -----
-    A sentence with a number that was not run is left out, and said to be.
+    Sentences with a missing number are left out and counted at the end.
     """
 
     def written(match: re.Match[str]) -> str:
+        """Return the number of a placeholder as text."""
         value = value_of[match[0]]
         if match["form"] == "value":
             return BY_UNIT.get(unit_of(match["metric"]), _ratio)(value)
         return FORMS[match["form"]][1](value)
 
     sentences = _SENTENCE.split(" ".join(text.split()))
-    known = [one for one in sentences if all(m[0] in value_of for m in FIGURE.finditer(one))]
-    missing = len(sentences) - len(known)
+    complete = [one for one in sentences if all(m[0] in value_of for m in FIGURE.finditer(one))]
+    missing = len(sentences) - len(complete)
     left_out = (
         f" {plural(missing, 'sentence')} on points that were not run left out." if missing else ""
     )
-    return FIGURE.sub(written, " ".join(known)) + left_out
+    return FIGURE.sub(written, " ".join(complete)) + left_out

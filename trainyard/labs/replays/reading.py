@@ -1,6 +1,4 @@
-"""Replays of papers as data: TOML files that say what was published and how it is repeated, read
-and fully checked.
-"""
+"""Replays as data: TOML files with published figures and how to repeat them, checked."""
 
 from __future__ import annotations
 
@@ -56,19 +54,17 @@ MOST_SEEDS: Final = 200
 
 
 FIRST: Final = "huawei-headline"
-"""The replay that somebody sees who asks for none: it has a published figure and takes less than a
-minute.
-"""
+"""Default replay: it has a published figure and takes less than a minute."""
 
 
 def names() -> tuple[str, ...]:
-    """Return the names of the replays that ship."""
+    """Return the names of the shipped replays."""
     return parsing.stems(FOLDER)
 
 
 @lru_cache(maxsize=32)
 def load(name: str) -> Replay:
-    """Return a replay that ships.
+    """Return a shipped replay.
 
     Raises
     ------
@@ -80,7 +76,7 @@ def load(name: str) -> Replay:
 
 @lru_cache(maxsize=1)
 def papers() -> tuple[Paper, ...]:
-    """Return where the replays that ship were published, without building a scenario.
+    """Return the papers of the shipped replays, without building scenarios.
 
     Raises
     ------
@@ -96,7 +92,7 @@ def papers() -> tuple[Paper, ...]:
 
 
 def read_replay(path: Path) -> Replay:
-    """Read and check a replay.
+    """Read and check a replay file.
 
     Parameters
     ----------
@@ -113,49 +109,50 @@ def read_replay(path: Path) -> Replay:
 
 
 def _replay(data: Mapping[str, Any], name: str) -> Replay:
-    known = parsing.table(
+    """Return the replay described by a TOML table, checked."""
+    table = parsing.table(
         "replay",
         data,
         (*(item.name for item in fields(Replay)), "axis_seeds"),
         optional=("axes", "axis_seeds", "bounds", "budget", "run_s"),
     )
     for key in ("name", "title", "claim", "known", "reading", "explain", "budget"):
-        known[key] = parsing.text(key, known.get(key, ""))
-    known["paper"] = _paper(known["paper"])
-    known["arms"] = tuple(
-        _arm(name, one) for name, one in parsing.mapping("arms", known["arms"]).items()
+        table[key] = parsing.text(key, table.get(key, ""))
+    table["paper"] = _paper(table["paper"])
+    table["arms"] = tuple(
+        _arm(name, one) for name, one in parsing.mapping("arms", table["arms"]).items()
     )
-    known["bounds"] = tuple(
-        _bound(name, one, known["arms"])
-        for name, one in parsing.mapping("bounds", known.get("bounds", {})).items()
+    table["bounds"] = tuple(
+        _read_bound(name, one, table["arms"])
+        for name, one in parsing.mapping("bounds", table.get("bounds", {})).items()
     )
-    arm_names = tuple(arm.name for arm in (*known["arms"], *known["bounds"]))
+    arm_names = tuple(arm.name for arm in (*table["arms"], *table["bounds"]))
     parsing.distinct("arms and bounds", arm_names)
-    known["run_s"] = number("run_s", known.get("run_s", 0.0))
-    known["seeds"] = _seeds("seeds", known["seeds"])
-    spare = _seeds("axis_seeds", known.pop("axis_seeds", known["seeds"]))
-    known["axes"] = tuple(
-        _axis(one, arm_names, spare) for one in parsing.listed("axes", known.get("axes", []))
+    table["run_s"] = number("run_s", table.get("run_s", 0.0))
+    table["seeds"] = _seeds("seeds", table["seeds"])
+    spare = _seeds("axis_seeds", table.pop("axis_seeds", table["seeds"]))
+    table["axes"] = tuple(
+        _axis(one, arm_names, spare) for one in parsing.listed("axes", table.get("axes", []))
     )
-    parsing.distinct("axes", [axis.name for axis in known["axes"]])
-    known["claims"] = tuple(
-        _claim(one, arm_names, known["axes"]) for one in parsing.listed("claims", known["claims"])
+    parsing.distinct("axes", [axis.name for axis in table["axes"]])
+    table["claims"] = tuple(
+        _claim(one, arm_names, table["axes"]) for one in parsing.listed("claims", table["claims"])
     )
-    known["base"] = _base(known["base"])
-    replay = Replay(**known)
+    table["base"] = _base(table["base"])
+    replay = Replay(**table)
     if replay.name != name:
         raise ParameterError(f"its name is '{replay.name}', but that of the file is '{name}'.")
     parsing.distinct("claims", [claim.text for claim in replay.claims])
     if not replay.claims:
         raise ParameterError("there is no claim. Add at least one.")
-    _within_bounds(replay)
-    _measured(replay)
-    _build_all(replay)
+    _check_bounds(replay)
+    _check_quoted(replay)
+    _check_scenarios(replay)
     return replay
 
 
-def _measured(replay: Replay) -> None:
-    """Refuse numbers in the text that no claim and no curve measures."""
+def _check_quoted(replay: Replay) -> None:
+    """Raise ParameterError if the text quotes a number that no claim or curve measures."""
     metrics, runs = set(), set()
     for claim in replay.claims:
         metrics.add(claim.measure.metric)
@@ -171,8 +168,8 @@ def _measured(replay: Replay) -> None:
             raise ParameterError(f"explain: {text}: no claim and no curve measures this.")
 
 
-def _within_bounds(replay: Replay) -> None:
-    """Refuse measures of what a bound does not give."""
+def _check_bounds(replay: Replay) -> None:
+    """Raise ParameterError for measures that a bound does not provide."""
     for measure in (
         *(claim.measure for claim in replay.claims),
         *(measure for axis in replay.axes for measure in axis.measures),
@@ -185,8 +182,8 @@ def _within_bounds(replay: Replay) -> None:
                 )
 
 
-def _build_all(replay: Replay) -> None:
-    """Build every scenario once, so that a mistake is found when the file is read."""
+def _check_scenarios(replay: Replay) -> None:
+    """Build every scenario once, so that mistakes surface when the file is read."""
     for at in (
         BASE,
         *(ReplayPoint(axis.name, value) for axis in replay.axes for value in axis.values),
@@ -202,34 +199,38 @@ def _build_all(replay: Replay) -> None:
 
 
 def _base(data: Any) -> Scenario:
+    """Return the base scenario of a replay."""
     given = parsing.mapping("base", data)
-    # Which allocator stands here plays no part: every arm names its own.
+    # The allocator here is a placeholder: every arm names its own.
     return Scenario.from_json({**given, "allocator": next(iter(allocators.REGISTRY))})
 
 
 def _paper(data: Any) -> Paper:
-    known = parsing.table("paper", data, [item.name for item in fields(Paper)])
+    """Return the paper described by a table."""
+    table = parsing.table("paper", data, [item.name for item in fields(Paper)])
     texts = {
-        key: parsing.text(f"paper.{key}", known[key])
+        key: parsing.text(f"paper.{key}", table[key])
         for key in ("title", "authors", "venue", "link")
     }
-    return Paper(**texts, year=whole("paper.year", known["year"]))
+    return Paper(**texts, year=whole("paper.year", table["year"]))
 
 
 def _arm(name: str, data: Any) -> Arm:
-    known = parsing.table(f"arm {name}", data, ("title", "set"))
+    """Return the arm described by a table."""
+    table = parsing.table(f"arm {name}", data, ("title", "set"))
     arm = Arm(
-        name, parsing.text("title", known["title"]), parsing.changes(f"arm {name}", known["set"])
+        name, parsing.text("title", table["title"]), parsing.changes(f"arm {name}", table["set"])
     )
     if not any(change.startswith("allocator=") for change in arm.set):
         raise ParameterError(f"arm {name} names no policy. Begin its 'set' with allocator=NAME.")
     return arm
 
 
-def _bound(name: str, data: Any, arms: Sequence[Arm]) -> Bound:
-    known = parsing.table(f"bound {name}", data, ("title", "of", "by"))
+def _read_bound(name: str, data: Any, arms: Sequence[Arm]) -> Bound:
+    """Return the bound described by a table."""
+    table = parsing.table(f"bound {name}", data, ("title", "of", "by"))
     title, of, by = (
-        parsing.text(f"bound {name}: {key}", known[key]) for key in ("title", "of", "by")
+        parsing.text(f"bound {name}: {key}", table[key]) for key in ("title", "of", "by")
     )
     arm = next((arm for arm in arms if arm.name == of), None)
     if arm is None:
@@ -243,6 +244,7 @@ def _bound(name: str, data: Any, arms: Sequence[Arm]) -> Bound:
 
 
 def _axis(data: Any, arms: Sequence[str], spare: int) -> ReplayAxis:
+    """Return the axis described by a table."""
     keys = (
         "name",
         "title",
@@ -257,23 +259,23 @@ def _axis(data: Any, arms: Sequence[str], spare: int) -> ReplayAxis:
         "seeds",
         "where",
     )
-    known = parsing.table(
+    table = parsing.table(
         "axis",
         data,
         keys,
         optional=("unit", "path", "sets", "fixed", "only", "claimed", "seeds", "where"),
     )
-    name = parsing.text("axis.name", known["name"])
+    name = parsing.text("axis.name", table["name"])
     where = f"axis {name}"
-    values = parsing.numbers(f"{where}: values", known["values"])
+    values = parsing.numbers(f"{where}: values", table["values"])
     if list(values) != sorted(set(values)) or not values:
         raise ParameterError(f"{where}: its values must ascend.")
-    claimed = parsing.numbers(f"{where}: claimed", known.get("claimed", []))
+    claimed = parsing.numbers(f"{where}: claimed", table.get("claimed", []))
     if missing := [value for value in claimed if value not in values]:
         raise ParameterError(f"{where}: {missing[0]:g} is claimed, but none of its values.")
     only = tuple(
         parsing.text(f"{where}: only", one)
-        for one in parsing.listed(f"{where}: only", known.get("only", list(arms)))
+        for one in parsing.listed(f"{where}: only", table.get("only", list(arms)))
     )
     if strange := [one for one in only if one not in arms]:
         raise ParameterError(
@@ -281,36 +283,36 @@ def _axis(data: Any, arms: Sequence[str], spare: int) -> ReplayAxis:
         )
     return ReplayAxis(
         name,
-        parsing.text(f"{where}: title", known["title"]),
-        parsing.text(f"{where}: unit", known.get("unit", "")),
+        parsing.text(f"{where}: title", table["title"]),
+        parsing.text(f"{where}: unit", table.get("unit", "")),
         values,
-        parsing.changes(where, known.get("fixed", [])),
-        _axis_changes(where, known, values),
+        parsing.changes(where, table.get("fixed", [])),
+        _axis_changes(where, table, values),
         only,
         claimed,
         tuple(
             _measure(where, one, arms)
-            for one in parsing.listed(f"{where}: measures", known["measures"])
+            for one in parsing.listed(f"{where}: measures", table["measures"])
         ),
-        _seeds(f"{where}: seeds", known.get("seeds", spare)),
-        parsing.text(f"{where}: where", known.get("where", "")),
+        _seeds(f"{where}: seeds", table.get("seeds", spare)),
+        parsing.text(f"{where}: where", table.get("where", "")),
     )
 
 
 def _axis_changes(
-    where: str, known: Mapping[str, Any], values: Sequence[float]
+    where: str, table: Mapping[str, Any], values: Sequence[float]
 ) -> tuple[tuple[str, ...], ...]:
-    """Return the changes at each value: a path that takes the value, or a list of its own."""
-    if ("path" in known) == ("sets" in known):
+    """Return the scenario changes at each axis value, from a path or from a list."""
+    if ("path" in table) == ("sets" in table):
         raise ParameterError(
             f"{where}: give either 'path', which takes each value, or 'sets', a list of changes per"
             " value."
         )
-    if "path" in known:
+    if "path" in table:
         return tuple(
-            (f"{parsing.text(f'{where}: path', known['path'])}={value:.12g}",) for value in values
+            (f"{parsing.text(f'{where}: path', table['path'])}={value:.12g}",) for value in values
         )
-    sets = parsing.listed(f"{where}: sets", known["sets"])
+    sets = parsing.listed(f"{where}: sets", table["sets"])
     if len(sets) != len(values):
         raise ParameterError(
             f"{where}: {len(values)} values want as many lists in 'sets', not {len(sets)}."
@@ -319,6 +321,7 @@ def _axis_changes(
 
 
 def _claim(data: Any, arms: Sequence[str], axes: Sequence[ReplayAxis]) -> Claim:
+    """Return the claim described by a table."""
     compared = ("metric", "arm", "against", "kind", "title")
     keys = (
         *compared,
@@ -331,43 +334,41 @@ def _claim(data: Any, arms: Sequence[str], axes: Sequence[ReplayAxis]) -> Claim:
         "certainty",
         "by_construction",
     )
-    known = parsing.table("claim", data, keys, optional=set(keys) - {"metric", "arm", "certainty"})
-    measure = _measure("claim", {key: known[key] for key in compared if key in known}, arms)
+    table = parsing.table("claim", data, keys, optional=set(keys) - {"metric", "arm", "certainty"})
+    measure = _measure("claim", {key: table[key] for key in compared if key in table}, arms)
     where = f"claim {measure.text}"
-    if known["certainty"] not in CERTAINTIES:
+    if table["certainty"] not in CERTAINTIES:
         raise ParameterError(
-            f"{where}: certainty = {known['certainty']} is not one of {', '.join(CERTAINTIES)}."
+            f"{where}: certainty = {table['certainty']} is not one of {', '.join(CERTAINTIES)}."
         )
-    published = number(f"{where}: published", known["published"]) if "published" in known else None
-    text = parsing.text(f"{where}: published_text", known.get("published_text", ""))
+    published = number(f"{where}: published", table["published"]) if "published" in table else None
+    text = parsing.text(f"{where}: published_text", table.get("published_text", ""))
     if published is not None and not text:
         raise ParameterError(f"{where}: a published figure needs its words, published_text.")
-    at = _at(where, known.get("at", {}), axes)
-    since = _at(where, known["from"], axes) if "from" in known else None
+    at = _point(where, table.get("at", {}), axes)
+    since = _point(where, table["from"], axes) if "from" in table else None
     if since is not None and (since.axis != at.axis or since == at):
         raise ParameterError(f"{where}: 'from' and 'at' are not two values of one axis.")
-    band = _band(where, known, published)
-    by_construction = known.get("by_construction", False)
+    band = _band(where, table, published)
+    by_construction = table.get("by_construction", False)
     if not isinstance(by_construction, bool):
         raise ParameterError(f"{where}: by_construction is neither true nor false.")
-    band_from = known["band_from"] if band else ""
+    band_from = table["band_from"] if band else ""
     return Claim(
-        measure, at, published, text, band, known["certainty"], band_from, since, by_construction
+        measure, at, published, text, band, table["certainty"], band_from, since, by_construction
     )
 
 
 def _band(
-    where: str, known: Mapping[str, Any], published: float | None
+    where: str, table: Mapping[str, Any], published: float | None
 ) -> tuple[float, float] | None:
-    """Return a band that says where it comes from; one that says it lies around the published
-    figure must do so.
-    """
-    if "band" not in known:
+    """Return the band of a claim; a band around the published figure must match it."""
+    if "band" not in table:
         return None
-    band = parsing.numbers(f"{where}: band", known["band"])
+    band = parsing.numbers(f"{where}: band", table["band"])
     if len(band) != 2 or band[0] > band[1]:
         raise ParameterError(f"{where}: its band is not [low, high].")
-    source = known.get("band_from")
+    source = table.get("band_from")
     if source not in BANDS:
         raise ParameterError(
             f"{where}: a band needs band_from, where it comes from: one of {', '.join(BANDS)}."
@@ -384,19 +385,21 @@ def _band(
     return band[0], band[1]
 
 
-def _at(where: str, data: Any, axes: Sequence[ReplayAxis]) -> ReplayPoint:
+def _point(where: str, data: Any, axes: Sequence[ReplayAxis]) -> ReplayPoint:
+    """Return the axis point described by a table."""
     pairs = list(parsing.mapping(f"{where}: at", data).items())
     if not pairs:
         return BASE
-    known = {axis.name: axis for axis in axes}
+    by_name = {axis.name: axis for axis in axes}
     name, value = pairs[0][0], number(f"{where}: at", pairs[0][1])
-    if len(pairs) > 1 or name not in known or value not in known[name].values:
+    if len(pairs) > 1 or name not in by_name or value not in by_name[name].values:
         raise ParameterError(f"{where}: at = {data} is not one value of one axis.")
     return ReplayPoint(name, value)
 
 
 def _measure(where: str, data: Any, arms: Sequence[str]) -> ReplayMeasure:
-    known = parsing.table(
+    """Return the measure described by a table."""
+    table = parsing.table(
         f"measure of {where}",
         data,
         [item.name for item in fields(ReplayMeasure)],
@@ -404,7 +407,7 @@ def _measure(where: str, data: Any, arms: Sequence[str]) -> ReplayMeasure:
     )
     measure = ReplayMeasure(
         **{  # type: ignore[arg-type]
-            key: parsing.text(f"{where}: {key}", value) for key, value in known.items()
+            key: parsing.text(f"{where}: {key}", value) for key, value in table.items()
         }
     )
     if measure.metric not in NUMBERS:
@@ -413,7 +416,7 @@ def _measure(where: str, data: Any, arms: Sequence[str]) -> ReplayMeasure:
         )
     if measure.kind not in KINDS:
         raise ParameterError(f"{where}: kind = {measure.kind} is not one of {', '.join(KINDS)}.")
-    if bool(measure.against) == (measure.kind == "value"):
+    if bool(measure.errors_of) == (measure.kind == "value"):
         raise ParameterError(f"{where}: a ratio or a difference needs 'against', a value has none.")
     if strange := [one for one in measure.arms if one not in arms]:
         raise ParameterError(
@@ -423,7 +426,8 @@ def _measure(where: str, data: Any, arms: Sequence[str]) -> ReplayMeasure:
 
 
 def _seeds(what: str, data: Any) -> int:
-    made = whole(what, data)
-    if not 1 <= made <= MOST_SEEDS:
-        raise ParameterError(f"{what} = {made} is outside 1 to {MOST_SEEDS}.")
-    return made
+    """Return a number of seeds, checked."""
+    count = whole(what, data)
+    if not 1 <= count <= MOST_SEEDS:
+        raise ParameterError(f"{what} = {count} is outside 1 to {MOST_SEEDS}.")
+    return count

@@ -1,6 +1,4 @@
-"""Pools the runs of a replay over seeds: published beside simulated with an interval, and the
-curves over its axes.
-"""
+"""Report of a replay: published and simulated figures, with intervals over seeds."""
 
 from __future__ import annotations
 
@@ -40,19 +38,19 @@ ROW_KEYS: Final = (
 )
 _RESAMPLES: Final = 2000
 _LEVEL: Final = (2.5, 97.5)
-_FEWEST_SEEDS: Final = 3
+_MIN_SEEDS: Final = 3
 _TALLIED: Final[dict[Verdict, str]] = {
     "in": "in the band",
     "out": "outside",
     "undecided": "undecided",
     "not yet": "not yet run",
 }
-_MOST_SAID: Final = 12
+_MAX_REMARKS: Final = 12
 _NUMBER: Final = re.compile(r"\d[\d,.]*(?<![,.])")
 
 
 class ReplayCell(NamedTuple):
-    """One run: an arm at a point with a seed."""
+    """One run of a replay: an arm at a point with a seed."""
 
     at: ReplayPoint
     arm: str
@@ -63,16 +61,14 @@ class ReplayCell(NamedTuple):
 
 
 class CellResult(NamedTuple):
-    """What one run gave: its numbers, and what the allocator noted of it (distinct, and not
-    many).
-    """
+    """Result of one run: its numbers, and the distinct remarks of the allocator."""
 
     numbers: Numbers
     remarks: tuple[str, ...] = ()
 
 
 class Remark(NamedTuple):
-    """A sentence of an allocator on how it ran.
+    """A remark of an allocator on its runs.
 
     Parameters
     ----------
@@ -81,10 +77,9 @@ class Remark(NamedTuple):
     text : str
         As first said.
     runs, of : int
-        How many runs of the arm it, or the same with other numbers, was said of, and how many there
-        are.
+        Number of runs with this remark (with any numbers), and number of all runs of the arm.
     varies : bool
-        Whether other runs said it with other numbers.
+        Whether the numbers differ between runs.
     """
 
     arm: str
@@ -103,9 +98,7 @@ class Remark(NamedTuple):
 
 
 class Pooled(NamedTuple):
-    """A measure pooled over seeds; the bounds hold 95 % of resamples of the seeds, NaN with fewer
-    than three seeds.
-    """
+    """A measure pooled over seeds, with 95 % bootstrap bounds; NaN bounds below three seeds."""
 
     value: float
     low: float
@@ -115,16 +108,16 @@ class Pooled(NamedTuple):
 
 @dataclass(frozen=True)
 class ClaimRow:
-    """One claim with what was simulated.
+    """A claim with its simulated figure.
 
     Parameters
     ----------
     claim : Claim
-        What is claimed.
+        The claim.
     found : Pooled
-        What was simulated; NaN with 0 seeds while nothing is there.
+        The simulated figure; NaN with 0 seeds while no run is complete.
     cpu_s : float, seconds
-        Processor time of the runs that it rests on; claims share runs.
+        Processor time of its runs; claims share runs.
     """
 
     claim: Claim
@@ -133,21 +126,22 @@ class ClaimRow:
 
     @property
     def verdict(self) -> Verdict:
-        """Whether the interval lies in the band: "in", "out", or "undecided" where it holds an end
-        of the band or there is no interval.
+        """Whether the interval lies in the band: "in", "out" or "undecided".
+
+        Undecided if the interval holds an end of the band, or if there is no interval.
         """
         if np.isnan(self.found.value):
             return "not yet"
         if self.claim.band is None:
             return "no band"
-        (low, high), found = self.claim.band, self.found
+        (low, high), figure = self.claim.band, self.found
         if (
-            np.isnan(found.low)
-            or (found.low < low <= found.high)
-            or (found.low <= high < found.high)
+            np.isnan(figure.low)
+            or (figure.low < low <= figure.high)
+            or (figure.low <= high < figure.high)
         ):
             return "undecided"
-        return "in" if low <= found.low and found.high <= high else "out"
+        return "in" if low <= figure.low and figure.high <= high else "out"
 
     def to_json(self, replay: str) -> dict[str, Any]:
         """Return plain values under `ROW_KEYS`."""
@@ -174,7 +168,7 @@ class ClaimRow:
 
 @dataclass(frozen=True, eq=False)
 class ReplayReport:
-    """What a replay gave, complete or so far.
+    """Result of a replay, complete or so far.
 
     Parameters
     ----------
@@ -209,16 +203,16 @@ class ReplayReport:
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """The remarks as sentences, not more than a reader would read."""
-        more = len(self.remarks) - _MOST_SAID
+        """The remarks as sentences, limited in number."""
+        more = len(self.remarks) - _MAX_REMARKS
         return (
-            *map(str, self.remarks[:_MOST_SAID]),
+            *map(str, self.remarks[:_MAX_REMARKS]),
             *((f"And {plural(more, 'other remark')}.",) if more > 0 else ()),
         )
 
 
 class ReplayCells(NamedTuple):
-    """Every run of a replay.
+    """All runs of a replay.
 
     Parameters
     ----------
@@ -234,7 +228,7 @@ class ReplayCells(NamedTuple):
 
 
 def cells(replay: Replay, seeds: int | None = None, curves: bool = True) -> ReplayCells:
-    """Return what has to be run.
+    """Return all runs of a replay, with their keys and scenarios.
 
     Parameters
     ----------
@@ -243,7 +237,7 @@ def cells(replay: Replay, seeds: int | None = None, curves: bool = True) -> Repl
     seeds : int or None
         Runs per arm for the claims; curves never take more. None = as the replay says.
     curves : bool
-        Whether the points of the axes that no claim is about are run too.
+        Whether axis points without a claim are run too.
     """
     count = replay.seeds if seeds is None else seeds
     runs: dict[tuple[ReplayPoint, str], int] = {}
@@ -259,8 +253,7 @@ def cells(replay: Replay, seeds: int | None = None, curves: bool = True) -> Repl
         (at, arm): recipe.canonical() + (f" {bound.by}" if (bound := replay.bound(arm)) else "")
         for (at, arm), recipe in recipes.items()
     }
-    # A point of an axis may be the base scenario, or a point of another axis: then the runs of its
-    # equal are its own.
+    # Equal points of different axes share their runs.
     most: dict[str, int] = {}
     for place, text in texts.items():
         most[text] = max(runs[place], most.get(text, 0))
@@ -276,21 +269,22 @@ def cells(replay: Replay, seeds: int | None = None, curves: bool = True) -> Repl
 
 
 def _key(recipe: str, seed: int) -> str:
+    """Return the key of a scenario with a seed."""
     return hashlib.blake2b(f"{seed} {recipe}".encode(), digest_size=16).hexdigest()
 
 
 def needed(replay: Replay) -> list[str]:
-    """Return the metrics that claims and curves of a replay are about, sorted."""
+    """Return the metrics that a replay's claims and curves use, sorted."""
     return sorted({measure.metric for measure in _measures(replay)})
 
 
 def report(
     replay: Replay,
     keys: Mapping[ReplayCell, str],
-    found: Mapping[str, CellResult],
+    results: Mapping[str, CellResult],
     wall_s: float = 0.0,
 ) -> ReplayReport:
-    """Pool what is there.
+    """Return the report over the finished runs.
 
     Parameters
     ----------
@@ -298,13 +292,13 @@ def report(
         What is repeated.
     keys : mapping
         Every run, from `cells`.
-    found : mapping
-        Key -> what a run gave.
+    results : mapping
+        Key -> result of a run.
     wall_s : float, seconds
         How long it took.
     """
-    table = _Table(keys, found, exact=replay.seeds == 1)
-    rows = claim_rows(replay, keys, found)
+    table = _Table(keys, results, exact=replay.seeds == 1)
+    rows = claim_rows(replay, keys, results)
     spots = [
         Claim(measure, ReplayPoint(axis.name, value), None, "", None, "our reading")
         for axis in replay.axes
@@ -324,73 +318,72 @@ def report(
         )
         for row in points
     ]
-    complete = all(key in found for key in keys.values())
-    total = sum(ran.numbers["cell_cpu_s"] for ran in found.values())
+    complete = all(key in results for key in keys.values())
+    total = sum(ran.numbers["cell_cpu_s"] for ran in results.values())
     curves = pd.DataFrame(lines, columns=list(CURVE_COLUMNS))
     in_text = {
         text: table.row(claim).found.value for text, claim in figures(replay.explain).items()
     }
     in_text = {text: value for text, value in in_text.items() if np.isfinite(value)}
     return ReplayReport(
-        rows, points, curves, complete, total, wall_s, _remarks(replay, keys, found), in_text
+        rows, points, curves, complete, total, wall_s, _remarks(replay, keys, results), in_text
     )
 
 
 def tally(rows: Sequence[ClaimRow]) -> str:
-    """Return how many figures lie in their bands, without those that prove nothing; "" = there is
-    no band.
+    """Return how many figures lie in their bands, as text; "" without bands.
+
+    Bands that prove nothing are counted apart.
     """
     counts = Counter(row.verdict for row in rows if row.claim.band and not row.claim.mark)
     marks = Counter(row.claim.mark for row in rows if row.claim.band and row.claim.mark)
-    told = [f"{counts[kind]} {words}" for kind, words in _TALLIED.items() if counts[kind]]
+    counted = [f"{counts[kind]} {words}" for kind, words in _TALLIED.items() if counts[kind]]
     count = sum(counts.values())
-    said = (
-        [f"Of {plural(count, 'figure')} with a band that counts: {', '.join(told)}."]
+    sentences = (
+        [f"Of {plural(count, 'figure')} with a band that counts: {', '.join(counted)}."]
         if count
         else []
     )
     if marks:
         reasons = ", ".join(f"{number} {mark}" for mark, number in sorted(marks.items()))
-        said.append(f"Not counted: {reasons}.")
-    return " ".join(said)
+        sentences.append(f"Not counted: {reasons}.")
+    return " ".join(sentences)
 
 
 def claim_rows(
-    replay: Replay, keys: Mapping[ReplayCell, str], found: Mapping[str, CellResult]
+    replay: Replay, keys: Mapping[ReplayCell, str], results: Mapping[str, CellResult]
 ) -> tuple[ClaimRow, ...]:
-    """Pool what is there for the claims only, which takes a fraction of the time of a `report`;
-    parameters as there.
-    """
-    table = _Table(keys, found, exact=replay.seeds == 1)
+    """Return the rows of the claims only, much faster than `report`."""
+    table = _Table(keys, results, exact=replay.seeds == 1)
     return tuple(table.row(claim) for claim in replay.claims)
 
 
 def _remarks(
-    replay: Replay, keys: Mapping[ReplayCell, str], found: Mapping[str, CellResult]
+    replay: Replay, keys: Mapping[ReplayCell, str], results: Mapping[str, CellResult]
 ) -> tuple[Remark, ...]:
-    """Gather what was said, arm by arm; sentences that differ in numbers only count as one."""
-    made = []
+    """Return the remarks by arm; remarks that differ only in numbers are merged."""
+    remarks = []
     for arm in replay.arms:
         own = dict.fromkeys(
-            key for cell, key in keys.items() if cell.arm == arm.name and key in found
+            key for cell, key in keys.items() if cell.arm == arm.name and key in results
         )
-        said: dict[str, list[str]] = {}
+        by_kind: dict[str, list[str]] = {}
         for key in own:
-            for kind, text in {_NUMBER.sub("#", text): text for text in found[key].remarks}.items():
-                said.setdefault(kind, []).append(text)
-        made += [
+            for kind, text in {
+                _NUMBER.sub("#", text): text for text in results[key].remarks
+            }.items():
+                by_kind.setdefault(kind, []).append(text)
+        remarks += [
             Remark(arm.title, texts[0], len(texts), len(own), len(set(texts)) > 1)
-            for texts in said.values()
+            for texts in by_kind.values()
         ]
-    return tuple(made)
+    return tuple(remarks)
 
 
 def expected(
     measure: ReplayMeasure, band: tuple[float, float] | None, write: Callable[[float], str]
 ) -> str:
-    """Return a band in words: "low to high", or "below high" where nothing can lie under the low
-    end, "above low" where there is no high one; "" = none.
-    """
+    """Return a band as text, e.g. "1.2 to 1.8" or "below 2"; "" = none."""
     if band is None:
         return ""
     low, high = band
@@ -409,7 +402,7 @@ def pool(
     against: Sequence[float],
     since: Sequence[Sequence[float]] = (),
 ) -> Pooled:
-    """Pool a measure over seeds.
+    """Return a measure pooled over seeds, with its interval.
 
     Parameters
     ----------
@@ -427,13 +420,13 @@ def pool(
     The ratio, or difference, of the means over seeds. The interval: the seeds are drawn anew
     together, 2,000 times from a fixed stream, percentiles 2.5 and 97.5 of what results.
     """
-    sides = np.array([arm, *([against] if measure.against else []), *since], np.float64)
+    sides = np.array([arm, *([against] if measure.errors_of else []), *since], np.float64)
     sides = sides[:, np.isfinite(sides).all(axis=0)]
     count = sides.shape[1]
     value = float(_statistic(measure, sides)) if count else np.nan
     if not np.isfinite(value):
         return Pooled(np.nan, np.nan, np.nan, 0)
-    if count < _FEWEST_SEEDS:
+    if count < _MIN_SEEDS:
         return Pooled(value, np.nan, np.nan, count)
     drawn = _statistic(
         measure, sides[:, np.random.default_rng(0).integers(0, count, (_RESAMPLES, count))]
@@ -449,25 +442,27 @@ def _statistic(measure: ReplayMeasure, sides: Floats) -> Any:
         if measure.kind == "difference":
             figures = means[::2] - means[1::2]
             return figures[0] - figures[1] if len(figures) > 1 else figures[0]
-        figures = means[::2] / means[1::2] if measure.against else means
+        figures = means[::2] / means[1::2] if measure.errors_of else means
         return figures[0] / figures[1] if len(figures) > 1 else figures[0]
 
 
 class _Table:
-    """The runs that are there, by point, arm and seed; `exact` = nothing in them is random, so that
-    one run is all there is to know.
+    """Finished runs by point, arm and seed; with `exact`, nothing is random.
+
+    Then one run is enough.
     """
 
     def __init__(
-        self, keys: Mapping[ReplayCell, str], found: Mapping[str, CellResult], *, exact: bool
+        self, keys: Mapping[ReplayCell, str], results: Mapping[str, CellResult], *, exact: bool
     ) -> None:
         self._of: dict[tuple[ReplayPoint, str], dict[int, str]] = {}
         for cell, key in keys.items():
-            if key in found:
+            if key in results:
                 self._of.setdefault((cell.at, cell.arm), {})[cell.seed] = key
-        self._found, self._exact = found, exact
+        self._found, self._exact = results, exact
 
     def row(self, claim: Claim) -> ClaimRow:
+        """Return the row of a claim, pooled over the finished seeds."""
         measure = claim.measure
         places = [self._of.get((at, arm), {}) for at in claim.points for arm in measure.arms]
         seeds = sorted(set.intersection(*map(set, places)))
@@ -477,13 +472,14 @@ class _Table:
             self._found[key].numbers["cell_cpu_s"] for key in {key for own in keys for key in own}
         )
         per = len(measure.arms)
-        pooled = pool(measure, sides[0], sides[1] if measure.against else (), sides[per:])
+        pooled = pool(measure, sides[0], sides[1] if measure.errors_of else (), sides[per:])
         if self._exact:
             pooled = pooled._replace(low=pooled.value, high=pooled.value)
         return ClaimRow(claim, pooled, cpu_s)
 
 
 def _measures(replay: Replay) -> list[ReplayMeasure]:
+    """Return all measures of claims, texts and curves."""
     claims = (*replay.claims, *figures(replay.explain).values())
     return [claim.measure for claim in claims] + [
         measure for axis in replay.axes for measure in axis.measures

@@ -1,5 +1,6 @@
-"""Runs a replay: cells of (point, arm, seed) in worker processes, which return numbers and remarks;
-complete replays are kept beside the store's results.
+"""Run of a replay: cells of (point, arm, seed) in worker processes.
+
+Complete replays are stored next to the store's results.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Any, Final
 from sim.engine.simulator import Progress
 from sim.errors import ContractError, InfeasiblePlan, TrainyardError
 from sim.result import RESULTS_VERSION
-from trainyard.labs.replays.bounds import bound
+from trainyard.labs.replays.bounds import compute_bound
 from trainyard.labs.replays.report import (
     CellResult,
     ClaimRow,
@@ -45,20 +46,19 @@ from trainyard.traces.sources import load_trace
 
 MOST_WORKERS: Final = 8
 TIME_LIMIT_S: Final = 1800.0
-"""Of a single cell: the longest takes a minute of processor time, which on a busy machine is many.
-"""
-MOST_REMARKS: Final = 8
-"""Of a single cell."""
+"""Time limit of a cell; the longest takes a minute of CPU time, much more on a busy machine."""
+MAX_REMARKS: Final = 8
+"""Maximum number of remarks of a cell."""
 _REMARK_CHARACTERS: Final = 400
 _LOG: Final = logging.getLogger(__name__)
 
 
 class ReplayError(TrainyardError):
-    """A replay was stopped; the sentence names the cell."""
+    """A cell of a replay failed; the message names the cell."""
 
 
 class ReplayRun(RunBatch[ReplayCell]):
-    """One replay under way.
+    """A replay in progress.
 
     Parameters
     ----------
@@ -96,73 +96,77 @@ class ReplayRun(RunBatch[ReplayCell]):
 
     @property
     def done(self) -> int:
-        """Runs that are over."""
+        """Number of finished runs."""
         return len(self._found)
 
     @property
     def of(self) -> int:
-        """Runs in all; equal ones count once."""
+        """Number of distinct runs."""
         return len(self._work)
 
     @property
     def complete(self) -> bool:
-        """Whether all runs are over."""
+        """Whether all runs are finished."""
         return self.done == self.of
 
     @property
     def broken(self) -> bool:
-        """Whether it failed because an allocator broke its contract, and not because of the
-        input.
-        """
+        """Whether an allocator broke its contract, as opposed to bad input."""
         return self._fault is not None and isinstance(
             self._fault.__cause__, (ContractError, InfeasiblePlan)
         )
 
     def report(self) -> ReplayReport:
-        """Return what is known so far; complete when `state` is "done"."""
+        """Return the report so far; complete when `state` is "done"."""
         return report(self.replay, self._keys, dict(self._found), self.wall_s)
 
     def rows(self) -> tuple[ClaimRow, ...]:
-        """Return the claims with what is known so far."""
+        """Return the claim rows so far."""
         return claim_rows(self.replay, self._keys, dict(self._found))
 
     def numbers(self) -> dict[ReplayCell, Numbers]:
-        """Return what every cell that is over gave; equal cells share theirs."""
-        found = dict(self._found)
-        return {cell: found[key].numbers for cell, key in self._keys.items() if key in found}
+        """Return the numbers of every finished cell; equal cells share theirs."""
+        results = dict(self._found)
+        return {cell: results[key].numbers for cell, key in self._keys.items() if key in results}
 
     @property
     def _file(self) -> Path:
+        """Path of the stored replay."""
         if self._store is None:
             raise StoreError("This replay is not kept.")
         body = {
             "cells": sorted(self._work),
             "metrics": self._metrics,
             "results_version": RESULTS_VERSION,
-            "remarks": MOST_REMARKS,
+            "remarks": MAX_REMARKS,
         }
         return self._store.root / "replays" / f"{_hash(body)}.json"
 
     def _look_up(self) -> None:
+        """Load the stored replay, if it is complete."""
         kept = _read(self._file) if self._store is not None else None
         if kept is not None and set(kept) == set(self._work):
             self._found = kept
 
     def _wanted(self) -> Iterator[ReplayCell]:
+        """Return the remaining cells."""
         return self._rest
 
     def _task(self, run: ReplayCell, queue: RunQueue) -> Task:
+        """Return the task that runs a cell."""
         recipe, bound_ = self._recipes[run.at, run.arm], self.replay.bound(run.arm)
         args = (recipe.to_json(), run.seed, self._metrics, bound_.by if bound_ else "")
         key = f"replay {self._keys[run]} {' '.join(self._metrics)}"
         return Task(key, recipe, run_cell, args, self._each_s, TIME_LIMIT_S)
 
     def _take(self, run: ReplayCell, result: CellResult, fault: BaseException | None) -> None:
+        """Record the result of a cell, or raise its fault as ReplayError."""
         if fault is not None:
             raise ReplayError(f"{self.replay.name}, {run}: {sentence(fault)}") from fault
         self._found[self._keys[run]] = result
 
     def _finish(self) -> None:
+        """Store the complete replay and remove expired ones."""
         if self._store is not None and self.complete:
             _write(self._file, self._found)
             _expire(self._file.parent, self._store.deletable_before_s())
@@ -175,7 +179,7 @@ def run_cell(
     by: str = "",
     progress: Callable[[Progress], None] | None = None,
 ) -> CellResult:
-    """Run one cell in this process, or compute a bound.
+    """Run one cell in this process, or compute a bound; return its numbers and remarks.
 
     Parameters
     ----------
@@ -205,9 +209,9 @@ def run_cell(
     began_s = time.process_time()
     scenario = seeded(Scenario.from_json(document), seed)
     if by:
-        known = dict.fromkeys(metrics, math.nan) | bound(scenario, by)
+        bounds = dict.fromkeys(metrics, math.nan) | compute_bound(scenario, by)
         return CellResult(
-            {name: known[name] for name in metrics} | {"cell_cpu_s": time.process_time() - began_s}
+            {name: bounds[name] for name in metrics} | {"cell_cpu_s": time.process_time() - began_s}
         )
     trace = load_trace(scenario.trace)
     result = run(scenario, trace=trace, progress=progress)
@@ -220,19 +224,20 @@ def run_cell(
         tuple(
             textwrap.shorten(text, _REMARK_CHARACTERS, placeholder=" ...")
             for text in dict.fromkeys(result.remarks)
-        )[:MOST_REMARKS],
+        )[:MAX_REMARKS],
     )
 
 
 def _hash(body: Mapping[str, Any]) -> str:
+    """Return the hash of a JSON document."""
     return hashlib.blake2b(canonical_json(body).encode(), digest_size=16).hexdigest()
 
 
 def _read(path: Path) -> dict[str, CellResult] | None:
-    """Return what a kept replay gave; one that is absent or damaged is computed again."""
+    """Return the results of a stored replay; None if absent or damaged."""
     try:
         kept = json.loads(path.read_bytes())
-        return {str(key): _ran(one) for key, one in kept.items()}
+        return {str(key): _cell_from_json(one) for key, one in kept.items()}
     except FileNotFoundError:
         return None
     except (OSError, ValueError, TypeError, AttributeError, LookupError) as error:
@@ -240,7 +245,8 @@ def _read(path: Path) -> dict[str, CellResult] | None:
         return None
 
 
-def _ran(kept: Mapping[str, Any]) -> CellResult:
+def _cell_from_json(kept: Mapping[str, Any]) -> CellResult:
+    """Return the result of a cell from its stored values."""
     numbers = {
         str(name): float("nan") if value is None else float(value)
         for name, value in kept["numbers"].items()
@@ -248,24 +254,27 @@ def _ran(kept: Mapping[str, Any]) -> CellResult:
     return CellResult(numbers, tuple(map(str, kept["remarks"])))
 
 
-def _write(path: Path, found: Mapping[str, CellResult]) -> None:
+def _write(path: Path, results: Mapping[str, CellResult]) -> None:
+    """Store the results of a replay; a failure is only logged."""
     draft = path.with_name(f"{uuid.uuid4().hex}.draft")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         draft.write_text(
-            json.dumps(plain({key: ran._asdict() for key, ran in found.items()}), allow_nan=False),
+            json.dumps(
+                plain({key: ran._asdict() for key, ran in results.items()}), allow_nan=False
+            ),
             encoding="utf-8",
         )
         os.replace(draft, path)
     except OSError as error:
-        # The figures are there; only opening the page again will compute them anew.
+        # The results stay in memory; only a reopened page recomputes them.
         _LOG.warning("A replay cannot be kept in %s (%s).", path.parent, error.strerror)
         with suppress(OSError):
             draft.unlink(missing_ok=True)
 
 
 def _expire(folder: Path, oldest_s: float) -> None:
-    """Remove replays that were kept before an instant."""
+    """Remove replays stored before an instant."""
     with suppress(OSError):
         for path in folder.iterdir():
             if path.stat().st_mtime < oldest_s:

@@ -1,6 +1,4 @@
-"""What a replay of a paper is made of: the paper, arms, measures, claims and axes, and the scenario
-of each arm at each point.
-"""
+"""Parts of a replay: paper, arms, measures, claims, axes, and the scenario of each run."""
 
 from __future__ import annotations
 
@@ -28,7 +26,7 @@ BANDS: Final = (
     "prototype",
     "direction",
 )
-"""Where a band comes from; docs/reference/replays.md says what each means."""
+"""Origin of a band; docs/reference/replays.md explains each."""
 MARGINS: Final = {"published ± 20 %": 0.2, "published ± 5 %": 0.05}
 BY_CONSTRUCTION: Final = "by construction"
 AFTER_RESULTS: Final = "band drawn after results"
@@ -36,7 +34,7 @@ AFTER_RESULTS: Final = "band drawn after results"
 
 @dataclass(frozen=True)
 class Paper:
-    """Where the claim was published."""
+    """Publication of the claims."""
 
     title: str
     authors: str
@@ -47,7 +45,7 @@ class Paper:
 
 @dataclass(frozen=True)
 class Arm:
-    """One of the policies that are compared.
+    """A policy of the comparison.
 
     Parameters
     ----------
@@ -66,8 +64,7 @@ class Arm:
 
 @dataclass(frozen=True)
 class Bound(Arm):
-    """What stands in the place of an arm without being one: figures that a function computes from
-    the scenario of an arm.
+    """A computed figure in place of an arm, from the scenario of an arm.
 
     Parameters
     ----------
@@ -83,7 +80,7 @@ class Bound(Arm):
 
 @dataclass(frozen=True)
 class ReplayMeasure:
-    """What is compared: a number of the summary of an arm, alone or against that of another arm.
+    """A compared number of an arm's summary, alone or against another arm.
 
     Parameters
     ----------
@@ -105,9 +102,9 @@ class ReplayMeasure:
 
     @property
     def text(self) -> str:
-        """A name made of metric and arms, e.g. ``queue_mean_s mip/sticky``."""
+        """Name made of metric and arms, e.g. ``queue_mean_s mip/sticky``."""
         sign = {"ratio": "/", "difference": "-", "value": ""}[self.kind]
-        return f"{self.metric} {self.arm}{sign}{self.against}"
+        return f"{self.metric} {self.arm}{sign}{self.errors_of}"
 
     @property
     def label(self) -> str:
@@ -116,12 +113,12 @@ class ReplayMeasure:
 
     @property
     def arms(self) -> tuple[str, ...]:
-        """The arms that it needs."""
-        return (self.arm, self.against) if self.against else (self.arm,)
+        """Names of the arms that the measure needs."""
+        return (self.arm, self.errors_of) if self.errors_of else (self.arm,)
 
 
 class ReplayPoint(NamedTuple):
-    """A place on an axis; without an axis the base scenario."""
+    """A point on an axis; the base scenario without an axis."""
 
     axis: str = ""
     value: float = 0.0
@@ -135,8 +132,7 @@ BASE: Final = ReplayPoint()
 
 @dataclass(frozen=True)
 class Claim:
-    """A measure at a point, with what was published of it and where the simulated figure should
-    lie.
+    """A measure at a point, with its published figure and the expected band.
 
     Parameters
     ----------
@@ -147,19 +143,18 @@ class Claim:
     published : float or None
         The published figure in the form of the measure; None = there is none.
     published_text : str
-        The same in words, with its "up to".
+        The published figure in the paper's words, with its "up to".
     band : (float, float) or None
-        Where the simulated figure is expected, the high end perhaps inf; None = it is shown for
-        information.
+        Expected range of the simulated figure, high end possibly inf; None = for information only.
     certainty : str
-        One of `CERTAINTIES`: how well the claim is known.
+        One of `CERTAINTIES`: source of the published figure.
     band_from : str
         One of `BANDS`; "" without a band.
     since : ReplayPoint or None
-        Another place: then the claim is about how the measure changes from there, as a ratio, or a
+        Reference point: then the claim is about the change from there, as a ratio, or as a
         difference of differences.
     by_construction : bool
-        Whether a setting of the replay was chosen so that the figure is met.
+        Whether a setting of the replay was chosen to match the figure.
     """
 
     measure: ReplayMeasure
@@ -174,10 +169,9 @@ class Claim:
 
     @property
     def mark(self) -> str:
-        """Why a verdict on the claim proves nothing, so that no tally counts it; "" = it counts.
+        """Why a verdict on the claim proves nothing and is not counted; "" = it counts.
 
-        A band from a prototype of ours, or a direction that nobody published, was drawn after
-        results were known.
+        A band from our prototype, or an unpublished direction, was chosen after the results.
         """
         if self.by_construction:
             return BY_CONSTRUCTION
@@ -186,21 +180,19 @@ class Claim:
 
     @property
     def text(self) -> str:
-        """A name that tells all claims of a replay apart, e.g. ``queue_mean_s mip/sticky at
-        per_h=10``.
-        """
+        """Unique name of the claim, e.g. ``queue_mean_s mip/sticky at per_h=10``."""
         if self.since is not None:
             return f"{self.measure.text} from {self.since} to {self.at}"
         return f"{self.measure.text} at {self.at}" if self.at.axis else self.measure.text
 
     @property
     def points(self) -> tuple[ReplayPoint, ...]:
-        """The places that it needs."""
+        """Points that the claim needs."""
         return (self.at,) if self.since is None else (self.at, self.since)
 
     @property
     def figure(self) -> ReplayMeasure:
-        """The measure in the form of the figure: the change of a value is a ratio."""
+        """The measure in the form of the figure; the change of a value is a ratio."""
         return (
             replace(self.measure, kind="ratio")
             if self.since is not None and self.measure.kind == "value"
@@ -210,7 +202,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class ReplayAxis:
-    """A quantity that is varied: each measure becomes a curve over it.
+    """A varied quantity, over which each measure becomes a curve.
 
     Parameters
     ----------
@@ -255,13 +247,11 @@ class ReplayAxis:
 
     @property
     def heading(self) -> str:
-        """The label, and what is fixed along the axis."""
+        """The label with the fixed conditions of the axis."""
         return f"{self.label}, {self.where}" if self.where else self.label
 
     def spot(self, *values: float) -> str:
-        """Return where values lie, as in the label of a row: with unit or title, and what is fixed
-        along the axis.
-        """
+        """Return axis values with unit and fixed conditions, as in "at 12 jobs/h"."""
         ends = " to ".join(f"{value:g}" for value in values)
         noun = self.unit or (
             self.title.lower().removesuffix("s") if values[-1] == 1 else self.title.lower()
@@ -272,7 +262,7 @@ class ReplayAxis:
         )
 
     def place(self, value: float) -> str:
-        """Return a value with its unit, and what is fixed along the axis."""
+        """Return a value with its unit and the fixed conditions."""
         return f"{self.title} {value:g} {self.unit}".rstrip() + (
             f", {self.where}" if self.where else ""
         )
@@ -280,7 +270,7 @@ class ReplayAxis:
 
 @dataclass(frozen=True)
 class Replay:
-    """One published comparison, ready to be repeated.
+    """A published comparison, ready to run.
 
     Parameters
     ----------
@@ -322,25 +312,23 @@ class Replay:
     bounds: tuple[Bound, ...] = ()
 
     def arm(self, name: str) -> Arm:
-        """Return an arm or a bound by its name."""
+        """Return the arm or bound with this name."""
         return next(arm for arm in (*self.arms, *self.bounds) if arm.name == name)
 
     def bound(self, name: str) -> Bound | None:
-        """Return a bound by its name, None if that is the name of an arm."""
+        """Return the bound with this name; None for arms."""
         return next((bound for bound in self.bounds if bound.name == name), None)
 
     def is_line(self, measure: ReplayMeasure) -> bool:
-        """Tell whether a measure is about a bound, so that it is drawn as a line and not as a
-        result.
-        """
+        """Return True if a measure is about a bound, which is drawn as a line."""
         return self.bound(measure.arm) is not None
 
     def axis(self, name: str) -> ReplayAxis:
-        """Return an axis by its name."""
+        """Return the axis with this name."""
         return next(axis for axis in self.axes if axis.name == name)
 
     def label(self, claim: Claim) -> str:
-        """Return what the user reads of a claim: its measure, and where."""
+        """Return the label of a claim: its measure and point."""
         if not claim.at.axis:
             return claim.measure.label
         axis = self.axis(claim.at.axis)
@@ -350,17 +338,17 @@ class Replay:
         )
 
     def scenario(self, arm: str, at: ReplayPoint = BASE, seed: int = 0) -> Scenario:
-        """Return what is run for an arm at a point with a seed, or what a bound is computed from.
+        """Return the scenario of an arm, or of a bound, at a point with a seed.
 
         Raises
         ------
         ParameterError
-            If the changes lead nowhere, or a value cannot be used.
+            If a change has an unknown path or an invalid value.
 
         Notes
         -----
-        First the changes of the arm, then those of the axis, then the seed: of the scenario, and of
-        the jobs if they are made. So all arms meet the same jobs in the same run.
+        Changes of the arm apply first, then those of the axis, then the seed, of the scenario and
+        of generated jobs. So all arms get the same jobs in the same run.
         """
         changes = list(self.arm(arm).set)
         if at.axis:

@@ -11,7 +11,7 @@ import pytest
 from sim.cluster import Cluster
 from sim.trace import Trace
 from trainyard.labs.backtests import figures
-from trainyard.labs.backtests.record import RecordedJobs, by_group, faults, split
+from trainyard.labs.backtests.record import RecordedJobs, faults, job_groups, split
 
 HOUR_S, DAY_S = 3600.0, 86_400.0
 
@@ -67,7 +67,7 @@ def test_medians_of_six_hours() -> None:
     trace = record(4, 0.5)  # every four hours: 0, 4 | 8, 12
     made = RecordedJobs.of(trace)
     waits = [np.array([0.0, 60.0, 60.0, 120.0]), np.array([60.0, 60.0, 60.0, 120.0])]
-    found = figures.medians(made, waits, made.started)
+    found = figures.binned_medians(made, waits, made.started)
     assert found["from_s"].tolist() == [0.0, 6 * HOUR_S, 12 * HOUR_S]
     assert found["jobs"].tolist() == [2, 1, 1]
     assert found["recorded_s"].tolist() == [60.0, 60.0, 60.0]
@@ -92,9 +92,9 @@ def test_what_a_look_at_the_last_week_says() -> None:
         )
     )
     # Nothing before the first ones, and nothing in the eleven days before the last.
-    assert np.isnan(figures.last_week(made)).all()
+    assert np.isnan(figures.last_week_medians(made)).all()
     near = RecordedJobs.of(record(48, 2.0))
-    assert figures.last_week(near)[-1] == pytest.approx(60.0)
+    assert figures.last_week_medians(near)[-1] == pytest.approx(60.0)
 
 
 def test_a_split_goes_by_time() -> None:
@@ -152,7 +152,7 @@ def test_groups_and_cores() -> None:
     made = RecordedJobs.of(trace)
     assert made.unit == "cores"
     assert [
-        (kind, name, int(found.sum())) for kind, name, found in by_group(made, made.started)
+        (kind, name, int(found.sum())) for kind, name, found in job_groups(made, made.started)
     ] == [
         ("Partition", "a", 3),
         ("Partition", "b", 1),

@@ -60,14 +60,14 @@ def test_room_beside_a_waiting_job_for_certain() -> None:
     # Two nodes of 4 GPUs. The second job (3 GPUs) waits from 100 to 500 beside 7 free GPUs until
     # 300, then beside 4, which may be 2 on each node: then nothing is certain.
     trace = jobs([(0, 0, 1000, 1), (100, 500, 600, 3), (300, 300, 900, 3)])
-    idle = infer.room(RecordedJobs.of(trace), trace, Cluster.parse("2x4:v100"))
+    idle = infer.unused_room(RecordedJobs.of(trace), trace, Cluster.parse("2x4:v100"))
     assert (idle.from_s.tolist(), idle.to_s.tolist()) == ([100.0], [300.0])
     assert idle.free.tolist() == [7.0]
     assert idle.waiting_s == 400.0
     assert idle.share == 0.5
     # Spells that a scheduler's own interval explains do not count.
     short = jobs([(0, 0, 1000, 1), (100, 159, 600, 3)])
-    assert infer.room(RecordedJobs.of(short), short, Cluster.parse("2x4:v100")).share == 0.0
+    assert infer.unused_room(RecordedJobs.of(short), short, Cluster.parse("2x4:v100")).share == 0.0
 
 
 def test_room_in_another_partition_is_none() -> None:
@@ -76,9 +76,9 @@ def test_room_in_another_partition_is_none() -> None:
         NodeGroup(1, 4, "v100", partitions=("b",)),
     )
     trace = jobs([(0, 0, 1000, 4), (100, 1000, 1100, 1)], partition=["a", "a"])
-    assert infer.room(RecordedJobs.of(trace), trace, Cluster(groups)).share == 0.0
+    assert infer.unused_room(RecordedJobs.of(trace), trace, Cluster(groups)).share == 0.0
     other = jobs([(0, 0, 1000, 4), (100, 1000, 1100, 1)], partition=["a", "b"])
-    assert infer.room(RecordedJobs.of(other), other, Cluster(groups)).share == 1.0
+    assert infer.unused_room(RecordedJobs.of(other), other, Cluster(groups)).share == 1.0
 
 
 @pytest.fixture(scope="module")
@@ -170,11 +170,11 @@ def test_a_user_who_stays_at_a_plateau_beside_room_seems_limited() -> None:
     assert (told["limits-user"].quotas, told["limits-user"].tenant) == ("ann: 1", "user")
     cluster, trace = Cluster.parse("1x8:v100"), jobs(rows, user=["ann"] * 40)
     base = Scenario(TraceSpec("x"), cluster, Spec("fifo"))
-    limited = run(told["limits-user"].applied(base), trace=trace).jobs["first_start_s"]
+    limited = run(told["limits-user"].apply_to(base), trace=trace).jobs["first_start_s"]
     assert limited.tolist() == trace.numbers("start_time_s").tolist()
     assert run(base, trace=trace).jobs["first_start_s"].max() < 500
     # Parameters of a policy inside a limit are found there.
-    slurm = told["limits-user"].applied(replace(base, allocator=Spec("slurm"))).allocator
+    slurm = told["limits-user"].apply_to(replace(base, allocator=Spec("slurm"))).allocator
     changed = with_values(slurm, {"half_life_h": 6.0, "borrow": True})
     assert (value_of(changed, "half_life_h"), value_of(changed, "borrow")) == (6.0, True)
     assert value_of(slurm, "half_life_h") == 168.0
@@ -192,7 +192,7 @@ def test_jobs_without_a_limit_get_one_that_they_keep() -> None:
     proposal = found(trace, cluster, "slurm")[TIME_LIMITS]
     assert proposal.values == {"default_limit_h": 6.0}
     base = Scenario(TraceSpec("x"), cluster, Spec("slurm"))
-    assert value_of(proposal.applied(base).allocator, "default_limit_h") == 6.0
+    assert value_of(proposal.apply_to(base).allocator, "default_limit_h") == 6.0
     assert TIME_LIMITS not in found(trace, cluster, "slurm:default_limit_h=6")
     assert TIME_LIMITS not in found(trace, cluster, "fifo")
 
@@ -317,7 +317,7 @@ def test_a_quality_of_service_that_stays_at_a_plateau_of_cores() -> None:
     base = Scenario(TraceSpec("x"), cluster, Spec("slurm"))
     starts = [
         run(one, trace=trace).jobs["first_start_s"].to_numpy()
-        for one in (limit.applied(base), base)
+        for one in (limit.apply_to(base), base)
     ]
     # In both the main pass follows an end by three seconds at most.
     wanted = trace.numbers("start_time_s")

@@ -62,7 +62,7 @@ def test_a_seat_that_is_none_is_ignored(tmp_path: Path, seat: str) -> None:
 def test_names_leave_no_trace_and_seats_have_an_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(classes, "MOST_SEATS", 2)
+    monkeypatch.setattr(classes, "MAX_SEATS", 2)
     store = Store(tmp_path)
     evil = GROUP._replace(name="../<script>\udcff")
     for at in range(4):

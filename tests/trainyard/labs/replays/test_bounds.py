@@ -13,7 +13,7 @@ from scipy.optimize import linprog
 from sim.cluster import Cluster, GpuType, NodeGroup
 from sim.trace import Trace
 from tests.allocators.queue.walk import trace_of
-from trainyard.labs.replays.bounds import BOUNDS, bound, capacity, fluid, ideal
+from trainyard.labs.replays.bounds import BOUNDS, capacity, compute_bound, fluid, ideal
 from trainyard.labs.replays.reading import load
 from trainyard.labs.replays.run import run_cell
 from trainyard.labs.replays.types import ReplayPoint
@@ -128,14 +128,14 @@ def test_on_five_nodes_it_is_the_optimum_of_the_linear_program(
     axis: str, jobs: int, seed: int
 ) -> None:
     at = load("hadare-cru").scenario("capacity", ReplayPoint(axis, jobs), seed)
-    assert bound(at, "capacity")["makespan_s"] == pytest.approx(optimum(at), rel=1e-6)
+    assert compute_bound(at, "capacity")["makespan_s"] == pytest.approx(optimum(at), rel=1e-6)
 
 
 @pytest.mark.parametrize(("axis", "jobs"), [("jobs", 1), ("jobs", 5), ("jobs_lab", 3)])
 def test_no_policy_is_faster(axis: str, jobs: int) -> None:
     replay = load("hadare-cru")
     for seed in range(3):
-        low = bound(replay.scenario("capacity", ReplayPoint(axis, jobs), seed), "capacity")[
+        low = compute_bound(replay.scenario("capacity", ReplayPoint(axis, jobs), seed), "capacity")[
             "makespan_s"
         ]
         for arm in ("hadare", "hadar", "gavel", "single"):
@@ -173,4 +173,4 @@ def test_later_jobs_are_looked_at_as_far_as_they_matter() -> None:
 def test_every_bound_gives_what_it_promises() -> None:
     at = scenario(machines((1, "a", 1.0)))
     for name, (metrics, _) in BOUNDS.items():
-        assert tuple(bound(at, name)) == metrics
+        assert tuple(compute_bound(at, name)) == metrics

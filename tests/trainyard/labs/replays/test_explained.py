@@ -7,7 +7,7 @@ import pytest
 
 from sim.errors import ParameterError
 from tests.trainyard.labs.replays.replay_cases import SMALL, write
-from trainyard.labs.replays.explained import FIGURE, explained, figures
+from trainyard.labs.replays.explained import FIGURE, figures, fill_in
 from trainyard.labs.replays.reading import load, names, read_replay
 from trainyard.labs.replays.report import CellResult, cells, report
 from trainyard.labs.replays.types import ReplayPoint
@@ -40,13 +40,13 @@ def unit(metric: str) -> str:
     ],
 )
 def test_numbers_are_written_in_their_form(figure: str, value: float, words: str) -> None:
-    assert explained(f"So {figure}.", {figure: value}, unit) == f"So {words}."
+    assert fill_in(f"So {figure}.", {figure: value}, unit) == f"So {words}."
 
 
 def test_a_sentence_about_what_was_not_run_is_left_out_and_said_to_be() -> None:
     values = {"{times jct_mean_s short/fifo}": 0.5, "{value jct_mean_s fifo}": 60.0}
     assert (
-        explained(TEXT, values, unit)
+        fill_in(TEXT, values, unit)
         == "It is 0.50. 1 sentence on points that were not run left out."
     )
 
@@ -94,9 +94,7 @@ def test_the_numbers_are_those_of_the_run(tmp_path: Path) -> None:
         for cell, key in keys.items()
     }
     told = report(replay, keys, found).in_text
-    assert (
-        explained(replay.explain, told, unit) == "It is 0.50. With 4 50 % shorter, alone 3.3 min."
-    )
+    assert fill_in(replay.explain, told, unit) == "It is 0.50. With 4 50 % shorter, alone 3.3 min."
     base = {cell: key for cell, key in keys.items() if not cell.at.axis}
     partial = report(replay, base, {key: found[key] for key in base.values()}).in_text
     assert set(partial) == {"{times jct_mean_s short/fifo}", "{value jct_mean_s fifo}"}

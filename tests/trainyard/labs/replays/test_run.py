@@ -59,7 +59,7 @@ def test_what_a_cell_says_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyP
         lambda *args, **options: replace(run(*args, **options), remarks=said),
     )
     remarks = run_cell(small(tmp_path).scenario("short").to_json(), 0, ["completed"]).remarks
-    assert len(remarks) == len(set(remarks)) == trainyard.labs.replays.run.MOST_REMARKS
+    assert len(remarks) == len(set(remarks)) == trainyard.labs.replays.run.MAX_REMARKS
     assert remarks[0] == "one"
     assert max(map(len, remarks)) <= 400
 
