@@ -263,7 +263,7 @@ def test_what_is_exported_is_imported_but_for_results_that_others_would_see(
     sound(app)
     said = (
         "1 entry is taken over from runs.zip: see Your runs. 4 results of the file are computed"
-        " again here, because a file cannot prove them."
+        " again here, because a file cannot prove its results."
     )
     assert said in texts(app)
     assert listed(app) == ["Mine"]

@@ -283,7 +283,7 @@ def test_a_deleted_trace_goes_with_its_results_and_out_of_the_history(
         state.forget_trace(digest)
     monkeypatch.setattr(browser_identity, "owner", lambda: "me")
     other = pool.submit(kept.repeated(0)[0], "somebody else", again=True)
-    with pytest.raises(TrainyardError, match="Somebody else is running this trace"):
+    with pytest.raises(TrainyardError, match="Another session is running this trace"):
         state.forget_trace(digest)
     other.cancel()
     assert state.forget_trace(digest) == len(tiny.allocators)

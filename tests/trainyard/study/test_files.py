@@ -57,7 +57,7 @@ def test_what_is_no_such_file_is_one_sentence(tmp_path: Path, conf: Path) -> Non
     with pytest.raises(ParameterError, match=r"something that is no text"):
         with_texts(Spec.of("slurm", conf=str(tmp_path / "odd")))
     (tmp_path / "empty").write_bytes(b"nothing")
-    with pytest.raises(ParameterError, match=r"holds no settings"):
+    with pytest.raises(ParameterError, match=r"has no settings"):
         with_texts(Spec.of("slurm", conf=str(tmp_path / "empty")))
     with pytest.raises(ParameterError, match=r"is not the text of a slurm.conf"):
         catalog.canonical("allocator", Spec.of("slurm", conf="slurm.conf"))

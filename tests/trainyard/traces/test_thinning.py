@@ -316,7 +316,7 @@ def test_no_file_that_is_passed_on_holds_a_hidden_name(
     capsys.readouterr()
     both = ["convert", str(file), "--anonymise", "--out", str(out), "--report", "rows.csv"]
     assert main(both) == 2
-    assert "--report lists rows with the ids" in capsys.readouterr().err
+    assert "--report contains ids and cells" in capsys.readouterr().err
     frame = ty.read_trace(file, anonymise=True).to_frame()
     assert frame["job_id"].tolist() == ["1", "2", "3"]
 
