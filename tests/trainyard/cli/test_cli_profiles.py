@@ -84,8 +84,8 @@ def test_what_a_profile_lacks_is_said_before_the_run(call: Call) -> None:
     assert [heading, *lacks] == [HEADING, *LACKS]
     assert (
         ways
-        == "No run was started. Suggestions: stand_in=MODEL (one of the profile) in --perf, which helps"
-        " 1 of 1 job; --without-unmeasured, which leaves 1 job out; a profile that has these"
+        == "No run was started. Suggestions: stand_in=MODEL (one of the profile) in --perf, which"
+        " helps 1 of 1 job; --without-unmeasured, which leaves 1 job out; a profile that has these"
         " jobs."
     )
     code, out, err = call(*RUN, "profiled:table=own.csv,stand_in=Net")

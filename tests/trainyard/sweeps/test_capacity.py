@@ -57,7 +57,8 @@ def test_a_size_that_holds_below_larger_ones_that_do_not_is_found_and_named() ->
     assert search.anomalies == (5, 6, 7, 8)
     assert (
         search.assumed
-        == "More nodes do not always do better here: 5, 6, 7, 8 miss the target although fewer meet it."
+        == "More nodes do not always do better here: 5, 6, 7, 8 miss the target although fewer"
+        " meet it."
     )
 
 
@@ -76,8 +77,8 @@ def test_where_all_are_far_off_the_search_ends_soon_and_says_so() -> None:
     assert search.answer is None
     assert (
         search.assumed
-        == "Assumption: none of the 31 untried smaller sizes meets the target because 8 sizes in a row"
-        " above them miss it by far."
+        == "Assumption: none of the 31 untried smaller sizes meets the target because 8 sizes"
+        " in a row above them miss it by far."
     )
 
 

@@ -107,7 +107,8 @@ def test_a_planted_anomaly_is_said_and_the_smallest_that_holds_is_named(
         assert answer.size == (3,)
         assert (
             answer.assumed
-            == "More nodes do not always do better here: 4, 5 miss the target although fewer meet it."
+            == "More nodes do not always do better here: 4, 5 miss the target although fewer"
+            " meet it."
         )
         assert answer.fewer == 9.0
 
