@@ -279,7 +279,7 @@ def test_a_deleted_trace_goes_with_its_results_and_out_of_the_history(
     mine.past.extend([kept, tiny, kept])
     monkeypatch.setattr(state, "session", lambda: mine)
     monkeypatch.setattr(browser_identity, "owner", lambda: "a visitor")
-    with pytest.raises(TrainyardError, match="uploaded in another browser"):
+    with pytest.raises(TrainyardError, match="Another browser uploaded this trace"):
         state.forget_trace(digest)
     monkeypatch.setattr(browser_identity, "owner", lambda: "me")
     other = pool.submit(kept.repeated(0)[0], "somebody else", again=True)

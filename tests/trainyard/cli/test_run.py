@@ -462,7 +462,7 @@ BAD: list[tuple[list[str], str]] = [
     ([*RUN, "--perf", "nobody"], "no performance model 'nobody'"),
     ([*RUN, "--seed", "x"], "seed = x is not a number"),
     ([*RUN, "--horizon-s", "-1"], "horizon_s = -1 s must be above 0"),
-    ([*RUN, "--set", "faults"], "not of the form path=value"),
+    ([*RUN, "--set", "faults"], "the form is path=value"),
     ([*RUN, "--set", "faults.mtbf=1"], "has no parameter 'mtbf'"),
     *(
         ([*RUN, "--max-mb", size], f"{size} is not a number of MB from 0.001")

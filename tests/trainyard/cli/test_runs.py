@@ -171,7 +171,7 @@ def test_passed_on_to_another_store_everything_is_the_same_to_the_byte(
     code, out, _ = call("runs", "import", "all.zip")
     assert (code, out) == (
         0,
-        f"all.zip: {', '.join(one[:12] for one in known.values())} taken over\n",
+        f"all.zip: {', '.join(one[:12] for one in known.values())} imported\n",
     )
     other = Store(tmp_path / "other")
     assert ids(other) == known
@@ -328,7 +328,7 @@ def test_results_under_keys_that_are_not_their_own_are_left_out_and_that_is_said
         f"{len(alone)} results of the file are computed again here, because a file cannot prove"
         " its results."
     )
-    assert (code, out.splitlines()) == (0, [f"forged.zip: {known['sweep'][:12]} taken over", said])
+    assert (code, out.splitlines()) == (0, [f"forged.zip: {known['sweep'][:12]} imported", said])
     other = Store(tmp_path / "other")
     assert set(other.numbers(own)) == set(own) - set(alone)
     other.index.close()

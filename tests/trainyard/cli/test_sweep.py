@@ -416,7 +416,7 @@ def test_a_target_that_nothing_meets_tells_the_best_reached(call: Call) -> None:
         (["sweep", "plain.json", "--axis", "seed=0..99999:60000"], "more than 100,000"),
         (
             ["sweep", "plain.json", "--axis", "seed=1", "--metric", "speed"],
-            "there is no such number",
+            "there is no such metric",
         ),
         (
             ["sweep", "plain.json", "--axis", "seed=1", "--executor", "cloud"],

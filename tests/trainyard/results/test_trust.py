@@ -56,7 +56,7 @@ def test_no_number_without_history_or_simulation(trace: Trace) -> None:
     assert trust(trace, [outcome_of("a", trace, [0.0] * 4, replays=True)]) is None
     assert trust(trace, [outcome_of("a", trace, [float("nan")] * 4)]) is None
     assert untold(trace).startswith("Nothing is compared with the recorded start times")
-    assert untold(bare).startswith("This trace holds no recorded start times")
+    assert untold(bare).startswith("This trace has no recorded start times")
     assert trust(trace, []) is None
 
 

@@ -62,7 +62,7 @@ def test_packed_bomb_is_not_unpacked() -> None:
     ("text", "message"),
     [
         ("{", "not JSON"),
-        ("[1]", "no table"),
+        ("[1]", "is not a table"),
         ("[" * 100_000, "nested more than 50 levels deep"),
         ('{"a":' * 60 + "1" + "}" * 60, "more than 50"),
     ],

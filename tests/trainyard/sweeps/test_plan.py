@@ -314,7 +314,7 @@ def test_cancelled_at_once(store: Store) -> None:
     [
         ({"groups": (2,)}, "numbered from 0 to 1"),
         ({"groups": (0, 0), "low": (1, 1), "high": (2, 2)}, "different groups"),
-        ({"low": (3,), "high": (2,)}, "no range"),
+        ({"low": (3,), "high": (2,)}, "is not a range"),
         ({"low": (1, 1)}, "needs a range"),
         ({"metric": "nonsense"}, "No target can be set for 'nonsense'"),
         ({"limit": float("inf")}, "must be a finite number"),

@@ -112,7 +112,7 @@ def test_only_the_browser_that_uploaded_a_trace_deletes_it(
     digest, of_it = uploaded(pool, scenario, 6)
     key = run_to_store(of_it.to_json(), str(pool.store.root))
     for stranger in ("other", ""):
-        with pytest.raises(NotYoursError, match="uploaded in another browser"):
+        with pytest.raises(NotYoursError, match="Another browser uploaded this trace"):
             delete_trace(digest, pool, "me", stranger)
     assert (pool.store.has(key), pool.store.trace_info(digest) is None) == (True, False)
     assert delete_trace(digest, pool, "me", "mine") == 1

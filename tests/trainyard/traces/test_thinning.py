@@ -132,7 +132,7 @@ def test_a_setting_on_the_command_line_draws_a_sample(scenario: Scenario) -> Non
     [
         ({"sample": -1}, "trace.sample = -1 is not a whole number"),
         ({"sample": 1.5}, "trace.sample = 1.5 is not a whole number"),
-        ({"every_user": 0}, "keeps nobody"),
+        ({"every_user": 0}, "keeps no user"),
         ({"anonymise": "yes"}, "neither true nor false"),
         ({"load_by": "speed"}, "trace.load_by = speed is not one of pace, jobs"),
     ],
