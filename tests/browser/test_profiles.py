@@ -36,7 +36,7 @@ def test_own_measurements_lead_to_who_gets_which_gpu(sample_app: str, visit: Vis
     main.locator("input[type=file]").last.set_input_files(
         {"name": "mine.csv", "mimeType": "text/csv", "buffer": MINE}
     )
-    expect(main.get_by_text("Nothing was measured of 4 of 60 jobs")).to_be_visible()
+    expect(main.get_by_text("No measurement exists for 4 of 60 jobs")).to_be_visible()
     main.get_by_role("button", name="Leave out 4 jobs").click()
     expect(main.get_by_text("All 56 jobs were measured")).to_be_visible()
     page.reload()

@@ -105,7 +105,7 @@ def test_a_policy_that_cannot_run_is_said_and_not_started(
     sound(app)
     assert replayed not in [job.scenario.allocator for job in pool.jobs]
     title = outcomes.titles(loaded.allocators)[loaded.allocators.index(replayed)]
-    assert rows(app)[title]["note"].startswith("This trace holds no recorded start times")
+    assert rows(app)[title]["note"].startswith("This trace has no recorded start times")
     finish(pool, loaded, [at for at, spec in enumerate(loaded.allocators) if spec != replayed])
     for job in pool.jobs:
         job.state = "done"
@@ -113,7 +113,7 @@ def test_a_policy_that_cannot_run_is_said_and_not_started(
     assert "Up to date" in texts(app)
     # Now the policy has a row with the reason, and the others have theirs.
     title = outcomes.titles(loaded.allocators)[loaded.allocators.index(replayed)]
-    assert rows(app)[title]["note"].startswith("This trace holds no recorded start times")
+    assert rows(app)[title]["note"].startswith("This trace has no recorded start times")
     assert not any(row["note"] for name, row in rows(app).items() if name != title)
     assert not app.warning
 

@@ -202,11 +202,11 @@ def test_trace_gone_keeps_the_scenario_and_offers_what_helps(visit: Open, tiny: 
     app.switch_page("pages/trace.py").run()
     # Said once, in the same words, and nothing offers what cannot work.
     assert ["The trace is not on this server" in error.value for error in app.error] == [True]
-    assert "not kept on this machine" not in texts(app)
+    assert "no longer on this machine" not in texts(app)
     assert app.button(key="run").disabled
     for name in ("cluster", "policies"):
         app.switch_page(f"pages/{name}.py").run()
-        assert "not kept on this machine" not in texts(app)
+        assert "no longer on this machine" not in texts(app)
 
 
 def test_a_stored_result_says_so_and_can_be_run_again(

@@ -103,7 +103,7 @@ def test_a_scheduler_of_a_site_is_taken_home_as_a_patch(
     runs = outcomes.gather(both, pool.store)
     text = of_runs(runs, 0, 1, load_trace(both.base.trace, pool.store), pool.store)
     assert "spec.resources.gpu.quota: 4 -> 8" in text
-    assert "exactly this configuration: run " in text
+    assert "Simulated by Trainyard: run " in text
 
 
 CONF = """SchedulerParameters=bf_interval=60

@@ -237,7 +237,7 @@ def test_machines_that_cannot_be_reached_are_one_sentence(
     monkeypatch.setenv("TRAINYARD_EXECUTOR", "nowhere")
     question = asked(study)
     app = ended(pressed(go(question), "Search"), question)
-    assert any("'nowhere' is no place to run" in error.value for error in app.error)
+    assert any("'nowhere' is not an executor" in error.value for error in app.error)
     assert [button for button in app.button if button.label.startswith("Try again")]
 
 
@@ -274,7 +274,7 @@ def test_a_range_that_is_none_is_said_and_stays_as_typed(visit: Open) -> None:
     (low,) = [field for field in app.number_input if field.label == "From"]
     low.set_value(30).run()
     sound(app)
-    assert any("From 30 to 20 nodes is no range" in error.value for error in app.error)
+    assert any("From 30 to 20 nodes is not a range" in error.value for error in app.error)
     assert [field.value for field in app.number_input if field.label == "From"] == [30]
 
 

@@ -86,7 +86,7 @@ def test_a_profile_is_uploaded_and_becomes_part_of_the_scenario(
         option.startswith("mine.csv (6 models on ")
         for option in select(app, "Measurements").options
     )
-    assert "Nothing was measured of" in texts(app)
+    assert "No measurement exists for" in texts(app)
     select(app, "Measurements").set_value("physical").run()
     sound(app)
     assert study_of(app).base.perf == Spec.of("profiled", table="physical")
@@ -117,7 +117,7 @@ def test_jobs_that_were_not_measured_are_counted_with_three_ways_out(
     stand_in.set_value("LM").run()
     sound(app)
     assert study_of(app).base.perf.values["stand_in"] == "LM"
-    assert "No run can begin" not in texts(app)
+    assert "before the run." not in texts(app)
     assert "assumed: that of 'LM'" in texts(app)
 
 
@@ -133,7 +133,7 @@ def test_jobs_that_were_not_measured_are_left_out_with_a_click(
     jobs = load_trace(left.base.trace, pool.store)
     assert 0 < len(jobs) < 12
     assert "cyclegan" not in {str(name).lower() for name in jobs.frame["model"]}
-    assert "No run can begin" not in texts(app)
+    assert "before the run." not in texts(app)
     app.switch_page("pages/trace.py").run()
     sound(app)
     assert "no throughput was measured of such a job" in texts(app)
@@ -148,7 +148,7 @@ def test_run_waits_until_every_job_was_measured(
     assert app.button(key="run").disabled
     assert not [button for button in app.button if button.key == "run_here" and not button.disabled]
     assert "profiled: " not in texts(app)
-    assert "No run can begin until something stands in for them or they are left out." in texts(app)
+    assert "Substitute their throughput or leave these jobs out before the run." in texts(app)
     if way == "model":
         select(app, "Stand-in model").set_value("LM").run()
         assert study_of(app).base.perf.values["stand_in"] == "LM"
@@ -156,7 +156,7 @@ def test_run_waits_until_every_job_was_measured(
         app.button(key="without_unmeasured/bar").click().run()
         assert 0 < len(load_trace(study_of(app).base.trace, pool.store)) < 12
     sound(app)
-    assert "No run can begin" not in texts(app)
+    assert "before the run." not in texts(app)
     app.button(key="run").click().run()
     sound(app)
     assert len(pool.jobs) == 2
@@ -189,7 +189,7 @@ def test_a_profile_that_is_gone_is_one_sentence(visit: Open, measured: Study) ->
         measured, base=replace(measured.base, perf=Spec.of("profiled", table="store:" + "0" * 32))
     )
     app = visit("trace", gone)
-    assert [error.value for error in app.error if "is not kept on this machine" in error.value]
+    assert [error.value for error in app.error if "is no longer on this machine" in error.value]
     assert len(app.error) == 1
     assert re.search(r": \d+ jobs, ", app.title[0].value)
     select(app, "Measurements").set_value("simulation").run()
@@ -208,7 +208,7 @@ def test_running_without_the_profile_is_one_sentence(
     app.button(key="run").click().run()
     assert not app.exception
     assert pool.jobs == []
-    assert any("is not kept on this machine" in error.value for error in app.error)
+    assert any("is no longer on this machine" in error.value for error in app.error)
 
 
 def test_an_address_cannot_name_a_file_of_the_server(

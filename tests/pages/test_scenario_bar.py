@@ -277,11 +277,11 @@ def test_a_deleted_trace_goes_with_its_results_and_out_of_the_history(
     mine.undo_stack.extend([kept, tiny, kept])
     monkeypatch.setattr(state, "session", lambda: mine)
     monkeypatch.setattr(browser_identity, "owner", lambda: "a visitor")
-    with pytest.raises(TrainyardError, match="uploaded in another browser"):
+    with pytest.raises(TrainyardError, match="Another browser uploaded this trace"):
         state.forget_trace(digest)
     monkeypatch.setattr(browser_identity, "owner", lambda: "me")
     other = pool.submit(kept.repeated(0)[0], "somebody else", again=True)
-    with pytest.raises(TrainyardError, match="Somebody else is running this trace"):
+    with pytest.raises(TrainyardError, match="Another session is running this trace"):
         state.forget_trace(digest)
     other.cancel()
     assert state.forget_trace(digest) == len(tiny.allocators)

@@ -120,7 +120,7 @@ def test_a_damaged_address_is_said_and_the_sample_opens(
     del damaged.session_state[state._SESSION]
     damaged.run()
     assert [error.value for error in damaged.error] == [
-        "The scenario in the address is damaged. Copy the whole address again."
+        "The scenario in the URL is damaged. Copy the whole URL again."
     ]
     assert study_of(damaged).base.trace.source == "sample:week"
 

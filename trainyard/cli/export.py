@@ -17,7 +17,7 @@ from trainyard.traces.sources import changed
 
 
 def add_export(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments of ``export``: those of ``run``, --as and --output."""
+    """Declare the arguments of ``export``."""
     add_run(parser)
     parser.set_defaults(command=command_export)
     parser.add_argument(

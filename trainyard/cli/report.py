@@ -113,7 +113,7 @@ def _load_study(args: argparse.Namespace) -> Study:
 
 
 def _run_missing(study: Study, store: Store) -> int:
-    """Run what is not stored, print skipped policies, return the number of runs."""
+    """Run all missing scenarios, print skipped policies, return the number of runs."""
     with ExitStack() as bars:
         new_runs, skipped = complete(
             study,

@@ -267,7 +267,7 @@ def _duration_warning(parts: Sequence[StudyPart], trace: Trace, engine: str) -> 
 
 
 def _run_all(parts: Sequence[StudyPart], trace: Trace, folder: Path | None, engine: str) -> None:
-    """Run all policies; a policy whose run stops is skipped with the reason.
+    """Run all policies; a policy that stops is skipped with the reason.
 
     Raises
     ------

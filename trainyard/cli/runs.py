@@ -283,7 +283,7 @@ def _remove_items(store: Store, words: list[str], args: argparse.Namespace) -> s
 
 
 def _name_item(store: Store, words: list[str], args: argparse.Namespace) -> str:
-    """Set or clear the name of an item; return a sentence that says so."""
+    """Set or clear the name of an item; return a confirmation."""
     del args
     one = library.item(store, HERE, words[0])
     name = " ".join(" ".join(words[1:]).split())

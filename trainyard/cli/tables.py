@@ -121,7 +121,7 @@ def add_convert(parser: argparse.ArgumentParser) -> None:
 
 
 def _run_generate(args: argparse.Namespace) -> None:
-    """Execute ``generate``: write a profile, sample, generated workload or look-alike."""
+    """Execute ``generate``: write generated or sample jobs as a table."""
     if args.like or args.figures:
         _run_generate_like(args)
         return
@@ -173,7 +173,7 @@ def _print_written(out: Path, trace: Trace) -> None:
 
 
 def _run_generate_like(args: argparse.Namespace) -> None:
-    """Write a look-alike of a trace or of fitted figures, or the figures."""
+    """Write jobs or fitted figures that resemble a trace."""
     needless = [f"--{name}" for name in ("jobs", "days", "history") if getattr(args, name)]
     if not args.like or args.what or args.profile or needless:
         extra = args.what or (needless or ["--profile" if args.profile else "--figures"])[0]

@@ -271,8 +271,8 @@ def _stopped_messages(gaps: _Gaps, trace: Trace) -> list[str]:
     sentences = []
     if gaps.unmeasured.any():
         sentences.append(
-            f"{unmeasured} have no measurement on some GPU type that they may use; the first is job"
-            f" {_first_job_id(gaps.unmeasured, trace)}. {_STOPPED}"
+            f"No measurement exists for {unmeasured} on some GPU type that they may use; the first"
+            f" is job {_first_job_id(gaps.unmeasured, trace)}. {_STOPPED}"
         )
     if gaps.workless.any():
         where = (

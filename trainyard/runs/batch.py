@@ -234,7 +234,7 @@ class RunBatch(ABC, Generic[R]):
             self._submitted.clear()
 
     def _cancel_all(self) -> None:
-        """Cancel all submissions; those that cannot be cancelled remain."""
+        """Cancel all submissions that are waiting or can be stopped."""
         for submission in reversed(list(self._submitted)):
             submission.cancel()
             if submission.state == "cancelled":
@@ -294,7 +294,7 @@ class Lost:
 
 
 class ScenarioBatch(RunBatch[tuple[str, Scenario]]):
-    """A batch of scenarios whose numbers are stored under their keys.
+    """A batch of scenarios with numbers in the store under their keys.
 
     Parameters
     ----------

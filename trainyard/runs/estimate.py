@@ -91,7 +91,7 @@ class Costs:
         self._measured: dict[tuple[str, str], tuple[int, float]] = {}
 
     def note(self, entry: StoredResult, cpu_s: float | None = None) -> None:
-        """Record the costs of a result; without `cpu_s` those of the simulation alone."""
+        """Record the costs of a result; without `cpu_s` only those of the simulation."""
         jobs = int(entry.summary["jobs"])
         key = _policy_path(Spec.from_json(entry.scenario["allocator"])), entry.engine
         fewest = LARGE if entry.engine == "fast" else _FEW

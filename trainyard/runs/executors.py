@@ -271,7 +271,7 @@ class WarmProcess(Processes):
     def submit(
         self, ticket: int, work: Callable[..., Any], args: Sequence[Any], limit_s: float | None
     ) -> Future[Any]:
-        """Start a run whose future cannot be cancelled, only asked to stop."""
+        """Start a run with a future that only asks the run to stop when cancelled."""
         in_worker = super().submit(ticket, work, args, limit_s)
         stoppable = _StoppableFuture(lambda: self._ask_to_stop(ticket))
         in_worker.add_done_callback(lambda _: _copy_outcome(in_worker, stoppable))

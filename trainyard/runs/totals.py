@@ -1,4 +1,4 @@
-"""Numbers of runs whose full record would not fit into memory."""
+"""Numbers of runs that are too large to record in memory."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def max_tried_sizes(high: int, begin: int = 0) -> int:
 
 
 class Search(Protocol):
-    """A search that proposes sizes and is told whether they meet the target."""
+    """A search that proposes sizes and records whether they meet the target."""
 
     @property
     def largest(self) -> tuple[Size, ...]:

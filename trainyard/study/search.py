@@ -1,4 +1,4 @@
-"""The document of a size search: which nodes vary, in which range, and the target."""
+"""The document of a size search: varying node groups, their ranges, and the target."""
 
 from __future__ import annotations
 

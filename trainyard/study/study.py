@@ -21,7 +21,7 @@ LONGEST_NAME: Final = 40
 _IN_NAMES: Final = " .,+-=()/%·"
 _NONE: Final = "No policy is chosen. Choose at least one."
 SLOTS: Final = 5
-"""Number of colors, besides the gray of the baseline; see `trainyard.views.charts.theme`."""
+"""Number of colors without the gray of the baseline; see `trainyard.views.charts.theme`."""
 PREFERRED_SLOTS: Final[Mapping[str, int]] = {
     "fifo": 5,
     "recorded": 4,
@@ -232,7 +232,7 @@ class Study(Document):
         return self if name == self.base.name else replace(self, base=replace(self.base, name=name))
 
     def matches(self, other: Study) -> bool:
-        """Return True if another study is equal apart from its name."""
+        """Return True if another study differs at most in its name."""
         return self == other.named(self.base.name)
 
     @property

@@ -24,7 +24,7 @@ from trainyard.study.search import SizeQuestion
 HOURS_A_MONTH: Final = 730.0
 _SAME: Final = 1e-9
 _FAR: Final = 2.0
-"""Factor by which a value misses the target "by far"."""
+"""Ratio of value and target above which the value misses the target "by far"."""
 
 
 @dataclass(frozen=True)
@@ -258,7 +258,7 @@ class _PolicySearch:
         ]
 
     def _sizes(self) -> list[Size]:
-        """Return the sizes to try: the largest ones, then those that the search proposes."""
+        """Return the sizes to try: the largest ones, then proposals of the search."""
         if first := [size for size in self._search.largest if size not in self.readings]:
             return first
         return [size for size in self._search.next_sizes if size not in self.readings]

@@ -36,7 +36,7 @@ _TARGET_UNITS: Final = (
     (60.0, 60.0, "min"),
     (0.0, 1.0, "s"),
 )
-"""(minimum seconds, seconds per unit, name) of the units in which a target is written."""
+"""(minimum seconds, seconds per unit, name) of the units of a target."""
 _AMOUNT: Final = re.compile(r"\$?\s*(?P<number>\d+(\.\d*)?|\.\d+)\s*(?P<unit>[A-Za-z%]*)")
 _SCALES: Final[Mapping[str, Mapping[str, float]]] = {
     "s": {

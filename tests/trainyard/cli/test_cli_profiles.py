@@ -78,14 +78,14 @@ def test_what_a_profile_lacks_is_said_before_the_run(call: Call) -> None:
     assert (code, out) == (2, "")
     first, heading, *lacks, ways = err.splitlines()
     assert first.startswith(
-        "Nothing was measured of 1 of 3 jobs on some GPU type that they may use; the first is"
-        " job b."
+        "No measurement exists for 1 of 3 jobs on some GPU type that they may use; the first is job"
+        " b."
     )
     assert [heading, *lacks] == [HEADING, *LACKS]
     assert (
         ways
-        == "No run has begun. Ways out: stand_in=MODEL (one of the profile) in --perf, which helps"
-        " 1 of 1 job; --without-unmeasured, which leaves 1 job out; a profile that has these"
+        == "No run was started. Suggestions: stand_in=MODEL (one of the profile) in --perf, which"
+        " helps 1 of 1 job; --without-unmeasured, which leaves 1 job out; a profile that has these"
         " jobs."
     )
     code, out, err = call(*RUN, "profiled:table=own.csv,stand_in=Net")
@@ -100,16 +100,16 @@ def test_what_a_profile_lacks_is_said_before_the_run(call: Call) -> None:
         (
             "a,0,1,600,Net,32,,\nb,10,1,600,Zero,8,,\n",
             "The work of 1 of 2 jobs is not known",
-            "No run has begun. Ways out: --without-unmeasured, which",
+            "No run was started. Suggestions: --without-unmeasured, which",
         ),
         (
             "a,0,1,600,,,,\n",
-            "Nothing was measured of 1 of 1 job ",
+            "No measurement exists for 1 of 1 job",
             "stand_in=MODEL (one of the profile) in --perf, which helps 1 of 1 job; a profile",
         ),
         (
             "a,0,4,600,Net,32,,\nb,0,1,600,Net,32,,\n",
-            "Nothing was measured of 1 of 2 jobs",
+            "No measurement exists for 1 of 2 jobs",
             "stand_in=relative in --perf, which helps 1 of 1 job;",
         ),
     ],
@@ -143,7 +143,7 @@ def test_rows_that_were_left_out_are_told_also_where_no_run_begins(
         (
             "profiled:table=own.csv",
             "a,0,2,600,Net,32,,\n",
-            "1 job can never start, because no GPU type on which such a job runs has room",
+            "1 job can never start, because no GPU type on which they run has room",
         ),
         (
             "profiled:table=own.csv",
@@ -156,7 +156,7 @@ def test_rows_that_were_left_out_are_told_also_where_no_run_begins(
         (
             "profiled:table=own.csv",
             "a,0,1,600,Net,32,h200,\n",
-            "The profile does not know GPU types on which jobs were recorded: h200 (1 job).",
+            "The profile lacks GPU types on which jobs were recorded: h200 (1 job).",
         ),
         ("rigid", "a,0,4,600,,,,\n", "1 job can never start: even the empty cluster has no room"),
         (
@@ -225,14 +225,11 @@ def test_a_saved_scenario_may_name_a_profile_by_its_path(call: Call, tmp_path: P
         ),
         (
             ["rigid", "--without-unmeasured"],
-            (
-                "--without-unmeasured goes with a performance model of measured throughputs, but"
-                " this is rigid."
-            ),
+            ("--without-unmeasured needs a performance model of measured throughputs, not rigid."),
         ),
         (
             ["profiled:table=store:00000000000000000000000000000000"],
-            "The profile 000000000000 is not kept on this machine (any more).",
+            "The profile 000000000000 is no longer on this machine.",
         ),
     ],
 )

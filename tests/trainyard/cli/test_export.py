@@ -38,11 +38,11 @@ def test_a_patch_says_what_it_rests_on(folder: Path, capsys: pytest.CaptureFixtu
     text = (folder / "patch.yaml").read_text()
     head = text.partition("---")[0].splitlines()
     assert all(line.startswith("# ") for line in head)
-    assert "exactly this configuration: run " in head[0]
+    assert "Simulated by Trainyard: run " in head[0]
     # In force b waits until a is done, 7,195 s, and c borrows then, 6,600 s. With its own quota
     # c stops a at 600 s; b has room then, 595 s, and a has to wait for b, 7,200 s.
     assert "Mean wait: 77 min -> 43 min." in text
-    assert "no spread is known" in text
+    assert "the spread is unknown" in text
     assert "No backtest: " in text
     assert [one.name for one in manifests(text)] == ["a", "b"]
     assert "nominalQuota: 8 -> 4" in text
@@ -53,8 +53,8 @@ def test_a_patch_says_what_it_rests_on(folder: Path, capsys: pytest.CaptureFixtu
 @pytest.mark.parametrize(
     ("policies", "message"),
     [
-        (["kueue:config=old.yaml"], "Give two policies"),
-        (["kueue", "kueue:config=old.yaml"], "Give two policies"),
+        (["kueue:config=old.yaml"], "=FILE twice"),
+        (["kueue", "kueue:config=old.yaml"], "=FILE twice"),
         (["kueue:config=old.yaml", "fifo"], "The nearest setting is queueingStrategy: StrictFIFO"),
         (["kueue:config=old.yaml", "srtf"], "Kueue cannot run SRTF, and none of its settings"),
         (

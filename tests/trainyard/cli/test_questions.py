@@ -60,7 +60,7 @@ def test_no_answer_comes(
 ) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO(""))
     assert convert(file, "--ask")[0] == 2
-    assert "No answer came for duration_unit" in capsys.readouterr().err
+    assert "No answer to duration_unit" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

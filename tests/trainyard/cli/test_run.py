@@ -341,7 +341,7 @@ def test_the_nodes_of_a_list_of_virtual_clusters_are_told(call: Call, tmp_path: 
     run = ("run", "--trace", "sample:tiny", "--allocator", "fifo", "--cluster")
     _, out, err = call(*run, "vc.csv")
     assert "on 16 GPUs" in out
-    assert err.endswith("If they are others, say so: --cluster vc.csv:4:a100.\n")
+    assert err.endswith("To set GPUs per node and type: --cluster vc.csv:4:a100.\n")
     code, out, err = call(*run, "vc.csv:4:t4")
     assert (code, err) == (0, "")
     assert "on 8 GPUs" in out
@@ -462,7 +462,7 @@ BAD: list[tuple[list[str], str]] = [
     ([*RUN, "--perf", "nobody"], "no performance model 'nobody'"),
     ([*RUN, "--seed", "x"], "seed = x is not a number"),
     ([*RUN, "--horizon-s", "-1"], "horizon_s = -1 s must be above 0"),
-    ([*RUN, "--set", "faults"], "not of the form path=value"),
+    ([*RUN, "--set", "faults"], "the form is path=value"),
     ([*RUN, "--set", "faults.mtbf=1"], "has no parameter 'mtbf'"),
     *(
         ([*RUN, "--max-mb", size], f"{size} is not a number of MB from 0.001")
@@ -470,16 +470,16 @@ BAD: list[tuple[list[str], str]] = [
     ),
     (
         [*RUN, "--format", "native"],
-        "--format says how a file is read, but sample:tiny is read already",
+        "--format controls how a file is read, but sample:tiny is not a file",
     ),
-    ([*RUN, "--zone", "UTC"], "--zone says how a file is read, but sample:tiny"),
+    ([*RUN, "--zone", "UTC"], "--zone controls how a file is read, but sample:tiny"),
     (
         ["convert", "--trace", "sample:tiny", "--map", "user=u", "--out", "x.csv"],
-        "--map says how a file is read",
+        "--map controls how a file is read",
     ),
     (
         ["run", "--scenario", "one.json", "--cpu-jobs", "keep"],
-        "--cpu-jobs says how a file is read, so it needs --trace FILE",
+        "--cpu-jobs controls how a file is read, so it needs --trace FILE",
     ),
     ([*RUN, "--allocator", "fifo:head=skip,backfill=none"], "backfill is given twice"),
     (
@@ -506,7 +506,7 @@ BAD: list[tuple[list[str], str]] = [
     ),
     (
         ["run", "--scenario", "deep.json"],
-        "deep.json: this JSON holds more than 50 tables or lists inside one another",
+        "deep.json: this JSON is nested more than 50 levels deep",
     ),
     (["run", "--trace", "sample:nobody", "--allocator", "fifo"], "no sample 'nobody'"),
     (
@@ -551,8 +551,11 @@ BAD: list[tuple[list[str], str]] = [
     (["run", "--scenario", "list.json"], "holds no table"),
     (["run", "--scenario", "huge.json"], "too large to be a scenario file"),
     (["run", "--scenario", "empty.json"], "has no 'trace'"),
-    (["run", "--scenario", "empty.json", "--cluster", "1x8:v100"], "--scenario holds cluster"),
-    ([*RUN, "--jobs-out", "jobs.csv"], "the folder cannot be made"),
+    (
+        ["run", "--scenario", "empty.json", "--cluster", "1x8:v100"],
+        "--scenario already sets cluster",
+    ),
+    ([*RUN, "--jobs-out", "jobs.csv"], "the folder cannot be created"),
     (["convert", "--trace", "jobs.csv", "--out", "x.txt"], "must end in .csv or .parquet"),
     (["convert", "--trace", "jobs.csv", "--out", "jobs.csv/x.csv"], "cannot be written"),
     (["convert", "--out", "x.csv"], "name a file, sample:NAME or made:NAME"),
@@ -561,7 +564,7 @@ BAD: list[tuple[list[str], str]] = [
         ["generate", "philly", "--profile", "venus", "--out", "x.csv"],
         "generate philly and --profile venus contradict each other",
     ),
-    (["list", "models", "extra"], "list models takes no name, so 'extra' is too much"),
+    (["list", "models", "extra"], "list models takes no name ('extra')"),
     (["generate", "nobody", "--out", "x.csv"], "nobody"),
     (["generate", "sample:nobody", "--out", "x"], "no sample 'nobody'"),
     (["generate", "philly", "--jobs", "x", "--out", "x.csv"], "invalid int value"),
@@ -571,8 +574,8 @@ BAD: list[tuple[list[str], str]] = [
         "--history needs --cluster",
     ),
     (["list", "everything"], "invalid choice"),
-    (["list", "params"], "wants a name"),
-    (["list", "params", "nobody"], "Nothing is called 'nobody'"),
+    (["list", "params"], "needs a name"),
+    (["list", "params", "nobody"], "There is no 'nobody'"),
 ]
 
 
@@ -783,7 +786,7 @@ def test_convert_of_several_files_takes_the_jobs_among_them(call: Call, tmp_path
     (tmp_path / "other.csv").write_bytes((tmp_path / "jobs.csv").read_bytes())
     code, _, err = call("convert", "jobs.csv", "other.csv", "--out", "o.csv")
     assert code == 2
-    assert "These are traces of their own: jobs.csv; other.csv." in err
+    assert "These are separate traces: jobs.csv; other.csv." in err
     code, out, _ = call("convert", "jobs.csv", "other.csv", "--merge", "--out", "o.csv")
     assert code == 0
     assert out.startswith("o.csv: 8 rows read, 6 used, 2 left out\n")

@@ -108,7 +108,7 @@ def test_what_was_run_is_listed_and_shown_in_its_own_way(call: Call, store: Stor
     assert len(call("runs", "list", "plan")[1].splitlines()) == 2
     assert (
         call("runs", "list", "no such thing")[1]
-        == "Nothing in the library contains: no such thing.\n"
+        == "No item of the library contains: no such thing.\n"
     )
     known = ids(store)
     assert "FIFO, seed 0" in call("runs", "show", known["study"])[1]
@@ -171,7 +171,7 @@ def test_passed_on_to_another_store_everything_is_the_same_to_the_byte(
     code, out, _ = call("runs", "import", "all.zip")
     assert (code, out) == (
         0,
-        f"all.zip: {', '.join(one[:12] for one in known.values())} taken over\n",
+        f"all.zip: {', '.join(one[:12] for one in known.values())} imported\n",
     )
     other = Store(tmp_path / "other")
     assert ids(other) == known
@@ -326,9 +326,9 @@ def test_results_under_keys_that_are_not_their_own_are_left_out_and_that_is_said
     code, out, _ = call("runs", "import", "forged.zip")
     said = (
         f"{len(alone)} results of the file are computed again here, because a file cannot prove"
-        " them."
+        " its results."
     )
-    assert (code, out.splitlines()) == (0, [f"forged.zip: {known['sweep'][:12]} taken over", said])
+    assert (code, out.splitlines()) == (0, [f"forged.zip: {known['sweep'][:12]} imported", said])
     other = Store(tmp_path / "other")
     assert set(other.numbers(own)) == set(own) - set(alone)
     other.index.close()
@@ -379,7 +379,7 @@ def test_tables_that_would_fill_the_memory_are_refused_before_they_are_read(
     # Two results of 200,000 values of 8 bytes each.
     with pytest.raises(StoreError, match="the tables of this archive have more than 3 MB"):
         archive.unpack(other, HERE, _changed(study, put_in(200_000)), "x.zip", results=True)
-    with pytest.raises(StoreError, match="is damaged or made by hand"):
+    with pytest.raises(StoreError, match="is damaged or edited"):
         archive.unpack(other, HERE, _changed(study, put_in(5)), "x.zip", results=True)
     assert other.entries() == []
     other.index.close()
@@ -398,8 +398,8 @@ def test_what_is_damaged_is_exported_as_numbers_and_that_is_said(
         path.write_bytes(b"x" * path.stat().st_size)
     code, out, _ = call("runs", "export", study, "-o", "all.zip")
     said = (
-        f"2 results ({', '.join(sorted(key[:12] for key in (bad, drawn)))}) were damaged: only the"
-        " numbers are left"
+        f"2 results ({', '.join(sorted(key[:12] for key in (bad, drawn)))}) were damaged: only"
+        " their numbers remain"
     )
     assert code == 0
     assert set(store.numbers(keys)) == set(keys)
@@ -428,7 +428,7 @@ def test_an_archive_that_cannot_be_written_leaves_the_one_before(
     code, _, err = call("runs", "export", study, "-o", "all.zip")
     assert (code, err) == (
         2,
-        "all.zip: this cannot be written (No space left on device). Choose another place.\n",
+        "all.zip: the file cannot be written (No space left on device). Choose another place.\n",
     )
     assert Path("all.zip").read_bytes() == before
     assert [path.name for path in Path().glob("*.zip*")] + [
@@ -466,7 +466,7 @@ def test_what_is_named_twice_counts_once(call: Call, store: Store) -> None:
 def test_files_that_are_no_archives(store: Store) -> None:
     for data in (b"", b"PK\x05\x06" + b"\0" * 18, b"PK\x03\x04 not really", b"\0" * 1000):
         with pytest.raises(
-            StoreError, match=r"x: this is no archive of a library, or it is damaged\."
+            StoreError, match=r"x: this is not a library archive, or it is damaged\."
         ):
             archive.unpack(store, HERE, data, "x", results=True)
 
@@ -527,9 +527,9 @@ def test_a_run_is_kept_with_its_jobs_on_request(call: Call, store: Store) -> Non
 
 def test_nothing_yet(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRAINYARD_STORE", str(tmp_path / "empty"))
-    assert call("runs", "list") == (0, "Nothing is in the library yet.\n", "")
+    assert call("runs", "list") == (0, "The library is empty.\n", "")
     assert json.loads(call("runs", "list", "--json")[1]) == []
-    assert "There is no sweep of that id to go on with" in call("sweep", "--resume")[2]
+    assert "There is no sweep with that id to continue" in call("sweep", "--resume")[2]
 
 
 def test_a_run_that_changes_at_an_instant_is_shown_exported_and_set_beside_the_comparison(

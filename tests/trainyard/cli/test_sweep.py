@@ -132,7 +132,7 @@ def test_a_sweep_is_a_table_with_what_failed_and_then_nothing_is_run_again(
     assert [line.split()[0] for line in lines[2:5]] == ["0.8", "1.0", "1.2"]
     assert lines[2].endswith("- (3 failed)")
     assert "6 runs failed: recorded cannot run here: " in out
-    assert "27 runs, 0 of them known before" in out
+    assert "27 runs, 0 of them stored before" in out
     monkeypatch.setattr(batch, "run_numbers", None)
     code, out, err = call(
         "sweep",
@@ -147,7 +147,7 @@ def test_a_sweep_is_a_table_with_what_failed_and_then_nothing_is_run_again(
         "inline",
     )
     assert (code, err) == (0, "")
-    assert "18 runs, 18 of them known before" in out
+    assert "18 runs, 18 of them stored before" in out
     assert out.startswith("GPUs busy (id ")
 
 
@@ -199,7 +199,7 @@ def test_runs_that_fail_end_with_1_and_a_sentence_unless_their_policy_refuses(
     assert code == 1
     assert "2 runs failed: " in out
     assert err.splitlines()[-1].startswith(
-        "2 runs of 4 failed; see the reasons above. To try what failed again: --resume "
+        "2 runs of 4 failed; see the reasons above. To repeat them: --resume "
     )
 
 
@@ -212,7 +212,7 @@ def test_of_a_large_sweep_the_time_is_told_before_anything_is_looked_up(
     code, out, err = call("sweep", "plain.json", "--axis", "seed=500", "--executor", "inline")
     assert (code, out) == (2, "")
     assert err.splitlines()[0].startswith("At most 2 runs of 12 jobs")
-    assert "Add --yes to begin" in err
+    assert "Add --yes to start" in err
 
 
 def test_the_json_of_a_sweep_holds_everything(call: Call) -> None:
@@ -306,7 +306,7 @@ def test_interrupted_is_130_and_resume_goes_on_with_the_last_or_the_named_one(
     assert (code, body["state"]) == (130, "cancelled")
     assert (
         err.splitlines()[-1]
-        == f"Interrupted; what is done is kept. Go on with: --resume {body['id'][:12]}."
+        == f"Interrupted; finished runs are kept. Continue with: --resume {body['id'][:12]}."
     )
     assert 3 <= len(body["runs"]) < 20
     again = json.loads(call("sweep", "--resume", "--executor", "inline", "--json")[1])
@@ -333,7 +333,7 @@ def test_a_search_is_a_table_and_json_and_leaves_recordings_out(call: Call) -> N
     )
     code, out, err = call(*arguments)
     assert code == 0
-    assert "Recorded schedule is left out: It repeats what was recorded" in err
+    assert "Recorded schedule is left out: It repeats the recorded schedule" in err
     lines = out.splitlines()
     assert lines[0].startswith("Wait before start at most 10 min, v100 (id ")
     assert [line.split()[0] for line in lines[2:4]] == ["FIFO", "SRTF"]
@@ -364,7 +364,7 @@ def test_a_target_that_nothing_meets_tells_the_best_reached(call: Call) -> None:
         "--no-check",
     )
     assert code == 0
-    assert "FIFO: no size of the range meets it. The best reached: 2" in out
+    assert "FIFO: no size in the range meets the target. Best: 2" in out
     mix = (
         "plan",
         "plain.json",
@@ -394,7 +394,7 @@ def test_a_target_that_nothing_meets_tells_the_best_reached(call: Call) -> None:
         (["sweep", "plain.json"], "Nothing varies"),
         (
             ["sweep", "plain.json", "--axis", "nonsense=1,2"],
-            "No run of this sweep can be made. The scenario has no setting 'nonsense'.",
+            "No run of this sweep is possible. The scenario has no setting 'nonsense'.",
         ),
         (
             ["sweep", "plain.json", "--axis", "allocators.5.backfill=first_fit"],
@@ -416,29 +416,29 @@ def test_a_target_that_nothing_meets_tells_the_best_reached(call: Call) -> None:
         (["sweep", "plain.json", "--axis", "seed=0..99999:60000"], "more than 100,000"),
         (
             ["sweep", "plain.json", "--axis", "seed=1", "--metric", "speed"],
-            "there is no such number",
+            "there is no such metric",
         ),
         (
             ["sweep", "plain.json", "--axis", "seed=1", "--executor", "cloud"],
-            "'cloud' is no place to run",
+            "'cloud' is not an executor",
         ),
         (["sweep", "plain.json", "--axis", "seed=1", "--draw", "many"], "not a number"),
         (["sweep", "plain.json", "--resume"], "Leave one of both out"),
-        (["sweep", "--resume", "--axis", "seed=1"], "--axis cannot change it"),
-        (["sweep", "--resume", "--set", "repeats=5"], "--set cannot change it"),
-        (["sweep", "--resume", "--draw", "3"], "--draw cannot change it"),
-        (["plan", "--resume", "--no-check"], "--no-check cannot change it"),
+        (["sweep", "--resume", "--axis", "seed=1"], "--axis has no effect"),
+        (["sweep", "--resume", "--set", "repeats=5"], "--set has no effect"),
+        (["sweep", "--resume", "--draw", "3"], "--draw has no effect"),
+        (["plan", "--resume", "--no-check"], "--no-check has no effect"),
         (
             ["plan", "plain.json", "--range", "1..2", "--budget", "0.01"],
             "Even the fewest nodes make the cluster cost",
         ),
-        (["sweep", "--resume", "nothing"], "Nothing in the library has the name or id 'nothing'"),
-        (["plan", "plain.json"], "Say between how many nodes"),
-        (["plan", "plain.json", "--range", "2"], "not of the form LOW..HIGH"),
+        (["sweep", "--resume", "nothing"], "No item of the library has the name or id 'nothing'"),
+        (["plan", "plain.json"], "The search needs node limits"),
+        (["plan", "plain.json", "--range", "2"], "the form is LOW..HIGH"),
         (["plan", "plain.json", "--range", "1..99999"], "at most 10,000 sizes"),
         (
             ["plan", "plain.json", "--range", "1..2", "--target", "queue_mean_s>=5"],
-            "less is better",
+            "lower values of this metric are better",
         ),
         (
             ["plan", "plain.json", "--range", "1..2", "--target", "queue_mean_s<=inf"],
@@ -465,7 +465,7 @@ def test_what_is_estimated_to_take_long_wants_a_yes(
     arguments = ("sweep", "plain.json", "--axis", "seed=500", "--executor", "inline")
     code, out, err = call(*arguments)
     assert (code, out) == (2, "")
-    assert "Add --yes to begin" in err
+    assert "Add --yes to start" in err
     assert call(*arguments, "--yes")[0] == 0
 
 
@@ -479,4 +479,4 @@ def test_machines_that_are_lost_end_with_1_and_the_way_to_go_on(
     )
     assert code == 1
     assert "No Dask scheduler answers at 127.0.0.1:1 (" in err
-    assert "Go on with: --resume " in err
+    assert "Continue with: --resume " in err

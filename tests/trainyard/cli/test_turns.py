@@ -35,7 +35,7 @@ def test_the_length_of_the_round_counts() -> None:
 
 def test_work_that_is_lost() -> None:
     lost = Spec.of("overheads", on_preempt="lose_all")
-    assert "may never be done" in warnings(Spec("hadar"), lost)[0]
+    assert "may never finish" in warnings(Spec("hadar"), lost)[0]
     assert warnings(Spec("gavel"), Spec.of("overheads", on_preempt="forbidden")) == ()
 
 

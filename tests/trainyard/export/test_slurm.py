@@ -45,7 +45,7 @@ def test_only_lines_that_differ_are_written_below_the_old_ones() -> None:
     assert text.splitlines() == [
         "# Simulated.",
         "# To apply: change slurm.conf on all hosts, then scontrol reconfigure. Limits apply at"
-        " once; jobs that run stay.",
+        " once; running jobs continue.",
         "# line 3: PriorityWeightAge=1000",
         "PriorityWeightAge=5000",
         "# new",

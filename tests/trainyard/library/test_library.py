@@ -235,7 +235,7 @@ def test_a_damaged_database_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(
         LibraryError,
         match=(
-            r"is damaged\. Move the file away: whole results are listed again; names, sweeps and"
+            r"is damaged\. Move the file away: full results are listed again; names, sweeps and"
             r" numbers are lost"
         ),
     ):
@@ -248,7 +248,7 @@ def test_a_library_of_a_later_version_is_left_alone(tmp_path: Path) -> None:
     index.close()
     with sqlite3.connect(tmp_path / "library.db") as connection:
         connection.execute("INSERT INTO versions VALUES (99, 0)")
-    with pytest.raises(LibraryError, match="made by a later version"):
+    with pytest.raises(LibraryError, match="created by a later version"):
         Index(beside(tmp_path))
 
 
@@ -348,7 +348,7 @@ def test_a_machine_that_does_not_answer_is_not_waited_for_long(
         sa, "create_engine", lambda url, **more: given.update(more) or create(url, **more)
     )
     with pytest.raises(
-        LibraryError, match=r"cannot be used \(.*Check that it is there and its address is right\."
+        LibraryError, match=r"cannot be used \(.*Check that it exists and its address is correct\."
     ):
         Index("postgresql+psycopg://me@127.0.0.1:1/none")
     assert given["connect_args"] == {"connect_timeout": 10}
@@ -457,7 +457,7 @@ def test_a_database_that_goes_while_it_is_used_is_said(tmp_path: Path, how: str)
     if how == "replaced":
         Store(tmp_path / "store").index.close()
     for act in (lambda: store.put_numbers("ab" * 16, {"x": 1}, {}), store.entries):
-        with pytest.raises(LibraryError, match=r"was removed while it was in use\. Start again"):
+        with pytest.raises(LibraryError, match=r"was removed while in use\. Restart Trainyard"):
             act()
     # What asks by the address gets one that is made anew from the files.
     again = Store.at(store.address)
@@ -473,7 +473,7 @@ def test_a_database_that_goes_while_it_is_used_is_said(tmp_path: Path, how: str)
             "could not extend file: No space left on device",
             "because the disk is full. Free some space, then run again.",
         ),
-        ("disk I/O error", "its disk is full or fails. Free some space, or check the disk."),
+        ("disk I/O error", "its disk is full or fails. Free space or check the disk."),
         (
             "database is locked",
             "has been held by another process for 30 s. Wait until that is done, then run again.",
@@ -488,8 +488,8 @@ def test_a_database_that_goes_while_it_is_used_is_said(tmp_path: Path, how: str)
         (
             "server closed the connection unexpectedly",
             (
-                "(server closed the connection unexpectedly). Check that it is there and its"
-                " address is right."
+                "(server closed the connection unexpectedly). Check that it exists and its"
+                " address is correct."
             ),
         ),
     ],

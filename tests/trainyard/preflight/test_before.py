@@ -17,9 +17,8 @@ from trainyard.study.scenario import Scenario, TraceSpec
 from trainyard.study.study import Study
 
 FOR_EVER = (
-    "What 2 jobs asked for will run out of memory: unless a policy gives more, such a job is tried"
-    " again forever, and after 10,000 times the run is given up. Set a limit, e.g. --set"
-    " faults.retries=3."
+    "2 jobs requested too little memory. Unless a policy gives more, they are retried until the"
+    " run stops after 10,000 times. Set a limit, e.g. --set faults.retries=3."
 )
 
 

@@ -21,5 +21,5 @@ def test_frames_of_a_run_are_reduced_for_figures(scenario: Scenario) -> None:
 
 
 def test_figures_over_time_say_that_they_are_of_one_repeat() -> None:
-    assert first_of(3, 7) == "Figures over time show the first of 3 repeats, with seed 7."
+    assert first_of(3, 7) == "Time series show the first of 3 repeats (seed 7)."
     assert first_of(1, 7) == ""

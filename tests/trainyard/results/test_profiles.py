@@ -155,7 +155,7 @@ def test_a_profile_that_is_gone_is_one_sentence_everywhere(store: Store) -> None
         with pytest.raises(
             ParameterError,
             match=(
-                r"^The profile 000000000000 is not kept on this machine \(any more\)\. Upload its"
+                r"^The profile 000000000000 is no longer on this machine\. Upload its"
                 r" file again, or choose"
             ),
         ):
@@ -184,7 +184,7 @@ def test_a_changed_profile_is_not_taken_for_the_old_one(store: Store) -> None:
     path.write_bytes(path.read_bytes().replace(b",10", b",99"))
     profiles._kept.cache_clear()
     profiles._LOADED.clear()  # other tests read the same table from a file
-    with pytest.raises(ParameterError, match="changed on the disk"):
+    with pytest.raises(ParameterError, match="changed on disk"):
         profiles.table_of(source, store)
 
 
@@ -228,8 +228,8 @@ def test_what_is_missing_is_counted_and_named(store: Store) -> None:
     assert fit.unmeasured.tolist() == [False, False, True, False, True]
     assert fit.sentences == (
         (
-            "Nothing was measured of 2 of 5 jobs on some GPU type that they may use; the first is"
-            " job j2. No run can begin until something stands in for them or they are left out."
+            "No measurement exists for 2 of 5 jobs on some GPU type that they may use; the first is"
+            " job j2. Substitute their throughput or leave these jobs out before the run."
         ),
     )
     rows = {
@@ -278,7 +278,7 @@ def test_a_duration_on_a_type_of_throughput_0_is_no_work(store: Store) -> None:
     assert not fit.runs
     assert dict(fit.helped) == {}
     assert fit.sentences[0].startswith(
-        "The work of 1 of 2 jobs is not known, because the profile has no throughput above 0 on the"
+        "The work of 1 of 2 jobs is unknown, because the profile has no throughput above 0 on the"
         " GPU type"
     )
     known = coverage.check(
@@ -299,7 +299,7 @@ def test_jobs_that_run_nowhere_are_counted(store: Store) -> None:
     assert fit.sentences == (
         (
             "1 job can never start, because the throughput is 0 on every GPU type here; the first"
-            f" is job j1. {coverage._WAY_OUT}"
+            f" is job j1. {coverage._NEVER_STARTS_ADVICE}"
         ),
     )
 
@@ -312,11 +312,12 @@ def test_gangs_that_no_type_holds_are_counted(store: Store) -> None:
     assert fit is not None
     assert fit.runs
     room = (
-        "no GPU type on which such a job runs has room for a gang of that size, unless a policy"
+        "no GPU type on which they run has room for a gang of that size, unless a policy"
         " mixes types"
     )
     assert fit.sentences == (
-        f"2 jobs can never start, because {room}; the first is job j0. {coverage._WAY_OUT}",
+        f"2 jobs can never start, because {room}; the first is job j0."
+        f" {coverage._NEVER_STARTS_ADVICE}",
     )
 
 
@@ -329,7 +330,7 @@ def test_gpu_types_that_nobody_knows_are_named_with_their_jobs(store: Store) -> 
     fit = coverage.check(taken(store), trace, CLUSTER, store)
     assert fit is not None
     assert fit.sentences == (
-        "The profile does not know GPU types on which jobs were recorded: titan (2 jobs).",
+        "The profile lacks GPU types on which jobs were recorded: titan (2 jobs).",
         (
             "The cluster has no GPU of the types that jobs ask for: h100 or a100 (1 job)."
             " They count as impossible; add nodes of such a type, or keep them as they are."
@@ -353,7 +354,7 @@ def test_gpu_types_that_nobody_knows_are_named_with_their_jobs(store: Store) -> 
     assert standing.runs
     assert (
         standing.sentences[-1]
-        == f"{more.sentences[-1]} Those of other types stand in, times the relative speed on the"
+        == f"{more.sentences[-1]} Those of other types are used, times the relative speed on the"
         " Cluster page."
     )
     many = trace_of(*[("Net", 32, 1)] * 8, gpu_type=[f"kind{at}" for at in range(8)])
@@ -401,7 +402,7 @@ def test_leaving_the_first_jobs_out_keeps_the_window(store: Store) -> None:
 
 def test_leaving_everybody_out_is_refused(store: Store) -> None:
     scenario = scenario_of(store, trace_of(("Odd", 8, 1)), taken(store))
-    with pytest.raises(ParameterError, match="The profile knows none of the 1 job of mine"):
+    with pytest.raises(ParameterError, match="The profile covers none of the 1 job of mine"):
         coverage.without_unmeasured(Study(scenario, (scenario.allocator,)), store)
 
 

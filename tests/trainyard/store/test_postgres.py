@@ -173,8 +173,8 @@ def test_a_server_that_goes_down_ends_a_sweep_with_a_sentence(
     run.run()
     assert (run.state, len(kept), len(run.table())) == ("failed", 3, 4)
     assert run.error.startswith("The library's database postgresql+psycopg://trainyard@127.0.0.1:")
-    assert run.error.endswith("Check that it is there and its address is right.")
-    with pytest.raises(LibraryError, match="Check that it is there"):
+    assert run.error.endswith("Check that it exists and its address is correct.")
+    with pytest.raises(LibraryError, match="Check that it exists"):
         store.numbers(kept)
     for one in (store, Store.at(store.address)):
         one.index.close()

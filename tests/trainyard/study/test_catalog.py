@@ -94,7 +94,7 @@ def test_models_estimators_and_singles() -> None:
 def test_parameters_by_name() -> None:
     assert [info.name for info in catalog.choice_params("odd")] == ["need", "inner", "levels"]
     assert catalog.choice_params("faults") == catalog.faults()
-    with pytest.raises(ParameterError, match="Nothing is called 'nobody'"):
+    with pytest.raises(ParameterError, match="There is no 'nobody'"):
         catalog.choice_params("nobody")
 
 

@@ -54,10 +54,10 @@ def test_what_is_no_such_file_is_one_sentence(tmp_path: Path, conf: Path) -> Non
     with pytest.raises(ParameterError, match=r"nowhere: the slurm.conf of conf cannot be read"):
         with_texts(Spec.of("slurm", conf="nowhere"))
     (tmp_path / "odd").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(ParameterError, match=r"something that is no text"):
+    with pytest.raises(ParameterError, match=r"it is not UTF-8 text"):
         with_texts(Spec.of("slurm", conf=str(tmp_path / "odd")))
     (tmp_path / "empty").write_bytes(b"nothing")
-    with pytest.raises(ParameterError, match=r"holds no settings"):
+    with pytest.raises(ParameterError, match=r"has no settings"):
         with_texts(Spec.of("slurm", conf=str(tmp_path / "empty")))
     with pytest.raises(ParameterError, match=r"is not the text of a slurm.conf"):
         catalog.canonical("allocator", Spec.of("slurm", conf="slurm.conf"))
@@ -98,7 +98,7 @@ def test_what_cannot_be_included_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(ParameterError, match=r"slurm.conf, line 4: .*other.conf cannot be read"):
         with_texts(Spec.of("slurm", conf=str(conf)))
     other.write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(ParameterError, match=r"line 4: .*other.conf cannot be read \(it is no t"):
+    with pytest.raises(ParameterError, match=r"line 4: .*other.conf cannot be read \(it is not t"):
         read_cluster(conf)
     other.write_text("\n# back\nInclude slurm.conf\n")
     with pytest.raises(ParameterError, match=r"other.conf, line 3: slurm.conf includes itself"):

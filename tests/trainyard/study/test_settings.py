@@ -102,9 +102,9 @@ def test_text_form_of_an_allocator_is_opened(scenario: Scenario) -> None:
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ("seed", "not of the form path=value"),
-        ("=3", "not of the form path=value"),
-        ("a..b=3", "not of the form path=value"),
+        ("seed", "the form is path=value"),
+        ("=3", "the form is path=value"),
+        ("a..b=3", "the form is path=value"),
         ("seed.x=3", "single value"),
         ("seed.x.y=3", "nothing to change inside|no 'x'|nothing"),
         ("nobody.x=3", "there is no 'nobody'. There are: .*cluster"),

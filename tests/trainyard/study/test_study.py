@@ -92,7 +92,7 @@ def test_labels_are_safe_file_names() -> None:
         ({"allocators": "fifo"}, "a list"),
         ({"allocators": [5]}, "neither a name nor a table"),
         ({"base": 5}, "needs 'base'"),
-        ({"baseline": 2}, "not a place in the list"),
+        ({"baseline": 2}, "not an index of the"),
         ({"baseline": "x"}, "baseline = x is not a number"),
         ({"repeats": 0}, "outside 1 to"),
         ({"repeats": 1.5}, "not a whole number"),

@@ -38,10 +38,7 @@ def test_bisection_asks_for_the_end_and_then_for_middles() -> None:
     search = CountSearch(2, 20, check=False)
     assert follow(search, lambda size: size[0] >= 9) == [(20,), (10,), (5,), (7,), (8,), (9,)]
     assert search.answer == (9,)
-    assert (
-        search.assumed
-        == "It is assumed that more nodes never do worse: 13 of 19 sizes were not tried."
-    )
+    assert search.assumed == "Assumption: more nodes never do worse; 13 of 19 sizes were not tried."
 
 
 def test_the_check_tries_everything_below_and_says_what_it_found() -> None:
@@ -60,7 +57,8 @@ def test_a_size_that_holds_below_larger_ones_that_do_not_is_found_and_named() ->
     assert search.anomalies == (5, 6, 7, 8)
     assert (
         search.assumed
-        == "More nodes do not always do better here: 5, 6, 7, 8 do not hold although fewer do."
+        == "More nodes do not always do better here: 5, 6, 7, 8 miss the target although fewer"
+        " meet it."
     )
 
 
@@ -79,8 +77,8 @@ def test_where_all_are_far_off_the_search_ends_soon_and_says_so() -> None:
     assert search.answer is None
     assert (
         search.assumed
-        == "It is assumed that none of 31 smaller sizes holds, which were not tried since 8 sizes"
-        " in a row above them miss the target by far."
+        == "Assumption: none of the 31 untried smaller sizes meets the target because 8 sizes"
+        " in a row above them miss it by far."
     )
 
 
@@ -103,7 +101,7 @@ def test_the_check_of_a_wide_range_ends_after_so_many_sizes() -> None:
     assert len(follow(search, lambda _: False)) == MOST_CHECKED
     assert (
         search.assumed
-        == "It is assumed that none of 160 smaller sizes holds, which were not tried since the"
+        == "Assumption: none of the 160 untried smaller sizes meets the target because the"
         " check ends after 40 sizes."
     )
 
@@ -121,7 +119,7 @@ def test_no_size_holds() -> None:
     search = CountSearch(1, 4)
     assert follow(search, lambda _: False) == [(4,), (3,), (2,), (1,)]
     assert search.answer is None
-    assert search.assumed == "Every size of the range was tried, so nothing is assumed."
+    assert search.assumed == "Every size of the range was tried. No assumption is needed."
 
 
 @given(st.integers(0, 12), st.data())
@@ -174,9 +172,9 @@ def test_the_first_mixes_are_within_the_budget() -> None:
 
 
 def test_an_empty_range_is_refused() -> None:
-    with pytest.raises(ParameterError, match="From 5 to 4 nodes is no range"):
+    with pytest.raises(ParameterError, match="From 5 to 4 nodes is not a range"):
         CountSearch(5, 4)
-    with pytest.raises(ParameterError, match="no range"):
+    with pytest.raises(ParameterError, match="is not a range"):
         MixSearch((3, 0), (2, 5), (1.0, 1.0))
 
 

@@ -258,7 +258,7 @@ def test_a_scheduler_that_dies_ends_the_sweep_with_a_sentence_and_what_is_done_i
     assert run.wait(300)
     assert (run.state, run.error) == (
         "failed",
-        "The machines of these runs were lost. What is done is kept: start again to go on.",
+        "The machines of these runs were lost. Finished runs are kept. Start again to continue.",
     )
     assert len(store.numbers(run.keys)) == run.done == len(run.table())
     assert 5 <= run.done < 200
@@ -290,4 +290,4 @@ def test_a_scheduler_that_does_not_answer_is_one_sentence(
     monkeypatch.setattr("trainyard.runs.executors._CONNECT_S", 0.5)
     told = failure(Sweep(STUDY, (Axis("seed", (1,)),)), Store(tmp_path), "dask://127.0.0.1:1")
     assert told.startswith("No Dask scheduler answers at 127.0.0.1:1 (")
-    assert told.endswith("Start one, or correct the address.")
+    assert told.endswith("Start one or fix the address.")

@@ -107,7 +107,8 @@ def test_a_planted_anomaly_is_said_and_the_smallest_that_holds_is_named(
         assert answer.size == (3,)
         assert (
             answer.assumed
-            == "More nodes do not always do better here: 4, 5 do not hold although fewer do."
+            == "More nodes do not always do better here: 4, 5 miss the target although fewer"
+            " meet it."
         )
         assert answer.fewer == 9.0
 
@@ -120,7 +121,7 @@ def test_no_size_holds_and_the_nearest_is_told(store: Store) -> None:
         assert answer.size is None
         assert answer.nearest is not None
         assert answer.nearest.value == min(values)
-        assert answer.assumed == "Every size of the range was tried, so nothing is assumed."
+        assert answer.assumed == "Every size of the range was tried. No assumption is needed."
         assert math.isnan(answer.usd_per_h)
 
 
@@ -128,7 +129,7 @@ def test_a_target_that_is_far_off_ends_soon_and_says_so(store: Store) -> None:
     question = replace(QUESTION, metric="jct_mean_s", limit=1.0, high=(40,))
     for answer in asked(question, store).answers():
         assert (answer.size, answer.runs) == (None, 8)
-        assert "none of 32 smaller sizes holds" in answer.assumed
+        assert "none of the 32 untried smaller sizes meets the target" in answer.assumed
         assert "8 sizes in a row" in answer.assumed
 
 
@@ -313,7 +314,7 @@ def test_cancelled_at_once(store: Store) -> None:
     [
         ({"groups": (2,)}, "numbered from 0 to 1"),
         ({"groups": (0, 0), "low": (1, 1), "high": (2, 2)}, "different groups"),
-        ({"low": (3,), "high": (2,)}, "no range"),
+        ({"low": (3,), "high": (2,)}, "is not a range"),
         ({"low": (1, 1)}, "needs a range"),
         ({"metric": "nonsense"}, "No target can be set for 'nonsense'"),
         ({"limit": float("inf")}, "must be a finite number"),

@@ -155,7 +155,7 @@ def test_whole_results_open_in_compare_at_once(store: Store) -> None:
 def test_places_to_run() -> None:
     assert isinstance(open_executor("inline"), Inline)
     for wrong in ("thread", "inline:2", "processes:0", "processes:x", "processes:5000"):
-        with pytest.raises(ParameterError, match="is no place to run"):
+        with pytest.raises(ParameterError, match="is not an executor"):
             open_executor(wrong)
 
 
@@ -185,7 +185,7 @@ def test_a_run_that_takes_its_process_down_is_a_row_and_the_others_go_on(
     table = done(Sweep(one, (Axis("seed", tuple(range(7))),)), store, "processes:2").table()
     assert [text.partition(".")[0] for text in table["error"][:4]] == [
         "",
-        "The worker process was killed each time this run was tried",
+        "The worker process was killed at each attempt",
         "Memory ran out in this run",
         "It gave a GPU twice",
     ]
@@ -231,9 +231,9 @@ def test_settings_that_no_run_can_have_are_one_sentence(store: Store) -> None:
     run.run()
     assert (run.state, run.done) == ("failed", 0)
     assert run.error.startswith(
-        "No run of this sweep can be made. The trace has no setting 'nonsense'."
+        "No run of this sweep is possible. The trace has no setting 'nonsense'."
     )
-    with pytest.raises(ParameterError, match="No run of this sweep can be made"):
+    with pytest.raises(ParameterError, match="No run of this sweep is possible"):
         SweepRun(Sweep(STUDY, (Axis("trace.nonsense", (1, 2)),)), store).recall()
 
 
@@ -289,7 +289,7 @@ def test_a_store_that_is_removed_under_a_sweep_is_said(
     run.run()
     assert run.state == "failed"
     assert run.error.endswith(
-        "was removed while it was in use. Start again: a new one lists whole results."
+        "was removed while in use. Restart Trainyard: a new one lists full results."
     )
     # Another process that asks for the store by its address gets a new one.
     assert Store.at(store.address).entries() == []

@@ -68,5 +68,5 @@ def test_a_policy_that_resizes_is_refused() -> None:
 
 def test_a_record_is_not_planned_with() -> None:
     asked = replace(scenario(8), allocator=Spec("recorded"))
-    with pytest.raises(ParameterError, match="recorded replays the record"):
+    with pytest.raises(ParameterError, match="recorded replays the recorded schedule"):
         plan_quotas(asked, trace(), 0)

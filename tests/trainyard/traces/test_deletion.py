@@ -54,7 +54,7 @@ def test_a_trace_goes_with_its_results_and_with_nothing_else(
     load_trace(of_it.trace, pool.store)
     assert delete_trace(digest, pool, "me", "mine") == 2
     assert [pool.store.has(key) for key in (*gone, stays)] == [False, False, True]
-    with pytest.raises(TraceError, match="not kept on this machine"):
+    with pytest.raises(TraceError, match="no longer on this machine"):
         load_trace(of_it.trace, pool.store)
     assert len(load_trace(of_another.trace, pool.store)) == 4
 
@@ -63,7 +63,7 @@ def test_nobody_elses_run_breaks(pool: WorkerPool, scenario: Scenario) -> None:
     digest, of_it = uploaded(pool, scenario, 5)
     mine = pool.submit(replace(of_it, name="hold"), watcher="me")
     other = pool.submit(replace(of_it, name="hold", seed=1), watcher="other")
-    with pytest.raises(InUseError, match="kept until those runs are over"):
+    with pytest.raises(InUseError, match="so it was not deleted"):
         delete_trace(digest, pool, "me", "mine")
     assert (mine.settled, pool.store.trace_info(digest) is None) == (False, False)
     other.cancel()
@@ -79,7 +79,7 @@ def test_a_trace_deleted_by_another_process_is_not_read_from_memory(tmp_path: Pa
     spec = TraceSpec(f"store:{here.put_trace(Trace.of(frame))}")
     load_trace(spec, here)
     elsewhere.delete_trace(spec.source.removeprefix("store:"))
-    with pytest.raises(TraceError, match="not kept on this machine"):
+    with pytest.raises(TraceError, match="no longer on this machine"):
         load_trace(spec, here)
 
 
@@ -112,7 +112,7 @@ def test_only_the_browser_that_uploaded_a_trace_deletes_it(
     digest, of_it = uploaded(pool, scenario, 6)
     key = run_to_store(of_it.to_json(), str(pool.store.root))
     for stranger in ("other", ""):
-        with pytest.raises(NotYoursError, match="uploaded in another browser"):
+        with pytest.raises(NotYoursError, match="Another browser uploaded this trace"):
             delete_trace(digest, pool, "me", stranger)
     assert (pool.store.has(key), pool.store.trace_info(digest) is None) == (True, False)
     assert delete_trace(digest, pool, "me", "mine") == 1

@@ -146,9 +146,9 @@ def test_the_command_line_writes_jobs_and_figures(
     ("arguments", "sentence"),
     [
         (["--like", "sample:week"], "Nothing to write"),
-        (["--like", "sample:week", "--jobs", "5", "--out", "x.csv"], "--jobs does not fit here"),
-        (["week", "--figures", "x.json", "--out", "x.csv"], "week does not fit here"),
-        (["week", "--zone", "UTC", "--out", "x.csv"], "--zone says how a trace is read"),
+        (["--like", "sample:week", "--jobs", "5", "--out", "x.csv"], "--jobs does not work here"),
+        (["week", "--figures", "x.json", "--out", "x.csv"], "week does not work here"),
+        (["week", "--zone", "UTC", "--out", "x.csv"], "--zone controls how a trace is read"),
         (["week"], "Nothing to write to"),
         (["--like", "sample:tiny", "--out", "x.csv"], "12 jobs are too few"),
     ],

@@ -210,15 +210,15 @@ def test_generate_and_convert_write_the_same_jobs(call: Call, tmp_path: Path) ->
         ),
         (
             ["run", "--trace", "made:elastic-nodes", "--zone", "UTC", "--allocator", "fifo"],
-            "--zone says how a file is read, but made:elastic-nodes is read already.",
+            "--zone controls how a file is read, but made:elastic-nodes is not a file.",
         ),
         (
             ["generate", "made:elastic-nodes", "--jobs", "5", "--out", "x.csv"],
-            "--jobs goes with a profile, but made:elastic-nodes already defines this",
+            "--jobs applies to profiles, but made:elastic-nodes already defines its jobs",
         ),
         (
             ["generate", "sample:week", "--load", "0.5", "--out", "x"],
-            "--load goes with a profile, but sample:week already defines this",
+            "--load applies to profiles, but sample:week already defines its jobs",
         ),
         (["generate", "made:elastic-nodes", "--out", "x.txt"], "must end in .csv or .parquet"),
     ],

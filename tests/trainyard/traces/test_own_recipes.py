@@ -183,7 +183,7 @@ def test_a_recipe_can_be_kept_anywhere_and_passed_on(
         assert main(["convert", str(data), "--out", str(out), "--yes", "--save-recipe", place]) == 2
         assert "recipe" in capsys.readouterr().err
     assert main(["convert", "sample:tiny", "--out", str(out), "--save-recipe", str(recipe)]) == 2
-    assert "keeps how one file was read" in capsys.readouterr().err
+    assert "saves how one file was read" in capsys.readouterr().err
 
 
 def test_a_folder_with_a_faulty_recipe_still_reads(home: Path) -> None:

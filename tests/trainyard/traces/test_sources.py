@@ -103,7 +103,7 @@ def test_empty_window_says_when_the_last_job_came(
     ("source", "message"),
     [
         ("sample:nobody", "no sample 'nobody'"),
-        ("store:" + "0" * 32, "not kept on this machine"),
+        ("store:" + "0" * 32, "no longer on this machine"),
         ("store:../../etc", "not a hash"),
         ("nowhere/at/all.csv", "cannot be opened"),
         ("a\0b", "not the path of a file|cannot be opened"),

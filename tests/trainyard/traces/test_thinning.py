@@ -132,7 +132,7 @@ def test_a_setting_on_the_command_line_draws_a_sample(scenario: Scenario) -> Non
     [
         ({"sample": -1}, "trace.sample = -1 is not a whole number"),
         ({"sample": 1.5}, "trace.sample = 1.5 is not a whole number"),
-        ({"every_user": 0}, "keeps nobody"),
+        ({"every_user": 0}, "keeps no user"),
         ({"anonymise": "yes"}, "neither true nor false"),
         ({"load_by": "speed"}, "trace.load_by = speed is not one of pace, jobs"),
     ],
@@ -316,7 +316,7 @@ def test_no_file_that_is_passed_on_holds_a_hidden_name(
     capsys.readouterr()
     both = ["convert", str(file), "--anonymise", "--out", str(out), "--report", "rows.csv"]
     assert main(both) == 2
-    assert "--report lists rows with the ids" in capsys.readouterr().err
+    assert "--report contains ids and cells" in capsys.readouterr().err
     frame = ty.read_trace(file, anonymise=True).to_frame()
     assert frame["job_id"].tolist() == ["1", "2", "3"]
 

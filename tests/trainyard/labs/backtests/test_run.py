@@ -137,7 +137,7 @@ def test_a_comparison_heeds_the_check(as_fifo: pd.DataFrame, store: Store) -> No
 def test_the_policy_of_the_record_itself_cannot_be_checked(
     as_fifo: pd.DataFrame, store: Store
 ) -> None:
-    with pytest.raises(ty.TrainyardError, match="replays the record"):
+    with pytest.raises(ty.TrainyardError, match="replays the recorded schedule"):
         Check(scenario(as_fifo, "recorded", store))
 
 
@@ -245,4 +245,4 @@ def test_the_command(
     document = json.loads(capsys.readouterr().out)
     assert (document["level"], document["comparable"]) == ("reproduces", True)
     assert main([*given, "--allocator", "fifo", "--allocator", "sjf"]) == 2
-    assert "One policy is checked at a time" in capsys.readouterr().err
+    assert "A backtest takes one policy" in capsys.readouterr().err
