@@ -321,7 +321,7 @@ def test_a_file_without_any_gpu_can_be_read_with_cpu_jobs(visit: Open) -> None:
         (
             "no-names.csv",
             b"a,0,1,600\nb,60,2,1200\n",
-            "looks like a row, not like names of columns",
+            "looks like a row, not a header",
         ),
         ("no-rows.csv", GOOD.splitlines()[0], "no row below it"),
         ("text.csv", b"a,b,c\nx,y,z\n", "no column looks like a submission time"),

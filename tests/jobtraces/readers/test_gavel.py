@@ -187,7 +187,7 @@ def test_broken_rows_are_dropped_for_a_reason() -> None:
         "the submission time is missing or cannot be read": 2,
         "the row has fewer than 10 fields": 1,
         "the duration is 0: taken as 1 s": 1,
-        "total_steps is below 1: taken as not given": 1,
+        "total_steps is below 1: treated as missing": 1,
         "the GPU count is a fraction: rounded up": 1,
     }
     assert list(got.trace.frame["job_id"]) == ["0", "6", "8", "9"]
@@ -280,7 +280,7 @@ FILES = [
         {
             "no batch size is named: taken as the middle one measured": 180,
             "the duration is 0: taken as 1 s": 19,
-            "total_steps is below 1: taken as not given": 19,
+            "total_steps is below 1: treated as missing": 19,
         },
     ),
     ("traces/shockwave/120_0.2_5_100_40_25.trace", 120, {}),

@@ -22,7 +22,7 @@ def test_sacct_with_header() -> None:
         "the job never started": 2,
         "still running when the trace ends": 1,
         "no GPU: a CPU job": 1,
-        "the id occurs again (a requeue or a shortened id): made unique": 1,
+        "the id is repeated (a requeue or a shortened id): made unique": 1,
     }
     big = row(got, "81234")
     assert tuple(big[["num_gpus", "duration_s", "time_limit_s", "cpus", "mem_gb", "priority"]]) == (
@@ -175,7 +175,7 @@ def test_database() -> None:
         "still running when the trace ends": 1,
         "no GPU: a CPU job": 1,
         "the duration is 0: taken as 1 s": 1,
-        "the id occurs again (a requeue or a shortened id): made unique": 1,
+        "the id is repeated (a requeue or a shortened id): made unique": 1,
     }
 
 
@@ -206,7 +206,7 @@ def test_columns_of_fixed_width() -> None:
         "a step of a job, not a job": 1,
         "the resources are cut off: print them whole with sacct -P": 1,
     }
-    assert "Columns are cut at the line of dashes below the header." in got.guesses
+    assert "Columns are split at the line of dashes below the header." in got.guesses
     assert any("cut off" in warning and "alloctres (1)" in warning for warning in got.warnings)
 
 
@@ -262,7 +262,7 @@ def test_records_of_the_controller(line: str) -> None:
     assert job[["nodes", "nice", "requeue", "requeues"]].tolist() == [2, 5, 1, 2]
     part = row(got, "82")
     assert tuple(part[["num_gpus", "array", "status"]]) == (4, "80", "failed")
-    assert "Records of Key=value are read as rows of a table." in got.guesses
+    assert "Key=value records are read as rows of a table." in got.guesses
     assert any("snapshot of a queue" in one and "(2)" in one for one in got.warnings)
     later = checked(SHOWN.encode(), options=ReadOptions(since="eligible"))
     # 82 was eligible at 09:01:00, 81 at 09:05:00.
