@@ -482,4 +482,4 @@ def _no_jobs_text(report: Report, name: str) -> str:
         (text for reason, text in _ADVICE.items() if reason in top_reason),
         "Check the format, the units and the mapping.",
     )
-    return f"{name}: none of the {report.read:,} rows can be used{top_reason}. {advice}"
+    return f"{name}: no row of {report.read:,} can be used{top_reason}. {advice}"

@@ -423,7 +423,7 @@ RUNAI = (
 
 
 def test_a_fact_that_no_one_can_guess_is_asked() -> None:
-    with pytest.raises(OpenQuestionError, match="the wait for GPUs is in the time") as caught:
+    with pytest.raises(OpenQuestionError, match="which includes the wait") as caught:
         read(RUNAI.encode())
     assert [(one.id, list(one.options)) for one in caught.value.questions] == [
         ("wait", ["included"])
@@ -439,7 +439,7 @@ def test_a_fact_that_no_one_can_guess_is_asked() -> None:
 @pytest.mark.parametrize("fmt", ["wandb", "mlflow", "mlflow-json"])
 def test_gpus_of_runs_are_asked_where_they_are_not_named(fmt: str) -> None:
     data = CASES[fmt][0].replace(b"GPU Count", b"Cards").replace(b"num_gpus", b"depth")
-    with pytest.raises(OpenQuestionError, match="How many does each of them take"):
+    with pytest.raises(OpenQuestionError, match="How many GPUs does each run take"):
         read(data)
     got = read(data, options=ReadOptions(answers={"gpus_each": "8"}))
     assert set(got.trace.frame["num_gpus"]) == {8}
@@ -563,10 +563,10 @@ def test_facts_beside_the_figures() -> None:
     ("fmt", "words"),
     [
         ("kueue", "evicted and admitted again (1)"),
-        ("ray", "Ray states no submission"),
+        ("ray", "Ray records no submission"),
         ("squeue-json", "snapshot of a queue"),
-        ("hydra", "Durations are those on a V100"),
-        ("acme", "end minus start is taken there (1)"),
+        ("hydra", "Durations are on a V100"),
+        ("acme", "end minus start is used (1)"),
         ("sacct-json", "taken from the submission line (2)"),
         ("muri", "milliseconds"),
     ],
@@ -626,7 +626,7 @@ BAD = {
     "events": (packed("items", EVENT, EVENT), "Export the pods"),
     "new events": (
         packed("items", {key: one for key, one in EVENT.items() if key != "involvedObject"} | NEW),
-        "not how many GPUs",
+        "hold no GPU requests",
     ),
     "pai": (b"0" * 24 + b",i,u,Running,1,\n", "it alone names GPUs"),
 }

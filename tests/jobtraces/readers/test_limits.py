@@ -191,9 +191,7 @@ def test_unused_columns_are_named_but_not_read() -> None:
 
 def test_a_table_of_nothing_but_separators_is_refused() -> None:
     header = ",".join([*HEADER.strip().split(","), "user", "vc"])
-    with pytest.raises(
-        TraceError, match="rows of 6 columns do not fit into the limit of 40 kB"
-    ):
+    with pytest.raises(TraceError, match="rows of 6 columns do not fit into the limit of 40 kB"):
         read((header + "\n" + "1\n" * 1_000).encode(), options=ReadOptions(max_bytes=40_000))
 
 

@@ -318,17 +318,17 @@ REFUSED: dict[str, tuple[str | bytes, str]] = {
     ),
     "a summary of clusters": (
         "id,job_num,gpu_job_num,avg_run_time_gpu,avg_que_time_gpu\n1,2,3,4,5\n",
-        "f: this is a summary of clusters, one row each, no list of jobs. Choose the list of jobs:"
-        " cluster_log.csv, trace_seren.csv or trace_kalos.csv.",
+        "f: this file summarizes clusters and does not list jobs. Choose cluster_log.csv,"
+        " trace_seren.csv or trace_kalos.csv.",
     ),
     "the use of a virtual cluster": (
         "time,running_job_num,pending_job_num,total_gpu_num,running_gpu_num\n1,2,3,4,5\n",
-        "f: these are counts of jobs and GPUs per minute, no list of jobs. Choose cluster_log.csv.",
+        "f: this file holds counts per minute and does not list jobs. Choose cluster_log.csv.",
     ),
     "the partitions of a cluster": (
         json.dumps({"partitions": [{"nodes": {"configured": "n1", "total": 1}, "maximums": {}}]}),
-        "f: this lists the partitions of a cluster, no jobs. Jobs come from sacct --json, machines"
-        " from scontrol show nodes --json.",
+        "f: this file lists partitions, not jobs. Export jobs with sacct --json, and nodes with"
+        " scontrol show nodes --json.",
     ),
     "an empty list": (
         '{"apiVersion": "v1", "items": []}',

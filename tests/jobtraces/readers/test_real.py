@@ -65,7 +65,7 @@ def test_philly_edge_cases() -> None:
     assert row(got, "application_1506638472019_16565")["duration_s"] == 43
     assert reasons(got) == {
         "never started: the job has no attempt": 1,
-        "an attempt lacks a usable start or end: left out of the duration": 1,
+        "an attempt lacks a usable start or end: not counted in the duration": 1,
     }
 
 

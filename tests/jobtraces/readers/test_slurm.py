@@ -204,7 +204,7 @@ def test_columns_of_fixed_width() -> None:
     # What is cut off says nothing of GPUs: it must not become a job without one.
     assert reasons(got) == {
         "a step of a job, not a job": 1,
-        "the resources are cut off: print them whole with sacct -P": 1,
+        "the resources are truncated: print them in full with sacct -P": 1,
     }
     assert "Columns are split at the line of dashes below the header." in got.guesses
     assert any("cut off" in warning and "alloctres (1)" in warning for warning in got.warnings)
@@ -215,7 +215,7 @@ def test_requeues_can_be_one_job() -> None:
     assert (apart.used, apart.merged) == (5, 0)
     assert [offer.id for offer in apart.offers] == ["requeues"]
     assert [offer.text for offer in apart.offers] == list(apart.warnings)
-    assert apart.warnings[0].startswith("1 records are of jobs that were queued again")
+    assert apart.warnings[0].startswith("1 records are of requeued jobs")
     got = checked(SACCT, options=ReadOptions(answers={"requeues": "merge"}))
     assert (got.read, got.used, got.dropped, got.merged) == (11, 4, 6, 1)
     job = row(got, "81270")
@@ -276,7 +276,7 @@ def test_accounting_of_pbs() -> None:
     got = checked(PBS.encode())
     assert (got.fmt, got.read, got.used) == ("pbs", 6, 2)
     assert reasons(got) == {
-        "another event than the end of a job": 3,
+        "the event is not the end of a job": 3,
         "no GPU: a CPU job": 1,
     }
     job = row(got, "7")
@@ -299,7 +299,7 @@ def test_accounting_of_lsf() -> None:
     got = checked(LSF.encode(), options=ReadOptions(answers={"per_host": "host"}))
     assert (got.fmt, got.read, got.used, got.questions) == ("lsf", 8, 5, ())
     assert reasons(got) == {
-        "another event than the end of a job": 1,
+        "the event is not the end of a job": 1,
         "no GPU: a CPU job": 1,
         "the job never started": 1,
     }
@@ -337,5 +337,5 @@ def test_a_record_of_lsf_may_be_as_long_as_a_line() -> None:
     long = LSF.replace('"sleep 3"', f'"{"x" * 30_000}"', 1)
     assert checked(long.encode(), options=ReadOptions(answers={"per_host": "job"})).used == 5
     without = LSF.splitlines()[4]
-    with pytest.raises(TraceError, match="LSF writes them into the resource requirement"):
+    with pytest.raises(TraceError, match="LSF writes GPUs into the resource requirement"):
         read(without.encode())

@@ -439,7 +439,7 @@ def test_dates_in_a_spelling_of_their_own() -> None:
     assert got.trace.epoch == "2026-03-02T09:59:00+00:00"
     assert got.trace.numbers("submit_time_s").tolist() == [0, 720]
     for pattern in ("%Q", "dd.mm.yyyy"):
-        with pytest.raises(ParameterError, match="is not a date pattern\. Use one such as"):
+        with pytest.raises(ParameterError, match=r"is not a date pattern\. Use one such as"):
             ReadOptions(date_format=pattern)
     with pytest.raises(TraceError, match="no column holds dates written as %d/%m/%Y"):
         read(data, options=ReadOptions(date_format="%d/%m/%Y"))
