@@ -312,7 +312,7 @@ def _choose_format(content: Content, fmt: str | None, options: ReadOptions) -> F
 
 
 def _format_for_dates(content: Content, fmt: str | None) -> Format:
-    """Return the table format, for which a date pattern can be given.
+    """Return the table format, the only one that takes a date pattern.
 
     Raises
     ------

@@ -353,7 +353,7 @@ _DATE_PARTS: Final = ("a", "sign", "b", "c", "half", "hour", "minute", "second",
 
 
 def convert_dates(frame: pd.DataFrame, pattern: str) -> pd.DataFrame:
-    """Return a table whose columns of dates in a pattern are converted to instants.
+    """Return a table with all columns of dates in a pattern converted to instants.
 
     Cells of these columns that do not match the pattern become NaT.
 
@@ -389,8 +389,8 @@ class ColumnKinds:
 
     numbers: bool
     moments: bool
-    durations_s: bool
-    gpu_counts: bool
+    lengths: bool
+    gpus: bool
     distinct: int
     empty: bool
 

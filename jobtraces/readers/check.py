@@ -270,7 +270,7 @@ def _convert_spreadsheet_dates(
 
 
 def _drop_unreadable(jobs: pd.DataFrame, draft: Draft) -> pd.DataFrame:
-    """Drop rows whose required cells are missing, unreadable or infinite."""
+    """Drop rows with missing, unreadable or infinite required cells."""
     for column, word in FACT_NAMES.items():
         missing = jobs[column].isna()
         jobs = _drop(jobs, missing, f"the {word} is missing or cannot be read", column, draft)

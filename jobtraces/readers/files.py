@@ -404,7 +404,7 @@ def check_size(size: int, name: str, options: ReadOptions) -> None:
     """Raise an error for more bytes than the limit."""
     if size > options.max_bytes:
         raise TraceError(
-            f"{name}: {size_text(size)} exceed the limit of {size_text(options.max_bytes)}."
+            f"{name}: {size_text(size)} are more than the limit of {size_text(options.max_bytes)}."
             " Use a shorter time range."
         )
 

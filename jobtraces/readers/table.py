@@ -503,8 +503,8 @@ def check_rows(rows: int, name: str, options: ReadOptions) -> None:
         raise TraceError(f"{name}: there is a header but no row below it. Choose another file.")
     if rows > options.max_rows:
         raise TraceError(
-            f"{name}: {rows:,} rows exceed the limit of {options.max_rows:,}. Use a shorter time"
-            " range."
+            f"{name}: {rows:,} rows are more than the limit of {options.max_rows:,}. Use a shorter"
+            " time range."
         )
 
 

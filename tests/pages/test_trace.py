@@ -671,7 +671,7 @@ def test_figures_of_a_look_alike_are_opened(visit: Open) -> None:
     sound(app)
     assert source(app) == spec.source
     give(app, "bad.json", b'{"name": "like", "params": {"sizes": [2, 1]}}')
-    assert "like: size_shares must be 2 numbers, and are 4" in app.error[0].value
+    assert "like: size_shares must have 2 numbers, but has 4" in app.error[0].value
     assert source(app) == spec.source
 
 

@@ -482,7 +482,7 @@ def test_of_two_recipes_that_fit_equally_one_is_asked_for() -> None:
     with pytest.raises(OpenQuestionError, match="fits 2 formats equally") as caught:
         recipes.choose_recipe(content, ReadOptions(), [one, minutes])
     told = caught.value.questions[0]
-    assert "By Other the first job takes 2 GPUs for 5,403,660 s" in told.text
+    assert "Other: the first job takes 2 GPUs for 5,403,660 s" in told.text
     assert told.options == {"wandb": one.title, "other": "Other"}
     for name, chosen in (("wandb", one), ("other", minutes)):
         options = ReadOptions(answers={"format": name})
@@ -621,14 +621,14 @@ BAD = {
     "constant": (json.dumps([RAY | {"x": float("nan")}]).encode(), "NaN is not a JSON value"),
     "summary": (
         b"id,job_num,gpu_job_num,avg_run_time_gpu,avg_que_time_gpu\n1,2,3,4,5\n",
-        "summary of clusters",
+        "summarizes clusters",
     ),
-    "events": (packed("items", EVENT, EVENT), "Export the pods"),
+    "events": (packed("items", EVENT, EVENT), "Export pods"),
     "new events": (
         packed("items", {key: one for key, one in EVENT.items() if key != "involvedObject"} | NEW),
         "hold no GPU requests",
     ),
-    "pai": (b"0" * 24 + b",i,u,Running,1,\n", "it alone names GPUs"),
+    "pai": (b"0" * 24 + b",i,u,Running,1,\n", "the only table with GPUs"),
 }
 
 

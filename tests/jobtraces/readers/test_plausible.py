@@ -154,7 +154,7 @@ def test_durations_that_contradict_start_and_end_are_shown() -> None:
     text = asked(taken(table))["contradiction"]
     assert text == (
         "The duration of 3 of 240 jobs is not the time from start to end (j0: 1060 s and 60 s;"
-        " j1: 1067.5 s and 67.5 s; j2: 1074 s and 74 s). Which holds?"
+        " j1: 1067.5 s and 67.5 s; j2: 1074 s and 74 s). Which is right?"
     )
     assert taken(table, contradiction="end").trace.numbers("duration_s")[0] == 60.0
     table.loc[1:2, "duration_s"] -= 1000
@@ -336,7 +336,7 @@ def test_rows_that_repeat_others_can_be_left_out() -> None:
     table = bare()
     again = table.head(20).assign(job_id=[f"again{one}" for one in range(20)])
     doubled = pd.concat([table, again])
-    told = "20 of 260 jobs repeat the submission, duration, GPUs and user of another."
+    told = "20 of 260 jobs repeat the submission, duration, GPUs and user of another job."
     assert taken(doubled).warnings == (told,)
     left = taken(doubled, twice="leave_out")
     assert (left.used, left.warnings) == (240, ())

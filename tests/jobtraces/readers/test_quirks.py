@@ -453,7 +453,7 @@ BASE = 'name = "a"\ntitle = "A"\n[recognise]\ncolumns = ["x"]\n'
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("#" * 64_001, "r: a recipe may have 64,000 characters. Shorten it."),
+        ("#" * 64_001, "r: the recipe has more than 64,000 characters. Shorten it."),
         (
             BASE + "[let]\n" + rows(*(f'a{at} = "1"' for at in range(101))),
             "r: 101 expressions exceed the limit of 100. Remove some.",

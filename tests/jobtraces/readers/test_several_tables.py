@@ -72,7 +72,7 @@ def test_a_zip_archive_of_them_reads_alike() -> None:
 @pytest.mark.parametrize(
     ("files", "words"),
     [
-        ({"job.csv": FILES["job.csv"]}, "pai_task_table .it alone names GPUs. is missing"),
+        ({"job.csv": FILES["job.csv"]}, "pai_task_table .the only table with GPUs. is missing"),
         ({"task.csv": FILES["task.csv"]}, "pai_job_table is missing"),
         ({"a": FILES["job.csv"], "b": FILES["job.csv"]}, "b: this and a are both the table"),
         ({"a": b"x,y\n1,2\n", "b": b"x,y\n1,2\n"}, "a, b: these 2 files are not the tables"),
