@@ -45,9 +45,6 @@ class Workload(Protocol):
     """A generator of jobs: a frozen dataclass with fields declared by `sim.params.param`.
 
     Lists show the first line of its docstring.
-
-
-    Lists show the first line of its docstring.
     """
 
     title: ClassVar[str]

@@ -356,9 +356,6 @@ def convert_dates(frame: pd.DataFrame, pattern: str) -> pd.DataFrame:
     """Return a table with all columns of dates in a pattern converted to instants.
 
     Cells of these columns that do not match the pattern become NaT.
-
-
-    Cells of these columns that do not match the pattern become NaT.
     """
     converted = {}
     for column, values in frame.items() if pattern else ():

@@ -151,7 +151,6 @@ def empty_lists(text: str, name: str) -> list[str]:
 
     Texts that are too long to decode also give [].
 
-
     Raises
     ------
     TraceError

@@ -43,7 +43,7 @@ HARMLESS_REASONS: Final = (
     r"CPU job|step of|part of|never started|had not started|still running|answered|another kind"
 )
 """Reasons for dropping a row that do not mean the file was misread."""
-ANSWERED: Final = "dropped as answered: "
+ANSWERED: Final = "left out as answered: "
 SAME_ID: Final = "an earlier row has the same id"
 _MAPPED_FORMATS: Final = ("native", "table")
 Mask = pd.Series

@@ -103,7 +103,6 @@ class Rows:
 
         Short rows come last.
 
-
         Raises
         ------
         TraceError

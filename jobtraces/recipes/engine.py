@@ -2,7 +2,6 @@
 
 Two walls: the connection reaches no file or network, and `Guard` allows only known functions.
 
-
 The seal of the connection is one wall; that only known functions are called (`Guard`) is another.
 """
 

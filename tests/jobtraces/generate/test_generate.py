@@ -341,7 +341,7 @@ def test_a_history_needs_a_cluster_that_is_big_enough() -> None:
     frame = pd.DataFrame(
         {"job_id": ["a"], "submit_time_s": [0], "num_gpus": [9], "duration_s": [10]}
     )
-    with pytest.raises(TraceError, match="job a asks for 9 GPUs"):
+    with pytest.raises(TraceError, match="job a requests 9 GPUs"):
         with_history(Trace.of(frame), Cluster.parse("1x8:v100"), 0)
 
 

@@ -93,7 +93,7 @@ def test_a_stray_clock_is_cut_off_on_request() -> None:
     mended = taken(table, span="window")
     assert mended.used == 239
     assert reasons(mended) == {
-        "dropped as answered: more than 2.5 years from the median submission": 1
+        "left out as answered: more than 2.5 years from the median submission": 1
     }
 
 
@@ -135,7 +135,7 @@ def test_single_rows_of_more_than_five_years_can_be_left_out() -> None:
     assert [offer.id for offer in got.offers] == ["long_rows"]
     left = taken(table, long_rows="leave_out")
     assert (left.used, left.warnings) == (238, ())
-    assert reasons(left) == {"dropped as answered: it runs for more than 5 years": 2}
+    assert reasons(left) == {"left out as answered: it runs for more than 5 years": 2}
 
 
 def test_a_job_with_most_of_the_gpu_time_is_named() -> None:

@@ -298,7 +298,7 @@ def test_start_and_end_tell_the_unit() -> None:
         table({"duration_s": None, "took": run(int), "start": iso(2), "end": iso(3)}), {}
     )
     assert got.questions == ()
-    assert any("took is in seconds" in one for one in got.guesses)
+    assert any("took is read in seconds" in one for one in got.guesses)
 
 
 def test_order_of_rows_decides_between_day_and_month() -> None:

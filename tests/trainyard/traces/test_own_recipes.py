@@ -110,7 +110,7 @@ def test_expressions_of_the_user_get_the_fingerprint_too(monkeypatch: pytest.Mon
     ("text", "told"),
     [
         ("[read", "is no TOML"),
-        ('[read]\nformat = "table"\n', "name must be a text"),
+        ('[read]\nformat = "table"\n', "name must be a non-empty text"),
         ('name = "a"\ntitle = "b"\n[read]\nformat = "tabel"\n', "'tabel' is not known"),
         ('name = "a"\ntitle = "b"\n[read]\nformt = "table"\n', "Did you mean format?"),
         ('name = "a"\n[read]\nformat = "table"\nzone = "Mars"\n', "time zone 'Mars'"),
