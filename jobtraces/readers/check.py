@@ -152,7 +152,7 @@ def handle_unfinished(
     ----------
     jobs : DataFrame
         Jobs with a column `duration_s`.
-    running : Series of bool
+    is_running : Series of bool
         Jobs that are still running.
     so_far_s : Series of float, seconds
         Time run until the snapshot; NaN = unknown.

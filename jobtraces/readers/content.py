@@ -321,9 +321,9 @@ class Content:
 
         Parameters
         ----------
-        blanks : str
+        skipped : str
             Characters to skip at the start.
-        before : str
+        prefix : str
             Text to put in front.
         newline : str or None
             As for `open`.

@@ -112,7 +112,7 @@ def check_units(jobs: pd.DataFrame, draft: Draft, review: DataReview) -> pd.Data
         Jobs with finite submissions, durations and GPU counts.
     draft : Draft
         Facts of the format, and choices of the user.
-    review : Gate
+    review : DataReview
         Asks and warns.
     """
     if jobs.empty:
@@ -303,7 +303,7 @@ def check_jobs_together(jobs: pd.DataFrame, attempts: bool, review: DataReview) 
         Jobs that are still in use.
     attempts : bool
         Whether durations may exclude the time between several attempts.
-    review : Gate
+    review : DataReview
         Asks and warns.
     """
     if len(jobs) < 2:

@@ -191,8 +191,8 @@ def test_jobs_of_one_instant_stay_at_one_instant() -> None:
         ("like:sizes=1/2/4/7.5", "must be whole numbers"),
         ("like:size_shares=0/0/0/0", "must not all be 0"),
         ("like:times=5", "times must have 10 numbers, but has 1"),
-        ("like:jobs=150000,load=2", "150,000 jobs at load 2 are more than 200,000 jobs"),
-        ("like:hours=1/2", "hours must be 0 or 24 numbers"),
+        ("like:jobs=150000,load=2", "150,000 jobs at load 2 exceed the limit of 200,000"),
+        ("like:hours=1/2", "hours must have 0 or 24 numbers"),
         ("like:models=a+b", "model_shares must have 4 numbers, but has 0"),
     ],
 )
@@ -251,9 +251,9 @@ def test_figures_from_before_make_the_jobs_that_they_made() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("like:limits=0/60,limit_shares=1/1/1/1/1/1/1/1/1/1", "limits must ascend"),
+        ("like:limits=0/60,limit_shares=1/1/1/1/1/1/1/1/1/1", "limits must be in ascending order"),
         ("like:limits=60", "limit_shares must have 5 numbers, but has 0"),
-        ("like:outcomes=failed,outcome_shares=1", "outcome_shares must be 5 numbers"),
+        ("like:outcomes=failed,outcome_shares=1", "outcome_shares must have 5 numbers"),
         (
             "like:users=1,user_sizes=0,user_times=0,homes=2,home_shares=1/1",
             "homes must be indices into home_shares",
