@@ -162,7 +162,7 @@ READ: dict[str, tuple[str | bytes, dict[str, Any], int, Left, str]] = {
         3,
         [],
         "A quote is never closed (line 3 is the first with an odd number of quotes): quotes are"
-        " read as letters.",
+        " read as plain text.",
     ),
     "the header twice": (
         TABLE + rows("1,2026-03-02 10:00,1,60") + TABLE + rows("2,2026-03-02 10:05,2,90"),
@@ -373,7 +373,7 @@ REFUSED: dict[str, tuple[str | bytes, str]] = {
     ),
     "a long object": (
         json.dumps({"items": [BARE, BARE | {"x": "y" * 1_000_001}]}),
-        "f: the item at character 164 has 1,000,161 characters, more than 1,000,000; this is no"
+        "f: the item at character 164 has 1,000,161 characters, more than 1,000,000, so this is not a"
         " list of jobs.",
     ),
     "objects in objects in objects": (
