@@ -373,8 +373,8 @@ REFUSED: dict[str, tuple[str | bytes, str]] = {
     ),
     "a long object": (
         json.dumps({"items": [BARE, BARE | {"x": "y" * 1_000_001}]}),
-        "f: the item at character 164 has 1,000,161 characters, more than 1,000,000, so this is not a"
-        " list of jobs.",
+        "f: the item at character 164 has 1,000,161 characters, more than 1,000,000, so this is not"
+        " a list of jobs.",
     ),
     "objects in objects in objects": (
         '{"items": [' + json.dumps(BARE) + ', {"a":' * 1 + '{"a":' * 5000 + "1" + "}" * 5001 + "]}",
