@@ -188,7 +188,7 @@ def test_broken_rows_are_dropped_for_a_reason() -> None:
         "the GPU count is missing or cannot be read": 1,
         "the submission time is missing or cannot be read": 2,
         "the row has fewer than 10 fields": 1,
-        "the duration is 0: taken as 1 s": 1,
+        "the duration is 0: set to 1 s": 1,
         "total_steps is below 1: treated as missing": 1,
         "the GPU count is a fraction: rounded up": 1,
     }
@@ -236,7 +236,7 @@ def test_other_tables_are_not_taken_for_one(body: str) -> None:
 
 
 def test_a_format_that_does_not_fit_is_refused() -> None:
-    with pytest.raises(TraceError, match="this is no Gavel"):
+    with pytest.raises(TraceError, match="this file is not Gavel"):
         read(b"a,b\n1,2\n", name="x", fmt="gavel")
 
 
@@ -281,7 +281,7 @@ FILES = [
         300,
         {
             "no batch size is given: the median of the measured sizes is assumed": 180,
-            "the duration is 0: taken as 1 s": 19,
+            "the duration is 0: set to 1 s": 19,
             "total_steps is below 1: treated as missing": 19,
         },
     ),

@@ -174,7 +174,7 @@ def test_database() -> None:
         "the job never started": 1,
         "still running when the trace ends": 1,
         "no GPU: a CPU job": 1,
-        "the duration is 0: taken as 1 s": 1,
+        "the duration is 0: set to 1 s": 1,
         "the id is repeated (a requeue or a shortened id): made unique": 1,
     }
 
