@@ -1,4 +1,4 @@
-"""Any file to jobs: readers and recipes of trace formats, and generators of workloads."""
+"""Read trace files of any format as jobs, and generate synthetic workloads."""
 
 from __future__ import annotations
 

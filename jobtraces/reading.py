@@ -1,6 +1,4 @@
-"""Trace files in, one `Trace` and an account of what was dropped or altered out; `read` recognises
-the format by its content.
-"""
+"""Read trace files: recognize the format, read and check jobs, report every change."""
 
 from __future__ import annotations
 
@@ -16,9 +14,9 @@ from typing import Final
 import pandas as pd
 import pyarrow as pa
 
-from jobtraces.readers.check import check, import_jobs
+from jobtraces.readers.check import check_jobs, import_jobs
 from jobtraces.readers.columns import NATIVE, TABLE, guess_mapping, is_native, is_table, missing
-from jobtraces.readers.content import HEAD, Content, Sample, distinct, plain
+from jobtraces.readers.content import HEAD, Content, Sample, make_distinct, plain
 from jobtraces.readers.draft import Draft, Format, Import, Report
 from jobtraces.readers.files import FileSource, as_table, open_all
 from jobtraces.readers.fingerprints import fingerprint_of
@@ -28,14 +26,14 @@ from jobtraces.readers.parquet import parquet_head
 from jobtraces.readers.table import read_table
 from jobtraces.recipes import (
     JSON_FORMATS,
-    formats,
-    gathered,
-    headless,
-    of_user,
-    recognised,
+    choose_recipe,
+    combine_tables,
+    lacks_header,
+    recipe_formats,
+    recognize_recipe,
     refuse,
     shipped,
-    which,
+    user_format,
 )
 from sim.errors import TraceError
 
@@ -53,34 +51,33 @@ __all__ = [
     "read",
 ]
 
-_ORDER: Final = (NATIVE, *formats(), TABLE)
+_ORDER: Final = (NATIVE, *recipe_formats(), TABLE)
 FORMATS: Final[Mapping[str, Format]] = MappingProxyType({fmt.name: fmt for fmt in _ORDER})
 HEAD_ROWS: Final = 20
-MOST_NAMED: Final = 12
+MAX_NAMED_FORMATS: Final = 12
 DEFAULTS: Final = ReadOptions()
 
 
 @dataclass(frozen=True, eq=False)
 class Peek:
-    """The beginning of a source, for choosing a format and mapping columns.
+    """The start of a source, for choosing a format and mapping columns.
 
     Parameters
     ----------
     fmt, title : str
-        The format that recognises it; "" if none does.
+        Name and title of the detected format; "" if none.
     columns : tuple of str
-        Plain names of its columns; empty for JSON and Slurm records without header.
+        Plain column names; empty for JSON and for Slurm records without a header.
     head : DataFrame
-        First rows as text under those names.
+        First rows as text, with these names.
     mapping : mapping
-        Guess: native column -> plain source column.
+        Guessed native column -> plain source column.
     missing : tuple of str
-        Required native columns for which nothing was found.
+        Required native columns without a source.
     written : mapping
-        Plain name of a column -> the name as the file writes it.
+        Plain column name -> name as written in the file.
     fingerprint : str
-        The same for all files with the same columns or keys, in any order; "" = it has no names by
-        which it could be known again.
+        Equal for files with the same columns or keys, in any order; "" = no names.
     """
 
     fmt: str
@@ -94,14 +91,12 @@ class Peek:
 
 
 def detect(content: Content) -> Format | None:
-    """Return the format that the beginning of the content is of: our own, one that a recipe
-    recognises, or a table of which the columns must be guessed.
-    """
+    """Return the format of a file from its start, None if unknown."""
     if is_native(content.sample):
         return NATIVE
-    found = recognised(content.sample)
-    if found is not None and found.name in FORMATS:
-        return FORMATS[found.name]
+    recipe = recognize_recipe(content.sample)
+    if recipe is not None and recipe.name in FORMATS:
+        return FORMATS[recipe.name]
     return TABLE if is_table(content.sample) else None
 
 
@@ -117,33 +112,35 @@ def read(
     Parameters
     ----------
     source : Path, bytes, mapping of str to Path or bytes, or list of Content
-        A file or its bytes, plain or packed with gzip or zip; several files that are the tables of
-        one trace under their names, or packed into one zip archive; files that were opened before.
+        A file or its bytes, plain or packed with gzip or zip; several tables of one trace by name,
+        or in one zip archive; or contents that are open already.
     name : str
-        What to call the trace; "" = the name of the file, or of the first one.
+        Name of the trace; "" = the name of the (first) file.
     fmt : str or None
-        Key in `FORMATS`; None = recognise it by the content.
+        Key in `FORMATS`; None = recognize it by the content.
     options : ReadOptions
-        Zone, units, mapping, limits and what to do with CPU jobs and unfinished ones.
+        Zone, units, mapping, limits, and how to treat CPU jobs and unfinished jobs.
 
     Returns
     -------
     Import
-        The trace and the account of how it was read.
+        The trace and the report on how it was read.
 
     Raises
     ------
     TraceError
-        One sentence: the fault, its place, and what to do.
+        If the file cannot be read; the message names the fault, its place, and what to do.
     """
-    called = name or _name_of(source)
-    with _plain_memory():
-        draft = read_columns(recognize(open_all(source, called, options), options, called, fmt))
-        return import_jobs(check(draft))
+    trace_name = name or _default_name(source)
+    with _use_system_memory():
+        draft = read_columns(
+            recognize(open_all(source, trace_name, options), options, trace_name, fmt)
+        )
+        return import_jobs(check_jobs(draft))
 
 
-class _Pools:
-    """What Arrow took its memory from before the first of the reads under way."""
+class _ArrowPool:
+    """Arrow's memory pool before the first of the active reads."""
 
     lock = Lock()
     readers = 0
@@ -151,28 +148,30 @@ class _Pools:
 
 
 @contextmanager
-def _plain_memory() -> Iterator[None]:
-    """Let Arrow take the memory of columns from the system: its own pool hands large pieces back
-    after every step and has them filled with zeros anew, a quarter of the time of reading.
+def _use_system_memory() -> Iterator[None]:
+    """Let Arrow allocate from the system during a read.
+
+    Its own pool returns large blocks after every step and zeroes them again, which takes a quarter
+    of the reading time.
     """
-    with _Pools.lock:
-        if not _Pools.readers:
-            _Pools.before = pa.default_memory_pool()
+    with _ArrowPool.lock:
+        if not _ArrowPool.readers:
+            _ArrowPool.before = pa.default_memory_pool()
             pa.set_memory_pool(pa.system_memory_pool())
-        _Pools.readers += 1
+        _ArrowPool.readers += 1
     try:
         yield
     finally:
-        with _Pools.lock:
-            _Pools.readers -= 1
-            if not _Pools.readers:
-                pa.set_memory_pool(_Pools.before)
+        with _ArrowPool.lock:
+            _ArrowPool.readers -= 1
+            if not _ArrowPool.readers:
+                pa.set_memory_pool(_ArrowPool.before)
 
 
 def recognize(
     contents: list[Content], options: ReadOptions, name: str, fmt: str | None = None
 ) -> Draft:
-    """Return a draft of which the format is known and no column is read yet.
+    """Return a draft with the format chosen and no column read yet.
 
     Parameters
     ----------
@@ -184,10 +183,10 @@ def recognize(
     Raises
     ------
     TraceError
-        If no format fits, or it must be asked which of several does.
+        If no format fits, or the user must choose between several.
     """
-    content = _as_table(_gathered(contents, options), fmt, options)
-    found = _choose(content, fmt, options)
+    content = _json_as_table(_combine_contents(contents, options), fmt, options)
+    chosen = _choose_format(content, fmt, options)
     report = Report(0)
     report.questions.extend(content.questions)
     report.warnings.extend(content.warnings)
@@ -195,26 +194,26 @@ def recognize(
         pd.DataFrame(),
         report,
         name=name,
-        fmt=found.name,
-        title=found.title,
+        fmt=chosen.name,
+        title=chosen.title,
         options=options,
-        load=partial(found.load, content, options),
+        load=partial(chosen.load, content, options),
     )
 
 
 def read_columns(draft: Draft) -> Draft:
-    """Return a recognized draft with its native columns; the file itself is let go.
+    """Return a recognized draft with its native columns, and release the file.
 
     Raises
     ------
     TraceError
         If a column is missing, or cannot be read without an answer.
     """
-    assert draft.load is not None, "recognize says how the columns are read"
-    found = draft.load()
-    found.report.questions.extend(draft.report.questions)
-    found.report.warnings.extend(draft.report.warnings)
-    return replace(found, name=draft.name, fmt=draft.fmt, title=draft.title, options=draft.options)
+    assert draft.load is not None, "recognize sets how the columns are read"
+    typed = draft.load()
+    typed.report.questions.extend(draft.report.questions)
+    typed.report.warnings.extend(draft.report.warnings)
+    return replace(typed, name=draft.name, fmt=draft.fmt, title=draft.title, options=draft.options)
 
 
 def peek(
@@ -223,152 +222,156 @@ def peek(
     name: str = "",
     options: ReadOptions = DEFAULTS,
 ) -> Peek:
-    """Look at the beginning of a source without checking its rows.
+    """Return the start of a source, without checking its rows.
 
     Parameters
     ----------
     source, name, options
-        As for `read`; `options.mapping` is kept in the guess.
+        As for `read`; the guess includes `options.mapping`.
 
     Raises
     ------
     TraceError
-        If it cannot be opened or is no table.
+        If it cannot be opened or is not a table.
     """
-    contents = open_all(source, name or _name_of(source), options)
-    content = _as_table(_gathered(contents, options), None, options)
-    found = detect(content)
-    no_header = found is not None and headless(found.name, content.sample)
-    head = pd.DataFrame() if no_header else _head(content, options)
+    contents = open_all(source, name or _default_name(source), options)
+    content = _json_as_table(_combine_contents(contents, options), None, options)
+    detected = detect(content)
+    no_header = detected is not None and lacks_header(detected.name, content.sample)
+    head = pd.DataFrame() if no_header else _first_rows(content, options)
     columns = tuple(map(str, head.columns))
     mapping = guess_mapping(head if len(head) else columns, options.mapping)
     cells = {plain(cell): cell.strip("\"' ") for cell in reversed(content.sample.cells)}
     written = {column: cells.get(column, column) for column in columns}
     return Peek(
-        found.name if found else "",
-        found.title if found else "",
+        detected.name if detected else "",
+        detected.title if detected else "",
         columns,
         head,
         MappingProxyType(mapping),
         missing(mapping),
         MappingProxyType(written),
-        "" if no_header else fingerprint_of(content.sample, columns, _key_of_list(found)),
+        "" if no_header else fingerprint_of(content.sample, columns, _json_list_key(detected)),
     )
 
 
-def _gathered(contents: list[Content], options: ReadOptions) -> Content:
-    return contents[0] if len(contents) == 1 else gathered(contents, options)
+def _combine_contents(contents: list[Content], options: ReadOptions) -> Content:
+    """Return one content for all files."""
+    return contents[0] if len(contents) == 1 else combine_tables(contents, options)
 
 
-def _key_of_list(found: Format | None) -> str:
-    """Return the key of the list of jobs in a JSON file of a format."""
-    name = found.name if found is not None else ""
+def _json_list_key(fmt: Format | None) -> str:
+    """Return the key of the list of jobs in a JSON format, "" for other formats."""
+    name = fmt.name if fmt is not None else ""
     return next((recipe.items or "" for recipe in shipped() if recipe.name == name), "")
 
 
-def _name_of(source: FileSource) -> str:
+def _default_name(source: FileSource) -> str:
+    """Return a name for a source without one."""
     if isinstance(source, Mapping):
         return next(iter(source), "trace")
     return source.name if isinstance(source, Path) else "trace"
 
 
-def _as_table(content: Content, fmt: str | None, options: ReadOptions) -> Content:
-    """Return JSON that no format knows as a table of its objects."""
+def _json_as_table(content: Content, fmt: str | None, options: ReadOptions) -> Content:
+    """Return JSON of no known format as a table of its objects."""
     if content.sample.kind != "json" or options.recipe:
         return content
-    unknown = fmt is None and (detect(content) is None or bool(options.mapping))
-    if unknown and not options.mapping:
+    is_unknown = fmt is None and (detect(content) is None or bool(options.mapping))
+    if is_unknown and not options.mapping:
         refuse(content)
-    return as_table(content, options) if unknown or fmt == TABLE.name else content
+    return as_table(content, options) if is_unknown or fmt == TABLE.name else content
 
 
-def _choose(content: Content, fmt: str | None, options: ReadOptions) -> Format:
+def _choose_format(content: Content, fmt: str | None, options: ReadOptions) -> Format:
+    """Return the format to read a file with: given, from a recipe, or detected."""
     if options.recipe:
         if fmt is not None:
             raise TraceError(
-                f"{content.name}: choose either the format {fmt!r} or a recipe of your own."
+                f"{content.name}: choose either the format {fmt!r} or your own recipe."
             )
-        return of_user(options.recipe)
+        return user_format(options.recipe)
     if options.date_format and fmt != TABLE.name:
-        return _with_own_dates(content, fmt)
+        return _format_for_dates(content, fmt)
     if fmt is not None:
         if fmt not in FORMATS:
             raise TraceError(
-                f"{content.name}: the format {fmt!r} is not known. Choose one of"
-                f" {', '.join(FORMATS)}."
+                f"{content.name}: unknown format {fmt!r}. Choose one of {', '.join(FORMATS)}."
             )
         return FORMATS[fmt]
-    found = detect(content)
+    detected = detect(content)
     if options.mapping and content.sample.kind == "text":
-        return NATIVE if found is NATIVE else TABLE
-    if found is None or found is TABLE:
+        return NATIVE if detected is NATIVE else TABLE
+    if detected is None or detected is TABLE:
         refuse(content)
-    elif found is not NATIVE and (chosen := which(content, options)) is not None:
+    elif detected is not NATIVE and (chosen := choose_recipe(content, options)) is not None:
         return FORMATS[chosen.name]
-    if found is None:
-        raise _not_known(content)
-    return found
+    if detected is None:
+        raise _unknown_format_error(content)
+    return detected
 
 
-def _with_own_dates(content: Content, fmt: str | None) -> Format:
-    """Return the format whose dates may be written in any way.
+def _format_for_dates(content: Content, fmt: str | None) -> Format:
+    """Return the table format, the only one that takes a date pattern.
 
     Raises
     ------
     TraceError
-        If another one is chosen or recognised.
+        If another format is chosen or detected.
     """
-    known = FORMATS.get(fmt) if fmt is not None else detect(content)
-    if known in (None, TABLE) or (known is NATIVE and fmt is None):
+    other = FORMATS.get(fmt) if fmt is not None else detect(content)
+    if other in (None, TABLE) or (other is NATIVE and fmt is None):
         return TABLE
     raise TraceError(
-        f"{content.name}: {known.title} says how its dates are written. Leave the pattern of dates"
-        f" out, or choose the format {TABLE.name}."
+        f"{content.name}: {other.title} already defines its date format. Remove the date pattern,"
+        f" or choose the format {TABLE.name}."
     )
 
 
-def _not_known(content: Content) -> TraceError:
-    """Return the refusal of a file that no format recognises.
+def _unknown_format_error(content: Content) -> TraceError:
+    """Return the error for a file that no format recognizes.
 
     Raises
     ------
     TraceError
-        If it is JSON that is not whole.
+        If it is JSON that is incomplete.
     """
-    json = content.sample.kind == "json"
-    if json and (empty := empty_lists(content.text, content.name)):
+    is_json = content.sample.kind == "json"
+    if is_json and (empty := empty_lists(content.text, content.name)):
         return TraceError(
-            f"{content.name}: the list {' and '.join(map(repr, empty))} of this JSON is empty:"
-            " there is no job in it. Choose another file."
+            f"{content.name}: the list {' and '.join(map(repr, empty))} of this JSON is empty."
+            " Choose a file with jobs."
         )
-    shape = "this JSON is no known trace" if json else _single(content.sample)
-    like = [fmt for fmt in _ORDER if (fmt.name in JSON_FORMATS) == json]
-    titles = list(dict.fromkeys(fmt.title.partition(" (")[0] for fmt in like))
-    named = ", ".join(titles[:MOST_NAMED])
-    more = f" and {len(titles) - MOST_NAMED} more" if len(titles) > MOST_NAMED else ""
-    return TraceError(f"{content.name}: {shape}. Formats read: {named}{more}.")
+    shape = "this JSON is not a known trace" if is_json else _single_column_text(content.sample)
+    candidates = [fmt for fmt in _ORDER if (fmt.name in JSON_FORMATS) == is_json]
+    titles = list(dict.fromkeys(fmt.title.partition(" (")[0] for fmt in candidates))
+    listed = ", ".join(titles[:MAX_NAMED_FORMATS])
+    more = f" and {len(titles) - MAX_NAMED_FORMATS} more" if len(titles) > MAX_NAMED_FORMATS else ""
+    return TraceError(f"{content.name}: {shape}. Formats read: {listed}{more}.")
 
 
-def _single(sample: Sample) -> str:
+def _single_column_text(sample: Sample) -> str:
+    """Return the message for a first line with a single column."""
     first = sample.cells[0][:60] if sample.cells else ""
     return (
-        f"the first line has a single column ({first!r}), so the separator is unknown; use"
+        f"the first line has a single column ({first!r}), so the separator is unknown. Use"
         " commas, tabs, semicolons or bars (sacct: option -P)"
     )
 
 
-def _head(content: Content, options: ReadOptions) -> pd.DataFrame:
+def _first_rows(content: Content, options: ReadOptions) -> pd.DataFrame:
+    """Return the first rows of a table as text."""
     if content.sample.kind == "parquet":
         return parquet_head(content, options, HEAD_ROWS)
     if content.sample.kind != "text" or not content.sample.delimiter:
         return pd.DataFrame()
-    beginning_of_text = content.head
-    whole = len(beginning_of_text) < HEAD
-    lines = beginning_of_text.splitlines(keepends=True)
-    lines = (lines if whole else lines[:-1])[: HEAD_ROWS + 1]
-    part = Content(content.name, "".join(lines).encode(), "utf-8", damaged=content.damaged)
+    start = content.head
+    is_complete = len(start) < HEAD
+    lines = start.splitlines(keepends=True)
+    lines = (lines if is_complete else lines[:-1])[: HEAD_ROWS + 1]
+    excerpt = Content(content.name, "".join(lines).encode(), "utf-8", damaged=content.damaged)
     return (
-        read_table(part, options)[0]
+        read_table(excerpt, options)[0]
         if len(lines) > 1
-        else pd.DataFrame(columns=distinct(map(plain, content.sample.cells)))
+        else pd.DataFrame(columns=make_distinct(map(plain, content.sample.cells)))
     )

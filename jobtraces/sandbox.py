@@ -25,91 +25,92 @@ T = TypeVar("T")
 MEMORY_BYTES: Final = 3_000_000_000
 CPU_S: Final = 60
 WALL_S: Final = 900.0
-"""A second limit, for work that waits instead of computing: a busy machine must not reach it."""
+"""Limit for functions that wait instead of computing; high enough for a busy machine."""
 _CHILD: Final = (
     "import sys; sys.path.insert(0, sys.argv[1]); from jobtraces.sandbox import serve; serve()"
 )
-# Idle threads of linear algebra reserve addresses, of which there are few here.
+# Idle linear-algebra threads reserve address space, which is limited here.
 _ONE_THREAD: Final = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 
 
-class ApartError(TrainyardError):
-    """The work takes more time or memory than it may, or its process ended."""
+class SandboxError(TrainyardError):
+    """The function exceeded a limit, or its process ended early."""
 
 
-def apart(work: Callable[..., T], *args: Any) -> T:
-    """Call a function of a module in a new process.
+def run_limited(work: Callable[..., T], *args: Any) -> T:
+    """Call a module-level function in a new, limited process and return its result.
 
-    It may take `MEMORY_BYTES` of addresses and `CPU_S` of processor time, where the system has such
-    limits (not on Windows), and `WALL_S` in all; it can write no file.
+    Limits: `MEMORY_BYTES` of address space, `CPU_S` of processor time and no file writes (not on
+    Windows), and `WALL_S` of wall time.
 
     Parameters
     ----------
     work : callable
-        Found by its module and name.
+        Function that can be imported by module and name.
     args
-        What it is called with; what can be pickled.
+        Arguments; must be picklable.
 
     Raises
     ------
-    ApartError
-        If it takes more than it may.
+    SandboxError
+        If the function exceeds a limit.
     TrainyardError
-        Those of the function.
+        Errors that the function raises.
     """
-    given = pickle.dumps((work.__module__, work.__qualname__, args, MEMORY_BYTES, CPU_S))
+    payload = pickle.dumps((work.__module__, work.__qualname__, args, MEMORY_BYTES, CPU_S))
     root = str(Path(__file__).resolve().parents[1])
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             [sys.executable, "-c", _CHILD, root],
-            input=given,
+            input=payload,
             capture_output=True,
             check=False,
             timeout=WALL_S,
             env={**os.environ, **_ONE_THREAD},
         )
     except subprocess.TimeoutExpired as error:
-        raise ApartError(f"it takes more than {WALL_S:g} s") from error
-    if done.returncode == -_CPU_SIGNAL:
-        raise ApartError(f"it takes more than {CPU_S:g} s of processor time")
+        raise SandboxError(f"it takes more than {WALL_S:g} s") from error
+    if process.returncode == -_CPU_SIGNAL:
+        raise SandboxError(f"it takes more than {CPU_S:g} s of processor time")
     try:
-        found, wrong = pickle.loads(done.stdout)
+        value, failure = pickle.loads(process.stdout)
     except (pickle.UnpicklingError, EOFError) as fault:
-        raise ApartError(
-            f"its process ended (exit code {done.returncode}), most often because it took more than"
-            f" {MEMORY_BYTES / 1e9:g} GB"
+        raise SandboxError(
+            f"its process ended (exit code {process.returncode}), most likely because it took more"
+            f" than {MEMORY_BYTES / 1e9:g} GB"
         ) from fault
-    if isinstance(wrong, MemoryError):
-        raise ApartError(f"it takes more than {MEMORY_BYTES / 1e9:g} GB") from wrong
-    if wrong is not None:
-        raise wrong
-    made: T = found
-    return made
+    if isinstance(failure, MemoryError):
+        raise SandboxError(f"it takes more than {MEMORY_BYTES / 1e9:g} GB") from failure
+    if failure is not None:
+        raise failure
+    result: T = value
+    return result
 
 
 def serve() -> None:
-    """Do the work that standard input holds, and write what came of it to standard output."""
-    # What others print must not get in between.
-    answer = os.fdopen(os.dup(1), "wb")
+    """Run the pickled call on standard input and write its result to standard output."""
+    # Prints of the function must not mix with the result.
+    output = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     module, name, args, memory_bytes, cpu_s = pickle.load(sys.stdin.buffer)
     work = getattr(import_module(module), name)
-    _limit(memory_bytes, cpu_s)
-    _answer(answer, work, args)
+    _lower_limits(memory_bytes, cpu_s)
+    _write_result(output, work, args)
 
 
-def _answer(answer: BinaryIO, work: Callable[..., Any], args: tuple[Any, ...]) -> None:
+def _write_result(output: BinaryIO, work: Callable[..., Any], args: tuple[Any, ...]) -> None:
+    """Write the pickled result or error of a call, and close the output."""
     try:
-        told = pickle.dumps((work(*args), None))
+        payload = pickle.dumps((work(*args), None))
     except (TrainyardError, MemoryError) as error:
-        told = pickle.dumps((None, error))
-    answer.write(told)
-    answer.close()
+        payload = pickle.dumps((None, error))
+    output.write(payload)
+    output.close()
 
 
-def _limit(memory_bytes: int, cpu_s: int) -> None:
-    """Limit what this process may take from here on, never above a limit that it has already."""
-    if sys.platform == "win32":  # it has no such limits
+def _lower_limits(memory_bytes: int, cpu_s: int) -> None:
+    """Lower the resource limits of this process; limits already in force are not raised."""
+    if sys.platform == "win32":  # Windows has no such limits
         return
     limits = {
         resource.RLIMIT_FSIZE: 0,
@@ -118,8 +119,8 @@ def _limit(memory_bytes: int, cpu_s: int) -> None:
         resource.RLIMIT_CPU: math.ceil(time.process_time()) + cpu_s,
     }
     for kind, limit in limits.items():
-        _, most = resource.getrlimit(kind)
-        if most == resource.RLIM_INFINITY or most > limit:
-            # At the hard limit of processor time the system kills; at the soft one it says why.
-            grace = 5 if kind == resource.RLIMIT_CPU and most == resource.RLIM_INFINITY else 0
+        _, hard_limit = resource.getrlimit(kind)
+        if hard_limit == resource.RLIM_INFINITY or hard_limit > limit:
+            # The hard limit kills the process, the soft one sends SIGXCPU.
+            grace = 5 if kind == resource.RLIMIT_CPU and hard_limit == resource.RLIM_INFINITY else 0
             resource.setrlimit(kind, (limit, limit + grace))

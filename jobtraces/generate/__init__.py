@@ -1,5 +1,6 @@
-"""Seeded workloads: `generate` makes a look-alike trace from the published statistics in
-`PROFILES`; `WORKLOADS` makes a workload from a short text such as
+"""Generators of synthetic workloads with a seed: `generate` follows published statistics.
+
+`WORKLOADS` names all generators; `workload` builds one from a short text such as
 ``elastic-nodes:jobs=50,per_h=12,seed=3``.
 """
 
@@ -11,7 +12,7 @@ from typing import ClassVar, Final, Protocol
 
 from jobtraces.generate.aiturbo import AITurboWorkload
 from jobtraces.generate.dlrover import DLRoverCheck, DLRoverWorkload
-from jobtraces.generate.elastic import MOST_JOBS, MOST_SEED, BatchJobs, ElasticNodes
+from jobtraces.generate.elastic import MAX_JOBS, MAX_SEED, BatchJobs, ElasticNodes
 from jobtraces.generate.fit import figures
 from jobtraces.generate.gavel import GavelPhysical, GavelWorkload
 from jobtraces.generate.hadar import HadarEWorkload, HadarWorkload
@@ -41,32 +42,33 @@ __all__ = [
 
 
 class Workload(Protocol):
-    """A frozen dataclass whose fields are declared with `sim.params.param`; the first line of its
-    docstring is what a list shows.
+    """A generator of jobs: a frozen dataclass with fields declared by `sim.params.param`.
+
+    Lists show the first line of its docstring.
     """
 
     title: ClassVar[str]
 
     def machines(self) -> Cluster:
-        """Return the cluster that the workload comes with."""
+        """Return the cluster of the workload."""
 
     def make(self) -> Trace:
-        """Return the jobs: a pure function of the parameters."""
+        """Return the jobs, a pure function of the parameters."""
 
 
 @dataclass(frozen=True)
 class LookAlike:
-    """Jobs with the published statistics of one profile, see `jobtraces.generate.generate`."""
+    """Jobs with the published statistics of a profile, see `jobtraces.generate.generate`."""
 
     title: ClassVar[str] = ""
     profile: ClassVar[str] = ""
 
-    jobs: int = param(1000, low=2, high=MOST_JOBS, help="Number of jobs.")
+    jobs: int = param(1000, low=2, high=MAX_JOBS, help="Number of jobs.")
     load: float = param(
         0.9,
         low=0,
         high=100,
-        help="GPU-seconds asked for over GPU-seconds of the cluster; 0 = not scaled.",
+        help="GPU-seconds requested over GPU-seconds of the cluster; 0 = not scaled.",
     )
     days: float = param(
         0.0,
@@ -82,7 +84,7 @@ class LookAlike:
     cluster: str = param(
         "",
         help=(
-            "Machines that the jobs are generated for, e.g. 40x8:p100, with + between "
+            "Cluster that the jobs are generated for, e.g. 40x8:p100, with + between "
             "groups; empty = the profile's."
         ),
     )
@@ -90,14 +92,13 @@ class LookAlike:
         False,
         title="Add start times",
         help=(
-            "Whether generated start times are added, so that the recorded schedule can "
-            "be replayed."
+            "Whether to add generated start times, so that the recorded schedule can be replayed."
         ),
     )
-    seed: int = param(0, low=0, high=MOST_SEED, help="Seed of everything random.")
+    seed: int = param(0, low=0, high=MAX_SEED, help="Seed of everything random.")
 
     def __post_init__(self) -> None:
-        """Check the machines; between groups stands a plus, because a comma ends a parameter."""
+        """Check the cluster; its groups are joined by a plus (commas separate parameters)."""
         object.__setattr__(
             self,
             "cluster",
@@ -106,16 +107,16 @@ class LookAlike:
         self.machines()
 
     def machines(self) -> Cluster:
-        """Return the cluster that the jobs are made for."""
+        """Return the cluster that the jobs are generated for."""
         return Cluster.parse(self.cluster.replace("+", ",") or PROFILES[self.profile].cluster)
 
     def make(self) -> Trace:
-        """Return the jobs.
+        """Return the jobs of the profile.
 
         Raises
         ------
         ParameterError
-            If the cluster has no GPU, or the load cannot be reached in these days.
+            If the cluster has no GPU, or the load cannot be reached in the given days.
         """
         cluster = self.machines()
         trace = generate(
@@ -132,6 +133,7 @@ class LookAlike:
 
 
 def _look_alike(name: str) -> type[LookAlike]:
+    """Return the workload class of a profile."""
     return type(
         name,
         (LookAlike,),
@@ -157,11 +159,11 @@ WORKLOADS: Final[Mapping[str, type[Workload]]] = {
     "dlrover-check": DLRoverCheck,
     "like": Like,
 } | {name: _look_alike(name) for name in PROFILES}
-"""Name -> what is made."""
+"""Name -> class of the workload."""
 
 
 def workload(spec: Spec | str) -> Workload:
-    """Return the workload that a text names, its parameters checked.
+    """Return the workload for a text, with its parameters checked.
 
     Parameters
     ----------
@@ -182,13 +184,12 @@ def workload(spec: Spec | str) -> Workload:
 
 
 def canonical(spec: Spec | str) -> str:
-    """Return the text that is the same for equal choices: parameters sorted, without those that
-    have their defaults.
+    """Return the text of a workload with sorted parameters and without defaults.
 
     Raises
     ------
     TrainyardError
-        As `workload`.
+        As for `workload`.
     """
     spec = Spec.parse(spec) if isinstance(spec, str) else spec
     return str(spec_of(spec.name, workload(spec)))

@@ -1,6 +1,4 @@
-"""Workloads of parameter-server jobs on 16 GPUs, with the statistics that were published about
-AITurbo's data set; partly predictable.
-"""
+"""Parameter-server jobs on 16 GPUs with the statistics of AITurbo's published data set."""
 
 from __future__ import annotations
 
@@ -11,7 +9,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from jobtraces.generate.elastic import MOST_JOBS, MOST_SEED, pick, streams
+from jobtraces.generate.elastic import MAX_JOBS, MAX_SEED, pick_by_share, random_streams
 from sim.cluster import Cluster
 from sim.params import param
 from sim.trace import Trace
@@ -21,8 +19,8 @@ Floats = NDArray[np.float64]
 GPUS: Final = 16
 SERVER_CORES: Final = 5.0
 WORKER_CORES: Final = 1.0
-NEVER: Final = 2.0
-"""A share of the work that no job reaches: its size never becomes predictable."""
+NEVER_PREDICTABLE: Final = 2.0
+"""Share of work beyond 1: the size of the job never becomes predictable."""
 BATCHES: Final = {
     "vgg": 128,
     "alexnet": 1024,
@@ -36,30 +34,26 @@ BATCHES: Final = {
 """Model -> batch size of a step over all workers, as in the job files of the follow-up."""
 SIZES: Final = ((2, 2), (1, 2), (2, 4), (2, 1), (3, 3), (4, 2), (2, 6), (1, 1), (2, 3))
 COUNTS: Final = (2232, 1239, 912, 903, 713, 543, 522, 437, 310)
-"""(servers, workers) and the jobs of the data set that had them; the 575 jobs without servers are
-left out.
-"""
+"""(servers, workers), and jobs of the data set with them, without the 575 jobs without servers."""
 
 
 class LognormalTimes(NamedTuple):
-    """A lognormal run time in seconds, clipped."""
+    """A clipped lognormal distribution of run times in seconds."""
 
     mu: float
     sigma: float
     low: float
     high: float
 
-    def of(self, normal: Floats) -> Floats:
-        """Turn standard normal numbers into run times."""
+    def from_normal(self, normal: Floats) -> Floats:
+        """Return standard normal numbers as run times."""
         return np.asarray(
             np.clip(np.exp(self.mu + self.sigma * normal), self.low, self.high), np.float64
         )
 
 
 class WorkloadMix(NamedTuple):
-    """What a workload is where its parameters are left alone: run times of jobs that are
-    predictable from the start and of the others, and the rest.
-    """
+    """Defaults of a workload: run times of predictable and other jobs, counts, gaps."""
 
     at_once: LognormalTimes
     others: LognormalTimes
@@ -83,10 +77,9 @@ MIXES: Final = {
 
 @dataclass(frozen=True)
 class AITurboWorkload:
-    """Jobs with parameter servers on 16 GPUs, some of whose sizes become predictable only when a
-    part is done or never.
+    """Jobs with parameter servers on 16 GPUs, some not predictable at their arrival.
 
-    Our reconstruction of the workload of AITurbo's comparison: run times, sizes and the share of
+    Reconstructs the workload of AITurbo's evaluation: run times, sizes and the share of
     unpredictable jobs are fits to the data set that one of its authors published; the arrivals are
     ours.
     """
@@ -98,11 +91,11 @@ class AITurboWorkload:
         choices=tuple(MIXES),
         labels={"w1": "W1", "w2": "W2"},
         help=(
-            "w1: run times of the data set, unpredictable jobs mostly short. w2: all alike, median"
-            " 45 min."
+            "w1: run times of the data set, unpredictable jobs mostly short. w2: one distribution,"
+            " median 45 min."
         ),
     )
-    jobs: int = param(0, low=0, high=MOST_JOBS, help="Number of jobs; 0 = 200 in w1, 150 in w2.")
+    jobs: int = param(0, low=0, high=MAX_JOBS, help="Number of jobs; 0 = 200 in w1, 150 in w2.")
     gap_s: float = param(
         0.0,
         title="Mean time between arrivals",
@@ -143,34 +136,34 @@ class AITurboWorkload:
         high=10_000,
         help="CPU cores of the cluster per GPU.",
     )
-    seed: int = param(0, low=0, high=MOST_SEED, help="Seed of everything random.")
+    seed: int = param(0, low=0, high=MAX_SEED, help="Seed of everything random.")
 
     def machines(self) -> Cluster:
-        """Return the cluster that the workload comes with: one node, because the published
-        comparison has no placement.
-        """
+        """Return the cluster of the workload: one node, as published, without placement."""
         return Cluster.parse(f"1x{GPUS}:v100/{GPUS * self.cores}c")
 
     def make(self) -> Trace:
-        """Return the jobs; the same parameters give the same jobs, fewer are the first of more, and
-        another `gap_s` the same jobs with scaled gaps.
-        """
+        """Return the jobs; `gap_s` only scales the gaps, and fewer jobs are the first of more."""
         mix = MIXES[self.workload]
         jobs, gap_s = self.jobs or mix.jobs, self.gap_s or mix.gap_s
-        when, work, chance, after, size, kind, sync = streams(self.seed, 7)
-        unpredictable = chance.random(jobs) < self.unpredictable
+        arrival_rng, work_rng, chance_rng, after_rng, size_rng, model_rng, sync_rng = (
+            random_streams(self.seed, 7)
+        )
+        is_unpredictable = chance_rng.random(jobs) < self.unpredictable
         servers, workers = np.array(SIZES, np.float64)[
-            pick(np.array(COUNTS, np.float64), size.random(jobs))
+            pick_by_share(np.array(COUNTS, np.float64), size_rng.random(jobs))
         ].T
-        model = np.array(list(BATCHES))[kind.integers(0, len(BATCHES), jobs)]
-        normal = work.standard_normal(jobs)
+        model = np.array(list(BATCHES))[model_rng.integers(0, len(BATCHES), jobs)]
+        normal = work_rng.standard_normal(jobs)
         frame = pd.DataFrame(
             {
-                "job_id": [str(at + 1) for at in range(jobs)],
-                "submit_time_s": np.cumsum(when.standard_exponential(jobs)) * gap_s,
+                "job_id": [str(index + 1) for index in range(jobs)],
+                "submit_time_s": np.cumsum(arrival_rng.standard_exponential(jobs)) * gap_s,
                 "num_gpus": workers.astype(np.int64),
                 "duration_s": np.where(
-                    unpredictable, mix.others.of(normal), mix.at_once.of(normal)
+                    is_unpredictable,
+                    mix.others.from_normal(normal),
+                    mix.at_once.from_normal(normal),
                 ),
                 "model": model,
                 "batch_size": [BATCHES[name] for name in model],
@@ -179,9 +172,9 @@ class AITurboWorkload:
                 "servers": servers,
                 "worker_cpus": WORKER_CORES,
                 "server_cpus": SERVER_CORES,
-                "asynchronous": (sync.random(jobs) < self.asynchronous).astype(np.float64),
+                "asynchronous": (sync_rng.random(jobs) < self.asynchronous).astype(np.float64),
                 "predictable_after": np.where(
-                    unpredictable, self._predictable_after(after, jobs), 0.0
+                    is_unpredictable, self._predictable_after(after_rng, jobs), 0.0
                 ),
             }
         )
@@ -194,9 +187,10 @@ class AITurboWorkload:
         )
 
     def _predictable_after(self, rng: np.random.Generator, jobs: int) -> Floats:
-        late, share = rng.random((jobs, 2)).T
+        """Return the share of work after which each job is predictable."""
+        draw, share = rng.random((jobs, 2)).T
         return np.where(
-            late < (MIXES[self.workload].later if self.later < 0 else self.later),
+            draw < (MIXES[self.workload].later if self.later < 0 else self.later),
             0.2 + 0.7 * share,
-            NEVER,
+            NEVER_PREDICTABLE,
         )

@@ -1,6 +1,4 @@
-"""Workloads after DLRover's experiments: a population of CPU jobs with parameter servers whose
-users ask for too much or too little, and single jobs.
-"""
+"""Workloads after DLRover: CPU jobs with parameter servers and inaccurate requests."""
 
 from __future__ import annotations
 
@@ -12,7 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from jobtraces.generate.elastic import HOUR_S, MOST_JOBS, MOST_SEED, pick, streams
+from jobtraces.generate.elastic import HOUR_S, MAX_JOBS, MAX_SEED, pick_by_share, random_streams
 from sim.cluster import Cluster
 from sim.errors import ParameterError
 from sim.params import param
@@ -23,37 +21,34 @@ from sim.trace import Trace
 Floats = NDArray[np.float64]
 
 NODE_CORES, NODE_GB = 96, 384
-LEAST_NODES, MOST_NODES = 3, 150
-"""Workers and servers of a job together."""
+MIN_NODES, MAX_NODES = 3, 150
+"""Smallest and largest total number of workers and servers of a job."""
 WORKERS_PER_SERVER, TYPICAL_WORKERS = 3, 16
-"""The second is the median."""
+"""Workers per server, and the median number of workers."""
 BATCH: Final = 512
-"""Samples per worker and step; the time for a sample does not depend on it."""
+"""Samples per worker and step; the time per sample does not depend on it."""
 MODELS: Final = tuple(f"dlrover-{''.join(scales)}" for scales in product("012", repeat=3))
-"""Compute, update and input each half, once or twice those of the fit."""
+"""Models with compute, update and input costs of 0.5, 1 or 2 times the fit."""
 SHARES: Final = tuple(
     float(np.prod([(1, 4, 1)[int(scale)] for scale in name[-3:]])) for name in MODELS
 )
-"""The three points with these weights have the mean, variance and kurtosis of the logarithm of a
-lognormal with sigma 0.4.
+"""Weights with which the three factors match mean, variance and kurtosis of a lognormal with sigma
+0.4 (in logarithms).
 """
-MOST_CORES, MOST_GB = 32.0, 64.0
-"""Nobody asks for more than needed beyond this, per replica: the limits of a node in DLRover's
-code.
-"""
+MAX_CORES, MAX_GB = 32.0, 64.0
+"""Largest excess request per replica: the limits of a node in DLRover's code."""
 WORKER_GB, WORKER_GB_SIGMA = 3.0, 0.4
 SERVER_GB, SERVER_GB_SIGMA = 5.0, 0.5
 """Median memory of a replica at the start, and the standard deviation of its logarithm."""
 GROWTH: Final = (0.5, 2.0)
-"""Where memory grows: what a typical job of the scenario adds to it, over what it begins with;
-drawn uniformly.
-"""
+"""Range of memory growth of a typical job over its initial memory; drawn uniformly."""
 USERS: Final = 20
 
 
 class SampleCosts(NamedTuple):
-    """Core-seconds of a worker, core-seconds of the servers per worker, and seconds, each for a
-    sample of a worker; of shape (jobs,).
+    """Costs of one sample of a worker, per job.
+
+    Core-seconds of the worker, core-seconds of the servers per worker, and fixed seconds.
     """
 
     compute: Floats
@@ -61,18 +56,14 @@ class SampleCosts(NamedTuple):
     fixed: Floats
 
     def sample_s(self, worker_cpus: Floats, server_cpus: Floats) -> Floats:
-        """Return the seconds for a sample of one worker with so many cores, and so many cores of
-        servers per worker.
-        """
+        """Return seconds per sample, given worker cores and server cores per worker."""
         return np.asarray(
             self.compute / worker_cpus + self.update / server_cpus + self.fixed, np.float64
         )
 
 
 class JobNeeds(NamedTuple):
-    """What jobs need: cores and GB of each replica, and what all servers together add until the
-    end; of shape (jobs,).
-    """
+    """Resources that jobs need: cores and GB per replica, and memory growth of all servers."""
 
     worker_cpus: Floats
     server_cpus: Floats
@@ -83,22 +74,24 @@ class JobNeeds(NamedTuple):
 
 @dataclass(frozen=True)
 class DLRoverWorkload:
-    """Runs of recurring scenarios on CPUs, each with parameter servers; three quarters of the jobs
-    ask for more than they need and a quarter for less.
+    """CPU jobs with parameter servers; most request more than they need, some less.
 
-    Our reconstruction of DLRover's production workload, of which no trace was published: calibrated
-    to its completion rates and utilisation.
+    Three quarters of the jobs request too much and a quarter too little. Reconstructs DLRover's
+    production workload, whose trace is not public: calibrated to its completion rates and
+    utilization.
     """
 
     title: ClassVar[str] = "CPU jobs with wrong requests, after DLRover"
 
-    jobs: int = param(300, low=2, high=MOST_JOBS, help="Number of jobs.")
+    jobs: int = param(300, low=2, high=MAX_JOBS, help="Number of jobs.")
     scenarios: int = param(
         60,
         title="Recurring jobs",
         low=1,
-        high=MOST_JOBS,
-        help=("Number of recurring jobs (DLRover's scenarios); every job is a run of one of them."),
+        high=MAX_JOBS,
+        help=(
+            "Number of recurring jobs (DLRover's scenarios); every job is a run of one scenario."
+        ),
     )
     load: float = param(
         0.4,
@@ -148,10 +141,7 @@ class DLRoverWorkload:
         title="Busy share of time",
         low=0.01,
         high=0.49,
-        help=(
-            "Share of the time for which workers compute, and servers update, with the cores that"
-            " are needed."
-        ),
+        help=("Share of time that workers compute, and servers update, with the cores they need."),
     )
     growing: float = param(
         0.3,
@@ -163,7 +153,7 @@ class DLRoverWorkload:
     wrong: bool = param(
         True,
         title="Inaccurate requests",
-        help="Whether users ask for more or less than their jobs need.",
+        help="Whether users request more or less than their jobs need.",
     )
     under: float = param(
         0.25,
@@ -171,8 +161,8 @@ class DLRoverWorkload:
         low=0,
         high=1,
         help=(
-            "Share of the jobs that ask for too little of one resource; everything else "
-            "is asked for in excess."
+            "Share of the jobs that request too little of one resource; all other "
+            "requests are in excess."
         ),
     )
     little: tuple[float, ...] = param(
@@ -216,84 +206,95 @@ class DLRoverWorkload:
         low=0,
         high=1,
         help=(
-            "Share of the runs of a recurring job, after its first, for which the user "
-            "has corrected the requests to the need."
+            "Share of the later runs of a recurring job whose requests the user has "
+            "corrected to the need."
         ),
     )
     nodes: int = param(
         150, low=1, high=10_000, help="Nodes of the cluster, with 96 cores and 384 GB each."
     )
-    seed: int = param(0, low=0, high=MOST_SEED, help="Seed of everything random.")
+    seed: int = param(0, low=0, high=MAX_SEED, help="Seed of everything random.")
 
     def __post_init__(self) -> None:
-        """Refuse what is not a range."""
+        """Raise an error if `little` is not a range."""
         if len(self.little) != 2 or self.little[0] > self.little[1]:
-            raise ParameterError("dlrover: little must be two numbers that grow, such as 0.3/0.9.")
+            raise ParameterError("dlrover: little must be two ascending numbers, such as 0.3/0.9.")
 
     def machines(self) -> Cluster:
-        """Return the cluster that the workload comes with: nodes without GPUs."""
+        """Return the cluster of the workload: nodes without GPUs."""
         return Cluster.parse(f"{self.nodes}x0:cpu/{NODE_CORES}c/{NODE_GB}g")
 
     def make(self) -> Trace:
-        """Return the jobs; the same parameters give the same jobs, other requests the same needs,
-        and another `load` the same jobs with scaled gaps.
-        """
-        when, which, size, kind, typical, work, memory, who, over, under, learnt = streams(
-            self.seed, 11
-        )
-        group = which.integers(0, self.scenarios, self.jobs)
+        """Return the jobs; needs do not depend on requests, and `load` only scales the gaps."""
+        (
+            arrival_rng,
+            group_rng,
+            size_rng,
+            model_rng,
+            typical_rng,
+            work_rng,
+            memory_rng,
+            user_rng,
+            over_rng,
+            under_rng,
+            correction_rng,
+        ) = random_streams(self.seed, 11)
+        group = group_rng.integers(0, self.scenarios, self.jobs)
         nodes = np.floor(
-            LEAST_NODES * ((MOST_NODES + 1) / LEAST_NODES) ** size.random(self.scenarios)
+            MIN_NODES * ((MAX_NODES + 1) / MIN_NODES) ** size_rng.random(self.scenarios)
         )[group]
         servers = np.maximum(1.0, np.round(nodes / (1 + WORKERS_PER_SERVER)))
         workers = nodes - servers
-        model = pick(np.array(SHARES), kind.random(self.scenarios))[group]
-        relative = np.exp(self.within * work.standard_normal(self.jobs))
+        model = pick_by_share(np.array(SHARES), model_rng.random(self.scenarios))[group]
+        relative = np.exp(self.within * work_rng.standard_normal(self.jobs))
         typical_h = (
             self.median_h
-            * np.exp(self.sigma * typical.standard_normal(self.scenarios))[group]
+            * np.exp(self.sigma * typical_rng.standard_normal(self.scenarios))[group]
             * (workers / TYPICAL_WORKERS) ** self.grows
         )
         alone_s = typical_h * relative * HOUR_S
 
-        cost, share = _coefficients(model), servers / workers
-        needs = self._needs(cost, share, self._memory(memory, group, relative))
-        asked = _asked(needs, self._factors(over, under, self._corrected(learnt, group)))
+        cost, share = _sample_costs(model), servers / workers
+        needs = self._needs(cost, share, self._memory(memory_rng, group, relative))
+        requests = _requests_per_replica(
+            needs, self._factors(over_rng, under_rng, self._is_corrected(correction_rng, group))
+        )
         per_worker = needs.worker_cpus + needs.server_cpus * share
         samples = alone_s / cost.sample_s(needs.worker_cpus, needs.server_cpus * share)
         frame = pd.DataFrame(
             {
-                "job_id": [str(at + 1) for at in range(self.jobs)],
-                "submit_time_s": self._submit_s(when, alone_s * per_worker),
+                "job_id": [str(index + 1) for index in range(self.jobs)],
+                "submit_time_s": self._submit_s(arrival_rng, alone_s * per_worker),
                 "num_gpus": 0,
                 "duration_s": (
                     samples
                     / workers
-                    * cost.sample_s(asked["worker_cpus"], asked["server_cpus"] * share)
+                    * cost.sample_s(requests["worker_cpus"], requests["server_cpus"] * share)
                 ),
                 "user": [
-                    f"user-{at + 1:02}" for at in who.integers(0, USERS, self.scenarios)[group]
+                    f"user-{index + 1:02}"
+                    for index in user_rng.integers(0, USERS, self.scenarios)[group]
                 ],
-                "name": [f"scenario-{at + 1:03}" for at in group],
+                "name": [f"scenario-{index + 1:03}" for index in group],
                 "model": np.array(MODELS)[model],
                 "batch_size": workers * BATCH,
                 "total_steps": samples / (workers * BATCH),
-                "cpus": workers * asked["worker_cpus"] + servers * asked["server_cpus"],
-                "mem_gb": workers * asked["worker_mem_gb"] + servers * asked["server_mem_gb"],
+                "cpus": workers * requests["worker_cpus"] + servers * requests["server_cpus"],
+                "mem_gb": workers * requests["worker_mem_gb"] + servers * requests["server_mem_gb"],
                 "workers": workers,
                 "servers": servers,
-                **asked,
+                **requests,
                 "asynchronous": 1.0,
                 "worker_mem_need_gb": needs.worker_gb,
                 "server_mem_need_gb": needs.server_gb * servers,
                 "server_mem_growth_gb": needs.growth_gb * servers,
             }
         )
-        requests = "wrong" if self.wrong else "right"
+        label = "wrong" if self.wrong else "right"
         return Trace.of(
             frame,
             name=(
-                f"Made: {self.jobs:,} jobs after DLRover, {requests} requests, load {self.load:g},"
+                f"Made: {self.jobs:,} jobs after DLRover, {label} requests, load {self.load:g},"
                 f" seed {self.seed}"
             ),
         )
@@ -301,55 +302,66 @@ class DLRoverWorkload:
     def _memory(
         self, rng: np.random.Generator, group: NDArray[np.intp], relative: Floats
     ) -> tuple[Floats, Floats, Floats]:
+        """Return worker GB, server GB and server growth in GB of each job."""
         normal = rng.standard_normal((2, self.scenarios))
-        grown, amount = rng.random((2, self.scenarios))
+        growth_draw, amount = rng.random((2, self.scenarios))
         worker_gb = WORKER_GB * np.exp(WORKER_GB_SIGMA * normal[0])
         server_gb = SERVER_GB * np.exp(SERVER_GB_SIGMA * normal[1])
         growth_gb = np.where(
-            grown < self.growing, server_gb * (GROWTH[0] + (GROWTH[1] - GROWTH[0]) * amount), 0.0
+            growth_draw < self.growing,
+            server_gb * (GROWTH[0] + (GROWTH[1] - GROWTH[0]) * amount),
+            0.0,
         )
         return worker_gb[group], server_gb[group], growth_gb[group] * relative
 
     def _needs(
         self, cost: SampleCosts, share: Floats, memory: tuple[Floats, Floats, Floats]
     ) -> JobNeeds:
+        """Return cores and memory that the jobs need."""
         sample_s = cost.fixed / (1 - 2 * self.busy)
-        worker_cpus = np.clip(_up(cost.compute / (self.busy * sample_s)), 1.0, MOST_CORES)
-        server_cpus = np.clip(_up(cost.update / (self.busy * sample_s * share)), 1.0, MOST_CORES)
+        worker_cpus = np.clip(_round_up(cost.compute / (self.busy * sample_s)), 1.0, MAX_CORES)
+        server_cpus = np.clip(
+            _round_up(cost.update / (self.busy * sample_s * share)), 1.0, MAX_CORES
+        )
         return JobNeeds(worker_cpus, server_cpus, *memory)
 
-    def _corrected(self, rng: np.random.Generator, group: NDArray[np.intp]) -> NDArray[np.bool_]:
-        """Return which jobs ask for what they need, because their user has seen a run before."""
-        first = np.zeros(self.jobs, np.bool_)
-        first[np.unique(group, return_index=True)[1]] = True
-        return (rng.random(self.jobs) < self.corrected) & ~first
+    def _is_corrected(self, rng: np.random.Generator, group: NDArray[np.intp]) -> NDArray[np.bool_]:
+        """Return which jobs request exactly their needs, corrected after an earlier run."""
+        is_first = np.zeros(self.jobs, np.bool_)
+        is_first[np.unique(group, return_index=True)[1]] = True
+        return (rng.random(self.jobs) < self.corrected) & ~is_first
 
     def _factors(
-        self, over: np.random.Generator, under: np.random.Generator, corrected: NDArray[np.bool_]
+        self,
+        over_rng: np.random.Generator,
+        under_rng: np.random.Generator,
+        corrected: NDArray[np.bool_],
     ) -> Floats:
-        """Return the requests over the needs: a row for worker cores, server cores, worker memory,
-        server memory.
-        """
+        """Return requests over needs: rows of worker and server cores, then memory."""
         if not self.wrong:
             return np.ones((4, self.jobs))
         cores, memory = np.maximum(
-            1.0, self.over_median * np.exp(self.over_sigma * over.standard_normal((self.jobs, 2)))
+            1.0,
+            self.over_median * np.exp(self.over_sigma * over_rng.standard_normal((self.jobs, 2))),
         ).T
-        who, what, size = under.random((self.jobs, 3)).T
+        job_draw, resource_draw, ratio_draw = under_rng.random((self.jobs, 3)).T
         of_servers, of_workers = (
-            what < self.of_memory / 2,
-            (what >= self.of_memory / 2) & (what < self.of_memory),
+            resource_draw < self.of_memory / 2,
+            (resource_draw >= self.of_memory / 2) & (resource_draw < self.of_memory),
         )
-        of_cores = what >= self.of_memory
-        lacking = (who < self.under) & np.stack([of_cores, of_cores, of_workers, of_servers])
-        found = np.where(
-            lacking,
-            self.little[0] + (self.little[1] - self.little[0]) * size,
+        of_cores = resource_draw >= self.of_memory
+        is_too_small = (job_draw < self.under) & np.stack(
+            [of_cores, of_cores, of_workers, of_servers]
+        )
+        factors = np.where(
+            is_too_small,
+            self.little[0] + (self.little[1] - self.little[0]) * ratio_draw,
             np.stack([cores, cores, memory, memory]),
         )
-        return np.where(corrected, 1.0, found)
+        return np.where(corrected, 1.0, factors)
 
     def _submit_s(self, rng: np.random.Generator, core_s: Floats) -> Floats:
+        """Return submission times that give the load."""
         submit = np.cumsum(rng.standard_exponential(self.jobs))
         submit -= submit[0]
         span_s = float(core_s.sum()) / (self.nodes * NODE_CORES * self.load)
@@ -357,9 +369,7 @@ class DLRoverWorkload:
 
 
 class SingleJob(NamedTuple):
-    """A single job: its model, run time, replicas, and (cores, GB) of each worker and of each
-    server; and its cluster.
-    """
+    """A single job: model, run time, replicas with (cores, GB) each, and its cluster."""
 
     model: str
     minutes: float
@@ -377,15 +387,13 @@ CASES: Final = {
     "hot": _WIDE_DEEP._replace(minutes=18),
     "deepfm": SingleJob("deepfm", 30, 1, 1, (3, 5.86), (3, 5.86), "1x0:cpu/15c/29.3g"),
 }
-USED: Final = 0.625
-"""Memory needed over that asked for; ours."""
+MEMORY_USE_SHARE: Final = 0.625
+"""Memory need over request (our assumption)."""
 
 
 @dataclass(frozen=True)
 class DLRoverCheck:
-    """One job alone, with the replicas that its users asked for in DLRover's experiments and the
-    run time that they measured.
-    """
+    """A single job of DLRover's experiments, with its requests and measured run time."""
 
     title: ClassVar[str] = "A single job of DLRover's experiments"
 
@@ -400,14 +408,12 @@ class DLRoverCheck:
         },
         help=(
             "wide_deep 27 min, xdeepfm 104 min; hot: wide_deep of 18 min; deepfm: within 15 cores,"
-            " 30 min as it starts."
+            " 30 min with its initial request."
         ),
     )
 
     def machines(self) -> Cluster:
-        """Return the cluster that the job comes with; for all but deepfm so many nodes that every
-        replica can have one of its own.
-        """
+        """Return the cluster of the job: for all cases but deepfm one node per replica."""
         return Cluster.parse(CASES[self.case].cluster)
 
     def make(self) -> Trace:
@@ -431,13 +437,14 @@ class DLRoverCheck:
             "server_cpus": server_cpus,
             "server_mem_gb": server_gb,
             "asynchronous": 1.0,
-            "worker_mem_need_gb": USED * worker_gb,
-            "server_mem_need_gb": USED * server_gb * case.servers,
+            "worker_mem_need_gb": MEMORY_USE_SHARE * worker_gb,
+            "server_mem_need_gb": MEMORY_USE_SHARE * server_gb * case.servers,
         }
         return Trace.of(pd.DataFrame([values]), name=f"Made: DLRover's {self.case} job")
 
 
-def _coefficients(model: NDArray[np.intp]) -> SampleCosts:
+def _sample_costs(model: NDArray[np.intp]) -> SampleCosts:
+    """Return the sample costs of jobs from their models."""
     rows = [ROWS[plain(name)] for name in MODELS]
     return SampleCosts(
         *(
@@ -447,33 +454,31 @@ def _coefficients(model: NDArray[np.intp]) -> SampleCosts:
     )
 
 
-def _asked(needs: JobNeeds, factors: Floats) -> dict[str, Floats]:
-    """Return what is asked for per replica, by column; rounded up where it must do for the need,
-    and never to 0.
-    """
-    needed = (
+def _requests_per_replica(needs: JobNeeds, factors: Floats) -> dict[str, Floats]:
+    """Return requests per replica, by column; rounded up if they cover the need, never 0."""
+    needs_by_column = (
         needs.worker_cpus,
         needs.server_cpus,
-        _up(needs.worker_gb),
-        _up(needs.server_gb + needs.growth_gb),
+        _round_up(needs.worker_gb),
+        _round_up(needs.server_gb + needs.growth_gb),
     )
     names, caps = (
         ("worker_cpus", "server_cpus", "worker_mem_gb", "server_mem_gb"),
         (
-            MOST_CORES,
-            MOST_CORES,
-            MOST_GB,
-            MOST_GB,
+            MAX_CORES,
+            MAX_CORES,
+            MAX_GB,
+            MAX_GB,
         ),
     )
-    found = {}
-    for name, need, factor, cap in zip(names, needed, factors, caps, strict=True):
-        found[name] = np.where(
-            factor < 1, need * factor, np.maximum(need, np.minimum(_up(need * factor), cap))
+    requests = {}
+    for name, need, factor, cap in zip(names, needs_by_column, factors, caps, strict=True):
+        requests[name] = np.where(
+            factor < 1, need * factor, np.maximum(need, np.minimum(_round_up(need * factor), cap))
         )
-    return found
+    return requests
 
 
-def _up(values: Floats) -> Floats:
-    # To a tenth of a core or GB; what is a tenth already but for its last bits stays.
+def _round_up(values: Floats) -> Floats:
+    """Return values rounded up to a tenth, up to floating-point noise."""
     return np.asarray(np.ceil(values * 10 - 1e-9) / 10, np.float64)

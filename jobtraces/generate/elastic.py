@@ -1,6 +1,4 @@
-"""Small workloads of resizable jobs, made from a few declared figures: those of the published
-experiments with elastic allocators.
-"""
+"""Small workloads of resizable jobs, after published experiments with elastic policies."""
 
 from __future__ import annotations
 
@@ -20,9 +18,9 @@ from sim.trace import Trace
 Floats = NDArray[np.float64]
 
 HOUR_S: Final = 3600.0
-MOST_JOBS: Final = 200_000
-"""So many jobs a made workload may have: an address may ask for one."""
-MOST_SEED: Final = 1_000_000_000
+MAX_JOBS: Final = 200_000
+"""Largest number of jobs of a workload, because a link can request one."""
+MAX_SEED: Final = 1_000_000_000
 CLASSES: Final = ("compute", "comm", "balanced", "non-scalable")
 """Models of `BatchJobs`, in the order of its shares."""
 _BLOCK: Final = 4096
@@ -30,16 +28,15 @@ _BLOCK: Final = 4096
 
 @dataclass(frozen=True)
 class ElasticNodes:
-    """Jobs that may be resized by whole nodes: Poisson arrivals, lognormal work, a speed-up of
-    nodes ** exponent.
+    """Jobs resized by whole nodes: Poisson arrivals, lognormal work, power-law speed-up.
 
-    The workload of our reconstruction of the published comparison of an optimal with a greedy
-    elastic allocator on 20 nodes.
+    The speed-up is nodes ** exponent. Workload of our reconstruction of a published comparison of
+    an optimal and a greedy elastic policy on 20 nodes.
     """
 
     title: ClassVar[str] = "Jobs resized by whole nodes"
 
-    jobs: int = param(200, low=2, high=MOST_JOBS, help="Number of jobs.")
+    jobs: int = param(200, low=2, high=MAX_JOBS, help="Number of jobs.")
     per_h: float = param(
         10.0,
         title="Arrivals",
@@ -95,7 +92,7 @@ class ElasticNodes:
         unit="nodes",
         low=1,
         high=4096,
-        help="Largest sizes of the jobs, each equally frequent.",
+        help="Largest sizes of the jobs, equally frequent.",
     )
     gpus_per_node: int = param(
         8,
@@ -103,12 +100,12 @@ class ElasticNodes:
         unit="GPUs",
         low=1,
         high=64,
-        help="GPUs per node; a job asks for one node, which is also its smallest size.",
+        help="GPUs per node; a job requests one node, which is also its smallest size.",
     )
-    seed: int = param(0, low=0, high=MOST_SEED, help="Seed of everything random.")
+    seed: int = param(0, low=0, high=MAX_SEED, help="Seed of everything random.")
 
     def __post_init__(self) -> None:
-        """Refuse figures that contradict each other."""
+        """Raise an error for parameters that contradict each other."""
         if self.shortest_s > self.longest_h * HOUR_S:
             raise ParameterError(
                 f"elastic-nodes: shortest_s = {self.shortest_s:g} s is more than longest_h ="
@@ -125,30 +122,28 @@ class ElasticNodes:
             )
 
     def machines(self) -> Cluster:
-        """Return the cluster that the workload comes with: 20 nodes."""
+        """Return the cluster of the workload: 20 nodes."""
         return Cluster.parse(f"20x{self.gpus_per_node}:v100")
 
     def make(self) -> Trace:
-        """Return the jobs; the same parameters give the same jobs, and another `per_h` the same
-        jobs with scaled gaps.
-        """
-        when, work, scaling, size = streams(self.seed, 4)
-        gaps = when.standard_exponential(self.jobs) * (HOUR_S / self.per_h)
-        duration = self.median_h * HOUR_S * np.exp(self.sigma * work.standard_normal(self.jobs))
-        exponent = self.exponent_low + (self.exponent_high - self.exponent_low) * scaling.random(
-            self.jobs
-        )
-        most = np.array(self.most_nodes)[
-            pick(np.ones(len(self.most_nodes)), size.random(self.jobs))
+        """Return the jobs; another `per_h` gives the same jobs with scaled gaps."""
+        arrival_rng, work_rng, exponent_rng, size_rng = random_streams(self.seed, 4)
+        gaps = arrival_rng.standard_exponential(self.jobs) * (HOUR_S / self.per_h)
+        duration = self.median_h * HOUR_S * np.exp(self.sigma * work_rng.standard_normal(self.jobs))
+        exponent = self.exponent_low + (
+            self.exponent_high - self.exponent_low
+        ) * exponent_rng.random(self.jobs)
+        max_nodes = np.array(self.most_nodes)[
+            pick_by_share(np.ones(len(self.most_nodes)), size_rng.random(self.jobs))
         ]
         frame = pd.DataFrame(
             {
-                "job_id": _names(self.jobs),
+                "job_id": _job_ids(self.jobs),
                 "submit_time_s": np.cumsum(gaps),
                 "num_gpus": self.gpus_per_node,
                 "duration_s": np.clip(duration, self.shortest_s, self.longest_h * HOUR_S),
                 "min_gpus": float(self.gpus_per_node),
-                "max_gpus": most * self.gpus_per_node,
+                "max_gpus": max_nodes * self.gpus_per_node,
                 "scaling_exponent": exponent,
             }
         )
@@ -160,12 +155,11 @@ class ElasticNodes:
 
 @dataclass(frozen=True)
 class BatchJobs:
-    """Jobs with a choice of batch size and GPUs, of four classes: Poisson arrivals for some hours,
-    uniform run times on one GPU.
+    """Jobs with elastic batch sizes and GPUs, of four scaling profiles.
 
-    The workload of our reconstruction of the published comparison of elastic with fixed batch
-    sizes. The batch sizes of a class are those that the batch-aware performance model has for the
-    model of this name.
+    Poisson arrivals for some hours, uniform run times on one GPU. Workload of our reconstruction of
+    a published comparison of elastic and fixed batch sizes. The batch sizes of a profile are those
+    of the batch-aware performance model for the model of this name.
     """
 
     title: ClassVar[str] = "Jobs with elastic batch sizes"
@@ -179,7 +173,7 @@ class BatchJobs:
         help="Mean arrivals per minute, a Poisson process.",
     )
     hours: float = param(
-        8.0, title="Time span", unit="h", low=0.01, high=8760, help="How long jobs arrive."
+        8.0, title="Time span", unit="h", low=0.01, high=8760, help="Period of arrivals."
     )
     burst: float = param(
         1.0,
@@ -213,7 +207,7 @@ class BatchJobs:
         title="Mix of scaling profiles",
         low=0,
         high=1e6,
-        help="How frequent compute, comm, balanced and non-scalable jobs are.",
+        help="Frequency of compute, comm, balanced and non-scalable jobs.",
     )
     most_gpus: int = param(
         10,
@@ -221,12 +215,12 @@ class BatchJobs:
         unit="GPUs",
         low=1,
         high=4096,
-        help="Largest size of every job; one GPU is what it asks for and its smallest size.",
+        help="Largest size of every job; its request and smallest size are one GPU.",
     )
-    seed: int = param(0, low=0, high=MOST_SEED, help="Seed of everything random.")
+    seed: int = param(0, low=0, high=MAX_SEED, help="Seed of everything random.")
 
     def __post_init__(self) -> None:
-        """Refuse figures that contradict each other."""
+        """Raise an error for parameters that contradict each other."""
         if self.shortest_h > self.longest_h:
             raise ParameterError(
                 f"batch-jobs: shortest_h = {self.shortest_h:g} h is more than longest_h ="
@@ -237,38 +231,37 @@ class BatchJobs:
                 f"batch-jobs: shares must be {len(CLASSES)} numbers such as 1/1/1/1, for"
                 f" {', '.join(CLASSES)}, not all 0."
             )
-        if self.per_min * 60 * self.hours > MOST_JOBS:
+        if self.per_min * 60 * self.hours > MAX_JOBS:
             raise ParameterError(
-                f"batch-jobs: {self.per_min:g} a minute for {self.hours:g} h are more than"
-                f" {MOST_JOBS:,} jobs. Lower one of the two."
+                f"batch-jobs: {self.per_min:g} per minute for {self.hours:g} h exceed the limit of"
+                f" {MAX_JOBS:,} jobs. Lower one of the two."
             )
 
     def machines(self) -> Cluster:
-        """Return the cluster that the workload comes with: 100 GPUs."""
+        """Return the cluster of the workload: 100 GPUs."""
         return Cluster.parse("25x4:v100")
 
     def make(self) -> Trace:
-        """Return the jobs; the same parameters give the same jobs, and another `per_min` the same
-        first jobs at scaled times.
+        """Return the jobs; another `per_min` gives the same first jobs at scaled times.
 
         Raises
         ------
         TraceError
-            If by chance no job arrives in these hours.
+            If by chance no job arrives in the time span.
         """
-        when, work, kind = streams(self.seed, 3)
-        submit = self._times(when)
+        arrival_rng, work_rng, model_rng = random_streams(self.seed, 3)
+        submit = self._times(arrival_rng)
         jobs = len(submit)
         if not jobs:
             raise TraceError(
-                f"batch-jobs: no job arrived in {self.hours:g} h at {self.per_min:g} a minute."
-                " Raise one of the two, or take another seed."
+                f"batch-jobs: no job arrived in {self.hours:g} h at {self.per_min:g} per minute."
+                " Raise one of the two, or use another seed."
             )
-        hours = self.shortest_h + (self.longest_h - self.shortest_h) * work.random(jobs)
-        model = pick(np.array(self.shares), kind.random(jobs))
+        hours = self.shortest_h + (self.longest_h - self.shortest_h) * work_rng.random(jobs)
+        model = pick_by_share(np.array(self.shares), model_rng.random(jobs))
         frame = pd.DataFrame(
             {
-                "job_id": _names(jobs),
+                "job_id": _job_ids(jobs),
                 "submit_time_s": submit,
                 "num_gpus": 1,
                 "duration_s": hours * HOUR_S,
@@ -287,9 +280,7 @@ class BatchJobs:
         )
 
     def _times(self, rng: np.random.Generator) -> Floats:
-        """Map a Poisson process of unit rate onto the window through the arrivals expected up to
-        each hour.
-        """
+        """Return Poisson arrivals in the time span, with the rate of each hour."""
         edges = np.minimum(np.arange(math.ceil(self.hours) + 1), self.hours)
         rate = (
             60
@@ -297,29 +288,31 @@ class BatchJobs:
             * np.where(np.arange(len(edges) - 1) % 2 == 0, self.burst, 2 - self.burst)
         )
         expected = np.concatenate(([0.0], np.cumsum(rate * np.diff(edges))))
-        unit = np.empty(0)
-        while not unit.size or unit[-1] < expected[-1]:
-            start = unit[-1] if unit.size else 0.0
-            unit = np.concatenate((unit, start + np.cumsum(rng.standard_exponential(_BLOCK))))
+        unit_times = np.empty(0)
+        while not unit_times.size or unit_times[-1] < expected[-1]:
+            start = unit_times[-1] if unit_times.size else 0.0
+            unit_times = np.concatenate(
+                (unit_times, start + np.cumsum(rng.standard_exponential(_BLOCK)))
+            )
         return np.asarray(
-            np.interp(unit[unit < expected[-1]], expected, edges * HOUR_S), np.float64
+            np.interp(unit_times[unit_times < expected[-1]], expected, edges * HOUR_S), np.float64
         )
 
 
-def streams(seed: int, purposes: int) -> list[np.random.Generator]:
-    """Return one generator per purpose, so that a change to one leaves the draws of the others
-    alone; a new purpose goes to the end.
+def random_streams(seed: int, purposes: int) -> list[np.random.Generator]:
+    """Return one random generator per purpose, independent of each other.
+
+    Add new purposes at the end: the draws of the others then stay the same.
     """
     return [np.random.default_rng(child) for child in np.random.SeedSequence(seed).spawn(purposes)]
 
 
-def pick(shares: Floats, uniform: Floats) -> NDArray[np.intp]:
-    """Return the place among the shares that each uniform number falls on; shares of 0 are never
-    met.
-    """
+def pick_by_share(shares: Floats, uniform: Floats) -> NDArray[np.intp]:
+    """Return the index of the share that each uniform number falls on; never a share of 0."""
     edges = np.cumsum(shares)
     return np.asarray(np.searchsorted(edges[:-1], uniform * edges[-1], side="right"), np.intp)
 
 
-def _names(jobs: int) -> pd.Series:
+def _job_ids(jobs: int) -> pd.Series:
+    """Return job ids from 1."""
     return pd.Series(range(1, jobs + 1)).astype("str")

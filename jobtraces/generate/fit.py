@@ -1,5 +1,6 @@
-"""Figures of a trace from which jobs like its own can be drawn: aggregates of at least `FEW` jobs,
-rounded, without names, ids and dates.
+"""Fit the figures of a trace, from which `jobtraces.generate.like` draws similar jobs.
+
+Figures are rounded aggregates of at least `MIN_FIGURE_JOBS` jobs, without names, ids and dates.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from jobtraces.generate.elastic import HOUR_S, MOST_JOBS
-from jobtraces.generate.like import BINS, SOON_S, WEEK_H, Like, rank_edges
-from jobtraces.generate.limits import fitted
+from jobtraces.generate.elastic import HOUR_S, MAX_JOBS
+from jobtraces.generate.like import MAX_BURST_GAP_S, MAX_EQUAL_PARTS, WEEK_H, Like, rank_edges
+from jobtraces.generate.limits import fit_limits
 from jobtraces.generate.profiles import PROFILES
 from jobtraces.generate.recurring import MODELS
 from sim.cluster import KNOWN_TYPES
@@ -25,25 +26,25 @@ from sim.trace import Trace
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-FEW: Final = 10
-"""Every figure is made of at least so many jobs (a user's of twice as many)."""
+MIN_FIGURE_JOBS: Final = 10
+"""Smallest number of jobs in any figure (twice as many for a user)."""
 LEAST_JOBS: Final = 50
-_GROUP: Final = 4 * FEW
-"""Jobs of a group of sizes with run times of its own."""
-_GROUPS: Final = 30
-_USERS: Final = 60
-"""Busiest users that are described one by one."""
-_MOST_NAMES: Final = 40
-_DIGITS: Final = 4
-"""A run time of 172,800 s, a common limit, must stay what it is."""
-_STEP: Final = 1.25
-"""Ratio of neighbouring classes of hourly counts, from where there are too many single ones."""
-_SINGLE: Final = 8
-_SOON: Final = 0.1
-_CELLS: Final = 64
-_FAR: Final = 3.0
-"""A user all of whose jobs are among the smallest has this score, and not an endless one."""
-_LEAST_SPREAD: Final = 0.05
+_MIN_GROUP_JOBS: Final = 4 * MIN_FIGURE_JOBS
+"""Smallest number of jobs in a size group with separate run times."""
+_MAX_GROUPS: Final = 30
+_MAX_BUSY_USERS: Final = 60
+"""Largest number of users described individually."""
+_MAX_NAMES: Final = 40
+_TIME_DIGITS: Final = 4
+"""Digits of a run time: 172,800 s, a common limit, must stay exact."""
+_CLASS_RATIO: Final = 1.25
+"""Ratio of neighboring classes of large hourly counts."""
+_MAX_SINGLE_COUNT: Final = 8
+_BURST_GAP_SHARE: Final = 0.1
+_GRID_CELLS: Final = 64
+_MAX_SCORE: Final = 3.0
+"""Largest absolute score; bounds users whose jobs are all among the smallest."""
+_MIN_SPREAD: Final = 0.05
 _NORMAL: Final = NormalDist()
 
 
@@ -53,19 +54,19 @@ def figures(trace: Trace, *, load: float = 1.0, seed: int = 0, cluster: str = ""
     Parameters
     ----------
     trace : Trace
-        At least `LEAST_JOBS` jobs.
+        A trace of at least `LEAST_JOBS` jobs.
     load : float
-        How many times the jobs are made in the same time; of a trace of more jobs than a workload
-        may have, a shorter time is described.
+        Factor on the number of jobs in the same time. If a workload cannot have so many jobs, a
+        shorter time is described.
     seed : int
-        Seed of the jobs that are made.
+        Seed of the generated jobs.
     cluster : str
-        Machines that the jobs come with, in the short form with ``+``; "" = those of `Like`.
+        Cluster of the workload, in the short form with ``+``; "" = the default of `Like`.
 
     Returns
     -------
     Like
-        Its parameters are the figures; ``make()`` draws the jobs.
+        The generator, with the figures as parameters; ``make()`` draws the jobs.
 
     Raises
     ------
@@ -74,102 +75,109 @@ def figures(trace: Trace, *, load: float = 1.0, seed: int = 0, cluster: str = ""
 
     Notes
     -----
-    Kept: sizes, run times by size (means of equal parts of the jobs, in ascending order, the last
-    part halved again and again), the count of jobs of every hour as a distribution, hour of day and
-    day of week, persistence of busy hours, jobs submitted in one second, shares of users with sizes
-    and run times of their own, runs of jobs of one user that are alike, known GPU types and models
-    by size, time limits by run time, outcomes by run time, and in which virtual cluster users are
-    mostly. Scores are normal scores, so that ranks are coupled and distributions stay what they
-    are (Cario and Nelson, Operations Research Letters 19 (1996): ARTA processes). Not kept: names,
+    Kept: sizes, run times by size (means of equal parts of the jobs in ascending order, the last
+    part halved repeatedly), the distribution of hourly counts, hour of day and day of week,
+    persistence of busy hours, jobs submitted in one second, shares of users with their sizes and
+    run times, runs of similar jobs of one user, known GPU types and models by size, time limits and
+    outcomes by run time, and the main virtual cluster of users. Scores are normal scores: they
+    couple ranks and keep distributions unchanged (Cario and Nelson, Operations Research Letters 19
+    (1996): ARTA processes). Not kept: names,
     ids, dates, start times, deadlines, partitions, cores and memory, and which job follows which.
     """
     jobs = len(trace)
     if jobs < LEAST_JOBS:
         raise TraceError(
-            f"{trace.name}: {jobs} jobs are too few to fit a generator: figures of fewer than"
-            f" {LEAST_JOBS} would describe single jobs. Use a longer part of the trace."
+            f"{trace.name}: {jobs} jobs are too few to fit a generator without describing single"
+            f" jobs; {LEAST_JOBS} are needed. Use a longer part of the trace."
         )
     gpus, run_s = trace.numbers("num_gpus"), np.maximum(trace.numbers("duration_s"), 1.0)
     user, _ = pd.factorize(trace.texts("user"))
     user = user.astype(np.int64)
-    sizes, size_shares, pooled = _sizes(gpus)
-    ends, group = _groups(pooled)
-    tables = [_means(run_s[group == at]) for at in range(len(ends))]
-    kept = min(jobs, int(MOST_JOBS / max(load, 1.0)))
-    _, types, type_shares = _choices(trace, "gpu_type", group, len(ends))
-    names, models, model_shares = _choices(trace, "model", group, len(ends))
+    sizes, size_shares, pooled = _fit_sizes(gpus)
+    ends, group = _fit_groups(pooled)
+    tables = [_part_means(run_s[group == index]) for index in range(len(ends))]
+    job_limit = min(jobs, int(MAX_JOBS / max(load, 1.0)))
+    _, types, type_shares = _fit_choices(trace, "gpu_type", group, len(ends))
+    names, models, model_shares = _fit_choices(trace, "model", group, len(ends))
     return Like(
-        jobs=kept,
-        days=_rounded(trace.span_s * kept / jobs / 86_400, 5),
+        jobs=job_limit,
+        days=_round_digits(trace.span_s * job_limit / jobs / 86_400, 5),
         load=load,
         seed=seed,
         cluster=cluster or Like().cluster,
-        **_arrivals(trace),
-        **_users(trace, user, gpus, run_s, group),
-        **fitted(trace, run_s, user, _busy(np.bincount(user)), FEW),
+        **_fit_arrivals(trace),
+        **_fit_users(trace, user, gpus, run_s, group),
+        **fit_limits(trace, run_s, user, _busy_users(np.bincount(user)), MIN_FIGURE_JOBS),
         sizes=sizes,
         size_shares=size_shares,
         groups=ends,
         points=tuple(float(len(table)) for table in tables),
-        times=tuple(_rounded(value, _DIGITS) for table in tables for value in table),
+        times=tuple(_round_digits(value, _TIME_DIGITS) for table in tables for value in table),
         types="+".join(types),
         type_shares=type_shares,
         models="+".join(models),
         model_shares=model_shares,
-        batches=_batches(trace, names),
+        batches=_fit_batches(trace, names),
     )
 
 
-def _rounded(value: float, digits: int) -> float:
+def _round_digits(value: float, digits: int) -> float:
+    """Return a value rounded to significant digits."""
     return float(f"{value:.{digits}g}")
 
 
-def _sizes(gpus: Floats) -> tuple[tuple[float, ...], tuple[float, ...], Floats]:
-    """Return the sizes with their numbers of jobs, and the size of each job among them: sizes that
-    fewer than `FEW` jobs have are taken together with their neighbours below.
+def _fit_sizes(gpus: Floats) -> tuple[tuple[float, ...], tuple[float, ...], Floats]:
+    """Return sizes, their job counts, and the size of each job.
+
+    Sizes of fewer than `MIN_FIGURE_JOBS` jobs are merged with smaller ones.
     """
     values, counts = np.unique(gpus, return_counts=True)
     label, pool, total = values.copy(), [0] * 0, 0
-    # From the largest down, so that what is left over joins the small sizes, which are common.
-    for at in np.flatnonzero(counts < FEW)[::-1].tolist():
-        pool.append(at)
-        total += int(counts[at])
-        if total >= FEW:
+    # From the largest down: a remainder joins the small sizes, which are common.
+    for index in np.flatnonzero(counts < MIN_FIGURE_JOBS)[::-1].tolist():
+        pool.append(index)
+        total += int(counts[index])
+        if total >= MIN_FIGURE_JOBS:
             label[pool] = round(float(np.average(values[pool], weights=counts[pool])))
             pool, total = [], 0
     if pool:
         others = np.setdiff1d(label, values[pool])
-        for at in pool:
-            label[at] = others[np.abs(others - values[at]).argmin()] if len(others) else values[0]
+        for index in pool:
+            label[index] = (
+                others[np.abs(others - values[index]).argmin()] if len(others) else values[0]
+            )
     pooled = label[np.searchsorted(values, gpus)]
     sizes, jobs = np.unique(pooled, return_counts=True)
     return tuple(sizes.tolist()), tuple(jobs.astype(float).tolist()), pooled
 
 
-def _groups(pooled: Floats) -> tuple[tuple[float, ...], Ints]:
+def _fit_groups(pooled: Floats) -> tuple[tuple[float, ...], Ints]:
     """Return the largest size of each group, and the group of each job."""
     values, counts = np.unique(pooled, return_counts=True)
     power = np.ceil(np.log2(np.maximum(values, 0.5)))
     ends: list[float] = []
-    held = 0
-    for at, value in enumerate(values.tolist()):
-        held += int(counts[at])
-        # A group ends at a power of two, or where it holds a fair part of all jobs.
-        whole = at + 1 == len(values) or power[at + 1] > power[at]
-        if held >= _GROUP and (whole or held >= len(pooled) / _GROUPS):
+    count = 0
+    for index, value in enumerate(values.tolist()):
+        count += int(counts[index])
+        # A group ends at a power of two, or once it has a fair share of all jobs.
+        ends_at_power = index + 1 == len(values) or power[index + 1] > power[index]
+        if count >= _MIN_GROUP_JOBS and (ends_at_power or count >= len(pooled) / _MAX_GROUPS):
             ends.append(value)
-            held = 0
-    if held and ends:
+            count = 0
+    if count and ends:
         ends[-1] = float(pooled.max())
     ends = ends or [float(pooled.max())]
     return tuple(ends), np.searchsorted(np.array(ends), pooled).astype(np.int64)
 
 
-def _means(run_s: Floats) -> list[float]:
-    """Return the mean run times of the parts of a group, each of at least `FEW` jobs."""
+def _part_means(run_s: Floats) -> list[float]:
+    """Return the mean run times of equal parts of a group."""
     ordered, jobs = np.sort(run_s), len(run_s)
-    points = max(min(BINS, jobs // FEW), 1)
-    while points >= BINS and 0.5 ** (points - BINS + 1) / BINS * jobs >= FEW:
+    points = max(min(MAX_EQUAL_PARTS, jobs // MIN_FIGURE_JOBS), 1)
+    while (
+        points >= MAX_EQUAL_PARTS
+        and 0.5 ** (points - MAX_EQUAL_PARTS + 1) / MAX_EQUAL_PARTS * jobs >= MIN_FIGURE_JOBS
+    ):
         points += 1
     edges = np.rint(rank_edges(points) * jobs).astype(np.int64)
     sums = np.concatenate(([0.0], np.cumsum(ordered)))
@@ -178,32 +186,35 @@ def _means(run_s: Floats) -> list[float]:
 
 
 def _mid_ranks(values: Floats) -> Floats:
-    """Return ranks from 0 to 1, equal values having the middle one of theirs."""
+    """Return ranks from 0 to 1; equal values share their mean rank."""
     return np.asarray((pd.Series(values).rank() - 0.5) / len(values), np.float64)
 
 
-def _normal(ranks: Floats) -> Floats:
-    found, place = np.unique(ranks, return_inverse=True)
-    return np.array([_NORMAL.inv_cdf(min(max(one, 1e-9), 1 - 1e-9)) for one in found.tolist()])[
-        place
-    ]
+def _normal_scores(ranks: Floats) -> Floats:
+    """Return the normal scores of ranks."""
+    distinct_ranks, index = np.unique(ranks, return_inverse=True)
+    return np.array(
+        [_NORMAL.inv_cdf(min(max(rank, 1e-9), 1 - 1e-9)) for rank in distinct_ranks.tolist()]
+    )[index]
 
 
-def _score(value: float) -> float:
+def _round_score(value: float) -> float:
+    """Return a score rounded to two decimals, without negative zero."""
     return round(value, 2) + 0.0
 
 
-def _follows(score: Floats, before: NDArray[np.bool_]) -> float:
-    """Return the correlation of each number with the one before, where that counts."""
-    late, early = score[1:][before], score[:-1][before]
-    if len(late) < FEW or not late.std() or not early.std():
+def _lag_correlation(score: Floats, has_previous: NDArray[np.bool_]) -> float:
+    """Return the correlation of each score with the previous one, over selected pairs."""
+    current, previous = score[1:][has_previous], score[:-1][has_previous]
+    if len(current) < MIN_FIGURE_JOBS or not current.std() or not previous.std():
         return 0.0
-    return _score(min(max(float(np.corrcoef(late, early)[0, 1]), -0.9), 0.95))
+    return _round_score(min(max(float(np.corrcoef(current, previous)[0, 1]), -0.9), 0.95))
 
 
-def _arrivals(trace: Trace) -> dict[str, Any]:
+def _fit_arrivals(trace: Trace) -> dict[str, Any]:
+    """Return the figures of arrivals: hourly rates, daily and weekly pattern, and bursts."""
     submit = trace.numbers("submit_time_s")
-    # Whole hours: a last one that is cut off would look quiet.
+    # Full hours only: an incomplete last hour would look quiet.
     hours = int(trace.span_s // HOUR_S)
     counts = np.bincount((submit // HOUR_S).astype(np.int64), minlength=hours + 1)
     counts, late = counts[:hours], int(counts[hours])
@@ -212,175 +223,200 @@ def _arrivals(trace: Trace) -> dict[str, Any]:
     clock = (int(begins) + np.arange(hours)) % WEEK_H
     if hours < 2:
         return {"begins": round(begins, 1), "calendar": start is not None}
-    score = _normal(_mid_ranks(counts.astype(np.float64)))
+    score = _normal_scores(_mid_ranks(counts.astype(np.float64)))
     of_hour, of_day = np.zeros(24), np.zeros(7)
     if hours >= 48:
-        of_hour = _means_of(score, clock % 24, 24)
+        of_hour = _centered_means(score, clock % 24, 24)
     rest = score - of_hour[clock % 24]
     if hours >= 2 * WEEK_H and start is not None:
-        of_day = _means_of(rest, clock // 24, 7)
+        of_day = _centered_means(rest, clock // 24, 7)
     rest = rest - of_day[clock // 24]
-    rates, shares = _classes(counts)
+    rates, shares = _hour_classes(counts)
     return {
         "begins": round(begins, 1),
         "calendar": start is not None,
-        "hours": tuple(map(_score, of_hour.tolist())) if of_hour.any() else (),
-        "weekdays": tuple(map(_score, of_day.tolist())) if of_day.any() else (),
-        "noise": _score(float(rest.std())),
-        "persistence": _follows(rest, np.ones(hours - 1, bool)),
+        "hours": tuple(map(_round_score, of_hour.tolist())) if of_hour.any() else (),
+        "weekdays": tuple(map(_round_score, of_day.tolist())) if of_day.any() else (),
+        "noise": _round_score(float(rest.std())),
+        "persistence": _lag_correlation(rest, np.ones(hours - 1, bool)),
         "rates": rates,
         "rate_shares": shares,
-        "last": float(late) if late >= FEW else 0.0,
-        **_gaps(
+        "last": float(late) if late >= MIN_FIGURE_JOBS else 0.0,
+        **_fit_bursts(
             np.diff(submit), counts[np.minimum(submit[:-1] // HOUR_S, hours - 1).astype(np.int64)]
         ),
     }
 
 
-def _gaps(gaps: Floats, of_hour: Ints) -> dict[str, Any]:
-    """Return the share of jobs that come much sooner after the one before than jobs that are spread
-    evenly over their hour, and the mean gaps of equal parts of those.
+def _fit_bursts(gaps: Floats, of_hour: Ints) -> dict[str, Any]:
+    """Return the share of jobs in bursts, and the mean gaps of equal parts of them.
+
+    A job is in a burst if its gap is far below an even spread over its hour.
     """
-    even = np.clip(_SOON * HOUR_S / np.maximum(of_hour, 1), 1.0, SOON_S)
-    soon = np.sort(gaps[gaps < even])
-    parts = np.array_split(soon, min(max(len(soon) // FEW, 1), FEW))
+    limit_s = np.clip(_BURST_GAP_SHARE * HOUR_S / np.maximum(of_hour, 1), 1.0, MAX_BURST_GAP_S)
+    short_gaps = np.sort(gaps[gaps < limit_s])
+    parts = np.array_split(
+        short_gaps, min(max(len(short_gaps) // MIN_FIGURE_JOBS, 1), MIN_FIGURE_JOBS)
+    )
     return {
-        "together": _rounded(len(soon) / len(gaps), 3),
-        "gaps": tuple(_rounded(float(part.mean()), 3) for part in parts if len(part)) or (0.0,),
+        "together": _round_digits(len(short_gaps) / len(gaps), 3),
+        "gaps": tuple(_round_digits(float(part.mean()), 3) for part in parts if len(part))
+        or (0.0,),
     }
 
 
-def _means_of(values: Floats, place: Ints, places: int) -> Floats:
-    found = np.bincount(place, values, minlength=places) / np.maximum(
-        np.bincount(place, minlength=places), 1
+def _centered_means(values: Floats, index: Ints, count: int) -> Floats:
+    """Return the mean of values per index, relative to the overall mean of these means."""
+    means = np.bincount(index, values, minlength=count) / np.maximum(
+        np.bincount(index, minlength=count), 1
     )
-    return np.asarray(found - found.mean(), np.float64)
+    return np.asarray(means - means.mean(), np.float64)
 
 
-def _classes(counts: Ints) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Return classes of hours: jobs per hour, and hours that have so many. Single counts as long as
-    they are small, then classes that are `_STEP` times as busy as those before.
+def _hour_classes(counts: Ints) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Return jobs per hour, and number of hours, of each class of hours.
+
+    Small counts are separate classes; larger classes grow by the factor `_CLASS_RATIO`.
     """
-    large = np.log(np.maximum(counts, _SINGLE) / _SINGLE) / math.log(_STEP)
-    of = np.where(counts <= _SINGLE, counts, _SINGLE + np.ceil(large)).astype(np.int64)
-    _, place, hours = np.unique(of, return_inverse=True, return_counts=True)
-    means = np.bincount(place, counts) / hours
+    large = np.log(np.maximum(counts, _MAX_SINGLE_COUNT) / _MAX_SINGLE_COUNT) / math.log(
+        _CLASS_RATIO
+    )
+    class_of = np.where(
+        counts <= _MAX_SINGLE_COUNT, counts, _MAX_SINGLE_COUNT + np.ceil(large)
+    ).astype(np.int64)
+    _, class_index, hours = np.unique(class_of, return_inverse=True, return_counts=True)
+    means = np.bincount(class_index, counts) / hours
     return (
-        tuple(_rounded(one, _DIGITS) for one in means.tolist()),
+        tuple(_round_digits(mean, _TIME_DIGITS) for mean in means.tolist()),
         tuple(hours.astype(float).tolist()),
     )
 
 
-def _users(trace: Trace, user: Ints, gpus: Floats, run_s: Floats, group: Ints) -> dict[str, Any]:
+def _fit_users(
+    trace: Trace, user: Ints, gpus: Floats, run_s: Floats, group: Ints
+) -> dict[str, Any]:
+    """Return the figures of users: shares, sizes, run times, and runs of one user."""
     size = _mid_ranks(gpus)
     time = np.empty(len(gpus))
-    for at in np.unique(group):
-        time[group == at] = _mid_ranks(run_s[group == at])
+    for index in np.unique(group):
+        time[group == index] = _mid_ranks(run_s[group == index])
     counts = np.bincount(user)
-    busy = _busy(counts)
-    known = trace.has("user")
-    rest = counts.sum() - counts[busy].sum()
+    busy = _busy_users(counts)
+    has_users = trace.has("user")
+    other_jobs = counts.sum() - counts[busy].sum()
     (sizes, of_size), (times, of_time) = (
-        _of_users(ranks, user, counts, busy) if known else ((), 1.0) for ranks in (size, time)
+        _fit_user_scores(ranks, user, counts, busy) if has_users else ((), 1.0)
+        for ranks in (size, time)
     )
-    same = np.diff(user) == 0
+    is_same_user = np.diff(user) == 0
     shares = counts / counts.sum()
     chance = float((shares**2).sum())
-    streak = (float(same.mean()) - chance) / (1 - chance) if known and chance < 1 else 0.0
+    streak = (
+        (float(is_same_user.mean()) - chance) / (1 - chance) if has_users and chance < 1 else 0.0
+    )
     return {
-        "users": tuple(_rounded(one, 3) for one in counts[busy].tolist()) if known else (),
+        "users": tuple(_round_digits(count, 3) for count in counts[busy].tolist())
+        if has_users
+        else (),
         "user_sizes": sizes,
         "user_times": times,
         "user_spread": (of_size, of_time),
-        "others": int(len(counts) - len(busy)) if known else 0,
-        "others_share": float(rest) if known else 0.0,
-        "streak": _rounded(min(max(streak, 0.0), 0.999), 3),
+        "others": int(len(counts) - len(busy)) if has_users else 0,
+        "others_share": float(other_jobs) if has_users else 0.0,
+        "streak": _round_digits(min(max(streak, 0.0), 0.999), 3),
         "alike": tuple(
-            _persistence(ranks, user, busy, of) for ranks, of in ((size, sizes), (time, times))
+            _user_persistence(ranks, user, busy, scores)
+            for ranks, scores in ((size, sizes), (time, times))
         ),
     }
 
 
-def _busy(counts: Ints) -> Ints:
-    """Return the users who are described one by one, the busiest first."""
+def _busy_users(counts: Ints) -> Ints:
+    """Return the users described individually, busiest first."""
     order = np.argsort(-counts, kind="stable")
-    return order[: int(np.count_nonzero(counts[order[:_USERS]] >= 2 * FEW))]
+    return order[: int(np.count_nonzero(counts[order[:_MAX_BUSY_USERS]] >= 2 * MIN_FIGURE_JOBS))]
 
 
-def _of_users(
+def _fit_user_scores(
     ranks: Floats, user: Ints, counts: Ints, busy: Ints
 ) -> tuple[tuple[float, ...], float]:
-    """Return the score of each of the busy users, and the spread of single jobs around them: the
-    means of normal distributions that, cut where all jobs together have their values, give the jobs
-    of each user the mean rank that they have.
+    """Return the score of each busy user, and the spread of single jobs around it.
+
+    Scores are means of normal distributions that reproduce the mean rank of each user's jobs, given
+    the distribution of all jobs.
     """
-    every = np.bincount(user, ranks) / counts
-    explained = float(every[user].var() / ranks.var()) if ranks.var() else 0.0
-    spread = math.sqrt(max(_LEAST_SPREAD, 1 - explained))
-    mean, weight = every[busy], counts[busy] / counts.sum()
-    place = np.rint(ranks * _CELLS)
-    values, jobs = np.unique(place, return_counts=True)
-    middles = np.bincount(np.searchsorted(values, place), ranks) / jobs
-    upto = np.cumsum(jobs)[:-1] / jobs.sum()
-    grid = np.linspace(-2 * _FAR, 2 * _FAR, 16 * _CELLS + 1)
-    below = np.array([_NORMAL.cdf(one / spread) for one in grid.tolist()])
-    tried = np.linspace(-_FAR, _FAR, 2 * _CELLS + 1)
-    found = np.zeros(len(busy))
-    for _ in range(6):  # settles to two decimals
+    mean_rank = np.bincount(user, ranks) / counts
+    explained = float(mean_rank[user].var() / ranks.var()) if ranks.var() else 0.0
+    spread = math.sqrt(max(_MIN_SPREAD, 1 - explained))
+    mean, weight = mean_rank[busy], counts[busy] / counts.sum()
+    cell = np.rint(ranks * _GRID_CELLS)
+    values, jobs = np.unique(cell, return_counts=True)
+    middles = np.bincount(np.searchsorted(values, cell), ranks) / jobs
+    cumulative = np.cumsum(jobs)[:-1] / jobs.sum()
+    grid = np.linspace(-2 * _MAX_SCORE, 2 * _MAX_SCORE, 16 * _GRID_CELLS + 1)
+    below = np.array([_NORMAL.cdf(value / spread) for value in grid.tolist()])
+    candidates = np.linspace(-_MAX_SCORE, _MAX_SCORE, 2 * _GRID_CELLS + 1)
+    scores = np.zeros(len(busy))
+    for _ in range(6):  # converges to two decimals
         mixed = (1 - weight.sum()) * below
-        for one, part in zip(found.tolist(), weight.tolist(), strict=True):
-            mixed = mixed + part * np.interp(grid - one, grid, below)
-        cuts = np.interp(upto, mixed, grid)
-        cells = np.interp(cuts[None, :] - tried[:, None], grid, below)
-        found = np.interp(mean, np.diff(cells, axis=1, prepend=0.0, append=1.0) @ middles, tried)
-    return tuple(map(_score, found.tolist())), _score(spread)
+        for value, part in zip(scores.tolist(), weight.tolist(), strict=True):
+            mixed = mixed + part * np.interp(grid - value, grid, below)
+        cuts = np.interp(cumulative, mixed, grid)
+        cells = np.interp(cuts[None, :] - candidates[:, None], grid, below)
+        scores = np.interp(
+            mean, np.diff(cells, axis=1, prepend=0.0, append=1.0) @ middles, candidates
+        )
+    return tuple(map(_round_score, scores.tolist())), _round_score(spread)
 
 
-def _persistence(ranks: Floats, user: Ints, busy: Ints, of: tuple[float, ...]) -> float:
-    """Return how much a job resembles the one before of its user, beyond what the user explains."""
+def _user_persistence(ranks: Floats, user: Ints, busy: Ints, scores: tuple[float, ...]) -> float:
+    """Return the correlation with the user's previous job, beyond the user's score."""
     mean = np.zeros(int(user.max()) + 1)
-    if of:
-        mean[busy] = of
+    if scores:
+        mean[busy] = scores
     order = np.argsort(user, kind="stable")
-    rest = (_normal(ranks) - mean[user])[order]
-    return _follows(rest, np.diff(user[order]) == 0)
+    residual = (_normal_scores(ranks) - mean[user])[order]
+    return _lag_correlation(residual, np.diff(user[order]) == 0)
 
 
-def _public(column: str) -> dict[str, str]:
-    """Return the names that say nothing of where a trace comes from, by their plain form."""
-    models = (model for one in PROFILES.values() for model in one.models or ())
+def _public_names(column: str) -> dict[str, str]:
+    """Return plain name -> public name of known GPU types or models."""
+    models = (model for profile in PROFILES.values() for model in profile.models or ())
     names = KNOWN_TYPES if column == "gpu_type" else (*EXAMPLES, *MODELS, *models)
     return {plain(name): name for name in names}
 
 
-def _choices(
+def _fit_choices(
     trace: Trace, column: str, group: Ints, groups: int
 ) -> tuple[list[str], list[str], tuple[float, ...]]:
-    """Return the values of a column, what they are called, and how many jobs of each group have
-    each. Models that are not public are numbered, such GPU types are left out, as is what fewer
-    than `FEW` jobs of a group have.
+    """Return the values of a column, their public labels, and job counts per group.
+
+    Models that are not public are numbered. GPU types that are not public, and counts below
+    `MIN_FIGURE_JOBS`, are left out.
     """
     if not trace.has(column):
         return [], [], ()
-    public, texts = _public(column), pd.Series(trace.texts(column)).astype("str")
+    public, texts = _public_names(column), pd.Series(trace.texts(column)).astype("str")
     counts = texts[texts != ""].value_counts()
-    names = [str(name) for name in counts.index[counts >= FEW]][:_MOST_NAMES]
+    names = [str(name) for name in counts.index[counts >= MIN_FIGURE_JOBS]][:_MAX_NAMES]
     if column == "gpu_type":
         names = [name for name in names if plain(name) in public]
     if not names:
         return [], [], ()
-    shown = [public.get(plain(name), f"model {at + 1}") for at, name in enumerate(names)]
+    labels = [public.get(plain(name), f"model {index + 1}") for index, name in enumerate(names)]
     table = pd.crosstab(group, texts).reindex(index=range(groups), columns=names, fill_value=0)
-    kept = table.where(table >= FEW, 0).to_numpy(np.float64)
-    return names, shown, tuple(kept.ravel().tolist())
+    counts_kept = table.where(table >= MIN_FIGURE_JOBS, 0).to_numpy(np.float64)
+    return names, labels, tuple(counts_kept.ravel().tolist())
 
 
-def _batches(trace: Trace, models: list[str]) -> tuple[float, ...]:
-    """Return the most frequent batch size of each model; 0 = fewer than `FEW` jobs state it."""
+def _fit_batches(trace: Trace, models: list[str]) -> tuple[float, ...]:
+    """Return the most frequent batch size of each model; 0 = fewer than `MIN_FIGURE_JOBS` jobs."""
     texts, batch = pd.Series(trace.texts("model")).astype("str"), trace.numbers("batch_size")
-    found = []
+    sizes = []
     for model in models:
         values, jobs = np.unique(batch[(texts == model) & (batch > 0)], return_counts=True)
-        at = int(jobs.argmax()) if len(jobs) else -1
-        found.append(float(values[at]) if at >= 0 and jobs[at] >= FEW else 0.0)
-    return tuple(found)
+        largest = int(jobs.argmax()) if len(jobs) else -1
+        sizes.append(
+            float(values[largest]) if largest >= 0 and jobs[largest] >= MIN_FIGURE_JOBS else 0.0
+        )
+    return tuple(sizes)

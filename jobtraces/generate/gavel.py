@@ -1,5 +1,6 @@
-"""Workloads of Gavel (Narayanan et al., OSDI 2020): its two generators, draw by draw as published,
-and the traces of its physical experiments.
+"""Workloads of Gavel (OSDI 2020): its two generators, and its physical experiments.
+
+The generators (Narayanan et al.) reproduce the published random draws.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import ClassVar, Final, NamedTuple
 import numpy as np
 import pandas as pd
 
-from jobtraces.generate.elastic import HOUR_S, MOST_JOBS, MOST_SEED
+from jobtraces.generate.elastic import HOUR_S, MAX_JOBS, MAX_SEED
 from sim.cluster import Cluster
 from sim.errors import ParameterError
 from sim.params import param
@@ -27,7 +28,7 @@ from sim.trace import Trace
 MEASURED_ON: Final = "v100"
 PHILLY, EQUALLY_SPACED = "philly", "equally_spaced"
 SLOS: Final = ((0.33, 1.2), (0.67, 2.0), (1.0, 10.0))
-"""Upper ends of a uniform draw, and multiples of the duration for the deadline."""
+"""Upper ends of a uniform draw, and deadlines as multiples of the duration."""
 HIGH_PRIORITY: Final = 5.0
 PHYSICAL: Final = ("max_min_fairness", "minimize_makespan", "artifact_evaluation")
 _DATA: Final = Path(__file__).parent / "data" / "gavel_physical.csv"
@@ -42,6 +43,7 @@ class Template(NamedTuple):
 
 
 def _templates(model: str, batches: tuple[int, ...], *, gangs: bool = True) -> tuple[Template, ...]:
+    """Return the kinds of jobs of a model, one per batch size."""
     return tuple(Template(model, float(batch), gangs) for batch in batches)
 
 
@@ -54,17 +56,17 @@ _LANGUAGE: Final = _templates("LM", (5, 10, 20, 40, 80))
 _RECOMMENDATION: Final = _templates("Recommendation", (512, 1024, 2048, 4096, 8192), gangs=False)
 _A3C, _CYCLEGAN = (Template(model, math.nan, False) for model in ("A3C", "CycleGAN"))
 TEMPLATES: Final = (*_VISION_AND_TRANSLATION, *_LANGUAGE, *_RECOMMENDATION, _A3C, _CYCLEGAN)
-"""The 26 kinds of jobs, in the order in which upstream's released code draws from them."""
+"""The 26 kinds of jobs, in the order of upstream's released code."""
 OLD_TEMPLATES: Final = (*_VISION_AND_TRANSLATION, _A3C, *_LANGUAGE, *_RECOMMENDATION, _CYCLEGAN)
-"""Their order when the published results were made. So found: with it, and no other, the recipe
-gives minimize_makespan.trace job by job, and static jobs of seeds 0 to 2 whose longest take 161.2 h
-on average, the makespan that upstream's notebook stores for 100 and for 300 jobs.
+"""Their order in the published results. Only this order reproduces minimize_makespan.trace job by
+job, and static jobs of seeds 0 to 2 whose longest take 161.2 h on average, the makespan in
+upstream's notebook for 100 and for 300 jobs.
 """
 KINDS: Final = {"released": TEMPLATES, "published": OLD_TEMPLATES}
 
 
 class GavelJob(NamedTuple):
-    """What is drawn of one job; `steps` are iterations, `duration_s` those on V100s."""
+    """One drawn job; `steps` are iterations, `duration_s` is on V100s."""
 
     template: Template
     gpus: int
@@ -75,13 +77,11 @@ class GavelJob(NamedTuple):
 
 @dataclass(frozen=True)
 class GavelWorkload:
-    """Jobs as Gavel's simulator draws them: 26 kinds of jobs, durations log-uniform from half an
-    hour to a week, Poisson arrivals or all at once.
-    """
+    """Jobs as drawn by Gavel's simulator: 26 kinds of jobs, durations from 0.5 h to a week."""
 
     title: ClassVar[str] = "Gavel's generated workload"
 
-    jobs: int = param(500, low=2, high=MOST_JOBS, help="Number of jobs.")
+    jobs: int = param(500, low=2, high=MAX_JOBS, help="Number of jobs.")
     per_h: float = param(
         4.0,
         title="Arrivals",
@@ -122,8 +122,7 @@ class GavelWorkload:
         choices=tuple(KINDS),
         labels={"released": "Released code", "published": "Published results"},
         help=(
-            "Order of the list of kinds: that of the released code, or that of the published"
-            " results."
+            "Order of the list of kinds: as in the released code, or as in the published results."
         ),
     )
     shortest_h: float = param(
@@ -152,15 +151,12 @@ class GavelWorkload:
     seed: int = param(
         0,
         low=0,
-        high=MOST_SEED,
-        help=(
-            "Seed of everything random; the same seed as in Gavel's own generator gives "
-            "the same jobs."
-        ),
+        high=MAX_SEED,
+        help=("Random seed; the seed of Gavel's own generator gives the same jobs."),
     )
 
     def __post_init__(self) -> None:
-        """Refuse figures that contradict each other."""
+        """Raise an error for parameters that contradict each other."""
         if self.shortest_h > self.longest_h:
             raise ParameterError(
                 f"gavel: shortest_h = {self.shortest_h:g} h is more than longest_h ="
@@ -168,9 +164,7 @@ class GavelWorkload:
             )
 
     def machines(self) -> Cluster:
-        """Return the cluster of Gavel's experiments: the simulated one, or with equally spaced
-        durations the physical one.
-        """
+        """Return Gavel's simulated cluster, or the physical one for equally spaced durations."""
         return Cluster.parse(
             "36x1:v100,36x1:p100,36x1:k80"
             if self.durations == PHILLY
@@ -178,18 +172,18 @@ class GavelWorkload:
         )
 
     def make(self) -> Trace:
-        """Return the jobs: a seed and these parameters give upstream's jobs, those of a smaller
-        `jobs` first.
-        """
+        """Return the jobs of Gavel's generator; fewer `jobs` are the first of more."""
         spaced = self.durations == EQUALLY_SPACED
-        draw = self._spaced() if spaced else self._philly()
-        drawn = [draw() for _ in range(self.jobs)]
+        draw = self._spaced_draw() if spaced else self._philly_draw()
+        jobs = [draw() for _ in range(self.jobs)]
         # Upstream writes whole seconds into trace files, and simulates without rounding.
-        submit = np.array(list(self._arrivals(random.Random(self.seed + (1 if spaced else 3)))))
-        frame = _frame(drawn, np.floor(submit) if spaced else submit)
+        submit = np.array(
+            list(self._arrival_times(random.Random(self.seed + (1 if spaced else 3))))
+        )
+        frame = _jobs_frame(jobs, np.floor(submit) if spaced else submit)
         if self.slo:
             stream = random.Random(self.seed + 6)
-            factors = [_slo(stream.uniform(0, 1)) for _ in drawn]
+            factors = [_deadline_factor(stream.uniform(0, 1)) for _ in jobs]
             frame["deadline_s"] = frame["submit_time_s"] + factors * frame["duration_s"]
         arrivals = f"{self.per_h:g} per hour" if self.per_h else "all at once"
         extras = [
@@ -206,20 +200,23 @@ class GavelWorkload:
             frame, name=f"Made: {self.jobs:,} jobs as in Gavel, {arrivals}{kinds}, seed {self.seed}"
         )
 
-    def _arrivals(self, stream: random.Random) -> Iterator[float]:
-        at = 0.0
-        for place in range(self.jobs):
-            if place and self.per_h:
-                at += -math.log(1.0 - stream.random()) * (HOUR_S / self.per_h)
-            yield at
+    def _arrival_times(self, stream: random.Random) -> Iterator[float]:
+        """Yield submission times: Poisson, or all 0."""
+        time_s = 0.0
+        for index in range(self.jobs):
+            if index and self.per_h:
+                time_s += -math.log(1.0 - stream.random()) * (HOUR_S / self.per_h)
+            yield time_s
 
-    def _philly(self) -> Callable[[], GavelJob]:
+    def _philly_draw(self) -> Callable[[], GavelJob]:
+        """Return a function that draws jobs with the durations of Philly."""
         stream, templates = random.Random(self.seed + 2), KINDS[self.kinds]
 
         def draw() -> GavelJob:
-            size = _gpus(stream.uniform(0, 1))
-            long = stream.random() >= 0.8
-            duration = 60 * 10 ** (stream.uniform(3, 4) if long else stream.uniform(1.5, 3))
+            """Return the next job."""
+            size = _gang_size(stream.uniform(0, 1))
+            is_long = stream.random() >= 0.8
+            duration = 60 * 10 ** (stream.uniform(3, 4) if is_long else stream.uniform(1.5, 3))
             gpus = size if self.multi_gpu else 1
             template = stream.choice(templates)
             while gpus > 1 and not template.gangs:
@@ -234,13 +231,17 @@ class GavelWorkload:
 
         return draw
 
-    def _spaced(self) -> Callable[[], GavelJob]:
-        kinds, lengths, sizes = (random.Random(self.seed + more) for more in (0, 2, 3))
+    def _spaced_draw(self) -> Callable[[], GavelJob]:
+        """Return a function that draws jobs with equally spaced durations."""
+        kinds, lengths, sizes = (random.Random(self.seed + offset) for offset in (0, 2, 3))
         hours = np.linspace(self.shortest_h, self.longest_h, self.lengths).tolist()
 
         def draw() -> GavelJob:
+            """Return the next job."""
             template = kinds.choice(KINDS[self.kinds])
-            gpus = min(_gpus(sizes.uniform(0, 1)), 4) if self.multi_gpu and template.gangs else 1
+            gpus = (
+                min(_gang_size(sizes.uniform(0, 1)), 4) if self.multi_gpu and template.gangs else 1
+            )
             throughput = _throughput(template, gpus)
             steps = max(1, int(throughput * (lengths.choice(hours) * HOUR_S)))
             return GavelJob(template, gpus, float(steps), steps / throughput, self._priority(kinds))
@@ -248,6 +249,7 @@ class GavelWorkload:
         return draw
 
     def _priority(self, stream: random.Random) -> float:
+        """Return the priority of the next job."""
         return HIGH_PRIORITY if self.priorities and stream.uniform(0, 1) <= 0.2 else 1.0
 
 
@@ -266,7 +268,7 @@ class GavelPhysical:
             "artifact_evaluation": "Example of the artifact",
         },
         help=(
-            "Jobs that arrive over time, jobs that are all there at once, or the small example of"
+            "Jobs that arrive over time, jobs that all arrive at once, or the small example of"
             " the artifact."
         ),
     )
@@ -278,7 +280,7 @@ class GavelPhysical:
         )
 
     def make(self) -> Trace:
-        """Return the jobs."""
+        """Return the jobs of the experiment."""
         with _DATA.open(encoding="utf-8", newline="") as file:
             rows = [row for row in csv.DictReader(file) if row["trace"] == self.trace]
         jobs = []
@@ -287,14 +289,15 @@ class GavelPhysical:
             gpus, steps = int(row["scale_factor"]), float(row["total_steps"])
             jobs.append(GavelJob(template, gpus, steps, steps / _throughput(template, gpus)))
         return Trace.of(
-            _frame(jobs, np.array([float(row["arrival_time_s"]) for row in rows])),
+            _jobs_frame(jobs, np.array([float(row["arrival_time_s"]) for row in rows])),
             name=f"Made: Gavel's {self.trace}",
         )
 
 
-def _frame(
+def _jobs_frame(
     jobs: list[GavelJob], submit_s: np.ndarray[tuple[int], np.dtype[np.float64]]
 ) -> pd.DataFrame:
+    """Return the table of jobs."""
     return pd.DataFrame(
         {
             "job_id": list(map(str, range(len(jobs)))),
@@ -310,17 +313,19 @@ def _frame(
     )
 
 
-def _gpus(uniform: float) -> int:
-    # The ends belong as upstream has them.
+def _gang_size(uniform: float) -> int:
+    """Return the gang size for a uniform number, with upstream's boundaries."""
     return 1 if uniform < 0.7 else 2 if uniform <= 0.8 else 4 if uniform <= 0.95 else 8
 
 
-def _slo(uniform: float) -> float:
+def _deadline_factor(uniform: float) -> float:
+    """Return the deadline as a multiple of the duration for a uniform number."""
     return next(factor for end, factor in SLOS if uniform < end or end == SLOS[-1][0])
 
 
 @cache
 def _throughput(template: Template, gpus: int) -> float:
+    """Return iterations per second on V100s in Gavel's table."""
     batch = ANY_BATCH if math.isnan(template.batch) else template.batch
     row = built_in("simulation").find(plain(template.model), batch, gpus, MEASURED_ON)
     if row is None:

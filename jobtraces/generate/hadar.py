@@ -1,6 +1,4 @@
-"""Workloads after Hadar's and HadarE's experiments: jobs by size class on 60 GPUs, and small mixes
-on five unequal single-GPU nodes; our reconstruction.
-"""
+"""Workloads after Hadar and HadarE: size classes on 60 GPUs, and mixes on five nodes."""
 
 from __future__ import annotations
 
@@ -12,7 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from jobtraces.generate.elastic import HOUR_S, MOST_JOBS, MOST_SEED
+from jobtraces.generate.elastic import HOUR_S, MAX_JOBS, MAX_SEED
 from sim.cluster import Cluster, GpuType, NodeGroup
 from sim.errors import ParameterError
 from sim.params import param
@@ -27,8 +25,9 @@ GANGS: Final = (1, 2, 4, 8)
 
 
 class Kind(NamedTuple):
-    """A model at a batch size per GPU (NaN = it has one only); `gangs` tells whether it was
-    measured on several GPUs.
+    """A model with a batch size per GPU; `gangs`: whether it was measured on several GPUs.
+
+    NaN = the model has a single batch size.
     """
 
     model: str
@@ -52,10 +51,10 @@ CLASSES: Final = (
     (10.0, 50.0, (LM, TRANSFORMER)),
     (60.0, 100.0, (RESNET_50,)),
 )
-"""Small, medium, large and extra large: least and most GPU-hours on V100s, and the models."""
+"""Small, medium, large and extra large: range of GPU-hours on V100s, and models."""
 MIX: Final = (RESNET_50, LM, TRANSFORMER, RECOMMENDATION, CYCLEGAN)
-"""Image classification, language modelling, translation and recommendation; CycleGAN stands for the
-weather model, which nobody has measured for us.
+"""Image classification, language modeling, translation, recommendation, and CycleGAN in place of
+the weather model, which lacks measurements.
 """
 
 PRESETS: Final = {
@@ -68,20 +67,18 @@ PRESETS: Final = {
         ("t400", 0.1, 1),
     ),
 }
-"""Nodes with one GPU: type, assumed speed against a V100, number. Speeds of types that the profile
-has do not count there.
+"""Single-GPU nodes: type, assumed speed relative to a V100, count. Types in the performance profile
+use its speeds instead.
 """
 
 
 @dataclass(frozen=True)
 class HadarWorkload:
-    """Jobs of four size classes by GPU-hours, each with the models of its class, in gangs of 1, 2,
-    4 and 8, all at once or over time.
-    """
+    """Jobs of four size classes by GPU-hours, in gangs of 1, 2, 4 and 8 GPUs."""
 
     title: ClassVar[str] = "Jobs by size class, after Hadar"
 
-    jobs: int = param(480, low=2, high=MOST_JOBS, help="Number of jobs.")
+    jobs: int = param(480, low=2, high=MAX_JOBS, help="Number of jobs.")
     per_h: float = param(
         0.0,
         title="Arrivals",
@@ -95,19 +92,19 @@ class HadarWorkload:
         title="Mix of job sizes",
         low=0,
         high=1e6,
-        help="How frequent small, medium, large and extra large jobs are.",
+        help="Frequency of small, medium, large and extra large jobs.",
     )
     gangs: tuple[float, ...] = param(
         (70.0, 10.0, 15.0, 5.0),
         title="Mix of gang sizes",
         low=0,
         high=1e6,
-        help="How frequent 1, 2, 4 and 8 GPUs are; medium jobs always have 1.",
+        help="Frequency of 1, 2, 4 and 8 GPUs; medium jobs always have 1.",
     )
-    seed: int = param(0, low=0, high=MOST_SEED, help="Seed of everything random.")
+    seed: int = param(0, low=0, high=MAX_SEED, help="Seed of everything random.")
 
     def __post_init__(self) -> None:
-        """Refuse shares that are not four numbers."""
+        """Raise an error unless both shares are four numbers."""
         for name, shares in (("shares", self.shares), ("gangs", self.gangs)):
             if len(shares) != len(GANGS) or not 0 < sum(shares) < math.inf:
                 raise ParameterError(
@@ -115,40 +112,40 @@ class HadarWorkload:
                 )
 
     def machines(self) -> Cluster:
-        """Return the cluster of the experiment: 20 GPUs of each of three types, four per node."""
+        """Return the cluster of the experiment: 20 GPUs of each of three types."""
         return Cluster.parse("5x4:v100,5x4:p100,5x4:k80")
 
     def make(self) -> Trace:
-        """Return the jobs; the same parameters give the same jobs, fewer are the first of more, and
-        another `per_h` the same jobs with scaled gaps.
-        """
-        when, classes, sizes, work, models = (
+        """Return the jobs; `per_h` only scales the gaps, and fewer jobs are the first of more."""
+        arrival_rng, class_rng, size_rng, work_rng, model_rng = (
             np.random.default_rng(child) for child in np.random.SeedSequence(self.seed).spawn(5)
         )
-        place, gang = (
-            _pick(self.shares, classes.random(self.jobs)),
-            _pick(self.gangs, sizes.random(self.jobs)),
+        class_index, gang_index = (
+            _pick_by_share(self.shares, class_rng.random(self.jobs)),
+            _pick_by_share(self.gangs, size_rng.random(self.jobs)),
         )
-        low, high = np.array([(least, most) for least, most, _ in CLASSES]).T
-        gpu_h = low[place] + (high - low)[place] * work.random(self.jobs)
+        low, high = np.array([(minimum, maximum) for minimum, maximum, _ in CLASSES]).T
+        gpu_h = low[class_index] + (high - low)[class_index] * work_rng.random(self.jobs)
         kinds = [
-            CLASSES[at][2][int(uniform * len(CLASSES[at][2]))]
-            for at, uniform in zip(place, models.random(self.jobs), strict=True)
+            CLASSES[index][2][int(uniform * len(CLASSES[index][2]))]
+            for index, uniform in zip(class_index, model_rng.random(self.jobs), strict=True)
         ]
-        gpus = [GANGS[at] if kind.gangs else 1 for at, kind in zip(gang, kinds, strict=True)]
-        gaps = when.standard_exponential(self.jobs)
+        gpus = [
+            GANGS[index] if kind.gangs else 1 for index, kind in zip(gang_index, kinds, strict=True)
+        ]
+        gaps = arrival_rng.standard_exponential(self.jobs)
         gaps[0] = 0.0
         submit_s = np.cumsum(gaps) * (HOUR_S / self.per_h) if self.per_h else np.zeros(self.jobs)
         arrivals = f"{self.per_h:g} per hour" if self.per_h else "all at once"
         name = f"Made: {self.jobs:,} jobs by size class after Hadar, {arrivals}, seed {self.seed}"
-        return Trace.of(_frame(kinds, gpus, submit_s, gpu_h * HOUR_S / np.array(gpus)), name=name)
+        return Trace.of(
+            _jobs_frame(kinds, gpus, submit_s, gpu_h * HOUR_S / np.array(gpus)), name=name
+        )
 
 
 @dataclass(frozen=True)
 class HadarEWorkload:
-    """A mix of a few jobs of five models, all at once, on five nodes with one GPU each, no two of
-    them equally fast in the laboratory.
-    """
+    """A mix of a few jobs of five models, all at once, on five single-GPU nodes."""
 
     title: ClassVar[str] = "Mixes on five unequal nodes, after HadarE"
 
@@ -184,10 +181,10 @@ class HadarEWorkload:
         high=1e4,
         help="Largest run time on a V100.",
     )
-    seed: int = param(0, low=0, high=MOST_SEED, help="Seed of everything random.")
+    seed: int = param(0, low=0, high=MAX_SEED, help="Seed of everything random.")
 
     def __post_init__(self) -> None:
-        """Refuse figures that contradict each other."""
+        """Raise an error for parameters that contradict each other."""
         if self.shortest_h > self.longest_h:
             raise ParameterError(
                 f"hadare: shortest_h = {self.shortest_h:g} h is more than longest_h ="
@@ -195,7 +192,7 @@ class HadarEWorkload:
             )
 
     def machines(self) -> Cluster:
-        """Return the five nodes."""
+        """Return the cluster of five nodes."""
         preset = PRESETS[self.nodes]
         groups = tuple(NodeGroup(count, 1, kind) for kind, _, count in preset)
         return Cluster(
@@ -205,29 +202,29 @@ class HadarEWorkload:
         )
 
     def make(self) -> Trace:
-        """Return the jobs: the models in turn, beginning with one that is drawn; fewer jobs are the
-        first of more.
-        """
-        first, work = (
+        """Return the jobs: models in turn from a random first one; fewer are the first of more."""
+        model_rng, work_rng = (
             np.random.default_rng(child) for child in np.random.SeedSequence(self.seed).spawn(2)
         )
-        start = int(first.integers(len(MIX)))
-        kinds = [MIX[(start + at) % len(MIX)] for at in range(self.jobs)]
-        hours = self.shortest_h + (self.longest_h - self.shortest_h) * work.random(self.jobs)
-        frame = _frame(kinds, [1] * self.jobs, np.zeros(self.jobs), hours * HOUR_S)
+        start = int(model_rng.integers(len(MIX)))
+        kinds = [MIX[(start + index) % len(MIX)] for index in range(self.jobs)]
+        hours = self.shortest_h + (self.longest_h - self.shortest_h) * work_rng.random(self.jobs)
+        frame = _jobs_frame(kinds, [1] * self.jobs, np.zeros(self.jobs), hours * HOUR_S)
         return Trace.of(
             frame, name=f"Made: mix of {self.jobs:,} jobs after HadarE, seed {self.seed}"
         )
 
 
-def _pick(shares: tuple[float, ...], uniform: Floats) -> NDArray[np.intp]:
+def _pick_by_share(shares: tuple[float, ...], uniform: Floats) -> NDArray[np.intp]:
+    """Return the index of the share that each uniform number falls on."""
     edges = np.cumsum(shares)
     return np.asarray(np.searchsorted(edges[:-1], uniform * edges[-1], side="right"), np.intp)
 
 
-def _frame(
+def _jobs_frame(
     kinds: list[Kind], gpus: list[int], submit_s: Floats, duration_s: Floats
 ) -> pd.DataFrame:
+    """Return the table of jobs."""
     table = built_in("simulation")
     keys = [
         Key(

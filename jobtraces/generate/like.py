@@ -1,5 +1,6 @@
-"""Jobs drawn from figures that `jobtraces.generate.fit` took from a trace: no name, id or date of
-the trace is among them, so they can be passed on without it.
+"""Draw jobs from the figures of a trace (`jobtraces.generate.fit`).
+
+The figures contain no name, id or date of the trace, so they can be shared without it.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from jobtraces.generate.elastic import HOUR_S, MOST_JOBS, MOST_SEED, pick, streams
-from jobtraces.generate.limits import PARTS, Fitted, drawn
+from jobtraces.generate.elastic import HOUR_S, MAX_JOBS, MAX_SEED, pick_by_share, random_streams
+from jobtraces.generate.limits import RUN_TIME_PARTS, FittedLimits, draw_columns
 from sim.cluster import Cluster
 from sim.errors import ParameterError
 from sim.params import param
@@ -22,24 +23,22 @@ from sim.trace import Trace
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-BINS: Final = 40
-"""Equal parts into which the run times of one group of sizes are cut at most; further points halve
-the last part again and again, because the few longest jobs hold most of the GPU time."""
+MAX_EQUAL_PARTS: Final = 40
+"""Largest number of equal parts of the run times of a size group. Further points halve the last
+part repeatedly, because the few longest jobs hold most of the GPU time."""
 WEEK_H: Final = 168
-SOON_S: Final = 60.0
-"""A job that comes so soon after another one belongs to a burst."""
-_TAIL: Final = 0.9
-_INNER: Final = 50
-"""Ranks of a part at which its mean is measured."""
+MAX_BURST_GAP_S: Final = 60.0
+"""Largest gap between two jobs of a burst."""
+_TAIL_RANK: Final = 0.9
+_RANKS_PER_PART: Final = 50
+"""Number of ranks used to compute the mean of a part."""
 _MONDAY: Final = pd.Timestamp("2001-01-01")
-"""Generated calendars begin in the week of this day, whenever the trace was recorded."""
+"""Generated calendars start in the week of this day, not at the date of the trace."""
 
 
 def rank_edges(points: int) -> Floats:
-    """Return the ranks, 0 to 1, between which the run times of a group are averaged: `points`
-    parts.
-    """
-    equal = min(points, BINS)
+    """Return the rank boundaries, 0 to 1, of the parts into which run times are averaged."""
+    equal = min(points, MAX_EQUAL_PARTS)
     edges = np.linspace(0, 1, equal + 1)
     halves = 1 - 0.5 ** np.arange(1, points - equal + 1) / equal
     return np.concatenate((edges[:-1], halves, [1.0]))
@@ -47,15 +46,14 @@ def rank_edges(points: int) -> Floats:
 
 @dataclass(frozen=True)
 class Like:
-    """Jobs like those of a trace, drawn from fitted figures: sizes, run times by size, arrivals by
-    hour, users.
+    """Jobs similar to a trace: sizes, run times by size, hourly arrivals and users.
 
-    See `jobtraces.generate.fit.figures`, which makes the parameters.
+    `jobtraces.generate.fit.figures` computes the parameters.
     """
 
     title: ClassVar[str] = "Like a trace of yours"
 
-    jobs: int = param(1000, low=2, high=MOST_JOBS, help="Number of jobs at load 1.")
+    jobs: int = param(1000, low=2, high=MAX_JOBS, help="Number of jobs at load 1.")
     days: float = param(
         7.0,
         title="Time span",
@@ -69,11 +67,11 @@ class Like:
         title="Load ×",
         low=0.001,
         high=1000,
-        help="How many times the jobs in the same time: 2 = twice as many.",
+        help="Factor on the number of jobs in the same time: 2 = twice as many.",
     )
     cluster: str = param(
         "8x8:v100",
-        help="Machines that the jobs come with, e.g. 40x8:p100, with + between groups.",
+        help="Cluster of the workload, e.g. 40x8:p100, with + between groups.",
     )
     begins: float = param(
         0.0,
@@ -93,14 +91,14 @@ class Like:
         title="Hours of the day",
         low=-10,
         high=10,
-        help="24 scores: how much busier than others each hour of the day is; empty = all alike.",
+        help="24 scores: how busy each hour of the day is; empty = equally busy.",
     )
     weekdays: tuple[float, ...] = param(
         (),
         title="Days of the week",
         low=-10,
         high=10,
-        help="7 scores, Monday first: how much busier each day is; empty = all alike.",
+        help="7 scores, Monday first: how busy each day is; empty = equally busy.",
     )
     noise: float = param(
         1.0,
@@ -114,7 +112,7 @@ class Like:
         title="Persistence of busy hours",
         low=-0.99,
         high=0.99,
-        help="Correlation of that deviation with the one an hour before.",
+        help="Correlation of that deviation with the deviation one hour earlier.",
     )
     rates: tuple[float, ...] = param(
         (1.0,),
@@ -128,50 +126,50 @@ class Like:
         title="Shares of hours",
         low=0,
         high=1e9,
-        help="How many hours have each of those rates.",
+        help="Number of hours with each rate.",
     )
     last: float = param(
         0.0,
         title="Jobs of the last hour",
         low=0,
         high=1e9,
-        help="Jobs in what is left of the last hour, beside those rates; 0 = as the others.",
+        help="Jobs in the last, incomplete hour; 0 = at the mean rate.",
     )
     together: float = param(
         0.0,
         title="Submitted together",
         low=0,
         high=1,
-        help="Share of jobs that come within a minute of the job before them.",
+        help="Share of jobs submitted within a minute of the previous job.",
     )
     gaps: tuple[float, ...] = param(
         (0.0,),
-        title="Gaps of those",
+        title="Gaps in bursts",
         unit="s",
         low=0,
-        high=SOON_S,
-        help="Mean time since the job before, of equal parts of those jobs.",
+        high=MAX_BURST_GAP_S,
+        help="Mean time since the previous job, for equal parts of these jobs.",
     )
     users: tuple[float, ...] = param(
         (),
         title="Shares of users",
         low=0,
         high=1e9,
-        help="How many jobs each of the busier users has.",
+        help="Number of jobs of each busy user.",
     )
     user_sizes: tuple[float, ...] = param(
         (),
         title="Sizes by user",
         low=-10,
         high=10,
-        help="Score of each of those users: how large their jobs are.",
+        help="Score of each busy user: how large the jobs are.",
     )
     user_times: tuple[float, ...] = param(
         (),
         title="Run times by user",
         low=-10,
         high=10,
-        help="Score of each of those users: how long their jobs run for their size.",
+        help="Score of each busy user: how long jobs run for their size.",
     )
     user_spread: tuple[float, ...] = param(
         (1.0, 1.0),
@@ -181,24 +179,28 @@ class Like:
         help="Standard deviation of the scores of size and of run time among jobs of one user.",
     )
     others: int = param(
-        0, title="Other users", low=0, high=MOST_JOBS, help="Number of users with few jobs."
+        0, title="Other users", low=0, high=MAX_JOBS, help="Number of users with few jobs."
     )
     others_share: float = param(
-        0.0, title="Share of the others", low=0, high=1e9, help="How many jobs they have together."
+        0.0,
+        title="Share of the others",
+        low=0,
+        high=1e9,
+        help="Total number of jobs of the other users.",
     )
     streak: float = param(
         0.0,
         title="Runs of one user",
         low=0,
         high=1,
-        help="Probability that a job follows one of the same user, beyond chance.",
+        help="Probability that a job follows a job of the same user, beyond chance.",
     )
     alike: tuple[float, ...] = param(
         (0.0, 0.0),
-        title="Alike",
+        title="Similarity",
         low=-0.99,
         high=0.99,
-        help="Correlation of size and of run time with the job before of the same user.",
+        help="Correlation of size and of run time with the user's previous job.",
     )
     sizes: tuple[float, ...] = param(
         (1.0, 2.0, 4.0, 8.0), title="Sizes", unit="GPUs", low=0, high=1e6, help="Sizes of jobs."
@@ -208,7 +210,7 @@ class Like:
         title="Shares of sizes",
         low=0,
         high=1e9,
-        help="How many jobs have each of those sizes.",
+        help="Number of jobs with each size.",
     )
     groups: tuple[float, ...] = param(
         (1.0, 8.0),
@@ -216,14 +218,14 @@ class Like:
         unit="GPUs",
         low=0,
         high=1e6,
-        help="Largest size of each group that has run times of its own.",
+        help="Largest size of each group with separate run times.",
     )
     points: tuple[float, ...] = param(
         (5.0, 5.0),
         title="Run times of each group",
         low=1,
-        high=BINS + 20,
-        help="Number of run times that describe each group.",
+        high=MAX_EQUAL_PARTS + 20,
+        help="Number of run times per group.",
     )
     times: tuple[float, ...] = param(
         (60.0, 600.0, 1800.0, 7200.0, 36000.0, 120.0, 1800.0, 7200.0, 28800.0, 144000.0),
@@ -239,7 +241,7 @@ class Like:
         title="Shares of types",
         low=0,
         high=1e9,
-        help="How many jobs of each group name each type, group by group.",
+        help="Number of jobs with each type, group by group.",
     )
     models: str = param("", title="Models", help="Names with + between them; empty = none.")
     model_shares: tuple[float, ...] = param(
@@ -247,14 +249,14 @@ class Like:
         title="Shares of models",
         low=0,
         high=1e9,
-        help="How many jobs of each group train each model, group by group.",
+        help="Number of jobs with each model, group by group.",
     )
     batches: tuple[float, ...] = param(
         (),
         title="Batch sizes",
         low=0,
         high=1e9,
-        help="Batch size of each model; 0 = not known.",
+        help="Batch size of each model; 0 = unknown.",
     )
     limits: tuple[float, ...] = param(
         (),
@@ -262,14 +264,14 @@ class Like:
         unit="s",
         low=0,
         high=1e9,
-        help="Limits in ascending order, the last may be 0 = without one; empty = none is known.",
+        help="Limits in ascending order; the last may be 0 = no limit; empty = unknown.",
     )
     limit_shares: tuple[float, ...] = param(
         (),
         title="Shares of limits",
         low=0,
         high=1e9,
-        help="How many jobs of each fifth by run time have each limit, from the shortest.",
+        help="Number of jobs with each limit, per fifth of the jobs by run time.",
     )
     outcomes: str = param("", title="Outcomes", help="Words with + between them; empty = none.")
     outcome_shares: tuple[float, ...] = param(
@@ -277,36 +279,36 @@ class Like:
         title="Shares of outcomes",
         low=0,
         high=1e9,
-        help="How many jobs of each fifth by run time have each outcome, from the shortest.",
+        help="Number of jobs with each outcome, per fifth of the jobs by run time.",
     )
     homes: tuple[float, ...] = param(
         (),
         title="Virtual clusters of users",
         low=-1,
         high=1e6,
-        help="Number of the virtual cluster in which each busy user is mostly; -1 = in none.",
+        help="Index of the main virtual cluster of each busy user; -1 = none.",
     )
     home_shares: tuple[float, ...] = param(
         (),
         title="Shares of virtual clusters",
         low=0,
         high=1e9,
-        help="How many jobs elsewhere, and of other users, are in each; empty = none is known.",
+        help="Other jobs in each virtual cluster; empty = unknown.",
     )
     at_home: float = param(
         0.0,
-        title="At home",
+        title="Share in the main cluster",
         low=0,
         high=1,
-        help="Share of jobs of the busy users in the virtual cluster where they are mostly.",
+        help="Share of the busy users' jobs in their main virtual cluster.",
     )
-    seed: int = param(0, low=0, high=MOST_SEED, help="Seed of everything random.")
+    seed: int = param(0, low=0, high=MAX_SEED, help="Seed of everything random.")
 
     FREE: ClassVar[tuple[str, ...]] = ("load", "seed", "cluster")
-    """Parameters that a user chooses; all others are figures of the trace."""
+    """Parameters that a user chooses; the other parameters are figures of the trace."""
 
     def __post_init__(self) -> None:
-        """Refuse figures that contradict each other."""
+        """Raise an error for parameters that contradict each other."""
         object.__setattr__(self, "cluster", self.cluster.replace(",", "+"))
         self.machines()
         groups = len(self.groups)
@@ -321,27 +323,32 @@ class Like:
             "size_shares": (len(self.size_shares), (len(self.sizes),)),
             "points": (len(self.points), (groups,)),
             "times": (len(self.times), (int(sum(self.points)),)),
-            "type_shares": (len(self.type_shares), (groups * len(_names(self.types)),)),
-            "model_shares": (len(self.model_shares), (groups * len(_names(self.models)),)),
-            "batches": (len(self.batches), (len(_names(self.models)),)),
-            "limit_shares": (len(self.limit_shares), (PARTS * len(self.limits),)),
-            "outcome_shares": (len(self.outcome_shares), (PARTS * len(_names(self.outcomes)),)),
+            "type_shares": (len(self.type_shares), (groups * len(_split_names(self.types)),)),
+            "model_shares": (len(self.model_shares), (groups * len(_split_names(self.models)),)),
+            "batches": (len(self.batches), (len(_split_names(self.models)),)),
+            "limit_shares": (len(self.limit_shares), (RUN_TIME_PARTS * len(self.limits),)),
+            "outcome_shares": (
+                len(self.outcome_shares),
+                (RUN_TIME_PARTS * len(_split_names(self.outcomes)),),
+            ),
             "homes": (len(self.homes), (0, len(self.users))),
         }
-        for name, (found, wanted) in lengths.items():
-            if found not in wanted:
+        for name, (count, allowed) in lengths.items():
+            if count not in allowed:
                 raise ParameterError(
-                    f"like: {name} must be {' or '.join(map(str, wanted))} numbers, and are"
-                    f" {found}. Fit the trace again."
+                    f"like: {name} must have {' or '.join(map(str, allowed))} numbers, but has"
+                    f" {count}. Fit the trace again."
                 )
         if any(list(values) != sorted(set(values)) for values in (self.sizes, self.groups)):
-            raise ParameterError("like: sizes and groups must ascend. Fit the trace again.")
+            raise ParameterError(
+                "like: sizes and groups must be in ascending order. Fit the trace again."
+            )
         self._check_limits()
         if not self.sizes or not self.rates or not self.gaps:
             raise ParameterError("like: sizes, rates and gaps must hold at least one number each.")
         if self.sizes[-1] > (self.groups or (-1.0,))[-1]:
             raise ParameterError(
-                f"like: no group holds jobs of {self.sizes[-1]:g} GPUs. Raise the last of groups."
+                f"like: no group has jobs of {self.sizes[-1]:g} GPUs. Raise the last of groups."
             )
         if not all(value == int(value) for value in (*self.sizes, *self.points)):
             raise ParameterError("like: sizes and points must be whole numbers.")
@@ -349,97 +356,108 @@ class Like:
             rate * share for rate, share in zip(self.rates, self.rate_shares, strict=True)
         ):
             raise ParameterError("like: size_shares and rates must not all be 0.")
-        if self.total > MOST_JOBS:
+        if self.total > MAX_JOBS:
             raise ParameterError(
-                f"like: {self.jobs:,} jobs at load {self.load:g} are more than {MOST_JOBS:,} jobs."
+                f"like: {self.jobs:,} jobs at load {self.load:g} exceed the limit of {MAX_JOBS:,}."
                 " Choose a smaller load, or fit a part of the trace."
             )
 
     def _check_limits(self) -> None:
-        known = [limit or math.inf for limit in self.limits]
-        if known != sorted(set(known)) or (self.limits and not sum(self.limit_shares)):
+        """Raise an error for time limits or virtual clusters that contradict each other."""
+        ascending = [limit or math.inf for limit in self.limits]
+        if ascending != sorted(set(ascending)) or (self.limits and not sum(self.limit_shares)):
             raise ParameterError(
-                "like: limits must ascend, 0 = without one being the last, and some job must have"
-                " one of them."
+                "like: limits must be in ascending order (0 = no limit, last), and limit_shares not"
+                " all 0."
             )
         if self.homes and max(self.homes) >= len(self.home_shares):
-            raise ParameterError("like: homes must be places among home_shares.")
+            raise ParameterError("like: homes must be indices into home_shares.")
         if self.home_shares and not sum(self.home_shares):
             raise ParameterError("like: home_shares must not all be 0.")
 
     @property
     def total(self) -> int:
-        """Number of jobs that are made."""
+        """Number of jobs to generate."""
         return max(2, round(self.jobs * self.load))
 
     def machines(self) -> Cluster:
-        """Return the cluster that the jobs come with."""
+        """Return the cluster of the workload."""
         return Cluster.parse(self.cluster.replace("+", ","))
 
     def make(self) -> Trace:
-        """Return the jobs; the same parameters give the same jobs.
+        """Return the jobs; equal parameters give equal jobs.
 
         Notes
         -----
-        Every hour has a score: that of its hour of the day and day of the week, plus noise that
-        follows that of the hour before. The hours in the order of their scores get the rates in
-        ascending order, so the counts of all hours keep their distribution, and bursts keep their
-        sizes. Sizes and run times are drawn alike: the jobs in the order of a score (of the user,
-        plus noise that follows that of the user's job before) get the sizes in ascending order, and
-        the jobs of each group of sizes in the order of another score the run times of that group.
+        Every hour has a score: of its hour of the day and day of the week, plus autocorrelated
+        noise. Hours sorted by score get the rates in ascending order, so hourly counts keep their
+        distribution, and bursts their sizes. Sizes and run times are drawn the same way: jobs
+        sorted by a score (of the user, plus noise correlated with the user's previous job) get the
+        sizes in ascending order; within each size group, jobs sorted by a second score get the run
+        times.
         """
         jobs = self.total
-        when, within, who, what, long, kind, more = streams(self.seed, 7)
-        submit = self._submissions(when, within, jobs)
-        user = self._users(who, jobs)
+        hour_rng, second_rng, user_rng, size_rng, time_rng, kind_rng, extra_rng = random_streams(
+            self.seed, 7
+        )
+        submit = self._draw_submissions(hour_rng, second_rng, jobs)
+        user = self._draw_users(user_rng, jobs)
         size_score, time_score = (
-            self._user_scores(of, rng)[user] + spread * _following(user, alike, rng)
-            for of, spread, alike, rng in zip(
+            self._user_scores(scores, rng)[user]
+            + spread * _correlated_normals(user, correlation, rng)
+            for scores, spread, correlation, rng in zip(
                 (self.user_sizes, self.user_times),
                 self.user_spread,
                 self.alike,
-                (what, long),
+                (size_rng, time_rng),
                 strict=True,
             )
         )
-        gpus = np.array(self.sizes)[pick(np.array(self.size_shares), _even_ranks(size_score, what))]
+        gpus = np.array(self.sizes)[
+            pick_by_share(np.array(self.size_shares), _even_ranks(size_score, size_rng))
+        ]
         group = np.searchsorted(np.array(self.groups), gpus)
         columns: dict[str, object] = {
             "job_id": pd.RangeIndex(1, jobs + 1).astype("str"),
             "submit_time_s": submit,
             "num_gpus": gpus,
-            "duration_s": (run_s := self._run_times(group, time_score, long)),
-            **drawn(self._fitted(), run_s, user, more),
+            "duration_s": (run_s := self._draw_run_times(group, time_score, time_rng)),
+            **draw_columns(self._limit_parameters(), run_s, user, extra_rng),
         }
         if self.users or self.others:
-            # Named in the order of the first job, as everywhere.
+            # Users are numbered in order of their first jobs.
             order, _ = pd.factorize(user)
-            columns["user"] = [f"user {at + 1}" for at in order.tolist()]
+            columns["user"] = [f"user {index + 1}" for index in order.tolist()]
         for column, names, shares in (
-            ("gpu_type", _names(self.types), self.type_shares),
-            ("model", _names(self.models), self.model_shares),
+            ("gpu_type", _split_names(self.types), self.type_shares),
+            ("model", _split_names(self.models), self.model_shares),
         ):
             if names:
-                at = _of_groups(np.array(shares).reshape(-1, len(names)), group, kind)
-                columns[column] = np.array([*names, ""], object)[at]
+                index = _draw_by_group(np.array(shares).reshape(-1, len(names)), group, kind_rng)
+                columns[column] = np.array([*names, ""], object)[index]
                 if column == "model" and any(self.batches):
-                    known = np.array([*self.batches, 0.0])[at]
-                    columns["batch_size"] = np.where(known > 0, known, np.nan)
+                    sizes = np.array([*self.batches, 0.0])[index]
+                    columns["batch_size"] = np.where(sizes > 0, sizes, np.nan)
         epoch = (_MONDAY + pd.Timedelta(self.begins, "h")).isoformat() if self.calendar else ""
         name = f"Made: like a trace, load {self.load:g}, seed {self.seed}"
         return Trace.of(pd.DataFrame(columns), name=name, epoch=epoch)
 
-    def _fitted(self) -> Fitted:
-        return Fitted(**{one.name: getattr(self, one.name) for one in fields(Fitted)})
+    def _limit_parameters(self) -> FittedLimits:
+        """Return the parameters for limits, outcomes and virtual clusters."""
+        return FittedLimits(
+            **{field.name: getattr(self, field.name) for field in fields(FittedLimits)}
+        )
 
-    def _submissions(
-        self, when: np.random.Generator, within: np.random.Generator, jobs: int
+    def _draw_submissions(
+        self, hour_rng: np.random.Generator, second_rng: np.random.Generator, jobs: int
     ) -> Floats:
-        """Return the submissions of all jobs in ascending order, whole seconds."""
+        """Return the submissions of all jobs in whole seconds, in ascending order."""
         span_s = self.days * 24 * HOUR_S
-        hours, rest = int(span_s // HOUR_S), span_s % HOUR_S
+        hours, rest_s = int(span_s // HOUR_S), span_s % HOUR_S
         clock = (int(self.begins) + np.arange(hours)) % WEEK_H
-        score = _following(np.zeros(hours, np.int64), self.persistence, when) * self.noise
+        score = (
+            _correlated_normals(np.zeros(hours, np.int64), self.persistence, hour_rng) * self.noise
+        )
         if self.hours:
             score += np.array(self.hours)[clock % 24]
         if self.weekdays:
@@ -447,35 +465,38 @@ class Like:
         even = (np.arange(hours) + 0.5) / max(hours, 1)
         rate = np.empty(hours + 1)
         rate[np.argsort(score, kind="stable")] = np.array(self.rates)[
-            pick(np.array(self.rate_shares), even)
+            pick_by_share(np.array(self.rate_shares), even)
         ]
         if not rate[:hours].any():
             rate[:hours] = 1.0
-        rate[hours] = self.last or (rate[:hours].mean() * rest / HOUR_S if hours else 1.0)
-        if hours and not rate[0]:  # the first job is where the span begins
+        rate[hours] = self.last or (rate[:hours].mean() * rest_s / HOUR_S if hours else 1.0)
+        if hours and not rate[0]:  # the first job is at the start of the span
             busy = np.flatnonzero(rate[:hours])
             quiet = int(busy[np.argmin(rate[busy])])
             rate[[0, quiet]] = rate[[quiet, 0]]
-        upto = np.rint(np.cumsum(rate) / rate.sum() * jobs).astype(np.int64)
-        hour = np.repeat(np.arange(hours + 1), np.diff(upto, prepend=0))
-        width = np.where(hour == hours, rest, HOUR_S)
-        times = np.sort(hour * HOUR_S + within.random(jobs) * width)
+        jobs_until = np.rint(np.cumsum(rate) / rate.sum() * jobs).astype(np.int64)
+        hour = np.repeat(np.arange(hours + 1), np.diff(jobs_until, prepend=0))
+        width = np.where(hour == hours, rest_s, HOUR_S)
+        times = np.sort(hour * HOUR_S + second_rng.random(jobs) * width)
         times[[0, -1]] = 0.0, span_s
-        # Who comes first in an hour stays there, else sparse hours would become one burst.
-        first = np.diff(hour, prepend=-1) > 0
-        first[-1] = True
-        follow = min(self.together * jobs / max(jobs - int(np.count_nonzero(first)), 1), 1.0)
-        leads = first | (within.random(jobs) >= follow)
-        gap = np.array(self.gaps)[(within.random(jobs) * len(self.gaps)).astype(np.int64)]
-        since = np.cumsum(np.where(leads, 0.0, np.floor(gap + within.random(jobs))))
-        leader = np.maximum.accumulate(np.where(leads, np.arange(jobs), 0))
+        # Keep the first job of each hour in place, else sparse hours would merge into one burst.
+        is_first = np.diff(hour, prepend=-1) > 0
+        is_first[-1] = True
+        follow_share = min(
+            self.together * jobs / max(jobs - int(np.count_nonzero(is_first)), 1), 1.0
+        )
+        is_leader = is_first | (second_rng.random(jobs) >= follow_share)
+        gap = np.array(self.gaps)[(second_rng.random(jobs) * len(self.gaps)).astype(np.int64)]
+        gap_sums_s = np.cumsum(np.where(is_leader, 0.0, np.floor(gap + second_rng.random(jobs))))
+        leader = np.maximum.accumulate(np.where(is_leader, np.arange(jobs), 0))
         ends = np.minimum((hour + 1) * HOUR_S - 1, span_s)
         ends[-1] = span_s
-        return np.sort(np.minimum(np.floor(times[leader]) + since - since[leader], ends))
+        return np.sort(np.minimum(np.floor(times[leader]) + gap_sums_s - gap_sums_s[leader], ends))
 
-    def _users(self, rng: np.random.Generator, jobs: int) -> Ints:
-        """Return the user of each job in order of submission: runs of one user, whose shares are
-        met as nearly as whole runs can.
+    def _draw_users(self, rng: np.random.Generator, jobs: int) -> Ints:
+        """Return the user of each job in order of submission, in runs of one user.
+
+        The shares of users are met as closely as whole runs allow.
         """
         if not self.users and not self.others:
             return np.zeros(jobs, np.int64)
@@ -484,54 +505,57 @@ class Like:
         )
         if not shares.sum():
             shares += 1
-        begins = rng.random(jobs) >= self.streak
-        begins[0] = True
-        runs = np.count_nonzero(begins)
-        drawn = pick(shares, (rng.permutation(runs) + rng.random(runs)) / runs)
-        return np.asarray(drawn[np.cumsum(begins) - 1], np.int64)
+        starts_run = rng.random(jobs) >= self.streak
+        starts_run[0] = True
+        runs = np.count_nonzero(starts_run)
+        run_user = pick_by_share(shares, (rng.permutation(runs) + rng.random(runs)) / runs)
+        return np.asarray(run_user[np.cumsum(starts_run) - 1], np.int64)
 
-    def _user_scores(self, known: tuple[float, ...], rng: np.random.Generator) -> Floats:
-        """Return a score for every user; those of the others spread as those that are known."""
-        spread = float(np.std(known)) if known else 0.0
-        return np.concatenate((np.array(known), spread * rng.standard_normal(self.others), [0.0]))
+    def _user_scores(self, scores: tuple[float, ...], rng: np.random.Generator) -> Floats:
+        """Return a score per user; other users get scores with the same spread."""
+        spread = float(np.std(scores)) if scores else 0.0
+        return np.concatenate((np.array(scores), spread * rng.standard_normal(self.others), [0.0]))
 
-    def _run_times(
+    def _draw_run_times(
         self, group: NDArray[np.intp], score: Floats, rng: np.random.Generator
     ) -> Floats:
-        made = np.empty(len(group))
+        """Return the run times of all jobs, drawn per group of sizes."""
+        run_s = np.empty(len(group))
         ends = np.cumsum(np.array(self.points, np.int64))
-        for at, points in enumerate(map(int, self.points)):
-            mine = np.flatnonzero(group == at)
-            means = np.array(self.times[ends[at] - points : ends[at]])
-            made[mine] = _from_means(means, _even_ranks(score[mine], rng))
-        return np.maximum(np.rint(made), 1.0)
+        for index, points in enumerate(map(int, self.points)):
+            members = np.flatnonzero(group == index)
+            means = np.array(self.times[ends[index] - points : ends[index]])
+            run_s[members] = _interpolate_means(means, _even_ranks(score[members], rng))
+        return np.maximum(np.rint(run_s), 1.0)
 
 
-def _names(text: str) -> list[str]:
+def _split_names(text: str) -> list[str]:
+    """Return the names in a text that joins them with a plus."""
     return text.split("+") if text else []
 
 
-def _from_means(means: Floats, rank: Floats) -> Floats:
-    """Return the values at these ranks: straight lines on a logarithmic axis through the means at
-    the middles of their parts, which go on at both ends. The longest tenth is then scaled part by
-    part, so that its parts, which hold most of the time, keep their means.
+def _interpolate_means(means: Floats, rank: Floats) -> Floats:
+    """Return run times at ranks from the means of consecutive parts.
+
+    Interpolates logarithms through the midpoints of the parts and extrapolates at both ends. The
+    longest tenth, which holds most of the time, is then scaled to keep the mean of each part.
     """
     if len(means) == 1:
         return np.full(len(rank), means[0])
     edges = rank_edges(len(means))
     middles, log = (edges[:-1] + edges[1:]) / 2, np.log(means)
-    first = (log[1] - log[0]) / (middles[1] - middles[0])
-    last = (log[-1] - log[-2]) / (middles[-1] - middles[-2])
-    at = np.concatenate(([0.0], middles, [1.0]))
-    value = np.concatenate(
-        ([log[0] - first * middles[0]], log, [log[-1] + last * (1 - middles[-1])])
+    first_slope = (log[1] - log[0]) / (middles[1] - middles[0])
+    last_slope = (log[-1] - log[-2]) / (middles[-1] - middles[-2])
+    knots = np.concatenate(([0.0], middles, [1.0]))
+    log_values = np.concatenate(
+        ([log[0] - first_slope * middles[0]], log, [log[-1] + last_slope * (1 - middles[-1])])
     )
-    even = (np.arange(_INNER) + 0.5) / _INNER
+    even = (np.arange(_RANKS_PER_PART) + 0.5) / _RANKS_PER_PART
     inner = edges[:-1, None] + np.diff(edges)[:, None] * even
-    scale = means / np.exp(np.interp(inner, at, value)).mean(axis=1)
-    scale[edges[:-1] < _TAIL] = 1.0
+    scale = means / np.exp(np.interp(inner, knots, log_values)).mean(axis=1)
+    scale[edges[:-1] < _TAIL_RANK] = 1.0
     part = np.clip(np.searchsorted(edges, rank, side="right") - 1, 0, len(means) - 1)
-    return np.asarray(np.exp(np.interp(rank, at, value)) * scale[part], np.float64)
+    return np.asarray(np.exp(np.interp(rank, knots, log_values)) * scale[part], np.float64)
 
 
 def _even_ranks(score: Floats, rng: np.random.Generator) -> Floats:
@@ -541,29 +565,27 @@ def _even_ranks(score: Floats, rng: np.random.Generator) -> Floats:
     return np.asarray((rank + rng.random(len(score))) / max(len(score), 1), np.float64)
 
 
-def _following(of: Ints, alike: float, rng: np.random.Generator) -> Floats:
-    """Return standard normal numbers, each correlated with the one before of the same number in
-    `of`.
-    """
-    made = rng.standard_normal(len(of))
-    if not alike:
-        return made
-    fresh, last = math.sqrt(1 - alike**2), dict[int, float]()
-    drawn = made.tolist()
-    for at, one in enumerate(of.tolist()):
-        value = drawn[at]
-        if one in last:
-            value = alike * last[one] + fresh * value
-        last[one] = drawn[at] = value
-    return np.array(drawn)
+def _correlated_normals(key: Ints, correlation: float, rng: np.random.Generator) -> Floats:
+    """Return standard normal numbers, each correlated with the previous one of its key."""
+    normal = rng.standard_normal(len(key))
+    if not correlation:
+        return normal
+    new_weight, previous = math.sqrt(1 - correlation**2), dict[int, float]()
+    values = normal.tolist()
+    for index, current in enumerate(key.tolist()):
+        value = values[index]
+        if current in previous:
+            value = correlation * previous[current] + new_weight * value
+        previous[current] = values[index] = value
+    return np.array(values)
 
 
-def _of_groups(shares: Floats, group: NDArray[np.intp], rng: np.random.Generator) -> Ints:
-    """Return a choice for each job by the shares of its group; one more than there are = none."""
-    made = np.full(len(group), shares.shape[1], np.int64)
+def _draw_by_group(shares: Floats, group: NDArray[np.intp], rng: np.random.Generator) -> Ints:
+    """Return a choice per job by the shares of its group; the number of choices = none."""
+    choices = np.full(len(group), shares.shape[1], np.int64)
     uniform = rng.random(len(group))
-    for at, row in enumerate(shares):
-        mine = group == at
+    for index, row in enumerate(shares):
+        is_member = group == index
         if row.sum():
-            made[mine] = pick(row, uniform[mine])
-    return made
+            choices[is_member] = pick_by_share(row, uniform[is_member])
+    return choices

@@ -1,6 +1,4 @@
-"""What jobs like those of a trace have besides sizes and run times: time limits, outcomes and
-virtual clusters, fitted and drawn.
-"""
+"""Fit and draw time limits, outcomes and virtual clusters of jobs."""
 
 from __future__ import annotations
 
@@ -12,14 +10,14 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from jobtraces.generate.elastic import pick
+from jobtraces.generate.elastic import pick_by_share
 from sim.trace import Trace
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-PARTS: Final = 5
-"""Equal parts of the jobs by run time that have limits and outcomes of their own."""
+RUN_TIME_PARTS: Final = 5
+"""Number of equal parts of the jobs by run time, with separate limits and outcomes."""
 OUTCOMES: Final = (
     "completed",
     "failed",
@@ -31,14 +29,14 @@ OUTCOMES: Final = (
     "boot_fail",
     "deadline",
 )
-"""Words that name nobody; other outcomes are left out."""
-_MOST: Final = 20
-_HOMES: Final = 40
+"""Generic outcomes; others are left out because they may identify the site."""
+_MAX_LIMITS: Final = 20
+_MAX_CLUSTERS: Final = 40
 
 
 @dataclass(frozen=True)
-class Fitted:
-    """Parameters of `jobtraces.generate.like.Like` of the same names."""
+class FittedLimits:
+    """The parameters of `jobtraces.generate.like.Like` with these names."""
 
     limits: tuple[float, ...]
     limit_shares: tuple[float, ...]
@@ -51,97 +49,101 @@ class Fitted:
     others: int
 
 
-def fitted(trace: Trace, run_s: Floats, user: Ints, busy: Ints, few: int) -> dict[str, Any]:
-    """Return the figures of a trace: each of at least `few` jobs, without names.
+def fit_limits(trace: Trace, run_s: Floats, user: Ints, busy: Ints, few: int) -> dict[str, Any]:
+    """Return the figures of a trace: limits, outcomes and virtual clusters, without names.
 
     Parameters
     ----------
     trace : Trace
         The jobs.
     run_s : array of shape (jobs,)
-        Their run times in seconds.
+        Run times in seconds.
     user, busy : array of shape (jobs,) and (users,)
-        Number of the user of each job, and the users that are described one by one.
+        User index of each job, and the users described individually.
     few : int
-        So many jobs a figure describes at least.
+        Smallest number of jobs in a figure.
     """
     return (
-        _limits(trace, run_s, few) | _outcomes(trace, run_s, few) | _homes(trace, user, busy, few)
+        _fit_limits(trace, run_s, few)
+        | _fit_outcomes(trace, run_s, few)
+        | _fit_clusters(trace, user, busy, few)
     )
 
 
-def drawn(like: Fitted, run_s: Floats, user: Ints, rng: np.random.Generator) -> dict[str, Any]:
-    """Return columns of jobs with these run times and users."""
+def draw_columns(
+    like: FittedLimits, run_s: Floats, user: Ints, rng: np.random.Generator
+) -> dict[str, Any]:
+    """Return the columns of limits, outcomes and virtual clusters for generated jobs."""
     columns: dict[str, Any] = {}
     if like.limits:
-        columns["time_limit_s"] = _drawn_limits(like, run_s, rng)
+        columns["time_limit_s"] = _draw_limits(like, run_s, rng)
     if like.outcomes:
         names = [*like.outcomes.split("+"), ""]
-        columns["status"] = np.array(names, object)[_drawn(like.outcome_shares, run_s, rng)]
+        columns["status"] = np.array(names, object)[_draw_choices(like.outcome_shares, run_s, rng)]
     if like.home_shares:
-        columns["vc"] = _drawn_homes(like, user, rng)
+        columns["vc"] = _draw_clusters(like, user, rng)
     return columns
 
 
-def _limits(trace: Trace, run_s: Floats, few: int) -> dict[str, Any]:
-    """Return the limits that jobs have, 0 = none, and how many of each part by run time have each;
-    a limit that fewer jobs have counts as the next longer one that is kept.
+def _fit_limits(trace: Trace, run_s: Floats, few: int) -> dict[str, Any]:
+    """Return the time limits (0 = none), and their job counts per part by run time.
+
+    A limit of fewer than `few` jobs counts as the next longer one.
     """
-    given = trace.numbers("time_limit_s")
-    given = np.where(np.isfinite(given) & (given > 0), given, np.inf)
-    if np.isfinite(given).sum() < few:
+    limit_s = trace.numbers("time_limit_s")
+    limit_s = np.where(np.isfinite(limit_s) & (limit_s > 0), limit_s, np.inf)
+    if np.isfinite(limit_s).sum() < few:
         return {}
-    values, counts = np.unique(given, return_counts=True)
-    frequent = np.sort(values[np.argsort(-counts, kind="stable")[:_MOST]])
-    kept: list[float] = []
-    held = 0
+    values, counts = np.unique(limit_s, return_counts=True)
+    frequent = np.sort(values[np.argsort(-counts, kind="stable")[:_MAX_LIMITS]])
+    limits: list[float] = []
+    count_held = 0
     for value, count in zip(values.tolist(), counts.tolist(), strict=True):
-        held += count
-        if held >= few and (value in frequent or value == values[-1]):
-            kept.append(value)
-            held = 0
-    if not kept:
+        count_held += count
+        if count_held >= few and (value in frequent or value == values[-1]):
+            limits.append(value)
+            count_held = 0
+    if not limits:
         return {}
-    # Longer ones are too few for a figure of their own, and count as the longest that is kept.
-    place = np.minimum(np.searchsorted(kept, given), len(kept) - 1)
-    table = pd.crosstab(_part(run_s), place)
-    table = table.reindex(index=range(PARTS), columns=range(len(kept)), fill_value=0)
+    # Longer limits are too rare and count as the longest one kept.
+    index = np.minimum(np.searchsorted(limits, limit_s), len(limits) - 1)
+    table = pd.crosstab(_run_time_part(run_s), index)
+    table = table.reindex(index=range(RUN_TIME_PARTS), columns=range(len(limits)), fill_value=0)
     return {
-        "limits": tuple(float(f"{one:.6g}") if math.isfinite(one) else 0.0 for one in kept),
+        "limits": tuple(float(f"{limit:.6g}") if math.isfinite(limit) else 0.0 for limit in limits),
         "limit_shares": tuple(table.where(table >= few, 0).to_numpy(np.float64).ravel().tolist()),
     }
 
 
-def _drawn(shares: tuple[float, ...], run_s: Floats, rng: np.random.Generator) -> Ints:
-    """Return a choice for each job by the shares of its part by run time; where the part has none,
-    one more than there are.
+def _draw_choices(shares: tuple[float, ...], run_s: Floats, rng: np.random.Generator) -> Ints:
+    """Return a choice per job by the shares of its part by run time.
+
+    The number of choices = no choice.
     """
-    table = np.array(shares).reshape(PARTS, -1)
-    part, uniform = _part(run_s), rng.random(len(run_s))
-    at = np.full(len(run_s), table.shape[1])
-    for one, row in enumerate(table):
+    table = np.array(shares).reshape(RUN_TIME_PARTS, -1)
+    part, uniform = _run_time_part(run_s), rng.random(len(run_s))
+    choices = np.full(len(run_s), table.shape[1])
+    for index, row in enumerate(table):
         if row.sum():
-            at[part == one] = pick(row, uniform[part == one])
-    return at
+            choices[part == index] = pick_by_share(row, uniform[part == index])
+    return choices
 
 
-def _drawn_limits(like: Fitted, run_s: Floats, rng: np.random.Generator) -> Floats:
-    """Return limits: within a part by run time the longer ones for the longer jobs, and where a run
-    time exceeds its limit the next that it does not.
-    """
-    place, part = _drawn(like.limit_shares, run_s, rng), _part(run_s)
-    place[np.lexsort((rng.random(len(run_s)), run_s, part))] = place[np.lexsort((place, part))]
-    values = np.array([*(one or np.inf for one in like.limits), np.inf])
-    found = values[np.maximum(place, np.searchsorted(values[:-1], run_s))]
-    return np.where(np.isfinite(found), found, np.nan)
+def _draw_limits(like: FittedLimits, run_s: Floats, rng: np.random.Generator) -> Floats:
+    """Return time limits, at least the run time; longer jobs of a part get longer limits."""
+    choices, part = _draw_choices(like.limit_shares, run_s, rng), _run_time_part(run_s)
+    choices[np.lexsort((rng.random(len(run_s)), run_s, part))] = choices[
+        np.lexsort((choices, part))
+    ]
+    values = np.array([*(limit or np.inf for limit in like.limits), np.inf])
+    limit_s = values[np.maximum(choices, np.searchsorted(values[:-1], run_s))]
+    return np.where(np.isfinite(limit_s), limit_s, np.nan)
 
 
-def _outcomes(trace: Trace, run_s: Floats, few: int) -> dict[str, Any]:
-    """Return the outcomes that are known words, and how many jobs of each part by run time have
-    each.
-    """
-    texts, part = pd.Series(trace.texts("status")).astype("str"), _part(run_s)
-    table = pd.crosstab(part, texts).reindex(index=range(PARTS), fill_value=0)
+def _fit_outcomes(trace: Trace, run_s: Floats, few: int) -> dict[str, Any]:
+    """Return the known outcomes, and their job counts per part by run time."""
+    texts, part = pd.Series(trace.texts("status")).astype("str"), _run_time_part(run_s)
+    table = pd.crosstab(part, texts).reindex(index=range(RUN_TIME_PARTS), fill_value=0)
     table = table[[name for name in table if name in OUTCOMES]]
     table = table.where(table >= few, 0)
     table = table.loc[:, table.sum() > 0]
@@ -153,48 +155,52 @@ def _outcomes(trace: Trace, run_s: Floats, few: int) -> dict[str, Any]:
     }
 
 
-def _part(run_s: Floats) -> Ints:
+def _run_time_part(run_s: Floats) -> Ints:
+    """Return the part of each job by the rank of its run time."""
     rank = np.asarray(pd.Series(run_s).rank(), np.float64) - 0.5
-    return np.minimum((rank / len(run_s) * PARTS).astype(np.int64), PARTS - 1)
+    return np.minimum((rank / len(run_s) * RUN_TIME_PARTS).astype(np.int64), RUN_TIME_PARTS - 1)
 
 
-def _homes(trace: Trace, user: Ints, busy: Ints, few: int) -> dict[str, Any]:
-    """Return the virtual cluster of most jobs of each busy user, by number from the largest, the
-    share of jobs that are there, and where all other jobs are.
-    """
+def _fit_clusters(trace: Trace, user: Ints, busy: Ints, few: int) -> dict[str, Any]:
+    """Return the main virtual cluster of each busy user, and where other jobs run."""
     texts = pd.Series(trace.texts("vc")).astype("str")
     counts = texts[texts != ""].value_counts()
-    names = [str(name) for name in counts.index[counts >= few]][:_HOMES]
+    names = [str(name) for name in counts.index[counts >= few]][:_MAX_CLUSTERS]
     if len(names) < 2:
         return {}
-    place = texts.map({name: at for at, name in enumerate(names)}).fillna(-1).to_numpy(np.int64)
+    vc_index = (
+        texts.map({name: index for index, name in enumerate(names)}).fillna(-1).to_numpy(np.int64)
+    )
     home = np.full(int(user.max()) + 1, -1)
-    for one in busy.tolist():
-        own = place[(user == one) & (place >= 0)]
-        home[one] = int(np.bincount(own).argmax()) if len(own) >= few else -1
-    of_busy = (home[user] >= 0) & (place >= 0)
-    there = of_busy & (place == home[user])
-    rest = np.bincount(place[~there & (place >= 0)], minlength=len(names))
-    rest = np.where(rest >= few, rest, 0)
-    if not rest.sum():
-        rest = np.bincount(place[place >= 0], minlength=len(names))
-    share = float(there.sum() / of_busy.sum()) if of_busy.any() else 0.0
+    for busy_user in busy.tolist():
+        own_clusters = vc_index[(user == busy_user) & (vc_index >= 0)]
+        home[busy_user] = (
+            int(np.bincount(own_clusters).argmax()) if len(own_clusters) >= few else -1
+        )
+    is_busy = (home[user] >= 0) & (vc_index >= 0)
+    is_home = is_busy & (vc_index == home[user])
+    other_counts = np.bincount(vc_index[~is_home & (vc_index >= 0)], minlength=len(names))
+    other_counts = np.where(other_counts >= few, other_counts, 0)
+    if not other_counts.sum():
+        other_counts = np.bincount(vc_index[vc_index >= 0], minlength=len(names))
+    share = float(is_home.sum() / is_busy.sum()) if is_busy.any() else 0.0
     return {
         "homes": tuple(home[busy].astype(float).tolist()) if trace.has("user") else (),
-        "home_shares": tuple(rest.astype(float).tolist()),
+        "home_shares": tuple(other_counts.astype(float).tolist()),
         "at_home": round(share, 3),
     }
 
 
-def _drawn_homes(like: Fitted, user: Ints, rng: np.random.Generator) -> NDArray[np.object_]:
-    """Return the virtual cluster of each job, numbered from the largest of the trace: busy users
-    are mostly at home, each of the others always in one place.
+def _draw_clusters(like: FittedLimits, user: Ints, rng: np.random.Generator) -> NDArray[np.object_]:
+    """Return the virtual cluster of each job, numbered from the largest.
+
+    Busy users are mostly in their main cluster; other users always in one.
     """
     jobs, shares = len(user), np.array(like.home_shares)
-    of_others = pick(shares, rng.random(max(like.others, 1)))
-    of_busy = np.array(like.homes or [-1.0] * len(like.users), np.int64)
-    home = np.concatenate((of_busy, of_others))
-    own = home[user] if like.users or like.others else np.full(jobs, -1)
-    stays = (own >= 0) & ((user >= len(of_busy)) | (rng.random(jobs) < like.at_home))
-    place = np.where(stays, own, pick(shares, rng.random(jobs)))
-    return np.array([f"vc {at + 1}" for at in range(len(shares))], object)[place]
+    other_homes = pick_by_share(shares, rng.random(max(like.others, 1)))
+    busy_homes = np.array(like.homes or [-1.0] * len(like.users), np.int64)
+    home = np.concatenate((busy_homes, other_homes))
+    own_home = home[user] if like.users or like.others else np.full(jobs, -1)
+    is_home = (own_home >= 0) & ((user >= len(busy_homes)) | (rng.random(jobs) < like.at_home))
+    vc_index = np.where(is_home, own_home, pick_by_share(shares, rng.random(jobs)))
+    return np.array([f"vc {index + 1}" for index in range(len(shares))], object)[vc_index]

@@ -1,6 +1,4 @@
-"""What is published about real traces, as plain tables: the only input of the generator besides its
-seed.
-"""
+"""Published statistics of real traces, the input of `jobtraces.generate.generate`."""
 
 from __future__ import annotations
 
@@ -14,14 +12,14 @@ DAY_S: Final = 86_400
 
 @dataclass(frozen=True, slots=True)
 class SizeGroup:
-    """GPU counts that a published histogram lumps together.
+    """GPU counts that a published histogram combines.
 
     Parameters
     ----------
     jobs : float, % of jobs
     gpu_time : float, % of GPU time
     split : mapping of GPU count to weight
-        How the group divides; the weights need not add up to anything.
+        Weights of the GPU counts in the group; any sum.
     """
 
     jobs: float
@@ -31,54 +29,54 @@ class SizeGroup:
 
 @dataclass(frozen=True, slots=True)
 class WorkloadProfile:
-    """Statistics of one real trace (or of a made one) that a look-alike shall keep.
+    """Statistics of a real (or synthetic) trace that a generated workload keeps.
 
     Parameters
     ----------
     title : str
-        What the user reads.
+        Name for the user.
     source : str
-        Where the figures come from; figures of our own are named.
+        Source of the figures; assumptions of ours are named.
     jobs_per_day : float
-        Published rate, used where neither a load nor a number of days is asked for.
+        Published rate, used if neither load nor days are given.
     hours : tuple of 24 floats
         Submissions by hour of the local day, in any unit.
     weekdays : tuple of 7 floats
         Submissions by weekday from Monday, in any unit.
     noise : float
-        Standard deviation of the logarithm of the hourly noise; chosen so that `dispersion` comes
-        out at the published rate.
+        Standard deviation of the logarithm of hourly noise; chosen to match `dispersion` at the
+        published rate.
     dispersion : float
         Published variance / mean of the hourly counts.
     durations : tuple of (seconds, %)
         Cumulative distribution of the run time of all GPU jobs.
     sizes : tuple of SizeGroup
     states : tuple of (rank, failed, cancelled)
-        Chance of either outcome at this rank (0..1) of the run time, linear in between; the rest is
-        completed.
+        Chance of each outcome at a rank (0 to 1) of the run time, linear in between; other jobs
+        complete.
     users : int
         Number of users.
     zipf : float
         The k-th user submits in proportion to k ** -zipf.
     vcs : mapping of name to weight
     repeats : float
-        Share of submissions that repeat the previous one within the same second.
+        Share of submissions that repeat the previous job within the same second.
     cron : float
-        Share of submissions by one user whose script submits at fixed intervals (every 600 s in a
-        VC of Philly; here as often as the share demands).
+        Share of submissions by one user's script at fixed intervals (every 600 s in a VC of Philly;
+        here the interval follows from the share).
     epoch : str
         Local time of the first submission, a Monday at midnight.
     cluster : str
-        Cluster used where none is given, in the form of `Cluster.parse`.
+        Default cluster, in the form of `Cluster.parse`.
     cap_s : float, seconds
-        The distribution is truncated here: longer jobs do not occur. Two days by default, as in
-        derived lists of the Venus and PAI jobs: with the full tail (24 days) a workload of 100,000
-        jobs never leaves its warm-up. Left out are 2.5 % of Philly's jobs, 2.0 % of Venus', 0.2 %
-        of PAI's.
+        Longest run time; the distribution is truncated here. Two days by default, as in derived
+        lists of the Venus and PAI jobs: with the full tail (24 days) a workload of 100,000 jobs
+        never leaves its warm-up. This excludes 2.5 % of Philly's jobs, 2.0 % of Venus', 0.2 % of
+        PAI's.
     largest_share : float
-        Jobs bigger than this share of the biggest GPU type are drawn again.
+        Jobs larger than this share of the largest GPU type are redrawn.
     models : mapping of name to (batch sizes, most GPUs)
-        Empty = the source names no models.
+        None = the source has no models.
     """
 
     title: str
@@ -291,7 +289,7 @@ _PAI: Final = WorkloadProfile(
     source=(
         "Run times: AcmeTrace figures. GPUs per gang, burstiness, rate: measured on terminated"
         " tasks of the task table, fractions rounded up to one GPU. Machines: the machine table."
-        " Own: hours (the four Helios clusters together stand in), weekdays equal, GPU counts the"
+        " Own: hours (from the four Helios clusters), weekdays equal, GPU counts the"
         " source does not list, users, VCs."
     ),
     jobs_per_day=11_520,

@@ -1,6 +1,4 @@
-"""Jobs that recur: groups of runs of one script by one user, alike in size, run time and how much
-they communicate.
-"""
+"""Generate recurring jobs: groups of runs of one script by one user with similar run times."""
 
 from __future__ import annotations
 
@@ -10,40 +8,39 @@ from typing import ClassVar, Final
 import numpy as np
 import pandas as pd
 
-from jobtraces.generate.elastic import HOUR_S, MOST_JOBS, MOST_SEED, pick, streams
+from jobtraces.generate.elastic import HOUR_S, MAX_JOBS, MAX_SEED, pick_by_share, random_streams
 from sim.cluster import Cluster
 from sim.errors import ParameterError
 from sim.params import param
 from sim.trace import Trace
 
 MODELS: Final = ("VGG-19", "ResNet-152", "BERT-large", "XLNet-large", "GPT")
-"""Names only: run times and slowdowns are drawn, not measured."""
+"""Names only; run times and slowdowns are drawn, not measured."""
 
 
 @dataclass(frozen=True)
 class Recurring:
-    """Runs of recurring groups, each with a user, a name, a model, a gang size, a typical run time
-    and a slowdown of its own.
+    """Recurring jobs in groups with one user, model, gang size, run time and slowdown each.
 
-    Our reconstruction of the workload of A-SRPT's comparison, which takes recurring jobs from
-    Alibaba's PAI trace of 2020; the figures are ours.
+    Reconstructs the workload of A-SRPT's evaluation, which takes recurring jobs from Alibaba's PAI
+    trace of 2020; the parameter values are ours.
     """
 
     title: ClassVar[str] = "Recurring jobs that communicate"
 
-    jobs: int = param(800, low=2, high=MOST_JOBS, help="Number of jobs.")
-    groups: int = param(60, title="Groups of jobs", low=1, high=MOST_JOBS, help="Number of groups.")
+    jobs: int = param(800, low=2, high=MAX_JOBS, help="Number of jobs.")
+    groups: int = param(60, title="Groups of jobs", low=1, high=MAX_JOBS, help="Number of groups.")
     skew: float = param(
         0.5,
         title="Skew of the groups",
         low=0,
         high=5,
-        help="The n-th group is as frequent as n to the power of minus this; 0 = all alike.",
+        help="The n-th group is as frequent as n to the power of minus this; 0 = equally frequent.",
     )
     users: int = param(
         20,
         low=1,
-        high=MOST_JOBS,
+        high=MAX_JOBS,
         help="Number of users; groups are assigned to users at random.",
     )
     load: float = param(
@@ -51,7 +48,7 @@ class Recurring:
         low=0.001,
         high=1000,
         help=(
-            "GPU-seconds asked for over GPU-seconds of the cluster, from the first to the"
+            "GPU-seconds requested over GPU-seconds of the cluster, from the first to the"
             " last submission."
         ),
     )
@@ -90,7 +87,7 @@ class Recurring:
         title="Mix of gang sizes",
         low=0,
         high=1e6,
-        help="How frequent each of the gangs is among groups.",
+        help="Frequency of each gang size among groups.",
     )
     slowdowns: tuple[float, ...] = param(
         (1.05, 1.2, 1.5, 2.0, 2.5, 3.5),
@@ -98,7 +95,7 @@ class Recurring:
         low=1,
         high=1000,
         help=(
-            "Time of an iteration on one server per GPU over that on the fewest servers, each as"
+            "Iteration time with one GPU per server over that on the fewest servers; equally"
             " frequent."
         ),
     )
@@ -106,13 +103,13 @@ class Recurring:
     gpus_per_server: int = param(
         8, title="GPUs per server", unit="GPUs", low=1, high=64, help="GPUs of each server."
     )
-    seed: int = param(0, low=0, high=MOST_SEED, help="Seed of everything random.")
+    seed: int = param(0, low=0, high=MAX_SEED, help="Seed of everything random.")
 
     def __post_init__(self) -> None:
-        """Refuse figures that contradict each other."""
+        """Raise an error for parameters that contradict each other."""
         if len(self.shares) != len(self.gangs) or not 0 < sum(self.shares) < np.inf:
             raise ParameterError(
-                f"recurring: shares must be {len(self.gangs)} numbers, one for each of the gangs,"
+                f"recurring: shares must be {len(self.gangs)} numbers, one per gang size,"
                 " not all 0."
             )
         if any(gang != int(gang) for gang in self.gangs) or max(self.gangs) > self.machines().gpus:
@@ -124,40 +121,49 @@ class Recurring:
             raise ParameterError("recurring: slowdowns must hold at least one number such as 1.5.")
 
     def machines(self) -> Cluster:
-        """Return the cluster that the workload comes with."""
+        """Return the cluster of the workload."""
         return Cluster.parse(f"{self.servers}x{self.gpus_per_server}:v100")
 
     def make(self) -> Trace:
-        """Return the jobs; the same parameters give the same jobs, and another `load` the same jobs
-        with scaled gaps.
-        """
-        when, which, length, typical, size, communicates, who, what = streams(self.seed, 8)
+        """Return the jobs; another `load` gives the same jobs with scaled gaps."""
+        (
+            arrival_rng,
+            group_rng,
+            length_rng,
+            typical_rng,
+            size_rng,
+            slowdown_rng,
+            user_rng,
+            model_rng,
+        ) = random_streams(self.seed, 8)
         weights = np.power(np.arange(1, self.groups + 1, dtype=np.float64), -self.skew)
-        group = pick(weights, which.random(self.jobs))
+        group = pick_by_share(weights, group_rng.random(self.jobs))
         typical_s = (
-            self.median_h * HOUR_S * np.exp(self.sigma * typical.standard_normal(self.groups))
+            self.median_h * HOUR_S * np.exp(self.sigma * typical_rng.standard_normal(self.groups))
         )
-        gpus = np.array(self.gangs)[pick(np.array(self.shares), size.random(self.groups))]
+        gpus = np.array(self.gangs)[
+            pick_by_share(np.array(self.shares), size_rng.random(self.groups))
+        ]
         slowdown = np.array(self.slowdowns)[
-            communicates.integers(0, len(self.slowdowns), self.groups)
+            slowdown_rng.integers(0, len(self.slowdowns), self.groups)
         ]
         user, model = (
-            who.integers(0, self.users, self.groups),
-            what.integers(0, len(MODELS), self.groups),
+            user_rng.integers(0, self.users, self.groups),
+            model_rng.integers(0, len(MODELS), self.groups),
         )
-        duration = typical_s[group] * np.exp(self.within * length.standard_normal(self.jobs))
-        submit = np.cumsum(when.standard_exponential(self.jobs))
+        duration = typical_s[group] * np.exp(self.within * length_rng.standard_normal(self.jobs))
+        submit = np.cumsum(arrival_rng.standard_exponential(self.jobs))
         submit -= submit[0]
         span_s = float((gpus[group] * duration).sum()) / (self.machines().gpus * self.load)
         frame = pd.DataFrame(
             {
-                "job_id": [str(at + 1) for at in range(self.jobs)],
+                "job_id": [str(index + 1) for index in range(self.jobs)],
                 "submit_time_s": submit * (span_s / submit[-1]),
                 "num_gpus": gpus[group],
                 "duration_s": duration,
-                "user": [f"user-{user[at] + 1:02}" for at in group],
-                "name": [f"group-{at + 1:03}" for at in group],
-                "model": [MODELS[model[at]] for at in group],
+                "user": [f"user-{user[index] + 1:02}" for index in group],
+                "name": [f"group-{index + 1:03}" for index in group],
+                "model": [MODELS[model[index]] for index in group],
                 "spread_slowdown": slowdown[group],
             }
         )

@@ -1,1 +1,1 @@
-"""Steps from the bytes of a file to a table of jobs; `jobtraces.read` goes through them."""
+"""Steps from the bytes of a file to a table of jobs; `jobtraces.read` runs them."""

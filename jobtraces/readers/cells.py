@@ -1,4 +1,4 @@
-"""Cells and names of columns as numbers, instants, lengths of time and units."""
+"""Parse cells and column names: numbers, instants, durations, GPU counts and units."""
 
 from __future__ import annotations
 
@@ -21,42 +21,38 @@ from sim.errors import TraceError
 
 
 @cache
-def words() -> Mapping[str, Any]:
+def load_words() -> Mapping[str, Any]:
     """Return the tables of `words.toml`."""
     text = resources.files(__package__).joinpath("words.toml").read_text(encoding="utf-8")
     return tomllib.loads(text)
 
 
-def bare(text: str) -> str:
-    """Return a name without case, accents, blanks and signs: ``Eingereicht am`` and
-    ``eingereicht_am`` are the same.
-    """
-    apart = unicodedata.normalize("NFKD", text).casefold()
-    return "".join(one for one in apart if one.isalnum())
+def bare_name(text: str) -> str:
+    """Return a name without case, accents, blanks and punctuation."""
+    decomposed = unicodedata.normalize("NFKD", text).casefold()
+    return "".join(character for character in decomposed if character.isalnum())
 
 
 @cache
-def known_words(table: str) -> Mapping[str, tuple[str, int]]:
-    """Return bare word -> (key, place in its list) of one table of `words.toml`."""
-    found: dict[str, tuple[str, int]] = {}
-    for key, listed in words()[table].items():
-        for at, word in enumerate(listed):
-            found.setdefault(bare(word), (key, at))
-    return found
+def words_by_form(table: str) -> Mapping[str, tuple[str, int]]:
+    """Return bare word -> (key, rank in its list) of a table of `words.toml`."""
+    by_form: dict[str, tuple[str, int]] = {}
+    for key, listed in load_words()[table].items():
+        for place, word in enumerate(listed):
+            by_form.setdefault(bare_name(word), (key, place))
+    return by_form
 
 
 MISSING: Final = frozenset(
     {"", "none", "unknown", "nan", "nat", "null", "na", "n/a", "\\n", "none assigned", "invalid"}
 )
-LONGEST_MISSING: Final = max(map(len, MISSING))
-# A time of day followed by Z, UTC or an offset; the date's own dashes must not be taken for one.
+MAX_MISSING_CHARS: Final = max(map(len, MISSING))
+# A time of day followed by Z, UTC or an offset; must not match the dashes of the date.
 OFFSET: Final = r"[T ]\d\d(?::?\d\d){0,2}(?:[.,]\d+)?\s*(?:[zZ]|UTC|GMT|[+-]\d\d(?::?\d\d)?)$"
-UNIX: Final = (946_684_800.0, 4_102_444_800.0)  # the years 2000 to 2100
+UNIX_TIMES: Final = (946_684_800.0, 4_102_444_800.0)  # the years 2000 to 2100
 
-REAL: Final = (-8_520_336_000.0, 7_258_118_400.0)
-"""Unix seconds of the years 1700 to 2200; what lies outside is no time of a job, and beyond what
-dates can hold in places.
-"""
+PLAUSIBLE_TIMES: Final = (-8_520_336_000.0, 7_258_118_400.0)
+"""Unix seconds of the years 1700 to 2200; other values are not times of jobs."""
 
 
 @dataclass(frozen=True)
@@ -69,11 +65,11 @@ class Instants:
         Unix seconds where `calendar`, else seconds from the source's own zero; NaN = missing or
         unreadable.
     calendar : bool
-        Whether a date was written.
+        Whether the cells are dates.
     aware : bool
-        Whether every value carried an offset.
+        Whether every value has a UTC offset.
     doubtful : Series of bool
-        Written times that occur twice or never, because the clocks were changed.
+        Local times that occur twice or never because of a clock change.
     """
 
     seconds: pd.Series
@@ -83,26 +79,22 @@ class Instants:
 
 
 def text(values: pd.Series) -> pd.Series:
-    """Return stripped text with "" for everything that stands for nothing (None, Unknown, NaN, the
-    NULL of MySQL and the like).
-    """
+    """Return stripped text, with "" for missing-value words such as None, NaN and NULL."""
     if not isinstance(values.dtype, pd.StringDtype):
-        # Objects may be truth values and times beside texts, of which only texts can be stripped.
+        # Object columns may mix texts with booleans and times.
         values = values.astype("str")
     stripped = values.fillna("").str.strip()
-    # Long texts mean something, and need no copy in small letters.
-    short = (stripped.str.len() <= LONGEST_MISSING).to_numpy()
-    nothing = np.zeros(len(stripped), bool)
-    some = stripped if short.all() else stripped[short]
-    small = pc.utf8_lower(pa.array(some, pa.large_string()))
-    nothing[short] = pc.is_in(small, pa.array(sorted(MISSING), pa.large_string()))
-    return stripped.where(~nothing, "") if nothing.any() else stripped
+    # Only short texts can be missing-value words: lower only these.
+    is_short = (stripped.str.len() <= MAX_MISSING_CHARS).to_numpy()
+    is_missing = np.zeros(len(stripped), bool)
+    candidates = stripped if is_short.all() else stripped[is_short]
+    lower = pc.utf8_lower(pa.array(candidates, pa.large_string()))
+    is_missing[is_short] = pc.is_in(lower, pa.array(sorted(MISSING), pa.large_string()))
+    return stripped.where(~is_missing, "") if is_missing.any() else stripped
 
 
-def names(values: pd.Series) -> pd.Series:
-    """Return ids and names: like `text`, and a whole number that a spreadsheet turned into
-    ``123.0`` is ``123`` again.
-    """
+def clean_names(values: pd.Series) -> pd.Series:
+    """Return ids and names as `text`; ``123.0`` from a spreadsheet becomes ``123``."""
     stripped = text(values)
     if not pc.any(pc.match_substring(pa.array(stripped, pa.large_string()), ".0")).as_py():
         return stripped
@@ -110,24 +102,22 @@ def names(values: pd.Series) -> pd.Series:
 
 
 def numbers(values: pd.Series) -> pd.Series:
-    """Return float64, NaN where a cell is missing or no number; infinities are kept for the checks
-    to name.
-    """
+    """Return float64 values, NaN for cells that are not numbers; infinities stay."""
     if pd.api.types.is_bool_dtype(values.dtype) or pd.api.types.is_numeric_dtype(values.dtype):
         return values.astype(np.float64)
-    # Stripping takes as long as all else, and hardly any cell needs it.
+    # Stripping is slow and rarely needed.
     cells = values.astype("str").fillna("")
-    found = _cast(cells)
-    if found is None:
+    values_read = _cast_numbers(cells)
+    if values_read is None:
         cells = cells.str.strip()
-        found = _cast(cells)
-    if found is None:
+        values_read = _cast_numbers(cells)
+    if values_read is None:
         return pd.to_numeric(cells, errors="coerce").astype(np.float64)
-    return pd.Series(found, index=values.index)
+    return pd.Series(values_read, index=values.index)
 
 
-def _cast(values: pd.Series) -> NDArray[np.float64] | None:
-    """Return numbers, NaN for empty cells; None where something is none, which is found at once."""
+def _cast_numbers(values: pd.Series) -> NDArray[np.float64] | None:
+    """Return numbers, NaN for empty cells; None if any cell is not a number."""
     cells = pa.array(values, pa.large_string())
     try:
         filled = pc.if_else(pc.equal(cells, ""), pa.scalar(None, cells.type), cells)
@@ -137,7 +127,7 @@ def _cast(values: pd.Series) -> NDArray[np.float64] | None:
 
 
 def booleans(values: pd.Series) -> pd.Series:
-    """Return 1.0 and 0.0 for yes and no in their usual spellings, numbers as they are, NaN else."""
+    """Return 1.0 and 0.0 for yes and no in common spellings, numbers unchanged, else NaN."""
     words = {"true": 1.0, "yes": 1.0, "y": 1.0, "false": 0.0, "no": 0.0, "n": 0.0}
     return (
         values.astype("str")
@@ -149,10 +139,8 @@ def booleans(values: pd.Series) -> pd.Series:
     )
 
 
-def each_distinct(values: pd.Series, parse: Callable[[str], float]) -> pd.Series:
-    """Apply a scalar parser once per distinct text: accounting logs repeat theirs a
-    thousandfold.
-    """
+def map_distinct(values: pd.Series, parse: Callable[[str], float]) -> pd.Series:
+    """Return a parser's result per cell; it is called once per distinct text."""
     codes, distinct = pd.factorize(values)
     parsed = np.fromiter((parse(str(value)) for value in distinct), np.float64, len(distinct))
     return pd.Series(np.append(parsed, np.nan)[codes], index=values.index)
@@ -165,96 +153,98 @@ def instants(
     where: str = "the trace",
     not_before: pd.Series | None = None,
 ) -> Instants:
-    """Read seconds, or ISO times with or without an offset.
+    """Return numeric seconds, or ISO times with or without an offset, as instants.
 
     Parameters
     ----------
     values : Series
         Text, numbers or datetimes.
     zone : str
-        IANA name, for times without an offset.
+        IANA time zone of times without an offset.
     unit_s : float, seconds
         Length of one unit of numeric values.
     where : str
-        For messages: file and column.
+        File and column, for messages.
     not_before : Series of float or None, Unix seconds
-        What must have happened earlier; settles times that occur twice when clocks are set back.
+        Earliest possible instants; decides local times that occur twice.
 
     Raises
     ------
     TraceError
-        If some times carry an offset and others do not.
+        If only some times have a UTC offset.
     """
-    never = pd.Series(False, index=values.index)
+    no_doubt = pd.Series(False, index=values.index)
     if pd.api.types.is_datetime64_any_dtype(values.dtype):
         aware = isinstance(values.dtype, pd.DatetimeTZDtype)
-        return _aware(values) if aware else _naive(values, zone, not_before)
+        return _instants_with_offset(values) if aware else _local_instants(values, zone, not_before)
     if pd.api.types.is_numeric_dtype(values.dtype):
-        return Instants(values.astype(np.float64) * unit_s, False, False, never)
-    figures = numbers(values)
-    if figures.notna().all():
-        return Instants(figures * unit_s, False, False, never)
+        return Instants(values.astype(np.float64) * unit_s, False, False, no_doubt)
+    values_read = numbers(values)
+    if values_read.notna().all():
+        return Instants(values_read * unit_s, False, False, no_doubt)
     cells = text(values)
-    figures = numbers(cells)
+    values_read = numbers(cells)
     present = cells != ""
-    if figures.notna().sum() * 2 >= present.sum():
-        return Instants(figures * unit_s, False, False, never)
-    carries = cells.str.contains(OFFSET, regex=True)
-    if not carries.any():
-        return _naive(parsed(cells.where(present)).dt.tz_localize(None), zone, not_before)
-    readable = carries | parsed(cells.where(present & ~carries)).isna()
-    if not readable.all():
-        at = int(np.flatnonzero(~readable.to_numpy())[0])
-        first = f"row {values.index[at]}: {cells.iloc[at]}"
+    if values_read.notna().sum() * 2 >= present.sum():
+        return Instants(values_read * unit_s, False, False, no_doubt)
+    has_offset = cells.str.contains(OFFSET, regex=True)
+    if not has_offset.any():
+        return _local_instants(parsed(cells.where(present)).dt.tz_localize(None), zone, not_before)
+    is_consistent = has_offset | parsed(cells.where(present & ~has_offset)).isna()
+    if not is_consistent.all():
+        index = int(np.flatnonzero(~is_consistent.to_numpy())[0])
+        first = f"row {values.index[index]}: {cells.iloc[index]}"
         raise TraceError(
-            f"{where}: some times carry an offset and others do not ({first}). Give every time an"
-            " offset, or none and choose a zone."
+            f"{where}: only some times have a UTC offset ({first}). Give every time an offset, or"
+            " none, and choose a time zone."
         )
-    return _aware(parsed(cells.where(carries)))
+    return _instants_with_offset(parsed(cells.where(has_offset)))
 
 
 def is_unix(seconds: pd.Series) -> bool:
-    """Return whether all known values lie between the years 2000 and 2100 when read as Unix
-    seconds.
-    """
-    known = seconds.dropna()
-    return bool(len(known)) and bool(known.between(*UNIX).all())
+    """Return whether all values are Unix seconds between the years 2000 and 2100."""
+    present = seconds.dropna()
+    return bool(len(present)) and bool(present.between(*UNIX_TIMES).all())
 
 
 def parsed(cells: pd.Series) -> pd.Series:
-    """Return ISO times as instants of UTC, as if those without an offset were of it; NaT where a
-    cell is none of a year that a trace can have.
+    """Return ISO times as UTC instants; NaT for other cells and implausible years.
+
+    Times without an offset are read as UTC.
     """
-    # pandas takes these two words for the moment at which it reads them.
+    # pandas reads these two words as the current time.
     moments = pd.to_datetime(
         cells.where(~cells.isin(("now", "today"))), format="ISO8601", utc=True, errors="coerce"
     )
-    first, last = (pd.Timestamp(second, unit="s", tz="UTC") for second in REAL)
+    first, last = (pd.Timestamp(second, unit="s", tz="UTC") for second in PLAUSIBLE_TIMES)
     return moments.where(moments.between(first, last))
 
 
-def _seconds(moments: pd.Series) -> pd.Series:
+def _unix_seconds(moments: pd.Series) -> pd.Series:
+    """Return UTC instants as Unix seconds, NaN where missing."""
     unix = moments.astype("datetime64[us, UTC]")
     return (unix.astype(np.int64) / 1e6).where(moments.notna())
 
 
-def _aware(moments: pd.Series) -> Instants:
-    return Instants(_seconds(moments), True, True, pd.Series(False, index=moments.index))
+def _instants_with_offset(moments: pd.Series) -> Instants:
+    """Return instants from times that have an offset."""
+    return Instants(_unix_seconds(moments), True, True, pd.Series(False, index=moments.index))
 
 
-def _naive(moments: pd.Series, zone: str, not_before: pd.Series | None) -> Instants:
-    first = moments.dt.tz_localize(
+def _local_instants(moments: pd.Series, zone: str, not_before: pd.Series | None) -> Instants:
+    """Return instants from local times of a zone; times in clock changes are ambiguous."""
+    earlier = moments.dt.tz_localize(
         zone, ambiguous=np.ones(len(moments), bool), nonexistent="shift_forward"
     )
-    second = moments.dt.tz_localize(
+    later = moments.dt.tz_localize(
         zone, ambiguous=np.zeros(len(moments), bool), nonexistent="shift_forward"
     )
-    seconds, later = _seconds(first), _seconds(second)
-    doubtful = (seconds != later) & moments.notna()
+    seconds, later_s = _unix_seconds(earlier), _unix_seconds(later)
+    is_ambiguous = (seconds != later_s) & moments.notna()
     if not_before is not None:
-        seconds = later.where(doubtful & (seconds < not_before), seconds)
-    doubtful |= moments.notna() & (first.dt.tz_localize(None) != moments)
-    return Instants(seconds, True, False, doubtful)
+        seconds = later_s.where(is_ambiguous & (seconds < not_before), seconds)
+    is_ambiguous |= moments.notna() & (earlier.dt.tz_localize(None) != moments)
+    return Instants(seconds, True, False, is_ambiguous)
 
 
 YES_NO: Final = ("preemptible", "requeue")
@@ -263,18 +253,18 @@ _BRACKETS: Final = re.compile(r"[(\[（【]([^)\]）】]*)[)\]）】]")
 
 
 @dataclass(frozen=True)
-class Name:
-    """What the name of a column says.
+class ColumnName:
+    """The parts of a column name: its forms, unit and zone.
 
     Parameters
     ----------
     forms : tuple of (str, int)
-        The bare name without its unit, and shorter ones without words that say nothing; with how
-        well a match by each counts.
+        The bare name without its unit, and shorter forms without filler words, each with the score
+        of a match.
     unit : str
-        "s", "ms", "min", "h", "d", "%", "" = it says none.
+        "s", "ms", "min", "h", "d", "%"; "" = none.
     utc : bool
-        Whether it says that times are of UTC.
+        Whether the name says UTC.
     """
 
     forms: tuple[tuple[str, int], ...]
@@ -283,65 +273,70 @@ class Name:
 
 
 @cache
-def name_of(column: str) -> Name:
-    """Read the name of a column: ``Dauer (h)`` is a ``dauer`` in hours."""
-    units = known_words("units")
-    inside = [bare(text) for text in _BRACKETS.findall(column)]
-    unit = next((units[text][0] for text in inside if text in units), "")
+def parse_column_name(column: str) -> ColumnName:
+    """Return the parts of a column name: ``Dauer (h)`` is ``dauer`` in hours."""
+    units = words_by_form("units")
+    in_brackets = [bare_name(text) for text in _BRACKETS.findall(column)]
+    unit = next((units[text][0] for text in in_brackets if text in units), "")
     if not unit and any("%" in text for text in _BRACKETS.findall(column)):
         unit = "%"
-    left = _BRACKETS.sub(" ", column)
-    forms = {bare(left): 3}
-    parts = [part for part in re.split(r"[\s_.\-/]+", left) if part]
-    if not unit and len(parts) > 1 and bare(parts[-1]) in units and "日" not in parts[-1]:
-        unit = units[bare(parts[-1])][0]
-        kept = parts[:-2] if bare(parts[-2]) in ("in", "en") and len(parts) > 2 else parts[:-1]
-        forms[bare("_".join(kept))] = 3
-    whole = bare(left)
-    if not unit and whole not in known_words("facts"):
-        # durationMs, 运行时长秒: only words of two letters or more, or in Chinese, are units there.
+    remainder = _BRACKETS.sub(" ", column)
+    scores = {bare_name(remainder): 3}
+    parts = [part for part in re.split(r"[\s_.\-/]+", remainder) if part]
+    if not unit and len(parts) > 1 and bare_name(parts[-1]) in units and "日" not in parts[-1]:
+        unit = units[bare_name(parts[-1])][0]
+        name_parts = (
+            parts[:-2] if bare_name(parts[-2]) in ("in", "en") and len(parts) > 2 else parts[:-1]
+        )
+        scores[bare_name("_".join(name_parts))] = 3
+    form = bare_name(remainder)
+    if not unit and form not in words_by_form("facts"):
+        # durationMs, 运行时长秒: a suffix is a unit if it has two letters or is Chinese.
         for word, (key, _) in units.items():
-            rest = whole.removesuffix(word)
-            long = len(word) > 1 or not word.isascii()
-            if rest != whole and long and rest in known_words("facts"):
-                unit, forms[rest] = key, 3
-    for form in list(forms):
-        for shorter in _without_fillers(form):
-            forms.setdefault(shorter, 2)
-    utc = any(text in ("utc", "gmt") for text in (*inside, *map(bare, parts)))
-    return Name(tuple(forms.items()), unit, utc)
+            stem = form.removesuffix(word)
+            is_distinct_unit = len(word) > 1 or not word.isascii()
+            if stem != form and is_distinct_unit and stem in words_by_form("facts"):
+                unit, scores[stem] = key, 3
+    for known_form in list(scores):
+        for shorter in _without_fillers(known_form):
+            scores.setdefault(shorter, 2)
+    utc = any(text in ("utc", "gmt") for text in (*in_brackets, *map(bare_name, parts)))
+    return ColumnName(tuple(scores.items()), unit, utc)
 
 
 def _without_fillers(form: str) -> set[str]:
-    found: set[str] = set()
+    """Return the shorter forms of a name, without filler words at its ends."""
+    results: set[str] = set()
     queue = [form]
-    before, after = (
-        [bare(word) for word in words()["fillers"][key]] for key in ("before", "after")
+    prefixes, suffixes = (
+        [bare_name(word) for word in load_words()["fillers"][key]] for key in ("before", "after")
     )
     while queue:
-        one = queue.pop()
+        current = queue.pop()
         shorter = {
-            *(one.removeprefix(word) for word in before),
-            *(one.removesuffix(word) for word in after),
-        } - {one, *found}
-        # What is left of `job_time` could be anything.
-        kept = {text for text in shorter if len(text) > 1 and text not in ("time", "timestamp")}
-        found |= kept
-        queue += kept
-    return found
+            *(current.removeprefix(word) for word in prefixes),
+            *(current.removesuffix(word) for word in suffixes),
+        } - {current, *results}
+        # The rest of `job_time` is too vague.
+        useful = {text for text in shorter if len(text) > 1 and text not in ("time", "timestamp")}
+        results |= useful
+        queue += useful
+    return results
 
 
-MOST_OF: Final = 0.5
-"""Share of the cells that must be readable before a column is taken for something."""
+MIN_READABLE_SHARE: Final = 0.5
+"""Share of cells that must be readable as a kind before a column counts as that kind."""
 _NUMBER: Final = r"[+-]?\d[\d., '’\u00a0\u202f]*(?:[eE][+-]?\d+)?"
 _GROUPED: Final = r"[+-]?\d{1,3}(?:[ '’\u00a0\u202f]\d{3})+(?:[.,]\d+)?"
 _ONE_GROUP: Final = r"[+-]?[1-9]\d{0,2}[,.]\d{3}"
-_DAYS: Final = r"(?:(\d+)(?:-|\s*(?:days?|d|tage?|jours?|d[ií]as?|天|日)\s*,?\s*))?"
-_CLOCK: Final = re.compile(rf"{_DAYS}(\d+):(\d{{1,2}})(?::(\d{{1,2}}(?:[.,]\d+)?))?", re.IGNORECASE)
+_DAY_COUNT: Final = r"(?:(\d+)(?:-|\s*(?:days?|d|tage?|jours?|d[ií]as?|天|日)\s*,?\s*))?"
+_CLOCK: Final = re.compile(
+    rf"{_DAY_COUNT}(\d+):(\d{{1,2}})(?::(\d{{1,2}}(?:[.,]\d+)?))?", re.IGNORECASE
+)
 _ISO_LENGTH: Final = re.compile(
     r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?", re.IGNORECASE
 )
-_PART: Final = re.compile(r"(\d+(?:[.,]\d+)?)\s*([^\W\d_]+)\.?\s*,?\s*(?:und|and|et|y)?\s*")
+_LENGTH_PART: Final = re.compile(r"(\d+(?:[.,]\d+)?)\s*([^\W\d_]+)\.?\s*,?\s*(?:und|and|et|y)?\s*")
 _GPU_NAMES: Final = (
     r"(?:nvidia[-_ .]|tesla[-_ ]|amd[-_ ])*"
     r"(?:[abhlptvk]\d{1,4}|rtx|gtx|mi\d{2,3}|gh200|gb200|gaudi|gpu)"
@@ -354,38 +349,39 @@ _DATE: Final = (
     r"(?:\s*[:分]\s*(\d{1,2}(?:[.,]\d+)?))?\s*[分秒]?\s*(?:([AaPp])\.?[Mm]\.?)?(?:\s*Uhr)?)?"
     r"\s*(Z|z|UTC|GMT|[+-]\d{2}:?\d{2})?$"
 )
-_PARTS: Final = ("a", "sign", "b", "c", "half", "hour", "minute", "second", "noon", "offset")
+_DATE_PARTS: Final = ("a", "sign", "b", "c", "half", "hour", "minute", "second", "noon", "offset")
 
 
-def dated(frame: pd.DataFrame, pattern: str) -> pd.DataFrame:
-    """Return a table in which columns of dates written after a pattern are instants; a cell of them
-    that is written otherwise is none.
+def convert_dates(frame: pd.DataFrame, pattern: str) -> pd.DataFrame:
+    """Return a table with all columns of dates in a pattern converted to instants.
+
+    Cells of these columns that do not match the pattern become NaT.
     """
-    made = {}
+    converted = {}
     for column, values in frame.items() if pattern else ():
         if pd.api.types.is_string_dtype(values.dtype):
             cells = text(values)
             cells = cells[cells != ""]
-            # An offset makes instants of them, a zone in letters would not.
-            utc = "%z" in pattern
-            found = pd.to_datetime(cells, format=pattern, errors="coerce", utc=utc)
-            if found.notna().any() and found.notna().mean() >= MOST_OF:
-                made[str(column)] = found.reindex(values.index)
-    return frame.assign(**made) if made else frame
+            # Offsets give instants; zone abbreviations do not.
+            has_offset = "%z" in pattern
+            dates = pd.to_datetime(cells, format=pattern, errors="coerce", utc=has_offset)
+            if dates.notna().any() and dates.notna().mean() >= MIN_READABLE_SHARE:
+                converted[str(column)] = dates.reindex(values.index)
+    return frame.assign(**converted) if converted else frame
 
 
 @dataclass(frozen=True)
-class Column:
-    """What most cells of a column can be read as.
+class ColumnKinds:
+    """The kinds of values that most cells of a column can be read as.
 
     Parameters
     ----------
     numbers, moments, lengths, gpus : bool
-        Plain figures; dates; lengths of time in words or as a clock; GPUs in some notation.
+        Plain numbers; dates; durations with units or as a clock; GPU counts in a notation.
     distinct : int
-        Different cells.
+        Number of distinct cells.
     empty : bool
-        Whether there is no cell at all.
+        Whether all cells are missing.
     """
 
     numbers: bool
@@ -396,102 +392,111 @@ class Column:
     empty: bool
 
 
-def column_of(values: pd.Series) -> Column:
-    """Describe the cells of a column, typed or text."""
+def column_kinds(values: pd.Series) -> ColumnKinds:
+    """Return the kinds of values in a column, typed or text."""
     if pd.api.types.is_datetime64_any_dtype(values.dtype):
-        return Column(False, True, False, False, values.nunique(), not values.notna().any())
+        return ColumnKinds(False, True, False, False, values.nunique(), not values.notna().any())
     if pd.api.types.is_numeric_dtype(values.dtype):
-        return Column(True, False, False, False, values.nunique(), not values.notna().any())
+        return ColumnKinds(True, False, False, False, values.nunique(), not values.notna().any())
     cells = text(values)
     cells = cells[cells != ""]
     if cells.empty:
-        return Column(False, False, False, False, 0, True)
-    least = MOST_OF * len(cells)
-    numbers = bool(cells.str.fullmatch(_NUMBER).sum() >= least)
-    return Column(
+        return ColumnKinds(False, False, False, False, 0, True)
+    min_count = MIN_READABLE_SHARE * len(cells)
+    numbers = bool(cells.str.fullmatch(_NUMBER).sum() >= min_count)
+    return ColumnKinds(
         numbers,
-        not numbers and bool(Dates.of(cells).readable.sum() >= least),
-        not numbers and bool(lengths(cells, "m:s").notna().sum() >= least),
-        not numbers and bool(gpus(cells).notna().sum() >= least),
+        not numbers and bool(Dates.split(cells).readable.sum() >= min_count),
+        not numbers and bool(durations_s(cells, "m:s").notna().sum() >= min_count),
+        not numbers and bool(gpu_counts(cells).notna().sum() >= min_count),
         cells.nunique(),
         False,
     )
 
 
-def signs(cells: pd.Series, semicolons: bool = False) -> str:
-    """Tell what commas and points of figures mean.
+def decimal_sign(cells: pd.Series, semicolons: bool = False) -> str:
+    """Return the decimal sign of the numbers in a column.
 
     Parameters
     ----------
     cells : Series of str
         A column.
     semicolons : bool
-        Whether semicolons separate the columns of its table, as where commas are decimal.
+        Whether semicolons separate the columns: commas are then often decimal signs.
 
     Returns
     -------
     str
-        "point" or "comma", the decimal one; "?" where ``86,461`` may be either.
+        "point" or "comma"; "?" if unclear, as in ``86,461``.
     """
-    like = cells[cells.str.contains(r"[.,]") & cells.str.fullmatch(_NUMBER)]
-    commas, points = like.str.contains(",", regex=False), like.str.contains(".", regex=False)
+    candidates = cells[cells.str.contains(r"[.,]") & cells.str.fullmatch(_NUMBER)]
+    commas, points = (
+        candidates.str.contains(",", regex=False),
+        candidates.str.contains(".", regex=False),
+    )
     if (commas & points).any():
-        first = str(like[commas & points].iloc[0])
+        first = str(candidates[commas & points].iloc[0])
         return "point" if first.rfind(".") > first.rfind(",") else "comma"
-    for sign, where, other in ((",", commas, "point"), (".", points, "comma")):
-        if not where.any():
+    for sign, has_sign, opposite in ((",", commas, "point"), (".", points, "comma")):
+        if not has_sign.any():
             continue
-        if (like[where].str.count(re.escape(sign)) > 1).any():
-            return other
-        doubtful = like[where].str.fullmatch(_ONE_GROUP).all() and (sign == "," or semicolons)
-        if doubtful:
+        if (candidates[has_sign].str.count(re.escape(sign)) > 1).any():
+            return opposite
+        is_unclear = candidates[has_sign].str.fullmatch(_ONE_GROUP).all() and (
+            sign == "," or semicolons
+        )
+        if is_unclear:
             return "?"
         return "comma" if sign == "," else "point"
     return "point"
 
 
-def figures(cells: pd.Series, decimal: str = "point") -> pd.Series:
-    """Return float64, NaN where a cell is no figure.
+def localized_numbers(cells: pd.Series, decimal: str = "point") -> pd.Series:
+    """Return float64 values, NaN for cells that are not numbers in this notation.
 
     Parameters
     ----------
     cells : Series of str
-        With "" for nothing.
+        Cells, "" where missing.
     decimal : {"point", "comma"}
-        The decimal sign; the other one stands between thousands.
+        The decimal sign; the other sign separates thousands.
     """
-    known = pd.to_numeric(cells, errors="coerce").astype(np.float64)
-    rest = cells[(known.isna() & (cells != "")) | cells.str.contains(r"[.,]")]
+    values = pd.to_numeric(cells, errors="coerce").astype(np.float64)
+    rest = cells[(values.isna() & (cells != "")) | cells.str.contains(r"[.,]")]
     rest = rest[rest.str.fullmatch(_NUMBER)]
     if rest.empty:
-        return known
+        return values
     grouped = rest.str.fullmatch(_GROUPED)
     rest = rest.where(~grouped, rest.str.replace(r"[ '’\u00a0\u202f]", "", regex=True))
-    mark, group = (r"\.", ",") if decimal == "point" else (",", r"\.")
-    shape = rf"[+-]?(?:\d+|\d{{1,3}}(?:{group}\d{{3}})+)(?:{mark}\d*)?(?:[eE][+-]?\d+)?"
-    clean = rest.str.replace(re.compile(group), "", regex=True)
+    decimal_pattern, group_pattern = (r"\.", ",") if decimal == "point" else (",", r"\.")
+    shape = (
+        rf"[+-]?(?:\d+|\d{{1,3}}(?:{group_pattern}\d{{3}})+)(?:{decimal_pattern}\d*)?"
+        r"(?:[eE][+-]?\d+)?"
+    )
+    clean = rest.str.replace(re.compile(group_pattern), "", regex=True)
     clean = clean.str.replace(",", ".", regex=False)
-    found = pd.to_numeric(clean.where(rest.str.fullmatch(shape)), errors="coerce")
-    return known.where(~known.index.isin(rest.index), found.reindex(known.index))
+    parsed_rest = pd.to_numeric(clean.where(rest.str.fullmatch(shape)), errors="coerce")
+    return values.where(~values.index.isin(rest.index), parsed_rest.reindex(values.index))
 
 
-def lengths(cells: pd.Series, clock: str) -> pd.Series:
-    """Return seconds of lengths of time in words or as a clock, NaN for all others.
+def durations_s(cells: pd.Series, clock: str) -> pd.Series:
+    """Return durations in seconds, NaN for other cells.
 
     Parameters
     ----------
     cells : Series of str
         ``25:01:01``, ``1-01:00:00``, ``1 day, 3:04:05``, ``1h 2m 5s``, ``2,5 Stunden``, ``PT1H``.
     clock : {"m:s", "h:m"}
-        What ``12:30`` means.
+        How ``12:30`` is read.
     """
-    return each_distinct(cells, lambda cell: _length_s(cell.strip(), clock))
+    return map_distinct(cells, lambda cell: _duration_s(cell.strip(), clock))
 
 
-def _length_s(cell: str, clock: str) -> float:
-    found = _CLOCK.fullmatch(cell)
-    if found:
-        days, first, second, third = found.groups()
+def _duration_s(cell: str, clock: str) -> float:
+    """Return one duration in seconds: a clock, ISO 8601, or numbers with units."""
+    match = _CLOCK.fullmatch(cell)
+    if match:
+        days, first, second, third = match.groups()
         if third is None:
             hours, minutes, seconds = (
                 (first, second, "0") if clock == "h:m" or days else ("0", first, second)
@@ -508,32 +513,36 @@ def _length_s(cell: str, clock: str) -> float:
     if iso and any(iso.groups()):
         parts = [float(part or 0) for part in iso.groups()]
         return parts[0] * 86_400 + parts[1] * 3600 + parts[2] * 60 + parts[3]
-    total, at = 0.0, 0
-    for part in _PART.finditer(cell):
-        factor = _unit_words().get(part.group(2).casefold())
-        if part.start() != at or factor is None:
+    total, end = 0.0, 0
+    for part in _LENGTH_PART.finditer(cell):
+        factor = _unit_seconds().get(part.group(2).casefold())
+        if part.start() != end or factor is None:
             return np.nan
         total += float(part.group(1).replace(",", ".")) * factor
-        at = part.end()
-    return total if at and at == len(cell) else np.nan
+        end = part.end()
+    return total if end and end == len(cell) else np.nan
 
 
 @cache
-def _unit_words() -> Mapping[str, float]:
-    per = {"s": 1.0, "ms": 0.001, "min": 60.0, "h": 3600.0, "d": 86_400.0}
-    found = {word: per[unit] for unit, listed in words()["units"].items() for word in listed}
-    return found | {"m": 60.0, "w": 604_800.0, "week": 604_800.0, "weeks": 604_800.0}
+def _unit_seconds() -> Mapping[str, float]:
+    """Return word of a time unit -> seconds."""
+    unit_s = {"s": 1.0, "ms": 0.001, "min": 60.0, "h": 3600.0, "d": 86_400.0}
+    factors = {
+        word: unit_s[unit] for unit, listed in load_words()["units"].items() for word in listed
+    }
+    return factors | {"m": 60.0, "w": 604_800.0, "week": 604_800.0, "weeks": 604_800.0}
 
 
-def gpus(cells: pd.Series) -> pd.Series:
-    """Return numbers of GPUs in a notation, NaN for all else: ``gpu:4``, ``gres/gpu:a100=4``,
-    ``gpu:a100:4(S:0-1)``, ``4xA100``, ``A100:4``.
+def gpu_counts(cells: pd.Series) -> pd.Series:
+    """Return GPU counts in notations such as ``gpu:4`` or ``4xA100``, NaN for other cells.
+
+    Also ``gres/gpu:a100=4``, ``gpu:a100:4(S:0-1)`` and ``A100:4``.
     """
-    return each_distinct(cells, _gpus)
+    return map_distinct(cells, _gpu_count)
 
 
 def _tres_gpus(resources: str) -> float:
-    """Return the GPUs of Slurm's trackable resources: the untyped total, else the sum of types."""
+    """Return the GPUs in a Slurm TRES string: the untyped total, else the sum of types."""
     total = re.search(r"(?:^|,)gres/gpu=(\d+(?:\.\d+)?)", resources)
     if total:
         return float(total[1])
@@ -542,7 +551,7 @@ def _tres_gpus(resources: str) -> float:
 
 
 def _gres_gpus(resources: str) -> float:
-    """Return the GPUs of a GRES string such as ``hbm:0,gpu:P100:2(IDX:0-1)``."""
+    """Return the GPUs in a Slurm GRES string such as ``hbm:0,gpu:P100:2(IDX:0-1)``."""
     counts = re.findall(
         r"(?:^|,)(?:gres[:/])?gpu(?::[^:,(]+)?:(\d+)", re.sub(r"\([^)]*\)", "", resources)
     )
@@ -551,28 +560,29 @@ def _gres_gpus(resources: str) -> float:
     return 1.0 if re.search(r"(?:^|,)gpu(?::[A-Za-z][^:,]*)?(?:,|$)", resources) else np.nan
 
 
-def _gpus(cell: str) -> float:
+def _gpu_count(cell: str) -> float:
+    """Return the GPUs in one cell, NaN if it is not in a known notation."""
     cell = cell.strip()
     for notation in (_tres_gpus, _gres_gpus):
         count = notation(cell)
         if not np.isnan(count):
             return count
-    found = _COUNT_OF.fullmatch(cell) or _OF_COUNT.fullmatch(cell)
-    return float(found.group(1)) if found else np.nan
+    match = _COUNT_OF.fullmatch(cell) or _OF_COUNT.fullmatch(cell)
+    return float(match.group(1)) if match else np.nan
 
 
 @dataclass(frozen=True, eq=False)
 class Dates:
-    """A column of dates, in parts.
+    """A column of dates, split into parts.
 
     Parameters
     ----------
     cells : Series of str
         The column.
     parts : DataFrame
-        Texts of `_PARTS`, NaN where a cell is no date with figures.
+        Texts of `_DATE_PARTS`, NaN where a cell is not a numeric date.
     iso : Series of datetime64
-        Cells that are ISO times without offset.
+        Cells that are ISO times.
     """
 
     cells: pd.Series
@@ -580,29 +590,33 @@ class Dates:
     iso: pd.Series
 
     @classmethod
-    def of(cls, cells: pd.Series) -> Dates:
-        """Take a column apart."""
-        named = cells.str.contains(r"[A-Za-z]{3}", regex=True) & (cells.str.len() <= _LONGEST_DATE)
-        if named.any():
-            cells = cells.where(~named, cells[named].map(_month_as_number).reindex(cells.index))
+    def split(cls, cells: pd.Series) -> Dates:
+        """Return a column of dates, split into parts."""
+        has_month_name = cells.str.contains(r"[A-Za-z]{3}", regex=True) & (
+            cells.str.len() <= _MAX_DATE_CHARS
+        )
+        if has_month_name.any():
+            cells = cells.where(
+                ~has_month_name, cells[has_month_name].map(_month_as_number).reindex(cells.index)
+            )
         parts = cells.str.extract(_DATE)
-        parts.columns = pd.Index(_PARTS)
+        parts.columns = pd.Index(_DATE_PARTS)
         return cls(cells, parts, parsed(cells))
 
     @property
     def readable(self) -> pd.Series:
-        """Which cells are dates, in whatever order."""
+        """Cells that are dates in any order."""
         return self.parts["a"].notna() | self.iso.notna()
 
     @property
-    def written(self) -> pd.DataFrame:
-        """Year-last dates of which signs do not tell the order: their first two figures."""
+    def ambiguous(self) -> pd.DataFrame:
+        """First two numbers of dates with an unclear order of day and month."""
         parts = self.parts[(self.parts["a"].str.len() <= 2) & (self.parts["sign"] != ".")]
         return parts[["a", "b"]].astype(np.float64)
 
     def orders(self) -> tuple[str, ...]:
-        """Return the orders that all written dates allow, of "day" and "month" first."""
-        parts = self.written
+        """Return which of "day" and "month" can come first in all unclear dates."""
+        parts = self.ambiguous
         return tuple(
             order
             for order, month in (("day", "b"), ("month", "a"))
@@ -610,45 +624,54 @@ class Dates:
         )
 
     def moments(self, order: str) -> pd.Series:
-        """Return instants without an offset as datetime64, those with one as of UTC.
+        """Return datetime64 values without time zone; those with an offset in UTC.
 
         Parameters
         ----------
         order : {"day", "month"}
-            What comes first where the year comes last.
+            Which comes first if the year is last.
         """
         part = self.parts
-        first = part["a"].str.len() == 4
-        swapped = (part["sign"] != ".") & (order == "month")
-        year = part["a"].where(first, part["c"]).astype(np.float64)
+        year_first = part["a"].str.len() == 4
+        is_month_first = (part["sign"] != ".") & (order == "month")
+        year = part["a"].where(year_first, part["c"]).astype(np.float64)
         year = year.where(year >= 100, year + 2000)
-        month = part["b"].where(first | ~swapped, part["a"]).astype(np.float64)
-        day = part["c"].where(first, part["a"].where(~swapped, part["b"])).astype(np.float64)
-        made = pd.to_datetime(
+        month = part["b"].where(year_first | ~is_month_first, part["a"]).astype(np.float64)
+        day = (
+            part["c"]
+            .where(year_first, part["a"].where(~is_month_first, part["b"]))
+            .astype(np.float64)
+        )
+        instants_read = pd.to_datetime(
             pd.DataFrame({"year": year, "month": month, "day": day}), errors="coerce"
         )
         hour = part["hour"].fillna("0").astype(np.float64)
-        late = part["noon"].str.lower().eq("p") | part["half"].isin(("下午", "午後"))
-        twelve = part["noon"].notna() | part["half"].notna()
-        hour = (hour % 12).where(twelve, hour) + 12.0 * late
+        is_afternoon = part["noon"].str.lower().eq("p") | part["half"].isin(("下午", "午後"))
+        is_12_hour = part["noon"].notna() | part["half"].notna()
+        hour = (hour % 12).where(is_12_hour, hour) + 12.0 * is_afternoon
         second = part["second"].fillna("0").str.replace(",", ".", regex=False).astype(np.float64)
         minute = part["minute"].fillna("0").astype(np.float64)
-        good = (hour <= 24) & (minute < 60) & (second < 61) & year.between(1700, 2200)
-        since = pd.to_timedelta((hour * 3600 + minute * 60 + second).where(good), unit="s")
-        made = (made + since - pd.to_timedelta(_offset_s(part["offset"]), unit="s")).astype(
-            "datetime64[us]"
+        is_valid = (hour <= 24) & (minute < 60) & (second < 61) & year.between(1700, 2200)
+        time_of_day = pd.to_timedelta(
+            (hour * 3600 + minute * 60 + second).where(is_valid), unit="s"
         )
+        instants_read = (
+            instants_read + time_of_day - pd.to_timedelta(_offset_s(part["offset"]), unit="s")
+        ).astype("datetime64[us]")
         iso = self.iso.dt.tz_localize(None).astype("datetime64[us]")
-        return made.where(part["a"].notna(), iso)
+        return instants_read.where(part["a"].notna(), iso)
 
     @property
     def aware(self) -> pd.Series:
-        """Which cells carry an offset."""
+        """Cells that have a UTC offset."""
         return self.parts["offset"].notna() | self.cells.str.contains(OFFSET, regex=True)
 
 
 def _offset_s(offsets: pd.Series) -> pd.Series:
+    """Return UTC offsets such as ``+05:30`` in seconds."""
+
     def seconds(offset: str) -> float:
+        """Return one UTC offset in seconds."""
         if offset[:1] not in ("+", "-"):
             return 0.0
         digits = offset[1:].replace(":", "")
@@ -656,36 +679,37 @@ def _offset_s(offsets: pd.Series) -> pd.Series:
             -1 if offset[0] == "-" else 1
         )
 
-    return each_distinct(offsets.fillna(""), seconds)
+    return map_distinct(offsets.fillna(""), seconds)
 
 
 _DAY_MONTH: Final = re.compile(
     r"(\d{1,2})\.?[ \-/]+(?:de\s+)?([^\W\d_]{3,10})\.?[ ,\-/]+(?:de\s+)?(\d{4})"
 )
-_LONGEST_DATE: Final = 64
-"""Letters of a date with the name of its month; to look for one in a whole script takes long."""
+_MAX_DATE_CHARS: Final = 64
+"""Longest cell that is searched for the name of a month."""
 _MONTH_DAY: Final = re.compile(r"([^\W\d_]{3,10})\.?[ \-]+(\d{1,2}),?[ \-]+(\d{4})")
 
 
 def _month_as_number(cell: str) -> str:
-    """Return a date with the name of its month as an ISO date: ``2 Mar 2026`` -> ``2026-03-02``."""
-    found = _DAY_MONTH.search(cell)
-    if found:
-        day, name, year = found.groups()
-    elif found := _MONTH_DAY.search(cell):
-        name, day, year = found.groups()
+    """Return a date with a month name as an ISO date: ``2 Mar 2026`` -> ``2026-03-02``."""
+    match = _DAY_MONTH.search(cell)
+    if match:
+        day, name, year = match.groups()
+    elif match := _MONTH_DAY.search(cell):
+        name, day, year = match.groups()
     else:
         return cell
-    month = _month(name.casefold())
+    month = _month_number(name.casefold())
     if not month:
         return cell
-    rest = cell[found.end() :]
+    rest = cell[match.end() :]
     return f"{year}-{month:02d}-{int(day):02d}{rest}"
 
 
 @cache
-def _month(name: str) -> int:
-    for number, listed in words()["months"].items():
+def _month_number(name: str) -> int:
+    """Return the number of a month from its name in any known language, 0 if unknown."""
+    for number, listed in load_words()["months"].items():
         if any(name.startswith(begin) for begin in listed):
             return int(number)
     return 0

@@ -1,4 +1,4 @@
-"""The table of jobs between the steps of reading, with the report of every row."""
+"""The job table between the reading steps, and the report on every row."""
 
 from __future__ import annotations
 
@@ -17,19 +17,18 @@ from sim.trace import Trace
 
 RUNNING: Final = "still running when the trace ends"
 PENDING: Final = "the job had not started when the trace ends"
-"""Reasons to leave a row out that `Import.unended` holds."""
+"""Reasons for dropping a row that put it into `Import.unended`."""
 ISSUE_COLUMNS: Final = ("row", "job_id", "action", "reason", "detail")
 
 
 @dataclass
 class Report:
-    """Collects what happens to rows while a trace is read; rows are named by the index of the
-    tables passed in.
+    """Collects what happens to rows while a trace is read; rows are named by table index.
 
     Parameters
     ----------
     read : int
-        Rows (or jobs) found in the source.
+        Number of rows (or jobs) in the source.
 
     Attributes
     ----------
@@ -49,57 +48,58 @@ class Report:
     work_gpu_s: tuple[float, float] = (0.0, 0.0)
 
     def drop(
-        self, jobs: pd.DataFrame, bad: pd.Series, reason: str, detail: pd.Series | str = ""
+        self, jobs: pd.DataFrame, is_bad: pd.Series, reason: str, detail: pd.Series | str = ""
     ) -> pd.DataFrame:
-        """Count the rows where `bad` as dropped and return the others."""
-        if not bad.any():
+        """Record the rows where `is_bad` as dropped, and return the other rows."""
+        if not is_bad.any():
             return jobs
-        self._note("dropped", jobs, bad, reason, detail)
+        self._record("dropped", jobs, is_bad, reason, detail)
         if reason.startswith((RUNNING, PENDING)):
             state = "pending" if reason.startswith(PENDING) else "running"
-            self.unended.append(jobs[bad].assign(state=state))
-        return jobs[~bad]
+            self.unended.append(jobs[is_bad].assign(state=state))
+        return jobs[~is_bad]
 
     def alter(
-        self, jobs: pd.DataFrame, changed: pd.Series, reason: str, detail: pd.Series | str = ""
+        self, jobs: pd.DataFrame, is_changed: pd.Series, reason: str, detail: pd.Series | str = ""
     ) -> None:
-        """Count the rows where `changed` as altered."""
-        if changed.any():
-            self._note("altered", jobs, changed, reason, detail)
+        """Record the rows where `is_changed` as altered."""
+        if is_changed.any():
+            self._record("altered", jobs, is_changed, reason, detail)
 
-    def merge(self, jobs: pd.DataFrame, again: pd.Series, reason: str) -> None:
-        """Count the rows where `again` as merged into others."""
-        self._note("merged", jobs, again, reason, "")
+    def merge(self, jobs: pd.DataFrame, is_repeat: pd.Series, reason: str) -> None:
+        """Record the rows where `is_repeat` as merged into others."""
+        self._record("merged", jobs, is_repeat, reason, "")
 
     def guess(self, sentence: str) -> None:
-        """Write down an assumption the user may want to correct."""
+        """Record an assumption that the user may want to correct."""
         if sentence not in self.guesses:
             self.guesses.append(sentence)
 
     def ask(self, question: Question, answers: Mapping[str, str]) -> str:
-        """Return the answer to a question, or its default, which leaves the question open.
+        """Return the answer to a question, or its default; the question then stays open.
 
         Raises
         ------
         ParameterError
-            If the answer is not one of those offered.
+            If the answer is not allowed.
         """
         if question.id not in answers:
             self.questions.append(question)
-        return self._answered(question, answers)
+        return self._checked_answer(question, answers)
 
-    def offer(self, question: Question, answers: Mapping[str, str]) -> str:
-        """Return the answer to what may be chosen and need not be asked, or its default.
+    def ask_optional(self, question: Question, answers: Mapping[str, str]) -> str:
+        """Return the answer to an optional question, or its default.
 
         Raises
         ------
         ParameterError
-            If the answer is not one of those offered.
+            If the answer is not allowed.
         """
         self.offers.append(question)
-        return self._answered(question, answers)
+        return self._checked_answer(question, answers)
 
-    def _answered(self, question: Question, answers: Mapping[str, str]) -> str:
+    def _checked_answer(self, question: Question, answers: Mapping[str, str]) -> str:
+        """Return the user's answer after checking it, or the default."""
         answer = answers.get(question.id, question.default)
         if question.id in answers and not question.takes(answer):
             raise ParameterError(
@@ -110,9 +110,7 @@ class Report:
         return answer
 
     def issues(self, used: pd.Index) -> pd.DataFrame:
-        """Return one line per dropped row and per alteration of a row in `used`, in order of the
-        source.
-        """
+        """Return one line per dropped row and per alteration of a used row, in source order."""
         if not self.parts:
             return pd.DataFrame(
                 {
@@ -121,14 +119,14 @@ class Report:
                 }
             )
         table = pd.concat(self.parts, ignore_index=True)
-        # A row altered first and dropped later is only dropped: the alteration is nowhere to be
-        # seen.
+        # A row altered first and dropped later counts only as dropped.
         table = table[(table["action"] != "altered") | table["row"].isin(used)]
         return table.sort_values("row", kind="stable", ignore_index=True)
 
-    def _note(
+    def _record(
         self, action: str, jobs: pd.DataFrame, rows: pd.Series, reason: str, detail: pd.Series | str
     ) -> None:
+        """Record an action on some rows, with its reason and details."""
         index = jobs.index[rows.to_numpy()]
         ids = jobs.loc[index, "job_id"] if "job_id" in jobs else pd.Series("", index=index)
         cells = (
@@ -148,7 +146,7 @@ class Report:
 
 @dataclass(frozen=True, eq=False)
 class Import:
-    """A trace together with the account of how it was read.
+    """A trace with the report on how it was read.
 
     Parameters
     ----------
@@ -157,30 +155,28 @@ class Import:
     fmt, title : str
         Key and name of the format.
     read, used : int
-        Rows (or jobs) found and taken over; ``used + dropped + merged = read``.
+        Rows (or jobs) in the source and in the trace; ``used + dropped + merged = read``.
     issues : DataFrame
-        Columns row (1-based, the header not counted), job_id, action ("dropped", "merged" or
+        Columns row (1-based, without the header), job_id, action ("dropped", "merged" or
         "altered"), reason, detail.
     guesses, warnings : tuple of str
-        Sentences: what was assumed, and what may distort a result.
+        Sentences about assumptions, and about data that may distort results.
     load_before_gpu_s, load_after_gpu_s : float, GPU-seconds
-        Work before and after fractional GPU counts were rounded up; equal where none was.
+        Work before and after fractional GPU counts were rounded up.
     questions : tuple of Question
-        Those without an answer; their defaults were taken.
+        Questions without an answer; their defaults were used.
     offers : tuple of Question
-        What may be chosen, too: `warnings` say why.
+        Optional questions, explained by `warnings`.
     answered : tuple of (Question, str)
-        Those with an answer of the user.
+        Questions with the user's answers.
     columns : mapping of str to str
-        Native column -> plain name of the column that it was read from, where that was guessed or
-        mapped.
+        Native column -> plain name of its source column, if guessed or mapped.
     first, cells : DataFrame
-        Of the first jobs used, the row of the source as index: native columns as they were
-        understood, instants not yet counted from the first submission; and the cells that they came
-        from, as far as those are known.
+        The first jobs, indexed by source row: native columns (instants not yet relative to the
+        first submission), and the source cells, if known.
     unended : DataFrame
-        Jobs that were left out because they had not ended: native columns on the clock of the
-        trace, and `state` ("running" or "pending"), with the row of the source as index.
+        Jobs dropped because they had not ended, indexed by source row: native columns on the clock
+        of the trace, and `state` ("running" or "pending").
     """
 
     trace: Trace
@@ -203,22 +199,22 @@ class Import:
 
     @property
     def dropped(self) -> int:
-        """Rows left out."""
+        """Number of dropped rows."""
         return int((self.issues["action"] == "dropped").sum())
 
     @property
     def merged(self) -> int:
-        """Rows that became one job with others."""
+        """Number of rows merged into others."""
         return int((self.issues["action"] == "merged").sum())
 
     def counts(self) -> list[tuple[str, str, int]]:
-        """Return (action, reason, rows), dropped before altered and the most frequent first."""
+        """Return (action, reason, rows); dropped first, then the most frequent."""
         lines = Counter(zip(self.issues["action"], self.issues["reason"], strict=True))
-        found = [(str(action), str(reason), count) for (action, reason), count in lines.items()]
-        return sorted(found, key=lambda line: (line[0] != "dropped", -line[2], line[1]))
+        counts = [(str(action), str(reason), count) for (action, reason), count in lines.items()]
+        return sorted(counts, key=lambda line: (line[0] != "dropped", -line[2], line[1]))
 
     def issues_csv(self) -> str:
-        """Return the issues as CSV in which no cell is taken for a formula by a spreadsheet."""
+        """Return the issues as CSV, with cells that look like formulas escaped."""
         table = self.issues.copy()
         for column in ("job_id", "detail"):
             text = table[column].astype("str")
@@ -228,38 +224,36 @@ class Import:
 
 @dataclass(frozen=True)
 class Draft:
-    """A trace between the steps of reading: `recognize`, `read_columns`, `check`, `import_jobs`.
+    """A trace between the reading steps `recognize`, `read_columns`, `check`, `import_jobs`.
 
     Parameters
     ----------
     jobs : DataFrame
-        Native columns, indexed by the 1-based row of the source. Instants are Unix seconds where
-        `calendar`, else seconds from any zero; unreadable = NaN. Empty until the columns are read.
+        Native columns, indexed by 1-based source row. Instants are Unix seconds if `calendar`, else
+        seconds from any zero; unreadable = NaN. Empty until the columns are read.
     report : Report
-        What was dropped, altered, guessed and asked so far.
+        Rows dropped and altered, assumptions and questions so far.
     calendar : bool
         Whether instants are Unix seconds.
     zone : str
-        Zone in which the first submission is written down.
+        Time zone in which the first submission is shown.
     ids_repeat : bool
-        The source is known to repeat ids (Slurm requeues): repeated ones are made unique instead of
-        dropped.
+        Whether the source repeats ids (Slurm requeues): they are made unique instead of dropped.
     raw : mapping of str to Series
-        Native column -> the cells it came from, for the details of the report.
+        Native column -> its source cells, for details in the report.
     attempts : bool
-        Durations add up several attempts: they are not the time from the first start to the end.
+        Whether durations are sums over several attempts, not the time from start to end.
     columns : mapping of str to str
-        Native column -> plain name of the column that it was read from, where that was guessed or
-        mapped.
+        Native column -> plain name of its source column, if guessed or mapped.
     name : str
-        What the user calls the trace.
+        Name of the trace.
     fmt, title : str
         Key and name of the format.
     options : ReadOptions
         Choices and answers of the user.
     load : callable or None
-        Reads the columns of the recognized file; None once that is done, so that the file is
-        released before the checks take memory of their own.
+        Reads the columns of the recognized file; None afterwards, so that the file is released
+        before the checks.
     """
 
     jobs: pd.DataFrame
@@ -279,19 +273,19 @@ class Draft:
 
 @dataclass(frozen=True)
 class Format:
-    """One kind of trace file.
+    """A format of trace files.
 
     Parameters
     ----------
     name : str
         Key in `FORMATS` and value of ``--format``.
     title : str
-        What the user reads.
+        Name for the user.
     load : callable
-        Turns the content into a draft.
+        Reads a content into a draft.
     sources : mapping of tuple of str
-        Native column -> plain names of the columns that it comes from, the first that is there;
-        where a reader takes its columns by name.
+        Native column -> plain names of possible source columns, in order of preference; empty if
+        columns are not read by name.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""What tells files of the same kind from others: their columns or keys, whatever their rows."""
+"""Fingerprints of files by columns or keys, to recognize files of one kind."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Final
 
 from jobtraces.readers.content import Sample
-from jobtraces.readers.items import items, keys_in
+from jobtraces.readers.items import keys_in, read_items
 from sim.errors import TraceError
 
 _ITEMS: Final = 100
@@ -16,35 +16,35 @@ _DIGITS: Final = 12
 
 
 def fingerprint_of(sample: Sample, columns: Iterable[str], key: str) -> str:
-    """Return the fingerprint of a file.
+    """Return the fingerprint of a file's columns or keys, independent of its rows.
 
     Parameters
     ----------
     sample : Sample
-        Its beginning.
+        The start of the file.
     columns : iterable of str
-        Plain names of its columns; none = JSON that is no table.
+        Plain column names; empty for JSON that is not a table.
     key : str
-        Of the list of jobs in JSON, as `jobtraces.readers.items.items` takes it.
+        Key of the list of jobs in JSON, as for `jobtraces.readers.items.read_items`.
 
     Returns
     -------
     str
-        Twelve hexadecimal digits; "" = it has neither columns nor keys.
+        Twelve hexadecimal digits; "" = no columns and no keys.
     """
-    names = sorted(set(columns)) or sorted(_paths(sample.head, key))
+    names = sorted(set(columns)) or sorted(_first_paths(sample.head, key))
     if not names:
         return ""
     text = "\n".join([sample.kind, *names])
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:_DIGITS]
 
 
-def _paths(head: str, key: str) -> set[str]:
-    """Return the key paths of the first items in the beginning of a file."""
-    found: set[str] = set()
+def _first_paths(head: str, key: str) -> set[str]:
+    """Return the key paths of the first items in the sample."""
+    paths: set[str] = set()
     try:
-        for _, value in islice(items(head, key, ""), _ITEMS):
-            found |= keys_in(value)
+        for _, value in islice(read_items(head, key, ""), _ITEMS):
+            paths |= keys_in(value)
     except TraceError:
-        pass  # the beginning ends within an item
-    return found
+        pass  # the sample ends within an item
+    return paths

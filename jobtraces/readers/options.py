@@ -1,4 +1,4 @@
-"""What may be chosen when a trace is read, and the questions that a file leaves open."""
+"""Options for reading a trace, and questions that a file leaves open."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SECONDS: Final[Mapping[str, float]] = MappingProxyType(
 
 
 def size_text(size: float) -> str:
-    """Return a number of bytes as a user reads it: ``12 bytes``, ``3 kB``, ``1,250 MB``."""
+    """Return a number of bytes as text: ``12 bytes``, ``3 kB``, ``1,250 MB``."""
     for unit, name in ((1e6, "MB"), (1e3, "kB")):
         if size >= unit:
             return f"{size / unit:,.0f} {name}"
@@ -29,50 +29,49 @@ def size_text(size: float) -> str:
 
 
 def digest_of(recipe: str) -> str:
-    """Return 12 hexadecimal digits that differ for different texts of recipes."""
+    """Return a 12-digit hexadecimal digest of a recipe's text."""
     return hashlib.sha256(recipe.encode("utf-8", "replace")).hexdigest()[:12]
 
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """What the user may choose when a trace is read.
+    """Options of the user for reading a trace.
 
     Parameters
     ----------
     zone : str or None
-        IANA name of the zone of times without an offset; None = the zone of the format (US Pacific
-        for Philly, Asia/Shanghai for Helios, else UTC).
+        IANA time zone of times without an offset; None = the zone of the format (US Pacific for
+        Philly, Asia/Shanghai for Helios, else UTC).
     cpu_jobs : {"drop", "keep"}
-        Jobs without a GPU.
+        Whether to keep jobs without a GPU.
     unfinished : {"drop", "cut"}
-        Jobs that still ran when the trace ends: leave them out, or take the time they had run by
-        then.
+        Jobs still running when the trace ends: drop them, or cut them there.
     since : {"submit", "eligible"}
-        Slurm only: a job enters at its submission, or when it became eligible (dependencies, holds
-        and --begin over).
+        Slurm only: a job arrives at its submission, or when it became eligible (after dependencies,
+        holds and --begin).
     mapping : mapping of str to str
         Native column -> column of the table; overrides the guess for native and unknown tables.
     answers : mapping of str to str
-        Answers to questions that a file leaves open: `Question.id` -> key of its options.
+        Answers to open questions: `Question.id` -> key of its options.
     recipe : str
-        Text of a recipe of the user's own, by which the file is read; "" = by the formats known.
+        Text of a user's recipe to read the file with; "" = use a known format.
     recipe_digest : str
-        `digest_of` that text, so that a text that was altered is found; "" = not checked.
+        `digest_of` that text, to detect a changed recipe; "" = not checked.
     time_unit, duration_unit : {"", "s", "ms", "min", "h", "d"}
         Units of numeric instants, and of durations and time limits, in native and unknown tables;
-        "" = as the file says, asked where it does not (seconds in native tables).
+        "" = as the file says, else asked (native tables: seconds).
     date_format : str
-        How instants of an unknown table are written, as for `time.strptime`, e.g.
-        ``%d.%m.%y %Hh%M``; "" = as recognised.
+        Pattern of instants in an unknown table, as for `time.strptime`, such as
+        ``%d.%m.%y %Hh%M``; "" = recognized automatically.
     max_bytes : int, bytes
-        Largest size after unpacking.
+        Largest unpacked size.
     max_rows : int
-        Most rows of a table.
+        Largest number of rows.
 
     Raises
     ------
     ParameterError
-        If a choice is not one of those offered.
+        If a value is not allowed.
     """
 
     zone: str | None = None
@@ -90,7 +89,7 @@ class ReadOptions:
     max_rows: int = 2_000_000
 
     def __post_init__(self) -> None:
-        """Check every choice."""
+        """Check every option."""
         choices = {
             "cpu_jobs": (self.cpu_jobs, ("drop", "keep")),
             "unfinished": (self.unfinished, ("drop", "cut")),
@@ -107,26 +106,25 @@ class ReadOptions:
         if self.date_format:
             try:
                 pd.to_datetime(pd.Series(["x"]), format=self.date_format, errors="coerce")
-                known = "%" in self.date_format
+                is_valid = "%" in self.date_format
             except ValueError:
-                known = False
-            if not known:
+                is_valid = False
+            if not is_valid:
                 raise ParameterError(
-                    f"Reading a trace: {self.date_format!r} is no way to write dates; use one such"
-                    " as %d.%m.%Y %H:%M."
+                    f"Reading a trace: {self.date_format!r} is not a date pattern. Use one such as"
+                    " %d.%m.%Y %H:%M."
                 )
         if self.recipe and (self.mapping or self.date_format):
-            what, out = (
-                ("which column is which", "mapping")
-                if self.mapping
-                else ("how dates are written", "date format")
+            fact, option = (
+                ("the columns", "mapping") if self.mapping else ("the date format", "date format")
             )
             raise ParameterError(
-                f"Reading a trace: the recipe says {what}. Leave out the {out}, or the recipe."
+                f"Reading a trace: the recipe already defines {fact}. Remove the {option} or"
+                " the recipe."
             )
         if self.recipe_digest not in ("", digest_of(self.recipe)):
             raise ParameterError(
-                "Reading a trace: the recipe is not the one that was kept with the scenario"
+                "Reading a trace: the recipe differs from the one stored with the scenario"
                 f" ({digest_of(self.recipe)} instead of {self.recipe_digest}). Use the original."
             )
         if self.zone is not None:
@@ -134,33 +132,33 @@ class ReadOptions:
                 ZoneInfo(self.zone)
             except (KeyError, ValueError, OSError) as error:
                 raise ParameterError(
-                    f"Reading a trace: the time zone {self.zone!r} is not known; use a name such as"
-                    " UTC or Asia/Shanghai."
+                    f"Reading a trace: unknown time zone {self.zone!r}. Use a name such as UTC or"
+                    " Asia/Shanghai."
                 ) from error
 
 
 NUMBER: Final = "number"
-"""What `Question.free` says of a question that is answered with any number above 0."""
+"""Value of `Question.free` for questions whose answer is any number above 0."""
 _PLAIN: Final = re.compile(r"[0-9]+([.][0-9]*)?([eE][+-]?[0-9]+)?")
 
 
 @dataclass(frozen=True)
 class Question:
-    """Something that a file does not say.
+    """A question about a fact that a file lacks.
 
     Parameters
     ----------
     id : str
         Key of the answer in `ReadOptions.answers` and of ``--answer ID=VALUE``.
     text : str
-        The question in one sentence, with the figures by which the user can tell.
+        The question in one sentence, with figures that help to answer it.
     options : mapping of str to str
-        Value of an answer -> what the user reads.
+        Answer -> label for the user.
     default : str
-        The answer with which the file was read, to be said; "" = without an answer the file cannot
-        be read.
+        The answer used by default, which is reported; "" = the file cannot be read without an
+        answer.
     free : str
-        `NUMBER` = there are no options and no default; "" = one of the options.
+        `NUMBER` = any number above 0, without options and default; "" = one of the options.
     """
 
     id: str
@@ -170,26 +168,26 @@ class Question:
     free: str = ""
 
     def takes(self, answer: str) -> bool:
-        """Tell whether an answer is one of those that the question allows."""
+        """Return whether an answer is allowed."""
         if not self.free:
             return answer in self.options
         return _PLAIN.fullmatch(answer) is not None and 0 < float(answer) < math.inf
 
     @property
     def allowed(self) -> str:
-        """Which answers those are, in words."""
+        """The allowed answers, as text for messages."""
         return "a number above 0" if self.free else f"one of {', '.join(self.options)}"
 
 
 class OpenQuestionError(TraceError):
-    """A file cannot be read before questions are answered.
+    """A file cannot be read until questions are answered.
 
     Parameters
     ----------
     name : str
         The file.
     questions : tuple of Question
-        All that are open.
+        All open questions.
     """
 
     def __init__(self, name: str, questions: tuple[Question, ...]) -> None:
@@ -198,5 +196,5 @@ class OpenQuestionError(TraceError):
         super().__init__(f"{name}: {first.text} Answer with {first.allowed}.")
 
     def __reduce__(self) -> tuple[type, tuple[str, tuple[Question, ...]]]:
-        """Return how another process makes it again."""
+        """Return the constructor and arguments, for pickling."""
         return OpenQuestionError, (self.name, self.questions)

@@ -1,4 +1,4 @@
-"""Delimited text as a stream of batches of text cells; rows that do not fit are counted."""
+"""Read delimited text as batches of text cells; rows that do not fit are counted."""
 
 from __future__ import annotations
 
@@ -17,55 +17,54 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv as arrow_csv
 
-from jobtraces.readers.content import DAMAGE, NAMES, Content, distinct, plain
+from jobtraces.readers.content import DAMAGED_BYTE, NAMES, Content, make_distinct, plain
 from jobtraces.readers.draft import Report
 from jobtraces.readers.options import ReadOptions, size_text
 from sim.errors import TraceError
 
 T = TypeVar("T")
-LONGEST_CELL: Final = 10_000
-"""Characters of a cell; no id, name or list of resources is longer."""
-NAMED: Final = 21
-"""So many unused columns are named: one more than any message shows."""
+MAX_CELL_CHARS: Final = 10_000
+"""Largest number of characters in a cell; ids, names and resource lists are shorter."""
+MAX_UNREAD_NAMES: Final = 21
+"""Number of unused columns kept by name: one more than messages show."""
 BLOCK: Final = 1 << 22
-MOST_ROWS: Final = 20_000
+BATCH_ROWS: Final = 20_000
 ROW: Final = "\x00row"
-"""The numbers of rows: a name that no column has."""
-BROKEN: Final = "the row holds a NUL byte: the file is damaged there"
-LAST: Final = DAMAGE + "last"
+"""Column of row numbers; no source column can have this name."""
+DAMAGED_ROW: Final = "the row contains a NUL byte: the file is damaged there"
+_LAST_CELL: Final = DAMAGED_BYTE + "last"
 SURPLUS: Final = "the row has more fields than the header"
 _TEXT: Final = pd.StringDtype("pyarrow", na_value=np.nan)
 
 
 @dataclass
 class Rows:
-    """The rows of one content, to be read once.
+    """The rows of a text table or log, which can be read once.
 
     Parameters
     ----------
     content : Content
-        Text of cells.
+        Text of the table.
     separator : str
-        Between cells: one character, or a regular expression where `pattern`.
+        Separator of cells: one character or, if `pattern`, a regular expression.
     header : sequence of str
-        Name of each column, all different.
+        Unique name of each column.
     wanted : collection of str or None
-        Which columns are read; None = all.
+        Columns to read; None = all.
     options : ReadOptions
-        Holds the limits.
+        Size limits.
     headed : bool
-        Whether the first row holds names.
+        Whether the first row is a header.
     records : bool
-        Of a log: quotes are letters, and a row with too few fields is left out instead of being
-        filled up.
+        For a log: quotes are plain text, and rows with too few fields are dropped, not filled.
     pattern : bool
-        Whether the separator is a regular expression; then surplus fields are left alone.
+        Whether the separator is a regular expression; surplus fields are then ignored.
     overflow : str
-        The column in which the separator may occur.
+        The column whose cells may contain the separator.
     comment : str
-        Lines that begin with it are left alone; with a pattern only.
+        Prefix of lines to skip; only with a pattern.
     as_written : bool
-        Whether commas of figures are kept, which else become points where semicolons separate.
+        Whether decimal commas are kept; otherwise they become points in files with semicolons.
     """
 
     content: Content
@@ -80,28 +79,29 @@ class Rows:
     comment: str = ""
     as_written: bool = False
     read: int = 0
-    _lost: dict[int, tuple[str, str, str]] = field(default_factory=dict)
-    _comma: bool = False
-    _lone: int = 0
+    _dropped: dict[int, tuple[str, str, str]] = field(default_factory=dict)
+    _has_decimal_commas: bool = False
+    _odd_quote_line: int = 0
 
     def __post_init__(self) -> None:
-        """Choose the columns, and refuse more cells than fit."""
+        """Select the columns, and raise an error if there are too many cells."""
         names = list(self.header)
-        self._kept = [
-            at for at, name in enumerate(names) if self.wanted is None or name in self.wanted
+        self._selected = [
+            index for index, name in enumerate(names) if self.wanted is None or name in self.wanted
         ]
         self._id = names.index("job_id") if "job_id" in names else len(names)
-        lines = _lines(self.content.data)
-        check_cells_number(lines, len(self._kept), self.content.name, self.options)
+        lines = _count_lines(self.content.data)
+        check_cell_count(lines, len(self._selected), self.content.name, self.options)
 
     @property
     def names(self) -> list[str]:
-        """The columns that are read."""
-        return [self.header[at] for at in self._kept]
+        """Names of the columns that are read."""
+        return [self.header[at] for at in self._selected]
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield the usable rows: `ROW`, their 1-based numbers, and the cells under their names;
-        short rows come last.
+        """Yield the usable rows: their 1-based numbers as `ROW`, and the cells by name.
+
+        Short rows come last.
 
         Raises
         ------
@@ -109,59 +109,63 @@ class Rows:
             If a cell is too long, or the table cannot be read.
         """
         try:
-            yield from self._split() if self.pattern else self._parsed()
+            yield from self._split_lines() if self.pattern else self._parse_rows()
         except pa.ArrowInvalid as error:
             fault = str(error).splitlines()[0][:120]
             raise TraceError(
-                f"{self.content.name}: the table cannot be read ({fault}). Check the quotes and the"
-                " separator."
+                f"{self.content.name}: the table cannot be read ({fault}). Check quotes and"
+                " separators."
             ) from error
 
     def report(self) -> Report:
-        """Return the account of the rows, once all are read."""
+        """Return the report on the rows, after all are read."""
         report = Report(self.read)
         report.guesses.extend(self.content.guesses)
-        if self._lone:
+        if self._odd_quote_line:
             report.warnings.append(
-                f"A quote is never closed (line {self._lone:,} is the first with an odd number of"
-                " quotes): quotes are read as letters."
+                f"A quote is never closed (line {self._odd_quote_line:,} is the first with an odd"
+                " number of quotes): quotes are read as plain text."
             )
-        if self._comma:
+        if self._has_decimal_commas:
             report.guess("Numbers are read with a decimal comma.")
         columns = ["reason", "detail", "job_id"]
-        index = pd.Index(list(self._lost), dtype=np.int64)
-        lost = pd.DataFrame(list(self._lost.values()), index=index, columns=columns)
-        for reason in lost["reason"].unique():
-            lost = report.drop(lost, lost["reason"] == reason, reason, lost["detail"])
+        index = pd.Index(list(self._dropped), dtype=np.int64)
+        dropped = pd.DataFrame(list(self._dropped.values()), index=index, columns=columns)
+        for reason in dropped["reason"].unique():
+            dropped = report.drop(dropped, dropped["reason"] == reason, reason, dropped["detail"])
         return report
 
     def table(self) -> pa.Table:
-        """Return all rows as text, in their order, with their numbers as `ROW`."""
+        """Return all rows as text, in order, with their numbers as `ROW`."""
         schema = pa.schema([(ROW, pa.int64()), *((name, pa.string()) for name in self.names)])
         table = pa.Table.from_batches(self.batches(), schema=schema)
         numbers = table.column(ROW).to_numpy()
         return table if (numbers[1:] > numbers[:-1]).all() else table.sort_by(ROW)
 
     def frame(self) -> pd.DataFrame:
-        """Return all rows as text, index = 1-based row."""
+        """Return all rows as text, indexed by 1-based row number."""
         return as_frame(self.table())
 
-    def _parsed(self) -> Iterator[pa.RecordBatch]:
+    def _parse_rows(self) -> Iterator[pa.RecordBatch]:
+        """Yield batches parsed by Arrow; rows that do not fit follow, parsed one by one."""
         width = len(self.header)
         # Damage may be in any column.
-        columns = list(map(str, range(width) if self.content.damaged else self._kept))
-        quoted = not self.records and not self._is_open()
-        if not quoted and not self.records:
+        columns = list(map(str, range(width) if self.content.damaged else self._selected))
+        has_quotes = not self.records and not self._has_open_quote()
+        if not has_quotes and not self.records:
             lines = self.content.data.split(b"\n")
-            self._lone = next(at for at, line in enumerate(lines, 1) if line.count(b'"') % 2)
+            self._odd_quote_line = next(
+                at for at, line in enumerate(lines, 1) if line.count(b'"') % 2
+            )
         misfits: list[tuple[int, str]] = []
 
-        def keep(row: Any) -> str:
+        def keep_misfit(row: Any) -> str:
+            """Store a row that does not fit, and skip it."""
             misfits.append((row.number, row.text))
             return "skip"
 
         reader = arrow_csv.open_csv(
-            pa.BufferReader(self._data()),
+            pa.BufferReader(self._without_mark()),
             read_options=arrow_csv.ReadOptions(
                 use_threads=False,
                 block_size=BLOCK,
@@ -170,9 +174,9 @@ class Rows:
             ),
             parse_options=arrow_csv.ParseOptions(
                 delimiter=self.separator,
-                quote_char='"' if quoted else False,
-                newlines_in_values=quoted,
-                invalid_row_handler=keep,
+                quote_char='"' if has_quotes else False,
+                newlines_in_values=has_quotes,
+                invalid_row_handler=keep_misfit,
             ),
             convert_options=arrow_csv.ConvertOptions(
                 column_types=dict.fromkeys(columns, pa.string()),
@@ -182,110 +186,131 @@ class Rows:
         )
         line = 0
         for batch in reader:
-            lines = _following(line, batch.num_rows, [at for at, _ in misfits])
+            lines = _next_lines(line, batch.num_rows, [at for at, _ in misfits])
             line = int(lines[-1]) if len(lines) else line
-            yield from self._usable(batch, self._numbers(lines, misfits))
+            yield from self._clean_batch(batch, self._row_numbers(lines, misfits))
         self.read = int(
-            self._numbers(np.array([max(line, *(at for at, _ in misfits), 0)]), misfits)[0]
+            self._row_numbers(np.array([max(line, *(at for at, _ in misfits), 0)]), misfits)[0]
         )
-        found = [(at, text) for at, text in misfits if text.strip()]
-        numbers = self._numbers(np.array([at for at, _ in found], np.int64), misfits)
-        yield from self._mended(
-            (int(at), self._cells(text, quoted))
-            for at, (_, text) in zip(numbers, found, strict=True)
+        non_blank = [(at, text) for at, text in misfits if text.strip()]
+        numbers = self._row_numbers(np.array([at for at, _ in non_blank], np.int64), misfits)
+        yield from self._fit_rows(
+            (int(at), self._split_row(text, has_quotes))
+            for at, (_, text) in zip(numbers, non_blank, strict=True)
         )
 
-    def _numbers(self, lines: Any, misfits: Sequence[tuple[int, str]]) -> Any:
-        """Return the numbers of rows from those of lines, of which some hold blanks only."""
-        blank = [at for at, text in misfits if not text.strip()]
-        return lines - np.searchsorted(blank, lines, side="right") - self.headed
+    def _row_numbers(self, lines: Any, misfits: Sequence[tuple[int, str]]) -> Any:
+        """Return row numbers from line numbers, not counting blank lines."""
+        blank_lines = [at for at, text in misfits if not text.strip()]
+        return lines - np.searchsorted(blank_lines, lines, side="right") - self.headed
 
-    def _cells(self, text: str, quoted: bool) -> list[str]:
+    def _split_row(self, text: str, quoted: bool) -> list[str]:
+        """Return the cells of one row of text."""
         if not quoted:
             return text.rstrip("\r\n").split(self.separator)
         return next(csv.reader(text.splitlines(keepends=True), delimiter=self.separator))
 
-    def _split(self) -> Iterator[pa.RecordBatch]:
-        cut = re.compile(self.separator)
+    def _split_lines(self) -> Iterator[pa.RecordBatch]:
+        """Yield batches of lines split by a regular expression."""
+        separator = re.compile(self.separator)
         with self.content.stream("\r\n \t", newline=None) as stream:
             lines = (line.strip() for line in stream if not line.startswith(self.comment or "\n"))
             cells = (
-                cut.split(line, len(self.header))[: len(self.header)] for line in lines if line
+                separator.split(line, len(self.header))[: len(self.header)]
+                for line in lines
+                if line
             )
-            yield from self._mended(self._counted(cells))
+            yield from self._fit_rows(self._count_rows(cells))
 
-    def _counted(self, rows: Iterable[list[str]]) -> Iterator[tuple[int, list[str]]]:
+    def _count_rows(self, rows: Iterable[list[str]]) -> Iterator[tuple[int, list[str]]]:
+        """Yield (row number, cells), counting the rows read."""
         for row in rows:
             self.read += 1
             yield self.read, row
 
-    def _mended(self, rows: Iterable[tuple[int, list[str]]]) -> Iterator[pa.RecordBatch]:
-        columns = range(len(self.header)) if self.content.damaged else self._kept
-        for group in groups((row for row in rows if self._fits(row)), MOST_ROWS):
-            cells = [self._full(row) for _, row in group]
+    def _fit_rows(self, rows: Iterable[tuple[int, list[str]]]) -> Iterator[pa.RecordBatch]:
+        """Yield batches of rows cut or filled to the width of the header."""
+        columns = range(len(self.header)) if self.content.damaged else self._selected
+        for group in split_into_groups((row for row in rows if self._is_usable(row)), BATCH_ROWS):
+            cells = [self._fit_width(row) for _, row in group]
             batch = pa.record_batch(
                 [pa.array([row[at] for row in cells], pa.string()) for at in columns],
                 list(map(str, columns)),
             )
-            yield from self._usable(batch, np.array([at for at, _ in group], np.int64))
+            yield from self._clean_batch(batch, np.array([at for at, _ in group], np.int64))
 
-    def _fits(self, numbered: tuple[int, list[str]]) -> bool:
+    def _is_usable(self, numbered: tuple[int, list[str]]) -> bool:
+        """Return whether a row is usable; otherwise record why it is dropped."""
         number, row = numbered
         width = len(self.header)
-        called = row[self._id] if self._id < len(row) else ""
-        if self.content.damaged and any(DAMAGE in cell for cell in row):
-            self._lost[number] = (BROKEN, "", called)
+        job_id = row[self._id] if self._id < len(row) else ""
+        if self.content.damaged and any(DAMAGED_BYTE in cell for cell in row):
+            self._dropped[number] = (DAMAGED_ROW, "", job_id)
         elif self.records and len(row) < width:
-            self._lost[number] = (f"the row has fewer than {width} fields", row[0], "")
+            self._dropped[number] = (f"the row has fewer than {width} fields", row[0], "")
         elif not self.records and any(cell.strip() for cell in row[width:]):
-            self._lost[number] = (SURPLUS, "", called)
-        return number not in self._lost
+            self._dropped[number] = (SURPLUS, "", job_id)
+        return number not in self._dropped
 
-    def _full(self, row: list[str]) -> list[str]:
-        width, over = len(self.header), len(row) - len(self.header)
-        if over <= 0 or not self.records:
-            return [*row[:width], *[""] * -over]
-        at = self.header.index(self.overflow) if self.overflow in self.header else width - 1
-        return [*row[:at], self.separator.join(row[at : at + over + 1]), *row[at + over + 1 :]]
+    def _fit_width(self, row: list[str]) -> list[str]:
+        """Return a row cut, joined or filled to the width of the header."""
+        width, surplus = len(self.header), len(row) - len(self.header)
+        if surplus <= 0 or not self.records:
+            return [*row[:width], *[""] * -surplus]
+        index = self.header.index(self.overflow) if self.overflow in self.header else width - 1
+        return [
+            *row[:index],
+            self.separator.join(row[index : index + surplus + 1]),
+            *row[index + surplus + 1 :],
+        ]
 
-    def _usable(self, batch: pa.RecordBatch, numbers: Any) -> Iterator[pa.RecordBatch]:
-        good = numbers > 0
+    def _clean_batch(self, batch: pa.RecordBatch, numbers: Any) -> Iterator[pa.RecordBatch]:
+        """Yield the undamaged rows of a batch, in the selected columns."""
+        is_good = numbers > 0
         if self.content.damaged:
             for column in batch.columns:
-                good &= ~pc.match_substring(column, DAMAGE).to_numpy(zero_copy_only=False)
+                is_good &= ~pc.match_substring(column, DAMAGED_BYTE).to_numpy(zero_copy_only=False)
             ids = batch.column(str(self._id)) if self._id < len(self.header) else None
-            self._lost |= {
-                int(numbers[at]): (BROKEN, "", "" if ids is None else ids[at].as_py())
-                for at in np.flatnonzero((numbers > 0) & ~good)
+            self._dropped |= {
+                int(numbers[at]): (DAMAGED_ROW, "", "" if ids is None else ids[at].as_py())
+                for at in np.flatnonzero((numbers > 0) & ~is_good)
             }
-        if not good.all():
-            batch, numbers = batch.filter(pa.array(good)), numbers[good]
-        columns = [batch.column(str(at)) for at in self._kept]
+        if not is_good.all():
+            batch, numbers = batch.filter(pa.array(is_good)), numbers[is_good]
+        columns = [batch.column(str(at)) for at in self._selected]
         for name, column in zip(self.names, columns, strict=True):
             self._check_length(name, column, numbers)
         if self.separator == ";" and not (self.records or self.as_written):
-            columns = [self._pointed(column) for column in columns]
+            columns = [self._replace_decimal_commas(column) for column in columns]
         yield pa.record_batch([pa.array(numbers, pa.int64()), *columns], [ROW, *self.names])
 
     def _check_length(self, name: str, column: pa.Array, numbers: Any) -> None:
-        # A letter takes up to four bytes, so that this many letters have at least as many bytes; a
-        # cell that is a whole line has the limit of lines.
-        if len(self.header) > 1 and (pc.max(pc.binary_length(column)).as_py() or 0) > LONGEST_CELL:
+        """Raise an error for a cell that is too long."""
+        # Count characters only if there are enough bytes. A cell that is a whole line has the limit
+        # of lines.
+        if (
+            len(self.header) > 1
+            and (pc.max(pc.binary_length(column)).as_py() or 0) > MAX_CELL_CHARS
+        ):
             letters = pc.utf8_length(column)
             longest = pc.max(letters).as_py()
-            if longest > LONGEST_CELL:
-                at = pc.index(pc.greater(letters, LONGEST_CELL), True).as_py()
-                raise too_long(self.content.name, name, int(numbers[at]), letters[at].as_py())
+            if longest > MAX_CELL_CHARS:
+                at = pc.index(pc.greater(letters, MAX_CELL_CHARS), True).as_py()
+                raise long_cell_error(
+                    self.content.name, name, int(numbers[at]), letters[at].as_py()
+                )
 
-    def _pointed(self, column: pa.Array) -> pa.Array:
-        # Spreadsheets that separate by semicolons do so because their decimals have commas.
+    def _replace_decimal_commas(self, column: pa.Array) -> pa.Array:
+        """Return a column with decimal commas replaced by points."""
+        # Spreadsheets write semicolons if their decimal sign is a comma.
         pattern = r"^(-?\d+),(\d+)$"
         if not pc.any(pc.match_substring_regex(column, pattern)).as_py():
             return column
-        self._comma = True
+        self._has_decimal_commas = True
         return pc.replace_substring_regex(column, pattern, r"\1.\2")
 
-    def _data(self) -> memoryview:
+    def _without_mark(self) -> memoryview:
+        """Return the content without byte-order mark and leading blanks."""
         data = self.content.data
         blanks = b"\r\n" if self.separator == "\t" else b"\r\n \t"
         start = len(codecs.BOM_UTF8) if data.startswith(codecs.BOM_UTF8) else 0
@@ -293,95 +318,94 @@ class Rows:
             start += 1
         return memoryview(data)[start:]
 
-    def _is_open(self) -> bool:
-        """Tell whether a quote is never closed: it would swallow the rest of the file as one cell,
-        and is taken for a letter.
-        """
+    def _has_open_quote(self) -> bool:
+        """Return whether a quote is never closed, so that quotes are read as plain text."""
         data = self.content.data
         if b'"' not in data or data.count(b'"') % 2 == 0:
             return False
         with self.content.stream("\r\n \t") as stream:
-            rows = csv.reader(chain(stream, [LAST]), delimiter=self.separator)
+            rows = csv.reader(chain(stream, [_LAST_CELL]), delimiter=self.separator)
             try:
-                return deque(rows, maxlen=1)[-1] != [LAST]
+                return deque(rows, maxlen=1)[-1] != [_LAST_CELL]
             except csv.Error:
                 return True
 
 
-def _lines(data: bytes) -> int:
-    """Return the number of lines, a multiple faster than `bytes.count`."""
-    whole = np.frombuffer(data, np.uint8)
-    parts = (whole[at : at + BLOCK] for at in range(0, len(data), BLOCK))
+def _count_lines(data: bytes) -> int:
+    """Return the number of lines, faster than `bytes.count`."""
+    codes = np.frombuffer(data, np.uint8)
+    parts = (codes[at : at + BLOCK] for at in range(0, len(data), BLOCK))
     return 1 + sum(int(np.count_nonzero(part == ord("\n"))) for part in parts)
 
 
 def as_frame(table: pa.Table) -> pd.DataFrame:
-    """Return rows of `Rows.table` as text, index = 1-based row."""
+    """Return rows of `Rows.table` as text, indexed by 1-based row number."""
     numbers = table.column(ROW).to_numpy()
-    found: pd.DataFrame = table.drop_columns(ROW).to_pandas(types_mapper={pa.string(): _TEXT}.get)
-    # Where no row is left out, looking one up needs no table of all of them.
+    frame: pd.DataFrame = table.drop_columns(ROW).to_pandas(types_mapper={pa.string(): _TEXT}.get)
+    # Without dropped rows a range is a faster index.
     if len(numbers) and (np.diff(numbers) == 1).all():
-        found.index = pd.RangeIndex(int(numbers[0]), int(numbers[-1]) + 1)
+        frame.index = pd.RangeIndex(int(numbers[0]), int(numbers[-1]) + 1)
     else:
-        found.index = pd.Index(numbers)
-    return found
+        frame.index = pd.Index(numbers)
+    return frame
 
 
-def _following(line: int, count: int, taken: Sequence[int]) -> Any:
-    """Return the numbers of so many lines after a line that are not taken by misfits."""
-    most = count + sum(at > line for at in taken)
-    lines = np.setdiff1d(np.arange(line + 1, line + 1 + most), taken, assume_unique=True)
+def _next_lines(line: int, count: int, misfit_lines: Sequence[int]) -> Any:
+    """Return the next line numbers after a line, skipping the lines of misfits."""
+    max_count = count + sum(misfit > line for misfit in misfit_lines)
+    lines = np.setdiff1d(
+        np.arange(line + 1, line + 1 + max_count), misfit_lines, assume_unique=True
+    )
     return lines[:count]
 
 
-def named(frame: pd.DataFrame, header: Sequence[str]) -> pd.DataFrame:
-    """Return the table in order of the header, with the first of the columns that were not read as
-    empty ones.
+def add_unread_columns(frame: pd.DataFrame, header: Sequence[str]) -> pd.DataFrame:
+    """Return the table in header order, with some of the unread columns as empty ones.
 
     Parameters
     ----------
     frame : DataFrame
-        What was read.
+        The columns that were read.
     header : sequence of str
-        All columns.
+        Names of all columns.
     """
-    unread = [name for name in header if name not in frame.columns][:NAMED]
-    # Half floats are the smallest type that can say that there is nothing.
+    unread = [name for name in header if name not in frame.columns][:MAX_UNREAD_NAMES]
+    # Half floats are the smallest type with NaN.
     empty = pd.DataFrame(
         np.full((len(frame), len(unread)), np.nan, np.float16),
         columns=pd.Index(unread, dtype="str"),
         index=frame.index,
     )
-    shown = {*unread, *frame.columns}
-    order = [name for name in header if name in shown]
+    all_names = {*unread, *frame.columns}
+    order = [name for name in header if name in all_names]
     return pd.concat([frame, empty], axis=1)[order] if unread else frame
 
 
-def check_cells_number(rows: int, columns: int, name: str, options: ReadOptions) -> None:
-    """Refuse tables whose cells would not fit even if all were empty.
+def check_cell_count(rows: int, columns: int, name: str, options: ReadOptions) -> None:
+    """Raise an error for more cells than the limit allows even if all are empty.
 
     Raises
     ------
     TraceError
-        In that case.
+        If the cells exceed the limit.
     """
     if rows * columns * 8 > options.max_bytes:
         limit = size_text(options.max_bytes)
         raise TraceError(
-            f"{name}: {rows:,} rows of {columns:,} columns are more than fits into the limit of"
-            f" {limit}. Cut columns out."
+            f"{name}: {rows:,} rows of {columns:,} columns do not fit into the limit of {limit}."
+            " Remove columns."
         )
 
 
-def too_long(name: str, column: str, row: int, length: int) -> TraceError:
-    """Return the refusal of a cell."""
+def long_cell_error(name: str, column: str, row: int, length: int) -> TraceError:
+    """Return the error for a cell that is too long."""
     return TraceError(
         f"{name}: row {row:,}, column {column} holds {length:,} characters, more than the limit of"
-        f" {LONGEST_CELL:,}. Shorten or remove it."
+        f" {MAX_CELL_CHARS:,}. Shorten or remove it."
     )
 
 
-def groups(items: Iterable[T], size: int) -> Iterator[list[T]]:
+def split_into_groups(items: Iterable[T], size: int) -> Iterator[list[T]]:
     """Yield lists of up to `size` items."""
     rest = iter(items)
     while group := list(islice(rest, size)):
@@ -389,11 +413,11 @@ def groups(items: Iterable[T], size: int) -> Iterator[list[T]]:
 
 
 def check_length(values: pd.Series, column: str, name: str) -> None:
-    """Refuse cells that are too long to be of use."""
+    """Raise an error for cells that are too long."""
     lengths = values.str.len()
-    if len(values) and lengths.max() > LONGEST_CELL:
-        row = int(np.argmax((lengths > LONGEST_CELL).to_numpy()))
-        raise too_long(name, column, int(values.index[row]), int(lengths.iloc[row]))
+    if len(values) and lengths.max() > MAX_CELL_CHARS:
+        row = int(np.argmax((lengths > MAX_CELL_CHARS).to_numpy()))
+        raise long_cell_error(name, column, int(values.index[row]), int(lengths.iloc[row]))
 
 
 def read_table(
@@ -410,38 +434,38 @@ def read_table(
     content : Content
         Delimited text.
     options : ReadOptions
-        Holds the limits.
+        Size limits.
     wanted : collection of str or None
-        `plain` names of the columns that are read, None = all; others come back empty, so that they
-        can be named but take no memory.
+        `plain` names of the columns to read; None = all. Others are returned empty, to be named
+        without taking memory.
     as_written : bool
-        Whether commas of figures are kept, which else become points where semicolons separate.
+        Whether decimal commas are kept; otherwise they become points in files with semicolons.
 
     Returns
     -------
     DataFrame
-        Text cells, columns under their `plain` names, index = 1-based row.
+        Text cells with `plain` column names, indexed by 1-based row number.
     Report
-        Rows with more fields than the header, or with a NUL byte, are dropped in it.
+        Holds the dropped rows: too many fields, or a NUL byte.
 
     Raises
     ------
     TraceError
-        If there is a single column, no row, more rows than the limit, or a cell that is too long.
+        If there is a single column, no row, too many rows, or a cell that is too long.
     """
     rows = replace(table_rows(content, options, wanted), as_written=as_written)
-    frame = named(rows.frame(), rows.header)
+    frame = add_unread_columns(rows.frame(), rows.header)
     check_rows(rows.read, content.name, options)
     return frame, rows.report()
 
 
 def table_rows(content: Content, options: ReadOptions, wanted: Collection[str] | None) -> Rows:
-    """Return the rows of a table with a header as a stream; arguments as of `read_table`.
+    """Return the rows of a table with a header as a stream; see `read_table`.
 
     Raises
     ------
     TraceError
-        If it is no table, or has more cells than fit.
+        If it is not a table, or has too many cells.
     """
     sample = content.sample
     if sample.kind != "text":
@@ -462,31 +486,31 @@ def table_rows(content: Content, options: ReadOptions, wanted: Collection[str] |
                 f"Columns are separated by {NAMES[sample.delimiter]}.",
             ),
         )
-    header = distinct(plain(cell) for cell in sample.cells)
+    header = make_distinct(plain(cell) for cell in sample.cells)
     return Rows(content, sample.delimiter, header, wanted, options)
 
 
 def check_rows(rows: int, name: str, options: ReadOptions) -> None:
-    """Refuse no rows and too many.
+    """Raise an error for no rows or too many.
 
     Raises
     ------
     TraceError
-        In both cases.
+        If the number of rows is 0 or above the limit.
     """
     if rows == 0:
         raise TraceError(f"{name}: there is a header but no row below it. Choose another file.")
     if rows > options.max_rows:
         raise TraceError(
-            f"{name}: {rows:,} rows are more than the limit of {options.max_rows:,}. Cut a window"
-            " out of the file."
+            f"{name}: {rows:,} rows are more than the limit of {options.max_rows:,}. Use a shorter"
+            " time range."
         )
 
 
-def ignored(columns: Iterable[str], used: Mapping[str, str], report: Report) -> None:
-    """Name the columns that are not read."""
-    left = [str(column) for column in columns if column and column not in used.values()]
-    if left:
+def report_unused_columns(columns: Iterable[str], used: Mapping[str, str], report: Report) -> None:
+    """Add the names of unused columns to the report."""
+    unused = [str(column) for column in columns if column and column not in used.values()]
+    if unused:
         report.guess(
-            f"Columns not used: {', '.join(left[:20])}{' and more' if len(left) > 20 else ''}."
+            f"Columns not used: {', '.join(unused[:20])}{' and more' if len(unused) > 20 else ''}."
         )

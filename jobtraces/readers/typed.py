@@ -1,4 +1,4 @@
-"""The cells of the chosen columns as typed native columns; asks for units, dates and zones."""
+"""Convert the cells of chosen columns to typed native columns; ask about units and zones."""
 
 from __future__ import annotations
 
@@ -12,36 +12,36 @@ import pandas as pd
 
 from jobtraces.readers.cells import (
     LENGTHS,
-    UNIX,
+    UNIX_TIMES,
     YES_NO,
     Dates,
     Instants,
-    bare,
+    bare_name,
     booleans,
-    column_of,
-    figures,
-    gpus,
+    clean_names,
+    column_kinds,
+    decimal_sign,
+    durations_s,
+    gpu_counts,
     instants,
     is_unix,
-    known_words,
-    lengths,
-    name_of,
-    names,
+    localized_numbers,
     numbers,
-    signs,
+    parse_column_name,
     text,
+    words_by_form,
 )
 from jobtraces.readers.content import Content
 from jobtraces.readers.draft import Draft, Report
 from jobtraces.readers.options import SECONDS, Question, ReadOptions
-from jobtraces.readers.parquet import SECONDS_KNOWN
-from jobtraces.readers.table import ignored
+from jobtraces.readers.parquet import DURATION_COLUMNS
+from jobtraces.readers.table import report_unused_columns
 from sim.clock import LATEST_S
 from sim.errors import TraceError
 from sim.trace import CATEGORIES, COLUMNS, INSTANTS, NUMBERS, REQUIRED
 
 TIMES_SIGN: Final = "*"
-"""Between the two columns of a product: ``nodes*gpus_per_node``."""
+"""Separator of the two columns of a product: ``nodes*gpus_per_node``."""
 
 ZONES: Final = (
     *("UTC", "Europe/Berlin", "Europe/London", "US/Pacific", "US/Eastern"),
@@ -50,46 +50,44 @@ ZONES: Final = (
 UNITS: Final = {"s": "seconds", "ms": "milliseconds", "min": "minutes", "h": "hours", "d": "days"}
 _PARTS_OF_S: Final = ((1.0, "s"), (1e3, "ms"), (1e6, "us"), (1e9, "ns"))
 _OUTCOMES: Final = {
-    "completed": "it ended as it should",
-    "failed": "it failed",
-    "cancelled": "somebody stopped it",
-    "running": "it still ran",
-    "pending": "it had not started",
-    "other": "something else: the word is kept",
+    "completed": "completed successfully",
+    "failed": "failed",
+    "cancelled": "cancelled by a user or administrator",
+    "running": "still running",
+    "pending": "not started yet",
+    "other": "something else: keep the word",
 }
-_MOST_WORDS: Final = 6
-_ENOUGH: Final = 3
-"""Rows with a start and an end that show the unit of durations."""
+_MAX_STATUS_QUESTIONS: Final = 6
+_MIN_ROWS: Final = 3
+"""Smallest number of rows with start and end that decide the unit of durations."""
 _SIGNS: Final = {"point": "thousands", "comma": "decimals"}
 
 
 @dataclass(frozen=True)
-class Plan:
-    """Native column -> source column; whether the start stands for the submission, and whether
-    durations are from submission to end.
-    """
+class ColumnPlan:
+    """Which source column each native column is read from."""
 
     mapping: Mapping[str, str]
-    started: bool = False
-    waits: bool = False
+    start_is_submission: bool = False
+    includes_wait: bool = False  # durations are from submission to end
 
 
-def parts_of(source: str, frame: pd.DataFrame) -> list[str]:
-    """Return a source column as a list, or both columns of a product."""
+def split_product(source: str, frame: pd.DataFrame) -> list[str]:
+    """Return the source columns of a name: one, or the two factors of a product."""
     return [source] if source in frame.columns else source.split(TIMES_SIGN)
 
 
-class Typing:
-    """Turns the cells of the mapped columns into what they mean.
+class ColumnTyper:
+    """Converts the cells of mapped columns to typed native columns.
 
     Parameters
     ----------
     frame : DataFrame
-        The mapped columns as written, index = row.
+        The mapped columns as written, indexed by row number.
     plan : Plan
-        What they are.
+        Native column of each source column.
     report : Report
-        Of this import.
+        Report of this import.
     content : Content
         The file.
     options : ReadOptions
@@ -99,7 +97,7 @@ class Typing:
     def __init__(
         self,
         frame: pd.DataFrame,
-        plan: Plan,
+        plan: ColumnPlan,
         report: Report,
         content: Content,
         options: ReadOptions,
@@ -110,119 +108,129 @@ class Typing:
         self._clock = options
         mapped = {n: s for n, s in plan.mapping.items() if s in frame.columns}
         check_mapping(frame, mapped, content.name)
-        ignored(
+        report_unused_columns(
             frame.columns,
-            {part: part for source in plan.mapping.values() for part in parts_of(source, frame)},
+            {
+                part: part
+                for source in plan.mapping.values()
+                for part in split_product(source, frame)
+            },
             report,
         )
 
     def draft(self) -> Draft:
-        """Return the table of jobs, typed."""
+        """Return the draft with typed native columns."""
         mapping, report = self._plan.mapping, self._report
         jobs = pd.DataFrame(index=self._frame.index)
-        raw = {native: self._raw(source) for native, source in mapping.items()}
-        times = self._times()
+        raw = {native: self._source_cells(source) for native, source in mapping.items()}
+        times = self._parse_times()
         for native in (column for column in COLUMNS if column in mapping):
             if native in times:
                 jobs[native] = times[native].seconds
             elif native in LENGTHS:
-                jobs[native] = self._lengths(native, mapping[native], times)
+                jobs[native] = self._parse_durations(native, mapping[native], times)
             elif native == "num_gpus":
-                jobs[native] = self._gpus(mapping[native])
+                jobs[native] = self._parse_gpu_counts(mapping[native])
             elif native in NUMBERS:
-                cells = self._cells(mapping[native])
-                found = booleans(cells) if native in YES_NO else self._figures(native, cells)
-                unreadable = found.isna() & (cells != "")
+                cells = self._text_cells(mapping[native])
+                values = booleans(cells) if native in YES_NO else self._parse_numbers(native, cells)
+                unreadable = values.isna() & (cells != "")
                 report.alter(
-                    jobs, unreadable, f"{native} is not a number: taken as not given", raw[native]
+                    jobs, unreadable, f"{native} is not a number: treated as missing", raw[native]
                 )
-                jobs[native] = found
+                jobs[native] = values
             elif native == "status":
-                jobs[native] = self._outcomes(text(raw[native]))
+                jobs[native] = self._translate_status(text(raw[native]))
             else:
-                jobs[native] = names(raw[native]) if native == "job_id" else text(raw[native])
-        jobs = self._durations(jobs, times, raw)
-        if self._plan.started:
+                jobs[native] = clean_names(raw[native]) if native == "job_id" else text(raw[native])
+        jobs = self._add_durations(jobs, times, raw)
+        if self._plan.start_is_submission:
             jobs["submit_time_s"] = jobs.pop("start_time_s")
             times["submit_time_s"] = times.pop("start_time_s")
             raw["submit_time_s"] = raw["start_time_s"]
-        calendar, zone = clock_of(times, report, self._clock)
+        calendar, zone = submission_clock(times, report, self._clock)
         return Draft(jobs, report, calendar, zone, raw=raw, columns=dict(mapping))
 
-    def _raw(self, source: str) -> pd.Series:
-        parts = [self._frame[part] for part in parts_of(source, self._frame)]
+    def _source_cells(self, source: str) -> pd.Series:
+        """Return the cells of a source column as written; of a product, both cells."""
+        parts = [self._frame[part] for part in split_product(source, self._frame)]
         if len(parts) == 1:
             return parts[0]
         return parts[0].astype("str") + " × " + parts[1].astype("str")
 
-    def _cells(self, source: str) -> pd.Series:
-        """Return a column as text, full-width figures as plain ones."""
+    def _text_cells(self, source: str) -> pd.Series:
+        """Return a column as text, with full-width digits replaced by ASCII digits."""
         cells = text(self._frame[source])
         wide = ~cells.map(str.isascii).astype(bool)
         return cells.where(~wide, cells.str.normalize("NFKC")) if wide.any() else cells
 
-    def _figures(self, native: str, cells: pd.Series) -> pd.Series:
-        decimal = signs(cells, self._semicolons)
+    def _parse_numbers(self, native: str, cells: pd.Series) -> pd.Series:
+        """Return cells as numbers, after finding out which sign is the decimal sign."""
+        decimal = decimal_sign(cells, self._semicolons)
         if decimal == "?":
             example = cells[cells.str.contains("[.,]")].iloc[0]
-            found = {key: figures(cells, key).median() for key in _SIGNS}
-            sign = "comma" if "," in example else "point"
-            other = "point" if sign == "comma" else "comma"
+            medians = {key: localized_numbers(cells, key).median() for key in _SIGNS}
+            seen_sign = "comma" if "," in example else "point"
+            other_sign = "point" if seen_sign == "comma" else "comma"
             options = {
-                "thousands": f"thousands: median {found[other]:,.10g}",
-                "decimal": f"decimals: median {found[sign]:,.10g}",
+                "thousands": f"thousands: median {medians[other_sign]:,.10g}",
+                "decimal": f"decimals: median {medians[seen_sign]:,.10g}",
             }
             answer = self._report.ask(
                 Question(
                     f"separator.{native}",
-                    f"{self._plan.mapping[native]} holds figures such as {example}: does the"
-                    f" {sign} separate thousands or decimals?",
+                    f"{self._plan.mapping[native]} holds numbers such as {example}. Does the"
+                    f" {seen_sign} separate thousands or decimals?",
                     options,
-                    "decimal" if self._semicolons and sign == "comma" else "thousands",
+                    "decimal" if self._semicolons and seen_sign == "comma" else "thousands",
                 ),
                 self._options.answers,
             )
-            decimal = sign if answer == "decimal" else other
+            decimal = seen_sign if answer == "decimal" else other_sign
         elif decimal == "comma":
             self._report.guess("Numbers are read with a decimal comma.")
-        return figures(cells, decimal)
+        return localized_numbers(cells, decimal)
 
-    def _gpus(self, source: str) -> pd.Series:
-        made = pd.Series(1.0, index=self._frame.index)
-        for part in parts_of(source, self._frame):
-            cells = self._cells(part)
-            found = self._figures("num_gpus", cells)
-            if name_of(part).unit == "%":
-                self._report.guess(f"{part} is in percent of a GPU.")
-                found = found / 100
-            made *= found.where(found.notna() | (cells == ""), gpus(cells))
-        return made
+    def _parse_gpu_counts(self, source: str) -> pd.Series:
+        """Return GPU counts; percentages and notations such as ``4xA100`` are understood."""
+        counts = pd.Series(1.0, index=self._frame.index)
+        for part in split_product(source, self._frame):
+            cells = self._text_cells(part)
+            values = self._parse_numbers("num_gpus", cells)
+            if parse_column_name(part).unit == "%":
+                self._report.guess(f"{part} is read as percent of a GPU.")
+                values = values / 100
+            counts *= values.where(values.notna() | (cells == ""), gpu_counts(cells))
+        return counts
 
     # Times -------------------------------------------------------------------------------------
 
-    def _times(self) -> dict[str, Instants]:
-        natives = [one for one in INSTANTS if one in self._plan.mapping]
+    def _parse_times(self) -> dict[str, Instants]:
+        """Return native column -> instants of all mapped time columns."""
+        natives = [native for native in INSTANTS if native in self._plan.mapping]
         columns = {native: self._frame[self._plan.mapping[native]] for native in natives}
         dates = {
-            native: Dates.of(self._cells(self._plan.mapping[native]))
+            native: Dates.split(self._text_cells(self._plan.mapping[native]))
             for native, values in columns.items()
-            if pd.api.types.is_string_dtype(values.dtype) and column_of(values).moments
+            if pd.api.types.is_string_dtype(values.dtype) and column_kinds(values).moments
         }
-        order, zone = self._order(dates), self._zone(dates, columns)
+        order, zone = self._date_order(dates), self._choose_zone(dates, columns)
         self._clock = replace(self._options, zone=zone)
         times: dict[str, Instants] = {}
-        submitted = None
-        needed = "start_time_s" if self._plan.started else "submit_time_s"
+        submitted_s = None
+        required = "start_time_s" if self._plan.start_is_submission else "submit_time_s"
         for native in natives:
-            read = self._instants(native, columns[native], dates.get(native), order, submitted)
-            if read.seconds.notna().any() or native == needed:
-                times[native] = read
-            if native == "submit_time_s" and read.calendar:
-                submitted = read.seconds
+            column = self._parse_instants(
+                native, columns[native], dates.get(native), order, submitted_s
+            )
+            if column.seconds.notna().any() or native == required:
+                times[native] = column
+            if native == "submit_time_s" and column.calendar:
+                submitted_s = column.seconds
         check_clocks(times, self._name)
         return times
 
-    def _instants(
+    def _parse_instants(
         self,
         native: str,
         values: pd.Series,
@@ -230,120 +238,130 @@ class Typing:
         order: str,
         not_before: pd.Series | None,
     ) -> Instants:
+        """Return one time column as instants: dates, or numbers in a unit."""
         zone, where = self._clock.zone or "UTC", f"{self._name}, column {native}"
         if dates is None and not pd.api.types.is_datetime64_any_dtype(values.dtype):
-            found = (
+            values_in_unit = (
                 values.astype(np.float64)
                 if pd.api.types.is_numeric_dtype(values.dtype)
-                else self._figures(native, self._cells(self._plan.mapping[native]))
+                else self._parse_numbers(native, self._text_cells(self._plan.mapping[native]))
             )
-            return instants(found * self._unit_of_times(native, found), zone, 1.0, where)
+            return instants(
+                values_in_unit * self._time_unit_s(native, values_in_unit), zone, 1.0, where
+            )
         if dates is None or dates.readable.sum() == dates.iso.notna().sum():
             return instants(values, zone, 1.0, where, not_before)
         moments, aware = dates.moments(order), dates.aware
         if aware.any():
             if not (aware | moments.isna()).all():
                 raise TraceError(
-                    f"{where}: some times carry an offset and others do not. Give every time an"
-                    " offset, or none and choose a zone."
+                    f"{where}: only some times have a UTC offset. Give every time an offset, or"
+                    " none, and choose a time zone."
                 )
             moments = moments.dt.tz_localize("UTC")
         return instants(moments, zone, 1.0, where, not_before)
 
-    def _unit_of_times(self, native: str, found: pd.Series) -> float:
-        """Return the length of one unit of figures that are instants, in seconds."""
+    def _time_unit_s(self, native: str, values: pd.Series) -> float:
+        """Return the unit of a column of numeric instants, in seconds."""
         options, source = self._options, self._plan.mapping[native]
-        if source in self._frame.attrs.get(SECONDS_KNOWN, ()):
+        if source in self._frame.attrs.get(DURATION_COLUMNS, ()):
             return 1.0
         if options.time_unit:
             return SECONDS[options.time_unit]
-        median = float(found.median())
-        for per, unit in _PARTS_OF_S:
-            if UNIX[0] <= median / per <= UNIX[1]:
+        median = float(values.median())
+        for per_second, unit in _PARTS_OF_S:
+            if UNIX_TIMES[0] <= median / per_second <= UNIX_TIMES[1]:
                 if unit != "s":
                     self._report.guess(f"Numeric times are in {unit} since 1970.")
-                return 1 / per
-        unit = name_of(source).unit
+                return 1 / per_second
+        unit = parse_column_name(source).unit
         if unit in SECONDS:
             return SECONDS[unit]
         duration = self._plan.mapping.get("duration_s", "")
-        spoken = name_of(duration).unit if duration else ""
-        spoken = options.duration_unit or options.answers.get("duration_unit", "") or spoken
-        if spoken in ("", "s"):
+        assumed_unit = parse_column_name(duration).unit if duration else ""
+        assumed_unit = (
+            options.duration_unit or options.answers.get("duration_unit", "") or assumed_unit
+        )
+        if assumed_unit in ("", "s"):
             return 1.0
-        span = float(found.max() - found.min())
+        span = float(values.max() - values.min())
         return SECONDS[
             self._report.ask(
                 Question(
                     "time_unit",
-                    f"In which unit are the times ({self._plan.mapping['submit_time_s']})? The"
-                    " file says none.",
+                    f"The file names no unit for its times ({self._plan.mapping['submit_time_s']})."
+                    " Which unit is it?",
                     {
-                        one: f"{word}: all within {about(span * SECONDS[one])}"
-                        for one, word in UNITS.items()
+                        unit: f"{word}: all within {approximate_duration(span * SECONDS[unit])}"
+                        for unit, word in UNITS.items()
                     },
-                    spoken,
+                    assumed_unit,
                 ),
                 options.answers,
             )
         ]
 
-    def _order(self, dates: Mapping[str, Dates]) -> str:
-        """Return whether days or months come first in dates that end with the year."""
-        written = {native: one for native, one in dates.items() if not one.written.empty}
-        if not written:
+    def _date_order(self, dates: Mapping[str, Dates]) -> str:
+        """Return "day" or "month": which comes first in dates that end with the year."""
+        ambiguous = {
+            native: column for native, column in dates.items() if not column.ambiguous.empty
+        }
+        if not ambiguous:
             return "day"
         possible = [
             order
             for order in ("day", "month")
-            if all(order in one.orders() for one in written.values())
+            if all(order in column.orders() for column in ambiguous.values())
         ]
         if len(possible) == 1:
             return possible[0]
         if not possible:
-            native, one = next(iter(written.items()))
-            return min(("day", "month"), key=lambda order: float(one.moments(order).isna().mean()))
-        native, one = next(iter(written.items()))
-        moments = {order: one.moments(order).dropna() for order in possible}
-        rising = [order for order in possible if moments[order].is_monotonic_increasing]
-        source = self._plan.mapping[native]
-        if len(rising) == 1:
-            self._report.guess(
-                f"Dates are read with the {rising[0]} first: only so do rows follow each other in"
-                " time."
+            native, column = next(iter(ambiguous.items()))
+            return min(
+                ("day", "month"), key=lambda order: float(column.moments(order).isna().mean())
             )
-            return rising[0]
+        native, column = next(iter(ambiguous.items()))
+        moments = {order: column.moments(order).dropna() for order in possible}
+        ascending = [order for order in possible if moments[order].is_monotonic_increasing]
+        source = self._plan.mapping[native]
+        if len(ascending) == 1:
+            self._report.guess(
+                f"Dates are read with the {ascending[0]} first: only then are rows in order"
+                " of time."
+            )
+            return ascending[0]
         spans = {
             order: f"{low:%-d %B %Y} to {high:%-d %B %Y}"
-            for order, found in moments.items()
-            for low, high in [(found.min(), found.max())]
+            for order, instants in moments.items()
+            for low, high in [(instants.min(), instants.max())]
         }
-        noon = one.parts["noon"].notna().any()
+        has_noon = column.parts["noon"].notna().any()
         return self._report.ask(
             Question(
                 "date_order",
-                f"{source} holds dates such as {one.cells[one.readable].iloc[0]}: does the day or"
-                " the month come first?",
+                f"{source} has dates such as {column.cells[column.readable].iloc[0]}. Does the day"
+                " or the month come first?",
                 {order: f"the {order}: {span}" for order, span in spans.items()},
-                "month" if noon else "day",
+                "month" if has_noon else "day",
             ),
             self._options.answers,
         )
 
-    def _zone(self, dates: Mapping[str, Dates], columns: Mapping[str, pd.Series]) -> str:
-        naive = any((one.readable & ~one.aware).any() for one in dates.values()) or any(
+    def _choose_zone(self, dates: Mapping[str, Dates], columns: Mapping[str, pd.Series]) -> str:
+        """Return the time zone of times without an offset."""
+        is_naive = any((column.readable & ~column.aware).any() for column in dates.values()) or any(
             pd.api.types.is_datetime64_any_dtype(values.dtype) and values.dt.tz is None
             for values in columns.values()
         )
         chosen = self._options.zone or ""
-        if chosen or not naive:
+        if chosen or not is_naive:
             return chosen or "UTC"
-        if all(name_of(self._plan.mapping[native]).utc for native in columns):
+        if all(parse_column_name(self._plan.mapping[native]).utc for native in columns):
             return "UTC"
         return self._report.ask(
             Question(
                 "zone",
-                "In which time zone are the times? They are written without one.",
+                "The file names no time zone. Which one are its times in?",
                 {zone: zone for zone in ZONES},
                 "UTC",
             ),
@@ -352,36 +370,42 @@ class Typing:
 
     # Lengths -----------------------------------------------------------------------------------
 
-    def _lengths(self, native: str, source: str, times: Mapping[str, Instants]) -> pd.Series:
+    def _parse_durations(
+        self, native: str, source: str, times: Mapping[str, Instants]
+    ) -> pd.Series:
+        """Return a column of durations in seconds."""
         values = self._frame[source]
-        if source in self._frame.attrs.get(SECONDS_KNOWN, ()):
+        if source in self._frame.attrs.get(DURATION_COLUMNS, ()):
             return values.astype(np.float64)
-        cells = self._cells(source)
-        kind = column_of(values)
+        cells = self._text_cells(source)
+        kind = column_kinds(values)
         if kind.numbers:
-            found = self._figures(native, cells)
-            unit = self._unit(native, source, found, times)
-            # Some cells may say their unit themselves.
-            return (found * SECONDS[unit]).where(found.notna(), lengths(cells, "m:s"))
-        return lengths(cells, self._clock_of(native, source, cells, times))
+            values = self._parse_numbers(native, cells)
+            unit = self._duration_unit(native, source, values, times)
+            # Some cells may name their unit.
+            return (values * SECONDS[unit]).where(values.notna(), durations_s(cells, "m:s"))
+        return durations_s(cells, self._clock_format(native, source, cells, times))
 
-    def _clock_of(
+    def _clock_format(
         self, native: str, source: str, cells: pd.Series, times: Mapping[str, Instants]
     ) -> str:
-        """Return what ``12:30`` means in a column."""
-        two = cells.str.fullmatch(r"\d+:\d{1,2}")
-        if not two.any() or not (two | (cells == "")).all():
+        """Return "m:s" or "h:m": how cells such as ``12:30`` are read."""
+        is_two_part = cells.str.fullmatch(r"\d+:\d{1,2}")
+        if not is_two_part.any() or not (is_two_part | (cells == "")).all():
             return "m:s"
-        span = _span(times)
+        span = _span_s(times)
         for clock in ("m:s", "h:m"):
-            if native == "duration_s" and _agree(lengths(cells, clock), span):
+            if native == "duration_s" and _durations_match_spans(durations_s(cells, clock), span):
                 return clock
-        medians = {clock: about(lengths(cells, clock).median()) for clock in ("m:s", "h:m")}
+        medians = {
+            clock: approximate_duration(durations_s(cells, clock).median())
+            for clock in ("m:s", "h:m")
+        }
         return self._report.ask(
             Question(
                 f"clock.{native}",
-                f"{source} holds lengths such as {cells[two].iloc[0]}: minutes and seconds, or"
-                " hours and minutes?",
+                f"{source} holds durations such as {cells[is_two_part].iloc[0]}. Are they minutes"
+                " and seconds, or hours and minutes?",
                 {
                     "m:s": f"minutes and seconds: median {medians['m:s']}",
                     "h:m": f"hours and minutes: median {medians['h:m']}",
@@ -391,73 +415,80 @@ class Typing:
             self._options.answers,
         )
 
-    def _unit(
-        self, native: str, source: str, found: pd.Series, times: Mapping[str, Instants]
+    def _duration_unit(
+        self, native: str, source: str, values: pd.Series, times: Mapping[str, Instants]
     ) -> str:
-        options, unit = self._options, name_of(source).unit
+        """Return the unit of a column of numeric durations."""
+        options, unit = self._options, parse_column_name(source).unit
         if options.duration_unit:
             return options.duration_unit
         if unit in SECONDS:
             return unit
-        span = _span(times)
-        fitting = [one for one in SECONDS if _agree(found * SECONDS[one], span)]
+        span = _span_s(times)
+        fitting = [
+            unit_key
+            for unit_key in SECONDS
+            if _durations_match_spans(values * SECONDS[unit_key], span)
+        ]
         if native == "duration_s" and len(fitting) == 1:
             self._report.guess(
-                f"{source} is in {UNITS[fitting[0]]}: that fits the times from start to end."
+                f"{source} is read in {UNITS[fitting[0]]}: that matches the times from start to"
+                " end."
             )
             return fitting[0]
-        median = float(found.median())
+        median = float(values.median())
         return self._report.ask(
             Question(
                 "duration_unit",
-                f"In which unit is {source}? The file says none.",
+                f"The file names no unit for {source}. Which unit is it?",
                 {
-                    one: f"{word}: median {about(median * SECONDS[one])}"
-                    for one, word in UNITS.items()
+                    unit_key: f"{word}: median {approximate_duration(median * SECONDS[unit_key])}"
+                    for unit_key, word in UNITS.items()
                 },
-                _likely(found),
+                _likely_unit(values),
             ),
             options.answers,
         )
 
-    def _durations(
+    def _add_durations(
         self, jobs: pd.DataFrame, times: Mapping[str, Instants], raw: dict[str, pd.Series]
     ) -> pd.DataFrame:
-        span = _span(times)
-        if self._plan.waits:
+        """Return the jobs with durations; computed from start and end where that is better."""
+        span = _span_s(times)
+        if self._plan.includes_wait:
             raw["duration_s"] = raw["end_time_s"]
             return jobs.assign(duration_s=jobs["end_time_s"] - jobs["submit_time_s"])
         if "duration_s" not in jobs:
             raw["duration_s"] = raw["end_time_s"]
-            self._report.guess(
-                "There is no column of durations; they are the times from start to end."
-            )
+            self._report.guess("No duration column: durations are the times from start to end.")
             return jobs.assign(duration_s=span)
-        exact = (span % 60 == 0).all() and not (jobs["duration_s"] % 60 == 0).all()
-        if not exact and _agree(jobs["duration_s"], span):
-            # Times are kept to the second, durations often to a hundredth of an hour.
-            self._report.guess("Durations are the times from start to end, as they are given too.")
+        span_is_rounded = (span % 60 == 0).all() and not (jobs["duration_s"] % 60 == 0).all()
+        if not span_is_rounded and _durations_match_spans(jobs["duration_s"], span):
+            # Instants are often more precise than durations (hundredths of an hour).
+            self._report.guess(
+                "Durations are computed from start to end; the duration column agrees."
+            )
             return jobs.assign(duration_s=span.where(span.notna(), jobs["duration_s"]))
         return jobs
 
-    def _outcomes(self, cells: pd.Series) -> pd.Series:
-        """Return the words of a status as those that are known here."""
-        known = known_words("outcomes")
+    def _translate_status(self, cells: pd.Series) -> pd.Series:
+        """Return status words translated to known outcomes, after asking about unknown words."""
+        outcome_of = words_by_form("outcomes")
         counts = cells[cells != ""].value_counts()
-        made = {
-            str(word): known[bare(str(word))][0]
+        outcomes = {
+            str(word): outcome_of[bare_name(str(word))][0]
             for word in counts.index
-            if bare(str(word)) in known
+            if bare_name(str(word)) in outcome_of
         }
-        other = [str(word) for word in counts.index if str(word) not in made]
-        if len(other) > _MOST_WORDS:
-            self._report.guess(f"{len(other)} words of the status are not known: kept as they are.")
+        unknown_words = [str(word) for word in counts.index if str(word) not in outcomes]
+        if len(unknown_words) > _MAX_STATUS_QUESTIONS:
+            self._report.guess(f"{len(unknown_words)} status words are unknown and kept unchanged.")
         else:
-            for word in other:
+            for word in unknown_words:
                 answer = self._report.ask(
                     Question(
                         f"status.{word}",
-                        f"{counts[word]:,} rows have the status “{word}”: what became of those"
+                        f"{counts[word]:,} rows have the status “{word}”. What happened to these"
                         " jobs?",
                         _OUTCOMES,
                         "other",
@@ -465,42 +496,43 @@ class Typing:
                     self._options.answers,
                 )
                 if answer != "other":
-                    made[word] = answer
-        return cells.map(lambda word: made.get(word, word.lower()))
+                    outcomes[word] = answer
+        return cells.map(lambda word: outcomes.get(word, word.lower()))
 
 
-def _span(times: Mapping[str, Instants]) -> pd.Series:
+def _span_s(times: Mapping[str, Instants]) -> pd.Series:
+    """Return seconds from start to end per row; empty without both columns."""
     if not {"start_time_s", "end_time_s"} <= times.keys():
         return pd.Series(dtype=np.float64)
     return times["end_time_s"].seconds - times["start_time_s"].seconds
 
 
-def _agree(durations: pd.Series, span: pd.Series) -> bool:
-    """Tell whether durations are the times from start to end, up to rounding."""
+def _durations_match_spans(durations: pd.Series, span: pd.Series) -> bool:
+    """Return whether durations equal the time from start to end, up to rounding."""
     both = pd.DataFrame({"duration": durations, "span": span}).dropna()
-    if len(both) < _ENOUGH:
+    if len(both) < _MIN_ROWS:
         return False
-    off = (both["duration"] - both["span"]).abs()
-    return bool((off <= (0.01 * both["span"]).clip(lower=60.0)).mean() >= 0.99)
+    difference = (both["duration"] - both["span"]).abs()
+    return bool((difference <= (0.01 * both["span"]).clip(lower=60.0)).mean() >= 0.99)
 
 
-def _likely(found: pd.Series) -> str:
-    """Return the unit in which durations look least absurd."""
-    known = found[(found > 0) & (found <= LATEST_S * 1000)]
-    if known.empty:
+def _likely_unit(values: pd.Series) -> str:
+    """Return the unit that makes durations most plausible."""
+    plausible = values[(values > 0) & (values <= LATEST_S * 1000)]
+    if plausible.empty:
         return "s"
-    median = float(known.median())
-    if (known % 1000 == 0).mean() >= 0.95 and median >= 10_000:
+    median = float(plausible.median())
+    if (plausible % 1000 == 0).mean() >= 0.95 and median >= 10_000:
         return "ms"
-    return "h" if median < 48 and (known % 1 != 0).any() else "s"
+    return "h" if median < 48 and (plausible % 1 != 0).any() else "s"
 
 
-def about(seconds: float) -> str:
-    """Return a length of time roughly, in the unit that suits it: ``21 min``."""
+def approximate_duration(seconds: float) -> str:
+    """Return a rounded duration with a suitable unit, such as ``21 min``."""
     if not math.isfinite(seconds):
         return "unknown"
-    for least, unit in ((86_400.0 * 2, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s")):
-        if seconds >= least:
+    for min_seconds, unit in ((86_400.0 * 2, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s")):
+        if seconds >= min_seconds:
             size = {"d": 86_400.0, "h": 3600.0, "min": 60.0, "s": 1.0}[unit]
             return (
                 f"{seconds / size:,.3g} {unit}"
@@ -511,72 +543,72 @@ def about(seconds: float) -> str:
 
 
 def check_mapping(frame: pd.DataFrame, mapping: Mapping[str, str], name: str) -> None:
-    """Refuse a mapping of native to source columns that a table cannot fulfil.
+    """Raise an error for a mapping that a table cannot satisfy.
 
     Raises
     ------
     TraceError
-        If a name is not known, or one source is mapped twice.
+        If a name is unknown, or one source is mapped twice.
     """
     for native, source in mapping.items():
         if native not in COLUMNS:
             raise TraceError(
-                f"{name}: {native} is not a column of the native schema. Use one of"
-                f" {', '.join(COLUMNS)}."
+                f"{name}: {native} is not a native column. Use one of {', '.join(COLUMNS)}."
             )
         if source not in frame.columns:
             raise TraceError(
                 f"{name}: column {source}, mapped to {native}, is not in the table. Columns found:"
                 f" {', '.join(map(str, frame.columns[:20]))}."
             )
-    twice = pd.Series(list(mapping.values()), dtype="str")
-    if twice.duplicated().any():
+    sources = pd.Series(list(mapping.values()), dtype="str")
+    if sources.duplicated().any():
         raise TraceError(
-            f"{name}: column {twice[twice.duplicated()].iloc[0]} is mapped twice. Give each native"
-            " column a source of its own."
+            f"{name}: column {sources[sources.duplicated()].iloc[0]} is mapped twice. Map each"
+            " native column to a different source."
         )
 
 
 def check_clocks(times: Mapping[str, Instants], name: str) -> None:
-    """Refuse columns of time that do not share one kind of clock.
+    """Raise an error unless all time columns use the same kind of clock.
 
     Raises
     ------
     TraceError
-        If some hold dates and others figures, or only some carry offsets.
+        If only some columns hold dates, or only some have offsets.
     """
-    if len({read.calendar for read in times.values()}) > 1:
-        seconds = ", ".join(native for native, read in times.items() if not read.calendar)
+    if len({column.calendar for column in times.values()}) > 1:
+        seconds = ", ".join(native for native, column in times.items() if not column.calendar)
         raise TraceError(
-            f"{name}: {seconds} holds numbers while other columns hold dates. Write all times in"
-            " one way."
+            f"{name}: {seconds} holds numbers, but other time columns hold dates. Write all times"
+            " the same way."
         )
-    if len({read.aware for read in times.values()}) > 1:
-        naive = ", ".join(native for native, read in times.items() if not read.aware)
+    if len({column.aware for column in times.values()}) > 1:
+        naive = ", ".join(native for native, column in times.items() if not column.aware)
         raise TraceError(
-            f"{name}: {naive} holds times without an offset while other columns have one. Give"
-            " every time an offset, or none and a zone."
+            f"{name}: {naive} holds times without a UTC offset, but other columns have one. Give"
+            " every time an offset, or none, and choose a time zone."
         )
 
 
-def clock_of(
+def submission_clock(
     times: Mapping[str, Instants], report: Report, options: ReadOptions
 ) -> tuple[bool, str]:
-    """Return whether the submissions are Unix seconds, and the zone of the first; say what was
-    assumed.
+    """Return whether submissions are Unix seconds, and the zone of the first one.
+
+    Assumptions are added to the report.
     """
     submit = times.get("submit_time_s")
     if submit is None:
         return False, "UTC"
     zone = options.zone or "UTC"
     if submit.calendar:
-        doubtful = int(submit.doubtful.sum())
+        ambiguous = int(submit.doubtful.sum())
         if submit.aware:
-            report.guess("Times carry offsets; they are converted to UTC.")
+            report.guess("Times have UTC offsets; they are converted to UTC.")
         else:
             report.guess(
                 "Times have no offset; they are read as"
-                f" {zone}{f' ({doubtful} of them around a change of clocks)' if doubtful else ''}."
+                f" {zone}{f' ({ambiguous} of them within a clock change)' if ambiguous else ''}."
             )
         return True, "UTC" if submit.aware else zone
     if options.time_unit not in ("", "s"):
@@ -587,79 +619,82 @@ def clock_of(
     return False, "UTC"
 
 
-def native_draft(
+def draft_native_table(
     frame: pd.DataFrame, mapping: Mapping[str, str], report: Report, name: str, options: ReadOptions
 ) -> Draft:
-    """Type the columns of a table, which `mapping` names for each native column."""
+    """Return the draft of a table with mapped native columns."""
     check_mapping(frame, mapping, name)
-    ignored(frame.columns, mapping, report)
+    report_unused_columns(frame.columns, mapping, report)
     raw = {native: frame[source] for native, source in mapping.items()}
     jobs = pd.DataFrame(index=frame.index)
-    typed = {
-        native for native, source in mapping.items() if source in frame.attrs.get(SECONDS_KNOWN, ())
+    in_seconds = {
+        native
+        for native, source in mapping.items()
+        if source in frame.attrs.get(DURATION_COLUMNS, ())
     }
-    times = _native_times(raw, typed, report, name, options)
+    times = _read_native_times(raw, in_seconds, report, name, options)
     for native in (column for column in COLUMNS if column in raw):
         if native in times:
             jobs[native] = times[native].seconds
         elif native in NUMBERS:
             figures = booleans(raw[native]) if native in YES_NO else numbers(raw[native])
             unit_s = 1.0
-            if native in LENGTHS and native not in typed:
+            if native in LENGTHS and native not in in_seconds:
                 unit_s = SECONDS[options.duration_unit or "s"]
             jobs[native] = figures if unit_s == 1.0 else figures * unit_s
             unreadable = figures.isna()
             if native not in REQUIRED and unreadable.any():
                 unreadable[unreadable] = text(raw[native][unreadable]) != ""
                 report.alter(
-                    jobs, unreadable, f"{native} is not a number: taken as not given", raw[native]
+                    jobs, unreadable, f"{native} is not a number: treated as missing", raw[native]
                 )
         else:
-            jobs[native] = _cleaned(raw[native], native)
+            jobs[native] = _clean_cells(raw[native], native)
     if "duration_s" not in raw and {"start_time_s", "end_time_s"} <= times.keys():
         jobs["duration_s"] = jobs["end_time_s"] - jobs["start_time_s"]
         raw["duration_s"] = raw["end_time_s"]
-        report.guess("There is no column of durations; they are the times from start to end.")
-    calendar, zone = clock_of(times, report, options)
+        report.guess("No duration column: durations are the times from start to end.")
+    calendar, zone = submission_clock(times, report, options)
     return Draft(jobs, report, calendar, zone, raw=raw, columns=dict(mapping))
 
 
-def _cleaned(values: pd.Series, column: str) -> pd.Series:
-    """Return what `text` or, of ids, `names` makes of cells; those cells themselves where it
-    changes none, as hardly any file needs it.
+def _clean_cells(values: pd.Series, column: str) -> pd.Series:
+    """Return cells without surrounding blanks and missing-value words.
+
+    The same Series is returned if no cell changes, which is the usual case.
     """
-    if column in CATEGORIES:  # few texts, many times each
+    if column in CATEGORIES:  # few distinct texts
         codes, distinct = pd.factorize(values, use_na_sentinel=False)
         cells = pd.Series(distinct)
         cleaned = text(cells)
         if cleaned.equals(cells):
             return values
         return pd.Series(cleaned.array.take(codes), index=values.index)
-    cleaned = names(values) if column == "job_id" else text(values)
+    cleaned = clean_names(values) if column == "job_id" else text(values)
     return values if cleaned.equals(values) else cleaned
 
 
-def _native_times(
+def _read_native_times(
     raw: Mapping[str, pd.Series],
-    typed: Collection[str],
+    in_seconds: Collection[str],
     report: Report,
     name: str,
     options: ReadOptions,
 ) -> dict[str, Instants]:
-    """Return the instants of each column; `typed` ones are in seconds whatever the unit chosen."""
+    """Return native column -> instants of a native table."""
     times: dict[str, Instants] = {}
-    submitted = None
+    submitted_s = None
     for native in (column for column in INSTANTS if column in raw):
-        read = instants(
+        instants_read = instants(
             raw[native],
             options.zone or "UTC",
-            1.0 if native in typed else SECONDS[options.time_unit or "s"],
+            1.0 if native in in_seconds else SECONDS[options.time_unit or "s"],
             f"{name}, column {native}",
-            submitted,
+            submitted_s,
         )
-        if read.seconds.notna().any() or native == "submit_time_s":
-            times[native] = read
-        submitted = (
+        if instants_read.seconds.notna().any() or native == "submit_time_s":
+            times[native] = instants_read
+        submitted_s = (
             times["submit_time_s"].seconds
             if "submit_time_s" in times and times["submit_time_s"].calendar
             else None

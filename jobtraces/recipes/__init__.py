@@ -1,6 +1,4 @@
-"""Formats as data: a recipe names the columns of a source and one expression for each fact of a
-job; this package reads a file by it.
-"""
+"""Trace formats as data: a recipe has one SQL expression per native column."""
 
 from __future__ import annotations
 
@@ -17,11 +15,11 @@ from zoneinfo import available_timezones
 import numpy as np
 import pandas as pd
 
-from jobtraces.readers.cells import LENGTHS, UNIX
-from jobtraces.readers.check import unfinished
+from jobtraces.readers.cells import LENGTHS, UNIX_TIMES
+from jobtraces.readers.check import handle_unfinished
 from jobtraces.readers.content import Content, Sample
 from jobtraces.readers.draft import RUNNING, Draft, Format, Report
-from jobtraces.readers.items import items, paths_of
+from jobtraces.readers.items import first_item_paths, read_items
 from jobtraces.readers.options import SECONDS, OpenQuestionError, Question, ReadOptions
 from jobtraces.readers.table import check_length
 from jobtraces.recipes import engine
@@ -33,67 +31,68 @@ from jobtraces.recipes.sources import (
     assigned,
     builtin_rows,
     has_header,
-    joined_rows,
+    join_rows,
 )
-from jobtraces.sandbox import ApartError, apart
+from jobtraces.sandbox import SandboxError, run_limited
 from sim.errors import TraceError
 from sim.trace import INSTANTS
 
 __all__ = [
     "JSON_FORMATS",
     "Recipe",
-    "formats",
-    "gathered",
-    "headless",
+    "combine_tables",
+    "lacks_header",
     "load",
     "parse",
-    "recognised",
+    "recipe_formats",
+    "recognize_recipe",
     "refuse",
     "shipped",
 ]
 
 FORMAT: Final = "format"
-"""The question by which format a file is read that fits several equally."""
+"""Id of the question that chooses between formats that fit equally."""
 KIND: Final = "kind"
-"""The question which objects of a list are the jobs."""
+"""Id of the question that chooses which objects of a list are the jobs."""
 MINE: Final = "mine/"
-"""Begins the names of formats that users made."""
-MOST_ASKED: Final = 20
-"""Values of which one question asks in turn."""
-_NAME: Final = 60
-"""Letters of such a value that a question shows."""
+"""Prefix of the format names of user recipes."""
+MAX_ASKED_VALUES: Final = 20
+"""Largest number of values that one question may be repeated for."""
+_MAX_VALUE_CHARS: Final = 60
+"""Characters of such a value that a question shows."""
 SINCE: Final = "since"
-"""The choice of the user from when a job counts: ``answer('since')``."""
+"""Name of the ``since`` option in recipe expressions: ``answer('since')``."""
 
 
 @cache
-def _texts() -> dict[str, str]:
+def _load_texts() -> dict[str, str]:
+    """Return file name -> TOML text of every shipped recipe."""
     folder = resources.files(__package__).joinpath("formats")
     return {
-        found.name: found.read_text(encoding="utf-8")
-        for found in folder.iterdir()
-        if found.name.endswith(".toml")
+        file.name: file.read_text(encoding="utf-8")
+        for file in folder.iterdir()
+        if file.name.endswith(".toml")
     }
 
 
 @cache
 def shipped() -> tuple[Recipe, ...]:
-    """Return the recipes of this package in order of their names."""
-    return tuple(parse(text, name) for name, text in sorted(_texts().items()))
+    """Return the shipped recipes, sorted by file name."""
+    return tuple(parse(text, name) for name, text in sorted(_load_texts().items()))
 
 
 def shipped_text(name: str) -> str:
-    """Return the text of a recipe of this package.
+    """Return the TOML text of a shipped recipe.
 
     Raises
     ------
     TraceError
-        If there is none of this name.
+        If there is no such recipe.
     """
-    for where, text in _texts().items():
+    for where, text in _load_texts().items():
         if parse(text, where).name == name:
             return text
-    raise TraceError(f"There is no recipe {name!r}. 'recipes list' names those that there are.")
+    raise TraceError(f"There is no recipe {name!r}. 'recipes list' shows all names.")
 
 
 JSON_FORMATS: Final = frozenset(
@@ -101,119 +100,128 @@ JSON_FORMATS: Final = frozenset(
 )
 
 
-def matches(recipe: Recipe, sample: Sample) -> bool:
-    """Tell whether the beginning of a file has all that a recipe asks for."""
+def fits_sample(recipe: Recipe, sample: Sample) -> bool:
+    """Return whether the start of a file has every column or key a recipe requires."""
     if recipe.items is not None:
-        # Of a first item that is longer than the beginning all keys count that are to be seen.
-        found = paths_of(sample.head, recipe.items) or sample.keys
-        return sample.kind == "json" and all(found & {*names.split("|")} for names in recipe.paths)
+        # A first item longer than the sample shows only some of its keys.
+        paths = first_item_paths(sample.head, recipe.items) or sample.keys
+        return sample.kind == "json" and all(paths & {*names.split("|")} for names in recipe.paths)
     if sample.kind != "text":
         return False
     if recipe.required or not recipe.lines:
-        told = (
+        has_columns = (
             has_header(recipe, sample)
             and (not recipe.fields or len(sample.cells) in recipe.fields)
             and re.fullmatch(recipe.first_cell, sample.cells[0]) is not None
         )
-        if told:
+        if has_columns:
             return True
     if not recipe.lines:
         return False
     try:
         return bool(recipe.lines.layout(sample.head))
-    except TraceError:  # to be said when the file is read
+    except TraceError:  # reported when the file is read
         return True
 
 
-def headless(name: str, sample: Sample) -> bool:
-    """Tell whether a file of this format has no header."""
-    recipe = next((one for one in shipped() if one.name == name), None)
+def lacks_header(name: str, sample: Sample) -> bool:
+    """Return whether a file of this format has no header line."""
+    recipe = next((recipe for recipe in shipped() if recipe.name == name), None)
     return recipe is not None and bool(
         recipe.tables or (recipe.lines and not (recipe.required and has_header(recipe, sample)))
     )
 
 
-def recognised(sample: Sample) -> Recipe | None:
-    """Return the recipe that asks for most of those that recognise the beginning of a file."""
-    return next(iter(rivals(sample)), None)
+def recognize_recipe(sample: Sample) -> Recipe | None:
+    """Return the most specific recipe that fits the start of a file, or None."""
+    return next(iter(best_recipes(sample)), None)
 
 
-def rivals(sample: Sample, known: Sequence[Recipe] = ()) -> list[Recipe]:
-    """Return the recipes that recognise the beginning of a file and ask for most, in order of their
-    names: more than one only if it must be asked which is meant.
+def best_recipes(sample: Sample, recipes: Sequence[Recipe] = ()) -> list[Recipe]:
+    """Return the most specific recipes that fit the start of a file.
+
+    More than one: only the user can tell which format it is.
     """
-    fitting = [recipe for recipe in known or shipped() if matches(recipe, sample)]
-    most = max((recipe.weight for recipe in fitting), default=0)
-    return [recipe for recipe in fitting if recipe.weight == most]
+    fitting = [recipe for recipe in recipes or shipped() if fits_sample(recipe, sample)]
+    max_weight = max((recipe.weight for recipe in fitting), default=0)
+    return [recipe for recipe in fitting if recipe.weight == max_weight]
 
 
-def which(content: Content, options: ReadOptions, known: Sequence[Recipe] = ()) -> Recipe | None:
-    """Return the recipe by which a file is read.
+def choose_recipe(
+    content: Content, options: ReadOptions, recipes: Sequence[Recipe] = ()
+) -> Recipe | None:
+    """Return the recipe to read a file with, or None if no recipe fits.
 
     Raises
     ------
     OpenQuestionError
-        If several fit equally, and neither the answer ``format`` nor the name of the file says
-        which; the question tells the first job as each of them reads it.
+        If several recipes fit equally, and neither the answer ``format`` nor the file name decides;
+        the question shows the first job as each of them reads it.
     """
-    equal = {recipe.name: recipe for recipe in rivals(content.sample, known)}
-    if len(equal) < 2:
-        only = next(iter(equal.values()), None)
-        return _of_kinds(only, content, options) if only is not None else None
-    if (answer := options.answers.get(FORMAT)) in equal:
-        return equal[answer]
-    named = [one for one in equal.values() if one.file and fnmatch(_file_of(content), one.file)]
-    if len(named) == 1:
-        return named[0]
-    told = " ".join(
-        f"By {one.title} {_first_job(one, content, options)}." for one in equal.values()
+    candidates = {recipe.name: recipe for recipe in best_recipes(content.sample, recipes)}
+    if len(candidates) < 2:
+        only = next(iter(candidates.values()), None)
+        return _choose_by_kind(only, content, options) if only is not None else None
+    if (answer := options.answers.get(FORMAT)) in candidates:
+        return candidates[answer]
+    by_file_name = [
+        recipe
+        for recipe in candidates.values()
+        if recipe.file and fnmatch(_base_name(content), recipe.file)
+    ]
+    if len(by_file_name) == 1:
+        return by_file_name[0]
+    previews = " ".join(
+        f"{recipe.title}: {_describe_first_job(recipe, content, options)}."
+        for recipe in candidates.values()
     )
-    text = f"The file fits {len(equal)} formats equally. {told} Which is it?"
-    titles = {name: one.title for name, one in equal.items()}
-    raise OpenQuestionError(content.name, (Question(FORMAT, text, titles),))
+    question = f"The file fits {len(candidates)} formats equally. {previews} Which format is it?"
+    titles = {name: recipe.title for name, recipe in candidates.items()}
+    raise OpenQuestionError(content.name, (Question(FORMAT, question, titles),))
 
 
-def _file_of(content: Content) -> str:
-    """Return the name of a file in small letters, without folders and the archive it was in."""
+def _base_name(content: Content) -> str:
+    """Return a file's base name in lower case, without folders and archive."""
     return content.name.rpartition(": ")[2].replace("\\", "/").rpartition("/")[2].lower()
 
 
-def _of_kinds(recipe: Recipe, content: Content, options: ReadOptions) -> Recipe:
-    """Return the recipe by which a list of objects is read that may be of several kinds.
+def _choose_by_kind(recipe: Recipe, content: Content, options: ReadOptions) -> Recipe:
+    """Return the recipe for the kind of objects that are the jobs in a list of mixed kinds.
 
     Raises
     ------
     OpenQuestionError
-        If objects of several kinds could be the jobs, and the answer ``kind`` does not say which.
+        If objects of several kinds could be the jobs, and there is no answer ``kind``.
     """
     if recipe.items is None or not any(path.startswith("kind=") for path in recipe.paths):
         return recipe
     counts: Counter[str] = Counter()
-    first: dict[str, str] = {}
-    for text, value in items(content.text, recipe.items, content.name):
+    first_of_kind: dict[str, str] = {}
+    for text, value in read_items(content.text, recipe.items, content.name):
         kind = str((value or {}).get("kind", ""))
         counts[kind] += 1
-        first.setdefault(kind, text)
-    found = {}
-    for kind, text in first.items() if len(first) > 1 else ():
-        paths = paths_of(f"[{text}]", "")
+        first_of_kind.setdefault(kind, text)
+    by_kind = {}
+    for kind, text in first_of_kind.items() if len(first_of_kind) > 1 else ():
+        paths = first_item_paths(f"[{text}]", "")
         fitting = [one for one in shipped() if one.items == recipe.items and one.paths <= paths]
         if fitting:
-            found[kind] = max(fitting, key=lambda one: one.weight)
-    if len(found) < 2:
+            by_kind[kind] = max(fitting, key=lambda recipe: recipe.weight)
+    if len(by_kind) < 2:
         return recipe
-    if (answer := options.answers.get(KIND)) in found:
-        return found[answer]
-    told = " and ".join(f"{counts[kind]:,} of kind {kind}" for kind in found)
+    if (answer := options.answers.get(KIND)) in by_kind:
+        return by_kind[answer]
+    counted = " and ".join(f"{counts[kind]:,} of kind {kind}" for kind in by_kind)
     question = Question(
         KIND,
-        f"The list holds {told}. Which of them are the jobs?",
-        {kind: one.title.partition(" (")[0] for kind, one in found.items()},
+        f"The list holds {counted}. Which of these are the jobs?",
+        {kind: one.title.partition(" (")[0] for kind, one in by_kind.items()},
     )
     raise OpenQuestionError(content.name, (question,))
 
 
-def _first_job(recipe: Recipe, content: Content, options: ReadOptions) -> str:
+def _describe_first_job(recipe: Recipe, content: Content, options: ReadOptions) -> str:
+    """Return a phrase that shows the first job as a recipe reads it."""
     try:
         jobs = load(recipe, content, options).jobs
     except TraceError:
@@ -224,21 +232,21 @@ def _first_job(recipe: Recipe, content: Content, options: ReadOptions) -> str:
     return f"the first job takes {first['num_gpus']:g} GPUs for {first['duration_s']:,.0f} s"
 
 
-def gathered(contents: Sequence[Content], options: ReadOptions) -> Content:
-    """Return several files that are given together as one, if they are the tables of one format.
+def combine_tables(contents: Sequence[Content], options: ReadOptions) -> Content:
+    """Return the main table of a multi-file trace, with the other files attached.
 
     Raises
     ------
     TraceError
-        If no format is made of such files.
+        If the files are not the tables of one format.
     """
     first, *rest = contents
-    if options.recipe:  # a pattern of a user is tried where it may take long: in `load`
+    if options.recipe:  # its patterns may be slow: they run in the sandbox
         return replace(first, beside=tuple(rest))
     for recipe in shipped():
         if recipe.tables and (tables := assigned(recipe, contents)):
             first = next(iter(tables.values()))
-            rest = [one for one in contents if one is not first]
+            rest = [content for content in contents if content is not first]
             return replace(first, beside=tuple(rest))
     names = ", ".join(content.name for content in contents)
     raise TraceError(
@@ -247,27 +255,27 @@ def gathered(contents: Sequence[Content], options: ReadOptions) -> Content:
 
 
 def refuse(content: Content) -> None:
-    """Say why a file cannot be read that looks like jobs and lacks what no one could guess.
+    """Raise an error for a file known to lack facts that a job needs.
 
     Raises
     ------
     TraceError
-        If the file is one of those.
+        If the recipe that fits the file refuses it.
     """
-    found = recognised(content.sample)
-    if found is not None and found.refuse:
-        raise TraceError(f"{content.name}: {found.refuse}.")
+    recipe = recognize_recipe(content.sample)
+    if recipe is not None and recipe.refuse:
+        raise TraceError(f"{content.name}: {recipe.refuse}.")
 
 
-def formats() -> tuple[Format, ...]:
-    """Return a format for every recipe by which files can be read."""
+def recipe_formats() -> tuple[Format, ...]:
+    """Return one format per recipe that can read files."""
     readable = (recipe for recipe in shipped() if not recipe.refuse)
-    # Logs, which most people have, are named first.
-    return tuple(map(_format, sorted(readable, key=lambda recipe: recipe.lines is None)))
+    # Logs are the most common files: list them first.
+    return tuple(map(_format_of, sorted(readable, key=lambda recipe: recipe.lines is None)))
 
 
-def of_user(text: str) -> Format:
-    """Return the format of a recipe that a user wrote; a process of its own reads by it.
+def user_format(text: str) -> Format:
+    """Return the format of a user's recipe; it reads files in a sandboxed process.
 
     Raises
     ------
@@ -278,13 +286,14 @@ def of_user(text: str) -> Format:
     name = f"{MINE}{recipe.name.removeprefix(MINE)}"
 
     def load_apart(content: Content, options: ReadOptions) -> Draft:
-        # What a mapping can be is more than can be sent.
+        """Read a file by the user's recipe in a sandboxed process."""
+        # A mapping proxy cannot be pickled.
         sent = replace(options, answers=dict(options.answers), mapping={})
         try:
-            return apart(load_text, text, content, sent)
-        except ApartError as error:
+            return run_limited(load_text, text, content, sent)
+        except SandboxError as error:
             raise TraceError(
-                f"{content.name}: reading by the recipe {name} was stopped, because {error}."
+                f"{content.name}: reading by the recipe {name} was stopped: {error}."
                 " Simplify its expressions, or cut a window out of the file."
             ) from error
 
@@ -292,12 +301,12 @@ def of_user(text: str) -> Format:
 
 
 def load_text(text: str, content: Content, options: ReadOptions) -> Draft:
-    """Read a file by the text of a recipe, as `load`."""
+    """Read a file by the TOML text of a recipe; see `load`."""
     return load(parse(text, "the recipe"), content, options)
 
 
 def check(text: str, where: str) -> Recipe:
-    """Check the text of a recipe without any data, in a process of its own.
+    """Parse a recipe and check its expressions without data, in a sandboxed process.
 
     Raises
     ------
@@ -306,19 +315,21 @@ def check(text: str, where: str) -> Recipe:
     """
     recipe = parse(text, where)
     try:
-        apart(_check, text, where)
-    except (ApartError, engine.RecipeError) as error:
+        run_limited(_check_here, text, where)
+    except (SandboxError, engine.RecipeError) as error:
         raise TraceError(f"{where}: {error}. Correct the recipe.") from error
     return recipe
 
 
-def _check(text: str, where: str) -> None:
+def _check_here(text: str, where: str) -> None:
+    """Check the expressions of a recipe in this process."""
     recipe = parse(text, where)
     if not recipe.refuse:
         engine.check(recipe)
 
 
-def _format(recipe: Recipe) -> Format:
+def _format_of(recipe: Recipe) -> Format:
+    """Return the format that reads files by a recipe."""
     return Format(
         recipe.name,
         recipe.title,
@@ -333,67 +344,69 @@ def load(recipe: Recipe, content: Content, options: ReadOptions) -> Draft:
     Raises
     ------
     TraceError
-        If it is no file of this format, or the recipe fails.
+        If the file is not of this format, or an expression fails.
     """
-    content, tables, unused = _arranged(recipe, content)
-    kind = TableSource if recipe.items is None else ItemSource
-    source = kind(recipe, content, options)
+    content, tables, unused = _arrange_tables(recipe, content)
+    source_class = TableSource if recipe.items is None else ItemSource
+    source = source_class(recipe, content, options)
     header = source.header
-    told_zone = options.zone or _zone_of(recipe, header)
-    zone = told_zone or recipe.zone
-    beside = Report(0)
-    others = joined_rows(recipe, tables, options, beside)
-    answers = _answers(recipe, options)
+    known_zone = options.zone or _header_zone(recipe, header)
+    zone = known_zone or recipe.zone
+    join_report = Report(0)
+    joined = join_rows(recipe, tables, options, join_report)
+    answers = _effective_answers(recipe, options)
     try:
-        told = {engine.ANSWER: answers, engine.HEADER: header}
+        functions = {engine.ANSWER: answers, engine.HEADER: header}
         rows = source.rows()
         if recipe.builtin:
             table = rows.read_all()
-            others |= builtin_rows(recipe, table, source.present)
+            joined |= builtin_rows(recipe, table, source.present)
             rows = table.to_reader()
-        found = engine.run(recipe, rows, source.present, zone, others, told)
+        evaluated = engine.evaluate(recipe, rows, source.present, zone, joined, functions)
     except engine.RecipeError as error:
         raise TraceError(f"{content.name}: {error}") from error
     report = source.finish()
-    report.guesses += beside.guesses
-    report.warnings += beside.warnings
+    report.guesses += join_report.guesses
+    report.warnings += join_report.warnings
     if unused:
-        report.guess(f"Not needed for {recipe.title}: {', '.join(unused)}.")
-    jobs = _native(recipe, found, content.name)
-    jobs = _in_units(jobs, source.raw, options)
+        report.guess(f"Files not needed for {recipe.title}: {', '.join(unused)}.")
+    jobs = _native_columns(recipe, evaluated, content.name)
+    jobs = _convert_units(jobs, source.raw, options)
     times = jobs.get("submit_time_s", pd.Series(dtype="float64"))
-    usual = bool(times.notna().any()) and UNIX[0] <= float(times.median()) <= UNIX[1]
+    are_unix_times = (
+        bool(times.notna().any()) and UNIX_TIMES[0] <= float(times.median()) <= UNIX_TIMES[1]
+    )
     naive = source.naive
     if naive is None:
-        naive = _written_without_offset(found, content.name)
+        naive = _lacks_offsets(evaluated, content.name)
     if naive:
         report.guess(f"Times have no offset; they are read as {zone}.")
-    _tell(recipe, found, header, report)
+    _report_sentences(recipe, evaluated, header, report)
     for choice in recipe.choices:
         if recipe.merge is None or choice.id != recipe.merge.choice:
-            report.offer(choice, options.answers)
-    _ask(recipe, found, report, content.name, options)
-    for at, rule in enumerate(recipe.alter):
-        detail = found.get(f"{engine.DETAIL}{at}", "")
-        report.alter(jobs, found[f"{engine.ALTERED}{at}"], rule.text, detail)
-    jobs = _leave_out(recipe, jobs, found, report, options)
+            report.ask_optional(choice, options.answers)
+    _ask_questions(recipe, evaluated, report, content.name, options)
+    for index, rule in enumerate(recipe.alter):
+        detail = evaluated.get(f"{engine.DETAIL}{index}", "")
+        report.alter(jobs, evaluated[f"{engine.ALTERED}{index}"], rule.text, detail)
+    jobs = _drop_rows(recipe, jobs, evaluated, report, options)
     _check_gpus(recipe, jobs, content.name, options)
-    several = len(jobs)
-    jobs = _merged(jobs, found, recipe, report, options)
+    record_count = len(jobs)
+    jobs = _merge_records(jobs, evaluated, recipe, report, options)
     return Draft(
         jobs,
         report,
-        usual or recipe.unix_times,
-        "UTC" if naive is False or (naive is None and not told_zone) else zone,
+        are_unix_times or recipe.unix_times,
+        "UTC" if naive is False or (naive is None and not known_zone) else zone,
         ids_repeat=recipe.ids_repeat,
         raw=source.raw,
-        attempts=recipe.attempts or len(jobs) < several,
+        attempts=recipe.attempts or len(jobs) < record_count,
     )
 
 
-def _native(recipe: Recipe, found: pd.DataFrame, name: str) -> pd.DataFrame:
-    """Return the native columns, with the outcomes in our words."""
-    jobs = found[list(recipe.columns)]
+def _native_columns(recipe: Recipe, evaluated: pd.DataFrame, name: str) -> pd.DataFrame:
+    """Return the native columns, with the status words translated to outcomes."""
+    jobs = evaluated[list(recipe.columns)]
     if recipe.items is not None:
         for column in map(str, jobs.select_dtypes("str").columns):
             check_length(jobs[column], column, name)
@@ -404,182 +417,213 @@ def _native(recipe: Recipe, found: pd.DataFrame, name: str) -> pd.DataFrame:
     return jobs.assign(status=words.map(outcomes))
 
 
-def _tell(recipe: Recipe, found: pd.DataFrame, header: Mapping[str, str], report: Report) -> None:
-    for at, rule in enumerate(recipe.say):
-        count = int(found[f"{engine.SAID}{at}"].sum())
+def _report_sentences(
+    recipe: Recipe, evaluated: pd.DataFrame, header: Mapping[str, str], report: Report
+) -> None:
+    """Add the recipe's sentences about matching rows to the report."""
+    for index, rule in enumerate(recipe.say):
+        count = int(evaluated[f"{engine.SAID}{index}"].sum())
         if count:
-            told = rule.text.replace("{n}", f"{count:,}")
+            sentence = rule.text.replace("{n}", f"{count:,}")
             for key, value in header.items():
-                told = told.replace(f"{{{key}}}", value)
-            (report.warnings if rule.warn else report.guesses).append(told)
+                sentence = sentence.replace(f"{{{key}}}", value)
+            (report.warnings if rule.warn else report.guesses).append(sentence)
 
 
 def _check_gpus(recipe: Recipe, jobs: pd.DataFrame, name: str, options: ReadOptions) -> None:
+    """Raise an error if no job of the file has GPUs and CPU jobs are dropped."""
     if recipe.without_gpus and options.cpu_jobs == "drop" and not (jobs["num_gpus"] > 0).any():
         raise TraceError(f"{name}: no job of this file names a GPU; {recipe.without_gpus}")
 
 
-def _zone_of(recipe: Recipe, header: Mapping[str, str]) -> str:
+def _header_zone(recipe: Recipe, header: Mapping[str, str]) -> str:
+    """Return the time zone named in a log's comments, or ""."""
     zone = header.get(recipe.lines.zone, "") if recipe.lines else ""
     return zone if zone in available_timezones() else ""
 
 
-def _written_without_offset(found: pd.DataFrame, name: str) -> bool | None:
-    """Tell whether written times of JSON have no offset; None = there are none.
+def _lacks_offsets(evaluated: pd.DataFrame, name: str) -> bool | None:
+    """Return whether written times in JSON lack a UTC offset; None without such times.
 
     Raises
     ------
     TraceError
-        If some have one and others do not.
+        If only some times have an offset.
     """
-    told = [found[column].dropna() for column in found if str(column).startswith(engine.NAIVE)]
-    kinds = {bool(value) for column in told for value in column.unique()}
+    flags = [
+        evaluated[column].dropna() for column in evaluated if str(column).startswith(engine.NAIVE)
+    ]
+    kinds = {bool(value) for column in flags for value in column.unique()}
     if len(kinds) > 1:
         raise TraceError(
-            f"{name}: some times carry an offset and others do not. Give every time an offset, or"
-            " none and choose a zone."
+            f"{name}: only some times have a UTC offset. Give every time an offset, or none, and"
+            " choose a time zone."
         )
     return next(iter(kinds), None)
 
 
-def _merged(
+def _merge_records(
     jobs: pd.DataFrame,
-    found: pd.DataFrame,
+    evaluated: pd.DataFrame,
     recipe: Recipe,
     report: Report,
     options: ReadOptions,
 ) -> pd.DataFrame:
-    """Make one job of all records that belong to it, at the place of the first, where chosen."""
+    """Merge the records of each job into its first record, if the user chose that."""
     merge = recipe.merge
     if merge is None or (
         any(ask.question.id == merge.choice for ask in recipe.asks)
-        and _answers(recipe, options)[merge.choice] != "merge"
+        and _effective_answers(recipe, options)[merge.choice] != "merge"
     ):
         return jobs
     ordered = jobs.sort_values(merge.order, kind="stable")
-    by = ordered[merge.by] if merge.by in ordered else found[engine.MERGED].reindex(ordered.index)
-    known = by.fillna("") != ""
-    again = by.duplicated() & known
-    if not again.any():
+    by = (
+        ordered[merge.by]
+        if merge.by in ordered
+        else evaluated[engine.MERGED].reindex(ordered.index)
+    )
+    has_key = by.fillna("") != ""
+    is_repeat = by.duplicated() & has_key
+    if not is_repeat.any():
         return jobs
     for choice in (one for one in recipe.choices if one.id == merge.choice):
-        told = replace(choice, text=choice.text.replace("{n}", f"{int(again.sum()):,}"))
-        if report.offer(told, options.answers) != "merge":
+        question = replace(choice, text=choice.text.replace("{n}", f"{int(is_repeat.sum()):,}"))
+        if report.ask_optional(question, options.answers) != "merge":
             if choice.id not in options.answers:
-                report.warnings.append(told.text)
+                report.warnings.append(question.text)
             return jobs
-    key = by.where(known, ordered.index.astype("str"))
+    key = by.where(has_key, ordered.index.astype("str"))
     by_job = ordered.groupby(key.to_numpy(), sort=False)
-    kept = ordered[~again].copy()
-    first = key[~again].to_numpy()
+    merged = ordered[~is_repeat].copy()
+    kept_keys = key[~is_repeat].to_numpy()
     for native, how in merge.take.items():
-        kept[native] = getattr(by_job[native], how)().reindex(first).to_numpy()
+        merged[native] = getattr(by_job[native], how)().reindex(kept_keys).to_numpy()
     if "duration_s" not in merge.take:
-        several = (by_job.size().reindex(first) > 1).to_numpy()
-        held = kept["end_time_s"] - kept["start_time_s"]
-        kept["duration_s"] = held.where(several, kept["duration_s"])
-    report.merge(jobs, again.reindex(jobs.index), "another record of the same job: merged into it")
-    return kept.sort_index()
+        has_repeats = (by_job.size().reindex(kept_keys) > 1).to_numpy()
+        span_s = merged["end_time_s"] - merged["start_time_s"]
+        merged["duration_s"] = span_s.where(has_repeats, merged["duration_s"])
+    report.merge(
+        jobs, is_repeat.reindex(jobs.index), "another record of the same job: merged into it"
+    )
+    return merged.sort_index()
 
 
-def _answers(recipe: Recipe, options: ReadOptions) -> dict[str, str]:
-    """Return what is taken for the answers to all questions of a recipe."""
-    asked = (*(ask.question for ask in recipe.asks), *recipe.choices)
-    told = {one.id: options.answers.get(one.id, one.default) for one in asked}
-    each = tuple(f"{ask.question.id}." for ask in recipe.asks if ask.each)
-    told |= {key: value for key, value in options.answers.items() if each and key.startswith(each)}
-    return {SINCE: options.since} | told
+def _effective_answers(recipe: Recipe, options: ReadOptions) -> dict[str, str]:
+    """Return question id -> the user's answer or the default, plus the ``since`` option."""
+    questions = (*(ask.question for ask in recipe.asks), *recipe.choices)
+    answers = {one.id: options.answers.get(one.id, one.default) for one in questions}
+    prefixes = tuple(f"{ask.question.id}." for ask in recipe.asks if ask.each)
+    answers |= {
+        key: value
+        for key, value in options.answers.items()
+        if prefixes and key.startswith(prefixes)
+    }
+    return {SINCE: options.since} | answers
 
 
-def _ask(
-    recipe: Recipe, found: pd.DataFrame, report: Report, name: str, options: ReadOptions
+def _ask_questions(
+    recipe: Recipe, evaluated: pd.DataFrame, report: Report, name: str, options: ReadOptions
 ) -> None:
-    lacking = []
-    for at, ask in enumerate(recipe.asks):
-        concerned = found[found[f"{engine.ASKED}{at}"]]
-        asked = _questions(ask, concerned, f"{engine.EACH}{at}", name)
-        lacking += [told for told in asked if not report.ask(told, options.answers)]
-    if lacking:
-        raise OpenQuestionError(name, tuple(lacking))
+    """Add the recipe's questions about matching rows to the report."""
+    unanswered = []
+    for index, ask in enumerate(recipe.asks):
+        rows = evaluated[evaluated[f"{engine.ASKED}{index}"]]
+        questions = _row_questions(ask, rows, f"{engine.EACH}{index}", name)
+        unanswered += [
+            question for question in questions if not report.ask(question, options.answers)
+        ]
+    if unanswered:
+        raise OpenQuestionError(name, tuple(unanswered))
 
 
-def _questions(ask: RecipeQuestion, rows: pd.DataFrame, each: str, name: str) -> list[Question]:
-    """Return what is asked because of some rows: a question, or one for each value in them.
+def _row_questions(ask: RecipeQuestion, rows: pd.DataFrame, each: str, name: str) -> list[Question]:
+    """Return the questions about some rows: one, or one per distinct value.
 
     Raises
     ------
     TraceError
-        If that would be too many.
+        If there are more values than may be asked about.
     """
     counts = {"": len(rows)} if not ask.each else dict(rows[each].value_counts())
-    if len(counts) > MOST_ASKED:
+    if len(counts) > MAX_ASKED_VALUES:
         raise TraceError(
-            f"{name}: {len(counts):,} numbers are missing, of {', '.join(list(counts)[:3])} and so"
-            f" on; only {MOST_ASKED} are asked for. Add a column that says them of every job."
+            f"{name}: {len(counts):,} values lack a number ({', '.join(list(counts)[:3])}, ...); at"
+            f" most {MAX_ASKED_VALUES} can be asked for. Add a column with the number of each job."
         )
     return [
         replace(
             ask.question,
             id=f"{ask.question.id}.{value}" if ask.each else ask.question.id,
-            text=ask.question.text.replace("{n}", f"{count:,}").replace("{value}", value[:_NAME]),
+            text=ask.question.text.replace("{n}", f"{count:,}").replace(
+                "{value}", value[:_MAX_VALUE_CHARS]
+            ),
         )
         for value, count in counts.items()
         if count
     ]
 
 
-def _arranged(recipe: Recipe, content: Content) -> tuple[Content, dict[str, Content], list[str]]:
-    """Return the file that holds the records, all tables of the recipe, and files not needed."""
+def _arrange_tables(
+    recipe: Recipe, content: Content
+) -> tuple[Content, dict[str, Content], list[str]]:
+    """Return the main file, all tables by name, and the names of unused files."""
     tables = assigned(recipe, (content, *content.beside))
     for table in recipe.tables:
         if table.name not in tables and not table.optional:
             raise TraceError(
-                f"{content.name}: the table {table.title} is wanted too. Give the tables of"
-                f" {recipe.title} together: several files at once, or one zip archive of them."
+                f"{content.name}: the table {table.title} is missing. Give all tables of"
+                f" {recipe.title} at once, as several files or one zip archive."
             )
-    unused = [one.name for one in content.beside if one not in tables.values()]
+    unused = [other.name for other in content.beside if other not in tables.values()]
     if content.beside and not tables:
         raise TraceError(
-            f"{content.name}: {recipe.title} is one file, but {len(unused) + 1} are given. Choose"
-            " one of them."
+            f"{content.name}: {recipe.title} is one file, but {len(unused) + 1} files were given."
+            " Choose one of them."
         )
     if tables:
         content = tables[recipe.tables[0].name]
     return content, tables, unused
 
 
-def _in_units(
+def _convert_units(
     jobs: pd.DataFrame, raw: Mapping[str, pd.Series], options: ReadOptions
 ) -> pd.DataFrame:
-    """Bring numbers to seconds where the user says that the file counts in something else."""
+    """Convert numeric times and durations to seconds, from the units the user set."""
     units = dict.fromkeys(INSTANTS, options.time_unit)
     units |= dict.fromkeys(LENGTHS, options.duration_unit)
     for name, unit in units.items():
         if unit and name in jobs and name in raw:
-            plain_numbers = pd.to_numeric(raw[name], errors="coerce").notna()
-            factor = np.where(plain_numbers.reindex(jobs.index), SECONDS[unit], 1.0)
+            is_number = pd.to_numeric(raw[name], errors="coerce").notna()
+            factor = np.where(is_number.reindex(jobs.index), SECONDS[unit], 1.0)
             jobs = jobs.assign(**{name: jobs[name] * factor})
     return jobs
 
 
-def _leave_out(
+def _drop_rows(
     recipe: Recipe,
     jobs: pd.DataFrame,
-    found: pd.DataFrame,
+    evaluated: pd.DataFrame,
     report: Report,
     options: ReadOptions,
 ) -> pd.DataFrame:
+    """Drop the rows that the recipe's leave_out rules match; cut running jobs on request."""
     times = [name for name in ("start_time_s", "end_time_s") if name in jobs]
-    last = float(jobs[times].max().max()) if times else np.nan
-    for at, rule in enumerate(recipe.leave_out):
-        held = (found[engine.LEFT_OUT] == at).reindex(jobs.index)
+    trace_end_s = float(jobs[times].max().max()) if times else np.nan
+    for index, rule in enumerate(recipe.leave_out):
+        is_match = (evaluated[engine.LEFT_OUT] == index).reindex(jobs.index)
         if rule.text == RUNNING:
-            since = found[engine.SINCE] if rule.since else jobs.get("start_time_s", np.nan)
-            told = found[engine.SO_FAR] if rule.so_far else pd.Series(np.nan, index=found.index)
-            so_far = told.where(told > 0, last - since).reindex(jobs.index)
-            jobs = unfinished(jobs, held, so_far, report, options)
-            if "end_time_s" in jobs:  # of jobs cut there
-                jobs = jobs.assign(end_time_s=jobs["end_time_s"].where(~held.reindex(jobs.index)))
+            started_s = evaluated[engine.SINCE] if rule.since else jobs.get("start_time_s", np.nan)
+            recorded_s = (
+                evaluated[engine.SO_FAR]
+                if rule.so_far
+                else pd.Series(np.nan, index=evaluated.index)
+            )
+            run_s = recorded_s.where(recorded_s > 0, trace_end_s - started_s).reindex(jobs.index)
+            jobs = handle_unfinished(jobs, is_match, run_s, report, options)
+            if "end_time_s" in jobs:  # a cut job has no recorded end
+                jobs = jobs.assign(
+                    end_time_s=jobs["end_time_s"].where(~is_match.reindex(jobs.index))
+                )
         else:
-            jobs = report.drop(jobs, held, rule.text, jobs.get("status", ""))
+            jobs = report.drop(jobs, is_match, rule.text, jobs.get("status", ""))
     return jobs

@@ -1,4 +1,4 @@
-"""Tables of this package that recipes join: their rows follow from what the jobs of a file are."""
+"""Built-in tables that recipes can join, such as measured throughputs."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ MEASURED_ON: Final = "v100"
 
 
 class Builtin(NamedTuple):
-    """A table whose rows are made for the kinds of jobs in a file.
+    """A table with rows computed for the kinds of jobs in a file.
 
     Parameters
     ----------
     keys, columns : tuple of str
-        Names of what tells kinds of jobs apart, and of what is told of each.
+        Names of the key columns of a kind of job, and of the computed columns.
     rows : callable
-        One row of keys as texts for each kind -> the columns, row by row.
+        Maps one row of keys (as texts) per kind to the computed columns, in the same order.
     """
 
     keys: tuple[str, ...]
@@ -32,32 +32,35 @@ class Builtin(NamedTuple):
     rows: Callable[[pd.DataFrame], pd.DataFrame]
 
 
-class _Speed(NamedTuple):
-    """What the table of throughputs says of one kind of job."""
+class _Throughput(NamedTuple):
+    """Throughput of one kind of job, the batch size assumed for it, and other assumptions."""
 
     throughput: float
     batch_taken: float
     assumed: Sequence[str] = ()
 
 
-def _throughputs(kinds: pd.DataFrame) -> pd.DataFrame:
-    """Return model and batch size of one GPU, as the type names it, else the batch size given, and
-    the iterations per second in Gavel's table with what was assumed for them.
+def _throughput_rows(kinds: pd.DataFrame) -> pd.DataFrame:
+    """Return model, batch size and iterations/s in Gavel's table for each kind of job.
+
+    The batch size of one GPU comes from the job type, else from the given column. Assumptions are
+    listed per row.
     """
     table = built_in("simulation")
-    named = [split_name(str(name)) for name in kinds["job_type"]]
-    given = numbers(kinds["batch"]).to_numpy()
+    models = [split_name(str(name)) for name in kinds["job_type"]]
+    given_batches = numbers(kinds["batch"]).to_numpy()
     batches = [
-        size if np.isfinite(size) else other for (_, size), other in zip(named, given, strict=True)
+        size if np.isfinite(size) else given
+        for (_, size), given in zip(models, given_batches, strict=True)
     ]
     gpus = numbers(kinds["gpus"])
     speeds = [
-        _speed(table, model, batch, count)
-        for (model, _), batch, count in zip(named, batches, gpus, strict=True)
+        _lookup_throughput(table, model, batch, count)
+        for (model, _), batch, count in zip(models, batches, gpus, strict=True)
     ]
     return pd.DataFrame(
         {
-            "model": [model for model, _ in named],
+            "model": [model for model, _ in models],
             "batch_size": batches,
             "throughput": [speed.throughput for speed in speeds],
             "batch_taken": [speed.batch_taken for speed in speeds],
@@ -66,37 +69,39 @@ def _throughputs(kinds: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def _speed(table: ProfileTable, model: str, batch: float, gpus: float) -> _Speed:
+def _lookup_throughput(table: ProfileTable, model: str, batch: float, gpus: float) -> _Throughput:
+    """Return the throughput of one kind of job in Gavel's table, with its assumptions."""
     if not np.isfinite(gpus):
-        return _Speed(np.nan, np.nan)
-    known = table.batches(plain(model))
-    if not known:
-        return _Speed(_median(table, gpus), np.nan, ("model",))
-    silent = bool(np.isnan(batch)) and known != (ANY_BATCH,)
-    size = known[len(known) // 2] if silent else batch
-    found = Finder(table, RELATIVE, MEASURED_ON, {}).find(
+        return _Throughput(np.nan, np.nan)
+    batches = table.batches(plain(model))
+    if not batches:
+        return _Throughput(_median_throughput(table, gpus), np.nan, ("model",))
+    batch_is_unknown = bool(np.isnan(batch)) and batches != (ANY_BATCH,)
+    size = batches[len(batches) // 2] if batch_is_unknown else batch
+    lookup = Finder(table, RELATIVE, MEASURED_ON, {}).find(
         Combination(model, size, max(1, int(np.ceil(gpus)))), MEASURED_ON
     )
-    return _Speed(
-        found.measured.together,
-        size if silent else np.nan,
-        (*found.assumed, "silent") if silent else found.assumed,
+    return _Throughput(
+        lookup.measured.together,
+        size if batch_is_unknown else np.nan,
+        (*lookup.assumed, "silent") if batch_is_unknown else lookup.assumed,
     )
 
 
-def _median(table: ProfileTable, gpus: float) -> float:
-    each = [
-        _speed(table, model, batch or np.nan, gpus).throughput
+def _median_throughput(table: ProfileTable, gpus: float) -> float:
+    """Return the median throughput of all models at a GPU count, in iterations per second."""
+    throughputs = [
+        _lookup_throughput(table, model, batch or np.nan, gpus).throughput
         for model in table.models
         for batch in table.batches(model)
     ]
-    return float(np.median(each))
+    return float(np.median(throughputs))
 
 
 BUILTIN: Final[Mapping[str, Builtin]] = {
     "gavel_throughputs": Builtin(
         ("job_type", "batch", "gpus"),
         ("model", "batch_size", "throughput", "batch_taken", "assumed"),
-        _throughputs,
+        _throughput_rows,
     )
 }

@@ -1,4 +1,4 @@
-"""What a recipe says: how a format is recognised, and one expression for each native column."""
+"""Data classes of a recipe: recognition of a format, and one expression per native column."""
 
 from __future__ import annotations
 
@@ -14,30 +14,29 @@ from sim.errors import TraceError
 
 ANYTHING: Final = ".*"
 IDENTIFIER: Final = re.compile(r"[a-z_][a-z0-9_]*")
-_WRITTEN: Final = re.compile(r"\biso\((text\(j, *'[^']*'\))\)")
-EVERY: Final = "*"
+_WRITTEN_TIME: Final = re.compile(r"\biso\((text\(j, *'[^']*'\))\)")
+OTHER_COLUMNS: Final = "*"
 FIRST_ROWS: Final = 1_000
 FIRST_FITTING: Final = 50
 
 
 @dataclass(frozen=True)
 class RowRule:
-    """Rows of which something is said, or that are left out.
+    """A condition on rows, and the sentence or reason to report for them.
 
     Parameters
     ----------
     when : str
-        Expression: which rows.
+        Expression that is true for the rows concerned.
     text : str
-        The sentence, in which ``{n}`` is their number; for rows left out, the reason.
+        Sentence, in which ``{n}`` is the number of rows; for dropped rows, the reason.
     warn : bool
-        Whether what is said may distort a result.
+        Whether the sentence is a warning: results may be distorted.
     detail : str
-        Expression: what is told of each such row, "" = nothing.
+        Expression: detail to report for each such row; "" = none.
     so_far, since : str
-        Expressions, of jobs that still run: the seconds that they had run, and where those are not
-        known the instant from which they ran until the end of the trace; "" = not known, and from
-        their start.
+        Expressions for running jobs: seconds run so far and, where unknown, the instant they run
+        since; "" = unknown, and since their start.
     """
 
     when: str
@@ -50,18 +49,18 @@ class RowRule:
 
 @dataclass(frozen=True)
 class Merge:
-    """Several records that are one job.
+    """How several records of one job are merged.
 
     Parameters
     ----------
     by, order : str
-        Native columns, the first also a name of ``let``: records that are equal in the first are
-        one job, in order of the second.
+        Native columns (`by` may also be a name of ``let``): records with equal `by` are one job,
+        sorted by `order`.
     choice : str
-        Id of a choice or question that must be answered ``merge``; "" = always.
+        Id of the choice or question that must be answered ``merge``; "" = always merge.
     take : mapping of str to str
-        Native column -> which counts: the min, max, sum, first or last of the records; of all
-        others the first. If it names no duration, that is the time from start to end.
+        Native column -> min, max, sum, first or last of the records; other columns take the first.
+        Without a duration here, it is the time from start to end.
     """
 
     by: str
@@ -72,26 +71,26 @@ class Merge:
 
 @dataclass(frozen=True)
 class Lines:
-    """Lines of a log: quotes are letters, and a line with too few fields is left out.
+    """How the lines of a log are split; quotes are plain text, short lines are dropped.
 
     Parameters
     ----------
     split : str
-        What stands between fields: one character, or where `pattern` a regular expression, with
-        which fields beyond those of the layout are left alone.
+        Separator of fields: one character or, if `pattern`, a regular expression; surplus fields
+        are then ignored.
     pattern : bool
-        Whether `split` is one.
+        Whether `split` is a regular expression.
     overflow : str
-        The one column in which the separator may occur.
+        The one column whose cells may contain the separator.
     comment : str
-        Begins lines that are no rows; ``Key: value`` in them is ``header('Key')`` in expressions.
+        Prefix of comment lines; ``Key: value`` in them is ``header('Key')`` in expressions.
     zone : str
-        Key of such a line that names the zone of the log.
+        Key of the comment that names the time zone.
     layouts : tuple of tuple of str
-        Names of the columns in order, of lines without a header: that which has as many as most of
-        the first lines is taken.
+        Column names of lines without a header; the layout with as many columns as most of the first
+        lines is used.
     cells : mapping of str to str
-        Column of a layout -> regular expression that its cells fit; `EVERY` = all other columns.
+        Column of a layout -> regular expression of its cells; `EVERY` = all other columns.
     """
 
     split: str = "|"
@@ -103,25 +102,26 @@ class Lines:
     cells: Mapping[str, str] = field(default_factory=dict)
 
     def layout(self, head: str) -> tuple[str, ...]:
-        """Return the columns of lines without a header, one of them "" where each line ends with a
-        separator; none if the lines have no known layout.
+        """Return the column names of lines without a header; () if no layout fits.
+
+        A trailing separator adds one column "".
 
         Raises
         ------
         TraceError
-            If lines fit a layout, and most have another number of fields.
+            If lines fit a layout, but most have another number of fields.
         """
         rows = self._rows(head)
         if not rows:
             return ()
         width = Counter(map(len, rows)).most_common(1)[0][0]
         usual = [row for row in rows if len(row) == width]
-        bar = int(all(row[-1] == "" for row in usual))
+        trailing = int(all(row[-1] == "" for row in usual))
         fitting = [columns for columns in self.layouts if self._fit(columns, usual)]
         for columns in fitting:
-            more = width - len(columns)
-            if more in (0, bar) or (self.pattern and more > 0):
-                return columns if self.pattern else (*columns, *[""] * more)
+            surplus = width - len(columns)
+            if surplus in (0, trailing) or (self.pattern and surplus > 0):
+                return columns if self.pattern else (*columns, *[""] * surplus)
         nearest = max((len(layout) for layout in self.layouts if len(layout) <= width), default=0)
         if any(len(columns) == nearest for columns in fitting):
             raise TraceError(
@@ -131,35 +131,39 @@ class Lines:
         return ()
 
     def header(self, head: str) -> dict[str, str]:
-        """Return what the comments at the beginning say: key -> value."""
-        found: dict[str, str] = {}
+        """Return the key -> value pairs of the comments at the start of the file."""
+        values: dict[str, str] = {}
         if self.comment:
-            told = re.compile(rf"{re.escape(self.comment)}\s*(\w+):\s*(.*?)\s*$")
+            comment = re.compile(rf"{re.escape(self.comment)}\s*(\w+):\s*(.*?)\s*$")
             for line in head.splitlines():
-                if said := told.match(line):
-                    found.setdefault(said[1], said[2])
-        return found
+                if match := comment.match(line):
+                    values.setdefault(match[1], match[2])
+        return values
 
     def _rows(self, head: str) -> list[list[str]]:
-        told = (
+        """Return the fields of the first lines, without comments and blank lines."""
+        lines = (
             line.strip() if self.pattern else line
             for line in head.splitlines()
             if line.strip() and not (self.comment and line.startswith(self.comment))
         )
-        cut = re.compile(self.split if self.pattern else re.escape(self.split))
-        return [cut.split(line) for line in islice(told, FIRST_ROWS)]
+        separator = re.compile(self.split if self.pattern else re.escape(self.split))
+        return [separator.split(line) for line in islice(lines, FIRST_ROWS)]
 
     def _fit(self, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
-        """Tell whether lines have a layout: half of the first ones, which may hold damaged cells,
-        and the very first but for one cell, as it may be a header.
+        """Return whether lines have a layout.
+
+        Half of the first lines must fit, as cells may be damaged; the very first may miss by one
+        cell, as it may be a header.
         """
-        wrong = [self._misfits(columns, row) for row in rows[:FIRST_FITTING]]
-        return wrong[0] <= 1 and wrong.count(0) * 2 >= len(wrong)
+        misfits = [self._misfits(columns, row) for row in rows[:FIRST_FITTING]]
+        return misfits[0] <= 1 and misfits.count(0) * 2 >= len(misfits)
 
     def _misfits(self, columns: Sequence[str], row: Sequence[str]) -> int:
+        """Return how many cells of a row do not match the patterns of a layout."""
         if len(row) < len(columns):
             return len(columns)
-        every = self.cells.get(EVERY, ANYTHING)
+        every = self.cells.get(OTHER_COLUMNS, ANYTHING)
         return sum(
             re.fullmatch(self.cells.get(column, every), cell) is None
             for column, cell in zip(columns, row, strict=False)
@@ -168,18 +172,17 @@ class Lines:
 
 @dataclass(frozen=True)
 class RecipeQuestion:
-    """A question that is asked where a row gives rise to it.
+    """A question that is asked if any row matches its condition.
 
     Parameters
     ----------
     when : str
-        Expression: which rows.
+        Expression that is true for the rows concerned.
     question : Question
-        Its text may hold ``{n}``, the number of those rows; its answer is ``answer('ID')`` in
-        expressions.
+        ``{n}`` in its text is the number of rows; its answer is ``answer('ID')`` in expressions.
     each : str
-        Expression: the question is asked for each of its values, ``{value}`` in the text, and the
-        answers are ``answer('ID.' || value)``; "" = it is one question.
+        Expression: the question is asked once per value (``{value}`` in the text), with the answers
+        ``answer('ID.' || value)``; "" = one question.
     """
 
     when: str
@@ -189,18 +192,18 @@ class RecipeQuestion:
 
 @dataclass(frozen=True)
 class SourceTable:
-    """One of several tables that a format is made of: a file without a header, or of this package.
+    """One table of a format with several: a headerless file, or a built-in table.
 
     Parameters
     ----------
     name, title : str
-        What joins call it, and what the user reads.
+        Name in joins, and title for the user.
     columns : tuple of str
         Names of its columns in order.
     optional : bool
         Whether the jobs can be read without it.
     builtin : str
-        Key in `jobtraces.recipes.builtin.BUILTIN`, "" = it is a file.
+        Key in `jobtraces.recipes.builtin.BUILTIN`; "" = a file.
     """
 
     name: str
@@ -212,18 +215,18 @@ class SourceTable:
 
 @dataclass(frozen=True)
 class Join:
-    """What another table adds to each record; never more records than there are.
+    """Columns that another table adds to each record; the number of records stays.
 
     Parameters
     ----------
     table : str
         Name of a `SourceTable`.
     on, on_other : tuple of str
-        Expressions that are equal where rows belong together, here and in the other table.
+        Expressions whose values match between a record and a row of the other table.
     where : str
-        Which rows of the other table count, "" = all.
+        Condition on rows of the other table; "" = all rows.
     take : mapping of str to str
-        New name -> expression with an aggregate over the rows that belong to a record.
+        New name -> aggregate expression over the matching rows.
     """
 
     table: str
@@ -235,68 +238,65 @@ class Join:
 
 @dataclass(frozen=True)
 class Recipe:
-    """One format as data.
+    """A trace format as data.
 
     Parameters
     ----------
     name, title : str
-        Key of ``--format``, and what the user reads.
+        Value of ``--format``, and title for the user.
     zone : str
-        IANA name, for times without an offset.
+        IANA time zone of times without an offset.
     items : str or None
-        Of JSON: the key of the list, "" where the file is the list itself or one object per line;
-        None = a table.
+        For JSON: key of the list; "" = the file is the list, or has one object per line. None = a
+        table.
     required : tuple of tuple of str
-        Columns that a table must have, each with the other names it goes by.
+        Columns that a table must have, each with its alternative names.
     optional : frozenset of str
-        Columns that it may have; read as empty where it has not.
+        Columns that it may have; read as empty if missing.
     exact : bool
         Whether a table may have no other columns than the required ones.
     without : frozenset of str
-        Columns of which it may have none.
+        Columns that it must not have.
     paths : frozenset of str
-        Key paths that the first item of JSON must have; ``kind=Pod`` also says which value.
+        Key paths that the first JSON item must have; ``kind=Pod`` also gives the value.
     fields : frozenset of int
-        Of a table without header: how many columns it may have.
+        For a table without header: allowed numbers of columns.
     first_cell : str
-        Regular expression that its first cell fits.
+        Regular expression that the first cell must match.
     file : str
-        Glob of the names that such files have, in small letters; it decides only where several
-        recipes fit equally. "" = any.
+        Glob of file names in lower case, used only where several recipes fit equally; "" = any.
     let, columns : mapping
         Name -> expression, and native column -> expression.
     status : mapping
-        Word in upper case -> outcome.
-    leave_out, alter, say : tuple of Rule
-        Rows of which the first that holds leaves a row out, rows of which something was changed,
-        and rows of which something is said.
+        Status word in upper case -> outcome.
+    leave_out, alter, say : tuple of RowRule
+        Rules that drop rows (the first match wins), report changed rows, and add sentences.
     attempts : bool
-        Whether durations add up several attempts of a job.
+        Whether durations are sums over several attempts of a job.
     refuse : str
-        Why a file of this kind cannot be read, "" = it can.
+        Why such a file cannot be read; "" = it can.
     tables : tuple of SourceTable
-        Of a format that is made of several tables: each of them, the first holds one record per
-        job.
+        Tables of a multi-table format; the first has one record per job.
     builtin : tuple of SourceTable
-        Tables of this package that are joined.
+        Built-in tables to join.
     joins : tuple of Join
-        In the order in which they are made.
-    asks : tuple of Ask
-        What the file does not say.
+        Joins, in order.
+    asks : tuple of RecipeQuestion
+        Questions about facts that the file lacks.
     choices : tuple of Question
-        What the user may choose: ``answer('ID')`` in expressions.
+        Optional choices of the user: ``answer('ID')`` in expressions.
     lines : Lines or None
-        Of a log: how its lines are cut.
+        For a log: how its lines are split.
     needed : mapping of str to str
-        Column without which a file of this format cannot be read -> what to do where it is missing.
+        Column that a file needs -> advice if it is missing.
     without_gpus : str
-        What may be the reason where no job names a GPU, and what to do; "" = nothing is said.
+        Likely reason and advice if no job has GPUs; "" = no message.
     ids_repeat : bool
-        Whether the source repeats ids: they are made unique.
+        Whether the source repeats ids; they are then made unique.
     unix_times : bool
-        Whether times are known to be Unix seconds, whatever their size.
+        Whether times are Unix seconds, regardless of their size.
     merge : Merge or None
-        Which records are one job.
+        How records of one job are merged.
     """
 
     name: str
@@ -333,51 +333,54 @@ class Recipe:
 
     @property
     def weight(self) -> int:
-        """How much must fit: of two recipes that recognise a file the heavier one is meant."""
+        """Number of requirements; of two recipes that fit a file the heavier one wins."""
         cells = bool(self.fields) + (self.first_cell != ANYTHING)
         laid_out = bool(self.lines and self.lines.layouts)
         return len(self.required) + len(self.paths) + cells + laid_out
 
     @property
-    def known(self) -> frozenset[str]:
-        """The columns an expression may name."""
+    def source_columns(self) -> frozenset[str]:
+        """Columns an expression may name."""
         base = self.tables[0].columns if self.tables else ()
         laid_out = {name for layout in self.lines.layouts for name in layout} if self.lines else ()
         first = {names[0] for names in self.required}
         return self.optional | first | self.needed.keys() | {*base, *laid_out}
 
     @property
-    def words(self) -> frozenset[str]:
-        """All names in the expressions."""
+    def identifiers(self) -> frozenset[str]:
+        """All identifiers in the expressions, in lower case."""
         rules = [*self.leave_out, *self.alter, *self.say]
-        told = [*self.let.values(), *self.columns.values(), *(ask.when for ask in self.asks)]
-        told += [ask.each for ask in self.asks]
-        told += [part for one in rules for part in (one.when, one.detail, one.so_far, one.since)]
-        told += [text for join in self.joins for text in join.on]
-        return frozenset(IDENTIFIER.findall(" ".join(told).lower()))
+        expressions = [*self.let.values(), *self.columns.values(), *(ask.when for ask in self.asks)]
+        expressions += [ask.each for ask in self.asks]
+        expressions += [
+            part for rule in rules for part in (rule.when, rule.detail, rule.so_far, rule.since)
+        ]
+        expressions += [text for join in self.joins for text in join.on]
+        return frozenset(IDENTIFIER.findall(" ".join(expressions).lower()))
 
     def written_times(self) -> list[str]:
-        """Return the expressions that yield the texts of written times in items of JSON."""
-        told = " ".join([*self.let.values(), *self.columns.values()])
-        return sorted({found[1] for found in _WRITTEN.finditer(told)})
+        """Return the expressions that yield the texts of written times in JSON items."""
+        expressions = " ".join([*self.let.values(), *self.columns.values()])
+        return sorted({match[1] for match in _WRITTEN_TIME.finditer(expressions)})
 
     def sources(self) -> dict[str, tuple[str, ...]]:
-        """Return native column -> the columns of the table that its expression is made of."""
+        """Return native column -> the table columns its expression uses."""
 
-        def named(expression: str) -> dict[str, None]:
+        def columns_of(expression: str) -> dict[str, None]:
+            """Return the table columns an expression uses, as ordered keys."""
             words = IDENTIFIER.findall(re.sub(r"'[^']*'", "", expression.lower()))
-            found: dict[str, None] = {}
+            columns: dict[str, None] = {}
             for word in words:
                 if word in self.let:
-                    found |= named(self.let[word])
-                elif word in self.known:
-                    found[word] = None
-            return found
+                    columns |= columns_of(self.let[word])
+                elif word in self.source_columns:
+                    columns[word] = None
+            return columns
 
         spellings = {names[0]: names for names in self.required}
         return {
             native: tuple(
-                name for source in named(text) for name in spellings.get(source, (source,))
+                name for source in columns_of(text) for name in spellings.get(source, (source,))
             )
             for native, text in self.columns.items()
         }

@@ -25,7 +25,7 @@ def test_one_click_and_a_number_make_jobs_like_these(visit: Open) -> None:
     app = visit("trace")
     cluster = study_of(app).base.cluster
     assert "Kept: sizes" in texts(app)
-    assert "no proof of anonymity" in texts(app)
+    assert "does not prove anonymity" in texts(app)
     fields = [one for one in app.number_input if one.label == "Load ×"]
     fields[-1].set_value(2.0)
     pressed(app, "Generate").click().run()  # type: ignore[attr-defined]

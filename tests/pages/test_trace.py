@@ -70,7 +70,7 @@ def test_an_upload_gets_a_cluster_that_fits_with_one_click_back(visit: Open) -> 
     give(app, "mine.csv", GOOD)
     fits = study_of(app).base.cluster
     assert fits.gpus == 8
-    assert "Cluster: A guess, as no starts are recorded: the jobs fill it on their" in texts(app)
+    assert "Cluster: A guess without recorded starts: the jobs fill it on their" in texts(app)
     app.button(key="cluster_before").click().run()
     sound(app)
     assert study_of(app).base.cluster == before
@@ -214,9 +214,7 @@ def test_one_column_cannot_mean_two_things(visit: Open) -> None:
         app.selectbox(key=f"map/odd.csv/{native}").set_value("many")
     next(button for button in app.button if button.label == "Read with these columns").click().run()
     # Beside the button: the form is higher than the window.
-    assert app.error[-1].value == (
-        "The column 'many' is chosen twice. Use every column for one thing only."
-    )
+    assert app.error[-1].value == ("The column 'many' is chosen twice. Use each column once.")
 
 
 def table(app: AppTest) -> list[tuple[str, ...]]:
@@ -321,7 +319,7 @@ def test_a_file_without_any_gpu_can_be_read_with_cpu_jobs(visit: Open) -> None:
         (
             "no-names.csv",
             b"a,0,1,600\nb,60,2,1200\n",
-            "looks like a row, not like names of columns",
+            "looks like a row, not a header",
         ),
         ("no-rows.csv", GOOD.splitlines()[0], "no row below it"),
         ("text.csv", b"a,b,c\nx,y,z\n", "no column looks like a submission time"),
@@ -358,8 +356,7 @@ def test_a_file_that_unpacks_to_too_much_is_not_read(
     app = give(visit("trace"), "bomb.csv.gz", gzip.compress(b"0" * 1_100_000))
     sound(app)
     assert [error.value for error in app.error] == [
-        "bomb.csv.gz: the archive unpacks to more than the limit of 1 MB. Cut a window out of the"
-        " file."
+        "bomb.csv.gz: the archive unpacks to more than the limit of 1 MB. Use a shorter time range."
     ]
 
 
@@ -555,7 +552,9 @@ def test_a_recipe_comes_as_a_file(visit: Open) -> None:
     assert source(other) == kept
     field = other.file_uploader(key="recipe_file")
     field.set_value(("bad.toml", b"[read", "application/toml")).run()
-    assert [one.value for one in other.error if "bad.toml: the recipe is no TOML" in one.value]
+    assert [
+        one.value for one in other.error if "bad.toml: the recipe is not valid TOML" in one.value
+    ]
     assert source(other) == kept
 
 
@@ -655,12 +654,12 @@ def test_two_traces_can_be_made_one(visit: Open) -> None:
     app = visit("trace")
     drop(app, good_csv=GOOD, slurm_txt=SACCT)
     app.button(key="merge_all").click().run()
-    assert "slurm.txt says at which instant it begins and good.csv does not" in app.error[0].value
+    assert "slurm.txt has a start date and good.csv has none" in app.error[0].value
     drop(app, good_csv=GOOD, more_csv=GOOD + b"x,5,1,60\n", nodes_txt=NODES)
     app.button(key="merge_all").click().run()
     sound(app)
     assert not any(radio.key == "which_trace" for radio in app.radio)
-    assert "2 traces are one." in texts(app)
+    assert "2 traces are merged." in texts(app)
     assert study_of(app).base.cluster.gpus == 4
 
 
@@ -671,7 +670,7 @@ def test_figures_of_a_look_alike_are_opened(visit: Open) -> None:
     sound(app)
     assert source(app) == spec.source
     give(app, "bad.json", b'{"name": "like", "params": {"sizes": [2, 1]}}')
-    assert "like: size_shares must be 2 numbers, and are 4" in app.error[0].value
+    assert "like: size_shares must have 2 numbers, but has 4" in app.error[0].value
     assert source(app) == spec.source
 
 

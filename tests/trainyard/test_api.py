@@ -188,7 +188,7 @@ def test_a_frame_is_read_as_a_file_of_it(tmp_path: Path) -> None:
     assert read.issues.equals(file.issues)
     assert read.issues["reason"].tolist() == [
         "the GPU count is negative",
-        "there is no id: named after its row",
+        "the id is missing: named after the row",
     ]
     assert read.trace.digest == file.trace.digest
     named = ty.read_trace(_frame().set_index("job_id"))

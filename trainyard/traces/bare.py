@@ -1,5 +1,6 @@
-"""Reads only what a run without a record needs from a native Parquet file, one row group after the
-other: traces that do not fit into memory as tables.
+"""Read only the columns of a native Parquet file that a summary run needs.
+
+Reads one row group after another, for traces that do not fit into memory as tables.
 """
 
 from __future__ import annotations
@@ -17,32 +18,34 @@ from sim.clock import LATEST_S, instants
 from sim.errors import TraceError
 from sim.trace import Trace
 
-_READ: Final = {"submit_time_s": np.float64, "num_gpus": np.int64, "duration_s": np.float64}
-_MORE: Final = ("priority", "time_limit_s")
-_DECISIVE: Final = ("gpu_type", "gpu_types_allowed", "cpus", "mem_gb")
-_WAY: Final = "Run it without --summary-only, or convert it first (python -m trainyard convert)."
+_REQUIRED: Final = {"submit_time_s": np.float64, "num_gpus": np.int64, "duration_s": np.float64}
+_OPTIONAL: Final = ("priority", "time_limit_s")
+_UNSUPPORTED: Final = ("gpu_type", "gpu_types_allowed", "cpus", "mem_gb")
+_ADVICE: Final = "Run it without --summary-only, or convert it first (python -m trainyard convert)."
 
 
 def read_bare(path: Path) -> Trace:
-    """Return the jobs of a Parquet file in the native schema, without ids and names.
+    """Return the jobs of a native Parquet file, without ids and names.
 
     Parameters
     ----------
     path : Path
-        The file: in order of submission, times in seconds, nothing to be mended.
+        File in order of submission, with times in seconds and no invalid values.
 
     Raises
     ------
     TraceError
-        If it cannot be read so.
+        If it cannot be read this way.
     """
     try:
         with pq.ParquetFile(path) as file:
-            columns = _columns(file, path)
+            columns = _read_columns(file, path)
     except (OSError, pa.ArrowException) as error:
-        raise TraceError(f"{path}: this is no Parquet file that can be read ({error}).") from error
-    submit_s, gpus, duration_s = (columns[name] for name in _READ)
-    for wrong, what in (
+        raise TraceError(
+            f"{path}: the Parquet file cannot be read ({error}). Check the file."
+        ) from error
+    submit_s, gpus, duration_s = (columns[name] for name in _REQUIRED)
+    for is_wrong, fault in (
         (not len(submit_s), "holds no job"),
         (not np.isfinite(submit_s).all(), "holds a submission that is not a finite number"),
         (bool((np.diff(submit_s) < 0).any()), "is not in order of submission"),
@@ -52,33 +55,35 @@ def read_bare(path: Path) -> Trace:
             f"holds a run time outside 0 to {LATEST_S:g} s",
         ),
     ):
-        if wrong:
-            raise TraceError(f"{path}: the file {what}. {_WAY}")
+        if is_wrong:
+            raise TraceError(f"{path}: the file {fault}. {_ADVICE}")
     columns["submit_time_s"] = instants(submit_s - submit_s[0])
     if columns["submit_time_s"][-1] > LATEST_S:
-        raise TraceError(f"{path}: the file spans more than {LATEST_S:g} s. {_WAY}")
+        raise TraceError(f"{path}: the file spans more than {LATEST_S:g} s. {_ADVICE}")
     return Trace(pd.DataFrame(columns, copy=False), path.stem)
 
 
-def _columns(file: pq.ParquetFile, path: Path) -> dict[str, NDArray[np.float64]]:
+def _read_columns(file: pq.ParquetFile, path: Path) -> dict[str, NDArray[np.float64]]:
+    """Return the needed columns as arrays, after checking that no other column matters."""
     names = set(file.schema_arrow.names)
-    missing = [name for name in _READ if name not in names]
+    missing = [name for name in _REQUIRED if name not in names]
     if missing:
-        raise TraceError(f"{path}: column {missing[0]} is missing. {_WAY}")
-    decisive = [name for name in _DECISIVE if name in names]
+        raise TraceError(f"{path}: column {missing[0]} is missing. {_ADVICE}")
+    decisive = [name for name in _UNSUPPORTED if name in names]
     if decisive:
-        raise TraceError(f"{path}: column {decisive[0]} would play a part. {_WAY}")
-    wanted = [*_READ, *(name for name in _MORE if name in names)]
+        raise TraceError(f"{path}: column {decisive[0]} would affect the schedule. {_ADVICE}")
+    names_read = [*_REQUIRED, *(name for name in _OPTIONAL if name in names)]
     columns = {
-        name: np.empty(file.metadata.num_rows, _READ.get(name, np.float64)) for name in wanted
+        name: np.empty(file.metadata.num_rows, _REQUIRED.get(name, np.float64))
+        for name in names_read
     }
     row = 0
-    for at in range(file.num_row_groups):
-        group = file.read_row_group(at, columns=wanted)
-        for name in wanted:
+    for index in range(file.num_row_groups):
+        group = file.read_row_group(index, columns=names_read)
+        for name in names_read:
             column = group.column(name)
-            if name in _READ and column.null_count:
-                raise TraceError(f"{path}: column {name} has empty cells. {_WAY}")
+            if name in _REQUIRED and column.null_count:
+                raise TraceError(f"{path}: column {name} has empty cells. {_ADVICE}")
             values = column.cast(pa.from_numpy_dtype(columns[name].dtype)).to_numpy()
             columns[name][row : row + len(group)] = values
         row += len(group)

@@ -1,6 +1,4 @@
-"""A scenario as a file: alone, or in one archive with the jobs of its trace, so that both can be
-opened on another machine.
-"""
+"""Scenarios as files: alone, or in an archive with the jobs of the trace."""
 
 from __future__ import annotations
 
@@ -28,24 +26,23 @@ from trainyard.traces.sources import Source, load_source, load_trace
 
 SCENARIO: Final = "scenario.json"
 JOBS: Final = "trace.parquet"
-"""Names in the archive."""
-_ABOUT: Final = "trace.json"
-_KEPT: Final = "store:"
+"""Names of files in the archive."""
+_DESCRIPTION: Final = "trace.json"
+_STORE_PREFIX: Final = "store:"
 
 
 @dataclass(frozen=True, eq=False)
 class Opened:
-    """What a file held.
+    """The content of a scenario file.
 
     Parameters
     ----------
     study : Study
-        The scenario; where the file held no jobs and names a trace that nobody else can read, with
-        the trace that was there before.
+        The scenario; with the previous trace if the file has no jobs and refers to a file path.
     away : str
-        The trace that is missing then; "" = none.
+        The missing trace in that case; "" = none.
     jobs : int
-        Jobs that the file held; 0 = none.
+        Number of jobs in the file; 0 = none.
     """
 
     study: Study
@@ -54,13 +51,14 @@ class Opened:
 
 
 def text(study: Study) -> str:
-    """Return a scenario as a file: JSON with sorted keys, for people too."""
+    """Return a scenario as JSON text with sorted keys."""
     return json.dumps(study.to_json(), indent=2, sort_keys=True, ensure_ascii=False) + "\n"
 
 
 def archive(study: Study, store: Store) -> bytes:
-    """Return a ZIP archive of a scenario and the jobs of its source, before window and load; where
-    names are hidden, of the jobs that are left after all changes.
+    """Return a ZIP archive of a scenario and the jobs of its source.
+
+    Jobs are stored before window and load; of anonymized traces, after all changes.
 
     Raises
     ------
@@ -69,93 +67,96 @@ def archive(study: Study, store: Store) -> bytes:
     """
     source = load_source(study.base.trace, store)
     if study.base.trace.anonymise:
-        # With its names the source would give away what is to be hidden, so that the jobs are
-        # written as they are after all changes.
+        # The source has the names that must be hidden: write the changed jobs.
         source = Source(load_trace(study.base.trace, store), {})
-        known = TraceSpec(f"{_KEPT}{source.trace.digest}")
-        study = replace(study, base=replace(study.base, trace=known))
+        trace_spec = TraceSpec(f"{_STORE_PREFIX}{source.trace.digest}")
+        study = replace(study, base=replace(study.base, trace=trace_spec))
     about = source.trace.about | {"account": dict(source.account)}
-    made = io.BytesIO()
-    with zipfile.ZipFile(made, "w") as file:
-        # Entries without dates: equal contents make equal archives.
+    output = io.BytesIO()
+    with zipfile.ZipFile(output, "w") as file:
+        # Entries without dates: equal contents give equal archives.
         file.writestr(zipfile.ZipInfo(SCENARIO), text(study), zipfile.ZIP_DEFLATED)
-        file.writestr(zipfile.ZipInfo(_ABOUT), json.dumps(about), zipfile.ZIP_DEFLATED)
+        file.writestr(zipfile.ZipInfo(_DESCRIPTION), json.dumps(about), zipfile.ZIP_DEFLATED)
         file.writestr(
             zipfile.ZipInfo(JOBS), source.trace.frame.to_parquet(index=False, compression="zstd")
         )
-    return made.getvalue()
+    return output.getvalue()
 
 
 def opened(
     data: bytes, name: str, before: Study, store: Store, owners: Sequence[str] = ()
 ) -> Opened:
-    """Read what `text` or `archive` wrote; jobs are kept in the store.
+    """Read a file of `text` or `archive`; its jobs are put into the store.
 
     Parameters
     ----------
     data, name : bytes, str
-        The file as it was uploaded.
+        The uploaded file.
     before : Study
-        Its trace stays where the file names one that is not here.
+        The previous study, whose trace is used if the file's trace is not here.
     store : Store
-        Where jobs go.
+        Where jobs are stored.
     owners : sequence of str
-        Who may delete them.
+        Owners who may delete them.
 
     Raises
     ------
     TrainyardError
-        If it holds no scenario, is damaged, or too large.
+        If it has no scenario, is damaged, or too large.
     """
     if data[:2] == b"PK":
-        return _unpacked(data, name, store, owners)
-    study = _study(data, name)
+        return _open_archive(data, name, store, owners)
+    study = _parse_study(data, name)
     away = study.base.trace.source if start.names_a_file(study) else ""
     if away:
         study = replace(study, base=replace(study.base, trace=before.base.trace))
     return Opened(start.admitted(study), away)
 
 
-def _study(data: bytes, name: str) -> Study:
+def _parse_study(data: bytes, name: str) -> Study:
+    """Return the study in a JSON file."""
     return Study.from_json(parse_json(data.decode("utf-8-sig", "replace"), name))
 
 
-def _unpacked(data: bytes, name: str, store: Store, owners: Sequence[str]) -> Opened:
-    most = {SCENARIO: MAX_BYTES, JOBS: UPLOAD_MB * 1_000_000, _ABOUT: MAX_BYTES}
+def _open_archive(data: bytes, name: str, store: Store, owners: Sequence[str]) -> Opened:
+    """Read an archive and put its jobs into the store."""
+    size_limits = {SCENARIO: MAX_BYTES, JOBS: UPLOAD_MB * 1_000_000, _DESCRIPTION: MAX_BYTES}
     try:
         with opened_zip(data, name) as file:
-            parts = {member: _member(file, member, size, name) for member, size in most.items()}
+            parts = {
+                member: _read_member(file, member, size, name)
+                for member, size in size_limits.items()
+            }
     except DAMAGED as error:
         raise damaged_archive(name, error) from error
-    study = _study(parts[SCENARIO], name)
-    trace, account = _jobs(parts[JOBS], parts[_ABOUT], name)
-    known = store.put_trace(trace, account, owners)
-    if study.base.trace.source.startswith(_KEPT) or start.names_a_file(study):
-        # What its reading choices did has been done; window, load and the rest stay.
-        spec = replace(study.base.trace, source=f"{_KEPT}{known}", fmt="", read=())
+    study = _parse_study(parts[SCENARIO], name)
+    trace, account = _read_jobs(parts[JOBS], parts[_DESCRIPTION], name)
+    digest = store.put_trace(trace, account, owners)
+    if study.base.trace.source.startswith(_STORE_PREFIX) or start.names_a_file(study):
+        # Reading options are already applied; window, load and other changes stay.
+        spec = replace(study.base.trace, source=f"{_STORE_PREFIX}{digest}", fmt="", read=())
         study = replace(study, base=replace(study.base, trace=spec))
     return Opened(study, jobs=len(trace))
 
 
-def _member(file: zipfile.ZipFile, member: str, most: int, name: str) -> bytes:
-    """Read one file of an archive; nothing is ever written under the names that an archive
-    holds.
-    """
+def _read_member(file: zipfile.ZipFile, member: str, max_bytes: int, name: str) -> bytes:
+    """Return one file of an archive; nothing is written under names from the archive."""
     if member not in file.namelist():
         raise TraceError(
-            f"{name}: this archive holds no {member}. Use one that Save wrote, or load a trace on"
-            " the Trace page."
+            f"{name}: the archive has no {member}. Choose an archive written by Save, or load a"
+            " trace on the Trace page."
         )
-    if file.getinfo(member).file_size > most:
+    if file.getinfo(member).file_size > max_bytes:
         raise TraceError(
-            f"{name}: {member} unfolds to more than the limit of {size_text(most)}. Cut a window"
-            " out of the trace before you save it."
+            f"{name}: {member} takes more than the limit of {size_text(max_bytes)} unpacked. Save a"
+            " shorter time range of the trace."
         )
     with file.open(member) as part:
-        return part.read(most)
+        return part.read(max_bytes)
 
 
-def _jobs(data: bytes, description: bytes, name: str) -> tuple[Trace, dict[str, Any]]:
+def _read_jobs(data: bytes, description: bytes, name: str) -> tuple[Trace, dict[str, Any]]:
+    """Return the trace in an archive, and its account."""
     options = ReadOptions(max_bytes=UNPACKED_BYTES)
     frame, _ = read_parquet(open_source(data, f"{name}, {JOBS}", options), options, set(COLUMNS))
     about = parse_json(description.decode("utf-8", "replace"), name)
@@ -165,35 +166,34 @@ def _jobs(data: bytes, description: bytes, name: str) -> tuple[Trace, dict[str, 
         name=title,
         epoch=epoch if _is_instant(epoch) else "",
         from_zero=bool(about.get("from_zero", True)),
-        doubts=_doubts(about.get("doubts")),
+        doubts=_valid_doubts(about.get("doubts")),
     )
-    return trace, _account(about.get("account"))
+    return trace, _valid_account(about.get("account"))
 
 
-def _doubts(given: object) -> list[tuple[str, str]]:
-    """Return the pairs of id and text in what an archive holds; anything else is left out."""
-    items = given if isinstance(given, list) else []
+def _valid_doubts(data: object) -> list[tuple[str, str]]:
+    """Return the (id, text) pairs of doubts in an archive, without invalid items."""
+    items = data if isinstance(data, list) else []
     pairs = [item for item in items[:50] if isinstance(item, list) and len(item) == 2]
     return [(str(key)[:40], str(text)[:500]) for key, text in pairs]
 
 
 def _is_instant(text: str) -> bool:
+    """Return whether a text is a date from 1900 to 2200."""
     try:
         instant = datetime.fromisoformat(text)
     except ValueError:
         return False
-    # A trace spans up to 63 years, and its last instant has to be a date too.
+    # A trace spans up to 63 years, and its end must be a valid date too.
     return 1900 <= instant.year <= 2200
 
 
-def _account(given: Any) -> dict[str, Any]:
-    """Return what was said of the rows when the trace was first read, if it is what
-    `trainyard.traces.sources.account_of` writes; else nothing.
-    """
-    known = dict(given) if isinstance(given, dict) else {}
+def _valid_account(data: Any) -> dict[str, Any]:
+    """Return the account of a trace in an archive, {} if it is not valid."""
+    account = dict(data) if isinstance(data, dict) else {}
     numbers = ("read", "used", "dropped", "altered")
-    texts: list[Any] = [known.get("format"), known.get("file", ""), known.get("title", "")]
-    lists = {key: known.get(key) for key in ("guesses", "warnings", "reasons")}
+    texts: list[Any] = [account.get("format"), account.get("file", ""), account.get("title", "")]
+    lists = {key: account.get(key) for key in ("guesses", "warnings", "reasons")}
     for key, items in lists.items():
         for item in items if isinstance(items, list) else [None]:
             if key != "reasons":
@@ -206,7 +206,7 @@ def _account(given: Any) -> dict[str, Any]:
                 texts += [item["action"], item["reason"]]
             else:
                 texts.append(None)
-    sound = all(isinstance(text, str) for text in texts) and all(
-        isinstance(known.get(key), int) for key in numbers
+    is_valid = all(isinstance(text, str) for text in texts) and all(
+        isinstance(account.get(key), int) for key in numbers
     )
-    return known if sound else {}
+    return account if is_valid else {}

@@ -1,6 +1,4 @@
-"""Which machines a trace is simulated on while nobody has chosen any: those that come with it, else
-as many as its jobs used or need.
-"""
+"""Choose a cluster for a trace: its own, or one sized by what its jobs used or need."""
 
 from __future__ import annotations
 
@@ -22,25 +20,25 @@ from trainyard.text import gpu_type, plural
 from trainyard.traces.sources import Source
 
 UNKNOWN: Final = "unknown"
-"""What GPUs are called where no job says on which it ran."""
+"""GPU type of jobs without one."""
 GUESSED: Final = "guessed from "
-"""Begin of the name of a cluster whose size nothing tells."""
+"""Prefix of the name of a cluster whose size is a guess."""
 _DAY_S: Final = 86_400.0
-_MOST_DAYS: Final = 100_000
-_SIZES: Final = (2, 4, 8, 16)
-"""GPUs that a node may have; the size of most jobs on several GPUs is taken."""
-_USUAL: Final = 8
+_MAX_DAYS: Final = 100_000
+_NODE_SIZES: Final = (2, 4, 8, 16)
+"""Candidate numbers of GPUs per node."""
+_DEFAULT_NODE_GPUS: Final = 8
 
 
 class FittedCluster(NamedTuple):
-    """Machines for a trace.
+    """A cluster for a trace, and its origin.
 
     Parameters
     ----------
     cluster : Cluster
-        The machines.
+        The cluster.
     how : str
-        Where they come from, as a sentence.
+        Its origin, as a sentence.
     """
 
     cluster: Cluster
@@ -48,103 +46,105 @@ class FittedCluster(NamedTuple):
 
 
 def cluster_for(source: Source | Trace, load: float | None = None) -> FittedCluster:
-    """Return the cluster that the app, the Python API and the command line take for jobs to which
-    no cluster was given.
+    """Return the default cluster of jobs, in the app, the Python API and the command line.
 
     Parameters
     ----------
     source : Source or Trace
-        The jobs, with the machines that come with them, if any.
+        The jobs, with their own cluster, if any.
     load : float or None
-        GPU time asked for, over GPU time there is, up to 1: one group of nodes of that size. None =
-        the machines that come with the jobs; else the most GPUs in use at once by the recorded
-        starts, for each virtual cluster and GPU type; without starts, a guess: `busy_day_gpus`.
+        GPU time requested over GPU time available, up to 1: gives one group of nodes. None = the
+        cluster of the jobs; else the recorded peak of GPUs in use per virtual cluster and GPU type;
+        without recorded starts, a guess by `busy_day_gpus`.
 
     Raises
     ------
     ParameterError
         If the load is not above 0 and up to 1.
     ClusterError
-        If the jobs ask for more than any cluster has.
+        If the jobs request more than any cluster has.
     """
     trace = source if isinstance(source, Trace) else source.trace
     if load is not None:
-        return _by_load(trace, load)
+        return _cluster_by_load(trace, load)
     own = None if isinstance(source, Trace) else source.cluster
     if own is not None:
         return FittedCluster(own, "It comes with these jobs.")
-    return _sized(trace)
+    return _cluster_by_use(trace)
 
 
 def types_of(trace: Trace) -> list[str]:
-    """Return for each job the GPU type of the nodes that it needs: the first that it asks for, else
-    the one that it ran on, else the type that most jobs name.
-    """
-    asked = [str(text).split("|")[0] for text in trace.texts("gpu_types_allowed")]
+    """Return the GPU type each job needs: requested, else recorded, else the most common."""
+    requested = [str(text).split("|")[0] for text in trace.texts("gpu_types_allowed")]
     ran = [str(text) for text in trace.texts("gpu_type")]
-    named = [(one or other).lower() for one, other in zip(asked, ran, strict=True)]
+    type_names = [
+        (request or recorded).lower() for request, recorded in zip(requested, ran, strict=True)
+    ]
     on_gpus = trace.numbers("num_gpus") > 0
     kinds, counts = np.unique(
-        [kind for kind, counts in zip(named, on_gpus, strict=True) if kind and counts] or [UNKNOWN],
+        [kind for kind, counts in zip(type_names, on_gpus, strict=True) if kind and counts]
+        or [UNKNOWN],
         return_counts=True,
     )
     usual = str(kinds[int(counts.argmax())])
-    return [kind or usual for kind in named]
+    return [kind or usual for kind in type_names]
 
 
 def node_size(trace: Trace) -> int:
-    """Return the GPUs of a node: the size of most jobs on several GPUs, if nodes have that."""
+    """Return the GPUs per node: the size of most multi-GPU jobs, if nodes have that size."""
     gpus = trace.numbers("num_gpus")
-    counts = [int((gpus == size).sum()) for size in _SIZES]
-    return _SIZES[counts.index(max(counts))] if any(counts) else _USUAL
+    counts = [int((gpus == size).sum()) for size in _NODE_SIZES]
+    return _NODE_SIZES[counts.index(max(counts))] if any(counts) else _DEFAULT_NODE_GPUS
 
 
 def cluster_by_home(trace: Trace, gpus_per_node: int, types: Sequence[str]) -> Cluster:
-    """Build one node group for each virtual cluster (or partition) of a trace, and GPU type.
+    """Return a cluster with one node group per virtual cluster and GPU type.
 
     Parameters
     ----------
     trace : Trace
-        With recorded starts, every group holds the peak of GPUs in use at once; without, about
-        `busy_day_gpus`, but less than the peak if no job waited. The biggest job of a group fits.
+        With recorded starts, each group holds its peak of GPUs in use; without, about
+        `busy_day_gpus`, but less than the peak without waits. The largest job of a group fits.
     gpus_per_node : int
-        GPUs of every node.
+        GPUs per node.
     types : sequence of str
-        GPU type of each job, as the groups shall have them.
+        GPU type of each job.
 
     Raises
     ------
     ClusterError
-        If a group would have more nodes than any cluster has.
+        If a group would exceed the limit of nodes.
     """
-    (home, homes), (kind, kinds) = homes_of(trace), _coded(types)
+    (home, homes), (kind, kinds) = homes_of(trace), _encode_names(types)
     gpus, run_s, start_s = (
         trace.numbers("num_gpus"),
         trace.numbers("duration_s"),
         trace.numbers("start_time_s"),
     )
     groups = []
-    for (at, name), (of, kind_name) in product(enumerate(homes), enumerate(kinds)):
-        mine = (home == at) & (kind == of)
-        if not mine.any() or (len(kinds) > 1 and not gpus[mine].any()):
+    for (home_index, name), (kind_index, kind_name) in product(enumerate(homes), enumerate(kinds)):
+        is_member = (home == home_index) & (kind == kind_index)
+        if not is_member.any() or (len(kinds) > 1 and not gpus[is_member].any()):
             continue
-        started = mine & np.isfinite(start_s)
-        biggest = _nodes_for(max(float(gpus[mine].max()), 1.0), gpus_per_node)
+        started = is_member & np.isfinite(start_s)
+        biggest = _node_count(max(float(gpus[is_member].max()), 1.0), gpus_per_node)
         if started.any():
             peak = peak_gpus(start_s[started], run_s[started], gpus[started])
-            count = max(_nodes_for(peak, gpus_per_node), biggest)
+            count = max(_node_count(peak, gpus_per_node), biggest)
         else:
-            jobs = trace.numbers("submit_time_s")[mine], run_s[mine], gpus[mine]
+            jobs = trace.numbers("submit_time_s")[is_member], run_s[is_member], gpus[is_member]
             busy = round(min(busy_day_gpus(*jobs) / gpus_per_node, 2.0 * MOST_NODES))
-            count = max(min(busy, _nodes_for(peak_gpus(*jobs), gpus_per_node) - 1), biggest)
+            count = max(min(busy, _node_count(peak_gpus(*jobs), gpus_per_node) - 1), biggest)
         if count > MOST_NODES:
             raise ClusterError(
                 f"{name or 'The trace'} would need {count:,} nodes of {gpus_per_node} GPUs. Check"
                 " the unit of the durations and the GPU counts."
             )
-        called = f"{name}-{kind_name}" if name and len(kinds) > 1 else name
-        home_of = (name,) if name else ()
-        groups.append(NodeGroup(count, gpus_per_node, kind_name, partitions=home_of, name=called))
+        group_name = f"{name}-{kind_name}" if name and len(kinds) > 1 else name
+        partitions = (name,) if name else ()
+        groups.append(
+            NodeGroup(count, gpus_per_node, kind_name, partitions=partitions, name=group_name)
+        )
     recorded = bool(np.isfinite(start_s).any())
     return Cluster(tuple(groups), name=f"{'from ' if recorded else GUESSED}{trace.name}")
 
@@ -156,46 +156,48 @@ def cluster_of(trace: Trace, gpus: int) -> Cluster:
     usual = str(kinds[int(counts.argmax())])
     groups = [NodeGroup(gpus // size, size, usual)]
     groups += [NodeGroup(1, gpus % size, usual)] if gpus % size else []
-    return _described(Cluster(tuple(groups), name=f"{plural(gpus, 'GPU')}"))
+    return _describe_types(Cluster(tuple(groups), name=f"{plural(gpus, 'GPU')}"))
 
 
 def is_guess(source: Source | Trace, cluster: Cluster) -> bool:
-    """Tell whether the size of a cluster is the guess that `cluster_for` makes."""
+    """Return whether the size of a cluster is a guess of `cluster_for`."""
     return cluster.name.startswith(GUESSED) and cluster_for(source).cluster == cluster
 
 
 def busy_day_gpus(
     submit_s: NDArray[np.float64], run_s: NDArray[np.float64], gpus: NDArray[np.float64]
 ) -> float:
-    """Return the GPUs that jobs keep in use on their busiest day if none waits, at a load of 1 at
-    most over the whole trace.
+    """Return the GPUs in use on the busiest day if no job waits, at a load of at most 1.
 
-    A day is no longer than the trace: than its submissions and its longest run.
+    A day is not longer than the trace (its submissions, and its longest run).
     """
     span_s = max(float(np.ptp(submit_s)), float(run_s.max()), 1.0)
     at_s = np.concatenate([submit_s, submit_s + run_s])
-    day_s = max(min(_DAY_S, span_s), float(np.ptp(at_s)) / _MOST_DAYS)
+    day_s = max(min(_DAY_S, span_s), float(np.ptp(at_s)) / _MAX_DAYS)
     order = np.argsort(at_s, kind="stable")
-    at_s, held = at_s[order], np.cumsum(np.concatenate([gpus, -gpus])[order])
-    used_s = np.concatenate([[0.0], np.cumsum(held[:-1] * np.diff(at_s))])
+    at_s, gpus_in_use = at_s[order], np.cumsum(np.concatenate([gpus, -gpus])[order])
+    used_s = np.concatenate([[0.0], np.cumsum(gpus_in_use[:-1] * np.diff(at_s))])
     days = np.arange(at_s[0], at_s[-1] + day_s, day_s)
     return float(max(np.diff(np.interp(days, at_s, used_s)).max() / day_s, used_s[-1] / span_s))
 
 
-def _nodes_for(gpus: float, gpus_per_node: int) -> int:
+def _node_count(gpus: float, gpus_per_node: int) -> int:
+    """Return the number of nodes for a number of GPUs."""
     return math.ceil(round(gpus / gpus_per_node, 9))
 
 
 def homes_of(trace: Trace) -> tuple[NDArray[np.int64], list[str]]:
-    """Return the number of the virtual cluster (or partition) of each job, and their names; one
-    without a name where the trace knows none.
+    """Return the index of each job's virtual cluster (or partition), and all names.
+
+    Without such a column there is one unnamed virtual cluster.
     """
-    column = next((known for known in ("vc", "partition") if trace.has(known)), "vc")
-    found = trace.texts(column)
-    return np.asarray(found.codes, np.int64), [str(home) for home in found.categories]
+    column = next((name for name in ("vc", "partition") if trace.has(name)), "vc")
+    texts = trace.texts(column)
+    return np.asarray(texts.codes, np.int64), [str(home) for home in texts.categories]
 
 
-def _coded(names: Iterable[str]) -> tuple[NDArray[np.int64], list[str]]:
+def _encode_names(names: Iterable[str]) -> tuple[NDArray[np.int64], list[str]]:
+    """Return the index of each name, and the distinct names."""
     codes, kinds = pd.factorize(pd.Series(list(names)))
     return np.asarray(codes, np.int64), [str(kind) for kind in kinds]
 
@@ -203,45 +205,43 @@ def _coded(names: Iterable[str]) -> tuple[NDArray[np.int64], list[str]]:
 def peak_gpus(
     start_s: NDArray[np.float64], run_s: NDArray[np.float64], gpus: NDArray[np.float64]
 ) -> float:
-    """Return the most GPUs in use at once, a job that ends at an instant making room for one that
-    starts then.
-    """
+    """Return the peak of GPUs in use; a job that ends frees its GPUs for one that starts then."""
     at = np.concatenate([start_s, start_s + run_s])
     change = np.concatenate([gpus, -gpus])
     order = np.lexsort((change, at))
     return float(np.cumsum(change[order]).max(initial=0.0))
 
 
-def _described(cluster: Cluster) -> Cluster:
-    """Return the cluster with a line for every type that nobody knows, so that it can be used: it
-    counts as a V100, which is called guessed wherever it matters.
-    """
-    known = tuple(known_type(kind.name) or GpuType(kind.name) for kind in cluster.types)
-    return Cluster(cluster.groups, known, cluster.changes, cluster.name)
+def _describe_types(cluster: Cluster) -> Cluster:
+    """Return the cluster with an entry for every unknown GPU type, which counts as a V100."""
+    types = tuple(known_type(kind.name) or GpuType(kind.name) for kind in cluster.types)
+    return Cluster(cluster.groups, types, cluster.changes, cluster.name)
 
 
 @lru_cache(maxsize=8)
-def _sized(trace: Trace) -> FittedCluster:
+def _cluster_by_use(trace: Trace) -> FittedCluster:
+    """Return a cluster sized by the recorded peak use, or by a guess."""
     size = node_size(trace)
-    made = cluster_by_home(trace, size, types_of(trace))
+    cluster = cluster_by_home(trace, size, types_of(trace))
     recorded = bool(np.isfinite(trace.numbers("start_time_s")).any())
     _, homes = homes_of(trace)
-    named = sum(1 for home in homes if home)
-    of = "virtual clusters" if trace.has("vc") else "partitions"
-    each = f" in each of {named} {of}" if named > 1 else ""
-    how = (
-        f"Sized by the most GPUs in use at once{each}, as recorded"
+    home_count = sum(1 for home in homes if home)
+    home_word = "virtual clusters" if trace.has("vc") else "partitions"
+    per_home = f" in each of {home_count} {home_word}" if home_count > 1 else ""
+    origin = (
+        f"Sized by the recorded peak of GPUs in use{per_home}"
         if recorded
-        else f"A guess, as no starts are recorded: the jobs{each} fill it on their busiest day"
+        else f"A guess without recorded starts: the jobs{per_home} fill it on their busiest day"
     )
-    return FittedCluster(_described(made), f"{how}. {_nodes(made, size)}")
+    return FittedCluster(_describe_types(cluster), f"{origin}. {_nodes_sentence(cluster, size)}")
 
 
-def _by_load(trace: Trace, load: float) -> FittedCluster:
+def _cluster_by_load(trace: Trace, load: float) -> FittedCluster:
+    """Return a cluster of one node group on which the jobs give a load."""
     if not 0 < load <= 1:
-        raise ParameterError(f"load = {load:g} is not above 0 and up to 1. Try 0.7.")
+        raise ParameterError(f"load = {load:g} must be above 0 and at most 1. Try 0.7.")
     size = node_size(trace)
-    # Of few jobs submitted at once the longest run is the span.
+    # For a few jobs submitted together the longest run is the span.
     span_s = max(trace.span_s, float(trace.numbers("duration_s").max()))
     widest = float(trace.numbers("num_gpus").max())
     needed = max(trace.gpu_seconds / span_s / load, widest)
@@ -249,17 +249,24 @@ def _by_load(trace: Trace, load: float) -> FittedCluster:
     usual = str(kinds[int(counts.argmax())])
     if not math.isfinite(needed):
         raise ClusterError(f"{trace.name}: no cluster is large enough. Check the durations.")
-    made = Cluster.parse(f"{max(math.ceil(needed / size), 1)}x{size}:{usual}")
-    made = Cluster(made.groups, name=f"from {trace.name}")
-    how = f"Sized so that the jobs ask for at most {100 * load:g} % of the GPU time."
-    return FittedCluster(_described(made), f"{how} {_nodes(made, size)}")
+    cluster = Cluster.parse(f"{max(math.ceil(needed / size), 1)}x{size}:{usual}")
+    cluster = Cluster(cluster.groups, name=f"from {trace.name}")
+    origin = f"Sized so that the jobs request at most {100 * load:g} % of the GPU time."
+    return FittedCluster(_describe_types(cluster), f"{origin} {_nodes_sentence(cluster, size)}")
 
 
-def _nodes(cluster: Cluster, size: int) -> str:
+def _nodes_sentence(cluster: Cluster, size: int) -> str:
+    """Return a sentence on nodes and GPU types of a cluster."""
     kinds = [kind.name for kind in cluster.types]
     nodes = f"{plural(len(cluster.nodes), 'node')} of {size}"
-    unnamed = [gpu_type(kind) for kind in kinds if kind != UNKNOWN and known_type(kind) is None]
+    unknown_kinds = [
+        gpu_type(kind) for kind in kinds if kind != UNKNOWN and known_type(kind) is None
+    ]
     if kinds == [UNKNOWN]:
         return f"{nodes} GPUs of unknown type, which count as V100."
-    also = f"; no speed of {', '.join(unnamed)} is known, so V100 is guessed" if unnamed else ""
-    return f"{nodes} {', '.join(gpu_type(kind) for kind in kinds)}{also}."
+    type_note = (
+        f"; {', '.join(unknown_kinds)} has no known speed and counts as V100"
+        if unknown_kinds
+        else ""
+    )
+    return f"{nodes} {', '.join(gpu_type(kind) for kind in kinds)}{type_note}."

@@ -1,6 +1,4 @@
-"""An uploaded file becomes a kept trace: read at once, stored under its content hash, with the
-account of every row.
-"""
+"""Turn an uploaded file into a stored trace, with a report on every row."""
 
 from __future__ import annotations
 
@@ -28,19 +26,19 @@ from trainyard.traces.sources import account_of, asked
 
 UPLOAD_MB: Final = 200
 UNPACKED_BYTES: Final = 500_000_000
-"""So much an upload may unpack to; reading takes up to about four times as much memory."""
+"""Largest unpacked upload; reading takes up to about four times as much memory."""
 SHOWN_ROWS: Final = 10
 NATIVE_COLUMNS: Final = COLUMNS
 NEEDED_COLUMNS: Final = REQUIRED[1:]
 MAPPED: Final = ("native", "table", "")
-"""Formats whose columns and units can be chosen; "" = nobody knows yet."""
+"""Formats whose columns and units can be chosen; "" = not known yet."""
 EXAMPLES: Final = 3
-"""Values of a column that are shown beside its name."""
+"""Number of example values shown per column."""
 VALUES: Final = 5
-"""Cells of a column that are shown beside what they were read as."""
-_CELL: Final = 30
-_USERS: Final = 7
-"""Of those who ask for most: with all others as one more row, as many as a small chart names."""
+"""Number of cells shown next to the values read from them."""
+_CELL_CHARS: Final = 30
+_MAX_USERS: Final = 7
+"""Number of users with the most work in the chart; other users are one more row."""
 WORDS: Final = {
     "submit_time_s": "submission",
     "num_gpus": "GPUs",
@@ -53,24 +51,24 @@ WORDS: Final = {
 
 @dataclass(frozen=True, eq=False)
 class TraceIntake:
-    """A file that was read and kept.
+    """An uploaded file that was read and stored.
 
     Parameters
     ----------
     spec : TraceSpec
-        Names the kept trace in a scenario.
+        Source of the stored trace.
     account : mapping
         Plain counts, see `trainyard.traces.sources.account_of`.
     issues : DataFrame
         Every dropped or altered row.
     issues_csv : str
-        The same as CSV, safe in a spreadsheet.
+        `issues` as CSV, safe in a spreadsheet.
     first : DataFrame
-        The first jobs used, as texts to be shown; the row of the file as index.
+        First jobs as texts, indexed by source row.
     values : mapping
-        Native column -> its first cells, and what they were read as.
+        Native column -> (first cells, values read from them).
     recipe : OwnRecipe
-        By which the next file with the same columns is read alike.
+        Recipe that reads the next file with the same columns the same way.
     """
 
     spec: TraceSpec
@@ -91,20 +89,20 @@ def take(
     choices: Mapping[str, Any] | None = None,
     found: Peek | None = None,
 ) -> TraceIntake:
-    """Read a file and keep its jobs.
+    """Read a file and store its jobs.
 
     Parameters
     ----------
     data, name : bytes, str
-        The file as it was uploaded.
+        The uploaded file.
     store : Store
-        Where the trace is kept.
+        Where the trace is stored.
     fmt : str
-        Key of `jobtraces.FORMATS`; "" = recognised by content.
+        Key of `jobtraces.FORMATS`; "" = recognized by content.
     choices : mapping or None
-        Of `jobtraces.ReadOptions`.
+        Values for `jobtraces.ReadOptions`.
     found : Peek or None
-        Its beginning, for the account and the recipe.
+        Start of the file, for the account and the recipe.
 
     Raises
     ------
@@ -113,13 +111,13 @@ def take(
     """
     if len(data) > UPLOAD_MB * 1_000_000 * 1.05:
         raise TraceError(
-            f"{name}: {len(data) / 1e6:,.0f} MB are more than the limit of {UPLOAD_MB} MB. Cut a"
-            " window out of the file, or use the command line."
+            f"{name}: {len(data) / 1e6:,.0f} MB are more than the limit of {UPLOAD_MB} MB. Use a"
+            " shorter time range, or the command line."
         )
     options = ReadOptions(**{"max_bytes": UNPACKED_BYTES, **dict(choices or {})})
     imported: Import = read(data, name=name, fmt=fmt or None, options=options)
     trace = imported.trace
-    columns = _sources(imported, written(found) if found is not None else ())
+    columns = _source_columns(imported, written(found) if found is not None else ())
     account = account_of(imported) | {
         "title": imported.title,
         "file": name,
@@ -145,14 +143,14 @@ def take(
 
 @dataclass(frozen=True)
 class Trial:
-    """What other columns would make of a file.
+    """The result of reading a file with other columns.
 
     Parameters
     ----------
     sentence : str
-        How many rows would be used and left out and why, or what is in the way.
+        How many rows would be used and dropped and why, or the error.
     values : mapping
-        As of `TraceIntake`; empty if it cannot be read so.
+        As for `TraceIntake`; empty on an error.
     """
 
     sentence: str
@@ -160,48 +158,51 @@ class Trial:
 
 
 def trial(data: bytes, name: str, fmt: str, choices: Mapping[str, Any]) -> Trial:
-    """Read a file without keeping anything; arguments as of `take`."""
+    """Read a file without storing anything; parameters as for `take`."""
     options = ReadOptions(**{"max_bytes": UNPACKED_BYTES, **dict(choices)})
     try:
         imported = read(data, name=name, fmt=fmt or None, options=options)
     except TrainyardError as error:
         return Trial(str(error), {})
-    left = [
+    dropped = [
         f"{rows:,} left out ({reason})"
         for action, reason, rows in imported.counts()
         if action == "dropped"
     ]
-    asked_of = f" {plural(len(imported.questions), 'question')} open." if imported.questions else ""
+    questions_text = (
+        f" {plural(len(imported.questions), 'question')} open." if imported.questions else ""
+    )
     used = f"{imported.used:,} of {plural(imported.read, 'row')} used"
-    sentence = f"{', '.join([used, *left])}."
-    return Trial(sentence + asked_of, first_values(imported))
+    sentence = f"{', '.join([used, *dropped])}."
+    return Trial(sentence + questions_text, first_values(imported))
 
 
 def first_jobs(imported: Import) -> pd.DataFrame:
-    """Return the first jobs of an import as texts, in the order of the file."""
+    """Return the first jobs of an import as texts, in file order."""
     epoch, first = imported.trace.epoch, imported.first
-    shown = {
+    texts = {
         words_of(native) if native != "job_id" else "job": [
-            _shown(native, value, epoch) for value in first[native]
+            _preview_text(native, value, epoch) for value in first[native]
         ]
         for native in map(str, first.columns)
     }
-    return pd.DataFrame(shown, index=first.index.rename("row"), dtype="str")
+    return pd.DataFrame(texts, index=first.index.rename("row"), dtype="str")
 
 
 def first_values(imported: Import) -> dict[str, tuple[str, str]]:
-    """Return for each native column the first cells of a file, and what they were read as."""
+    """Return native column -> (first cells of the file, values read from them)."""
     epoch, first = imported.trace.epoch, imported.first.head(VALUES)
     return {
         native: (
-            ", ".join(str(cell)[:_CELL] for cell in imported.cells[native].head(VALUES)),
-            ", ".join(_shown(native, value, epoch)[:_CELL] for value in first[native]),
+            ", ".join(str(cell)[:_CELL_CHARS] for cell in imported.cells[native].head(VALUES)),
+            ", ".join(_preview_text(native, value, epoch)[:_CELL_CHARS] for value in first[native]),
         )
         for native in map(str, imported.cells.columns)
     }
 
 
-def _shown(native: str, value: Any, epoch: str) -> str:
+def _preview_text(native: str, value: Any, epoch: str) -> str:
+    """Return a native value as text for the preview."""
     if not isinstance(value, (int, float)):
         return "" if value is None or value is pd.NA else str(value)
     if not math.isfinite(value):
@@ -215,9 +216,7 @@ def _shown(native: str, value: Any, epoch: str) -> str:
 
 
 def asked_by(error: TrainyardError) -> tuple[dict[str, Any], ...]:
-    """Return the questions without whose answers a file cannot be read; () = something else is
-    wrong with it.
-    """
+    """Return the questions to answer before a file can be read, () for other errors."""
     return (
         tuple(asked(question, "") for question in error.questions)
         if isinstance(error, OpenQuestionError)
@@ -225,79 +224,78 @@ def asked_by(error: TrainyardError) -> tuple[dict[str, Any], ...]:
     )
 
 
-def _sources(imported: Import, columns: Sequence[str]) -> dict[str, str]:
-    """Return which column of a file, as it writes them, is read for what."""
+def _source_columns(imported: Import, columns: Sequence[str]) -> dict[str, str]:
+    """Return native column -> source column as written in the file."""
     written = {plain(column): column for column in reversed(columns)}
     fmt = imported.fmt
     if fmt in MAPPED:
         return {native: written.get(source, source) for native, source in imported.columns.items()}
-    known = {
+    by_native = {
         native: next((source for source in sources if source in written), "")
         for native, sources in (FORMATS[fmt].sources if fmt in FORMATS else {}).items()
     }
-    return {native: written[source] for native, source in known.items() if source}
+    return {native: written[source] for native, source in by_native.items() if source}
 
 
 def columns_guessed(found: Peek, choices: Mapping[str, Any]) -> dict[str, str]:
-    """Return the column of a file for each fact, as guessed and as answered."""
+    """Return native column -> source column, as guessed and answered."""
     answers = dict(choices.get("answers") or {})
-    asked = {name: name.removeprefix("column.") for name in answers if name.startswith("column.")}
-    return {**found.mapping, **{native: answers[name] for name, native in asked.items()}}
+    answered = {
+        name: name.removeprefix("column.") for name in answers if name.startswith("column.")
+    }
+    return {**found.mapping, **{native: answers[name] for name, native in answered.items()}}
 
 
 def written(found: Peek) -> tuple[str, ...]:
-    """Return the columns of a file as it writes them."""
+    """Return the column names as written in the file."""
     return tuple(found.written[column] for column in found.columns)
 
 
 def look(data: bytes, name: str) -> Peek:
-    """Return the beginning of a file and a guess at its columns.
+    """Return the start of a file and a guess at its columns.
 
     Raises
     ------
     TrainyardError
-        If it is no table.
+        If it is not a table.
     """
     return peek(data, name=name, options=ReadOptions(max_bytes=UNPACKED_BYTES))
 
 
 def mapping_from(choice: Mapping[str, str]) -> dict[str, str]:
-    """Return a mapping of native to source columns as a reader takes it; "" = the trace has no such
-    column.
+    """Return a checked mapping of native to source columns; "" = no such column.
 
     Raises
     ------
     TraceError
-        If a required column is left out, or one column of the file is used twice.
+        If a required column is missing, or a source column is used twice.
     """
     for native in missing(choice):
-        other = ", or those of start and end" if native == "duration_s" else ""
+        other = ", or the columns of start and end" if native == "duration_s" else ""
         raise TraceError(f"Choose the column that holds {native}{other}.")
     chosen = [source for source in choice.values() if source]
-    twice = next((source for source in chosen if chosen.count(source) > 1), "")
-    if twice:
-        raise TraceError(
-            f"The column '{twice}' is chosen twice. Use every column for one thing only."
-        )
+    repeated = next((source for source in chosen if chosen.count(source) > 1), "")
+    if repeated:
+        raise TraceError(f"The column '{repeated}' is chosen twice. Use each column once.")
     return dict(choice)
 
 
 @dataclass(frozen=True, eq=False)
 class TraceProfile:
-    """What a trace holds, ready to be drawn.
+    """Statistics of a trace, ready to be plotted.
 
     Parameters
     ----------
     jobs : int
-        All of them.
+        Number of jobs.
     days, gpu_hours : float
-        From first to last submission; asked for at the recorded durations.
+        Days from first to last submission; GPU-hours at the recorded durations.
     median_s : float, seconds
-        Of the durations.
+        Median duration.
     arrivals, sizes, durations : DataFrame
         See `sim.metrics`.
     users : DataFrame or None
-        GPU-hours by user, core-hours where nobody asks for a GPU, if users are given.
+        GPU-hours by user (core-hours without GPU jobs), if users are known.
     span_s : float, seconds
         From first to last submission.
     epoch : str
@@ -317,7 +315,7 @@ class TraceProfile:
 
 
 def profile(trace: Trace) -> TraceProfile:
-    """Describe a trace."""
+    """Return the statistics of a trace."""
     return TraceProfile(
         jobs=len(trace),
         days=trace.span_s / 86_400,
@@ -326,7 +324,7 @@ def profile(trace: Trace) -> TraceProfile:
         arrivals=metrics.arrivals(trace),
         sizes=metrics.sizes(trace),
         durations=metrics.durations(trace),
-        users=metrics.heaviest(trace, most=_USERS) if trace.has("user") else None,
+        users=metrics.heaviest(trace, most=_MAX_USERS) if trace.has("user") else None,
         span_s=trace.span_s,
         epoch=trace.epoch,
     )
@@ -334,14 +332,14 @@ def profile(trace: Trace) -> TraceProfile:
 
 @dataclass(frozen=True)
 class Rule:
-    """What is done with one class of rows.
+    """How one class of rows was treated.
 
     Parameters
     ----------
     name, chosen : str
-        Of the choice in `jobtraces.ReadOptions`, and what was chosen.
+        Option of `jobtraces.ReadOptions`, and its value.
     title, sentence : str
-        Which rows, and how many of them met which fate.
+        The class of rows, and how many were kept, cut and dropped.
     """
 
     name: str
@@ -351,19 +349,19 @@ class Rule:
 
 
 def rules(account: Mapping[str, Any]) -> tuple[Rule, ...]:
-    """Return the classes of rows for which there is a choice, with what became of them."""
+    """Return the classes of rows with a choice, and what happened to them."""
     if "cpu_jobs" not in account:
         return ()
-    left = {reason: _rows(account, "dropped", reason) for reason in (_CPU_JOB, _RUNNING)}
-    kept, cut = int(account["without_gpus"]), _rows(account, "altered", _RUNNING)
-    cpu = f"{kept:,} kept" if account["cpu_jobs"] == "keep" else f"{left[_CPU_JOB]:,} left out"
+    dropped = {reason: _count_rows(account, "dropped", reason) for reason in (_CPU_JOB, _RUNNING)}
+    kept, cut = int(account["without_gpus"]), _count_rows(account, "altered", _RUNNING)
+    cpu = f"{kept:,} kept" if account["cpu_jobs"] == "keep" else f"{dropped[_CPU_JOB]:,} left out"
     running = (
-        f"{cut:,} cut, {left[_RUNNING]:,} left out"
+        f"{cut:,} cut, {dropped[_RUNNING]:,} left out"
         if account["unfinished"] == "cut"
-        else f"{left[_RUNNING]:,} left out"
+        else f"{dropped[_RUNNING]:,} left out"
     )
     first = Rule("cpu_jobs", str(account["cpu_jobs"]), "Jobs without GPUs", cpu)
-    # A plain table says nothing of jobs that still run.
+    # A plain table does not show which jobs still run.
     return (
         (first,)
         if account["format"] in MAPPED
@@ -380,7 +378,8 @@ _CPU_JOB: Final = "no GPU: a CPU job"
 _RUNNING: Final = "still running when the trace ends"
 
 
-def _rows(account: Mapping[str, Any], action: str, reason: str) -> int:
+def _count_rows(account: Mapping[str, Any], action: str, reason: str) -> int:
+    """Return the number of rows with an action and reason."""
     return sum(
         int(item["rows"])
         for item in account["reasons"]
@@ -389,16 +388,14 @@ def _rows(account: Mapping[str, Any], action: str, reason: str) -> int:
 
 
 def columns_read(account: Mapping[str, Any]) -> str:
-    """Return in words which column was taken for what; where the format says that, which facts of
-    jobs are known.
-    """
+    """Return the mapping of columns as text, or the known facts if the format fixes it."""
     if chosen := account.get("columns"):
         return " · ".join(f"{words_of(native)} ← {source}" for native, source in chosen.items())
     return ", ".join(words_of(native) for native in account.get("fields", ()) if native != "job_id")
 
 
 def words_of(native: str) -> str:
-    """Return what a native column is called in a sentence."""
+    """Return the name of a native column in a sentence."""
     return WORDS.get(
         native,
         native.removesuffix("_s").removesuffix("_time").replace("_", " ").replace("gpu", "GPU"),
@@ -406,26 +403,22 @@ def words_of(native: str) -> str:
 
 
 def examples(found: Peek) -> dict[str, str]:
-    """Return the first values of every column of a file, as one text each; empty cells are left
-    out.
-    """
+    """Return column -> its first non-empty values as one text."""
     cells = {
         str(name): map(str.strip, values.fillna("").astype("str"))
         for name, values in found.head.items()
     }
-    shown = {
+    present = {
         name: [text for text in texts if text and text.lower() != "nan"]
         for name, texts in cells.items()
     }
     return {
-        name: ", ".join(text[:30] for text in texts[:EXAMPLES]) for name, texts in shown.items()
+        name: ", ".join(text[:30] for text in texts[:EXAMPLES]) for name, texts in present.items()
     }
 
 
 def median_s(found: Peek, chosen: Mapping[str, str] | None, unit: str) -> float:
-    """Return the median duration of the first rows of a file, in seconds; NaN if none is a
-    number.
-    """
+    """Return the median duration of the first rows in seconds, NaN without numbers."""
     source = {**found.mapping, **(chosen or {})}.get("duration_s", "")
     values = (
         pd.to_numeric(found.head[source], errors="coerce")
@@ -436,41 +429,40 @@ def median_s(found: Peek, chosen: Mapping[str, str] | None, unit: str) -> float:
 
 
 def in_units(seconds: float, unit: str) -> dict[str, float]:
-    """Return what a duration would be if it had been read in other units: unit -> seconds."""
+    """Return unit -> seconds if a duration had been read in that unit."""
     return {other: seconds / SECONDS[unit] * factor for other, factor in SECONDS.items()}
 
 
 def days(trace: Trace) -> float:
-    """Return the days from the first to the last submission, rounded up to a hundredth, at least
-    one hundredth.
-    """
+    """Return the days from first to last submission, rounded up to 0.01."""
     return max(math.ceil(trace.span_s / 864) / 100, 0.01)
 
 
 def window_days(spec: TraceSpec, whole_days: float) -> tuple[float, float]:
-    """Return the window of a trace in days, within the whole of it."""
+    """Return the time window of a trace in days, within its length."""
     return min(max(spec.from_s / 86_400, 0.0), whole_days), min(spec.to_s / 86_400, whole_days)
 
 
 def edited(
     spec: TraceSpec, window: tuple[float, float], whole_days: float, **changes: Any
 ) -> TraceSpec:
-    """Return the trace cut to a window in days and with other changes; the whole window leaves the
-    ends open, an unmoved one stays exactly.
+    """Return a trace cut to a window in days, with other changes.
+
+    The full window leaves the ends open; an unmoved window is kept exactly.
 
     Raises
     ------
     ParameterError
-        If the window is empty, or a value is out of its bounds.
+        If the window is empty, or a value is out of bounds.
     """
     first, last = window
-    moved = window != window_days(spec, whole_days)
+    is_moved = window != window_days(spec, whole_days)
     span: dict[str, Any] = (
         {
             "from_s": first * 86_400 if first > 0 else 0.0,
             "to_s": math.inf if last >= whole_days else last * 86_400,
         }
-        if moved
+        if is_moved
         else {}
     )
     return replace(spec, **span, **changes)

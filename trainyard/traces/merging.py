@@ -1,4 +1,4 @@
-"""Several traces as one: on one clock, with ids of their own."""
+"""Merge several traces into one, with a common clock and unique ids."""
 
 from __future__ import annotations
 
@@ -26,127 +26,128 @@ def merged(sources: Mapping[str, Source]) -> Source:
     Parameters
     ----------
     sources : mapping of str to Source
-        What they are called -> the jobs, in order.
+        Name -> trace, in order.
 
     Returns
     -------
     Source
-        Where all of them say at which instant they begin, their jobs are at their instants; else
-        all begin at second 0. Equal names of users, virtual clusters and types are the same ones.
-        Ids that come again get the number of their trace. The account says all of this.
+        If all traces have a start date, jobs keep their dates; otherwise all traces start at second
+        0. Equal names of users, virtual clusters and types are merged. Repeated ids get the number
+        of their trace. The account reports all of this.
 
     Raises
     ------
     TraceError
-        If there are fewer than two, or some of them say when they begin and others do not.
+        If there are fewer than two traces, or only some have a start date.
     """
     if len(sources) < 2:
         raise TraceError("To merge traces, name at least two.")
-    starts = {name: one.trace.epoch for name, one in sources.items()}
-    dated = [name for name, epoch in starts.items() if epoch]
-    if dated and len(dated) < len(starts):
-        other = next(name for name, epoch in starts.items() if not epoch)
+    starts = {name: source.trace.epoch for name, source in sources.items()}
+    with_epoch = [name for name, epoch in starts.items() if epoch]
+    if with_epoch and len(with_epoch) < len(starts):
+        without_epoch = next(name for name, epoch in starts.items() if not epoch)
         raise TraceError(
-            f"{dated[0]} says at which instant it begins and {other} does not, so their jobs cannot"
-            " be put on one clock. Give one of them alone."
+            f"{with_epoch[0]} has a start date and {without_epoch} has none, so they cannot share a"
+            " clock. Use only one of them."
         )
-    zero = min((pd.Timestamp(starts[name]) for name in dated), default=None)
-    frames, seen, again = [], set[str](), 0
-    for number, (name, one) in enumerate(sources.items(), 1):
-        frame = one.trace.frame.copy()
+    zero = min((pd.Timestamp(starts[name]) for name in with_epoch), default=None)
+    frames, used_ids, repeat_count = [], set[str](), 0
+    for number, (name, source) in enumerate(sources.items(), 1):
+        frame = source.trace.frame.copy()
         if zero is not None:
             shift_s = (pd.Timestamp(starts[name]) - zero).total_seconds()
             for column in set(INSTANTS) & set(frame):
                 frame[column] += shift_s
-        twice = frame["job_id"].isin(seen)
-        again += int(twice.sum())
-        taken = seen | set(frame["job_id"])
-        mark = f"@{number}"
-        while any(f"{known}{mark}" in taken for known in frame.loc[twice, "job_id"]):
-            mark += f"@{number}"
-        frame["job_id"] = frame["job_id"].where(~twice, frame["job_id"] + mark)
-        seen |= set(frame["job_id"])
+        is_repeat = frame["job_id"].isin(used_ids)
+        repeat_count += int(is_repeat.sum())
+        all_ids = used_ids | set(frame["job_id"])
+        suffix = f"@{number}"
+        while any(f"{job_id}{suffix}" in all_ids for job_id in frame.loc[is_repeat, "job_id"]):
+            suffix += f"@{number}"
+        frame["job_id"] = frame["job_id"].where(~is_repeat, frame["job_id"] + suffix)
+        used_ids |= set(frame["job_id"])
         frames.append(frame.astype({c: "object" for c in frame if frame[c].dtype == "category"}))
-    whole = pd.concat(frames, ignore_index=True)
-    notes = [_on_clock(sources, dated)]
-    if again:
+    all_jobs = pd.concat(frames, ignore_index=True)
+    notes = [_clock_sentence(sources, with_epoch)]
+    if repeat_count:
         notes.append(
-            f"{plural(again, 'id')} occurred in an earlier trace too: the number of the trace is"
-            " added, e.g. @2."
+            f"{plural(repeat_count, 'id')} occurred in an earlier trace too: its trace number"
+            " is added, e.g. @2."
         )
-        if "dependency" in whole:
-            whole = whole.drop(columns="dependency")
-            notes.append("Dependencies are left out, because ids in them could mean two jobs.")
+        if "dependency" in all_jobs:
+            all_jobs = all_jobs.drop(columns="dependency")
+            notes.append("Dependencies are dropped, because their ids are ambiguous.")
     trace = Trace.of(
-        whole,
+        all_jobs,
         name=" + ".join(sources),
         epoch=zero.isoformat() if zero is not None else "",
-        from_zero=all(one.trace.from_zero for one in sources.values()),
-        doubts=dict.fromkeys(pair for one in sources.values() for pair in one.trace.doubts),
+        from_zero=all(source.trace.from_zero for source in sources.values()),
+        doubts=dict.fromkeys(pair for source in sources.values() for pair in source.trace.doubts),
     )
-    return Source(trace, MappingProxyType(_account(sources, notes)))
+    return Source(trace, MappingProxyType(_merge_accounts(sources, notes)))
 
 
 def keep_merged(files: Mapping[str, bytes], store: Store, owners: Sequence[str] = ()) -> TraceSpec:
-    """Read several uploaded traces, keep them as one, and return what names it in a scenario.
+    """Read several uploaded traces, store them as one, and return its source.
 
     Parameters
     ----------
     files : mapping of str to bytes
-        Their contents by name, plain or packed.
+        Name -> file content, plain or packed.
     store : Store
-        Where the one trace is kept.
+        Where the merged trace is stored.
     owners : sequence of str
-        Who may delete it.
+        Owners who may delete it.
 
     Raises
     ------
     TrainyardError
-        If one of them cannot be read without an answer, or they do not fit together.
+        If a trace cannot be read without an answer, or the traces cannot be merged.
     """
     options, sources = ReadOptions(max_bytes=UNPACKED_BYTES), {}
     for name, data in files.items():
         imported = read(data, name=name, options=options)
         sources[name] = Source(imported.trace, account_of(imported))
-    made = merged(sources)
-    return TraceSpec(f"store:{store.put_trace(made.trace, made.account, owners)}")
+    source = merged(sources)
+    return TraceSpec(f"store:{store.put_trace(source.trace, source.account, owners)}")
 
 
-def _on_clock(sources: Mapping[str, Source], dated: list[str]) -> str:
-    if dated:
-        return f"{len(sources)} traces are one, each job at its instant."
-    return (
-        f"{len(sources)} traces are one. None says at which instant it begins, so all begin at"
-        " second 0."
-    )
+def _clock_sentence(sources: Mapping[str, Source], with_epoch: list[str]) -> str:
+    """Return the sentence on how the clocks of the traces are combined."""
+    if with_epoch:
+        return f"{len(sources)} traces are merged by date."
+    return f"{len(sources)} traces are merged. None has a start date, so all start at second 0."
 
 
-def _account(sources: Mapping[str, Source], notes: list[str]) -> dict[str, Any]:
-    accounts = {name: one.account for name, one in sources.items()}
-    told = {
+def _merge_accounts(sources: Mapping[str, Source], notes: list[str]) -> dict[str, Any]:
+    """Return the combined account of how the traces were read."""
+    accounts = {name: account.account for name, account in sources.items()}
+    sentences = {
         kind: [
             f"{name}: {sentence}"
-            for name, one in accounts.items()
-            for sentence in one.get(kind, ())
+            for name, account in accounts.items()
+            for sentence in account.get(kind, ())
         ]
         for kind in ("guesses", "warnings")
     }
-    for name, one in accounts.items():
-        if unanswered := [ask for ask in one.get("questions", ()) if not ask["answer"]]:
-            told["guesses"].append(
-                f"{name}: {plural(len(unanswered), 'question')} open, read as usual:"
+    for name, account in accounts.items():
+        if unanswered := [
+            question for question in account.get("questions", ()) if not question["answer"]
+        ]:
+            sentences["guesses"].append(
+                f"{name}: {plural(len(unanswered), 'question')} open, read with the default:"
                 f" {unanswered[0]['text']}"
             )
     return {
         "format": "merged",
         "title": "several traces as one",
         "file": " + ".join(sources),
-        **{key: sum(one.get(key, 0) for one in accounts.values()) for key in _COUNTS},
+        **{key: sum(account.get(key, 0) for account in accounts.values()) for key in _COUNTS},
         "reasons": [
             {**item, "reason": f"{name}: {item['reason']}"}
-            for name, one in accounts.items()
-            for item in one.get("reasons", ())
+            for name, account in accounts.items()
+            for item in account.get("reasons", ())
         ],
-        "guesses": [*notes, *told["guesses"]],
-        "warnings": told["warnings"],
+        "guesses": [*notes, *sentences["guesses"]],
+        "warnings": sentences["warnings"],
     }

@@ -1,6 +1,4 @@
-"""The traces that ship with the project, each with its own cluster, and the recipe that makes each
-again.
-"""
+"""The sample traces, each with its cluster and the recipe that generates it."""
 
 from __future__ import annotations
 
@@ -23,9 +21,7 @@ FOLDER: Final = Path(__file__).resolve().parents[2] / "sample_traces"
 
 @dataclass(frozen=True, slots=True)
 class SampleSpec:
-    """The arguments of `jobtraces.generate.generate` and the cluster's short description; the
-    history is made with the same seed.
-    """
+    """Arguments of `jobtraces.generate.generate`; the history uses the same seed."""
 
     profile: str
     jobs: int
@@ -36,7 +32,7 @@ class SampleSpec:
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        """The same as arguments of ``python -m trainyard generate``."""
+        """Arguments for ``python -m trainyard generate``."""
         days = () if self.days is None else ("--days", f"{self.days:g}")
         numbers = (
             "--jobs",
@@ -53,24 +49,24 @@ class SampleSpec:
 
 @dataclass(frozen=True, slots=True)
 class SampleInfo:
-    """A trace that ships.
+    """A sample trace of this project.
 
     Parameters
     ----------
     name : str
         Key in `SAMPLES`, and stem of its files.
     title : str
-        What a list shows.
+        Title in lists.
     description : str
         One sentence for the user.
     made : str
-        How it came about, one sentence.
+        Origin of the trace, one sentence.
     cluster_name : str
-        What its cluster is called.
+        Name of its cluster.
     suffix : str
-        Of the file of jobs.
-    recipe : Recipe or None
-        None = made by hand.
+        Suffix of the file of jobs.
+    recipe : SampleSpec or None
+        None = written by hand.
     """
 
     name: str
@@ -83,18 +79,18 @@ class SampleInfo:
 
     @property
     def path(self) -> Path:
-        """The file of jobs."""
+        """Path of the file of jobs."""
         return FOLDER / f"{self.name}{self.suffix}"
 
     @property
     def cluster_path(self) -> Path:
-        """The file of the cluster."""
+        """Path of the file of the cluster."""
         return FOLDER / f"{self.name}.cluster.json"
 
 
 _GENERATED: Final = (
-    "Generated from published statistics; the start times are a made history (first come first"
-    " served with backfilling)."
+    "Generated from published statistics; start times are generated (first come first served"
+    " with backfilling)."
 )
 
 SAMPLES: Final[Mapping[str, SampleInfo]] = {
@@ -112,7 +108,7 @@ SAMPLES: Final[Mapping[str, SampleInfo]] = {
             "tiny",
             "Twelve jobs by hand",
             "Twelve jobs on 8 GPUs, small enough to check every schedule with a pencil.",
-            "Made by hand; the start times are strict first come first served.",
+            "Written by hand; start times are strict first come first served.",
             "One node of 8",
             ".csv",
         ),
@@ -148,14 +144,14 @@ SAMPLES: Final[Mapping[str, SampleInfo]] = {
 
 
 def load_sample(name: str) -> tuple[Trace, Cluster]:
-    """Read a sample that ships, with its cluster.
+    """Return a sample trace and its cluster.
 
     Raises
     ------
     TraceError
         If there is no such sample, or its files are missing.
     """
-    sample = _known(name)
+    sample = _sample_info(name)
     try:
         frame = (
             read_frame(sample.path.read_bytes())
@@ -172,18 +168,18 @@ def load_sample(name: str) -> tuple[Trace, Cluster]:
 
 
 def make_sample(name: str) -> tuple[Trace, Cluster]:
-    """Make a generated sample again from its recipe.
+    """Generate a sample again from its recipe, and return it with its cluster.
 
     Raises
     ------
     TraceError
-        If there is no such sample, or it is made by hand.
+        If there is no such sample, or it was written by hand.
     """
-    sample = _known(name)
+    sample = _sample_info(name)
     recipe = sample.recipe
     if recipe is None:
         raise TraceError(
-            f"Sample {name} is made by hand and has no recipe. Copy {sample.path.name} instead."
+            f"Sample {name} was written by hand and has no recipe. Copy {sample.path.name} instead."
         )
     groups = Cluster.parse(recipe.cluster).groups
     cluster = Cluster(groups, name=sample.cluster_name)
@@ -199,7 +195,7 @@ def make_sample(name: str) -> tuple[Trace, Cluster]:
 
 
 def write_sample(name: str, folder: Path) -> tuple[Path, Path]:
-    """Make a sample again and write its two files, as they ship, into a folder.
+    """Generate a sample again and write its two files into a folder.
 
     Returns
     -------
@@ -209,9 +205,9 @@ def write_sample(name: str, folder: Path) -> tuple[Path, Path]:
     Raises
     ------
     TraceError
-        If there is no such sample, or it is made by hand.
+        If there is no such sample, or it was written by hand.
     """
-    sample = _known(name)
+    sample = _sample_info(name)
     trace, cluster = make_sample(name)
     jobs, machines = folder / sample.path.name, folder / sample.cluster_path.name
     write_trace(trace, jobs)
@@ -220,14 +216,14 @@ def write_sample(name: str, folder: Path) -> tuple[Path, Path]:
 
 
 def write_trace(trace: Trace, path: Path) -> None:
-    """Write a trace in the native schema: Parquet where the name ends so, else CSV.
+    """Write a trace with native columns: Parquet if the name ends so, else CSV.
 
     Parameters
     ----------
     trace : Trace
-        Its epoch goes into the Parquet file's metadata; a CSV file has no place for it.
+        The epoch is stored in Parquet metadata; CSV files lose it.
     path : Path
-        Overwritten if it exists.
+        Target file; overwritten if it exists.
     """
     if path.suffix != ".parquet":
         trace.frame.to_csv(path, index=False, lineterminator="\n")
@@ -237,7 +233,8 @@ def write_trace(trace: Trace, path: Path) -> None:
     frame.to_parquet(path, index=False, compression="zstd", compression_level=19)
 
 
-def _known(name: str) -> SampleInfo:
+def _sample_info(name: str) -> SampleInfo:
+    """Return the description of a sample, or raise an error."""
     if name not in SAMPLES:
         raise TraceError(f"There is no sample '{name}'. Choose one of {', '.join(SAMPLES)}.")
     return SAMPLES[name]

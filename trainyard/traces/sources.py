@@ -1,6 +1,4 @@
-"""From a `TraceSpec` to jobs: finds, reads and caches the source, then cuts the window and scales
-the load.
-"""
+"""Load the jobs of a `TraceSpec`: find, read and cache the source, cut, sample and scale it."""
 
 from __future__ import annotations
 
@@ -32,9 +30,9 @@ from trainyard.traces import thinning
 from trainyard.traces.samples import load_sample
 
 FILE_LIMIT_MB: Final = 200.0
-"""Largest file that is read from a path, unless told otherwise: as much as may be uploaded."""
+"""Default limit for files read from a path: the upload limit."""
 UNPACKED_BYTES: Final = 2_000_000_000
-"""So much a file may unpack to, unless the limit of the file itself is higher."""
+"""Default limit for unpacked files, unless the limit of the file itself is higher."""
 _HISTORY: Final = ("start_time_s", "end_time_s", "node_list")
 
 
@@ -49,9 +47,9 @@ class Source:
     account : mapping
         Plain counts: read, used, dropped, altered, reasons, guesses, warnings.
     cluster : Cluster or None
-        The one that comes with a sample or a made workload.
+        Cluster of a sample or generated workload.
     imported : Import or None
-        The full account of a file that was read.
+        The full report on a file.
     """
 
     trace: Trace
@@ -60,24 +58,24 @@ class Source:
     imported: Import | None = None
 
     def to_frame(self) -> pd.DataFrame:
-        """Return the jobs, one row each, in the native schema."""
+        """Return the jobs, one row each, with native columns."""
         return self.trace.frame.copy()
 
     @property
     def issues(self) -> pd.DataFrame:
-        """Rows of the file that were left out or changed, each with its reason."""
+        """Rows of the file that were dropped or changed, with reasons."""
         return pd.DataFrame() if self.imported is None else self.imported.issues
 
     @property
     def unended(self) -> pd.DataFrame:
-        """Jobs of the file that were left out because they ran or waited, with their `state`."""
+        """Jobs of the file dropped because they had not ended, with their `state`."""
         return pd.DataFrame() if self.imported is None else self.imported.unended
 
     def summary(self) -> pd.Series:
-        """Return what the jobs are like: counts, spans in hours, GPUs."""
+        """Return statistics of the jobs: counts, hours and GPUs."""
         trace = self.trace
         gpus, hours = trace.numbers("num_gpus"), trace.numbers("duration_s") / 3600
-        found = {
+        figures = {
             "jobs": len(trace),
             "left out": int(self.account.get("dropped", 0)),
             "users": trace.frame["user"].nunique() if trace.has("user") else 0,
@@ -88,11 +86,11 @@ class Source:
             "median run time (h)": float(np.median(hours)),
             "longest run time (h)": float(hours.max()),
         }
-        return pd.Series(found, name=trace.name)
+        return pd.Series(figures, name=trace.name)
 
 
 def account_of(imported: Import) -> dict[str, Any]:
-    """Return what a reader reported as plain values; read = used + dropped + merged."""
+    """Return the report of a reader as plain values; read = used + dropped + merged."""
     counts = imported.counts()
     return {
         "format": imported.fmt,
@@ -112,23 +110,23 @@ def account_of(imported: Import) -> dict[str, Any]:
         "offers": [
             asked(question, "")
             for question in imported.offers
-            if question.id not in {one.id for one, _ in imported.answered}
+            if question.id not in {answered.id for answered, _ in imported.answered}
         ],
     } | ({"unended": dict(Counter(imported.unended["state"]))} if len(imported.unended) else {})
 
 
 def tally(account: Mapping[str, Any]) -> str:
-    """Return what became of the rows of a file: ``3 used + 1 left out = 4 read``."""
-    merged = sum(one["rows"] for one in account["reasons"] if one["action"] == "merged")
-    together = f" + {merged:,} merged into others" if merged else ""
+    """Return the row counts of a file as text: ``3 used + 1 left out = 4 read``."""
+    merged = sum(item["rows"] for item in account["reasons"] if item["action"] == "merged")
+    merged_text = f" + {merged:,} merged into others" if merged else ""
     return (
-        f"{account['used']:,} used{together} + {account['dropped']:,} left out ="
+        f"{account['used']:,} used{merged_text} + {account['dropped']:,} left out ="
         f" {account['read']:,} read"
     )
 
 
 def left_out(account: Mapping[str, Any]) -> str:
-    """Return how many rows of a file became no job: ``447 of 500 rows left out``; "" = none."""
+    """Return the text ``447 of 500 rows left out``, or "" if no row was dropped."""
     dropped = int(account.get("dropped", 0))
     return f"{dropped:,} of {plural(int(account['read']), 'row')} left out" if dropped else ""
 
@@ -148,16 +146,16 @@ def asked(question: Question, answer: str) -> dict[str, Any]:
 def load_source(
     spec: TraceSpec, store: Store | None = None, *, max_mb: float = FILE_LIMIT_MB
 ) -> Source:
-    """Find and read the jobs of a scenario; the last few are kept in memory.
+    """Find and read the jobs of a scenario; the last few sources are cached.
 
     Parameters
     ----------
     spec : TraceSpec
-        Only source, format and reading choices matter here.
+        Only source, format and reading options are used.
     store : Store or None
-        Where ``store:`` sources lie; None = the default store.
+        Store of ``store:`` sources; None = the default store.
     max_mb : float, MB
-        Largest file that is read from a path.
+        Size limit for files read from a path.
 
     Raises
     ------
@@ -166,67 +164,67 @@ def load_source(
     """
     kind, _, name = spec.source.partition(":")
     if kind == "sample" and name:
-        return _sample(name)
+        return _load_sample(name)
     if kind == "store" and name:
-        return _stored(name, store or Store())
+        return _load_stored(name, store or Store())
     if spec.source.startswith(MADE):
-        return _made(name)
-    return _file(spec, max_mb)
+        return _load_workload(name)
+    return _load_file(spec, max_mb)
 
 
 def source_digest(spec: TraceSpec, store: Store | None = None) -> str:
-    """Return the content digest of the source without reading more than needed.
+    """Return the content digest of a source; stored traces need not be read.
 
     Raises
     ------
     TrainyardError
-        As `load_source`.
+        As for `load_source`.
     """
     kind, _, name = spec.source.partition(":")
     return name if kind == "store" and name else load_source(spec, store).trace.digest
 
 
 def load_trace(spec: TraceSpec, store: Store | None = None) -> Trace:
-    """Return the jobs of a scenario, with window and load applied.
+    """Return the jobs of a scenario, with window, sampling and load applied.
 
     Raises
     ------
     TrainyardError
-        As `load_source`; also if no job was submitted in the window.
+        As for `load_source`; also if no job was submitted in the window.
     """
     return changed(load_source(spec, store).trace, spec)
 
 
 def changed(trace: Trace, spec: TraceSpec) -> Trace:
-    """Cut the window out of a trace, thin out its users and jobs, bring it to its load, and hide
-    its names, in this order.
+    """Return a trace cut to its window, sampled, scaled and anonymized, in this order.
 
     Raises
     ------
     TraceError
-        If no job was submitted in the window, or users are wanted of a trace that names none.
+        If no job was submitted in the window, or users are sampled in a trace without users.
 
     Notes
     -----
-    Submissions are divided by the load, so the same work arrives in less time, or there are fewer
-    or more jobs in the same time: see `TraceSpec.load_by`. Deadlines keep their distance from the
-    submission. Recorded starts and ends belong to the load at which they happened, so they are left
-    out when it is changed, and when jobs are left out.
+    By `TraceSpec.load_by`, either submissions are divided by the load, or there are fewer or more
+    jobs in the same time. Deadlines keep their distance from the submission. Recorded starts and
+    ends are removed if load or jobs change, because they no longer apply.
     """
     return (
         trace
         if spec.unchanged
-        else _changed(trace, TraceSpec(**{"source": "any", **spec.changes(), "to_s": spec.to_s}))
+        else _change_cached(
+            trace, TraceSpec(**{"source": "any", **spec.changes(), "to_s": spec.to_s})
+        )
     )
 
 
 def check_measure(trace: Trace, measure: Measure) -> None:
-    """Refuse a measured window in which there is nothing to measure.
+    """Raise an error if no job was submitted in the measured window.
 
     Raises
     ------
     TraceError
-        If no job of the trace was submitted in it.
+        If no job was submitted in the window.
     """
     if measure.mask(trace.numbers("submit_time_s")).any():
         return
@@ -243,22 +241,23 @@ def check_measure(trace: Trace, measure: Measure) -> None:
     )
     raise TraceError(
         f"{trace.name}: the measured window ({window}) holds none of the {len(trace):,} jobs; the"
-        f" last came at {trace.span_s:g} s. Widen it."
+        f" last was submitted at {trace.span_s:g} s. Widen it."
     )
 
 
 @lru_cache(maxsize=8)
-def _changed(trace: Trace, spec: TraceSpec) -> Trace:
+def _change_cached(trace: Trace, spec: TraceSpec) -> Trace:
+    """Return a changed trace; the last few are cached."""
     submit = trace.frame["submit_time_s"]
     frame = trace.frame[(submit >= spec.from_s) & (submit < spec.to_s)]
     if frame.empty:
         end = "the end" if math.isinf(spec.to_s) else f"{spec.to_s:g} s"
         raise TraceError(
-            f"{trace.name}: no job was submitted between {spec.from_s:g} s and {end}; the last came"
-            f" at {trace.span_s:g} s. Choose another window."
+            f"{trace.name}: no job was submitted between {spec.from_s:g} s and {end}; the"
+            f" last came at {trace.span_s:g} s. Choose another window."
         )
     jobs = len(frame)
-    frame = _thinned(frame, spec, trace)
+    frame = _sample_jobs(frame, spec, trace)
     if spec.load != 1.0 or len(frame) < jobs:
         frame = frame.drop(columns=[column for column in _HISTORY if column in frame])
     if spec.load != 1.0:
@@ -269,8 +268,8 @@ def _changed(trace: Trace, spec: TraceSpec) -> Trace:
         )
         if frame.empty:
             raise TraceError(
-                f"{trace.name}: of {jobs:,} jobs a load of {spec.load:g} leaves none. Choose a"
-                " higher one."
+                f"{trace.name}: a load of {spec.load:g} leaves none of the {jobs:,} jobs. Choose a"
+                " higher load."
             )
     about = trace.about
     if spec.anonymise:
@@ -279,12 +278,13 @@ def _changed(trace: Trace, spec: TraceSpec) -> Trace:
     return Trace.of(frame.reset_index(drop=True), **about)
 
 
-def _thinned(frame: pd.DataFrame, spec: TraceSpec, trace: Trace) -> pd.DataFrame:
+def _sample_jobs(frame: pd.DataFrame, spec: TraceSpec, trace: Trace) -> pd.DataFrame:
+    """Return the jobs of the sampled users, and the sampled jobs."""
     if spec.every_user > 1:
         if not trace.has("user"):
             raise TraceError(
-                f"{trace.name}: the trace names no users, so every {spec.every_user}. of them"
-                " cannot be taken. Take a random sample of jobs instead."
+                f"{trace.name}: the trace has no users, so one user in {spec.every_user} cannot be"
+                " sampled. Use a random sample of jobs instead."
             )
         frame = frame[thinning.kept_users(frame["user"], spec.every_user, spec.sample_seed)]
     if 0 < spec.sample < len(frame):
@@ -293,20 +293,22 @@ def _thinned(frame: pd.DataFrame, spec: TraceSpec, trace: Trace) -> pd.DataFrame
 
 
 @lru_cache(maxsize=8)
-def _sample(name: str) -> Source:
+def _load_sample(name: str) -> Source:
+    """Return a sample as a source."""
     trace, cluster = load_sample(name)
-    return Source(trace, _complete("sample", len(trace)), cluster)
+    return Source(trace, _complete_account("sample", len(trace)), cluster)
 
 
 @lru_cache(maxsize=8)
-def _made(text: str) -> Source:
+def _load_workload(text: str) -> Source:
+    """Return a generated workload as a source."""
     chosen = workload(text)
     trace = chosen.make()
-    return Source(trace, _complete("made", len(trace)), chosen.machines())
+    return Source(trace, _complete_account("made", len(trace)), chosen.machines())
 
 
-def _complete(fmt: str, jobs: int) -> Mapping[str, Any]:
-    """Return the account of a source of which nothing was left out."""
+def _complete_account(fmt: str, jobs: int) -> Mapping[str, Any]:
+    """Return the account of a source without dropped rows."""
     return MappingProxyType(
         {
             "format": fmt,
@@ -321,32 +323,34 @@ def _complete(fmt: str, jobs: int) -> Mapping[str, Any]:
     )
 
 
-def _stored(digest: str, store: Store) -> Source:
+def _load_stored(digest: str, store: Store) -> Source:
+    """Return a stored trace as a source."""
     about = store.trace_info(digest)
     if about is None:
-        # Deleted: what was read of it before must not live on in this process.
+        # Deleted: do not keep its jobs in this process.
         forget()
-    return Source(_stored_trace(digest, store.address), about.account if about else {})
+    return Source(_read_stored(digest, store.address), about.account if about else {})
 
 
-class _Loaded:
-    """Bytes of the stored traces that this process has read since it last let go of them."""
+class _LoadedBytes:
+    """Bytes of stored traces read by this process since the cache was last cleared."""
 
     size = 0
 
 
 def forget() -> int:
-    """Let go of the stored traces in memory; return the bytes read since the last call."""
-    _stored_trace.cache_clear()
-    _changed.cache_clear()
-    size, _Loaded.size = _Loaded.size, 0
+    """Clear the cached traces; return the bytes read since the last call."""
+    _read_stored.cache_clear()
+    _change_cached.cache_clear()
+    size, _LoadedBytes.size = _LoadedBytes.size, 0
     return size
 
 
 @lru_cache(maxsize=4)
-def _stored_trace(digest: str, root: str) -> Trace:
+def _read_stored(digest: str, root: str) -> Trace:
+    """Return a stored trace; the last few are cached."""
     trace = Store.at(root).get_trace(digest)
-    _Loaded.size += int(trace.frame.memory_usage(deep=False).sum())
+    _LoadedBytes.size += int(trace.frame.memory_usage(deep=False).sum())
     return trace
 
 
@@ -364,18 +368,18 @@ def load_files(
     paths : sequence of str
         The files, at least two.
     fmt : str
-        Key of `jobtraces.FORMATS`; "" = recognised by content.
+        Key of `jobtraces.FORMATS`; "" = recognized by content.
     choices : mapping
-        Of `jobtraces.ReadOptions`.
+        Values for `jobtraces.ReadOptions`.
     max_mb : float, MB
-        Largest of the files.
+        Size limit for each file.
 
     Raises
     ------
     TrainyardError
-        If one of them cannot be read, or they are not the tables of one trace.
+        If a file cannot be read, or the files are not the tables of one trace.
     """
-    files = {path: _checked(path, max_mb)[0] for path in paths}
+    files = {path: _check_file(path, max_mb)[0] for path in paths}
     options = ReadOptions(**choices, max_bytes=max(UNPACKED_BYTES, int(max_mb * 1e6)))
     name = " + ".join(file.name for file in files.values())
     imported = read(files, name=name, fmt=fmt or None, options=options)
@@ -385,45 +389,47 @@ def load_files(
 def load_frame(
     frame: pd.DataFrame, fmt: str = "", choices: Mapping[str, Any] = MappingProxyType({})
 ) -> Source:
-    """Read the rows of a DataFrame exactly as a Parquet file of them is read.
+    """Read a DataFrame exactly like a Parquet file of it.
 
     Parameters
     ----------
     frame : DataFrame
-        Typed or text columns; levels of the index that have a name count as columns.
+        Typed or text columns; named index levels count as columns.
     fmt : str
-        Key of `jobtraces.FORMATS`; "" = recognised by content.
+        Key of `jobtraces.FORMATS`; "" = recognized by content.
     choices : mapping
-        Of `jobtraces.ReadOptions`.
+        Values for `jobtraces.ReadOptions`.
 
     Raises
     ------
     TrainyardError
-        If the rows cannot be read, or there is no such choice.
+        If the rows cannot be read, or an option is invalid.
     """
     spec = TraceSpec.of("frame", fmt=fmt, read=choices)
     imported = read(parquet_bytes(frame), fmt=fmt or None, options=ReadOptions(**spec.choices()))
     return Source(imported.trace, MappingProxyType(account_of(imported)), imported=imported)
 
 
-def _file(spec: TraceSpec, max_mb: float) -> Source:
-    path, facts = _checked(spec.source, max_mb)
+def _load_file(spec: TraceSpec, max_mb: float) -> Source:
+    """Return a trace file as a source; cached until the file changes."""
+    path, facts = _check_file(spec.source, max_mb)
     unpacked = max(UNPACKED_BYTES, int(max_mb * 1e6))
-    return _read(
+    return _read_file(
         str(path.absolute()), (facts.st_mtime_ns, facts.st_size, unpacked), spec.fmt, spec.read
     )
 
 
-def _checked(place: str, max_mb: float) -> tuple[Path, os.stat_result]:
+def _check_file(place: str, max_mb: float) -> tuple[Path, os.stat_result]:
+    """Return path and status of a file within the size limit."""
     path = Path(place).expanduser()
     try:
         if path.is_dir():
-            raise TraceError(f"{path}: this is a folder, not a trace. Name one file of it.")
+            raise TraceError(f"{path}: this is a folder, not a trace. Choose a file in it.")
         facts = path.stat()
     except OSError as error:
         raise TraceError(
-            f"{path}: the file cannot be opened ({error.strerror or error}). Check the path and the"
-            " rights."
+            f"{path}: the file cannot be opened ({error.strerror or error}). Check the path and"
+            " the permissions."
         ) from error
     except ValueError as error:
         raise TraceError(
@@ -432,18 +438,19 @@ def _checked(place: str, max_mb: float) -> tuple[Path, os.stat_result]:
     if facts.st_size > max_mb * 1e6:
         size, limit = size_text(facts.st_size), size_text(max_mb * 1e6)
         raise TraceError(
-            f"{path.name}: {size} are more than the limit of {limit}. Cut a window out of the file,"
+            f"{path.name}: {size} are more than the limit of {limit}. Use a shorter time range,"
             " or raise the limit with --max-mb."
         )
     return path, facts
 
 
 @lru_cache(maxsize=4)
-def _read(
+def _read_file(
     path: str, state: tuple[int, int, int], fmt: str, choices: tuple[tuple[str, Any], ...]
 ) -> Source:
-    given: dict[str, Any] = {
+    """Read a trace file; `state` is part of the cache key."""
+    options: dict[str, Any] = {
         name: dict(value) if isinstance(value, tuple) else value for name, value in choices
     }
-    imported = read(Path(path), fmt=fmt or None, options=ReadOptions(**given, max_bytes=state[2]))
+    imported = read(Path(path), fmt=fmt or None, options=ReadOptions(**options, max_bytes=state[2]))
     return Source(imported.trace, MappingProxyType(account_of(imported)), imported=imported)

@@ -1,6 +1,4 @@
-"""Where a new session begins: a sample on its own cluster under a few policies, and the study that
-a chosen trace leads to.
-"""
+"""The study of a new session, and changes of trace, cluster and policies of a study."""
 
 from __future__ import annotations
 
@@ -21,12 +19,12 @@ from trainyard.traces.sources import load_source, load_trace
 
 FIRST_SAMPLE: Final = next(iter(SAMPLES))
 FIRST_POLICIES: Final = ("fifo", "easy", "srtf", "recorded")
-"""What the first comparison shows: the usual queue, the usual improvement, the shortest-first
-bound, and what was recorded.
+"""Policies of the first comparison: the usual queue and its improvement, shortest first, and the
+recorded schedule.
 """
 RETRIES: Final = 3
-"""As DLRover's job master gives up; without an end, a job that asks for too little memory would be
-tried for ever.
+"""Retries of DLRover's job master; without a limit, a job that requests too little memory would be
+retried forever.
 """
 
 
@@ -51,15 +49,12 @@ def sample_study(name: str = FIRST_SAMPLE) -> Study:
 
 
 def names_a_file(study: Study) -> bool:
-    """Tell whether the trace is the path of a file, which means something on the machine where the
-    scenario was written only.
-    """
+    """Return whether the trace is a file path, valid only on the machine of the scenario."""
     return not study.base.trace.source.startswith(("sample:", "store:", "made:"))
 
 
 def admitted(study: Study) -> Study:
-    """Return a study that came from outside, an address or a form, if a shared server may work on
-    it.
+    """Return a study from a link or form, after checking that it names no server file.
 
     Raises
     ------
@@ -68,29 +63,27 @@ def admitted(study: Study) -> Study:
     """
     if names_a_file(study):
         raise ParameterError(
-            f"The scenario names the file {study.base.trace.source}, which the app does not open by"
-            " its path. Load it on the Trace page."
+            f"The scenario refers to the file {study.base.trace.source}, which the app cannot open"
+            " by path. Load it on the Trace page."
         )
     return study
 
 
 def trace_is_gone(study: Study, store: Store) -> bool:
-    """Tell whether the trace is an upload that is not kept here, because its time is over, it was
-    deleted, or it was uploaded elsewhere.
-    """
+    """Return whether the trace is an upload that is not stored here (any more)."""
     kind, _, digest = study.base.trace.source.partition(":")
     try:
         return kind == "store" and store.trace_info(digest) is None
     except TrainyardError:
-        return True  # no name that the store could have given
+        return True  # not a valid digest of the store
 
 
 def with_trace(study: Study, trace: TraceSpec, store: Store | None = None) -> Study:
-    """Return the study on other jobs, on machines for them: samples and made workloads bring their
-    cluster, jobs of a file get one that fits (`trainyard.traces.fitting.cluster_for`). What the
-    user chose stays: with a sample any cluster of theirs, with a file the one they chose for
-    another file. A recorded schedule that the jobs do not have is left out, if there is another
-    policy.
+    """Return the study with other jobs and a cluster for them.
+
+    Samples and generated workloads bring their cluster; jobs of a file get one that fits (see
+    `trainyard.traces.fitting.cluster_for`). A cluster that the user chose stays. Policies that need
+    a recorded schedule are removed if the jobs have none.
 
     Raises
     ------
@@ -99,24 +92,23 @@ def with_trace(study: Study, trace: TraceSpec, store: Store | None = None) -> St
     """
     cluster = study.base.cluster
     if trace.source != study.base.trace.source:
-        cluster = _next_cluster(study, trace, store)
-    made = replace(study, base=replace(study.base, trace=trace, cluster=cluster))
+        cluster = _cluster_for_trace(study, trace, store)
+    changed = replace(study, base=replace(study.base, trace=trace, cluster=cluster))
     if load_trace(trace, store).has("start_time_s"):
-        return made
-    able = [
-        at
-        for at, spec in enumerate(made.allocators)
+        return changed
+    runnable = [
+        index
+        for index, spec in enumerate(changed.allocators)
         if "recorded_start" not in catalog.allocator(spec).needs.reads
     ]
-    return made.only(able) if able else made
+    return changed.only(runnable) if runnable else changed
 
 
 def with_fitting_conditions(study: Study, store: Store | None = None) -> Study:
-    """Return the study under conditions in which its jobs can show what they are made of, and
-    unchanged where they can already.
+    """Return the study with the models that its jobs need, unchanged if it has them.
 
-    Jobs with parameter servers get a performance model that knows those; jobs that may ask for less
-    memory than they need are given up after `RETRIES`.
+    Jobs with parameter servers get a performance model that supports them; jobs that may request
+    less memory than they need are abandoned after `RETRIES`.
 
     Raises
     ------
@@ -135,34 +127,35 @@ def with_fitting_conditions(study: Study, store: Store | None = None) -> Study:
     return study
 
 
-def _next_cluster(study: Study, trace: TraceSpec, store: Store | None) -> Cluster:
-    now, before = study.base.cluster, study.base.trace
-    ready, source = _is_ready(now, before, store), load_source(trace, store)
-    # A cluster that somebody made for a sample was not chosen for the jobs of a file.
-    if not ready and (source.cluster is not None or _of_a_file(before)):
-        return now
+def _cluster_for_trace(study: Study, trace: TraceSpec, store: Store | None) -> Cluster:
+    """Return the cluster of a study after a change of its trace."""
+    current, old_trace = study.base.cluster, study.base.trace
+    is_default, source = _is_default_cluster(current, old_trace, store), load_source(trace, store)
+    # A cluster chosen for a sample was not chosen for the jobs of a file.
+    if not is_default and (source.cluster is not None or _is_from_file(old_trace)):
+        return current
     try:
         return cluster_for(source).cluster
     except ClusterError:
-        return now  # no cluster is large enough: the Trace page says so
+        return current  # no cluster is large enough: the Trace page says so
 
 
-def _of_a_file(trace: TraceSpec) -> bool:
+def _is_from_file(trace: TraceSpec) -> bool:
+    """Return whether a trace comes from a file or the store."""
     return not trace.source.startswith(("sample:", "made:"))
 
 
-def _is_ready(cluster: Cluster, trace: TraceSpec, store: Store | None) -> bool:
-    """Tell whether a cluster came with its trace or with a sample, so that nobody loses by another
-    one.
-    """
-    # The clusters of samples too: with a file of which no cluster is large enough they stayed.
+def _is_default_cluster(cluster: Cluster, trace: TraceSpec, store: Store | None) -> bool:
+    """Return whether a cluster is a default one, which the user did not choose."""
+    # Include the clusters of samples: they stay if no cluster is large enough for a file.
     return any(
-        _brought(source, store) == cluster
+        _default_cluster(source, store) == cluster
         for source in (trace, *(TraceSpec(f"sample:{name}") for name in SAMPLES))
     )
 
 
-def _brought(trace: TraceSpec, store: Store | None) -> Cluster | None:
+def _default_cluster(trace: TraceSpec, store: Store | None) -> Cluster | None:
+    """Return the default cluster of a trace; None if the trace cannot be loaded."""
     try:
         return cluster_for(load_source(trace, store)).cluster
     except TrainyardError:
@@ -170,13 +163,14 @@ def _brought(trace: TraceSpec, store: Store | None) -> Cluster | None:
 
 
 def with_cluster(study: Study, cluster: Cluster) -> Study:
-    """Return the study on other machines."""
+    """Return the study with another cluster."""
     return replace(study, base=replace(study.base, cluster=cluster))
 
 
 def with_model(study: Study, kind: str, spec: Spec) -> Study:
-    """Return the study with another performance model, estimator, overheads or faults; `kind` is
-    one of `trainyard.study.catalog.KINDS`.
+    """Return the study with another performance model, estimator, overheads or faults.
+
+    `kind` is one of `trainyard.study.catalog.KINDS`.
     """
     changes: dict[str, Any] = {kind: spec}
     return replace(study, base=replace(study.base, **changes))
@@ -188,19 +182,18 @@ def with_policies(study: Study, specs: tuple[Spec, ...], baseline: int = 0) -> S
     Raises
     ------
     ParameterError
-        If none is left, or a value is out of its bounds.
+        If no policy is left, or a value is out of bounds.
     """
     return study.choosing(specs, min(baseline, max(len(specs) - 1, 0)))
 
 
 def reason(study: Study, at: int, store: Store | None = None) -> str:
-    """Return why a policy of the study cannot run on its trace and cluster, as one sentence; "" =
-    it can.
+    """Return why a policy of the study cannot run on its trace and cluster, "" if it can.
 
     Raises
     ------
     TrainyardError
-        If the trace cannot be loaded, or the profile of the performance model is not kept any more.
+        If the trace cannot be loaded, or the profile of the performance model was deleted.
     """
     profiles.resolved(study.base.perf, store)
     return catalog.allocator(

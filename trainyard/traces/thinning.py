@@ -1,6 +1,4 @@
-"""Fewer or more jobs than a trace has: one user in n, some of the jobs, copies of all, drawn by a
-hash of their names; and jobs without names.
-"""
+"""Sample users or jobs of a trace, scale its load with copies, and hide its names."""
 
 from __future__ import annotations
 
@@ -15,127 +13,124 @@ from numpy.typing import NDArray
 
 
 def kept_users(users: pd.Series, every: int, seed: int) -> NDArray[np.bool_]:
-    """Tell which jobs belong to one user in n.
+    """Return which jobs belong to one user in n.
 
     Parameters
     ----------
     users : Series
-        User of every job; all jobs without one count as one user.
+        User of each job; jobs without a user count as one user.
     every : int
         n; at least one user stays.
     seed : int
-        Another seed draws other users.
+        Random seed.
 
     Notes
     -----
-    The users are put in the order of a hash of their names, and of this order the first, the (n +
-    1)-th, ... are kept: heavy and light users alike.
+    Users are sorted by a hash of their names, and the first, the (n + 1)-th, ... are kept, so heavy
+    and light users are equally likely.
     """
     codes, names = pd.factorize(users, use_na_sentinel=False)
     order = np.argsort(
-        _hashes(("" if pd.isna(name) else str(name) for name in names), seed), kind="stable"
+        _hash_names(("" if pd.isna(name) else str(name) for name in names), seed), kind="stable"
     )
-    kept: NDArray[np.bool_] = np.isin(codes, order[::every])
-    return kept
+    is_kept: NDArray[np.bool_] = np.isin(codes, order[::every])
+    return is_kept
 
 
 def kept_jobs(job_ids: Iterable[object], count: int, seed: int) -> NDArray[np.bool_]:
-    """Tell which jobs are in a random sample: those with the smallest hashes of their ids, so that
-    a smaller sample is part of a larger one.
+    """Return which jobs are in a random sample, by the smallest hashes of their ids.
+
+    A smaller sample is part of a larger one.
 
     Parameters
     ----------
     job_ids : iterable of str
         One per job.
     count : int
-        Jobs to draw; all if there are no more.
+        Number of jobs to draw.
     seed : int
-        Another seed draws other jobs.
+        Random seed.
     """
-    hashes = _hashes(map(str, job_ids), seed)
-    kept = np.zeros(len(hashes), dtype=bool)
-    kept[np.argsort(hashes, kind="stable")[:count]] = True
-    return kept
+    hashes = _hash_names(map(str, job_ids), seed)
+    is_kept = np.zeros(len(hashes), dtype=bool)
+    is_kept[np.argsort(hashes, kind="stable")[:count]] = True
+    return is_kept
 
 
 def loaded(frame: pd.DataFrame, load: float, seed: int) -> pd.DataFrame:
-    """Return as many times the jobs in the same time: some of them, or whole copies and some.
+    """Return the jobs scaled to a load in the same time: a part of them, or copies.
 
     Parameters
     ----------
     frame : DataFrame
         Jobs in the native schema, in order of submission.
     load : float
-        How many times the GPU-seconds; below 1 some jobs are left out.
+        Factor on the GPU-seconds; below 1 some jobs are dropped.
     seed : int
-        Another seed draws other jobs and moves copies elsewhere.
+        Random seed.
 
     Notes
     -----
-    Jobs with a `rank` below the load stay, so a smaller load is a part of a larger one. Above 1 the
-    trace itself stays as it is; each copy is moved by a random part of the span, and what passes
-    its end goes on at its beginning, so that bursts meet other bursts and no copy adds to the span.
-    Copies have the ids of the originals with ``+1``, ``+2``, ... behind them and belong to the same
-    users; of the last copy only the part that the load asks for is there.
+    Jobs with a `rank` below the load stay, so a smaller load is part of a larger one. Above 1 the
+    original jobs stay unchanged; each copy is shifted cyclically by a random part of the span, so
+    that bursts spread and the span stays. Copies get the ids of the originals with ``+1``, ``+2``,
+    ... and the same users; the last copy is partial if the load is not a whole number.
     """
     copies, rest = int(load), load - int(load)
-    mark = "+"
-    while frame["job_id"].str.contains(mark, regex=False).any():
-        mark += "+"
+    suffix = "+"
+    while frame["job_id"].str.contains(suffix, regex=False).any():
+        suffix += "+"
     parts = [frame] * min(copies, 1)
-    parts += [_copy(frame, turn, mark, seed) for turn in range(1, copies)]
+    parts += [_shifted_copy(frame, index, suffix, seed) for index in range(1, copies)]
     if rest > 0:
-        kept = ranks(frame, seed) < rest
-        parts.append((_copy(frame, copies, mark, seed) if copies else frame)[kept])
+        is_kept = ranks(frame, seed) < rest
+        parts.append((_shifted_copy(frame, copies, suffix, seed) if copies else frame)[is_kept])
     return pd.concat(parts).sort_values("submit_time_s", kind="stable")
 
 
 def ranks(frame: pd.DataFrame, seed: int) -> NDArray[np.float64]:
-    """Return a number from [0, 1) for every job, such that those below any p have p of the jobs and
-    of the GPU-seconds, as nearly as whole jobs can.
+    """Return a rank in [0, 1) per job; jobs below p have a share p of jobs and GPU-seconds.
 
     Notes
     -----
-    The jobs are put in the order of their GPU-seconds, and of each two neighbours one, by a hash of
-    their ids, goes to the lower half; within the halves the same is done again until single jobs
-    are left. Drawing each job on its own would let the load depend on the luck of a few large ones.
+    Jobs are sorted by GPU-seconds; of each pair of neighbors one, by a hash of the ids, goes to the
+    lower half, recursively down to single jobs. Independent draws would make the load depend on a
+    few large jobs.
     """
     work = (frame["num_gpus"] * frame["duration_s"]).to_numpy(np.float64)
-    drawn = _hashes(map(str, frame["job_id"]), seed)
-    order, places = np.lexsort((drawn, -work)), np.arange(len(work))
-    found, group = np.zeros(len(work)), np.zeros(len(work), np.int64)
+    hashes = _hash_names(map(str, frame["job_id"]), seed)
+    order, places = np.lexsort((hashes, -work)), np.arange(len(work))
+    job_ranks, group = np.zeros(len(work)), np.zeros(len(work), np.int64)
     for level in range(max(len(work) - 1, 0).bit_length()):
-        # Groups stand one after the other, each in the order of its GPU-seconds.
-        begins = np.maximum.accumulate(np.where(np.diff(group, prepend=-1) != 0, places, 0))
-        second = np.flatnonzero((places - begins) % 2)
-        upper = (drawn[order] >> np.uint64(level) & np.uint64(1)).astype(np.int64)
-        upper[second] = 1 - upper[second - 1]
-        found[order] += upper * 0.5 ** (level + 1)
+        # Groups are contiguous, each sorted by GPU-seconds.
+        group_starts = np.maximum.accumulate(np.where(np.diff(group, prepend=-1) != 0, places, 0))
+        second_of_pair = np.flatnonzero((places - group_starts) % 2)
+        upper = (hashes[order] >> np.uint64(level) & np.uint64(1)).astype(np.int64)
+        upper[second_of_pair] = 1 - upper[second_of_pair - 1]
+        job_ranks[order] += upper * 0.5 ** (level + 1)
         group = 2 * group + upper
-        turn = np.argsort(group, kind="stable")
-        order, group = order[turn], group[turn]
-    return found
+        by_group = np.argsort(group, kind="stable")
+        order, group = order[by_group], group[by_group]
+    return job_ranks
 
 
-def _copy(frame: pd.DataFrame, turn: int, mark: str, seed: int) -> pd.DataFrame:
-    """Return a trace under other ids, moved along its span by a random part of it."""
+def _shifted_copy(frame: pd.DataFrame, index: int, suffix: str, seed: int) -> pd.DataFrame:
+    """Return a copy of a trace with new ids, shifted cyclically by a random part of its span."""
     submit = frame["submit_time_s"]
     begin, span = submit.min(), submit.max() - submit.min()
-    part = int(_hashes([f"copy {turn}"], seed)[0]) / 2.0**64
-    elsewhere = begin + np.mod(submit - begin + part * span, span) if span > 0 else submit
-    return moved(frame.assign(job_id=frame["job_id"] + f"{mark}{turn}"), elsewhere)
+    part = int(_hash_names([f"copy {index}"], seed)[0]) / 2.0**64
+    shifted_s = begin + np.mod(submit - begin + part * span, span) if span > 0 else submit
+    return moved(frame.assign(job_id=frame["job_id"] + f"{suffix}{index}"), shifted_s)
 
 
 def moved(frame: pd.DataFrame, submit_s: pd.Series) -> pd.DataFrame:
-    """Return jobs with other submissions, in seconds; deadlines and the times before which jobs may
-    not begin keep their distance from them.
-    """
-    kept = {
+    """Return jobs with other submissions; deadlines and earliest starts keep their distance."""
+    shifted = {
         column: frame[column] - frame["submit_time_s"] + submit_s
         for column in ("deadline_s", "begin_s")
         if column in frame
     }
-    return frame.assign(submit_time_s=submit_s, **kept)
+    return frame.assign(submit_time_s=submit_s, **shifted)
 
 
 NUMBERED: Final = {
@@ -150,14 +145,13 @@ NUMBERED: Final = {
     "constraint": "constraint",
     "gres": "gres",
 }
-"""Columns whose texts are numbered where names are to be hidden -> the word before the number."""
+"""Column whose texts are numbered to hide names -> word before the number."""
 HIDDEN_NAME: Final = "Anonymised trace"
-"""What such a trace is called: the name of a file says where it comes from."""
+"""Name of an anonymized trace, because file names reveal the source."""
 
 
 def anonymised(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the jobs without names: ids are numbers in order of submission, and every text that
-    a site chooses becomes a word and a number, "user 1", in the order in which it first occurs.
+    """Return the jobs with ids and names replaced by numbers, such as "user 1".
 
     Parameters
     ----------
@@ -166,40 +160,46 @@ def anonymised(frame: pd.DataFrame) -> pd.DataFrame:
 
     Notes
     -----
-    Equal texts stay equal. Dependencies name the new ids; the nodes on which jobs ran are left out.
-    Times, sizes, models, GPU types and outcomes stay.
+    Equal texts stay equal; numbers follow the first occurrence. Dependencies use the new ids; node
+    lists are removed. Times, sizes, models, GPU types and outcomes stay.
     """
-    ids = [str(at) for at in range(1, len(frame) + 1)]
-    hidden = {
-        column: _numbered(frame[column], word)
+    ids = [str(number) for number in range(1, len(frame) + 1)]
+    numbered = {
+        column: _number_texts(frame[column], word)
         for column, word in NUMBERED.items()
         if column in frame
     }
     if "dependency" in frame:
         number = dict(zip(frame["job_id"].astype("str"), ids, strict=True))
-        hidden["dependency"] = frame["dependency"].map(
-            lambda text: _WORD.sub(lambda found: _renamed(found[0], number), str(text)),
+        numbered["dependency"] = frame["dependency"].map(
+            lambda text: _ID_WORD.sub(lambda match: _new_id(match[0], number), str(text)),
             na_action="ignore",
         )
-    kept = frame.drop(columns=[column for column in ("node_list",) if column in frame])
-    return kept.assign(job_id=ids, **hidden)
+    remaining = frame.drop(columns=[column for column in ("node_list",) if column in frame])
+    return remaining.assign(job_id=ids, **numbered)
 
 
-_WORD: Final = re.compile(r"[^\s,:?&|()]+")
+_ID_WORD: Final = re.compile(r"[^\s,:?&|()]+")
 
 
-def _renamed(word: str, number: Mapping[str, str]) -> str:
-    # What is no id says how to wait: afterok, singleton.
-    return number.get(word, word if word in _WAITS else "unknown")
+def _new_id(word: str, number: Mapping[str, str]) -> str:
+    """Return the new id for a word of a dependency; keywords stay."""
+    # Words that are not ids are keywords such as afterok.
+    return number.get(word, word if word in _DEPENDENCY_KEYWORDS else "unknown")
 
 
-_WAITS: Final = ("after", "afterany", "afterok", "afternotok", "aftercorr", "singleton")
+_DEPENDENCY_KEYWORDS: Final = (
+    "after",
+    "afterany",
+    "afterok",
+    "afternotok",
+    "aftercorr",
+    "singleton",
+)
 
 
-def _numbered(values: pd.Series, word: str) -> pd.Series:
-    """Return texts as a word and a number, in the order in which they first occur; where there is
-    none, there is none.
-    """
+def _number_texts(values: pd.Series, word: str) -> pd.Series:
+    """Return texts as a word and a number in order of occurrence; missing stays missing."""
     texts = values.astype("object").where(values.notna() & (values.astype("str") != ""))
     codes, _ = pd.factorize(texts)
     return pd.Series(
@@ -209,7 +209,8 @@ def _numbered(values: pd.Series, word: str) -> pd.Series:
     )
 
 
-def _hashes(names: Iterable[str], seed: int) -> NDArray[np.uint64]:
+def _hash_names(names: Iterable[str], seed: int) -> NDArray[np.uint64]:
+    """Return a 64-bit hash per name, which depends on the seed."""
     key = str(seed).encode()
     digests = b"".join(
         hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8, key=key).digest()

@@ -271,9 +271,9 @@ def test_equal_choices_are_written_alike() -> None:
     [
         (
             "dlrover:little=0.9/0.3",
-            "dlrover: little must be two numbers that grow, such as 0.3/0.9.",
+            "dlrover: little must be two ascending numbers, such as 0.3/0.9.",
         ),
-        ("dlrover:little=0.5", "dlrover: little must be two numbers"),
+        ("dlrover:little=0.5", "dlrover: little must be two ascending numbers"),
         ("dlrover:busy=0.5", "busy"),
         ("dlrover:under=2", "under"),
         ("dlrover:jobs=1", "jobs"),

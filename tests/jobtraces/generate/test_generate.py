@@ -6,7 +6,7 @@ import pytest
 
 from allocators import make
 from jobtraces.generate import PROFILES, generate, with_history
-from jobtraces.generate.workload import gpus_by_type, quantile, repeated, stretched
+from jobtraces.generate.workload import gpus_by_type, quantile, stretch_run_times, vary_run_times
 from sim.cluster import Cluster
 from sim.contract import Spec
 from sim.engine.simulator import Simulator
@@ -139,7 +139,7 @@ def test_no_run_times_pile_up_at_the_cap(
 
 def test_repeats_of_the_longest_jobs_stay_below_the_cap_and_differ() -> None:
     run = np.full(1000, 0.99 * 43_200.0)
-    again = repeated(run, 0.1 * np.random.default_rng(1).standard_normal(1000), 43_200.0)
+    again = vary_run_times(run, 0.1 * np.random.default_rng(1).standard_normal(1000), 43_200.0)
     assert again.max() <= 43_200
     assert len(np.unique(again)) == 1000
     assert np.log(again / run).std() == pytest.approx(0.06, abs=0.02)
@@ -151,7 +151,7 @@ def test_a_stretch_moves_the_distribution_by_one_factor_and_keeps_the_order(fact
     rank = (np.arange(10_000) + 0.5) / 10_000
     run = quantile(table, rank, cap_s)
     aim = factor * quantile(table, rank, cap_s / factor)
-    found = stretched(run, np.ones(len(run), np.int64), float(aim.sum()), table, cap_s)
+    found = stretch_run_times(run, np.ones(len(run), np.int64), float(aim.sum()), table, cap_s)
     assert found.sum() == pytest.approx(aim.sum(), rel=1e-3)
     assert np.all(np.diff(found) >= 0)
     long = aim > 100  # below, whole seconds are coarse
@@ -341,7 +341,7 @@ def test_a_history_needs_a_cluster_that_is_big_enough() -> None:
     frame = pd.DataFrame(
         {"job_id": ["a"], "submit_time_s": [0], "num_gpus": [9], "duration_s": [10]}
     )
-    with pytest.raises(TraceError, match="job a asks for 9 GPUs"):
+    with pytest.raises(TraceError, match="job a requests 9 GPUs"):
         with_history(Trace.of(frame), Cluster.parse("1x8:v100"), 0)
 
 

@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 
 from jobtraces.generate import canonical, figures, generate, workload
-from jobtraces.generate.fit import FEW
-from jobtraces.generate.like import BINS, Like, rank_edges
+from jobtraces.generate.fit import MIN_FIGURE_JOBS
+from jobtraces.generate.like import MAX_EQUAL_PARTS, Like, rank_edges
 from sim.errors import ParameterError, TraceError
 from sim.params import parameters, spec_of
 from sim.trace import Trace
@@ -48,8 +48,8 @@ def real() -> Trace:
 
 def test_the_parts_of_a_group_halve_towards_the_longest_jobs() -> None:
     assert rank_edges(4).tolist() == [0, 0.25, 0.5, 0.75, 1]
-    edges = rank_edges(BINS + 2)
-    assert edges[BINS - 1 :].tolist() == pytest.approx([0.975, 0.9875, 0.99375, 1])
+    edges = rank_edges(MAX_EQUAL_PARTS + 2)
+    assert edges[MAX_EQUAL_PARTS - 1 :].tolist() == pytest.approx([0.975, 0.9875, 0.99375, 1])
 
 
 def test_sizes_run_times_and_bursts_are_those_of_the_trace(real: Trace) -> None:
@@ -151,7 +151,7 @@ def test_the_document_holds_no_name_id_date_or_single_job() -> None:
     assert like.types == "v100"
     assert 509 not in like.sizes
     assert not {7_654_321.0, 7_654_323.0, 7_654_000.0} & set(like.times)
-    assert all(share >= FEW for share in like.size_shares)
+    assert all(share >= MIN_FIGURE_JOBS for share in like.size_shares)
     made = like.make()
     assert set(made.frame["user"]) == {"user 1", "user 2"}
     assert not made.frame.astype("str").apply(lambda c: c.str.contains("secret")).any(axis=None)
@@ -162,7 +162,7 @@ def test_every_mean_is_of_at_least_ten_jobs() -> None:
         run_s = np.arange(1.0, count + 1)
         like = figures(jobs(duration_s=run_s))
         edges = np.rint(rank_edges(len(like.times)) * count)
-        assert np.diff(edges).min() >= FEW
+        assert np.diff(edges).min() >= MIN_FIGURE_JOBS
         # The means of the parts, each as often as it has jobs, add up to the whole.
         assert np.dot(like.times, np.diff(edges)) == pytest.approx(run_s.sum(), rel=1e-3)
 
@@ -185,15 +185,15 @@ def test_jobs_of_one_instant_stay_at_one_instant() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("like:sizes=1/2", "size_shares must be 2 numbers, and are 4"),
-        ("like:sizes=2/1/4/8", "sizes and groups must ascend"),
-        ("like:sizes=1/2/4/16", "no group holds jobs of 16 GPUs"),
+        ("like:sizes=1/2", "size_shares must have 2 numbers, but has 4"),
+        ("like:sizes=2/1/4/8", "sizes and groups must be in ascending order"),
+        ("like:sizes=1/2/4/16", "no group has jobs of 16 GPUs"),
         ("like:sizes=1/2/4/7.5", "must be whole numbers"),
         ("like:size_shares=0/0/0/0", "must not all be 0"),
-        ("like:times=5", "times must be 10 numbers, and are 1"),
-        ("like:jobs=150000,load=2", "150,000 jobs at load 2 are more than 200,000 jobs"),
-        ("like:hours=1/2", "hours must be 0 or 24 numbers"),
-        ("like:models=a+b", "model_shares must be 4 numbers, and are 0"),
+        ("like:times=5", "times must have 10 numbers, but has 1"),
+        ("like:jobs=150000,load=2", "150,000 jobs at load 2 exceed the limit of 200,000"),
+        ("like:hours=1/2", "hours must have 0 or 24 numbers"),
+        ("like:models=a+b", "model_shares must have 4 numbers, but has 0"),
     ],
 )
 def test_figures_that_contradict_each_other_are_refused(text: str, message: str) -> None:
@@ -251,12 +251,12 @@ def test_figures_from_before_make_the_jobs_that_they_made() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("like:limits=0/60,limit_shares=1/1/1/1/1/1/1/1/1/1", "limits must ascend"),
-        ("like:limits=60", "limit_shares must be 5 numbers, and are 0"),
-        ("like:outcomes=failed,outcome_shares=1", "outcome_shares must be 5 numbers"),
+        ("like:limits=0/60,limit_shares=1/1/1/1/1/1/1/1/1/1", "limits must be in ascending order"),
+        ("like:limits=60", "limit_shares must have 5 numbers, but has 0"),
+        ("like:outcomes=failed,outcome_shares=1", "outcome_shares must have 5 numbers"),
         (
             "like:users=1,user_sizes=0,user_times=0,homes=2,home_shares=1/1",
-            "homes must be places among home_shares",
+            "homes must be indices into home_shares",
         ),
         ("like:home_shares=0/0", "home_shares must not all be 0"),
     ],

@@ -84,10 +84,10 @@ def test_a_parameter_changes_its_own_column_and_the_times_that_the_load_asks_for
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("gangs=1/2", "recurring: shares must be 2 numbers, one for each of the gangs, not all 0."),
+        ("gangs=1/2", "recurring: shares must be 2 numbers, one per gang size, not all 0."),
         (
             "gangs=1/2,shares=0/0",
-            "recurring: shares must be 2 numbers, one for each of the gangs, not all 0.",
+            "recurring: shares must be 2 numbers, one per gang size, not all 0.",
         ),
         (
             "gangs=1/2.5,shares=1/1",

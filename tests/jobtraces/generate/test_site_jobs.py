@@ -34,8 +34,8 @@ def test_another_load_scales_the_gaps_of_the_same_jobs() -> None:
     [
         ("gangs=1/2", "site: shares must be 2 numbers"),
         ("nodes=2", "site: gangs must be whole numbers of GPUs, at most the 16 of the cluster."),
-        ("longest_min=1", "site: the longest time limit is below the shortest."),
-        ("failing=0.6,cut=0.5", "site: failing and cut are shares, together at most 1."),
+        ("longest_min=1", "site: longest_min is below shortest_min. Exchange them."),
+        ("failing=0.6,cut=0.5", "site: failing and cut must be shares with a sum of at most 1."),
     ],
 )
 def test_figures_that_contradict_each_other_are_refused(text: str, sentence: str) -> None:

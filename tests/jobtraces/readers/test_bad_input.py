@@ -87,7 +87,7 @@ BAD = {
     "not parquet": (b"PAR1" + b"x" * 100 + b"PAR1", "damaged"),
     "parquet without rows": (parquet(pa.table({"job_id": pa.array([], pa.string())})), "no row"),
     "parquet of something": (parquet(pa.table({"a": [1]})), "submit_time_s"),
-    "cut JSON": ((FIXTURES / "cluster_job_log.json").read_bytes()[:900], "JSON is not complete"),
+    "cut JSON": ((FIXTURES / "cluster_job_log.json").read_bytes()[:900], "JSON is incomplete"),
     "other JSON": (b'{"nodes": [{"name": "n1"}]}', "no known trace"),
     "deep JSON": (
         b'[{"jobid": 1, "vc": 1, "submitted_time": 1, "attempts": ' + b"[" * 100_000,

@@ -15,7 +15,7 @@ from pyarrow import feather
 
 from jobtraces import ReadOptions, peek, read
 from jobtraces.readers import items as json_items
-from jobtraces.readers.items import items
+from jobtraces.readers.items import read_items
 from sim.errors import ParameterError, TraceError
 from tests.jobtraces.readers.account import checked
 
@@ -139,7 +139,7 @@ SPELLINGS = {
 def test_objects_of_json_are_rows(text: str) -> None:
     got = checked(text.encode())
     assert facts(text.encode()) == TRUTH
-    assert "The objects of the JSON are read as rows of a table." in got.guesses
+    assert "The JSON objects are read as rows of a table." in got.guesses
     assert {"id", "gpus", "duration"} <= set(peek(text.encode()).columns)
 
 
@@ -147,10 +147,10 @@ def test_the_last_line_may_be_cut_off() -> None:
     whole = "\n".join(json.dumps(row) for row in [*ROWS, *ROWS])
     got = read((whole[:-30]).encode())
     assert (got.read, got.used) == (4, 2)
-    found = list(items('{"a": 1}\n{"a": 2', "", "x"))
+    found = list(read_items('{"a": 1}\n{"a": 2', "", "x"))
     assert [value for _, value in found] == [{"a": 1}, None]
-    with pytest.raises(TraceError, match="not complete or not valid"):
-        list(items('{"a": 1}\n{"a": \n{"a": 2}\n', "", "x"))
+    with pytest.raises(TraceError, match="incomplete or not valid"):
+        list(read_items('{"a": 1}\n{"a": \n{"a": 2}\n', "", "x"))
 
 
 BAD = {
@@ -190,7 +190,7 @@ def test_feather_that_unfolds_to_too_much() -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_json_in_parts_is_the_same_as_a_whole(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(json_items, "REACH", 3)
+    monkeypatch.setattr(json_items, "LOOK_AHEAD", 3)
     rng = random.Random(seed)
     job = {"a": 'x\\"]}', "b": [1.5, -2e3, True], "c": {"d": None, "e": "\u00e4\U0001f600"}}
     jobs = [job | {"a": "y" * rng.randrange(9)} for _ in range(4)]
@@ -208,7 +208,7 @@ def test_json_in_parts_is_the_same_as_a_whole(seed: int, monkeypatch: pytest.Mon
 def told(text: str | list[str], key: str) -> list[object]:
     found: list[object] = []
     try:
-        found += items(text, key, "f")
+        found += read_items(text, key, "f")
     except TraceError as error:
         found.append(str(error))
     return found

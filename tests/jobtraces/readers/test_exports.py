@@ -423,7 +423,7 @@ RUNAI = (
 
 
 def test_a_fact_that_no_one_can_guess_is_asked() -> None:
-    with pytest.raises(OpenQuestionError, match="the wait for GPUs is in the time") as caught:
+    with pytest.raises(OpenQuestionError, match="which includes the wait") as caught:
         read(RUNAI.encode())
     assert [(one.id, list(one.options)) for one in caught.value.questions] == [
         ("wait", ["included"])
@@ -439,7 +439,7 @@ def test_a_fact_that_no_one_can_guess_is_asked() -> None:
 @pytest.mark.parametrize("fmt", ["wandb", "mlflow", "mlflow-json"])
 def test_gpus_of_runs_are_asked_where_they_are_not_named(fmt: str) -> None:
     data = CASES[fmt][0].replace(b"GPU Count", b"Cards").replace(b"num_gpus", b"depth")
-    with pytest.raises(OpenQuestionError, match="How many does each of them take"):
+    with pytest.raises(OpenQuestionError, match="How many GPUs does each run take"):
         read(data)
     got = read(data, options=ReadOptions(answers={"gpus_each": "8"}))
     assert set(got.trace.frame["num_gpus"]) == {8}
@@ -480,26 +480,29 @@ def test_of_two_recipes_that_fit_equally_one_is_asked_for() -> None:
         one, name="other", title="Other", columns={**one.columns, "duration_s": "num(runtime) * 60"}
     )
     with pytest.raises(OpenQuestionError, match="fits 2 formats equally") as caught:
-        recipes.which(content, ReadOptions(), [one, minutes])
+        recipes.choose_recipe(content, ReadOptions(), [one, minutes])
     told = caught.value.questions[0]
-    assert "By Other the first job takes 2 GPUs for 5,403,660 s" in told.text
+    assert "Other: the first job takes 2 GPUs for 5,403,660 s" in told.text
     assert told.options == {"wandb": one.title, "other": "Other"}
     for name, chosen in (("wandb", one), ("other", minutes)):
         options = ReadOptions(answers={"format": name})
-        assert recipes.which(content, options, [one, minutes]) is chosen
-    assert recipes.which(content, ReadOptions()) is one
+        assert recipes.choose_recipe(content, options, [one, minutes]) is chosen
+    assert recipes.choose_recipe(content, ReadOptions()) is one
     # The name of a file says which where nothing else does, and never more.
     called = replace(minutes, file="*_minutes.csv")
     for name in ("My_Minutes.csv", "traces.zip: my_minutes.csv", "in/my_minutes.csv"):
-        assert recipes.which(replace(content, name=name), ReadOptions(), [one, called]) is called
+        assert (
+            recipes.choose_recipe(replace(content, name=name), ReadOptions(), [one, called])
+            is called
+        )
     with pytest.raises(OpenQuestionError):
-        recipes.which(content, ReadOptions(), [one, called])
+        recipes.choose_recipe(content, ReadOptions(), [one, called])
     content = replace(content, name="my_minutes.csv")
     both = [replace(one, file="*.csv"), called]
     with pytest.raises(OpenQuestionError):
-        recipes.which(content, ReadOptions(), both)
+        recipes.choose_recipe(content, ReadOptions(), both)
     heavier = replace(one, first_cell=".+")
-    assert recipes.which(content, ReadOptions(), [heavier, called]) is heavier
+    assert recipes.choose_recipe(content, ReadOptions(), [heavier, called]) is heavier
 
 
 def test_every_recipe_has_an_export() -> None:
@@ -524,7 +527,7 @@ def test_every_recipe_has_an_export() -> None:
 @pytest.mark.parametrize("fmt", CASES)
 def test_exactly_one_recipe_wins(fmt: str) -> None:
     sample = sample_of(CASES[fmt][0].decode())
-    fitting = [recipe for recipe in recipes.shipped() if recipes.matches(recipe, sample)]
+    fitting = [recipe for recipe in recipes.shipped() if recipes.fits_sample(recipe, sample)]
     heaviest = max(recipe.weight for recipe in fitting)
     assert [recipe.name for recipe in fitting if recipe.weight == heaviest] == [fmt]
     found = detect(open_source(CASES[fmt][0], "x", ReadOptions()))
@@ -560,10 +563,10 @@ def test_facts_beside_the_figures() -> None:
     ("fmt", "words"),
     [
         ("kueue", "evicted and admitted again (1)"),
-        ("ray", "Ray states no submission"),
+        ("ray", "Ray records no submission"),
         ("squeue-json", "snapshot of a queue"),
-        ("hydra", "Durations are those on a V100"),
-        ("acme", "end minus start is taken there (1)"),
+        ("hydra", "Durations are on a V100"),
+        ("acme", "end minus start is used (1)"),
         ("sacct-json", "taken from the submission line (2)"),
         ("muri", "milliseconds"),
     ],
@@ -609,23 +612,23 @@ def test_jobs_that_still_run_are_cut_on_request() -> None:
 
 
 BAD = {
-    "cut": (CASES["k8s-pods"][0][:-20], "not complete or not valid"),
-    "empty": (b'{"items": []}', "there is no job in it"),
+    "cut": (CASES["k8s-pods"][0][:-20], "incomplete or not valid"),
+    "empty": (b'{"items": []}', "Choose a file with jobs"),
     "offsets": (
         CASES["acme"][0].replace(b"10:00:10+08:00", b"10:00:10", 1),
         "Give every time an offset",
     ),
-    "constant": (json.dumps([RAY | {"x": float("nan")}]).encode(), "NaN is no value of JSON"),
+    "constant": (json.dumps([RAY | {"x": float("nan")}]).encode(), "NaN is not a JSON value"),
     "summary": (
         b"id,job_num,gpu_job_num,avg_run_time_gpu,avg_que_time_gpu\n1,2,3,4,5\n",
-        "summary of clusters",
+        "summarizes clusters",
     ),
-    "events": (packed("items", EVENT, EVENT), "Export the pods"),
+    "events": (packed("items", EVENT, EVENT), "Export pods"),
     "new events": (
         packed("items", {key: one for key, one in EVENT.items() if key != "involvedObject"} | NEW),
-        "not how many GPUs",
+        "hold no GPU requests",
     ),
-    "pai": (b"0" * 24 + b",i,u,Running,1,\n", "it alone names GPUs"),
+    "pai": (b"0" * 24 + b",i,u,Running,1,\n", "the only table with GPUs"),
 }
 
 

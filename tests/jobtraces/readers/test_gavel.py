@@ -98,7 +98,9 @@ def test_seven_and_six_columns_and_the_batch_size_of_a_command() -> None:
     )
     assert list(six.trace.frame["batch_size"]) == [64, 32, 20]
     assert row(six, "0")["duration_s"] == pytest.approx(64 / 4.394774823323071)
-    assert reasons(six) == {"no batch size is named: taken as the middle one measured": 1}
+    assert reasons(six) == {
+        "no batch size is given: the median of the measured sizes is assumed": 1
+    }
 
 
 def test_twelve_columns_state_their_durations() -> None:
@@ -123,11 +125,11 @@ def test_twelve_columns_state_their_durations() -> None:
         134583,
     )
     assert any(
-        guess.startswith("Some jobs change their batch size while training") and "(1)" in guess
+        guess.startswith("Some jobs change their batch size in training") and "(1)" in guess
         for guess in got.guesses
     )
     steady = checked(lines((*cells[:7], "static", *cells[8:])))
-    assert not any("batch size while training" in guess for guess in steady.guesses)
+    assert not any("batch size in training" in guess for guess in steady.guesses)
 
 
 def test_what_was_not_measured_is_assumed_and_counted() -> None:
@@ -141,9 +143,9 @@ def test_what_was_not_measured_is_assumed_and_counted() -> None:
     )
     assert got.used == 4
     assert reasons(got) == {
-        "the model is not in Gavel's table: its duration is guessed at the median throughput": 1,
-        "this number of GPUs was not measured: the throughput per GPU of fewer is taken": 2,
-        "this batch size was not measured: the throughput of the nearest is taken": 1,
+        "the model is not in Gavel's table: the median throughput is assumed": 1,
+        "this number of GPUs was not measured: the throughput per GPU of fewer GPUs is used": 2,
+        "this batch size was not measured: the throughput of the nearest size is used": 1,
     }
     assert row(got, "0")["duration_s"] == pytest.approx(1000 / (2 * LM_V100[8]))
     assert (row(got, "1")["batch_size"], row(got, "1")["duration_s"]) == (
@@ -157,7 +159,7 @@ def test_what_was_not_measured_is_assumed_and_counted() -> None:
             if (key.gpus, key.gpu_type) == (1, "v100")
         ]
     )
-    assert any("under a profile that has them" in guess for guess in got.guesses)
+    assert any("total_steps count" in guess for guess in got.guesses)
     assert (row(got, "2")["model"], row(got, "2")["duration_s"]) == (
         "bert",
         pytest.approx(1000 / usual),
@@ -186,8 +188,8 @@ def test_broken_rows_are_dropped_for_a_reason() -> None:
         "the GPU count is missing or cannot be read": 1,
         "the submission time is missing or cannot be read": 2,
         "the row has fewer than 10 fields": 1,
-        "the duration is 0: taken as 1 s": 1,
-        "total_steps is below 1: taken as not given": 1,
+        "the duration is 0: set to 1 s": 1,
+        "total_steps is below 1: treated as missing": 1,
         "the GPU count is a fraction: rounded up": 1,
     }
     assert list(got.trace.frame["job_id"]) == ["0", "6", "8", "9"]
@@ -234,7 +236,7 @@ def test_other_tables_are_not_taken_for_one(body: str) -> None:
 
 
 def test_a_format_that_does_not_fit_is_refused() -> None:
-    with pytest.raises(TraceError, match="this is no Gavel"):
+    with pytest.raises(TraceError, match="this file is not Gavel"):
         read(b"a,b\n1,2\n", name="x", fmt="gavel")
 
 
@@ -261,11 +263,11 @@ def test_the_list_of_the_physical_experiments() -> None:
         ["a", "b"],
     )
     assert two.warnings == (
-        "The file holds several traces, read as one: each is a virtual cluster (vc) of its own.",
+        "The file holds several traces, read as one; each is a separate virtual cluster (vc).",
     )
 
 
-MORE = "this number of GPUs was not measured: the throughput per GPU of fewer is taken"
+MORE = "this number of GPUs was not measured: the throughput per GPU of fewer GPUs is used"
 FILES = [
     ("traces/gavel/artifact_evaluation.trace", 15, {}),
     ("traces/gavel/max_min_fairness.trace", 96, {}),
@@ -278,9 +280,9 @@ FILES = [
         "traces/gavel/old_msr_7_6columns_first300.trace",
         300,
         {
-            "no batch size is named: taken as the middle one measured": 180,
-            "the duration is 0: taken as 1 s": 19,
-            "total_steps is below 1: taken as not given": 19,
+            "no batch size is given: the median of the measured sizes is assumed": 180,
+            "the duration is 0: set to 1 s": 19,
+            "total_steps is below 1: treated as missing": 19,
         },
     ),
     ("traces/shockwave/120_0.2_5_100_40_25.trace", 120, {}),

@@ -14,7 +14,7 @@ def test_log() -> None:
     assert reasons(got) == {
         "no GPU: a CPU job": 1,
         "still running when the trace ends": 1,
-        "the duration is 0: taken as 1 s": 1,
+        "the duration is 0: set to 1 s": 1,
     }
     first = row(got, "410001")
     assert tuple(

@@ -184,7 +184,7 @@ def test_json_written_otherwise_is_the_same_trace(fmt: str) -> None:
 
 
 def winners(data: bytes) -> list[Recipe]:
-    return recipes.rivals(open_all(data, "f", ReadOptions())[0].sample)
+    return recipes.best_recipes(open_all(data, "f", ReadOptions())[0].sample)
 
 
 @pytest.mark.parametrize("path", sorted(FIXTURES.iterdir()), ids=lambda path: path.name)

@@ -60,7 +60,7 @@ def by(text: str, data: bytes = DATA) -> pd.DataFrame:
 @pytest.fixture
 def in_place(monkeypatch: pytest.MonkeyPatch) -> None:
     """Recipes of users run in this process, for tests of what is made of them."""
-    monkeypatch.setattr(recipes, "apart", lambda work, *args: work(*args))
+    monkeypatch.setattr(recipes, "run_limited", lambda work, *args: work(*args))
 
 
 def test_a_recipe_of_the_users_own() -> None:
@@ -94,9 +94,9 @@ def test_it_reads_as_the_same_recipe_would_that_is_shipped() -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"mapping": {"num_gpus": "cards"}}, "Leave out the mapping"),
-        ({"date_format": "%d.%m.%Y"}, "Leave out the date format"),
-        ({"recipe_digest": "0" * 12}, "not the one that was kept with the scenario"),
+        ({"mapping": {"num_gpus": "cards"}}, "Remove the mapping"),
+        ({"date_format": "%d.%m.%Y"}, "Remove the date format"),
+        ({"recipe_digest": "0" * 12}, "differs from the one stored with the scenario"),
     ],
 )
 def test_choices_that_contradict_a_recipe(options: dict[str, object], words: str) -> None:
@@ -128,35 +128,35 @@ def test_a_faulty_recipe_is_found_without_data() -> None:
     assert recipes.check(OURS, "ours.toml").name == "ours"
     for expression, words in (
         ("num(cards, 2)", "does not support"),
-        ("crads", "crads is no known column. Did you mean cards?"),
+        ("crads", "crads is not a known column. Did you mean cards?"),
     ):
         with pytest.raises(TraceError, match=words):
             recipes.check(ours(expression), "ours.toml")
 
 
 def test_a_process_of_its_own_has_limits() -> None:
-    assert apart.apart(work.greedy, GIGABYTE // 10) == GIGABYTE // 10
-    with pytest.raises(apart.ApartError, match="more than 3 GB"):
-        apart.apart(work.greedy, 3 * GIGABYTE)
-    with pytest.raises(apart.ApartError, match="exit code 3"):
-        apart.apart(work.ending, 3)
+    assert apart.run_limited(work.greedy, GIGABYTE // 10) == GIGABYTE // 10
+    with pytest.raises(apart.SandboxError, match="more than 3 GB"):
+        apart.run_limited(work.greedy, 3 * GIGABYTE)
+    with pytest.raises(apart.SandboxError, match="exit code 3"):
+        apart.run_limited(work.ending, 3)
 
 
 def test_only_processor_time_counts_against_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(apart, "CPU_S", 1)
-    apart.apart(work.sleeping, 2.5)  # longer than the limit, without computing
-    with pytest.raises(apart.ApartError, match=r"more than 1 s of processor time"):
-        apart.apart(work.spinning)
+    apart.run_limited(work.sleeping, 2.5)  # longer than the limit, without computing
+    with pytest.raises(apart.SandboxError, match=r"more than 1 s of processor time"):
+        apart.run_limited(work.spinning)
 
 
 def test_work_that_never_ends_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(apart, "WALL_S", 0.5)
-    with pytest.raises(apart.ApartError, match=r"more than 0.5 s"):
-        apart.apart(work.sleeping, 600.0)
+    with pytest.raises(apart.SandboxError, match=r"more than 0.5 s"):
+        apart.run_limited(work.sleeping, 600.0)
 
 
 def test_a_process_of_its_own_writes_no_file(tmp_path: Path) -> None:
-    assert apart.apart(work.writing, str(tmp_path / "x")) == "OSError"
+    assert apart.run_limited(work.writing, str(tmp_path / "x")) == "OSError"
     assert (tmp_path / "x").read_bytes() == b""
 
 
@@ -228,7 +228,7 @@ def tried(seed: int, count: int, folder: str) -> tuple[int, list[str]]:
         columns = {"job_id": grown(rng, 4, folder)}
         recipe = Recipe("mine", "Mine", required=(("a",), ("b",)), columns=columns)
         try:
-            found = engine.run(recipe, rows.to_reader(), present, "UTC")
+            found = engine.evaluate(recipe, rows.to_reader(), present, "UTC")
         except TrainyardError as error:
             told.append(str(error)[:300])
         else:
@@ -242,7 +242,7 @@ def tried(seed: int, count: int, folder: str) -> tuple[int, list[str]]:
 def test_generated_recipes_read_nothing_and_write_nothing(seed: int, tmp_path: Path) -> None:
     # A hundred each, together within the time and memory that one recipe may take.
     (tmp_path / "canary").write_text("nightingale", encoding="utf-8")
-    ran, told = apart.apart(tried, seed, 100, str(tmp_path))
+    ran, told = apart.run_limited(tried, seed, 100, str(tmp_path))
     assert ran >= 1
     assert not any("nightingale" in text for text in told)
     assert [path.name for path in tmp_path.iterdir()] == ["canary"]

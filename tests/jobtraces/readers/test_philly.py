@@ -44,8 +44,8 @@ def test_incomplete_attempts() -> None:
         "still running when the trace ends": 1,
         "no attempt has both a start and an end": 1,
         "no GPU: a CPU job": 1,
-        "an attempt lacks a usable start or end: left out of the duration": 1,
-        "the attempts have different GPU counts: the first is taken": 1,
+        "an attempt lacks a usable start or end: not counted in the duration": 1,
+        "the attempts have different GPU counts: the first count is used": 1,
     }
     seventh = row(got, "application_1_7")
     assert (seventh["num_gpus"], seventh["duration_s"]) == (1, 1200)

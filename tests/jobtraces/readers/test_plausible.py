@@ -12,7 +12,7 @@ import pytest
 
 from jobtraces import Import, ReadOptions, read
 from jobtraces.readers.draft import Report
-from jobtraces.readers.plausible import GO_ON, Gate, jobs_together
+from jobtraces.readers.plausible import GO_ON, DataReview, check_jobs_together
 from sim.errors import ParameterError, TraceError
 from tests.counting import count_steps
 from tests.jobtraces.readers.account import checked, reasons
@@ -93,7 +93,7 @@ def test_a_stray_clock_is_cut_off_on_request() -> None:
     mended = taken(table, span="window")
     assert mended.used == 239
     assert reasons(mended) == {
-        "left out as answered: more than 2.5 years from the middle submission": 1
+        "left out as answered: more than 2.5 years from the median submission": 1
     }
 
 
@@ -101,7 +101,7 @@ def test_whole_thousands_are_suspected_to_be_milliseconds() -> None:
     table = bare().assign(
         duration_s=lambda frame: np.floor(frame["duration_s"]) * 1000, time_limit_s=9e6
     )
-    told = "100% of the durations are whole thousands, such as 60,000 s. Are they milliseconds?"
+    told = "100% of the durations are multiples of 1000, such as 60,000 s. Are they milliseconds?"
     assert asked(taken(table)) == {"thousand": told}
     mended = taken(table, thousand="ms").trace
     assert mended.numbers("duration_s")[:2].tolist() == [60.0, 67.0]
@@ -154,7 +154,7 @@ def test_durations_that_contradict_start_and_end_are_shown() -> None:
     text = asked(taken(table))["contradiction"]
     assert text == (
         "The duration of 3 of 240 jobs is not the time from start to end (j0: 1060 s and 60 s;"
-        " j1: 1067.5 s and 67.5 s; j2: 1074 s and 74 s). Which holds?"
+        " j1: 1067.5 s and 67.5 s; j2: 1074 s and 74 s). Which is right?"
     )
     assert taken(table, contradiction="end").trace.numbers("duration_s")[0] == 60.0
     table.loc[1:2, "duration_s"] -= 1000
@@ -165,7 +165,7 @@ def test_several_attempts_are_no_contradiction() -> None:
     table = sound().assign(duration_s=5.0 + np.arange(240))
     for attempts, ids in ((True, set()), (False, {"contradiction"})):
         report = Report(len(table))
-        jobs_together(table, attempts, Gate(report, {}))
+        check_jobs_together(table, attempts, DataReview(report, {}))
         assert {question.id for question in report.questions} == ids
 
 
@@ -179,7 +179,7 @@ def test_starts_before_submissions_are_said_and_then_asked_about() -> None:
     )
     table.loc[:19, "start_time_s"] = table["submit_time_s"] - np.arange(240) * 100 - 1
     table.loc[:19, "end_time_s"] = table["start_time_s"] + table["duration_s"]
-    told = "20 of 240 jobs start before they are submitted. Is the submission something else?"
+    told = "20 of 240 jobs start before they are submitted. Is the submission column right?"
     assert asked(taken(table)) == {"early": told}
     assert not taken(table, early="leave_out").trace.has("start_time_s")
 
@@ -216,7 +216,9 @@ def test_a_gap_between_two_windows_is_asked_about() -> None:
     table = bare()
     table.loc[100:, "submit_time_s"] += 40 * DAY
     got = taken(table)
-    told = "No job is submitted for 40 days of 41 days. Are there two clocks, or two windows?"
+    told = (
+        "No job is submitted for 40 days of 41 days. Does the file mix two clocks or two periods?"
+    )
     assert asked(got) == {"hole": told}
     assert (taken(table, hole="before").used, taken(table, hole="after").used) == (100, 140)
 
@@ -241,19 +243,19 @@ def test_a_snapshot_is_no_history() -> None:
     table = bare()
     table.loc[:59, "status"] = "running"
     assert taken(table).warnings == (
-        "25% of 240 rows had not ended when the file was written. They are left out, or cut at the"
-        " end if you choose so.",
+        "25% of 240 rows had not ended when the file was written. They are dropped unless you"
+        " choose to cut them there.",
     )
     table.loc[:149, "status"] = "running"
     assert asked(taken(table)) == {
-        "open": "62% of 240 rows had not ended when the file was written: is this a snapshot, not"
-        " a history?"
+        "open": "62% of 240 rows had not ended when the file was written. Is it a snapshot of the"
+        " queue, not a history?"
     }
 
 
 def test_per_cent_are_not_taken_for_gpus_without_a_question() -> None:
     table = bare().assign(num_gpus=np.where(np.arange(240) % 3, 100, 25))
-    told = "Nearly all GPU counts are multiples of 5, such as 25. Are they per cent?"
+    told = "Nearly all GPU counts are multiples of 5, such as 25. Are they percentages?"
     assert asked(taken(table)) == {"percent": told}
     mended = taken(table, percent="percent")
     assert set(asked(mended)) == {"fractions"}
@@ -277,7 +279,7 @@ def test_fractions_that_add_much_work_can_be_left_out() -> None:
 def test_one_duration_for_many_jobs_is_asked_about() -> None:
     table = bare()
     table.loc[:50, "duration_s"] = 86_400
-    told = "51 of 240 jobs run for exactly 24 hours. Were they cut at the end of a window?"
+    told = "51 of 240 jobs run for exactly 24 hours. Were they cut off at a time limit?"
     assert asked(taken(table)) == {"same": told}
     assert taken(table, same="leave_out").used == 189
     table.loc[:3, "duration_s"] = 90_000
@@ -291,7 +293,7 @@ def test_one_duration_for_many_jobs_is_asked_about() -> None:
 def test_durations_that_were_cut_in_the_source_are_said() -> None:
     table = bare(1000)
     table.loc[:4, "duration_s"] = 172_800
-    told = "5 jobs have exactly the longest duration, 172,800 s: they were cut there in the source."
+    told = "5 jobs have exactly the longest duration, 172,800 s: the source cut them off there."
     got = taken(table)
     assert (got.warnings, got.questions) == ((told,), ())
     assert got.trace.doubts == (("cut", told),)
@@ -300,7 +302,7 @@ def test_durations_that_were_cut_in_the_source_are_said() -> None:
 
 
 def test_a_batch_is_said() -> None:
-    told = "All jobs are submitted at once: waits are those of one batch."
+    told = "All jobs are submitted at the same time, so waits are those of a single batch."
     assert taken(bare().assign(submit_time_s=5)).warnings == (told,)
 
 
@@ -312,7 +314,7 @@ def test_columns_that_name_nobody_are_asked_about() -> None:
     chosen = ReadOptions(mapping={"vc": "queue"})
     got = read(table.to_csv(index=False).encode(), options=chosen)
     assert asked(got).keys() == {"suspect_vc"}
-    assert "holds 1,200 different numbers, such as 1. Does it name anybody?" in str(asked(got))
+    assert "holds 1,200 different numbers, such as 1. Is it really a user?" in str(asked(got))
     assert got.trace.has("vc")
     assert not taken(table, suspect_vc="leave_out").trace.has("vc")
 
@@ -322,7 +324,7 @@ def test_cores_are_not_taken_for_gpus_without_a_question() -> None:
     mapping = {"num_gpus": "cpus"}
     got = read(data, options=ReadOptions(mapping=mapping))
     assert asked(got) == {
-        "suspect_gpus": "The GPU counts come from the column cpus. Are they cores?"
+        "suspect_gpus": "The GPU counts come from the column cpus. Are they CPU cores?"
     }
     chosen = ReadOptions(mapping=mapping, answers={"suspect_gpus": "cores"}, cpu_jobs="keep")
     mended = read(data, options=chosen).trace
@@ -334,7 +336,7 @@ def test_rows_that_repeat_others_can_be_left_out() -> None:
     table = bare()
     again = table.head(20).assign(job_id=[f"again{one}" for one in range(20)])
     doubled = pd.concat([table, again])
-    told = "20 of 260 jobs repeat the submission, duration, GPUs and user of another."
+    told = "20 of 260 jobs repeat the submission, duration, GPUs and user of another job."
     assert taken(doubled).warnings == (told,)
     left = taken(doubled, twice="leave_out")
     assert (left.used, left.warnings) == (240, ())
@@ -349,8 +351,8 @@ def test_ids_that_a_spreadsheet_rounded_are_asked_about() -> None:
     table.loc[:2, "job_id"] = "7.01419E+13"
     got = taken(table)
     assert asked(got) == {
-        "collide": "2 ids repeat and are rounded, such as 7.01419E+13: a spreadsheet may have made"
-        " one of several. Are they different jobs?"
+        "collide": "2 ids repeat and are rounded, such as 7.01419E+13: a spreadsheet may have"
+        " merged several ids. Are they different jobs?"
     }
     assert (got.used, taken(table, collide="keep").used) == (238, 240)
 
@@ -368,8 +370,8 @@ def test_a_file_of_which_much_is_left_out_is_asked_about() -> None:
     table = bare().astype({"duration_s": "str"})
     table.loc[:60, "duration_s"] = "soon"
     told = (
-        "61 of 240 rows are left out, most because the duration is missing or cannot be read. Are"
-        " units, dates and columns read as meant?"
+        "61 of 240 rows are dropped, most because the duration is missing or cannot be read. Are"
+        " units, dates and columns read correctly?"
     )
     assert asked(taken(table)) == {"left": told}
     with pytest.raises(TraceError, match=r"Choose other units or columns, or correct the file\."):
@@ -429,7 +431,11 @@ def test_samples_raise_no_question() -> None:
 
 def test_ten_times_the_jobs_are_checked_with_as_many_steps() -> None:
     small, large = (
-        count_steps(lambda table=table: jobs_together(table, False, Gate(Report(len(table)), {})))
+        count_steps(
+            lambda table=table: check_jobs_together(
+                table, False, DataReview(Report(len(table)), {})
+            )
+        )
         for table in (sound(1000), sound(10_000))
     )
     assert large <= 1.1 * small, (small, large)
@@ -456,5 +462,5 @@ def test_an_infinite_start_is_taken_as_not_given() -> None:
     assert found.used == 60
     assert not found.trace.has("start_time_s")
     assert found.counts() == [
-        ("altered", "start_time_s is negative or infinite: taken as not given", 60)
+        ("altered", "start_time_s is negative or infinite: treated as missing", 60)
     ]

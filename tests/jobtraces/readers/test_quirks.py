@@ -64,9 +64,7 @@ def times(found: Import) -> list[str]:
 
 
 LIST = [json.loads(CASES[kind][0])["items"][0] for kind in ("k8s-pods", "kueue")]
-CLOCKS = (
-    "Times have no offset; they are read as Europe/Berlin (1 of them around a change of clocks)."
-)
+CLOCKS = "Times have no offset; they are read as Europe/Berlin (1 of them within a clock change)."
 NOTHING = ("None", "Unknown", "\\N", "n/a", "NULL", "-", "", "NaN")
 NO_VALUE = "gres/gpu=18446744073709551614"
 LINES = [
@@ -164,7 +162,7 @@ READ: dict[str, tuple[str | bytes, dict[str, Any], int, Left, str]] = {
         3,
         [],
         "A quote is never closed (line 3 is the first with an odd number of quotes): quotes are"
-        " read as letters.",
+        " read as plain text.",
     ),
     "the header twice": (
         TABLE + rows("1,2026-03-02 10:00,1,60") + TABLE + rows("2,2026-03-02 10:05,2,90"),
@@ -244,7 +242,7 @@ READ: dict[str, tuple[str | bytes, dict[str, Any], int, Left, str]] = {
         {},
         4,
         [(CHANNEL, 1)],
-        "The objects of the JSON are read as rows of a table.",
+        "The JSON objects are read as rows of a table.",
     ),
     "objects of another kind": (
         json.dumps({"items": LIST}),
@@ -306,7 +304,7 @@ def test_what_is_read(name: str) -> None:
 REFUSED: dict[str, tuple[str | bytes, str]] = {
     "an empty sheet": (
         workbook(Jobs=[]),
-        "f: no sheet of the workbook holds a table with a header and rows below it.",
+        "f: no sheet of the workbook has a table with a header and rows. Add one.",
     ),
     "pods without limits or conditions": (
         json.dumps({"items": [BARE]}),
@@ -320,30 +318,30 @@ REFUSED: dict[str, tuple[str | bytes, str]] = {
     ),
     "a summary of clusters": (
         "id,job_num,gpu_job_num,avg_run_time_gpu,avg_que_time_gpu\n1,2,3,4,5\n",
-        "f: this is a summary of clusters, one row each, no list of jobs. Choose the list of jobs:"
-        " cluster_log.csv, trace_seren.csv or trace_kalos.csv.",
+        "f: this file summarizes clusters and does not list jobs. Choose cluster_log.csv,"
+        " trace_seren.csv or trace_kalos.csv.",
     ),
     "the use of a virtual cluster": (
         "time,running_job_num,pending_job_num,total_gpu_num,running_gpu_num\n1,2,3,4,5\n",
-        "f: these are counts of jobs and GPUs per minute, no list of jobs. Choose cluster_log.csv.",
+        "f: this file holds counts per minute and does not list jobs. Choose cluster_log.csv.",
     ),
     "the partitions of a cluster": (
         json.dumps({"partitions": [{"nodes": {"configured": "n1", "total": 1}, "maximums": {}}]}),
-        "f: this lists the partitions of a cluster, no jobs. Jobs come from sacct --json, machines"
-        " from scontrol show nodes --json.",
+        "f: this file lists partitions, not jobs. Export jobs with sacct --json, and nodes with"
+        " scontrol show nodes --json.",
     ),
     "an empty list": (
         '{"apiVersion": "v1", "items": []}',
-        "f: the list 'items' of this JSON is empty: there is no job in it. Choose another file.",
+        "f: the list 'items' of this JSON is empty. Choose a file with jobs.",
     ),
     "a list of several kinds": (
         json.dumps({"items": LIST}),
-        "f: The list holds 1 of kind Pod and 1 of kind Workload. Which of them are the jobs? Answer"
-        " with one of Pod, Workload.",
+        "f: The list holds 1 of kind Pod and 1 of kind Workload. Which of these are the jobs?"
+        " Answer with one of Pod, Workload.",
     ),
     "JSON that is cut off": (
         json.dumps({"items": [BARE]})[:-20],
-        "f: the JSON is not complete or not valid (Unterminated string at character 140). Download"
+        "f: the JSON is incomplete or not valid (Unterminated string at character 140). Download"
         " it again.",
     ),
     "an archive in an archive": (
@@ -356,12 +354,12 @@ REFUSED: dict[str, tuple[str | bytes, str]] = {
     ),
     "a dense archive": (
         gzip.compress(b"0," * 6_000_000),
-        "f: the archive unpacks to more than 200 times its size, which no trace does. Give the file"
-        " unpacked.",
+        "f: the archive unpacks to more than 200 times its size, unlike any trace. Unpack the file"
+        " first.",
     ),
     "many columns": (
         ",".join(f"c{at}" for at in range(1_001)) + "\n" + "1," * 1_000 + "1\n",
-        "f: the table has 1,001 columns, more than 1,000. Keep those that describe jobs.",
+        "f: the table has 1,001 columns, more than 1,000. Keep only columns that describe jobs.",
     ),
     "a long cell": (
         NATIVE + "a,0,1,60\n" + "b" * 10_001 + ",0,1,5\n",
@@ -370,17 +368,17 @@ REFUSED: dict[str, tuple[str | bytes, str]] = {
     ),
     "a long line": (
         NATIVE + "x" * 65_600,
-        "f: line 2 is longer than 65,536 characters, so this is no table of jobs. Remove what is"
-        " too long.",
+        "f: line 2 is longer than 65,536 characters, so this is not a table of jobs. Shorten or"
+        " remove the line.",
     ),
     "a long object": (
         json.dumps({"items": [BARE, BARE | {"x": "y" * 1_000_001}]}),
-        "f: the item at character 164 has 1,000,161 characters, more than 1,000,000; this is no"
-        " list of jobs.",
+        "f: the item at character 164 has 1,000,161 characters, more than 1,000,000, so this is not"
+        " a list of jobs.",
     ),
     "objects in objects in objects": (
         '{"items": [' + json.dumps(BARE) + ', {"a":' * 1 + '{"a":' * 5000 + "1" + "}" * 5001 + "]}",
-        "f: the JSON is nested too deeply to be a list of jobs.",
+        "f: the JSON is nested too deeply for a list of jobs. Choose another file.",
     ),
 }
 
@@ -402,8 +400,8 @@ def test_days_of_a_spreadsheet_are_asked_about() -> None:
     (question,) = read(data).questions
     assert (question.id, question.text) == (
         "days",
-        "The submissions are numbers from 46,082 to 46,082.5. Are they dates as a spreadsheet"
-        " counts days: 46,082 is 1 March 2026?",
+        "The submissions are numbers from 46,082 to 46,082.5. Are they spreadsheet"
+        " dates (46,082 = 1 March 2026)?",
     )
     found = read(data, options=ReadOptions(answers={"days": "days"}, zone="Europe/Berlin"))
     assert times(found)[:2] == ["2026-03-01T00:00:00+01:00", "2026-03-01T01:00:00+01:00"]
@@ -455,18 +453,18 @@ BASE = 'name = "a"\ntitle = "A"\n[recognise]\ncolumns = ["x"]\n'
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("#" * 64_001, "r: a recipe may have 64,000 characters. Shorten it."),
+        ("#" * 64_001, "r: the recipe has more than 64,000 characters. Shorten it."),
         (
             BASE + "[let]\n" + rows(*(f'a{at} = "1"' for at in range(101))),
-            "r: 101 expressions are more than 100.",
+            "r: 101 expressions exceed the limit of 100. Remove some.",
         ),
         (
             BASE + rows(*(f'[source.s{at}]\ncolumns = ["c"]' for at in range(21))),
-            "r: 21 sources are more than 20.",
+            "r: 21 sources exceed the limit of 20.",
         ),
         (
             BASE + rows(*('[[join]]\ntable = "t"\non = ["x"]' for _ in range(21))),
-            "r: 21 joins are more than 20.",
+            "r: 21 joins exceed the limit of 20.",
         ),
     ],
 )

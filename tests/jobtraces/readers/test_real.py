@@ -65,7 +65,7 @@ def test_philly_edge_cases() -> None:
     assert row(got, "application_1506638472019_16565")["duration_s"] == 43
     assert reasons(got) == {
         "never started: the job has no attempt": 1,
-        "an attempt lacks a usable start or end: left out of the duration": 1,
+        "an attempt lacks a usable start or end: not counted in the duration": 1,
     }
 
 
@@ -175,7 +175,7 @@ def test_slurm_database() -> None:
         "completed",
     )
     assert math.isclose(job["mem_gb"], 170_000 / 1024)
-    assert reasons(got) == {"the id occurs again (a requeue or a shortened id): made unique": 7}
+    assert reasons(got) == {"the id is repeated (a requeue or a shortened id): made unique": 7}
     assert got.trace.frame["status"].value_counts().to_dict() == {
         "completed": 1570,
         "cancelled": 770,

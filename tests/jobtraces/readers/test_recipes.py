@@ -184,7 +184,7 @@ PODS = {
 
 def values(expressions: Iterable[str], zone: str = "Asia/Shanghai") -> list[Any]:
     """Evaluate expressions over one row in one database."""
-    with engine.sealed(zone) as database:
+    with engine.open_sealed(zone) as database:
         database.register("rows", pa.table({"a": ["x"]}))
         return [
             database.sql(f"SELECT ({expression}) FROM rows").fetchall()[0][0]
@@ -197,11 +197,11 @@ def checked(database: Any, expression: str, *, windows: bool = False) -> str:
     columns = {"submit_time_s": expression if windows else "1"}
     rule = () if windows else (recipes.recipe.RowRule(expression, "out"),)
     recipe = Recipe("mine", "Mine", required=(("a",),), columns=columns, leave_out=rule)
-    return engine.compiled(recipe, database, {"a": "a"})
+    return engine.build_query(recipe, database, {"a": "a"})
 
 
 def test_a_hostile_expression_is_refused_before_it_runs() -> None:
-    with engine.sealed("UTC") as database:
+    with engine.open_sealed("UTC") as database:
         for expression in HOSTILE:
             try:
                 checked(database, expression)
@@ -215,9 +215,9 @@ def test_a_hostile_expression_is_refused_before_it_runs() -> None:
 
 
 def test_only_columns_and_names_look_at_other_rows() -> None:
-    with engine.sealed("UTC") as database:
+    with engine.open_sealed("UTC") as database:
         assert "OVER" in checked(database, "sum(num(a)) OVER (ORDER BY row)", windows=True)
-        with pytest.raises(TraceError, match="window may not be used"):
+        with pytest.raises(TraceError, match="window is not allowed"):
             checked(database, "sum(num(a)) OVER (ORDER BY row) > 1")
 
 
@@ -243,7 +243,7 @@ def test_the_seal_holds_without_the_other_walls(statement: str, tmp_path: Path) 
     file = tmp_path / "a.csv"
     file.write_text("x\n1\n")
     secret = pa.table({"x": [1]})
-    with pytest.raises(engine.RecipeError), engine.sealed("UTC") as database:
+    with pytest.raises(engine.RecipeError), engine.open_sealed("UTC") as database:
         database.sql(statement.format(file=file)).fetchall()
     assert secret.num_rows == 1
     assert [path.name for path in tmp_path.iterdir()] == ["a.csv"]
@@ -260,12 +260,15 @@ def test_memory_has_a_limit() -> None:
     )
     rows = pa.table({"row": [1], "cell 0": ["x" * 10_000]})
     with pytest.raises(engine.RecipeError, match="too much memory"):
-        engine.run(recipe, rows.to_reader(), {"a": "cell 0"}, "UTC")
+        engine.evaluate(recipe, rows.to_reader(), {"a": "cell 0"}, "UTC")
 
 
 def test_time_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "TIME_LIMIT_S", 0.2)
-    with pytest.raises(engine.RecipeError, match="more than 0 s"), engine.sealed("UTC") as database:
+    with (
+        pytest.raises(engine.RecipeError, match="more than 0 s"),
+        engine.open_sealed("UTC") as database,
+    ):
         database.sql(
             "SELECT sum(a.range * b.range) FROM range(1000000) a, range(1000000) b"
         ).fetchall()
@@ -289,12 +292,12 @@ def test_generated_expressions_touch_nothing(tmp_path: Path) -> None:
         )
 
     ran = 0
-    with engine.sealed("UTC") as database:
+    with engine.open_sealed("UTC") as database:
         database.register("jobs_read", pa.table({"row": [1, 2], "cell 0": ["x", "y"]}))
         for _ in range(300):
             recipe = Recipe("mine", "Mine", required=(("a",),), columns={"job_id": grow(3)})
             try:
-                database.sql(engine.compiled(recipe, database, {"a": "cell 0"})).fetchall()
+                database.sql(engine.build_query(recipe, database, {"a": "cell 0"})).fetchall()
                 ran += 1
             except (TrainyardError, duckdb.Error):
                 continue
@@ -336,10 +339,10 @@ def test_every_function_of_ours_is_tested() -> None:
         (lambda text: text.replace('name = "mine"', 'name = "A b"'), "name may hold"),
         (lambda text: text.replace("num_gpus =", "num_gpu ="), "Did you mean num_gpus?"),
         (lambda text: text.replace('duration_s = "length_s(took)"', ""), "duration_s is missing"),
-        (lambda text: text.replace('"num(at)"', "5"), "submit_time_s must be a text"),
-        (lambda text: 'zone = "Moon"\n' + text, "the time zone 'Moon' is not known"),
+        (lambda text: text.replace('"num(at)"', "5"), "submit_time_s must be a non-empty text"),
+        (lambda text: 'zone = "Moon"\n' + text, "unknown time zone 'Moon'"),
         (lambda text: text.replace("columns = [", "colums = ["), "recognise.colums is not known"),
-        (lambda text: text + "[[leave_out]]\nreason = 'x'\n", "when must be a text"),
+        (lambda text: text + "[[leave_out]]\nreason = 'x'\n", "when must be a non-empty text"),
         (lambda text: text + "[leave_out]\nreason = 'x'\n", r"write \[\[leave_out\]\]"),
         (lambda text: text + "#" * 70_000, "64,000 characters"),
         (lambda text: text.replace('"took"]', '"Took"]'), "no plain name"),
@@ -358,16 +361,16 @@ def test_a_faulty_recipe_is_one_sentence(change: Callable[[str], str], sentence:
 
 def test_all_shipped_recipes_are_sound_and_their_texts_are_ascii() -> None:
     assert len(recipes.shipped()) > 15
-    with engine.sealed("UTC") as database:
+    with engine.open_sealed("UTC") as database:
         for recipe in recipes.shipped():
             if not recipe.refuse:
-                assert "SELECT" in engine.compiled(recipe, database, {})
+                assert "SELECT" in engine.build_query(recipe, database, {})
     names = [recipe.name for recipe in recipes.shipped()]
     assert len(set(names)) == len(names)
 
 
 def test_cells_lose_blanks_around_them_and_words_for_nothing() -> None:
-    with engine.sealed("UTC") as database:
+    with engine.open_sealed("UTC") as database:
         cells = [
             " a ",
             "\u00a0b\u3000",
@@ -379,6 +382,6 @@ def test_cells_lose_blanks_around_them_and_words_for_nothing() -> None:
             "a longer cell than all",
         ]
         database.register("cells", pa.table({"x": cells}))
-        found = database.sql(f"SELECT {engine._cell('x', {'x': 'x'})} FROM cells").fetchall()
+        found = database.sql(f"SELECT {engine._cell_sql('x', {'x': 'x'})} FROM cells").fetchall()
         database.unregister("cells")
     assert [one for (one,) in found] == ["a", "b", "c", None, None, None, None, cells[-1]]

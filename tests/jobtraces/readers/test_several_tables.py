@@ -72,11 +72,11 @@ def test_a_zip_archive_of_them_reads_alike() -> None:
 @pytest.mark.parametrize(
     ("files", "words"),
     [
-        ({"job.csv": FILES["job.csv"]}, "pai_task_table .it alone names GPUs. is wanted too"),
-        ({"task.csv": FILES["task.csv"]}, "pai_job_table is wanted too"),
+        ({"job.csv": FILES["job.csv"]}, "pai_task_table .the only table with GPUs. is missing"),
+        ({"task.csv": FILES["task.csv"]}, "pai_job_table is missing"),
         ({"a": FILES["job.csv"], "b": FILES["job.csv"]}, "b: this and a are both the table"),
         ({"a": b"x,y\n1,2\n", "b": b"x,y\n1,2\n"}, "a, b: these 2 files are not the tables"),
-        ({str(at): b"x,y\n1,2\n" for at in range(101)}, "101 files are more than 100"),
+        ({str(at): b"x,y\n1,2\n" for at in range(101)}, "101 files exceed the limit of 100"),
         (packed({"a": packed(FILES), "b": JOBS.encode()}), "archives in archives"),
         (packed({str(at): b"x" for at in range(101)}), "holds 101 files, more than 100"),
     ],
@@ -89,7 +89,7 @@ def test_a_bad_drop_is_one_sentence(files: dict[str, bytes] | bytes, words: str)
 
 def test_a_file_that_nobody_needs_is_named() -> None:
     got = read(FILES | {"notes.csv": b"a,b\n1,2\n"})
-    assert "Not needed for Alibaba PAI (gpu-v2020): notes.csv." in got.guesses
+    assert "Files not needed for Alibaba PAI (gpu-v2020): notes.csv." in got.guesses
 
 
 def test_the_limit_on_size_is_for_all_files_together() -> None:
@@ -149,10 +149,10 @@ num_gpus = "cards"
 @pytest.mark.parametrize(
     ("old", "new", "sentence"),
     [
-        ('table = "other"', 'table = "ohter"', "join names the table 'ohter'"),
+        ('table = "other"', 'table = "ohter"', "join refers to the table 'ohter'"),
         ('on_other = ["job"]', 'on_other = ["job", "gpus"]', "equally many"),
         ("cards =", "sent =", "join.take.sent must be a new name"),
-        ('["job", "gpus"]', '["job", "gpus", "x"]', "differ in their numbers of columns"),
+        ('["job", "gpus"]', '["job", "gpus", "x"]', "have the same number of columns"),
         ("take =", "tkae =", "join.tkae is not known. Did you mean take?"),
         ('"gpus"]', '"GPUs"]', "no plain name"),
         ("[[join]]", "[join]", r"write \[\[join\]\]"),
@@ -167,17 +167,17 @@ def test_a_faulty_join_is_one_sentence(old: str, new: str, sentence: str) -> Non
 @pytest.mark.parametrize(
     ("old", "new", "sentence"),
     [
-        ("sum(num(gpus))", "string_agg(gpus, job)", "string_agg may not be used"),
-        ("sum(num(gpus))", "(SELECT 1)", "subquery may not be used"),
-        ("sum(num(gpus))", "sum(num(sent))", "sent is no known column"),
-        ('on = ["id"]', 'on = ["(SELECT 1)"]', "subquery may not be used"),
-        ('table = "other"', 'table = "other"\nwhere = "sum(num(gpus)) > 1"', "sum may not be used"),
+        ("sum(num(gpus))", "string_agg(gpus, job)", "string_agg is not allowed"),
+        ("sum(num(gpus))", "(SELECT 1)", "subquery is not allowed"),
+        ("sum(num(gpus))", "sum(num(sent))", "sent is not a known column"),
+        ('on = ["id"]', 'on = ["(SELECT 1)"]', "subquery is not allowed"),
+        ('table = "other"', 'table = "other"\nwhere = "sum(num(gpus)) > 1"', "sum is not allowed"),
     ],
 )
 def test_expressions_of_a_join_are_checked(old: str, new: str, sentence: str) -> None:
     recipe = recipes.parse(RECIPE.replace(old, new), "two.toml")
-    with pytest.raises(TraceError, match=sentence), engine.sealed("UTC") as database:
-        engine.compiled(recipe, database, {})
+    with pytest.raises(TraceError, match=sentence), engine.open_sealed("UTC") as database:
+        engine.build_query(recipe, database, {})
 
 
 def test_rows_without_a_partner_stay() -> None:
@@ -185,7 +185,7 @@ def test_rows_without_a_partner_stay() -> None:
     base = pa.table({"row": [1, 2], "cell 0": ["a", "b"], "cell 1": ["5", "6"], "cell 2": "12"})
     other = pa.table({"job": ["a", "a", None], "gpus": ["1", "2", "4"]})
     present = {"id": "cell 0", "sent": "cell 1", "took": "cell 2"}
-    found = engine.run(recipe, base.to_reader(), present, "UTC", {"other": other})
+    found = engine.evaluate(recipe, base.to_reader(), present, "UTC", {"other": other})
     assert found["num_gpus"].tolist()[:1] == [3]
     assert found["num_gpus"].isna().tolist() == [False, True]
 

@@ -22,7 +22,7 @@ def test_sacct_with_header() -> None:
         "the job never started": 2,
         "still running when the trace ends": 1,
         "no GPU: a CPU job": 1,
-        "the id occurs again (a requeue or a shortened id): made unique": 1,
+        "the id is repeated (a requeue or a shortened id): made unique": 1,
     }
     big = row(got, "81234")
     assert tuple(big[["num_gpus", "duration_s", "time_limit_s", "cpus", "mem_gb", "priority"]]) == (
@@ -174,8 +174,8 @@ def test_database() -> None:
         "the job never started": 1,
         "still running when the trace ends": 1,
         "no GPU: a CPU job": 1,
-        "the duration is 0: taken as 1 s": 1,
-        "the id occurs again (a requeue or a shortened id): made unique": 1,
+        "the duration is 0: set to 1 s": 1,
+        "the id is repeated (a requeue or a shortened id): made unique": 1,
     }
 
 
@@ -204,9 +204,9 @@ def test_columns_of_fixed_width() -> None:
     # What is cut off says nothing of GPUs: it must not become a job without one.
     assert reasons(got) == {
         "a step of a job, not a job": 1,
-        "the resources are cut off: print them whole with sacct -P": 1,
+        "the resources are truncated: print them in full with sacct -P": 1,
     }
-    assert "Columns are cut at the line of dashes below the header." in got.guesses
+    assert "Columns are split at the line of dashes below the header." in got.guesses
     assert any("cut off" in warning and "alloctres (1)" in warning for warning in got.warnings)
 
 
@@ -215,7 +215,7 @@ def test_requeues_can_be_one_job() -> None:
     assert (apart.used, apart.merged) == (5, 0)
     assert [offer.id for offer in apart.offers] == ["requeues"]
     assert [offer.text for offer in apart.offers] == list(apart.warnings)
-    assert apart.warnings[0].startswith("1 records are of jobs that were queued again")
+    assert apart.warnings[0].startswith("1 records are of requeued jobs")
     got = checked(SACCT, options=ReadOptions(answers={"requeues": "merge"}))
     assert (got.read, got.used, got.dropped, got.merged) == (11, 4, 6, 1)
     job = row(got, "81270")
@@ -262,7 +262,7 @@ def test_records_of_the_controller(line: str) -> None:
     assert job[["nodes", "nice", "requeue", "requeues"]].tolist() == [2, 5, 1, 2]
     part = row(got, "82")
     assert tuple(part[["num_gpus", "array", "status"]]) == (4, "80", "failed")
-    assert "Records of Key=value are read as rows of a table." in got.guesses
+    assert "Key=value records are read as rows of a table." in got.guesses
     assert any("snapshot of a queue" in one and "(2)" in one for one in got.warnings)
     later = checked(SHOWN.encode(), options=ReadOptions(since="eligible"))
     # 82 was eligible at 09:01:00, 81 at 09:05:00.
@@ -276,7 +276,7 @@ def test_accounting_of_pbs() -> None:
     got = checked(PBS.encode())
     assert (got.fmt, got.read, got.used) == ("pbs", 6, 2)
     assert reasons(got) == {
-        "another event than the end of a job": 3,
+        "the event is not the end of a job": 3,
         "no GPU: a CPU job": 1,
     }
     job = row(got, "7")
@@ -299,7 +299,7 @@ def test_accounting_of_lsf() -> None:
     got = checked(LSF.encode(), options=ReadOptions(answers={"per_host": "host"}))
     assert (got.fmt, got.read, got.used, got.questions) == ("lsf", 8, 5, ())
     assert reasons(got) == {
-        "another event than the end of a job": 1,
+        "the event is not the end of a job": 1,
         "no GPU: a CPU job": 1,
         "the job never started": 1,
     }
@@ -337,5 +337,5 @@ def test_a_record_of_lsf_may_be_as_long_as_a_line() -> None:
     long = LSF.replace('"sleep 3"', f'"{"x" * 30_000}"', 1)
     assert checked(long.encode(), options=ReadOptions(answers={"per_host": "job"})).used == 5
     without = LSF.splitlines()[4]
-    with pytest.raises(TraceError, match="LSF writes them into the resource requirement"):
+    with pytest.raises(TraceError, match="LSF writes GPUs into the resource requirement"):
         read(without.encode())

@@ -29,7 +29,7 @@ def test_log() -> None:
     got = checked(LOG)
     assert (got.fmt, got.read, got.used) == ("swf", 8, 3)
     assert reasons(got) == {
-        "a stretch of a job that another line sums up": 2,
+        "a part of a job that another line sums up": 2,
         "the job never started": 1,
         "the duration is missing or cannot be read": 1,
         "the row has fewer than 18 fields": 1,

@@ -18,7 +18,7 @@ import pytest
 
 from jobtraces import Import, ReadOptions, read
 from jobtraces.readers import cells as values
-from jobtraces.readers.cells import column_of
+from jobtraces.readers.cells import column_kinds
 from jobtraces.readers.columns import guess_mapping
 from jobtraces.readers.options import OpenQuestionError
 from sim.errors import ParameterError, TraceError
@@ -298,7 +298,7 @@ def test_start_and_end_tell_the_unit() -> None:
         table({"duration_s": None, "took": run(int), "start": iso(2), "end": iso(3)}), {}
     )
     assert got.questions == ()
-    assert any("took is in seconds" in one for one in got.guesses)
+    assert any("took is read in seconds" in one for one in got.guesses)
 
 
 def test_order_of_rows_decides_between_day_and_month() -> None:
@@ -367,7 +367,7 @@ def test_end_minus_submission_is_no_duration() -> None:
     assert got.trace.frame["duration_s"].tolist() == [
         (row[3] - row[1]).total_seconds() for row in TRUTH
     ]
-    assert "waits are part of them" in got.warnings[0]
+    assert "so they include waits" in got.warnings[0]
 
 
 def test_figures_of_queueing_are_no_queue() -> None:
@@ -439,11 +439,11 @@ def test_dates_in_a_spelling_of_their_own() -> None:
     assert got.trace.epoch == "2026-03-02T09:59:00+00:00"
     assert got.trace.numbers("submit_time_s").tolist() == [0, 720]
     for pattern in ("%Q", "dd.mm.yyyy"):
-        with pytest.raises(ParameterError, match="is no way to write dates; use one such as"):
+        with pytest.raises(ParameterError, match=r"is not a date pattern\. Use one such as"):
             ReadOptions(date_format=pattern)
     with pytest.raises(TraceError, match="no column holds dates written as %d/%m/%Y"):
         read(data, options=ReadOptions(date_format="%d/%m/%Y"))
-    with pytest.raises(TraceError, match=r"Trainyard table .* says how its dates are written"):
+    with pytest.raises(TraceError, match=r"Trainyard table .* already defines its date format"):
         read(data, fmt="native", options=ReadOptions(date_format="%d/%m/%Y"))
 
 
@@ -479,6 +479,6 @@ def test_truth_values_of_a_typed_table_beside_empty_cells() -> None:
 def test_no_date_is_looked_for_in_a_long_cell(monkeypatch: pytest.MonkeyPatch) -> None:
     searched: list[str] = []
     monkeypatch.setattr(values, "_month_as_number", lambda cell: searched.append(cell) or cell)
-    found = column_of(pd.Series(["2 Mar 2026", "script" * 1_500]))
+    found = column_kinds(pd.Series(["2 Mar 2026", "script" * 1_500]))
     assert (found.moments, found.lengths, found.gpus) == (False, False, False)
     assert searched == ["2 Mar 2026"]

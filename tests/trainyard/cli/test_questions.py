@@ -30,7 +30,7 @@ def test_open_questions_stop_and_are_listed(file: Path, capsys: pytest.CaptureFi
     code, out = convert(file)
     assert (code, out.exists()) == (2, False)
     told = capsys.readouterr().err
-    assert "duration_unit: In which unit is dauer?" in told
+    assert "duration_unit: The file names no unit for dauer." in told
     assert "--answer duration_unit=h  hours: median 45 h" in told
     assert "--yes" in told
 
@@ -45,7 +45,7 @@ def test_defaults_are_taken_and_said(file: Path, capsys: pytest.CaptureFixture[s
     code, out = convert(file, "--yes")
     assert code == 0
     assert pd.read_csv(out)["duration_s"].tolist() == [60, 30]
-    assert "Warning: In which unit is dauer?" in capsys.readouterr().err
+    assert "Warning: The file names no unit for dauer." in capsys.readouterr().err
 
 
 def test_questions_are_asked_on_a_terminal(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,7 +103,7 @@ def test_what_a_warning_offers_is_said_with_its_argument(
     made.write_text(f"job_id,submit_time_s,num_gpus,duration_s\n{rows}", encoding="utf-8")
     assert convert(made)[0] == 0
     told = capsys.readouterr().out
-    assert "    --answer twice=leave_out  leave the repeated rows out\n" in told
+    assert "    --answer twice=leave_out  drop the repeated rows\n" in told
     code, out = convert(made, "--answer", "twice=leave_out")
     assert (code, len(pd.read_csv(out))) == (0, 30)
     assert "--answer twice" not in capsys.readouterr().out

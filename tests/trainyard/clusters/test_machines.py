@@ -241,7 +241,7 @@ def test_presets_are_the_samples_one_from_the_trace_and_a_uniform_one() -> None:
     assert made[0].cluster.partitions == ("x", "y")
     assert {group.gpu_type for group in made[0].cluster.groups} == {"t4"}
     assert "virtual clusters" in made[0].help
-    assert "as no starts are recorded" in machines.presets(trace())[0].help
+    assert "without recorded starts" in machines.presets(trace())[0].help
     assert machines.presets()[0].name == "Mixed 64"
 
 

@@ -132,9 +132,7 @@ LARGE_RECORDING: Final = replace(hours("history", EACH, replays=True), overflow=
 SLURM: Final = hours("Slurm", EACH)
 PAST: Final = Past("Slurm", "order", "Orders the waits but not their size.", math.nan, 1)
 HUNDRED: Final = hours("A", (10.0,) * 100, times=1)
-CUT: Final = (
-    "9 jobs have exactly the longest duration, 172,800 s: they were cut there in the source."
-)
+CUT: Final = "9 jobs have exactly the longest duration, 172,800 s: the source cut them off there."
 NOTHING: Final = (NAN, NAN)
 SHORT: Final = (outcome_of("A", (10.0,) * 40), outcome_of("B", (9.9,) * 40))
 GIVEN_UP: Final = (

@@ -233,7 +233,7 @@ def test_bare_columns_are_those_of_the_trace(tmp_path: Path) -> None:
         ({"duration_s": [5.0, 0.0]}, "run time outside 0 to"),
         ({"duration_s": [5.0, None]}, "column duration_s has empty cells"),
         ({"num_gpus": [1, -1]}, "fewer than 0 GPUs"),
-        ({"cpus": [1.0, 2.0]}, "column cpus would play a part"),
+        ({"cpus": [1.0, 2.0]}, "column cpus would affect the schedule"),
     ],
 )
 def test_bare_columns_are_not_mended(

@@ -135,7 +135,7 @@ def test_a_scenario_alone_keeps_the_trace_that_was_there_if_its_own_is_a_file(
         (archive(trace_parquet=None), "holds no trace.parquet"),
         (archive(scenario_json="{"), "this is not JSON"),
         (archive(trace_parquet=b"job_id,submit_time_s"), "Parquet file is damaged"),
-        (archive(scenario_json=b" " * 2_100_000), "unfolds to more than the limit"),
+        (archive(scenario_json=b" " * 2_100_000), "takes more than the limit"),
         (lambda study, store: bundle.archive(study, store)[:-30], "damaged or locked"),
     ],
     ids=["stump", "no scenario", "no jobs", "no json", "no parquet", "bomb", "cut"],

@@ -39,14 +39,14 @@ def test_the_recorded_peak_in_nodes_of_the_usual_size() -> None:
     # Both run from 50 to 100 s: 8 GPUs, two nodes of 4.
     made = cluster_for(jobs(start_time_s=[0, 50], gpu_type=["T4", "t4"]))
     assert shapes(made.cluster) == [("", 2, 4, "t4")]
-    assert made.how == ("Sized by the most GPUs in use at once, as recorded. 2 nodes of 4 T4.")
+    assert made.how == ("Sized by the recorded peak of GPUs in use. 2 nodes of 4 T4.")
 
 
 def test_without_starts_the_size_is_a_guess_on_which_jobs_wait() -> None:
     # 800 GPU-seconds within 100 s: 8 GPUs, two nodes of 4. There nobody would wait, so one.
     cluster, how = cluster_for(jobs())
     assert shapes(cluster) == [("", 1, 4, "unknown")]
-    assert how.startswith("A guess, as no starts are recorded: the jobs fill it on their busiest")
+    assert how.startswith("A guess without recorded starts: the jobs fill it on their busiest")
     assert how.endswith("1 node of 4 GPUs of unknown type, which count as V100.")
     assert cluster.name == "guessed from trace"
     assert [kind.name for kind in guessed(cluster)] == ["unknown"]
@@ -101,7 +101,7 @@ def test_each_virtual_cluster_has_nodes_of_the_types_that_its_jobs_need() -> Non
     assert shapes(cluster) == [("a-a100", 1, 8, "a100"), ("a-g2", 1, 8, "g2"), ("b-g2", 1, 8, "g2")]
     assert cluster.partitions == ("a", "b")
     assert "in each of 2 virtual clusters" in how
-    assert "no speed of G2 is known, so V100 is guessed" in how
+    assert "G2 has no known speed and counts as V100" in how
 
 
 def test_the_size_of_a_node_is_that_of_most_jobs_on_several_gpus() -> None:

@@ -82,7 +82,7 @@ def test_a_mapping_must_be_complete_and_unique() -> None:
     assert intake.mapping_from(good) == good
     with pytest.raises(TraceError, match="Choose the column that holds num_gpus"):
         intake.mapping_from(good | {"num_gpus": ""})
-    with pytest.raises(TraceError, match=r"holds duration_s, or those of start and end\."):
+    with pytest.raises(TraceError, match=r"holds duration_s, or the columns of start and end\."):
         intake.mapping_from(good | {"duration_s": "", "end_time_s": "d"})
     spans = good | {"duration_s": "", "start_time_s": "c", "end_time_s": "d"}
     assert intake.mapping_from(spans) == spans

@@ -134,7 +134,7 @@ def test_the_command_line_writes_jobs_and_figures(
     assert main([*like, "--figures", str(figures), "--out", str(jobs)]) == 0
     said = capsys.readouterr().out
     assert "Shares of jobs differ by at most" in said
-    assert "no proof of anonymity" in said
+    assert "does not prove anonymity" in said
     assert len(pd.read_csv(jobs)) == 2400
     assert json.loads(figures.read_text())["name"] == "like"
     half = ["generate", "--like", str(figures), "--load", "0.5", "--out", str(again)]

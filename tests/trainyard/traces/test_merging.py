@@ -37,7 +37,7 @@ def test_jobs_of_two_traces_are_one_trace() -> None:
     assert account["file"] == "a.csv + b.csv"
     assert (account["read"], account["used"], account["dropped"]) == (5, 4, 1)
     assert account["reasons"][0]["reason"].startswith("b.csv: ")
-    assert account["guesses"][0].endswith("so all begin at second 0.")
+    assert account["guesses"][0].endswith("so all start at second 0.")
     assert account["guesses"][1].startswith("1 id occurred in an earlier trace too")
 
 
@@ -49,7 +49,7 @@ def test_instants_are_kept() -> None:
 
 
 def test_traces_without_a_common_clock_are_refused() -> None:
-    with pytest.raises(TraceError, match="b says at which instant it begins and a does not"):
+    with pytest.raises(TraceError, match="b has a start date and a has none"):
         merged({"a": source(FIRST, "a"), "b": dated(8)})
     with pytest.raises(TraceError, match="at least two"):
         merged({"a": source(FIRST, "a")})

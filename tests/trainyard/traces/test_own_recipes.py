@@ -95,7 +95,7 @@ def test_the_fingerprint_is_of_names_not_of_rows_or_their_order() -> None:
 
 def test_expressions_of_the_user_get_the_fingerprint_too(monkeypatch: pytest.MonkeyPatch) -> None:
     # In this process: that another one reads is shown where the walls are tested.
-    monkeypatch.setattr(recipes, "apart", lambda work, *args: work(*args))
+    monkeypatch.setattr(recipes, "run_limited", lambda work, *args: work(*args))
     data = b"who,when,many,seconds\na,0,1,60\nb,5,2,90\n"
     found = read(data, options=ReadOptions(recipe=EXPRESSIONS))
     recipe = of_import("x.csv", found, {"recipe": EXPRESSIONS}, peek(data).fingerprint)
@@ -110,7 +110,7 @@ def test_expressions_of_the_user_get_the_fingerprint_too(monkeypatch: pytest.Mon
     ("text", "told"),
     [
         ("[read", "is no TOML"),
-        ('[read]\nformat = "table"\n', "name must be a text"),
+        ('[read]\nformat = "table"\n', "name must be a non-empty text"),
         ('name = "a"\ntitle = "b"\n[read]\nformat = "tabel"\n', "'tabel' is not known"),
         ('name = "a"\ntitle = "b"\n[read]\nformt = "table"\n', "Did you mean format?"),
         ('name = "a"\n[read]\nformat = "table"\nzone = "Mars"\n', "time zone 'Mars'"),

@@ -91,7 +91,7 @@ def test_renamed_users_keep_their_history_and_their_jobs() -> None:
 
 def test_users_of_a_trace_without_users_cannot_be_chosen(trace: Trace) -> None:
     bare = Trace.of(trace.frame.drop(columns="user", errors="ignore"), name="bare")
-    with pytest.raises(TraceError, match="bare: the trace names no users"):
+    with pytest.raises(TraceError, match="bare: the trace has no users"):
         changed(bare, TraceSpec("x", every_user=2))
 
 
@@ -216,7 +216,7 @@ def test_a_load_that_leaves_no_job_is_one_sentence() -> None:
         )
     )
     unlucky = next(seed for seed in range(99) if ranks(one.frame, seed).min() > 0)
-    with pytest.raises(TraceError, match=r"of 3 jobs a load of 0\.001 leaves none"):
+    with pytest.raises(TraceError, match=r"a load of 0\.001 leaves none of the 3 jobs"):
         changed(one, TraceSpec("x", load=0.001, load_by="jobs", sample_seed=unlucky))
 
 
