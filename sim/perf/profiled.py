@@ -246,12 +246,12 @@ class Profiled(Copies):
         unknown &= on_gpus[:, None] & np.isin(
             [kind.name for kind in cluster.types], used_types(cluster)
         )
-        for wrong, where in (
+        for bad, where in (
             (np.asarray(unknown.any(axis=1), bool), ""),
             (np.isnan(model.work()), ", where its duration was measured"),
         ):
-            if wrong.any():
-                job = int(np.flatnonzero(wrong)[0])
+            if bad.any():
+                job = int(np.flatnonzero(bad)[0])
                 kinds = [
                     kind.name
                     for kind, is_unknown in zip(cluster.types, unknown[job], strict=True)
@@ -265,7 +265,7 @@ class Profiled(Copies):
                     else f"{RELATIVE} or to a model"
                 )
                 raise ParameterError(
-                    f"profiled: no throughput was measured of {job_share(wrong, on_gpus)}; the first"
+                    f"profiled: no throughput was measured of {job_share(bad, on_gpus)}; the first"
                     f" is job {trace.frame['job_id'].iloc[job]} ({wanted}) on {kind}{where}. Set"
                     f" stand_in to {way}, leave these jobs out, or bring a profile that has them."
                 )
