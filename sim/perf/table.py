@@ -189,7 +189,7 @@ class _Curves:
         for row, jobs in self._by_row(np.arange(len(requested))):
             self._at_asked[jobs] = np.interp(requested[jobs], *self._rows[row])
         self._place_of: list[int] = job_rows.place.tolist()
-        self._asked: memoryview[float] = memoryview(self._at_asked)  # type: ignore[arg-type]
+        self._requested_speeds: memoryview[float] = memoryview(self._at_asked)  # type: ignore[arg-type]
         self._cache: dict[tuple[int, float], float] = {}
 
     def one(self, job: JobId, gpus: float) -> float:
@@ -200,7 +200,7 @@ class _Curves:
         speed = self._cache.get((row, gpus))
         if speed is None:
             speed = self._cache[row, gpus] = float(np.interp(gpus, *self._rows[row]))
-        return speed / self._asked[job]
+        return speed / self._requested_speeds[job]
 
     def many(self, ids: Ints, gpus: Floats) -> Floats:
         """Return the relative speed of jobs at sizes."""

@@ -185,7 +185,7 @@ def new_room(lane: FastRun) -> room.Room:
 
 
 def _starts_per_job(lane: FastRun) -> int:
-    """Return the number of starts per job for which arrays are sized.
+    """Return the number of starts per job that the arrays have space for.
 
     A run with more starts is left to the general simulator.
     """

@@ -185,7 +185,7 @@ def _folder() -> Path | None:
 
 
 def _bases() -> Iterator[Path]:
-    """Yield the folders in which to create the cache, by precedence."""
+    """Yield candidate folders for the cache, best first."""
     chosen = os.environ.get("NUMBA_CACHE_DIR")
     if chosen:
         yield Path(chosen)

@@ -296,7 +296,7 @@ def mark_open_lanes(run: Run, jobs: JobArrays, room: Room, freed: bool) -> None:
 
 
 def start_fitting(run: Run, jobs: JobArrays, room: Room, now_s: float, freed: bool) -> bool:
-    """Start jobs in order, skipping those that do not fit; False = the clock ends too early."""
+    """Start the jobs that fit, in order; False = the clock ends too early."""
     mark_open_lanes(run, jobs, room, freed)
     while True:
         best = -1

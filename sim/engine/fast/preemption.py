@@ -162,7 +162,7 @@ def find_worse_jobs(
 
 
 def keep_spared_jobs(order: Order, jobs: JobArrays, room: Room, need: int) -> None:
-    """Keep running, best first, the stopped jobs whose GPUs are not needed after all."""
+    """Keep stopped jobs running, best first, if their GPUs are not needed after all."""
     at = order.at[STOPPED] - 2
     while at >= 0:
         other = order.stopped[at]
