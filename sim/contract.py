@@ -285,10 +285,7 @@ class Allocator(Protocol):
         ...
 
     def allocate(self, view: View, /) -> Plan:
-        """Return the changes to make at this instant.
-
-        Deterministic except for `View.rng`; ties are broken by job id.
-        """
+        """Return this instant's changes; deterministic except `View.rng`, ties by job id."""
         ...
 
     def explain(self, decided: Decided, job: JobId, /) -> Reason | None:

@@ -106,8 +106,8 @@ class Overheads:
         low=0,
         high=86_400,
         help=(
-            "For policies that move jobs seamlessly: time for which a moved job still "
-            "runs as before, while it holds old and new GPUs."
+            "Time during which a moved job still runs at its old rate and holds old and new GPUs;"
+            " for policies that move jobs seamlessly."
         ),
     )
     overlap_pause_s: float = param(

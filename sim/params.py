@@ -22,9 +22,9 @@ DEEPEST: Final = 8
 """Maximum nesting depth of specs; real wrappers nest two or three deep."""
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
+def did_you_mean(word: str, candidates: Iterable[str]) -> str:
     """Return a question that suggests the closest known word; "" = none is close."""
-    matches = get_close_matches(word, list(known), 1)
+    matches = get_close_matches(word, list(candidates), 1)
     return f"Did you mean {matches[0]}?" if matches else ""
 
 

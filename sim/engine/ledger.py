@@ -23,12 +23,12 @@ _CACHE_SIZE = 1 << 13  # cached holdings before the cache is cleared
 class Shortage(ContractError):  # noqa: N818 - a fact about a node before it is an error
     """A node lacks resources for a part; the simulator turns this into `InfeasiblePlan`."""
 
-    def __init__(self, node: int, what: str, asked: float, free: float) -> None:
-        super().__init__(node, what, asked, free)
-        self.node, self.what, self.asked, self.free = node, what, asked, free
+    def __init__(self, node: int, what: str, requested: float, free: float) -> None:
+        super().__init__(node, what, requested, free)
+        self.node, self.what, self.requested, self.free = node, what, requested, free
 
     def __str__(self) -> str:
-        return f"node {self.node}: {self.asked:g} {self.what} asked, {max(self.free, 0):g} free"
+        return f"node {self.node}: {self.requested:g} {self.what} asked, {max(self.free, 0):g} free"
 
 
 class Holding:

@@ -105,7 +105,7 @@ def is_down(line: Timeline, t_s: float) -> NDArray[np.bool_]:
 
 def _total_waits_s(line: Timeline, jobs: Ints, t: float) -> Floats:
     """Return the total wait of some jobs up to an instant, in seconds."""
-    job, t0, t1 = line.held
+    job, t0, t1 = line.grant_periods
     before = t0 < t
     held_s = np.bincount(
         job[before], np.minimum(t1[before], t) - t0[before], minlength=len(line.presence.enter_s)

@@ -80,7 +80,7 @@ class Timeline(UsageArrays):
         return np.asarray(self.owner[self.segment])
 
     @cached_property
-    def held(self) -> tuple[Ints, Floats, Floats]:
+    def grant_periods(self) -> tuple[Ints, Floats, Floats]:
         """Job, begin and end of the periods with a grant, not overlapping."""
         return merged(self.owner, self.t0, self.t1)
 
@@ -92,7 +92,7 @@ class Timeline(UsageArrays):
     @cached_property
     def waited_s(self) -> Floats:
         """Seconds that each job was in the system without a grant."""
-        job, t0, t1 = self.held
+        job, t0, t1 = self.grant_periods
         enter, leave = self.presence
         inside = np.clip(np.minimum(t1, leave[job]) - np.maximum(t0, enter[job]), 0.0, None)
         return np.asarray(

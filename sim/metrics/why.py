@@ -159,7 +159,7 @@ class _Parts(NamedTuple):
 def waits(line: Timeline, job: int) -> Waits:
     """Return the periods that a job spent in the system without a grant."""
     enter, leave = (float(times[job]) for times in line.presence)
-    owner, begin, end = line.held
+    owner, begin, end = line.grant_periods
     low, high = np.searchsorted(owner, [job, job + 1])
     t0, t1 = np.append(enter, end[low:high]), np.append(begin[low:high], leave)
     keep = np.minimum(t1, leave) > t0
@@ -271,7 +271,9 @@ def _earlier_waiting(line: Timeline, job: int, window: tuple[float, float]) -> t
     """Return the earlier jobs that wait, at the instants their number becomes or leaves 0."""
     t0, t1 = window
     leave = line.presence.leave_s[:job]
-    _, begin, end = (values[: np.searchsorted(line.held[0], job)] for values in line.held)
+    _, begin, end = (
+        values[: np.searchsorted(line.grant_periods[0], job)] for values in line.grant_periods
+    )
     is_in_window = (begin < t1) & (end > t0)
     departures = leave[(leave > t0) & (leave < t1)]
     times = np.concatenate(

@@ -17,7 +17,7 @@ from sim.cluster import Cluster
 from sim.contract import Floats, Ints, JobId
 from sim.params import param
 from sim.perf.machines import Machines
-from sim.perf.resizable import Resizable, ResizableModel, job_share
+from sim.perf.resizable import Resizable, ResizableModel, counted
 from sim.trace import Trace
 
 CLASSES: Final = ("vision", "language", "recommendation", "other")
@@ -240,9 +240,9 @@ class _Power:
     """s(k) = (k / asked) ^ exponent."""
 
     def __init__(self, trace: Trace, most: Floats, exponents: Floats) -> None:
-        self._asked = np.maximum(trace.numbers("num_gpus"), 1.0)
+        self._requested = np.maximum(trace.numbers("num_gpus"), 1.0)
         self._most, self._exponents = np.maximum(most, 1.0), exponents
-        self._size: memoryview[float] = memoryview(self._asked)  # type: ignore[arg-type]
+        self._size: memoryview[float] = memoryview(self._requested)  # type: ignore[arg-type]
         self._exponent: memoryview[float] = memoryview(exponents)  # type: ignore[arg-type]
 
     def one(self, job: JobId, gpus: float) -> float:
@@ -251,12 +251,12 @@ class _Power:
 
     def many(self, ids: Ints, gpus: Floats) -> Floats:
         """Return the relative speed of jobs at sizes."""
-        speed: Floats = (gpus / self._asked[ids, None]) ** self._exponents[ids, None]
+        speed: Floats = (gpus / self._requested[ids, None]) ** self._exponents[ids, None]
         return speed
 
     def best(self) -> Floats:
         """Return the relative speed of each job at its largest size."""
-        speed: Floats = (self._most / self._asked) ** self._exponents
+        speed: Floats = (self._most / self._requested) ** self._exponents
         return speed
 
 
@@ -314,7 +314,7 @@ def about_speed(
     ]
     return (
         (
-            f"{job_share(silent, on_gpus)} do not say how they scale ({column}); by the class of"
+            f"{counted(silent, on_gpus)} do not say how they scale ({column}); by the class of"
             f" their model: {', '.join(parts)}. This is an assumption; change it under How jobs"
             " scale (--perf)."
         ),

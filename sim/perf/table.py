@@ -16,7 +16,7 @@ from sim.errors import ParameterError
 from sim.params import param
 from sim.perf.machines import Machines
 from sim.perf.profiles import entries, number, plain
-from sim.perf.resizable import Resizable, ResizableModel, job_share
+from sim.perf.resizable import Resizable, ResizableModel, counted
 from sim.trace import Trace
 
 Row = Mapping[int, float]
@@ -106,16 +106,16 @@ class Table(Resizable):
                 else "they keep the size they asked for"
             )
             texts.append(
-                f"{job_share(unknown, on_gpus)} have a model without a row in the table; {what}"
+                f"{counted(unknown, on_gpus)} have a model without a row in the table; {what}"
                 " (stand_in, speeds)."
             )
         if outside.any():
             texts.append(
-                f"{job_share(outside, on_gpus)} ask for a number of GPUs outside of the row of"
+                f"{counted(outside, on_gpus)} ask for a number of GPUs outside of the row of"
                 " their model; they keep that size (speeds)."
             )
         if (on_gpus & job_rows.built_in).any():
-            used = job_share(on_gpus & job_rows.built_in, on_gpus)
+            used = counted(on_gpus & job_rows.built_in, on_gpus)
             texts.append(
                 f"{used} scale as Gavel measured it on P100 GPUs, the median over batch sizes. "
                 "This is an assumption; change it under How jobs scale (--perf)."
@@ -189,7 +189,7 @@ class _Curves:
         for row, jobs in self._by_row(np.arange(len(requested))):
             self._at_asked[jobs] = np.interp(requested[jobs], *self._rows[row])
         self._place_of: list[int] = job_rows.place.tolist()
-        self._asked: memoryview[float] = memoryview(self._at_asked)  # type: ignore[arg-type]
+        self._requested_speeds: memoryview[float] = memoryview(self._at_asked)  # type: ignore[arg-type]
         self._cache: dict[tuple[int, float], float] = {}
 
     def one(self, job: JobId, gpus: float) -> float:
@@ -200,7 +200,7 @@ class _Curves:
         speed = self._cache.get((row, gpus))
         if speed is None:
             speed = self._cache[row, gpus] = float(np.interp(gpus, *self._rows[row]))
-        return speed / self._asked[job]
+        return speed / self._requested_speeds[job]
 
     def many(self, ids: Ints, gpus: Floats) -> Floats:
         """Return the relative speed of jobs at sizes."""

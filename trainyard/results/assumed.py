@@ -10,7 +10,7 @@ import numpy as np
 from sim.cluster import Cluster
 from sim.overheads import Overheads
 from sim.perf import PerfSpec
-from sim.perf.resizable import Sizing, job_share
+from sim.perf.resizable import Sizing, counted
 from sim.trace import Trace
 from trainyard.clusters.prices import guessed
 from trainyard.results import plainest
@@ -137,7 +137,7 @@ def _resizing_sentence(perf: PerfSpec, trace: Trace) -> str:
         )
     low = f"{perf.shrink:g}" if perf.shrink else "the fewest possible"
     sizes = (
-        f"{job_share(is_unstated, on_gpus)} are assumed to be resizable, from {low} to {perf.grow:g}"
+        f"{counted(is_unstated, on_gpus)} are assumed to be resizable, from {low} to {perf.grow:g}"
         " times the GPUs they asked for"
     )
     return f"{sizes}{f', with {curve}' if curve else ''}."

@@ -1,1 +1,1 @@
-"""A second way to run what needs no general simulator: rules of queues over arrays, in one loop."""
+"""The fast engine: queue rules over arrays in compiled loops, for plain conditions."""

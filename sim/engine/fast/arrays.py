@@ -1,4 +1,4 @@
-"""The arrays that the loops are given: what is known of a run, and what they will fill in."""
+"""Arrays of the loops: inputs known before a run, and outputs to fill."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ from sim.rules import QueueRule
 from sim.trace import Trace
 
 _CLOSE_S: Final = 4e-6
-"""See `order.Times`: two finishes are rounded, and so are the two needs that they follow from."""
+"""See `order.Times`: two finishes are rounded, and so are the two needs behind them."""
 _PLACEMENTS: Final = ("pack", "fewest", "consolidate", "first_fit", "spread", "anywhere")
 
 
 class FastRun(NamedTuple):
-    """One run that the loops can make.
+    """Input of one run that the loops can make.
 
     Parameters
     ----------
     trace, cluster, conditions : Trace, Cluster, Conditions
-        The subject.
+        Inputs of the run.
     rule : QueueRule
-        What the policy states.
+        Queue rule of the policy.
     model : PerfModel
-        The truth.
+        True performance model.
     speed : array of shape (types,)
         Work per second on each type.
     pools : tuple of NodePool
         One for each type.
     demands : Demands
-        What jobs ask for.
+        Demands of the jobs.
     estimates : array of shape (jobs,), or None
         Estimated work; None = the policy does not read it.
     """
@@ -56,7 +56,7 @@ class FastRun(NamedTuple):
 
 
 class Tables:
-    """What is known of jobs, demands and pools beforehand."""
+    """Arrays of jobs, demands and pools, known before the run."""
 
     def __init__(self, lane: FastRun) -> None:
         trace, cluster, demands = lane.trace, lane.cluster, lane.demands
@@ -64,16 +64,20 @@ class Tables:
         self.work = np.ascontiguousarray(lane.model.work())
         kind = demands.codes.astype(np.int32)
         self.impossible = np.array(
-            [not _groups(cluster, lane.pools, demand, "fastest") for demand in demands.unique]
+            [
+                not _fitting_pools(cluster, lane.pools, demand, "fastest")
+                for demand in demands.unique
+            ]
         )[demands.codes]
         kind[self.impossible] = -1
         groups = [
-            _groups(cluster, lane.pools, demand, lane.rule.types) for demand in demands.unique
+            _fitting_pools(cluster, lane.pools, demand, lane.rule.types)
+            for demand in demands.unique
         ]
         self.rates = np.array(
             [lane.speed[pool.type_at] if pool.type_at >= 0 else 1.0 for pool in lane.pools]
         )
-        by_rank = _order(lane, groups, self.rates)
+        by_rank = _job_order(lane, groups, self.rates)
         rank = np.empty_like(by_rank)
         rank[by_rank] = np.arange(len(by_rank), dtype=np.int32)
         self.jobs = loops.JobArrays(
@@ -84,12 +88,12 @@ class Tables:
             by_rank,
             np.array([demand.replicas for demand in demands.unique]),
             np.cumsum([0, *map(len, groups)]),
-            np.array([pool for each in groups for pool in each], np.int64),
+            np.array([pool for pools in groups for pool in pools], np.int64),
             np.array(
                 [
-                    _alone(cluster, lane.pools[pool], demand.replicas)
-                    for demand, each in zip(demands.unique, groups, strict=True)
-                    for pool in each
+                    _fewest_nodes(cluster, lane.pools[pool], demand.replicas)
+                    for demand, pools in zip(demands.unique, groups, strict=True)
+                    for pool in pools
                 ],
                 np.int64,
             ),
@@ -101,8 +105,10 @@ class Tables:
         )
 
 
-def _groups(cluster: Cluster, pools: Sequence[NodePool], demand: Demand, types: str) -> list[int]:
-    """Return the pools that can hold a gang, as `allocators.placement.Ways` has them."""
+def _fitting_pools(
+    cluster: Cluster, pools: Sequence[NodePool], demand: Demand, types: str
+) -> list[int]:
+    """Return the pools that can hold a gang, in the order of `allocators.placement.Ways`."""
     kinds = cluster.types
     keys: dict[str, Callable[[int], float]] = {
         "fastest": lambda at: -kinds[at].speed,
@@ -117,14 +123,14 @@ def _groups(cluster: Cluster, pools: Sequence[NodePool], demand: Demand, types: 
     ]
 
 
-def _alone(cluster: Cluster, pool: NodePool, gpus: int) -> int:
+def _fewest_nodes(cluster: Cluster, pool: NodePool, gpus: int) -> int:
     """Return the fewest nodes of an empty pool that hold a gang."""
     held = np.cumsum(sorted((cluster.nodes[node].gpus for node in pool.nodes), reverse=True))
     return int(np.searchsorted(held, gpus)) + 1
 
 
-def _order(lane: FastRun, groups: list[list[int]], rates: Floats) -> NDArray[np.int32]:
-    """Return the jobs by their key."""
+def _job_order(lane: FastRun, groups: list[list[int]], rates: Floats) -> NDArray[np.int32]:
+    """Return the jobs sorted by the key of the rule."""
     trace, rule = lane.trace, lane.rule
     columns: list[Floats] = []
     for name in rule.key:
@@ -144,7 +150,7 @@ def _order(lane: FastRun, groups: list[list[int]], rates: Floats) -> NDArray[np.
 
 
 def new_room(lane: FastRun) -> room.Room:
-    """Return the GPUs of all pools, all free."""
+    """Return the room of a cluster with all GPUs free."""
     nodes, base, levels = lane.cluster.nodes, [], []
     slot = word = count = 0
     words, counts = [], []
@@ -160,9 +166,9 @@ def new_room(lane: FastRun) -> room.Room:
         levels.append(gpus)
         slot, word, count = slot + len(gpus), word + sets.size, count + most + 1
     bit = np.zeros(37, np.int64)
-    for at in range(32):
-        bit[(1 << at) % 37] = at
-    spots = most_spots(lane.demands, lane.pools) * _times(lane) + slot
+    for shift_bits in range(32):
+        bit[(1 << shift_bits) % 37] = shift_bits
+    spots = most_spots(lane.demands, lane.pools) * _starts_per_job(lane) + slot
     return room.Room(
         np.concatenate(words),
         np.concatenate(counts).astype(np.int64),
@@ -170,7 +176,7 @@ def new_room(lane: FastRun) -> room.Room:
         np.concatenate(levels).astype(np.int64),
         np.array(base, np.int64),
         bit,
-        # Room for the worst case: memory that is never written is never taken.
+        # Sized for the worst case: memory that is never written is never allocated.
         np.empty(spots, np.int32),
         np.empty(spots, np.int32),
         np.zeros(slot, np.int64),
@@ -178,17 +184,18 @@ def new_room(lane: FastRun) -> room.Room:
     )
 
 
-def _times(lane: FastRun) -> int:
-    """Return how often a job may start, as far as arrays are concerned; where that is not enough,
-    the run is left to the general simulator. Memory that is never written is never taken.
+def _starts_per_job(lane: FastRun) -> int:
+    """Return the number of starts per job that the arrays have space for.
+
+    A run with more starts is left to the general simulator.
     """
     return 1 if lane.rule.preemption == "none" else 64
 
 
 def new_run(lane: FastRun) -> loops.Run:
-    """Return a run that has not begun, with room for its record."""
+    """Return the state of a run before its begin, with space for its record."""
     jobs = len(lane.trace)
-    stints, decisions = jobs * _times(lane), 2 * jobs * _times(lane) + 1
+    stints, decisions = jobs * _starts_per_job(lane), 2 * jobs * _starts_per_job(lane) + 1
     most = min(jobs, sum(node.gpus for node in lane.cluster.nodes)) + 1
     several = lane.rule.backfill == "first_fit"
     lanes = np.bincount(lane.demands.codes) if several else np.array([jobs])
@@ -200,7 +207,7 @@ def new_run(lane: FastRun) -> loops.Run:
         np.empty(stints),
         np.empty(stints, np.int32),
         np.zeros(stints, np.int8),
-        # At every instant a job arrives or ends, or several do.
+        # At every instant at least one job arrives or ends.
         np.empty(decisions),
         np.empty(3 * decisions, np.int32),
         np.empty(jobs, np.int32),
@@ -211,7 +218,7 @@ def new_run(lane: FastRun) -> loops.Run:
 
 
 def new_queue(lane: FastRun, tables: Tables) -> reservation.Queue:
-    """Return an empty queue of which the first job is promised a start."""
+    """Return an empty queue with reservation."""
     jobs, kinds = len(lane.trace), len(lane.demands.unique)
     running = min(jobs, sum(node.gpus for node in lane.cluster.nodes)) + 1
     limit_s = np.full(jobs, inf)
@@ -247,7 +254,7 @@ def new_queue(lane: FastRun, tables: Tables) -> reservation.Queue:
 
 
 def new_order(lane: FastRun, tables: Tables) -> order.Order:
-    """Return an order without jobs."""
+    """Return an empty preemption order."""
     jobs, kinds = len(lane.trace), len(lane.demands.unique)
     running = min(jobs, sum(node.gpus for node in lane.cluster.nodes)) + 1
     at = np.zeros(8, np.int64)
@@ -279,15 +286,17 @@ def new_order(lane: FastRun, tables: Tables) -> order.Order:
 
 
 def _new_times(lane: FastRun, tables: Tables) -> order.Times:
+    """Return the parameters of an order by remaining time."""
     speed = float(tables.rates[0])
     total = np.zeros(0) if lane.estimates is None else lane.estimates.copy()
     pace = max(round(speed, 9), 1e-9)
-    # Of a pace that divides whole microseconds no finish is rounded, and equal needs are equal.
+    # At a pace that divides whole microseconds no finish is rounded, and equal needs stay equal.
     close_s = 0.0 if (1.0 / pace).is_integer() else _CLOSE_S / min(pace, 1.0)
     return order.Times(pace, speed, close_s, total)
 
 
 def _new_service(lane: FastRun, running: int) -> order.Service:
+    """Return the state of an order by attained service."""
     rule, queues = lane.rule, len(lane.rule.limits)
     jobs = len(lane.trace) if rule.preemption == "attained" else 0
     limits = [
@@ -312,7 +321,7 @@ def _new_service(lane: FastRun, running: int) -> order.Service:
 
 
 def most_spots(demands: Demands, pools: Sequence[NodePool]) -> int:
-    """Return on how many nodes all jobs together are at most, if each starts once."""
+    """Return the maximum total of nodes over all gangs, if each job starts once."""
     most = max(len(pool.nodes) for pool in pools)
     each = np.array([min(demand.replicas, most) for demand in demands.unique])
     return int((np.bincount(demands.codes) * each).sum())

@@ -1,7 +1,7 @@
-"""Queues by attained service: `allocators.queue.las.Attained` over arrays.
+"""Preemption order by attained service: `allocators.queue.las.Attained` over arrays.
 
-Heights and keys are those of that class, with decision and place at it as one number,
-three times the one plus the other. See `sim.engine.fast.room` for how this is compiled.
+Heights and keys are those of that class, with decision and position as one number: three times the
+decision plus the position. See `sim.engine.fast.room` for compilation.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from math import inf
 
 from sim.clock import STEP_S
-from sim.engine.fast.loops import DECISIONS, JobArrays, Run, nearest
+from sim.engine.fast.loops import DECISIONS, JobArrays, Run, nearest_instant
 from sim.engine.fast.order import (
     COUNT,
     FULL,
@@ -18,17 +18,17 @@ from sim.engine.fast.order import (
     USED,
     Order,
     Service,
-    index,
+    insert_running,
+    remove_running,
     set_key,
-    unindex,
 )
 
 _BEFORE, _AMONG, _BEHIND = range(3)
 _TAIL = 1.0
 
 
-def key_by_service(order: Order, job: int) -> None:
-    """Give a newcomer its key."""
+def set_key_by_service(order: Order, job: int) -> None:
+    """Set the key of a new waiting job by attained service."""
     for at in range(KEY):
         set_key(order, job, at, 0.0)
     if order.service.by_submission:
@@ -39,8 +39,8 @@ def key_by_service(order: Order, job: int) -> None:
         set_key(order, job, 2, float(order.at[COUNT]))
 
 
-def key_by_service_again(order: Order, jobs: JobArrays, run: Run, job: int, now_s: float) -> None:
-    """Give a job that is stopped its key, which is the old one if it was to begin just now."""
+def reset_key_by_service(order: Order, jobs: JobArrays, run: Run, job: int, now_s: float) -> None:
+    """Set the key of a stopped job; one that starts at this instant keeps its old key."""
     own = order.service
     drop_crossings(own, job, len(order.left))
     stint, queue = order.stint[job], own.queue[job]
@@ -49,10 +49,10 @@ def key_by_service_again(order: Order, jobs: JobArrays, run: Run, job: int, now_
     kind = jobs.kind[job]
     need = jobs.need[kind]
     own.executed_s[job] = (own.served_gpu_s[job] + need * (now_s - run.began_s[stint])) / need
-    if queue < own.queues and nearest(own.limit_s[own.queues * kind + queue]) <= nearest(
-        own.executed_s[job]
-    ):
-        # It is in its next queue by rounding, before its crossing has come.
+    if queue < own.queues and nearest_instant(
+        own.limit_s[own.queues * kind + queue]
+    ) <= nearest_instant(own.executed_s[job]):
+        # By rounding it is in its next queue before its crossing.
         order.at[FULL] = 1
     set_key(order, job, 0, float(queue))
     if own.by_submission:
@@ -68,8 +68,8 @@ def key_by_service_again(order: Order, jobs: JobArrays, run: Run, job: int, now_
         set_key(order, job, 3, order.count[job])
 
 
-def rise_by_service(order: Order, jobs: JobArrays, run: Run, job: int, now_s: float) -> None:
-    """Give a job that starts its height; one that was stopped just now takes its old place."""
+def set_height_by_service(order: Order, jobs: JobArrays, run: Run, job: int, now_s: float) -> None:
+    """Set the height of a starting job; one stopped at this instant gets its old place."""
     own, queue = order.service, order.key[KEY * job]
     order.height[job] = queue
     if own.by_submission:
@@ -81,11 +81,11 @@ def rise_by_service(order: Order, jobs: JobArrays, run: Run, job: int, now_s: fl
     limits = own.queues * jobs.kind[job]
     for at in range(int(queue), own.queues):
         left_s = own.limit_s[limits + at] - own.executed_s[job]
-        expect_crossing(own, at, job, len(order.left), nearest(now_s + max(left_s, STEP_S)))
+        expect_crossing(own, at, job, len(order.left), nearest_instant(now_s + max(left_s, STEP_S)))
 
 
-def limit_by_service(order: Order, run: Run, job: int) -> tuple[float, float, float]:
-    """Return the height above which running jobs stand behind a waiting one."""
+def height_limit_by_service(order: Order, run: Run, job: int) -> tuple[float, float, float]:
+    """Return the height above which running jobs come after a waiting job."""
     at, decision = KEY * job, run.at[DECISIONS] + 1
     queue = order.key[at]
     if order.service.by_submission:
@@ -95,10 +95,10 @@ def limit_by_service(order: Order, run: Run, job: int) -> tuple[float, float, fl
     return queue, 3.0 * decision + _AMONG, inf
 
 
-def demote(order: Order, run: Run, now_s: float) -> None:
-    """Move running jobs whose crossing has come to the tail of their next queue."""
+def demote_crossed_jobs(order: Order, run: Run, now_s: float) -> None:
+    """Move running jobs that crossed a service limit to the tail of their next queue."""
     own, jobs = order.service, len(order.left)
-    # a job that has ended at or after its crossing counts as moved
+    # a job that ended at or after its crossing counts as moved
     order.at[USED] |= order.at[LATE]
     order.at[LATE] = 0
     for queue in range(own.queues):
@@ -110,18 +110,18 @@ def demote(order: Order, run: Run, now_s: float) -> None:
             drop_crossing(own, queue, job, jobs)
             own.queue[job] = queue + 1
             order.at[USED] = 1
-            unindex(order, job)
+            remove_running(order, job)
             order.height[job] = queue + 1
             if not own.by_submission:
                 order.at[COUNT] += 1
                 place = _BEHIND if at_s == now_s else _BEFORE
                 order.since[job] = 3 * (run.at[DECISIONS] + 1) + place
                 order.count[job] = order.at[COUNT]
-            index(order, job)
+            insert_running(order, job)
 
 
 def end_service(order: Order, job: int, now_s: float) -> None:
-    """Expect nothing more of a job that has ended."""
+    """Drop the crossings of a job that has ended."""
     own, jobs = order.service, len(order.left)
     queue = own.queue[job]
     if queue < own.queues and own.cross_s[queue * jobs + job] <= now_s:
@@ -130,7 +130,7 @@ def end_service(order: Order, job: int, now_s: float) -> None:
 
 
 def next_crossing_s(order: Order) -> float:
-    """Return when a running job leaves a queue for the next while others wait in either."""
+    """Return the next instant at which a running job leaves a queue where others wait."""
     own, next_s = order.service, inf
     for queue in range(own.queues):
         if own.crossings[queue] and (own.waiting[queue] or own.waiting[queue + 1]):
@@ -143,21 +143,21 @@ def next_crossing_s(order: Order) -> float:
 
 
 def crosses_first(own: Service, row: int, one: int, other: int) -> bool:
-    """Tell whether a job reaches a limit before another one."""
+    """Return True if a job reaches a limit before another one."""
     one_s, other_s = own.cross_s[row + one], own.cross_s[row + other]
     return bool(one_s < other_s or (one_s == other_s and one < other))
 
 
 def expect_crossing(own: Service, queue: int, job: int, jobs: int, at_s: float) -> None:
-    """Note when a job will reach a limit."""
+    """Add the instant at which a job reaches a limit to the heap of that limit."""
     row, size = queue * jobs, own.crossings[queue]
     own.cross_s[row + job] = at_s
     own.crossings[queue] = size + 1
-    lift(own, queue, job, jobs, size)
+    sift_up(own, queue, job, jobs, size)
 
 
-def lift(own: Service, queue: int, job: int, jobs: int, at: int) -> None:
-    """Put a job into a heap, at a place there or above it."""
+def sift_up(own: Service, queue: int, job: int, jobs: int, at: int) -> None:
+    """Insert a job into a heap of crossings, at an index or above."""
     row, base = queue * jobs, queue * own.most
     while at > 0:
         above = (at - 1) >> 1
@@ -172,7 +172,7 @@ def lift(own: Service, queue: int, job: int, jobs: int, at: int) -> None:
 
 
 def drop_crossing(own: Service, queue: int, job: int, jobs: int) -> None:
-    """Take a job out of a heap, if it is there."""
+    """Remove a job from the heap of one limit, if it is in it."""
     row, base = queue * jobs, queue * own.most
     at = own.cross_at[row + job]
     if at < 0:
@@ -195,10 +195,10 @@ def drop_crossing(own: Service, queue: int, job: int, jobs: int) -> None:
         own.crossing[base + at] = other
         own.cross_at[row + other] = at
         at, below = below, 2 * below + 1
-    lift(own, queue, last, jobs, at)
+    sift_up(own, queue, last, jobs, at)
 
 
 def drop_crossings(own: Service, job: int, jobs: int) -> None:
-    """Take a job out of all heaps."""
+    """Remove a job from the heaps of all limits."""
     for queue in range(own.queues):
         drop_crossing(own, queue, job, jobs)

@@ -1,6 +1,6 @@
-"""Compiles the loops with numba, once per machine, and keeps the machine code on disk.
+"""Compiles the loops with numba, once per machine, and caches the machine code on disk.
 
-Without numba, or where nothing can be written, there are no loops and no fast engine.
+Without numba or a writable folder there are no loops and no fast engine.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ _SOURCES: Final[tuple[ModuleType, ...]] = (
     attained,
     preemption,
 )
-_UNCOUNTED: Final[dict[str, Any]] = {"_nrt": False}
-"""Without counting references to arrays, which took more than half of the time. Functions that need
-memory of their own do not compile so.
+_NO_REFERENCE_COUNTS: Final[dict[str, Any]] = {"_nrt": False}
+"""Numba options: no reference counting of arrays, which took more than half of the time. Functions
+that allocate memory do not compile this way.
 """
 _FOLDER: Final = "trainyard-fast-"
 _READY: Final = "ready"
@@ -46,14 +46,14 @@ Loop = Callable[..., Any]
 
 
 class _State:
-    """Of this process: whether it uses numba, and why it cannot."""
+    """State of this process: whether it has loaded the loops, and why it cannot."""
 
     loads = False
     fault = ""
 
 
 def loop(name: str) -> Loop | None:
-    """Return a compiled loop; None = `warm` was not called on this machine with these versions.
+    """Return a compiled loop, or None if `warm` has not run here with these versions.
 
     The first call of a process takes a third of a second.
     """
@@ -68,20 +68,20 @@ def is_loaded() -> bool:
 
 
 def is_warm() -> bool:
-    """Tell whether the loops have been compiled on this machine with these versions."""
+    """Return True if the loops were compiled on this machine with these versions."""
     folder = _folder()
     return folder is not None and (folder / _READY).exists()
 
 
 def claim() -> bool:
-    """Tell whether this process is to see that they are compiled: no other has begun to lately."""
+    """Return True if this process should compile: no other process has begun recently."""
     folder = _folder()
     if folder is None:
         return False
     begun = folder / _BEGUN
     try:
         if begun.exists() and not _is_begun(folder):
-            begun.unlink()  # that process has been killed
+            begun.unlink()  # that process was killed
         begun.touch(exist_ok=False)
     except OSError:
         return False
@@ -89,7 +89,7 @@ def claim() -> bool:
 
 
 def _is_begun(folder: Path) -> bool:
-    """Tell whether a process has begun to compile lately, and not ended."""
+    """Return True if a process began to compile recently and has not ended."""
     try:
         return time.time() - (folder / _BEGUN).stat().st_mtime <= _PATIENCE_S
     except OSError:
@@ -97,17 +97,17 @@ def _is_begun(folder: Path) -> bool:
 
 
 def warm(exercise: Callable[[], None]) -> bool:
-    """Compile the loops, if that has not been done here before, and load them.
+    """Compile the loops if necessary, and load them.
 
     Parameters
     ----------
     exercise : callable
-        Calls all of them.
+        Calls all loops.
 
     Returns
     -------
     bool
-        Whether they are compiled; `why_not` says why they are not.
+        Whether the loops are compiled; if not, see `why_not`.
     """
     folder = _folder()
     if folder is None:
@@ -116,7 +116,7 @@ def warm(exercise: Callable[[], None]) -> bool:
     try:
         exercise()
         (folder / _READY).touch()
-    # whatever a compiler may stumble over: the general engine makes the runs
+    # any compiler error: the general engine makes the runs
     except Exception as error:
         _fail(f"numba could not compile it ({type(error).__name__}: {error})")
     for old in folder.parent.glob(f"{_FOLDER}*"):
@@ -126,7 +126,7 @@ def warm(exercise: Callable[[], None]) -> bool:
 
 
 def why_not() -> str:
-    """Return why there are no compiled loops in this process, as a clause."""
+    """Return why this process has no compiled loops, as a clause."""
     folder = _folder()
     if folder is None:
         return _State.fault
@@ -139,21 +139,23 @@ def why_not() -> str:
 
 
 def forget() -> None:
-    """Find out anew whether there is a compiler: for tests."""
+    """Clear the cached compiler state, for tests."""
     _State.loads, _State.fault = False, ""
     _folder.cache_clear()
     _functions.cache_clear()
 
 
 def _fail(why: str) -> None:
+    """Record why there are no compiled loops."""
     _State.loads, _State.fault = False, why
     _folder.cache_clear()
 
 
 @lru_cache(maxsize=1)
 def _folder() -> Path | None:
-    """Return the folder of the machine code of these sources, versions and processor; None = there
-    is no compiler, or no folder.
+    """Return the cache folder for these sources, versions and processor, or None.
+
+    None = no compiler, or no writable folder.
     """
     if _State.fault:
         return None
@@ -183,6 +185,7 @@ def _folder() -> Path | None:
 
 
 def _bases() -> Iterator[Path]:
+    """Yield candidate folders for the cache, best first."""
     chosen = os.environ.get("NUMBA_CACHE_DIR")
     if chosen:
         yield Path(chosen)
@@ -192,7 +195,7 @@ def _bases() -> Iterator[Path]:
 
 @lru_cache(maxsize=1)
 def _functions() -> dict[str, Loop] | None:
-    """Return the compiled functions: copies of the written ones that call each other."""
+    """Return the compiled functions by name: copies that call each other."""
     try:
         import numba  # noqa: PLC0415 - it takes a third of a second
     except ImportError as error:
@@ -206,5 +209,5 @@ def _functions() -> dict[str, Loop] | None:
         for name, function in vars(source).items():
             if isinstance(function, FunctionType) and function.__module__ == source.__name__:
                 plain = FunctionType(function.__code__, scope, name)
-                scope[name] = numba.njit(cache=True, **_UNCOUNTED)(plain)
+                scope[name] = numba.njit(cache=True, **_NO_REFERENCE_COUNTS)(plain)
     return scope

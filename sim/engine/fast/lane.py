@@ -1,6 +1,4 @@
-"""Runs a rule of a queue over arrays where conditions are plain, with the very record that
-`sim.engine.simulator` would leave.
-"""
+"""Runs a queue rule over arrays, with the same record as `sim.engine.simulator`."""
 
 from __future__ import annotations
 
@@ -39,59 +37,61 @@ from sim.perf.model import PerfModel, Steady
 from sim.result import ENDINGS, Progress, RunResult, Timing
 from sim.trace import Trace
 
-_STEPS: Final = 1 << 16
-"""Instants between two reports of progress."""
+_INSTANTS_PER_REPORT: Final = 1 << 16
+"""Instants between two progress reports."""
 _MOST_SPOTS: Final = 1 << 29
-_DENSE: Final = 100_000
-"""Submissions within as many microseconds that look like a clock that stands still."""
+_MAX_CLOSE_ARRIVALS: Final = 100_000
+"""Submissions within as many microseconds that would look like a stuck clock."""
 
 
 class NotPlainError(TrainyardError):
-    """A run that only the general simulator can make; says why."""
+    """A run that only the general simulator can make; the message is the reason."""
 
 
 class NotCompiledError(NotPlainError):
-    """The loops are not compiled on this machine; says why."""
+    """The loops are not compiled on this machine; the message is the reason."""
 
 
 def prepared(
     trace: Trace, cluster: Cluster, allocator: Allocator, conditions: Conditions
 ) -> FastRun:
-    """Return what the loops need for a run.
+    """Return the input of the loops for a run.
 
     Raises
     ------
     NotPlainError
-        If the policy states no rule, or conditions are not plain.
+        If the policy has no queue rule, or the loops do not support the conditions.
     TrainyardError
         If the performance model or the estimator does not fit the trace.
     """
     rule = rule_of(allocator)
     if rule is None:
         raise NotPlainError("with these parameters the policy states no rule that it could follow")
-    _refuse(_conditions(trace, cluster, conditions))
+    _refuse(_condition_obstacles(trace, cluster, conditions))
     model = conditions.perf.bind(trace, cluster)
     speed = model.steady() if isinstance(model, Steady) else None
     if speed is None or not (speed > 0).all():
         raise NotPlainError("jobs do not all run at the one speed of a GPU type")
     pools = pools_of(cluster)
     demands = Demands(trace, cluster, pools)
-    _refuse(_machines(cluster, pools, demands))
+    _refuse(_machine_obstacles(cluster, pools, demands))
     if rule.preemption != "none":
-        _refuse(_stops(trace, pools, conditions.overheads))
+        _refuse(_preemption_obstacles(trace, pools, conditions.overheads))
     estimates = None
     if "remaining_work" in allocator.needs.reads:
-        estimates = _estimates(trace, conditions, model)
+        estimates = _first_estimates(trace, conditions, model)
     return FastRun(trace, cluster, conditions, rule, model, speed, pools, demands, estimates)
 
 
 def _refuse(reasons: Iterator[tuple[str, bool]]) -> None:
+    """Raise `NotPlainError` with the first reason that holds."""
     for why, holds in reasons:
         if holds:
             raise NotPlainError(why)
 
 
-def _estimates(trace: Trace, conditions: Conditions, model: PerfModel) -> Floats:
+def _first_estimates(trace: Trace, conditions: Conditions, model: PerfModel) -> Floats:
+    """Return the estimated work of all jobs; refuse learning estimators and zeros."""
     estimator = conditions.estimator.bind(model, trace, conditions.overheads, conditions.seed)
     if type(estimator) is not SizeEstimator:
         raise NotPlainError("the estimator learns while the run goes on")
@@ -101,19 +101,21 @@ def _estimates(trace: Trace, conditions: Conditions, model: PerfModel) -> Floats
     return estimates
 
 
-def _machines(
+def _machine_obstacles(
     cluster: Cluster, pools: Sequence[NodePool], demands: Demands
 ) -> Iterator[tuple[str, bool]]:
+    """Yield (reason, holds) pairs for clusters that the loops do not support."""
     kinds = [pool.type_at for pool in pools if pool.type_at >= 0]
     yield "nodes of one GPU type differ in their partitions", len(set(kinds)) < len(kinds)
-    limited = any(_limited(cluster, pools, demand) for demand in demands.unique)
+    limited = any(_has_limits(cluster, pools, demand) for demand in demands.unique)
     yield "cores or memory are limited", limited
     yield "gangs are too large", most_spots(demands, pools) > _MOST_SPOTS
 
 
-def _stops(
+def _preemption_obstacles(
     trace: Trace, pools: Sequence[NodePool], overheads: Overheads
 ) -> Iterator[tuple[str, bool]]:
+    """Yield (reason, holds) pairs for runs whose preemption the loops do not support."""
     yield "jobs are stopped, and nodes differ in their type", len(pools) > 1
     costs = overheads.start_s or overheads.restart_s or overheads.overlap_s
     yield "jobs are stopped, and a start or a restart takes time", bool(costs)
@@ -121,9 +123,10 @@ def _stops(
     yield "some jobs lose work when they are stopped, or must not be stopped", not keeps
 
 
-def _conditions(
+def _condition_obstacles(
     trace: Trace, cluster: Cluster, conditions: Conditions
 ) -> Iterator[tuple[str, bool]]:
+    """Yield (reason, holds) pairs for conditions that the loops do not support."""
     overheads = conditions.overheads
     yield "nodes come and go", bool(cluster.changes)
     yield "nodes or jobs fail", conditions.faults != Faults()
@@ -132,13 +135,20 @@ def _conditions(
     gpus = trace.frame["num_gpus"].to_numpy()
     yield "some jobs ask for no GPU", not gpus.all()
     submit_s = trace.frame["submit_time_s"].to_numpy()
-    close = len(submit_s) > _DENSE and bool(
-        (submit_s[_DENSE:] - submit_s[:-_DENSE] < _DENSE * 1e-6).any()
+    close = len(submit_s) > _MAX_CLOSE_ARRIVALS and bool(
+        (
+            submit_s[_MAX_CLOSE_ARRIVALS:] - submit_s[:-_MAX_CLOSE_ARRIVALS]
+            < _MAX_CLOSE_ARRIVALS * 1e-6
+        ).any()
     )
-    yield "too many jobs are submitted within a second", close and len(np.unique(submit_s)) > _DENSE
+    yield (
+        "too many jobs are submitted within a second",
+        close and len(np.unique(submit_s)) > _MAX_CLOSE_ARRIVALS,
+    )
 
 
-def _limited(cluster: Cluster, pools: Sequence[NodePool], demand: Demand) -> bool:
+def _has_limits(cluster: Cluster, pools: Sequence[NodePool], demand: Demand) -> bool:
+    """Return True if cores or memory could limit a demand on its nodes."""
     nodes = cluster.nodes
     return bool(demand.cpus or demand.mem_gb) and any(
         nodes[node].cpus < inf or nodes[node].mem_gb < inf
@@ -148,14 +158,14 @@ def _limited(cluster: Cluster, pools: Sequence[NodePool], demand: Demand) -> boo
 
 
 class Followed(NamedTuple):
-    """A run as the loop leaves it.
+    """The outcome of a loop.
 
     Parameters
     ----------
     tables, state, space
-        What the loop was given, and has filled in.
+        Input of the loop, with its results.
     passed : bool
-        Whether a job has passed or stopped another one.
+        Whether a job has passed or preempted another one.
     """
 
     tables: Tables
@@ -165,13 +175,14 @@ class Followed(NamedTuple):
 
     @property
     def decisions(self) -> int:
-        """Number of decisions."""
+        """Number of decisions of the run."""
         return int(self.state.at[loops.DECISIONS])
 
     @property
     def stints(self) -> tuple[Ints, Floats, Floats]:
-        """What ran without interruption, in the order of the ends: the job, and when that began and
-        ended, in seconds.
+        """Job, begin and end in seconds of each stint, in the order of the ends.
+
+        A stint is a period in which a job runs without interruption.
         """
         closed = self.state.closed[: self.state.at[loops.CLOSED]]
         state = self.state
@@ -179,44 +190,44 @@ class Followed(NamedTuple):
 
     @property
     def finished(self) -> NDArray[np.bool_]:
-        """Which of these ended because the job was done."""
-        found: NDArray[np.bool_] = (
+        """Whether each stint ended because the job was done."""
+        is_finished: NDArray[np.bool_] = (
             self.state.ended[self.state.closed[: self.state.at[loops.CLOSED]]] == FINISHED
         )
-        return found
+        return is_finished
 
 
 def follow(lane: FastRun, progress: Callable[[Progress], None] | None = None) -> Followed:
-    """Let the loop follow the rule.
+    """Run the loop of a queue rule to its end.
 
     Parameters
     ----------
     lane : FastRun
-        From `prepared`.
+        Input, from `prepared`.
     progress : callable or None
-        Called now and then.
+        Called regularly with the progress.
 
     Raises
     ------
     NotCompiledError
         If the loops are not compiled on this machine.
     NotPlainError
-        If it comes to a point that only the general simulator knows how to treat.
+        If the loop meets a case that only the general simulator supports.
     """
     tables = Tables(lane)
     state, space = new_run(lane), new_room(lane)
-    given: tuple[Any, ...] = (state, tables.jobs, space)
+    arguments: tuple[Any, ...] = (state, tables.jobs, space)
     name = "run_queue"
     if lane.rule.preemption != "none":
-        name, given = "run_preemption", (*given, new_order(lane, tables))
+        name, arguments = "run_preemption", (*arguments, new_order(lane, tables))
     elif lane.rule.backfill == "reservation":
-        name, given = "run_reservation", (*given, new_queue(lane, tables))
+        name, arguments = "run_reservation", (*arguments, new_queue(lane, tables))
     function = compiled.loop(name)
     if function is None:
         raise NotCompiledError(compiled.why_not())
-    status = loops.GOES_ON
-    while status == loops.GOES_ON:
-        status = function(*given, _STEPS)
+    status = loops.CONTINUES
+    while status == loops.CONTINUES:
+        status = function(*arguments, _INSTANTS_PER_REPORT)
         if progress is not None:
             now_s = float(state.decided_s[max(state.at[loops.DECISIONS] - 1, 0)])
             done = int(state.at[loops.SETTLED])
@@ -226,22 +237,23 @@ def follow(lane: FastRun, progress: Callable[[Progress], None] | None = None) ->
             "a job would still run when the clock ends, or could never start, or numbers are too"
             " close to call"
         )
-    return Followed(tables, state, space, _passed(given))
+    return Followed(tables, state, space, _has_passed(arguments))
 
 
-def _passed(given: tuple[Any, ...]) -> bool:
-    if len(given) < 4:
+def _has_passed(arguments: tuple[Any, ...]) -> bool:
+    """Return True if a job passed or preempted another one, given the loop's arguments."""
+    if len(arguments) < 4:
         return False
-    own = given[3]
+    own = arguments[3]
     return bool(own.at[order.USED if hasattr(own, "service") else reservation.PASSED])
 
 
 def run(lane: FastRun, progress: Callable[[Progress], None] | None = None) -> RunResult:
-    """Make the run; parameters and errors as for `follow`."""
+    """Run a queue rule and return its result; parameters and errors as for `follow`."""
     wall, cpu = perf_counter(), process_time()
-    found = follow(lane, progress)
-    result = _record(lane, found)
-    if lane.rule.unused and found.decisions and not found.passed:
+    outcome = follow(lane, progress)
+    result = _to_result(lane, outcome)
+    if lane.rule.unused and outcome.decisions and not outcome.passed:
         result = replace(result, remarks=(lane.rule.unused,))
     timing = Timing(
         process_time() - cpu, perf_counter() - wall, np.nan, np.nan, peak_rss_mb(), "fast"
@@ -249,10 +261,11 @@ def run(lane: FastRun, progress: Callable[[Progress], None] | None = None) -> Ru
     return replace(result, timing=timing)
 
 
-def _record(lane: FastRun, found: Followed) -> RunResult:
-    trace, tables, state, space = lane.trace, found.tables, found.state, found.space
+def _to_result(lane: FastRun, outcome: Followed) -> RunResult:
+    """Return the result of a run from the arrays of the loop."""
+    trace, tables, state, space = lane.trace, outcome.tables, outcome.state, outcome.space
     closed = state.closed[: state.at[loops.CLOSED]]
-    job, began_s, until_s = found.stints
+    job, began_s, until_s = outcome.stints
     gpus = trace.frame["num_gpus"].to_numpy()
     paused_s = np.zeros(len(closed))
     if tables.jobs.start_s:
@@ -273,7 +286,7 @@ def _record(lane: FastRun, found: Followed) -> RunResult:
         copy=False,
     )
     frames["placements"] = _placements(lane, state, space, closed)
-    decisions = found.decisions
+    decisions = outcome.decisions
     numbers = state.decided[: 3 * decisions].reshape(-1, 3)
     frames["decisions"] = pd.DataFrame(
         {"t": state.decided_s[:decisions].copy()}
@@ -283,7 +296,7 @@ def _record(lane: FastRun, found: Followed) -> RunResult:
         },
         copy=False,
     )
-    stopped = ~found.finished
+    stopped = ~outcome.finished
     state_of: dict[str, NDArray[Any]] = {
         "outcome": np.where(tables.impossible, UNSCHEDULABLE, 0).astype(np.int32),
         "served_gpu_s": np.bincount(job, gpus[job] * (until_s - began_s), len(trace)).astype(
@@ -309,9 +322,10 @@ def _record(lane: FastRun, found: Followed) -> RunResult:
 def _placements(
     lane: FastRun, state: loops.Run, space: room.Room, closed: NDArray[np.int32]
 ) -> pd.DataFrame:
+    """Return the table of placements of the closed stints."""
     first, spots = state.stint_first[closed], state.stint_spots[closed]
     segment = np.repeat(np.arange(len(closed), dtype=np.int32), spots)
-    # The spots of each stint stand together, from its first one on.
+    # The spots of each stint are consecutive.
     at = np.arange(len(segment)) - np.repeat(np.cumsum(spots) - spots, spots) + first[segment]
     node_of = np.array([node for pool in lane.pools for node in pool.nodes], np.int32)
     unique: Ints = lane.demands.codes[state.stint_job[closed]][segment]

@@ -1,7 +1,6 @@
-"""An order of jobs in which running ones are stopped for others: waiting jobs in heaps by their
-keys, running ones sorted by their heights.
+"""Preemption order: waiting jobs in heaps by key, running jobs sorted by height.
 
-See `sim.engine.fast.room` for how this is compiled.
+See `sim.engine.fast.room` for compilation.
 """
 
 from __future__ import annotations
@@ -9,29 +8,29 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from sim.engine.fast.loops import JobArrays
-from sim.engine.fast.room import move
+from sim.engine.fast.room import move_items
 
 INDEX, COUNT, CHANGES, STOPPED, USED, FULL, FRONT, LATE = range(8)
-"""What `Order.at` counts: running jobs, places handed out, changes of the present decision, jobs
-stopped for the one that is tried, whether the order ever mattered (a running job was stopped, or
-moved to a lower queue), whether an array was too short or numbers were too close to call, where the
-running jobs begin in `Order.worst`, and whether a job that has just ended had left its queue.
+"""Indices of `Order.at`: running jobs; places assigned; changes of this decision; jobs stopped for
+the current one; whether a running job was ever stopped or demoted; whether an array was too short
+or numbers too close to compare; begin of the running jobs in `Order.worst`; whether a job that just
+ended had left its queue.
 """
 KEY = 6
 
 
 class Times(NamedTuple):
-    """Of an order by remaining time; see `allocators.queue.srtf.Remaining`.
+    """Parameters of an order by remaining time; see `allocators.queue.srtf.Remaining`.
 
     Parameters
     ----------
     pace : float
-        How fast the need of a running job falls.
+        Rate at which the need of a running job falls.
     speed : float
         Work per second as estimated.
     close_s : float
-        Two estimated finishes that are nearer than this are too close to call: rounded at another
-        instant they might stand the other way round.
+        Two estimated finishes nearer than this are too close to compare: rounded at another instant
+        their order might change.
     total : array of float64, shape (jobs,)
         Estimated work; doubled when a job outlives it.
     """
@@ -43,26 +42,26 @@ class Times(NamedTuple):
 
 
 class Service(NamedTuple):
-    """Of an order by attained service; see `allocators.queue.las.Attained`.
+    """State of an order by attained service; see `allocators.queue.las.Attained`.
 
     Parameters
     ----------
     queues, most : int
-        Queues but the last one, and how many jobs may run.
+        Number of queues without the last one, and maximum number of running jobs.
     by_submission : bool
-        Whether jobs stand in a queue as they were submitted.
+        Whether a queue is in order of submission.
     limit_s : array of float64, shape (kinds, queues) as one row
         Seconds of service after which a job of each demand leaves each queue.
     served_gpu_s, executed_s : array of float64, shape (jobs,)
-        What a job received in stints that are closed, and its service when it stopped last.
+        Service in closed stints, and total service at the last stop.
     queue : array of int32, shape (jobs,)
-        In which queue each job is.
+        Queue of each job.
     waiting : array of int64, shape (queues + 1,)
-        Waiting jobs of each.
+        Number of waiting jobs of each queue.
     cross_s, cross_at : array of float64 and int32, shape (queues, jobs) as one row
-        When each running job will reach each limit, and its place in the heap; -1 = none.
+        Instant at which each running job reaches each limit, and its index in the heap; -1 = none.
     crossings, crossing : array of int64, shape (queues,), and int32, shape (queues, most)
-        A heap of running jobs for each limit, by `cross_s`, and how many there are.
+        Size of the heap of each limit, and the heaps: running jobs by `cross_s`.
     """
 
     queues: int
@@ -80,44 +79,44 @@ class Service(NamedTuple):
 
 
 class Order(NamedTuple):
-    """Which jobs go before which.
+    """State of a preemption order.
 
     Parameters
     ----------
     at : array of int64
         See `INDEX`.
     wake_s : array of float64, shape (1,)
-        When to decide again at the latest.
+        Latest instant of the next decision.
     by_service : bool
         Whether `service` counts, else `times`.
     times, service : Times, Service
-        What keys and heights are made from.
+        Data for keys and heights.
     blocks : bool
-        Whether the first job without room holds up all behind it.
+        Whether the first job that does not fit blocks all jobs behind it.
     left : array of float64, shape (jobs,)
-        True work left when the job began or stopped last.
+        True work left at the last begin or stop of each job.
     key : array of float64, shape (jobs, 6) as one row
-        Key of each waiting job, and of each running one that with which it started.
+        Key of each waiting job; running jobs keep the key of their start.
     height, since, count : array of float64, shape (jobs,)
         Place of each running job: its estimated finish or its queue, and two tie-breakers.
     worst : array of int32
-        Running jobs, the highest first.
+        Running jobs, highest first.
     stint : array of int32, shape (jobs,)
-        The stint of a job that ran when the decision began; -1 = none.
+        Stint of each job that ran when the decision began; -1 = none.
     first, spots : array of int32, shape (jobs,)
-        What a job holds by now; no spots = nothing.
+        First spot and number of spots that each job holds now.
     change_at : array of int32, shape (jobs,)
-        Place of a job in the changes of the present decision; -1 = it has none.
+        Index of each job in the changes of this decision; -1 = none.
     changed : array of int32
-        The jobs there; -1 = none any more.
+        Changed jobs of this decision; -1 = dropped.
     stopped : array of int32
-        Jobs that make room for the one that is tried.
+        Jobs to stop for the current one.
     lanes : array of int32, shape (jobs,)
-        Waiting jobs, a heap for each demand.
+        Waiting jobs, one heap per demand.
     lane_base, lane_size : array of int64, shape (kinds,)
-        Where each begins, and how many it holds.
+        Begin and size of each heap.
     closed : array of int64, shape (kinds,)
-        Whether a job of the demand has failed at this decision.
+        Whether a job of each demand did not fit at this decision.
     """
 
     at: Any
@@ -149,11 +148,11 @@ def set_key(order: Order, job: int, at: int, value: float) -> None:
     order.key[KEY * job + at] = value
 
 
-# -- the running jobs
+# -- running jobs
 
 
-def higher(order: Order, one: int, other: int) -> bool:
-    """Tell whether a running job is worse than another one."""
+def is_higher(order: Order, one: int, other: int) -> bool:
+    """Return True if a running job has a worse place than another one."""
     if order.height[one] != order.height[other]:
         return bool(order.height[one] > order.height[other])
     if order.since[one] != order.since[other]:
@@ -163,53 +162,53 @@ def higher(order: Order, one: int, other: int) -> bool:
     return one > other
 
 
-def index_place(order: Order, job: int) -> int:
-    """Return the place of a running job among all."""
+def running_index(order: Order, job: int) -> int:
+    """Return the index of a running job in `Order.worst`."""
     low = int(order.at[FRONT])
     high = low + int(order.at[INDEX])
     while low < high:
         middle = (low + high) >> 1
-        if higher(order, order.worst[middle], job):
+        if is_higher(order, order.worst[middle], job):
             low = middle + 1
         else:
             high = middle
     return low
 
 
-def index(order: Order, job: int) -> None:
-    """Add a job to the running ones; the shorter side makes room where it can."""
-    at, front, size = index_place(order, job), order.at[FRONT], order.at[INDEX]
+def insert_running(order: Order, job: int) -> None:
+    """Insert a job into the sorted running jobs, moving the shorter side if possible."""
+    at, front, size = running_index(order, job), order.at[FRONT], order.at[INDEX]
     if front > 0 and (2 * (at - front) < size or front + size == len(order.worst)):
-        move(order.worst, front, at, -1)
+        move_items(order.worst, front, at, -1)
         order.at[FRONT] = front - 1
         at -= 1
     else:
-        move(order.worst, at, front + size, 1)
+        move_items(order.worst, at, front + size, 1)
     order.worst[at] = job
     order.at[INDEX] = size + 1
 
 
-def unindex(order: Order, job: int) -> None:
-    """Take it out."""
-    at, front, size = index_place(order, job), order.at[FRONT], order.at[INDEX]
+def remove_running(order: Order, job: int) -> None:
+    """Remove a job from the sorted running jobs."""
+    at, front, size = running_index(order, job), order.at[FRONT], order.at[INDEX]
     if 2 * (at - front) < size:
-        move(order.worst, front, at, 1)
+        move_items(order.worst, front, at, 1)
         order.at[FRONT] = front + 1
     else:
-        move(order.worst, at + 1, front + size, -1)
+        move_items(order.worst, at + 1, front + size, -1)
     order.at[INDEX] = size - 1
 
 
 def best_running(order: Order) -> int:
-    """Return the running job that needs least; there is one."""
+    """Return the running job with the best place; there must be one."""
     return int(order.worst[order.at[FRONT] + order.at[INDEX] - 1])
 
 
-# -- the waiting jobs
+# -- waiting jobs
 
 
-def key_before(order: Order, one: int, other: int) -> bool:
-    """Tell whether a waiting job goes before another one."""
+def goes_before(order: Order, one: int, other: int) -> bool:
+    """Return True if a waiting job goes before another one."""
     for at in range(KEY):
         mine, theirs = order.key[KEY * one + at], order.key[KEY * other + at]
         if mine != theirs:
@@ -217,13 +216,13 @@ def key_before(order: Order, one: int, other: int) -> bool:
     return one < other
 
 
-def wait_for_turn(order: Order, jobs: JobArrays, job: int) -> None:
-    """Put a job into the heap of its demand."""
+def push_waiting(order: Order, jobs: JobArrays, job: int) -> None:
+    """Add a job to the heap of its demand."""
     kind = jobs.kind[job]
     base, at = order.lane_base[kind], order.lane_size[kind]
     while at > 0:
         above = (at - 1) >> 1
-        if key_before(order, order.lanes[base + above], job):
+        if goes_before(order, order.lanes[base + above], job):
             break
         order.lanes[base + at] = order.lanes[base + above]
         at = above
@@ -233,18 +232,18 @@ def wait_for_turn(order: Order, jobs: JobArrays, job: int) -> None:
         order.service.waiting[order.service.queue[job]] += 1
 
 
-def take_turn(order: Order, kind: int) -> None:
-    """Take the first job out of a heap."""
+def pop_waiting(order: Order, kind: int) -> None:
+    """Remove the first job of a heap."""
     base, size = order.lane_base[kind], order.lane_size[kind] - 1
     if order.by_service:
         order.service.waiting[order.service.queue[order.lanes[base]]] -= 1
     item, at, below = order.lanes[base + size], 0, 1
     while below < size:
-        if below + 1 < size and key_before(
+        if below + 1 < size and goes_before(
             order, order.lanes[base + below + 1], order.lanes[base + below]
         ):
             below += 1
-        if key_before(order, item, order.lanes[base + below]):
+        if goes_before(order, item, order.lanes[base + below]):
             break
         order.lanes[base + at] = order.lanes[base + below]
         at, below = below, 2 * below + 1
@@ -252,8 +251,8 @@ def take_turn(order: Order, kind: int) -> None:
     order.lane_size[kind] = size
 
 
-def next_turn(order: Order) -> int:
-    """Return the demand of the first job that has not failed; -1 = there is none."""
+def next_waiting_kind(order: Order) -> int:
+    """Return the demand of the first waiting job that may still fit; -1 = none."""
     best = -1
     for kind in range(len(order.lane_size)):
         if (
@@ -261,7 +260,7 @@ def next_turn(order: Order) -> int:
             and not order.closed[kind]
             and (
                 best < 0
-                or key_before(
+                or goes_before(
                     order,
                     order.lanes[order.lane_base[kind]],
                     order.lanes[order.lane_base[best]],

@@ -1,8 +1,7 @@
-"""The loop of a queue in which running jobs are stopped for jobs that go before them:
-`allocators.queue.preemption` over arrays, on one pool where free GPUs are all that matters, stops
-cost nothing and every job may be stopped.
+"""The loop of a queue with preemption: `allocators.queue.preemption` over arrays.
 
-See `sim.engine.fast.room` for how this is compiled.
+For one pool where only free GPUs matter, stops cost nothing and every job may be stopped. See
+`sim.engine.fast.room` for compilation.
 """
 
 from __future__ import annotations
@@ -11,32 +10,32 @@ from math import inf
 
 from sim.clock import LATEST_S
 from sim.engine.fast.attained import (
-    demote,
+    demote_crossed_jobs,
     end_service,
-    key_by_service,
-    key_by_service_again,
-    limit_by_service,
+    height_limit_by_service,
     next_crossing_s,
-    rise_by_service,
+    reset_key_by_service,
+    set_height_by_service,
+    set_key_by_service,
 )
 from sim.engine.fast.loops import (
     CLOSED,
+    CONTINUES,
     DECISIONS,
-    ENDLESS,
-    GOES_ON,
     NEXT,
     OVER,
     RUNNING,
     SETTLED,
     STINTS,
+    UNSUPPORTED,
     WAITING,
     JobArrays,
     Run,
-    end_of,
-    next_instant,
-    note,
+    end_instant,
+    next_event_s,
     pop_end,
     push_end,
+    record_decision,
 )
 from sim.engine.fast.order import (
     CHANGES,
@@ -47,77 +46,77 @@ from sim.engine.fast.order import (
     STOPPED,
     USED,
     Order,
-    index,
-    next_turn,
-    take_turn,
-    unindex,
-    wait_for_turn,
+    insert_running,
+    next_waiting_kind,
+    pop_waiting,
+    push_waiting,
+    remove_running,
 )
 from sim.engine.fast.remaining import (
-    ask_anew,
+    height_limit_by_time,
     is_halfway,
-    key_by_time,
-    key_by_time_again,
-    limit_by_time,
-    next_doubt_s,
-    rise_by_time,
+    next_check_s,
+    reestimate_late_jobs,
+    reset_key_by_time,
+    set_height_by_time,
+    set_key_by_time,
 )
-from sim.engine.fast.room import SPOTS, Room, give, place_in, take
+from sim.engine.fast.room import SPOTS, Room, free_spots, place_in_pool, take_spots
 
-# -- one order or the other
+# -- by time or by service
 
 
-def first_key(order: Order, jobs: JobArrays, run: Run, job: int, now_s: float) -> None:
-    """Give a newcomer its key."""
+def set_first_key(order: Order, jobs: JobArrays, run: Run, job: int, now_s: float) -> None:
+    """Set the key of a new waiting job."""
     if order.by_service:
-        key_by_service(order, job)
+        set_key_by_service(order, job)
     else:
-        key_by_time(order, jobs, run, job, now_s)
+        set_key_by_time(order, jobs, run, job, now_s)
 
 
-def key_again(order: Order, jobs: JobArrays, run: Run, job: int, now_s: float) -> None:
-    """Give a job that is stopped its key."""
+def set_key_again(order: Order, jobs: JobArrays, run: Run, job: int, now_s: float) -> None:
+    """Set the key of a stopped job."""
     if order.by_service:
-        key_by_service_again(order, jobs, run, job, now_s)
+        reset_key_by_service(order, jobs, run, job, now_s)
     else:
-        key_by_time_again(order, jobs, run, job, now_s)
+        reset_key_by_time(order, jobs, run, job, now_s)
 
 
-def rise(order: Order, jobs: JobArrays, run: Run, job: int, now_s: float) -> None:
-    """Give a job that starts its place among the running ones."""
+def add_to_running(order: Order, jobs: JobArrays, run: Run, job: int, now_s: float) -> None:
+    """Set the height of a starting job and insert it into the running jobs."""
     if order.by_service:
-        rise_by_service(order, jobs, run, job, now_s)
+        set_height_by_service(order, jobs, run, job, now_s)
     else:
-        rise_by_time(order, job, now_s)
-    index(order, job)
+        set_height_by_time(order, job, now_s)
+    insert_running(order, job)
 
 
-def limit_of(order: Order, run: Run, job: int, now_s: float) -> tuple[float, float, float]:
-    """Return the height above which running jobs stand behind a waiting one."""
+def height_limit(order: Order, run: Run, job: int, now_s: float) -> tuple[float, float, float]:
+    """Return the height above which running jobs come after a waiting job."""
     if order.by_service:
-        return limit_by_service(order, run, job)
-    return limit_by_time(order, job, now_s)
+        return height_limit_by_service(order, run, job)
+    return height_limit_by_time(order, job, now_s)
 
 
-# -- the changes of a decision
+# -- changes of a decision
 
 
-def change(order: Order, job: int) -> None:
-    """Note that a job is among the changes; it keeps the place that it may have."""
+def add_change(order: Order, job: int) -> None:
+    """Add a job to the changes, unless it is in them."""
     if order.change_at[job] < 0:
         order.change_at[job] = order.at[CHANGES]
         order.changed[order.at[CHANGES]] = job
         order.at[CHANGES] += 1
 
 
-def unchange(order: Order, job: int) -> None:
+def drop_change(order: Order, job: int) -> None:
     """Drop a job from the changes."""
     order.changed[order.change_at[job]] = -1
     order.change_at[job] = -1
 
 
-def same_place(run: Run, room: Room, order: Order, job: int) -> bool:
-    """Tell whether a job that was stopped got the very nodes that it had."""
+def has_same_place(run: Run, room: Room, order: Order, job: int) -> bool:
+    """Return True if a stopped job got exactly its old nodes."""
     stint = order.stint[job]
     if run.stint_spots[stint] != order.spots[job]:
         return False
@@ -131,20 +130,21 @@ def same_place(run: Run, room: Room, order: Order, job: int) -> bool:
     return True
 
 
-# -- the walk
+# -- placing waiting jobs
 
 
-def find_worse(
+def find_worse_jobs(
     order: Order, jobs: JobArrays, run: Run, job: int, missing: int, now_s: float
 ) -> int:
-    """Find the worst running jobs that stand behind a waiting one and hold so many GPUs; return
-    what they hold.
+    """Collect the worst running jobs, up to `missing` GPUs; return the GPUs that they hold.
+
+    Only jobs that come after the waiting job.
     """
-    height, since, count = limit_of(order, run, job, now_s)
+    height, since, count = height_limit(order, run, job, now_s)
     halfway = not order.by_service and order.times.close_s > 0 and is_halfway(order, job)
-    held, found = 0, 0
-    while found < order.at[INDEX] and held < missing:
-        other = order.worst[order.at[FRONT] + found]
+    held, count_found = 0, 0
+    while count_found < order.at[INDEX] and held < missing:
+        other = order.worst[order.at[FRONT] + count_found]
         if halfway and abs(order.height[other] - height) < order.times.close_s:
             order.at[FULL] = 1
         if order.height[other] < height:
@@ -155,74 +155,74 @@ def find_worse(
         ):
             break
         held += jobs.need[jobs.kind[other]]
-        order.stopped[found] = other
-        found += 1
-    order.at[STOPPED] = found
+        order.stopped[count_found] = other
+        count_found += 1
+    order.at[STOPPED] = count_found
     return held
 
 
-def spare_some(order: Order, jobs: JobArrays, room: Room, need: int) -> None:
-    """Let those run on, best first, whose room was not needed in the end."""
+def keep_spared_jobs(order: Order, jobs: JobArrays, room: Room, need: int) -> None:
+    """Keep stopped jobs running, best first, if their GPUs are not needed after all."""
     at = order.at[STOPPED] - 2
     while at >= 0:
         other = order.stopped[at]
         if jobs.need[jobs.kind[other]] <= room.free[0]:
-            give(room, 0, order.first[need], order.spots[need])
-            take(room, 0, order.first[other], order.spots[other])
+            free_spots(room, 0, order.first[need], order.spots[need])
+            take_spots(room, 0, order.first[other], order.spots[other])
             room.at[SPOTS] = order.first[need]
-            order.spots[need] = place_in(room, 0, jobs.need[jobs.kind[need]], jobs.how, 0)
+            order.spots[need] = place_in_pool(room, 0, jobs.need[jobs.kind[need]], jobs.how, 0)
             for later in range(at, order.at[STOPPED] - 1):
                 order.stopped[later] = order.stopped[later + 1]
             order.at[STOPPED] -= 1
         at -= 1
 
 
-def fit(order: Order, jobs: JobArrays, run: Run, room: Room, job: int, now_s: float) -> bool:
-    """Take room for a waiting job, by stopping worse ones where that is needed."""
+def fit_job(order: Order, jobs: JobArrays, run: Run, room: Room, job: int, now_s: float) -> bool:
+    """Place a waiting job, stopping worse ones if necessary; False = it does not fit."""
     need = jobs.need[jobs.kind[job]]
     missing = need - room.free[0]
     order.at[STOPPED] = 0
     if missing > 0:
-        if find_worse(order, jobs, run, job, missing, now_s) < missing:
+        if find_worse_jobs(order, jobs, run, job, missing, now_s) < missing:
             return False
         for at in range(order.at[STOPPED]):
             other = order.stopped[at]
-            give(room, 0, order.first[other], order.spots[other])
+            free_spots(room, 0, order.first[other], order.spots[other])
     order.first[job] = room.at[SPOTS]
-    order.spots[job] = place_in(room, 0, need, jobs.how, 0)
+    order.spots[job] = place_in_pool(room, 0, need, jobs.how, 0)
     if order.at[STOPPED] > 1:
-        spare_some(order, jobs, room, job)
+        keep_spared_jobs(order, jobs, room, job)
     return True
 
 
 def start_tentatively(
     run: Run, jobs: JobArrays, room: Room, order: Order, job: int, now_s: float
 ) -> None:
-    """Let a job take its place among the running ones, and those wait that were stopped for it."""
-    if order.stint[job] >= 0 and same_place(run, room, order, job):
-        unchange(order, job)
+    """Move a job to the running ones, and the jobs stopped for it to the waiting ones."""
+    if order.stint[job] >= 0 and has_same_place(run, room, order, job):
+        drop_change(order, job)
     else:
-        change(order, job)
-    rise(order, jobs, run, job, now_s)
+        add_change(order, job)
+    add_to_running(order, jobs, run, job, now_s)
     for at in range(order.at[STOPPED]):
         other = order.stopped[at]
-        unindex(order, other)
+        remove_running(order, other)
         if order.stint[other] >= 0:
-            change(order, other)
+            add_change(order, other)
         else:
-            unchange(order, other)
+            drop_change(order, other)
         order.spots[other] = 0
-        key_again(order, jobs, run, other, now_s)
+        set_key_again(order, jobs, run, other, now_s)
         if not order.by_service and order.key[KEY * other] < order.key[KEY * job]:
-            order.at[FULL] = 1  # rounded, it would go before the one that it was stopped for
-        wait_for_turn(order, jobs, other)
+            order.at[FULL] = 1  # rounded, it would go before the job that it was stopped for
+        push_waiting(order, jobs, other)
 
 
-def walk(run: Run, jobs: JobArrays, room: Room, order: Order, now_s: float) -> None:
-    """Give room to waiting jobs, the first in order first."""
+def place_waiting_jobs(run: Run, jobs: JobArrays, room: Room, order: Order, now_s: float) -> None:
+    """Place waiting jobs in order, stopping worse running ones."""
     for kind in range(len(order.closed)):
         order.closed[kind] = 0
-    kind = next_turn(order)
+    kind = next_waiting_kind(order)
     while kind >= 0:
         job = order.lanes[order.lane_base[kind]]
         if order.at[CHANGES] + order.at[INDEX] + 1 >= len(order.changed) or room.at[
@@ -230,21 +230,21 @@ def walk(run: Run, jobs: JobArrays, room: Room, order: Order, now_s: float) -> N
         ] + jobs.need[kind] > len(room.spot_slot):
             order.at[FULL] = 1
             return
-        if fit(order, jobs, run, room, job, now_s):
-            take_turn(order, kind)
+        if fit_job(order, jobs, run, room, job, now_s):
+            pop_waiting(order, kind)
             start_tentatively(run, jobs, room, order, job, now_s)
         elif order.blocks:
             return
         else:
             order.closed[kind] = 1
-        kind = next_turn(order)
+        kind = next_waiting_kind(order)
 
 
-# -- carried out
+# -- applying the changes
 
 
 def end_stint(run: Run, order: Order, job: int, now_s: float) -> int:
-    """Note the end of what a job has run in the record; return its stint."""
+    """Record the end of a job's stint; return the stint."""
     stint = order.stint[job]
     run.until_s[stint] = now_s
     run.closed[run.at[CLOSED]] = stint
@@ -253,8 +253,8 @@ def end_stint(run: Run, order: Order, job: int, now_s: float) -> int:
     return int(stint)
 
 
-def leave_all(run: Run, jobs: JobArrays, order: Order, now_s: float) -> int:
-    """Close the stints of jobs that stop or move; return how many changes there are."""
+def close_changed_stints(run: Run, jobs: JobArrays, order: Order, now_s: float) -> int:
+    """Close the stints of jobs that stop or move; return the number of changes."""
     changes = 0
     for at in range(order.at[CHANGES]):
         job = order.changed[at]
@@ -280,12 +280,12 @@ def leave_all(run: Run, jobs: JobArrays, order: Order, now_s: float) -> int:
 
 
 def drop_end(run: Run, stint: int) -> None:
-    """Take a stint out of the heap of ends."""
-    # Who is stopped would have ended late: it is found sooner from the end.
+    """Remove a stint from the heap of ends."""
+    # A stopped job would have ended late, so searching from the end is faster.
     ends, at = run.ends, run.at[RUNNING] - 1
     while ends[at] != stint:
         at -= 1
-    # It moves to the front, as if it ended first, and leaves from there.
+    # It moves to the front, as if it ended first, and is removed there.
     while at > 0:
         above = (at - 1) >> 1
         ends[at] = ends[above]
@@ -294,8 +294,8 @@ def drop_end(run: Run, stint: int) -> None:
     pop_end(run)
 
 
-def enter_all(run: Run, jobs: JobArrays, order: Order, now_s: float) -> bool:
-    """Begin the stints of jobs that start or move; tell whether the loop may go on."""
+def begin_changed_stints(run: Run, jobs: JobArrays, order: Order, now_s: float) -> bool:
+    """Begin the stints of jobs that start or move; False = the loop cannot continue."""
     for at in range(order.at[CHANGES]):
         job = order.changed[at]
         if job < 0:
@@ -304,7 +304,7 @@ def enter_all(run: Run, jobs: JobArrays, order: Order, now_s: float) -> bool:
         if order.spots[job] == 0:
             continue
         left, stint = order.left[job], run.at[STINTS]
-        until_s = end_of(now_s, now_s, left, jobs.rate[0])
+        until_s = end_instant(now_s, now_s, left, jobs.rate[0])
         if not (left > 0 and until_s <= LATEST_S):
             return False
         run.stint_job[stint], run.stint_pool[stint] = job, 0
@@ -319,32 +319,32 @@ def enter_all(run: Run, jobs: JobArrays, order: Order, now_s: float) -> bool:
 
 
 def decide_preempting(run: Run, jobs: JobArrays, room: Room, order: Order, now_s: float) -> bool:
-    """Make a decision and note it; tell whether the loop may go on."""
+    """Make and record a decision; False = the loop cannot continue."""
     order.at[CHANGES] = 0
     if order.by_service:
-        demote(order, run, now_s)
+        demote_crossed_jobs(order, run, now_s)
     elif run.at[WAITING]:
-        ask_anew(run, jobs, order, now_s)
-    walk(run, jobs, room, order, now_s)
-    changes = leave_all(run, jobs, order, now_s)
-    fits = enter_all(run, jobs, order, now_s)
-    note(run, now_s, changes)
+        reestimate_late_jobs(run, jobs, order, now_s)
+    place_waiting_jobs(run, jobs, room, order, now_s)
+    changes = close_changed_stints(run, jobs, order, now_s)
+    fits = begin_changed_stints(run, jobs, order, now_s)
+    record_decision(run, now_s, changes)
     order.wake_s[0] = inf
     if run.at[WAITING]:
-        at_s = next_crossing_s(order) if order.by_service else next_doubt_s(order, now_s)
+        at_s = next_crossing_s(order) if order.by_service else next_check_s(order, now_s)
         order.wake_s[0] = at_s if at_s <= LATEST_S else inf
     return fits and not order.at[FULL]
 
 
 def finish_jobs(run: Run, jobs: JobArrays, room: Room, order: Order, now_s: float) -> bool:
-    """Close the stints that end now; tell whether there are any."""
+    """Close the stints that end now; return True if there are any."""
     before = run.at[CLOSED]
     while run.at[RUNNING] and run.until_s[run.ends[0]] == now_s:
         stint = pop_end(run)
         run.at[RUNNING] -= 1
         job = run.stint_job[stint]
-        unindex(order, job)
-        give(room, 0, order.first[job], order.spots[job])
+        remove_running(order, job)
+        free_spots(room, 0, order.first[job], order.spots[job])
         order.spots[job] = 0
         if order.by_service:
             end_service(order, job, now_s)
@@ -353,15 +353,15 @@ def finish_jobs(run: Run, jobs: JobArrays, room: Room, order: Order, now_s: floa
     return bool(run.at[CLOSED] > before)
 
 
-def receive(run: Run, jobs: JobArrays, order: Order, now_s: float) -> bool:
-    """Let jobs that are submitted now wait; tell whether there are any."""
+def receive_arrivals(run: Run, jobs: JobArrays, order: Order, now_s: float) -> bool:
+    """Add the jobs submitted now to the waiting ones; return True if there are any."""
     job, count, before = run.at[NEXT], len(jobs.submit_s), run.at[WAITING]
     while job < count and jobs.submit_s[job] <= now_s:
         if jobs.kind[job] < 0:
             run.at[SETTLED] += 1
         else:
-            first_key(order, jobs, run, job, now_s)
-            wait_for_turn(order, jobs, job)
+            set_first_key(order, jobs, run, job, now_s)
+            push_waiting(order, jobs, job)
             run.at[WAITING] += 1
         job += 1
     run.at[NEXT] = job
@@ -369,23 +369,23 @@ def receive(run: Run, jobs: JobArrays, order: Order, now_s: float) -> bool:
 
 
 def has_space(run: Run) -> bool:
-    """Tell whether the arrays of the record are long enough for another decision."""
+    """Return True if the arrays of the record have space for another decision."""
     most = len(run.ends)
     stints, decisions = len(run.stint_job), len(run.decided_s)
     return bool(run.at[STINTS] + most < stints and run.at[DECISIONS] + 1 < decisions)
 
 
 def run_preemption(run: Run, jobs: JobArrays, room: Room, order: Order, steps: int) -> int:
-    """Run on for some instants; return `GOES_ON`, `OVER` or `ENDLESS`."""
+    """Advance the run by some instants; return `CONTINUES`, `OVER` or `UNSUPPORTED`."""
     for _ in range(steps):
-        now_s = min(next_instant(run, jobs), order.wake_s[0])
+        now_s = min(next_event_s(run, jobs), order.wake_s[0])
         if now_s == inf or not has_space(run):
-            return ENDLESS
-        arrived = receive(run, jobs, order, now_s)
+            return UNSUPPORTED
+        arrived = receive_arrivals(run, jobs, order, now_s)
         freed = finish_jobs(run, jobs, room, order, now_s)
         if run.at[SETTLED] == len(jobs.submit_s):
             return OVER
         due = arrived or freed or now_s == order.wake_s[0]
         if due and not decide_preempting(run, jobs, room, order, now_s):
-            return ENDLESS
-    return GOES_ON
+            return UNSUPPORTED
+    return CONTINUES

@@ -1,6 +1,6 @@
-"""Keys and heights by estimated remaining time: `allocators.queue.srtf.Remaining` over arrays.
+"""Preemption by estimated remaining time: `allocators.queue.srtf.Remaining` over arrays.
 
-See `sim.engine.fast.room` for how this is compiled.
+See `sim.engine.fast.room` for compilation.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from math import inf
 
 from sim.clock import STEP_S
-from sim.engine.fast.loops import JobArrays, Run, nearest
+from sim.engine.fast.loops import JobArrays, Run, nearest_instant
 from sim.engine.fast.order import (
     COUNT,
     FRONT,
@@ -16,19 +16,19 @@ from sim.engine.fast.order import (
     KEY,
     Order,
     best_running,
-    index,
+    insert_running,
+    remove_running,
     set_key,
-    unindex,
 )
 
 _LOST = -1.0
 _PATIENCE_S = 1 / 64
 _PAUSE_S = 1.0
-_MOST_STEPS = 1e12  # beyond, the rest of a division is no longer exact
+_MOST_STEPS = 1e12  # above this the remainder of a division is not exact
 _HALFWAY = 0.1
 
 
-def estimated_left(order: Order, jobs: JobArrays, run: Run, job: int, now_s: float) -> float:
+def estimated_work_left(order: Order, jobs: JobArrays, run: Run, job: int, now_s: float) -> float:
     """Return the estimated work left of a job, see `sim.perf.estimators.SizeEstimator`."""
     left, stint = order.left[job], order.stint[job]
     if stint >= 0:
@@ -45,9 +45,9 @@ def estimated_left(order: Order, jobs: JobArrays, run: Run, job: int, now_s: flo
     return float(total - done)
 
 
-def key_by_time(order: Order, jobs: JobArrays, run: Run, job: int, now_s: float) -> None:
-    """Give a newcomer its key."""
-    need = nearest(estimated_left(order, jobs, run, job, now_s))
+def set_key_by_time(order: Order, jobs: JobArrays, run: Run, job: int, now_s: float) -> None:
+    """Set the key of a new waiting job by remaining time."""
+    need = nearest_instant(estimated_work_left(order, jobs, run, job, now_s))
     for at in range(KEY):
         set_key(order, job, at, 0.0)
     set_key(order, job, 0, need)
@@ -55,14 +55,16 @@ def key_by_time(order: Order, jobs: JobArrays, run: Run, job: int, now_s: float)
     set_key(order, job, 2, inf)
 
 
-def key_by_time_again(order: Order, jobs: JobArrays, run: Run, job: int, now_s: float) -> None:
-    """Give a job that is stopped its key, which is the old one if it was to begin just now."""
+def reset_key_by_time(order: Order, jobs: JobArrays, run: Run, job: int, now_s: float) -> None:
+    """Set the key of a stopped job; one that starts at this instant keeps its old key."""
     since = order.since[job]
     if abs(since) == now_s:
         if order.stint[job] >= 0:
-            set_key(order, job, 0, nearest(estimated_left(order, jobs, run, job, now_s)))
+            set_key(
+                order, job, 0, nearest_instant(estimated_work_left(order, jobs, run, job, now_s))
+            )
         return
-    set_key(order, job, 0, nearest(estimated_left(order, jobs, run, job, now_s)))
+    set_key(order, job, 0, nearest_instant(estimated_work_left(order, jobs, run, job, now_s)))
     set_key(order, job, 1, now_s)
     set_key(order, job, 2, 0.0)
     set_key(order, job, 3, order.times.pace)
@@ -71,7 +73,7 @@ def key_by_time_again(order: Order, jobs: JobArrays, run: Run, job: int, now_s: 
 
 
 def tie_since(order: Order, job: int, now_s: float) -> float:
-    """Return where a waiting job stands among running ones of the same need: since when."""
+    """Return the first tie-breaker of a waiting job among running jobs of equal need."""
     at = KEY * job
     if order.key[at + 1] < now_s or order.key[at + 2] == _LOST:
         return -now_s
@@ -79,38 +81,39 @@ def tie_since(order: Order, job: int, now_s: float) -> float:
 
 
 def tie_count(order: Order, job: int, now_s: float, count: float) -> float:
-    """Return the same: the place by count."""
+    """Return the second tie-breaker of a waiting job among running jobs of equal need."""
     at = KEY * job
     if order.key[at + 1] < now_s or order.key[at + 2] == _LOST or order.key[at + 2] == inf:
         return count
     return float(order.key[at + 5])
 
 
-def rise_by_time(order: Order, job: int, now_s: float) -> None:
-    """Give a job that starts its height."""
+def set_height_by_time(order: Order, job: int, now_s: float) -> None:
+    """Set height and tie-breakers of a starting job by its estimated finish."""
     order.at[COUNT] += 1
     count = float(order.at[COUNT])
     since, place = tie_since(order, job, now_s), tie_count(order, job, now_s, count)
     order.since[job], order.count[job] = since, place
-    order.height[job] = nearest(now_s + order.key[KEY * job] / order.times.pace)
+    order.height[job] = nearest_instant(now_s + order.key[KEY * job] / order.times.pace)
 
 
-def limit_by_time(order: Order, job: int, now_s: float) -> tuple[float, float, float]:
-    """Return the height above which running jobs stand behind a waiting one."""
-    finish_s = nearest(now_s + order.key[KEY * job] / order.times.pace)
+def height_limit_by_time(order: Order, job: int, now_s: float) -> tuple[float, float, float]:
+    """Return the height above which running jobs come after a waiting job."""
+    finish_s = nearest_instant(now_s + order.key[KEY * job] / order.times.pace)
     return finish_s, tie_since(order, job, now_s), tie_count(order, job, now_s, inf)
 
 
 def is_halfway(order: Order, job: int) -> bool:
-    """Tell whether the estimated time of a waiting job lies halfway between two instants, so that
-    it is rounded up at one time and down at another.
+    """Return True if a waiting job's estimated time is halfway between two instants.
+
+    It is then rounded up at one time and down at another.
     """
     steps = order.key[KEY * job] / order.times.pace / STEP_S
     return bool(steps > _MOST_STEPS or abs(steps % 1.0 - 0.5) < _HALFWAY)
 
 
-def ask_anew(run: Run, jobs: JobArrays, order: Order, now_s: float) -> None:
-    """Ask for the need of running jobs that should have ended by now."""
+def reestimate_late_jobs(run: Run, jobs: JobArrays, order: Order, now_s: float) -> None:
+    """Re-estimate the finish of running jobs that should have ended by now."""
     late = 0
     while order.at[INDEX] > late:
         job = order.worst[order.at[FRONT] + order.at[INDEX] - 1 - late]
@@ -120,15 +123,15 @@ def ask_anew(run: Run, jobs: JobArrays, order: Order, now_s: float) -> None:
         late += 1
     for at in range(late):
         job = order.stopped[at]
-        unindex(order, job)
-        left_s = estimated_left(order, jobs, run, job, now_s) / order.times.speed
-        order.height[job] = nearest(now_s + max(left_s, STEP_S))
-        index(order, job)
+        remove_running(order, job)
+        left_s = estimated_work_left(order, jobs, run, job, now_s) / order.times.speed
+        order.height[job] = nearest_instant(now_s + max(left_s, STEP_S))
+        insert_running(order, job)
 
 
-def next_doubt_s(order: Order, now_s: float) -> float:
-    """Return when to ask the first of the running jobs anew."""
+def next_check_s(order: Order, now_s: float) -> float:
+    """Return the instant at which to re-estimate the first running job."""
     first_s = inf
     if order.at[INDEX]:
         first_s = order.height[best_running(order)]
-    return nearest(max(first_s + _PATIENCE_S, now_s + _PAUSE_S))
+    return nearest_instant(max(first_s + _PATIENCE_S, now_s + _PAUSE_S))

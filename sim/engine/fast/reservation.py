@@ -1,7 +1,7 @@
-"""The loop of a queue whose first job without room is promised a start, which jobs that pass it do
-not put off: `allocators.queue.backfill` over arrays, where free GPUs are all that matters.
+"""The loop of a queue with reservation: `allocators.queue.backfill` over arrays.
 
-See `sim.engine.fast.room` for how this is compiled.
+The first job that does not fit is promised a start, and jobs that pass it do not delay that start.
+For pools where only free GPUs matter. See `sim.engine.fast.room` for compilation.
 """
 
 from __future__ import annotations
@@ -12,25 +12,25 @@ from typing import Any, NamedTuple
 from sim.clock import STEP_S
 from sim.engine.fast.loops import (
     CLOSED,
-    ENDLESS,
-    GOES_ON,
+    CONTINUES,
     NEXT,
     OVER,
     SETTLED,
     STINTS,
+    UNSUPPORTED,
     WAITING,
     JobArrays,
     Run,
-    begin,
-    close,
-    nearest,
-    next_instant,
-    note,
-    place,
-    pop,
-    push,
+    begin_stint,
+    close_ended_stints,
+    heap_pop,
+    heap_push,
+    nearest_instant,
+    next_event_s,
+    place_gang,
+    record_decision,
 )
-from sim.engine.fast.room import SPOTS, Room, give, move, place_in
+from sim.engine.fast.room import SPOTS, Room, free_spots, move_items, place_in_pool
 
 (
     HEAD,
@@ -47,18 +47,17 @@ from sim.engine.fast.room import SPOTS, Room, give, move, place_in
     JOINED,
     FOLLOWED,
 ) = range(13)
-"""What `Queue.at` holds: the rank of the first job and of the one that had no room (-1 = none), how
-many wait in the window and behind it, expected ends, the rank of whom a start is promised (-1 =
-nobody), the pool of the promise and the GPUs that it leaves over, jobs that have passed in the
-present pass, its number, and jobs that have passed in all; the next job to join the queue, and how
-many ends have been taken in.
+"""Indices of `Queue.at`: rank of the first job, and of the one that did not fit (-1 = none); jobs
+in the window and behind it; expected ends; rank of the job with a promised start (-1 = none), pool
+of the promise, and GPUs spare at it; jobs that passed in this pass, number of the pass, jobs that
+passed in total; next job to join the queue; ends processed so far.
 """
-_NOBODY = -1
+_NO_RANK = -1
 _NONE = 1 << 40
 
 
 class Queue(NamedTuple):
-    """What waits, and what is expected of running jobs.
+    """Waiting jobs, and expected ends of running jobs.
 
     Parameters
     ----------
@@ -67,40 +66,40 @@ class Queue(NamedTuple):
     promised_s : array of float64, shape (1,)
         The promised start.
     depth : int
-        How many jobs behind the first one may pass.
+        Number of jobs behind the first one that may pass.
     spare : bool
-        Whether jobs may pass on GPUs that the first one leaves over.
+        Whether jobs may pass on GPUs that the first one leaves spare.
     speed : array of float64, shape (pools,)
         Work per second in each pool as estimated.
     total : array of float64, shape (jobs,)
         Estimated work; doubled when a job outlives it.
     limit_s : array of float64, shape (jobs,)
-        Time limits that count instead of estimates; inf = none.
+        Time limits that replace estimates; inf = none.
     line : array of int32
-        The window: ranks in order for each demand.
+        The window: sorted ranks per demand.
     line_base, line_size : array of int64, shape (kinds,)
-        Where each begins, and how many it holds.
+        Begin and size of each demand's line.
     behind : array of int32, shape (jobs,)
         Ranks behind the window, as a heap.
     end_s : array of float64
-        Expected ends of running jobs, the last one first, of equal ones by job: those that come
-        first are most often taken out.
+        Expected ends of running jobs, latest first, ties by job: the earliest ends, which are
+        removed most often, are last.
     end_job : array of int32
-        Whose they are.
+        Job of each expected end.
     expected_s : array of float64, shape (jobs,)
-        The same by job.
+        Expected end of each job.
     stint : array of int32, shape (jobs,)
         Stint of each running job.
     found, found_at, found_after : array of int64, shape (kinds,)
-        For each demand the rank that may pass, the place of its pool in `JobArrays.pool`, and the
-        number of starts after which that was found out; `_NONE` = no job may pass.
+        Rank per demand that may pass, index of its pool in `JobArrays.pool`, and number of starts
+        when that was determined; `_NONE` = no job may pass.
     fed : array of int64, shape (kinds,)
-        Whether a job has come into the window since the last decision.
+        Whether a job entered the window since the last decision, per demand.
     only_short : array of int64
-        For each place in `JobArrays.pool` the pass in which only jobs may pass that end before the
-        promised start.
+        Pass in which only jobs that end before the promised start may pass, per index of
+        `JobArrays.pool`.
     barred : array of int32, shape (jobs,)
-        The pass in which a job may not pass.
+        Pass in which each job may not pass.
     """
 
     at: Any
@@ -118,19 +117,19 @@ class Queue(NamedTuple):
     end_job: Any
     expected_s: Any
     stint: Any
-    found: Any
-    found_at: Any
-    found_after: Any
-    fed: Any
+    candidate: Any
+    candidate_group: Any
+    candidate_starts: Any
+    has_grown: Any
     only_short: Any
     barred: Any
 
 
-# -- what runs
+# -- running jobs
 
 
-def end_place(queue: Queue, at_s: float, job: int) -> int:
-    """Return the place of an expected end among all."""
+def expected_end_index(queue: Queue, at_s: float, job: int) -> int:
+    """Return the index of an expected end."""
     low, high = 0, int(queue.at[ENDS])
     while low < high:
         middle = (low + high) >> 1
@@ -142,27 +141,28 @@ def end_place(queue: Queue, at_s: float, job: int) -> int:
     return low
 
 
-def expect(queue: Queue, job: int, at_s: float) -> None:
-    """Expect the end of a job."""
-    place, size = end_place(queue, at_s, job), queue.at[ENDS]
-    move(queue.end_s, place, size, 1)
-    move(queue.end_job, place, size, 1)
+def add_expected_end(queue: Queue, job: int, at_s: float) -> None:
+    """Add the expected end of a running job."""
+    place, size = expected_end_index(queue, at_s, job), queue.at[ENDS]
+    move_items(queue.end_s, place, size, 1)
+    move_items(queue.end_job, place, size, 1)
     queue.end_s[place], queue.end_job[place] = at_s, job
     queue.expected_s[job] = at_s
     queue.at[ENDS] = size + 1
 
 
-def forget_end(queue: Queue, job: int) -> None:
-    """Expect it no longer."""
-    place, size = end_place(queue, queue.expected_s[job], job), queue.at[ENDS]
-    move(queue.end_s, place + 1, size, -1)
-    move(queue.end_job, place + 1, size, -1)
+def drop_expected_end(queue: Queue, job: int) -> None:
+    """Remove the expected end of a job."""
+    place, size = expected_end_index(queue, queue.expected_s[job], job), queue.at[ENDS]
+    move_items(queue.end_s, place + 1, size, -1)
+    move_items(queue.end_job, place + 1, size, -1)
     queue.at[ENDS] = size - 1
 
 
-def left_s(run: Run, jobs: JobArrays, queue: Queue, job: int, now_s: float) -> float:
-    """Return for how long a running job is taken to run on; estimates and limits that it has
-    outlived count twice.
+def expected_left_s(run: Run, jobs: JobArrays, queue: Queue, job: int, now_s: float) -> float:
+    """Return the expected remaining seconds of a running job.
+
+    Estimates and limits that the job has outlived are doubled.
     """
     stint = queue.stint[job]
     began_s, pool = run.began_s[stint], run.stint_pool[stint]
@@ -175,7 +175,7 @@ def left_s(run: Run, jobs: JobArrays, queue: Queue, job: int, now_s: float) -> f
         return float(limit_s - been_s)
     resume_s = began_s
     if jobs.start_s > 0:
-        resume_s = nearest(began_s + jobs.start_s)
+        resume_s = nearest_instant(began_s + jobs.start_s)
     left, moving_s = jobs.work[job], now_s - max(began_s, resume_s)
     if moving_s > 0:
         left -= jobs.rate[pool] * moving_s
@@ -183,7 +183,7 @@ def left_s(run: Run, jobs: JobArrays, queue: Queue, job: int, now_s: float) -> f
 
 
 def work_left(queue: Queue, job: int, done: float) -> float:
-    """Return estimated work left, see `sim.perf.estimators.SizeEstimator`."""
+    """Return the estimated work left, see `sim.perf.estimators.SizeEstimator`."""
     total = queue.total[job]
     if total <= done:
         if done - total < 1e-6:
@@ -194,35 +194,33 @@ def work_left(queue: Queue, job: int, done: float) -> float:
     return float(total - done)
 
 
-def follow(run: Run, jobs: JobArrays, queue: Queue, now_s: float) -> bool:
-    """Take in which jobs ended, and which did not although they should; tell whether the promise
-    was withdrawn for it.
-    """
-    kept = True
+def update_expected_ends(run: Run, jobs: JobArrays, queue: Queue, now_s: float) -> bool:
+    """Process ended and overdue jobs; return True if the promise was withdrawn."""
+    is_kept = True
     for at in range(queue.at[FOLLOWED], run.at[CLOSED]):
         job = run.stint_job[run.closed[at]]
-        forget_end(queue, job)
+        drop_expected_end(queue, job)
         if queue.expected_s[job] != now_s:
-            kept = False
+            is_kept = False
     while queue.at[ENDS] and queue.end_s[queue.at[ENDS] - 1] <= now_s:
-        kept = False
+        is_kept = False
         job = queue.end_job[queue.at[ENDS] - 1]
-        forget_end(queue, job)
-        soon_s = nearest(now_s + STEP_S)
-        end_s = nearest(now_s + left_s(run, jobs, queue, job, now_s))
-        expect(queue, job, max(end_s, soon_s))
+        drop_expected_end(queue, job)
+        soon_s = nearest_instant(now_s + STEP_S)
+        end_s = nearest_instant(now_s + expected_left_s(run, jobs, queue, job, now_s))
+        add_expected_end(queue, job, max(end_s, soon_s))
     queue.at[FOLLOWED] = run.at[CLOSED]
-    if kept or queue.at[PROMISED] == _NOBODY:
+    if is_kept or queue.at[PROMISED] == _NO_RANK:
         return False
-    queue.at[PROMISED] = _NOBODY
+    queue.at[PROMISED] = _NO_RANK
     return True
 
 
-# -- what waits
+# -- waiting jobs
 
 
-def line_place(queue: Queue, kind: int, rank: int) -> int:
-    """Return the place of a rank in the line of its demand."""
+def line_index(queue: Queue, kind: int, rank: int) -> int:
+    """Return the index of a rank in the line of its demand."""
     low = queue.line_base[kind]
     high = low + queue.line_size[kind]
     while low < high:
@@ -234,30 +232,30 @@ def line_place(queue: Queue, kind: int, rank: int) -> int:
     return int(low)
 
 
-def enter(queue: Queue, jobs: JobArrays, rank: int) -> int:
-    """Put a job into the window; return its demand."""
+def enter_window(queue: Queue, jobs: JobArrays, rank: int) -> int:
+    """Add a job to the window; return its demand."""
     kind = jobs.kind[jobs.by_rank[rank]]
-    place = line_place(queue, kind, rank)
+    place = line_index(queue, kind, rank)
     end = queue.line_base[kind] + queue.line_size[kind]
-    move(queue.line, place, end, 1)
+    move_items(queue.line, place, end, 1)
     queue.line[place] = rank
     queue.line_size[kind] += 1
     queue.at[INSIDE] += 1
-    queue.fed[kind] = 1
+    queue.has_grown[kind] = 1
     return int(kind)
 
 
-def remove(queue: Queue, jobs: JobArrays, rank: int) -> None:
-    """Take a job out of the window."""
+def remove_from_window(queue: Queue, jobs: JobArrays, rank: int) -> None:
+    """Remove a job from the window."""
     kind = jobs.kind[jobs.by_rank[rank]]
-    place = line_place(queue, kind, rank)
+    place = line_index(queue, kind, rank)
     end = queue.line_base[kind] + queue.line_size[kind]
-    move(queue.line, place + 1, end, -1)
+    move_items(queue.line, place + 1, end, -1)
     queue.line_size[kind] -= 1
     queue.at[INSIDE] -= 1
 
 
-def first_inside(queue: Queue) -> int:
+def first_in_window(queue: Queue) -> int:
     """Return the first rank of the window; `_NONE` = it is empty."""
     best = _NONE
     for kind in range(len(queue.line_size)):
@@ -266,7 +264,7 @@ def first_inside(queue: Queue) -> int:
     return best
 
 
-def last_inside(queue: Queue) -> int:
+def last_in_window(queue: Queue) -> int:
     """Return the last rank of the window; -1 = it is empty."""
     best = -1
     for kind in range(len(queue.line_size)):
@@ -277,25 +275,25 @@ def last_inside(queue: Queue) -> int:
 
 
 def push_behind(queue: Queue, rank: int) -> None:
-    """Put a job behind the window."""
-    push(queue.behind, 0, queue.at[BEHIND], rank)
+    """Add a job behind the window."""
+    heap_push(queue.behind, 0, queue.at[BEHIND], rank)
     queue.at[BEHIND] += 1
 
 
 def pop_behind(queue: Queue) -> int:
-    """Take the first job from behind the window; -1 = there is none."""
+    """Remove and return the first job behind the window; -1 = none."""
     if queue.at[BEHIND] == 0:
-        return _NOBODY
+        return _NO_RANK
     rank = queue.behind[0]
-    pop(queue.behind, 0, queue.at[BEHIND])
+    heap_pop(queue.behind, 0, queue.at[BEHIND])
     queue.at[BEHIND] -= 1
     return int(rank)
 
 
-def wait(queue: Queue, jobs: JobArrays, rank: int) -> None:
-    """Let a job join the queue."""
+def join_queue(queue: Queue, jobs: JobArrays, rank: int) -> None:
+    """Add a job to the queue: as the first, in the window, or behind it."""
     at = queue.at
-    if at[HEAD] == _NOBODY:
+    if at[HEAD] == _NO_RANK:
         at[HEAD] = rank
         return
     if rank < at[HEAD]:
@@ -304,84 +302,82 @@ def wait(queue: Queue, jobs: JobArrays, rank: int) -> None:
         push_behind(queue, rank)
         return
     if at[INSIDE] >= queue.depth:
-        last = last_inside(queue)
+        last = last_in_window(queue)
         if rank > last:
             push_behind(queue, rank)
             return
-        remove(queue, jobs, last)
+        remove_from_window(queue, jobs, last)
         push_behind(queue, last)
-    enter(queue, jobs, rank)
+    enter_window(queue, jobs, rank)
 
 
-def start(  # noqa: PLR0913, PLR0917 - a call, not an interface
+def start_job(  # noqa: PLR0913, PLR0917 - a call, not an interface
     run: Run, jobs: JobArrays, room: Room, queue: Queue, job: int, pool: int, now_s: float
 ) -> bool:
-    """Start a job on the spots written last; tell whether the clock is long enough for it."""
+    """Start a job on the last written spots; False = the clock ends too early."""
     queue.stint[job] = run.at[STINTS]
-    fits = begin(run, jobs, room, job, pool, now_s)
-    expect(queue, job, nearest(now_s + left_s(run, jobs, queue, job, now_s)))
+    fits = begin_stint(run, jobs, room, job, pool, now_s)
+    add_expected_end(
+        queue, job, nearest_instant(now_s + expected_left_s(run, jobs, queue, job, now_s))
+    )
     return fits
 
 
-def start_heads(run: Run, jobs: JobArrays, room: Room, queue: Queue, now_s: float) -> bool:
-    """Start the first job as long as there is room for it."""
+def start_first_jobs(run: Run, jobs: JobArrays, room: Room, queue: Queue, now_s: float) -> bool:
+    """Start the first job as long as it fits; False = the clock ends too early."""
     at = queue.at
-    while at[HEAD] != _NOBODY:
+    while at[HEAD] != _NO_RANK:
         job = jobs.by_rank[at[HEAD]]
-        pool = place(room, jobs, jobs.kind[job])
+        pool = place_gang(room, jobs, jobs.kind[job])
         if pool < 0:
             break
-        if not start(run, jobs, room, queue, job, pool, now_s):
+        if not start_job(run, jobs, room, queue, job, pool, now_s):
             return False
-        at[PROMISED] = _NOBODY
-        first = first_inside(queue)
+        at[PROMISED] = _NO_RANK
+        first = first_in_window(queue)
         if first == _NONE:
             at[HEAD] = pop_behind(queue)
         else:
             at[HEAD] = first
-            leave(queue, jobs, first)
+            leave_window(queue, jobs, first)
     at[BLOCKED] = at[HEAD]
     return True
 
 
-def leave(queue: Queue, jobs: JobArrays, rank: int) -> int:
-    """Take a job out of the window, and the next one in; return the demand of that; -1 = there is
-    none.
-    """
-    remove(queue, jobs, rank)
+def leave_window(queue: Queue, jobs: JobArrays, rank: int) -> int:
+    """Remove a job from the window and add the next one; return its demand, -1 = none."""
+    remove_from_window(queue, jobs, rank)
     following = pop_behind(queue)
-    return enter(queue, jobs, following) if following != _NOBODY else _NOBODY
+    return enter_window(queue, jobs, following) if following != _NO_RANK else _NO_RANK
 
 
-# -- what may pass
+# -- passing jobs
 
 
-def promise(jobs: JobArrays, room: Room, run: Run, queue: Queue) -> None:
-    """Find out when and where the first job can start, and what it leaves over then."""
+def promise_start(jobs: JobArrays, room: Room, run: Run, queue: Queue) -> None:
+    """Set the earliest start and pool of the first job, and the GPUs spare at that time."""
     at, best_s = queue.at, inf
     kind = jobs.kind[jobs.by_rank[at[HEAD]]]
     at[PROMISED], at[POOL], at[EXTRA] = at[HEAD], -1, 0
     for group in range(jobs.groups[kind], jobs.groups[kind + 1]):
-        pool, found_s = jobs.pool[group], inf
+        pool, fit_s = jobs.pool[group], inf
         free = room.free[pool]
         for end in range(at[ENDS] - 1, -1, -1):
             at_s = queue.end_s[end]
-            if at_s > found_s or at_s >= best_s:
+            if at_s > fit_s or at_s >= best_s:
                 break
             job = queue.end_job[end]
             if run.stint_pool[queue.stint[job]] == pool:
                 free += jobs.need[jobs.kind[job]]
-            if free >= jobs.need[kind] and found_s == inf:
-                found_s = at_s
-        if found_s < best_s:
-            best_s, at[POOL], at[EXTRA] = found_s, pool, free - jobs.need[kind]
+            if free >= jobs.need[kind] and fit_s == inf:
+                fit_s = at_s
+        if fit_s < best_s:
+            best_s, at[POOL], at[EXTRA] = fit_s, pool, free - jobs.need[kind]
     queue.promised_s[0] = best_s
 
 
-def first_within(jobs: JobArrays, queue: Queue, kind: int, pool: int, within_s: float) -> int:
-    """Return the first job of a line that takes no longer than this in a pool; `_NONE` = there is
-    none.
-    """
+def first_short_job(jobs: JobArrays, queue: Queue, kind: int, pool: int, within_s: float) -> int:
+    """Return the first rank of a line that is short enough for a pool; `_NONE` = none."""
     first = queue.line_base[kind]
     for item in range(first, first + queue.line_size[kind]):
         rank = queue.line[item]
@@ -389,15 +385,15 @@ def first_within(jobs: JobArrays, queue: Queue, kind: int, pool: int, within_s: 
         time_s = queue.limit_s[job]
         if not time_s < inf:
             time_s = queue.total[job] / queue.speed[pool]
-        if nearest(time_s) <= within_s and queue.barred[job] != queue.at[PASS]:
+        if nearest_instant(time_s) <= within_s and queue.barred[job] != queue.at[PASS]:
             return int(rank)
     return _NONE
 
 
-def look(jobs: JobArrays, room: Room, queue: Queue, kind: int, now_s: float) -> None:
-    """Find the first job of a line that may pass, and the pool where."""
+def find_passing_job(jobs: JobArrays, room: Room, queue: Queue, kind: int, now_s: float) -> None:
+    """Find the first job of a line that may pass, and its pool."""
     at, need, best = queue.at, jobs.need[kind], _NONE
-    within_s = nearest(queue.promised_s[0] - now_s)
+    within_s = nearest_instant(queue.promised_s[0] - now_s)
     if queue.line_size[kind]:
         first = queue.line[queue.line_base[kind]]
         free_to_go = queue.spare and queue.barred[jobs.by_rank[first]] != at[PASS]
@@ -412,14 +408,14 @@ def look(jobs: JobArrays, room: Room, queue: Queue, kind: int, now_s: float) -> 
             ):
                 rank = first
             else:
-                rank = first_within(jobs, queue, kind, pool, within_s)
+                rank = first_short_job(jobs, queue, kind, pool, within_s)
             if rank < best:
-                best, queue.found_at[kind] = rank, group
-    queue.found[kind], queue.found_after[kind] = best, at[STARTS]
+                best, queue.candidate_group[kind] = rank, group
+    queue.candidate[kind], queue.candidate_starts[kind] = best, at[STARTS]
 
 
-def spares(jobs: JobArrays, queue: Queue, kind: int, pool: int) -> bool:
-    """Tell whether a job may outlast the promised start, and if so count it."""
+def use_spare_gpus(jobs: JobArrays, queue: Queue, kind: int, pool: int) -> bool:
+    """Use spare GPUs for a job that outlasts the promised start; False = not possible."""
     if not queue.spare:
         return False
     wanted = jobs.need[kind] if queue.at[POOL] == pool else 0
@@ -429,10 +425,12 @@ def spares(jobs: JobArrays, queue: Queue, kind: int, pool: int) -> bool:
     return True
 
 
-def undo(room: Room, queue: Queue, jobs: JobArrays, kind: int, first: int, job: int) -> None:
-    """Give back what a job got that may not pass there."""
-    group = queue.found_at[kind]
-    give(room, jobs.pool[group], first, room.at[SPOTS] - first)
+def undo_passing(
+    room: Room, queue: Queue, jobs: JobArrays, kind: int, first: int, job: int
+) -> None:
+    """Free the GPUs of a job that may not pass in this pool."""
+    group = queue.candidate_group[kind]
+    free_spots(room, jobs.pool[group], first, room.at[SPOTS] - first)
     room.at[SPOTS] = first
     if queue.only_short[group] == queue.at[PASS]:
         queue.barred[job] = queue.at[PASS]
@@ -442,104 +440,115 @@ def undo(room: Room, queue: Queue, jobs: JobArrays, kind: int, first: int, job: 
 def try_passing(
     run: Run, jobs: JobArrays, room: Room, queue: Queue, kind: int, now_s: float
 ) -> int:
-    """Start the job that was found for a demand, if the promise can be kept with it; return 1 if it
-    started, 0 if not, -1 if the clock is too short for it.
+    """Start the found job of a demand if it keeps the promise.
+
+    Return 1 if it started, 0 if not, -1 if the clock ends too early.
     """
-    job, pool = jobs.by_rank[queue.found[kind]], jobs.pool[queue.found_at[kind]]
+    job, pool = jobs.by_rank[queue.candidate[kind]], jobs.pool[queue.candidate_group[kind]]
     first = room.at[SPOTS]
-    place_in(room, pool, jobs.need[kind], jobs.how, 0)
+    place_in_pool(room, pool, jobs.need[kind], jobs.how, 0)
     time_s = queue.limit_s[job]
     if not time_s < inf:
         time_s = queue.total[job] / queue.speed[pool]
-    if nearest(now_s + time_s) > queue.promised_s[0] and not spares(jobs, queue, kind, pool):
-        undo(room, queue, jobs, kind, first, job)
+    if nearest_instant(now_s + time_s) > queue.promised_s[0] and not use_spare_gpus(
+        jobs, queue, kind, pool
+    ):
+        undo_passing(room, queue, jobs, kind, first, job)
         return 0
-    if not start(run, jobs, room, queue, job, pool, now_s):
+    if not start_job(run, jobs, room, queue, job, pool, now_s):
         return -1
     queue.at[STARTS] += 1
     queue.at[PASSED] += 1
     return 1
 
 
-def open_lines(jobs: JobArrays, room: Room, queue: Queue, stale: bool) -> bool:
-    """Find the lines from which jobs may pass: those that somebody joined or, if anything else has
-    changed, all; tell whether there are any.
+def mark_open_lines(jobs: JobArrays, room: Room, queue: Queue, stale: bool) -> bool:
+    """Mark the lines from which jobs may pass; return True if there are any.
+
+    Lines that a job joined or, if anything else has changed, all.
     """
     free, some = 0, False
     for pool in range(len(room.free)):
         free += room.free[pool]
     for kind in range(len(queue.line_size)):
-        queue.found[kind] = _NONE
-        if queue.line_size[kind] and (stale or queue.fed[kind]) and jobs.need[kind] <= free:
-            queue.found[kind], some = 0, True
-        queue.fed[kind] = 0
+        queue.candidate[kind] = _NONE
+        if queue.line_size[kind] and (stale or queue.has_grown[kind]) and jobs.need[kind] <= free:
+            queue.candidate[kind], some = 0, True
+        queue.has_grown[kind] = 0
     return some
 
 
-def best_line(queue: Queue) -> int:
-    """Return the demand of the first job that may pass; -1 = there is none."""
+def first_passing_line(queue: Queue) -> int:
+    """Return the demand of the first job that may pass; -1 = none."""
     best = -1
     for kind in range(len(queue.line_size)):
-        if queue.found[kind] != _NONE and (best < 0 or queue.found[kind] < queue.found[best]):
+        if queue.candidate[kind] != _NONE and (
+            best < 0 or queue.candidate[kind] < queue.candidate[best]
+        ):
             best = kind
     return best
 
 
 def backfill(run: Run, jobs: JobArrays, room: Room, queue: Queue, now_s: float) -> bool:
-    """Let jobs pass, first in order first."""
+    """Let jobs pass in order; False = the clock ends too early."""
     at = queue.at
     at[PASS] += 1
     at[STARTS] = 0
     if at[PROMISED] != at[HEAD]:
-        promise(jobs, room, run, queue)
+        promise_start(jobs, room, run, queue)
     for kind in range(len(queue.line_size)):
-        if queue.found[kind] != _NONE:
-            look(jobs, room, queue, kind, now_s)
-    best = best_line(queue)
+        if queue.candidate[kind] != _NONE:
+            find_passing_job(jobs, room, queue, kind, now_s)
+    best = first_passing_line(queue)
     while best >= 0:
-        rank, done = queue.found[best], 0
-        if queue.found_after[best] == at[STARTS]:
+        rank, done = queue.candidate[best], 0
+        if queue.candidate_starts[best] == at[STARTS]:
             done = try_passing(run, jobs, room, queue, best, now_s)
         if done < 0:
             return False
         if done:
-            other = leave(queue, jobs, rank)
-            if other not in (_NOBODY, best) and queue.found[other] == _NONE:
-                look(jobs, room, queue, other, now_s)
-        look(jobs, room, queue, best, now_s)
-        best = best_line(queue)
+            other = leave_window(queue, jobs, rank)
+            if other not in (_NO_RANK, best) and queue.candidate[other] == _NONE:
+                find_passing_job(jobs, room, queue, other, now_s)
+        find_passing_job(jobs, room, queue, best, now_s)
+        best = first_passing_line(queue)
     return True
 
 
-def join(run: Run, jobs: JobArrays, queue: Queue) -> None:
-    """Let jobs that have been submitted join the queue."""
+def join_submitted(run: Run, jobs: JobArrays, queue: Queue) -> None:
+    """Add the submitted jobs to the queue."""
     for job in range(queue.at[JOINED], run.at[NEXT]):
         if jobs.kind[job] >= 0:
-            wait(queue, jobs, jobs.rank[job])
+            join_queue(queue, jobs, jobs.rank[job])
     queue.at[JOINED] = run.at[NEXT]
 
 
 def decide_with_promise(run: Run, jobs: JobArrays, room: Room, queue: Queue, now_s: float) -> bool:
-    """Make a decision and note it; tell whether the clock is long enough for it."""
+    """Make and record a decision; False = the clock ends too early."""
     at, stints = queue.at, run.at[STINTS]
     stale, fits = bool(run.at[CLOSED] > at[FOLLOWED]), True
-    if follow(run, jobs, queue, now_s):
+    if update_expected_ends(run, jobs, queue, now_s):
         stale = True
-    join(run, jobs, queue)
-    if at[HEAD] != _NOBODY:
+    join_submitted(run, jobs, queue)
+    if at[HEAD] != _NO_RANK:
         stale = stale or at[HEAD] != at[BLOCKED]
         if stale:
-            fits = start_heads(run, jobs, room, queue, now_s)
-        if fits and at[HEAD] != _NOBODY and at[INSIDE] and open_lines(jobs, room, queue, stale):
+            fits = start_first_jobs(run, jobs, room, queue, now_s)
+        if (
+            fits
+            and at[HEAD] != _NO_RANK
+            and at[INSIDE]
+            and mark_open_lines(jobs, room, queue, stale)
+        ):
             fits = backfill(run, jobs, room, queue, now_s)
-        for kind in range(len(queue.fed)):
-            queue.fed[kind] = 0
-    note(run, now_s, run.at[STINTS] - stints)
+        for kind in range(len(queue.has_grown)):
+            queue.has_grown[kind] = 0
+    record_decision(run, now_s, run.at[STINTS] - stints)
     return fits
 
 
-def submitted(run: Run, jobs: JobArrays, now_s: float) -> bool:
-    """Count the jobs that are submitted now; tell whether there are any that could ever run."""
+def count_arrivals(run: Run, jobs: JobArrays, now_s: float) -> bool:
+    """Count the jobs submitted now; return True if any of them can run."""
     job, count, before = run.at[NEXT], len(jobs.submit_s), run.at[WAITING]
     while job < count and jobs.submit_s[job] <= now_s:
         if jobs.kind[job] < 0:
@@ -552,15 +561,15 @@ def submitted(run: Run, jobs: JobArrays, now_s: float) -> bool:
 
 
 def run_reservation(run: Run, jobs: JobArrays, room: Room, queue: Queue, steps: int) -> int:
-    """Run on for some instants; return `GOES_ON`, `OVER` or `ENDLESS`."""
+    """Advance the run by some instants; return `CONTINUES`, `OVER` or `UNSUPPORTED`."""
     for _ in range(steps):
-        now_s = next_instant(run, jobs)
+        now_s = next_event_s(run, jobs)
         if now_s == inf:
-            return ENDLESS
-        arrived = submitted(run, jobs, now_s)
-        freed = close(run, room, now_s)
+            return UNSUPPORTED
+        arrived = count_arrivals(run, jobs, now_s)
+        freed = close_ended_stints(run, room, now_s)
         if run.at[SETTLED] == len(jobs.submit_s):
             return OVER
         if (arrived or freed) and not decide_with_promise(run, jobs, room, queue, now_s):
-            return ENDLESS
-    return GOES_ON
+            return UNSUPPORTED
+    return CONTINUES

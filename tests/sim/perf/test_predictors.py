@@ -167,10 +167,10 @@ def test_more_finished_jobs_are_learnt_from_at_growing_intervals(
     trace, sizes = recurring(200), []
     estimator = bound(trace, least=10, latest=40)
     learner: Any = estimator._predictor
-    fit = learner.trained
+    fit = learner.fit_regressor
     monkeypatch.setattr(
         learner,
-        "trained",
+        "fit_regressor",
         lambda finished, logs: sizes.append(len(finished)) or fit(finished, logs),
     )
     for job in range(100):

@@ -196,7 +196,7 @@ def test_a_compiler_that_does_not_work_leaves_all_runs_to_the_general_engine(
 ) -> None:
     pytest.importorskip("numba")
     anew.setattr(compiled, "_bases", lambda: iter([tmp_path]))
-    anew.setattr(compiled, "_UNCOUNTED", {"unknown_to_this_version": True})
+    anew.setattr(compiled, "_NO_REFERENCE_COUNTS", {"unknown_to_this_version": True})
     anew.setattr(engines, "LARGE", 0)
     assert "numba could not compile it" in engines.warm()
     assert run("fifo") == "kernel"
