@@ -64,7 +64,7 @@ STATES: Final = (
     GpuState("idle", "idle", with_opacity(NEUTRAL, 0.18), "", "on a node that is wholly free"),
     GpuState("down", "down", with_opacity(NEUTRAL, 0.7), "\\", "in an outage, or not there yet"),
 )
-"""From bottom to top of the stack; told apart by hatching too, in colors used nowhere else."""
+"""From bottom to top of the stack; hatched as well, in colors used nowhere else."""
 
 
 @dataclass

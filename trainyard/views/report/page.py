@@ -285,7 +285,7 @@ def _policies(runs: Shown) -> str:
 
 
 def _account(runs: Shown, store: Store) -> str:
-    """Return what was read from the trace and what was left out."""
+    """Return the section on the trace: rows read and rows left out."""
     source = load_source(runs.study.base.trace, store)
     account = source.account
     if account.get("format") in _READY or not account:
