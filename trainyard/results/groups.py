@@ -295,7 +295,7 @@ def _group_by_class(title: str, names: Sequence[str], codes: Codes) -> Grouping:
 
 
 def _group_by_text(title: str, trace: Trace, column: str, hours: Floats) -> Grouping:
-    """Return the grouping by a text column: the names with most GPU-hours, then the rest."""
+    """Return the grouping by a text column: the names with most GPU-hours, then all others."""
     texts = trace.texts(column, "not given")
     codes = np.asarray(texts.codes, np.int64)
     own = np.bincount(codes, hours, minlength=len(texts.categories))

@@ -27,7 +27,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Trust:
-    """Errors of the simulated policy whose waits are closest to the recorded ones.
+    """Errors of the simulated policy with waits closest to the recording.
 
     Parameters
     ----------
@@ -119,7 +119,7 @@ class Explained:
 
 
 def best_explanation(trace: Trace, outcomes: Sequence[Outcome]) -> Explained | None:
-    """Return the policy whose mean wait is closest to the recorded one.
+    """Return the policy with the mean wait closest to the recording.
 
     None without recorded starts, or if no job started.
 

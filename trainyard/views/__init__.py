@@ -1,3 +1,1 @@
-"""What results look like: each figure with its question, its finding in words, its numbers and a
-note, described once for pages, reports and notebooks.
-"""
+"""Views of results: each figure with its question, finding, data and note, defined once."""

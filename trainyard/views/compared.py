@@ -1,4 +1,4 @@
-"""Runs of a study side by side, as every view of them needs it."""
+"""Runs of a study side by side, with window and colors: the input of most views."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Window = tuple[float, float]
 
 @dataclass(frozen=True, eq=False)
 class ComparedRuns:
-    """Complete runs of a study, what they say, and how they are drawn.
+    """Complete runs of a study with their report, window and style.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ class ComparedRuns:
 
     @property
     def baseline(self) -> str:
-        """Title of the policy that the others are compared with; "" while it is not complete."""
+        """Title of the policy that the others are compared with; "" while incomplete."""
         return self.report.baseline
 
     @property
@@ -69,15 +69,11 @@ class ComparedRuns:
 
     @property
     def drawn(self) -> tuple[str, ...]:
-        """The policies in figures of several: the first few of different colours, the baseline
-        always among them.
-        """
+        """Titles of the policies in shared figures: few, of different colors, with the baseline."""
         return self.distinct(self.report.labels)
 
     def distinct(self, titles: Sequence[str]) -> tuple[str, ...]:
-        """Return the first few of some policies such that no two have the same colour; the baseline
-        is among them if it is one of them.
-        """
+        """Return the first policies with distinct colors, including the baseline."""
         colours = self.colours()
         first: dict[str, str] = {}
         for title in titles:
@@ -85,9 +81,7 @@ class ComparedRuns:
         return drawn(tuple(first.values()), self.baseline)
 
     def colours(self, dark: bool = False) -> Mapping[str, str]:
-        """Return the colour of every policy in the light or in the dark theme: that of its slot in
-        the scenario, and grey for the baseline.
-        """
+        """Return the color of every policy in the light or dark theme."""
         runs = self.runs
         return charts.policy_colours(
             runs.titles, runs.titles[runs.baseline], runs.study.slots, dark=dark
@@ -95,9 +89,7 @@ class ComparedRuns:
 
     @cached_property
     def style(self) -> charts.theme.Style:
-        """Colour in the light theme and dash of every policy, for figures; `charts.theme.darkened`
-        makes a figure of the dark theme of one of the light.
-        """
+        """Color in the light theme and dash of every policy."""
         return charts.policy_style(
             self.runs.titles, self.runs.titles[self.runs.baseline], self.runs.study.slots
         )
@@ -115,21 +107,21 @@ class ComparedRuns:
 
     @property
     def key(self) -> tuple[object, ...]:
-        """A key of all that figures of these runs depend on."""
+        """Cache key of the figures of these runs."""
         return self.report.mark, self.window, self.epoch, *sorted(self.earlier)
 
     def series(self, kind: str) -> dict[str, pd.DataFrame]:
-        """Return the frames of one kind of the policies that are drawn."""
+        """Return the frames of one kind for the drawn policies."""
         return {title: self.frames[kind][title] for title in self.drawn}
 
     @cached_property
     def loads(self) -> Loads:
-        """Jobs waiting and GPUs busy of all complete policies, within the window.
+        """Queue and GPU use of all complete policies within the window.
 
         Raises
         ------
         StoreError
-            If a stored result was removed meanwhile.
+            If a stored result was deleted.
         """
         if self.window in self.computed:
             return self.computed[self.window]
@@ -139,9 +131,7 @@ class ComparedRuns:
         )
 
     def around(self, high: str) -> tuple[str, ...]:
-        """Return the policies that are drawn where one is highlighted: the baseline, that one, and
-        the nearest to it by mean JCT, of different colours, in their order.
-        """
+        """Return the policies to draw with a highlighted one: baseline and nearest by mean JCT."""
         table = self.report.table
         values = table[table["metric"] == "jct_mean_s"].set_index("label")["value"]
         own = values.get(high, math.nan)
@@ -159,22 +149,22 @@ class ComparedRuns:
         return tuple(title for title in (*self.report.labels, *self.earlier) if title in kept)
 
     def look(self, high: str, *, alone: bool = False) -> charts.Look:
-        """Return how lines are drawn where one policy is highlighted."""
+        """Return the line style with one policy highlighted."""
         colours = {title: self.style[title][0] for title in self.around(high)}
         return charts.Look(colours, self.baseline, high, alone, earlier=frozenset(self.earlier))
 
     def seen(self, window: Window | None) -> ComparedRuns:
-        """Return the same runs with another axis of time; frames stay as they are."""
+        """Return a copy with another window; frames stay unchanged."""
         return replace(self, window=window)
 
 
 def compare_runs(runs: Shown, store: Store) -> ComparedRuns | None:
-    """Compare the complete runs; None while there is none.
+    """Return the complete runs as `ComparedRuns`; None without any.
 
     Raises
     ------
     TrainyardError
-        If a stored result was removed meanwhile.
+        If a stored result was deleted.
     """
     report = outcomes.report(runs, store)
     if report is None:

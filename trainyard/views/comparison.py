@@ -1,4 +1,4 @@
-"""A comparison as Compare shows it: the runs and a choice of the user, as one frozen value."""
+"""Compare page as a frozen value: compared runs under one choice of the user."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from trainyard.views.figure_view import FigureView
 from trainyard.views.ledger import Cells, LedgerView
 
 _BASE_NAME: Final = 14
-"""Characters of the baseline's title beside a value."""
+"""Maximum length of the baseline's title next to a value."""
 
 
 @dataclass(frozen=True)
 class ComparisonChoice:
-    """What the user looks at.
+    """Choices of the user on the Compare page.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ class ComparisonChoice:
 
 @dataclass(frozen=True)
 class Tile:
-    """One figure of the highlighted policy.
+    """A value of the highlighted policy, as a tile.
 
     Parameters
     ----------
@@ -88,7 +88,7 @@ EMPTY_TILES: Final = tuple(Tile(ledger.ALL[name].title) for name in ledger.MAIN)
 
 @dataclass(frozen=True, eq=False)
 class ComparisonView:
-    """Everything Compare shows of compared runs under one choice.
+    """Everything that Compare shows of compared runs under one choice.
 
     Nothing of it depends on more than its key, so equal keys may share one view.
 
@@ -140,7 +140,7 @@ class ComparisonView:
         Raises
         ------
         StoreError
-            If a stored result was removed meanwhile.
+            If a stored result was deleted.
         """
         note = "all jobs" if self.choice.group else ""
         return over_time.queue(self.runs, self.choice.high, alone=False, marks=marks, note=note)
@@ -150,7 +150,7 @@ class ComparisonView:
         return jobs.jct_cdf(self.group_runs, self.choice.high, alone=False)
 
     def columns(self, *, usual: bool = False) -> list[Metric]:
-        """Return the metrics that the ledger can show, or the `usual` ones with the goal."""
+        """Return the metrics available in the ledger, or the `usual` ones with the goal."""
         if not usual:
             return ledger.columns(self.table, "", list(ledger.ALL))
         if self.is_overloaded:
@@ -158,18 +158,18 @@ class ComparisonView:
         return ledger.columns(self.table, self.choice.goal)
 
     def ledger(self, metrics: list[Metric], status: ledger.State) -> LedgerView:
-        """Return the ledger with these columns; `status` = what the session adds to it.
+        """Return the ledger with these columns; `status` is the state of the session.
 
         Raises
         ------
         StoreError
-            If a stored result was removed meanwhile.
+            If a stored result was deleted.
         """
         return ledger.of_runs(self.group_runs, self.table, metrics, status)
 
 
 def key_of(compared: ComparedRuns, choice: ComparisonChoice) -> tuple[object, ...]:
-    """Return all that the view of stored runs depends on, as plain values."""
+    """Return the cache key of the view of stored runs."""
     scenarios = "|".join(key for own in compared.runs.keys for key in own)
     chosen = choice.goal, choice.high, choice.group
     return *compared.seen(choice.window).key, scenarios, *chosen
@@ -182,7 +182,7 @@ def build(
     *,
     is_draft: bool = False,
 ) -> ComparisonView:
-    """Return the view of compared runs.
+    """Return the view of compared runs under one choice.
 
     Parameters
     ----------
@@ -198,7 +198,7 @@ def build(
     Raises
     ------
     TrainyardError
-        If the trace was removed meanwhile.
+        If the trace was deleted.
     """
     report = compared.report
     choice = replace(choice, goal=choice.goal or next(iter(report.headlines)))
@@ -229,8 +229,9 @@ def build(
 def _headline(
     compared: ComparedRuns, choice: ComparisonChoice, group: GroupComparison | None
 ) -> tuple[Headline, str]:
-    """Return the headline of the chosen group and what was run of it; that of all jobs if nothing
-    can be judged or the goal is one of whole runs.
+    """Return the headline of the chosen group and its facts.
+
+    Falls back to all jobs if nothing can be judged or the goal needs whole runs.
     """
     facts, high = compared.report.facts, choice.high
     whole = compared.report.headline_of(high, choice.goal)
@@ -238,15 +239,15 @@ def _headline(
         whole = Headline("nothing", f"{high} runs when the slider rests.", high)
     if group is None or choice.group is None:
         return whole, facts
-    found = group.headline_of(high, choice.goal)
-    if found is None or whole.verdict in ("overload", "nothing"):
+    of_group = group.headline_of(high, choice.goal)
+    if of_group is None or whole.verdict in ("overload", "nothing"):
         return whole, f"All jobs: {facts}"
     jobs_text = count(int(group.counts["jobs"].iloc[0]) // compared.runs.study.repeats)
-    return found, f"{' '.join(choice.group)}: {jobs_text} of {facts}"
+    return of_group, f"{' '.join(choice.group)}: {jobs_text} of {facts}"
 
 
 def _of_group(seen: ComparedRuns, group: GroupComparison) -> ComparedRuns:
-    """Return the same runs with the completion times of a group."""
+    """Return the runs with the completion times of a group."""
     lost = group.counts["jobs"] - group.counts["completed"]
     left_out = {
         str(label): int(number) for label, number in lost.set_axis(group.counts["label"]).items()
@@ -259,7 +260,7 @@ def _of_group(seen: ComparedRuns, group: GroupComparison) -> ComparedRuns:
 
 
 def _table(compared: ComparedRuns, group: GroupComparison | None) -> pd.DataFrame:
-    """Return the figures of all jobs or of a group; few jobs have no percentages."""
+    """Return the comparison of all jobs or of a group; few jobs have no percentages."""
     report = compared.report
     if group is None:
         return report.table
@@ -273,7 +274,7 @@ def _table(compared: ComparedRuns, group: GroupComparison | None) -> pd.DataFram
 def _tiles(
     compared: ComparedRuns, cells: Cells, choice: ComparisonChoice, *, whole: bool
 ) -> tuple[Tile, ...]:
-    """Return the known figures of the highlighted policy, each beside that of the baseline."""
+    """Return the tiles of the highlighted policy, with the baseline's values."""
     title = choice.high or compared.baseline or compared.report.labels[0]
     if title in compared.earlier:
         return EMPTY_TILES
@@ -303,7 +304,7 @@ def _tiles(
 
 
 def _change_line(cell: ledger.LedgerCell) -> tuple[str, str]:
-    """Return the change of a cell in words, and its verdict."""
+    """Return the change of a cell as text, and its verdict."""
     if cell.change == "≈":
         return "about the same", ""
     points = " point" if cell.change[1:] == "1 pt" else " points"
@@ -313,7 +314,7 @@ def _change_line(cell: ledger.LedgerCell) -> tuple[str, str]:
 
 
 def _shares_tile(compared: ComparedRuns, cells: Cells, title: str, *, whole: bool) -> list[Tile]:
-    """Return the tile of the jobs that get faster and slower; of a group only the latter."""
+    """Return the tile with the shares of faster and slower jobs; of a group only slower."""
     if whole:
         change = compared.report.changes.get(title)
         if change is None:
@@ -343,7 +344,7 @@ def _notes(compared: ComparedRuns, *, whole: bool) -> str:
 
 
 def _not_completed(counts: pd.DataFrame) -> str:
-    """Return how many jobs did not complete under which policy, and why; "" = all did."""
+    """Return the sentence on jobs that were not completed, by policy; "" = none."""
     sentences = []
     for row in counts.to_dict("records"):
         why = f" ({row['why']})" if row["why"] else ""

@@ -1,4 +1,4 @@
-"""One run, or two against each other, machine by machine and job by job."""
+"""Views of one run, or of two compared: machines over time and jobs of a node."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _BARS: Final = {"id": "Job", "user": "User", "gpus": "Held", "t0": "From", "t1":
 
 @dataclass(frozen=True, eq=False)
 class ExploredRuns:
-    """The runs that are looked at closely.
+    """The runs on the Explore page.
 
     Parameters
     ----------
@@ -41,12 +41,12 @@ class ExploredRuns:
 
     @property
     def title(self) -> str:
-        """The policy that is looked at."""
+        """Title of the explored policy."""
         return next(iter(self.books))
 
     @property
     def book(self) -> Book:
-        """Its run."""
+        """Run of the explored policy."""
         return self.books[self.title]
 
     @property
@@ -56,25 +56,25 @@ class ExploredRuns:
 
     @property
     def window(self) -> tuple[float, float]:
-        """The part of the runs that is seen, in seconds."""
+        """The visible window, in seconds."""
         return self.axis.t0_s, self.axis.t1_s
 
 
 def machines(
     explored: ExploredRuns,
-    found: Mapping[str, Occupancy],
+    occupancies: Mapping[str, Occupancy],
     order: Sequence[int],
     waiting: charts.Waiting,
     *,
     differs: bool,
 ) -> FigureView:
-    """Describe which machines are in use and when, above the jobs that wait.
+    """Return the figure of machine use over time, above the queue.
 
     Parameters
     ----------
     explored : ExploredRuns
         The runs.
-    found : mapping of Occupancy
+    occupancies : mapping of Occupancy
         Title -> its machines over time, of equal rows.
     order : sequence of int
         Rows from top to bottom.
@@ -83,9 +83,9 @@ def machines(
     differs : bool
         Whether the difference of two runs is drawn instead of both.
     """
-    first = next(iter(found.values()))
+    first = next(iter(occupancies.values()))
     unit, clock = f"{first.unit}s", explored.book.clock
-    grids = _grids(found, order, differs=differs)
+    grids = _grids(occupancies, order, differs=differs)
     figure = charts.machines(
         grids,
         row_labels(first, order),
@@ -94,7 +94,7 @@ def machines(
         explored.compared.style,
         difference=differs,
     )
-    used = "; ".join(f"{title} {share(tables.in_use(one))}" for title, one in found.items())
+    used = "; ".join(f"{title} {share(tables.in_use(one))}" for title, one in occupancies.items())
     begin, end = map(clock.at, explored.window)
     notes = []
     if differs:
@@ -102,40 +102,42 @@ def machines(
         notes.append(f"Orange: more under {more}; blue: more under {fewer}.")
     if any(charts.down_spells(grid) for grid in grids):
         notes.append("Hatched: at least half of it down or absent.")
-        if lost := charts.left_out(grids):
+        if lost := charts.hidden_spells(grids):
             notes.append(f"{plural(lost, 'short spell')} of that are not drawn.")
     return FigureView(
         "machines",
         figure,
         f"{unit} in use, mean from {begin} to {end}: {used}.",
-        lambda: _occupancy_table(found, order, unit),
+        lambda: _occupancy_table(occupancies, order, unit),
         " ".join(notes),
     )
 
 
-def row_labels(found: Occupancy, order: Sequence[int]) -> list[str]:
-    """Return what the rows of an occupancy are called in its figure, each once."""
-    names = tables.row_names(found)
+def row_labels(occupancy: Occupancy, order: Sequence[int]) -> list[str]:
+    """Return unique labels for the rows of an occupancy."""
+    names = tables.row_names(occupancy)
     return charts.row_labels([names[at] for at in order])
 
 
 def _grids(
-    found: Mapping[str, Occupancy], order: Sequence[int], *, differs: bool
+    occupancies: Mapping[str, Occupancy], order: Sequence[int], *, differs: bool
 ) -> list[charts.Grid]:
+    """Return one grid per policy, or the difference of two."""
     if not differs:
-        return charts.thinned(
-            [charts.Grid(title, *tables.shares(one, order)) for title, one in found.items()]
+        return charts.thin_grids(
+            [charts.Grid(title, *tables.shares(one, order)) for title, one in occupancies.items()]
         )
-    (title, first), (other, second) = found.items()
-    return charts.thinned(
+    (title, first), (other, second) = occupancies.items()
+    return charts.thin_grids(
         [charts.Grid(f"{title} minus {other}", *tables.use_difference(first, second, order))]
     )
 
 
 def _occupancy_table(
-    found: Mapping[str, Occupancy], order: Sequence[int], unit: str
+    occupancies: Mapping[str, Occupancy], order: Sequence[int], unit: str
 ) -> pd.DataFrame:
-    rows = tables.rows_table(found, order)
+    """Return the data of the machine figure as a table."""
+    rows = tables.rows_table(occupancies, order)
     columns = {"row": "Row", "gpu_type": "GPU type", "rack": "Rack", "size": unit}
     for prefix, heading in (("in_use ", "In use"), ("down ", "Down")):
         for name in [name for name in rows.columns if name.startswith(prefix)]:
@@ -145,7 +147,7 @@ def _occupancy_table(
 
 
 def node_jobs(explored: ExploredRuns, title: str, node: str, bars: Bars) -> FigureView:
-    """Describe the jobs that were on a node under a policy."""
+    """Return the figure of the jobs on a node under a policy."""
     sizes, unit = tables.node_sizes(explored.books[title].cluster)
     clock, frame = explored.book.clock, bars.frame
     figure = charts.node_jobs(
@@ -181,11 +183,11 @@ def node_jobs(explored: ExploredRuns, title: str, node: str, bars: Bars) -> Figu
 def branched(
     was: StoredResult, here: StoredResult, at_s: float, after: After, clock: RunClock
 ) -> FigureView:
-    """Describe a run and one that branched off from it at an instant; `clock` writes it."""
+    """Return the figure of a run and its branch; `clock` formats the instant."""
     end_s = max(float(entry.summary["end_s"]) for entry in (was, here))
     frames = branch_diff.branch_frames(was, here)
     at = clock.at(at_s)
-    figure = charts.parted(
+    figure = charts.branch_rows(
         frames,
         charts.policy_style(branch_diff.TITLES, branch_diff.WAS),
         charts.TimeAxis(0.0, max(end_s, 1.0), clock.epoch),

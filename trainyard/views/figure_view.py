@@ -1,6 +1,4 @@
-"""A figure of a result with all that belongs to it, described once for pages, reports and
-notebooks.
-"""
+"""A figure with its finding, data and note, shared by pages, reports and notebooks."""
 
 from __future__ import annotations
 
@@ -11,26 +9,25 @@ from typing import Any, Final
 
 import pandas as pd
 
-from trainyard.views.charts.theme import darkened, enlarged
+from trainyard.views.charts.theme import darken_figure, enlarge_figure
 
 _LARGE: Final = 1.35
 
 
 @dataclass(frozen=True, eq=False)
 class FigureView:
-    """A figure, what it shows in words, and its numbers.
+    """A figure, its finding as text, and its data.
 
     Parameters
     ----------
     name : str
-        Of its files, and of its place in a page.
+        Name of its files and of its place in a page.
     figure : Figure
-        Made by `trainyard.views.charts`; its title is the question that it answers.
+        Built by `trainyard.views.charts`; its title is the question that it answers.
     alt : str
         The finding as a sentence.
     data : callable or None
-        Makes the table of its numbers, columns named as a reader wants them. None = a table beside
-        the figure holds them.
+        Returns the data with readable column names. None = a table next to the figure has them.
     note : str
         How to read it; "" = the figure needs no explanation.
     """
@@ -42,19 +39,18 @@ class FigureView:
     note: str = ""
 
     def shown(self, dark: bool, *, large: bool = False) -> Any:
-        """Return the figure in the colours of a theme, on a projector with larger type."""
-        made = self._darkened if dark else self.figure
-        return enlarged(made, _LARGE) if large else made
+        """Return the figure in a theme's colors, with larger text for projectors."""
+        figure = self._darkened if dark else self.figure
+        return enlarge_figure(figure, _LARGE) if large else figure
 
     @cached_property
     def _darkened(self) -> Any:
-        return darkened(self.figure)
+        """The figure in dark theme colors."""
+        return darken_figure(self.figure)
 
 
-def stacked(frames: Mapping[str, pd.DataFrame], columns: Mapping[str, str]) -> pd.DataFrame:
-    """Return frames of several policies below each other: the policy, then those of the columns
-    that are there, renamed.
-    """
+def stack_frames(frames: Mapping[str, pd.DataFrame], columns: Mapping[str, str]) -> pd.DataFrame:
+    """Return frames of several policies in one table: policy, then renamed columns."""
     rows = pd.concat(
         [frame.assign(policy=title) for title, frame in frames.items()], ignore_index=True
     )

@@ -1,6 +1,4 @@
-"""Clusters of several GPU types: how busy and dear each type is, which jobs get it, how fair that
-is, and what policies note of it.
-"""
+"""Views of clusters with several GPU types: use, cost, shares, fairness and notes."""
 
 from __future__ import annotations
 
@@ -13,7 +11,7 @@ from trainyard.results.details import fairness_against
 from trainyard.text import money, share
 from trainyard.views import charts
 from trainyard.views.compared import ComparedRuns
-from trainyard.views.figure_view import FigureView, stacked
+from trainyard.views.figure_view import FigureView, stack_frames
 from trainyard.views.over_time import TIME
 
 _EVEN: Final = 1.0 + 1e-9
@@ -24,25 +22,25 @@ _USE: Final = {
     "held_usd": "Held (USD)",
     "capacity_usd": "All (USD)",
 }
-_FAIRNESS: Final = {"share": "Share of jobs", "rho": "At most so many times the reference"}
+_FAIRNESS: Final = {"share": "Share of jobs", "rho": "At most this many times the reference"}
 
 
 def type_use(compared: ComparedRuns) -> FigureView:
-    """Describe how busy each type is."""
+    """Return the figure of utilization by GPU type."""
     use = _use(compared)
     busy = "; ".join(f"{title}: {', '.join(_busy(frame))}" for title, frame in use.items())
     return FigureView(
         "type-use",
         charts.type_use(use, compared.style, "How busy is each GPU type?"),
         f"Utilisation of each GPU type over the whole run: {busy}.",
-        lambda: stacked(use, _USE),
+        lambda: stack_frames(use, _USE),
         "From the first submission to the end of the run; nodes that were down or absent do not"
         " count.",
     )
 
 
 def type_cost(compared: ComparedRuns) -> FigureView:
-    """Describe what the GPUs cost that jobs hold."""
+    """Return the figure of the cost of held GPUs by type."""
     use = _use(compared)
     cost = "; ".join(
         f"{title} {money(float(frame['held_usd'].sum()))} of"
@@ -53,29 +51,29 @@ def type_cost(compared: ComparedRuns) -> FigureView:
         "type-cost",
         charts.type_cost(use, compared.types, "What do the GPUs cost that jobs hold?"),
         f"Cost of the GPUs held, by GPU type, and of the whole cluster: {cost}.",
-        lambda: stacked(use, _USE),
+        lambda: stack_frames(use, _USE),
         "Bars: GPUs held at the price of their nodes. Mark: all nodes, from the first submission to"
         " the end. Prices are set on the Cluster page.",
     )
 
 
 def type_shares(compared: ComparedRuns, title: str) -> FigureView:
-    """Describe which jobs get which GPUs under a policy."""
-    found = compared.details.types
-    table = found.shares[title]
+    """Return the figure of GPU types by group of jobs under a policy."""
+    by_type = compared.details.types
+    table = by_type.shares[title]
     whole = table[(table["kind"] == "all").to_numpy()]
     shares = (
-        ", ".join(f"{name} {share(float(whole[name].iloc[0]))}" for name in found.types)
+        ", ".join(f"{name} {share(float(whole[name].iloc[0]))}" for name in by_type.types)
         if len(whole)
         else "no job held a GPU"
     )
     figure = charts.type_shares(
         table,
-        {name: compared.types[name] for name in found.types},
+        {name: compared.types[name] for name in by_type.types},
         f"Shares of GPU types under {charts.literal(title)}",
     )
     columns = {"kind": "By", "group": "Group", "jobs": "Jobs", "gpu_h": "GPU-hours"} | {
-        name: f"{name} (share)" for name in found.types
+        name: f"{name} (share)" for name in by_type.types
     }
     return FigureView(
         f"type-shares-{compared.report.labels.index(title) + 1}",
@@ -91,7 +89,7 @@ def type_shares(compared: ComparedRuns, title: str) -> FigureView:
 
 
 def type_fairness(compared: ComparedRuns, reference: str = "") -> FigureView | None:
-    """Describe finish-time fairness.
+    """Return the figure of finish-time fairness.
 
     Parameters
     ----------
@@ -123,7 +121,7 @@ def type_fairness(compared: ComparedRuns, reference: str = "") -> FigureView | N
         "type-fairness",
         charts.fairness_cdf(curves, compared.style, question, of),
         f"Finish-time fairness, JCT divided by that {of}. {late}.",
-        lambda: stacked(curves, _FAIRNESS),
+        lambda: stack_frames(curves, _FAIRNESS),
         (
             "Jobs completed under both; left of 1: sooner than under the policy that they are"
             " compared with."
@@ -135,7 +133,7 @@ def type_fairness(compared: ComparedRuns, reference: str = "") -> FigureView | N
 
 
 def type_notes(compared: ComparedRuns, title: str, family: str) -> FigureView | None:
-    """Describe numbers that a policy noted over time.
+    """Return the figure of numbers that a policy noted over time.
 
     Parameters
     ----------
@@ -151,11 +149,11 @@ def type_notes(compared: ComparedRuns, title: str, family: str) -> FigureView | 
     FigureView or None
         None = nothing of it was noted before the end of the window.
     """
-    found = compared.details.types
-    frame = compared.frames.get("notes", found.notes)[title]
+    by_type = compared.details.types
+    frame = compared.frames.get("notes", by_type.notes)[title]
     names = {
         name: label
-        for name, label in found.families(title)[family].items()
+        for name, label in by_type.families(title)[family].items()
         if (frame["name"] == name).any()
     }
     if not names:
@@ -181,10 +179,12 @@ def type_notes(compared: ComparedRuns, title: str, family: str) -> FigureView | 
 
 
 def _use(compared: ComparedRuns) -> Mapping[str, pd.DataFrame]:
+    """Return the use of GPU types of the drawn policies."""
     return {title: compared.details.types.use[title] for title in compared.drawn}
 
 
 def _busy(frame: pd.DataFrame) -> list[str]:
+    """Return the utilization of each GPU type as texts."""
     rows = zip(frame["gpu_type"], frame["held_gpu_h"], frame["capacity_gpu_h"], strict=True)
     return [
         f"{kind} {share(float(held) / float(there))}" for kind, held, there in rows if there > 0
@@ -192,4 +192,5 @@ def _busy(frame: pd.DataFrame) -> list[str]:
 
 
 def _last(frame: pd.DataFrame, name: str) -> float:
+    """Return the last value of a note."""
     return float(frame.loc[(frame["name"] == name).to_numpy(), "value"].iloc[-1])

@@ -1,4 +1,4 @@
-"""What a comparison starts from: the shape of a trace, the machines, and how a policy decides."""
+"""Views of the inputs of a comparison: trace, machines, decisions of a policy, speed-ups."""
 
 from __future__ import annotations
 
@@ -38,22 +38,24 @@ _SPEEDS: Final = {
 
 
 def trace_views(profile: TraceProfile) -> Iterator[FigureView]:
-    """Describe arrivals, GPUs per job, run times, and who asks for most, as far as it is known."""
+    """Yield the figures of arrivals, sizes, run times and heaviest users of a trace."""
     axis = charts.TimeAxis(0.0, max(profile.span_s, 1.0))
     arrivals, sizes, durations = profile.arrivals, profile.sizes, profile.durations
-    yield _view("arrivals", charts.arrivals(arrivals, axis), _peak(arrivals), arrivals)
+    yield _view("arrivals", charts.arrivals(arrivals, axis), _peak_sentence(arrivals), arrivals)
     if profile.gpu_hours:
-        yield _view("gpu-demand", charts.sizes(sizes), _largest(sizes), sizes)
-    yield _view("durations", charts.durations(durations), _half(durations), durations)
+        yield _view("gpu-demand", charts.sizes(sizes), _sizes_sentence(sizes), sizes)
+    yield _view("durations", charts.durations(durations), _median_sentence(durations), durations)
     if (users := profile.users) is not None:
-        yield _view("users", charts.heaviest(users), _heaviest(users), users)
+        yield _view("users", charts.heaviest(users), _heaviest_sentence(users), users)
 
 
 def _view(name: str, figure: Any, finding: str, rows: pd.DataFrame) -> FigureView:
+    """Return a figure of a trace with its finding and data."""
     return FigureView(name, figure, finding, lambda: rows.rename(columns=_COLUMNS))
 
 
-def _peak(arrivals: pd.DataFrame) -> str:
+def _peak_sentence(arrivals: pd.DataFrame) -> str:
+    """Return the sentence on the peak of arrivals."""
     most = arrivals.iloc[int(arrivals["jobs_per_hour"].argmax())]
     width_s = float(most["width_s"])
     rate = (
@@ -64,7 +66,8 @@ def _peak(arrivals: pd.DataFrame) -> str:
     return f"Jobs per hour over time: at most {rate}, at {RunClock().at(float(most['t_s']))}."
 
 
-def _largest(sizes: pd.DataFrame) -> str:
+def _sizes_sentence(sizes: pd.DataFrame) -> str:
+    """Return the sentence on the most common sizes."""
     jobs, hours = (
         sizes["gpus"].iloc[int(sizes[name].argmax())].replace("-", "–")
         for name in ("jobs", "gpu_hours")
@@ -75,7 +78,8 @@ def _largest(sizes: pd.DataFrame) -> str:
     )
 
 
-def _half(durations: pd.DataFrame) -> str:
+def _median_sentence(durations: pd.DataFrame) -> str:
+    """Return the sentence on the median run time."""
     middle = durations.iloc[int((durations["jobs"].cumsum() < durations["jobs"].sum() / 2).sum())]
     low, high = time(float(middle["low_s"])), time(float(middle["high_s"]))
     return (
@@ -84,19 +88,18 @@ def _half(durations: pd.DataFrame) -> str:
     )
 
 
-def _heaviest(users: pd.DataFrame) -> str:
+def _heaviest_sentence(users: pd.DataFrame) -> str:
+    """Return the sentence on the heaviest user."""
     column, unit = (
         ("gpu_hours", "GPU-hours") if "gpu_hours" in users else ("core_hours", "core-hours")
     )
     hours = float(users[column].iloc[0])
     most = count(hours) if hours >= 10 else f"{hours:.2g}"
-    return (
-        f"Who asks for most: {users['name'].iloc[0]}, {most} {unit[:-1] if most == '1' else unit}."
-    )
+    return f"Largest user: {users['name'].iloc[0]}, {most} {unit[:-1] if most == '1' else unit}."
 
 
 def racks(cluster: Cluster) -> FigureView:
-    """Describe the machines, rack by rack."""
+    """Return the figure of the machines, rack by rack."""
     nodes = machines.nodes(cluster)
     types = charts.type_style([kind.name for kind in cluster.types])
     gpus = f"{plural(cluster.gpus, 'GPU')} on " if cluster.gpus else ""
@@ -105,7 +108,7 @@ def racks(cluster: Cluster) -> FigureView:
 
 
 def decision(title: str, name: str, picture: DecisionPicture) -> FigureView:
-    """Describe what a policy of that title and name does with a few jobs."""
+    """Return the figure of a policy's decisions on the example jobs."""
     return FigureView(
         f"example/{name}",
         charts.example(picture.bars, picture.jobs, picture.rows, picture.until_s),
@@ -116,7 +119,7 @@ def decision(title: str, name: str, picture: DecisionPicture) -> FigureView:
 
 
 def same_speed(curve: pd.DataFrame, *, scales: bool) -> str:
-    """Return, where the speed is the same over all nodes, that it is; else ""."""
+    """Return the sentence that speed does not depend on the number of nodes; "" otherwise."""
     speeds = curve[["low", "speed", "high"]]
     if scales or curve.empty or not (speeds == 1).all(axis=None):
         return ""
@@ -124,7 +127,7 @@ def same_speed(curve: pd.DataFrame, *, scales: bool) -> str:
 
 
 def scaling_view(curve: pd.DataFrame, *, scales: bool) -> FigureView | None:
-    """Describe the speed of jobs at other sizes, or spread over nodes; None = no job tells it.
+    """Return the figure of speed by size, or by number of nodes; None if unknown.
 
     Parameters
     ----------

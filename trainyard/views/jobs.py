@@ -1,6 +1,4 @@
-"""What the policies mean for jobs: how long they take and why, which gain and which lose, and how
-near the estimates of their run times were.
-"""
+"""Views of jobs: completion times and their parts, winners and losers, estimates."""
 
 from __future__ import annotations
 
@@ -16,12 +14,12 @@ from trainyard.results.groups import WHATS
 from trainyard.text import plural
 from trainyard.views import charts
 from trainyard.views.compared import ComparedRuns
-from trainyard.views.figure_view import FigureView, stacked
+from trainyard.views.figure_view import FigureView, stack_frames
 
 _GROUP: Final = 40
-"""Characters of a name beside its number of jobs."""
+"""Maximum length of a name next to its number of jobs."""
 _SMALL_S: Final = 0.5
-"""Parts of completion times below that are not explained."""
+"""Parts of completion times below this are not explained."""
 _HISTOGRAM: Final = {
     "low": "From (times the baseline's)",
     "high": "To (times the baseline's)",
@@ -31,8 +29,9 @@ _POINTS: Final = {"job_id": "Job", "ideal_s": "True (s)", "believed_s": "Estimat
 
 
 def jct_cdf(compared: ComparedRuns, high: str = "", *, alone: bool = True) -> FigureView:
-    """Describe the distribution of completion times; parameters as of
-    `trainyard.views.over_time.queue`.
+    """Return the figure of the distribution of completion times.
+
+    Parameters as in `trainyard.views.over_time.queue`.
     """
     high = high or compared.report.first_headline.subject
     curves = {title: compared.frames["cdf"][title] for title in compared.around(high)}
@@ -46,16 +45,17 @@ def jct_cdf(compared: ComparedRuns, high: str = "", *, alone: bool = True) -> Fi
         figure,
         "Share of jobs done within a time, by policy. Half of them within:"
         f" {halves or 'not known'}.",
-        lambda: stacked(curves, {"share": "Share of jobs", "jct_s": "Done within (s)"}),
+        lambda: stack_frames(curves, {"share": "Share of jobs", "jct_s": "Done within (s)"}),
     )
 
 
 def _median_s(curve: pd.DataFrame) -> float:
+    """Return the median completion time of a curve, in seconds."""
     return float(curve["jct_s"].iloc[min(int(curve["share"].searchsorted(0.5)), len(curve) - 1)])
 
 
 def winners(compared: ComparedRuns, title: str) -> FigureView:
-    """Describe how the completion times of jobs change under a policy, against the baseline."""
+    """Return the figure of faster and slower jobs under a policy, against the baseline."""
     report = compared.report
     change = report.changes[title]
     faster, same, slower = parts = grouped.change_texts(
@@ -80,7 +80,7 @@ def winners(compared: ComparedRuns, title: str) -> FigureView:
 
 
 def groups(compared: ComparedRuns, by: str, what: str = next(iter(WHATS))) -> FigureView | None:
-    """Describe the means of the baseline and of the other policies, group by group.
+    """Return the figure of means by group of jobs and policy.
 
     Parameters
     ----------
@@ -99,13 +99,13 @@ def groups(compared: ComparedRuns, by: str, what: str = next(iter(WHATS))) -> Fi
     Raises
     ------
     TrainyardError
-        If the trace or a stored result was removed meanwhile.
+        If the trace or a stored result was deleted.
     """
     grouping, amount = compared.details.groupings[by], WHATS[what]
-    found = grouped.group_means(compared.runs, grouping, compared.drawn, what)
-    if found is None or found.table.empty:
+    grouped_means = grouped.group_means(compared.runs, grouping, compared.drawn, what)
+    if grouped_means is None or grouped_means.table.empty:
         return None
-    table = found.table
+    table = grouped_means.table
     counted = [
         f"{charts.visible(name, _GROUP)} ({plural(jobs, 'job')})"
         for name, jobs in zip(table["group"], table["jobs"].tolist(), strict=True)
@@ -135,14 +135,14 @@ def groups(compared: ComparedRuns, by: str, what: str = next(iter(WHATS))) -> Fi
     return FigureView(
         f"groups-{by}",
         figure,
-        found.finding(compared.baseline, amount),
+        grouped_means.finding(compared.baseline, amount),
         data,
-        found.note(compared.baseline, repeats_suffix(compared.report.counts)),
+        grouped_means.note(compared.baseline, repeats_suffix(compared.report.counts)),
     )
 
 
 def parts(compared: ComparedRuns) -> FigureView:
-    """Describe what the mean completion times consist of."""
+    """Return the figure of the parts of mean completion times."""
     table = compared.report.parts
     each = "; ".join(
         f"{row['policy']} {text.time(row['jct_s'])}, of it {text.time(row['queue_s'])} waiting to"
@@ -168,15 +168,15 @@ def parts(compared: ComparedRuns) -> FigureView:
 
 
 def predictions(compared: ComparedRuns, title: str) -> FigureView:
-    """Describe how near the run times that a policy was given were to the true ones.
+    """Return the figure of estimated against true run times under a policy.
 
     Raises
     ------
     TrainyardError
-        If the trace or a stored result was removed meanwhile.
+        If the trace or a stored result was deleted.
     """
-    found = compared.details.diagnostics
-    points, near = found.points[title], found.accuracy[title]
+    diagnostics = compared.details.diagnostics
+    points, near = diagnostics.points[title], diagnostics.accuracy[title]
     figure = charts.predictions(
         points,
         compared.style[title][0],
@@ -187,9 +187,9 @@ def predictions(compared: ComparedRuns, title: str) -> FigureView:
         if len(points) == near.jobs
         else f" Drawn: {text.count(len(points))} of {plural(near.jobs, 'job')}, of all sizes."
     )
-    others = [f"{_near(name, one)} " for name, one in found.accuracy.items() if name != title]
+    others = [f"{_near(name, one)} " for name, one in diagnostics.accuracy.items() if name != title]
     return FigureView(
-        f"predictions-{list(found.points).index(title) + 1}",
+        f"predictions-{list(diagnostics.points).index(title) + 1}",
         figure,
         f"Estimated over true ideal run times of {plural(len(points), 'job')}, logarithmic."
         f" {_near(title, near)}",
@@ -200,6 +200,7 @@ def predictions(compared: ComparedRuns, title: str) -> FigureView:
 
 
 def _near(title: str, near: Accuracy) -> str:
+    """Return the sentence on the accuracy of a policy's estimates."""
     return (
         f"{title}: {text.share(near.near)} of sizes within a factor of 2, half of them within"
         f" {text.factor(near.median_factor)}."

@@ -1,4 +1,4 @@
-"""The ledger: legend, table and readout of compared runs, as plain values for pages and reports."""
+"""The ledger of compared runs: legend, table and readout, as plain values."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ MAIN: Final = (
     *("jct_mean_s", "jct_p95_s", "wait_mean_s", "slower"),
     *("utilisation", "cost_held_per_job_usd"),
 )
-"""Metrics that stand in the ledger at first, as far as they are known."""
+"""Default columns of the ledger, if available."""
 OVERLOADED: Final = ("makespan_s", "utilisation")
-"""Those that mean something where jobs ask for more than the cluster can do."""
+"""Columns that are meaningful under overload."""
 CURVE: Final = 400
-"""Points of a completion curve that the readout knows."""
+"""Points of a completion curve in the readout."""
 ALIKE: Final = 0.01
-"""A relative change below that is called about the same."""
+"""Relative change below which values count as about the same."""
 NAME: Final = 200
-"""Characters of a policy's title."""
+"""Maximum length of a policy's title."""
 ALL: Final[Mapping[str, Metric]] = {**COLUMNS, SLOWER.name: SLOWER}
 
 
 @dataclass(frozen=True)
 class LedgerCell:
-    """One figure of one policy.
+    """One metric of one policy.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ class LedgerCell:
 
 @dataclass(frozen=True)
 class Row:
-    """One policy.
+    """One policy of the ledger.
 
     Parameters
     ----------
@@ -101,7 +101,7 @@ class Row:
 
 @dataclass(frozen=True)
 class LedgerView:
-    """The whole of it.
+    """The ledger: columns, rows and readout.
 
     Parameters
     ----------
@@ -137,7 +137,7 @@ class LedgerView:
     sort: tuple[int, bool] | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain values; text from outside is made visible and cut."""
+        """Return plain values; untrusted text is made visible and shortened."""
         columns = [{"title": one.title, "help": one.help} for one in self.columns]
         rows = list(self.rows)
         if self.sort is not None:
@@ -161,6 +161,7 @@ class LedgerView:
 
 
 def _sorted_by(row: Row, at: int, *, up: bool) -> tuple[bool, float | str]:
+    """Return the sort key of a row for a column, or for its title."""
     if at < 0:
         return bool(row.note), row.title.lower()
     value = row.cells[at].value if at < len(row.cells) else math.nan
@@ -168,6 +169,7 @@ def _sorted_by(row: Row, at: int, *, up: bool) -> tuple[bool, float | str]:
 
 
 def _row(row: Row) -> dict[str, Any]:
+    """Return a row as plain values."""
     return {
         "title": visible(row.title, NAME),
         "colour": row.colour,
@@ -186,7 +188,7 @@ def _row(row: Row) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class State:
-    """What of a ledger lies outside of the results.
+    """State of a ledger that does not come from results.
 
     Parameters
     ----------
@@ -225,14 +227,14 @@ def of_runs(
     Raises
     ------
     StoreError
-        If a stored result was removed meanwhile.
+        If a stored result was deleted.
     """
-    found, cells = compared.loads, by_place(table)
+    loads, cells = compared.loads, by_place(table)
     differ = compared.baseline if table["change"].notna().any() else ""
     colours = compared.colours(state.dark)
     rows = [
-        _complete(compared, title, [cell(cells, title, one, differ) for one in metrics], state)
-        if title in found.runs and title in compared.frames["cdf"]
+        _complete_row(compared, title, [cell(cells, title, one, differ) for one in metrics], state)
+        if title in loads.runs and title in compared.frames["cdf"]
         else Row(title, colours[title], note=state.notes.get(title, text.MISSING))
         for title in compared.runs.titles
     ]
@@ -246,7 +248,7 @@ def of_runs(
         rows,
         f"whole run{against}",
         "longest queue",
-        edges_s=[round(at, 1) for at in found.edges_s.tolist()],
+        edges_s=[round(at, 1) for at in loads.edges_s.tolist()],
         labels=_labels(compared),
         window=(compared.axis.t0_s, compared.axis.t1_s),
         span=(0.0, max(compared.report.end_s, 1.0)),
@@ -254,7 +256,10 @@ def of_runs(
     )
 
 
-def _complete(compared: ComparedRuns, title: str, cells: Sequence[LedgerCell], state: State) -> Row:
+def _complete_row(
+    compared: ComparedRuns, title: str, cells: Sequence[LedgerCell], state: State
+) -> Row:
+    """Return the row of a policy with results."""
     load = compared.loads.runs[title]
     curve = compared.frames["cdf"][title]
     base, earlier = title == compared.baseline, title in compared.earlier
@@ -268,28 +273,29 @@ def _complete(compared: ComparedRuns, title: str, cells: Sequence[LedgerCell], s
         (note if "%" in (note := state.notes.get(title, "")) else "earlier") if earlier else mark,
         hollow=title in state.hollow,
         rest=(text.count(load.peak), clock.at(load.peak_s)),
-        waiting=[_rounded(value) for value in load.waiting.tolist()],
-        most=[_rounded(value) for value in load.most.tolist()],
-        busy=[_rounded(value) for value in load.busy.tolist()],
+        waiting=[_round_for_readout(value) for value in load.waiting.tolist()],
+        most=[_round_for_readout(value) for value in load.most.tolist()],
+        busy=[_round_for_readout(value) for value in load.busy.tolist()],
         curve=[_three(value) for value in charts.quantiles(curve, CURVE).tolist()]
         if len(curve)
         else (),
     )
 
 
-def _rounded(value: float) -> float | None:
-    """Return a value as the readout shows it; None = there is none."""
+def _round_for_readout(value: float) -> float | None:
+    """Return a value rounded for the readout; None for NaN."""
     if math.isnan(value):
         return None
     return round(value, 1) if value < 10 and round(value, 1) % 1 else round(value)
 
 
 def _three(value: float) -> float:
+    """Return a value with three significant digits."""
     return float(f"{value:.3g}")
 
 
 def _labels(compared: ComparedRuns) -> list[str]:
-    """Return what each bin is called: by its ends, an exact step by its instant."""
+    """Return the label of each bin: its ends, or the instant of an exact step."""
     edges, clock = compared.loads.edges_s.tolist(), compared.axis.clock
     if compared.loads.exact:
         return [clock.at(at) for at in edges[:-1]]
@@ -300,22 +306,20 @@ Cells = Mapping[tuple[str, str], Mapping[str, Any]]
 
 
 def by_place(table: pd.DataFrame) -> Cells:
-    """Return the rows of `trainyard.results.compare.table` by policy and metric."""
+    """Return the rows of the comparison table by policy and metric."""
     rows = [{str(key): value for key, value in row.items()} for row in table.to_dict("records")]
     return {(str(row["label"]), str(row["metric"])): row for row in rows}
 
 
 def columns(table: pd.DataFrame, goal: str = "", names: Sequence[str] = MAIN) -> list[Metric]:
-    """Return the metrics of these names that are known, the one that policies are judged by among
-    them.
-    """
-    known = set(table["metric"])
-    wanted = [*([goal] if goal and goal not in names else []), *names]
-    return [ALL[name] for name in wanted if name in known]
+    """Return the available metrics among `names`, with the goal."""
+    available = set(table["metric"])
+    requested = [*([goal] if goal and goal not in names else []), *names]
+    return [ALL[name] for name in requested if name in available]
 
 
 def cell(cells: Cells, title: str, metric: Metric, baseline: str) -> LedgerCell:
-    """Return one figure of one policy, with the difference to the baseline if one may be told."""
+    """Return one metric of one policy, with its difference to the baseline."""
     row = cells.get((title, metric.name))
     if row is None or row["value"] is None or math.isnan(float(row["value"])):
         return LedgerCell(text.MISSING)
@@ -325,13 +329,13 @@ def cell(cells: Cells, title: str, metric: Metric, baseline: str) -> LedgerCell:
     change = float(row["change"])
     if not baseline or title == baseline or base is None or math.isnan(change):
         return LedgerCell(shown, value=value)
-    # As both are read: 82 % and 78 % differ by 4 points, however they were rounded.
+    # Points of the displayed values: 82 % and 78 % differ by 4.
     points = round(100 * value) - round(100 * float(base["value"]))
-    alike = points == 0 if metric.unit == "1" else abs(change) < ALIKE
+    is_same = points == 0 if metric.unit == "1" else abs(change) < ALIKE
     low, high = float(row["low"]), float(row["high"])
     bounds = f"{text.change(low)} to {text.change(high)}" if math.isfinite(low) else ""
     help = f"95 % of resamples: {bounds}" if bounds else ""
-    if alike or low <= 0 <= high:
+    if is_same or low <= 0 <= high:
         return LedgerCell(shown, "≈", help=help or "about the same", value=value)
-    told = f"{points:+d} pt".replace("-", "−") if metric.unit == "1" else text.change(change)
-    return LedgerCell(shown, told, str(row["verdict"]), help, value)
+    change_text = f"{points:+d} pt".replace("-", "−") if metric.unit == "1" else text.change(change)
+    return LedgerCell(shown, change_text, str(row["verdict"]), help, value)

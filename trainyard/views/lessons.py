@@ -1,6 +1,4 @@
-"""The figures of a lesson: those of its first run, and those of the changed one beside them or in
-them.
-"""
+"""Views of a lesson: figures of its first run and of the changed one."""
 
 from __future__ import annotations
 
@@ -15,7 +13,7 @@ from trainyard.labs.replays import curves
 from trainyard.results.outcomes import Shown
 from trainyard.text import within
 from trainyard.views import charts
-from trainyard.views.figure_view import FigureView, stacked
+from trainyard.views.figure_view import FigureView, stack_frames
 from trainyard.views.over_time import TIME
 
 _DOTTED: Final = "dot"
@@ -24,9 +22,7 @@ Places = Mapping[str, Shown]
 
 
 class LessonRun(NamedTuple):
-    """What was run: what it is called ("" if nothing else was), and the complete runs along the
-    axis.
-    """
+    """A run of a lesson: its name ("" if it is the only one) and its results along the axis."""
 
     name: str
     results: tuple[Shown, ...]
@@ -35,12 +31,12 @@ class LessonRun(NamedTuple):
 def lesson_views(
     lesson: Lesson, runs: list[LessonRun], finding: str
 ) -> Iterator[tuple[FigureView, ...]]:
-    """Describe all figures of a lesson; those in one tuple belong beside each other.
+    """Yield the figures of a lesson; figures in one tuple are shown side by side.
 
     Parameters
     ----------
     lesson : Lesson
-        What was asked.
+        The lesson.
     runs : list of LessonRun
         The first run, and perhaps the changed one.
     finding : str
@@ -59,7 +55,7 @@ def lesson_views(
 
 
 def part_view(lesson: Lesson, step: LessonStep, runs: Shown, finding: str) -> FigureView:
-    """Describe the figure of a part of the Compare page that a lesson explains."""
+    """Return the figure of a part of the Compare page that a lesson explains."""
     assert step.part != "headline", "no figure"
     assert step.part != "table", "no figure"
     make = {**_TOGETHER, "timeline": _timeline}[step.part]
@@ -68,7 +64,7 @@ def part_view(lesson: Lesson, step: LessonStep, runs: Shown, finding: str) -> Fi
 
 
 def _style(runs: Shown) -> dict[str, tuple[str, str]]:
-    """Return colour and dash of each policy; a single one is no baseline of anything."""
+    """Return color and dash of each policy; a single policy is not a baseline."""
     return charts.policy_style(
         runs.titles,
         runs.titles[runs.study.baseline] if len(runs.titles) > 1 else "",
@@ -79,6 +75,7 @@ def _style(runs: Shown) -> dict[str, tuple[str, str]]:
 def _curve(
     lesson: Lesson, picture: Picture, runs: list[LessonRun], of: tuple[str, str]
 ) -> FigureView:
+    """Return the figure of a metric along the axis."""
     assert lesson.axis is not None, "a curve needs an axis"
     label = lesson.axis.label
     tables = {run.name: numbers.curve(run.results, lesson.values, picture.metric) for run in runs}
@@ -97,7 +94,7 @@ def _curve(
 
 
 def _labels(places: Places) -> dict[str, tuple[Shown, int]]:
-    """Return what each policy of each run is called in a common figure."""
+    """Return the label of each policy of each run in a shared figure."""
     return {
         f"{title} · {run}" if run else title: (runs, at)
         for run, runs in places.items()
@@ -106,6 +103,7 @@ def _labels(places: Places) -> dict[str, tuple[Shown, int]]:
 
 
 def _cdf(picture: Picture, places: Places, of: tuple[str, str]) -> FigureView:
+    """Return the figure of completion times of all runs."""
     labels = _labels(places)
     first = next(iter(places.values()))
     looks, later = (
@@ -124,11 +122,12 @@ def _cdf(picture: Picture, places: Places, of: tuple[str, str]) -> FigureView:
         of[0],
         charts.jct_cdf(frames, look, missing, picture.title),
         of[1],
-        lambda: stacked(frames, {"share": "Share of jobs", "jct_s": "Time to finish (s)"}),
+        lambda: stack_frames(frames, {"share": "Share of jobs", "jct_s": "Time to finish (s)"}),
     )
 
 
 def _parts(picture: Picture, places: Places, of: tuple[str, str]) -> FigureView:
+    """Return the figure of the parts of completion times of all runs."""
     table = pd.DataFrame(
         [
             {"policy": label, **runs.entries[at][0].chart("parts").iloc[0].to_dict()}
@@ -150,16 +149,18 @@ _TOGETHER: Final[Mapping[str, Callable[[Picture, Places, tuple[str, str]], Figur
 
 
 def _beside(picture: Picture, places: Places, of: tuple[str, str]) -> Iterator[FigureView]:
+    """Yield one figure per run, on the same axes."""
     name, finding = of
     make = {"timeline": _timeline, "groups": _groups}[picture.kind]
     for at, run in enumerate(places):
-        # The run itself comes first, the others give the range of the axes.
+        # The run comes first; the others set the range of the axes.
         ordered = {run: places[run], **places}
         titled = picture._replace(title=f"{picture.title} {run}") if run else picture
         yield make(titled, ordered, (f"{name}-{at}", f"{picture.title} {run} {finding}"))
 
 
 def _timeline(picture: Picture, places: Places, of: tuple[str, str]) -> FigureView:
+    """Return the figure of queue and GPU use of the first run."""
     every = [entries[0] for runs in places.values() for entries in runs.entries]
     end_s = max(1.0, *(float(entry.summary["end_s"]) for entry in every))
     most = max(float(_high(entry.chart("queue")).max()) for entry in every)
@@ -170,7 +171,7 @@ def _timeline(picture: Picture, places: Places, of: tuple[str, str]) -> FigureVi
         {title: entry.chart(kind) for title, entry in entries.items()}
         for kind in ("queue", "utilisation", "capacity")
     )
-    # Bands of what is busy would double what is sent, and say little beside the mean.
+    # Bands of busy GPUs would double the data and add little.
     busy = {title: frame[["t_s", "total"]] for title, frame in busy.items()}
     axis = charts.TimeAxis(0.0, end_s)
     rows = [charts.waiting_row(queue, style, axis), charts.busy_row(busy, style, axis, capacity)]
@@ -179,15 +180,17 @@ def _timeline(picture: Picture, places: Places, of: tuple[str, str]) -> FigureVi
         of[0],
         charts.linked_rows(rows, axis, picture.title, list(queue)),
         of[1],
-        lambda: stacked(queue, {"t_s": TIME, "waiting": "Jobs waiting"}),
+        lambda: stack_frames(queue, {"t_s": TIME, "waiting": "Jobs waiting"}),
     )
 
 
 def _high(queue: pd.DataFrame) -> pd.Series:
+    """Return the upper values of a queue series."""
     return queue["waiting_high"] if "waiting_high" in queue else queue["waiting"]
 
 
 def _groups(picture: Picture, places: Places, of: tuple[str, str]) -> FigureView:
+    """Return the figure of means by group of the first run."""
     runs = next(iter(places.values()))
     table = numbers.groups(runs, picture.metric, picture.by)
     amount = within(curves.title(picture.metric))

@@ -1,4 +1,4 @@
-"""Pieces of HTML: everything from outside is escaped here, and only here."""
+"""Pieces of HTML for pages and reports; all untrusted text is escaped here, and only here."""
 
 from __future__ import annotations
 
@@ -13,64 +13,62 @@ import pandas as pd
 from trainyard.views.charts import visible
 
 MOST_ROWS: Final = 200
-"""Rows of one table; the exports of the app hold all."""
-_MOST_CHARACTERS: Final = 2000
+"""Maximum number of rows of a table; exports contain all."""
+_MAX_CHARS: Final = 2000
 _CELL_CHARACTERS: Final = 120
 
 
-def text(value: object, most: int = _MOST_CHARACTERS) -> str:
-    """Return text from outside as HTML that shows it, on one line, also within an attribute."""
+def text(value: object, most: int = _MAX_CHARS) -> str:
+    """Return untrusted text as HTML on one line, safe within attributes."""
     return html.escape(visible(str(value), most))
 
 
 def paragraph(sentence: str, kind: str = "") -> str:
-    """Return a paragraph, of a class of the style sheet if it is named; "" where there is nothing
-    to say.
-    """
-    return f"<p{_classed(kind)}>{text(sentence)}</p>" if sentence else ""
+    """Return a paragraph, optionally of a CSS class; "" for an empty sentence."""
+    return f"<p{_class_attribute(kind)}>{text(sentence)}</p>" if sentence else ""
 
 
-def listed(sentences: Sequence[str]) -> str:
-    """Return a list; "" where there is nothing to say."""
+def html_list(sentences: Sequence[str]) -> str:
+    """Return an HTML list; "" without items."""
     return f"<ul>{''.join(f'<li>{text(one)}</li>' for one in sentences)}</ul>" if sentences else ""
 
 
-def described(pairs: Sequence[tuple[str, str]]) -> str:
-    """Return a list of names and what they are; those without a value are left out."""
+def html_descriptions(pairs: Sequence[tuple[str, str]]) -> str:
+    """Return an HTML description list; pairs without a value are left out."""
     given = (f"<dt>{text(name)}</dt><dd>{text(value)}</dd>" for name, value in pairs if value)
     return f"<dl>{''.join(given)}</dl>"
 
 
-def folded(summary: str, inside: str) -> str:
-    """Return something that is opened by a click, without scripts."""
+def html_details(summary: str, inside: str) -> str:
+    """Return content that opens on click, without scripts."""
     return f"<details><summary>{text(summary)}</summary>{inside}</details>"
 
 
 def verbatim(content: str) -> str:
-    """Return a text with its lines as they are; the caller sees to it that nothing in it is
-    invisible.
-    """
+    """Return preformatted text; the caller must make all characters visible."""
     return f'<pre tabindex="0">{html.escape(content)}</pre>'
 
 
 def section(title: str, inside: str) -> str:
-    """Return a part of the report under its heading; "" where there is nothing in it."""
+    """Return a section of the report with its heading; "" if empty."""
     return f"<section><h2>{text(title)}</h2>{inside}</section>" if inside else ""
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], kind: str = "") -> str:
-    """Return a table from cells that are HTML already; the first of each row names it."""
+    """Return a table from HTML cells; the first cell of each row is its header."""
     top = "".join(f'<th scope="col">{text(name)}</th>' for name in head)
     body = "".join(
         f'<tr><th scope="row">{row[0]}</th>{"".join(f"<td>{cell}</td>" for cell in row[1:])}</tr>'
         for row in rows
     )
     rows_html = f"<thead><tr>{top}</tr></thead><tbody>{body}</tbody>"
-    return f'<div class="scroll" tabindex="0"><table{_classed(kind)}>{rows_html}</table></div>'
+    return (
+        f'<div class="scroll" tabindex="0"><table{_class_attribute(kind)}>{rows_html}</table></div>'
+    )
 
 
 def framed(head: str, body: str, *, dark: bool = False, caption: str = "", note: str = "") -> str:
-    """Return a table in a frame of its own to scroll in, from rows that are HTML already.
+    """Return a table from HTML rows in a scrollable frame.
 
     Parameters
     ----------
@@ -91,8 +89,8 @@ def framed(head: str, body: str, *, dark: bool = False, caption: str = "", note:
     )
 
 
-def rows_of(frame: pd.DataFrame) -> str:
-    """Return a frame as a table; of long ones every n-th row, and it says so."""
+def html_frame(frame: pd.DataFrame) -> str:
+    """Return a frame as a table; long ones show every n-th row and a note."""
     every = max(-(-len(frame) // MOST_ROWS), 1)
     some = frame.iloc[::every]
     # By place, because two columns may be named alike.
@@ -104,6 +102,7 @@ def rows_of(frame: pd.DataFrame) -> str:
 
 
 def _cell(value: Any) -> str:
+    """Return a value as HTML text."""
     if isinstance(value, (float, np.floating)):
         number = float(value)
         return (
@@ -118,5 +117,6 @@ def _cell(value: Any) -> str:
     return text(value, _CELL_CHARACTERS)
 
 
-def _classed(kind: str) -> str:
+def _class_attribute(kind: str) -> str:
+    """Return the class attribute of an element; "" without a class."""
     return f' class="{kind}"' if kind else ""

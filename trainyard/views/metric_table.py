@@ -1,6 +1,4 @@
-"""The tables of a comparison: as HTML one row per policy or per metric, the lowest or highest value
-underlined, differences with sign, arrow and word; and how near the simulation is to the recording.
-"""
+"""Comparison tables as HTML, with best values underlined and differences marked."""
 
 from __future__ import annotations
 
@@ -31,7 +29,7 @@ _DASH: Final = {
 
 @dataclass(frozen=True)
 class TableStyle:
-    """How the table of a comparison is drawn.
+    """Style of a comparison table.
 
     Parameters
     ----------
@@ -52,7 +50,7 @@ def full_table(table: pd.DataFrame, style: TableStyle) -> str:
     """Return the table with one row per metric and one column per policy."""
     cells = ledger.by_place(table)
     titles = [title for title in style.policies if any(title == one for one, _ in cells)]
-    head = "".join(f'<th scope="col">{_named(title, style)}</th>' for title in titles)
+    head = "".join(f'<th scope="col">{_policy_header(title, style)}</th>' for title in titles)
     rows = []
     for metric in ledger.ALL.values():
         if not any((title, metric.name) in cells for title in titles):
@@ -61,13 +59,11 @@ def full_table(table: pd.DataFrame, style: TableStyle) -> str:
         rows.append(
             f'<tr><th scope="row" title="{text(metric.help)}">{text(metric.title)}</th>{row}</tr>'
         )
-    return _framed(f'<tr><th scope="col">Metric</th>{head}</tr>', rows, style, table)
+    return _frame_table(f'<tr><th scope="col">Metric</th>{head}</tr>', rows, style, table)
 
 
 def wide(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the numbers as a table for export: one row per policy, plain units in the header,
-    differences beside each value.
-    """
+    """Return the comparison as a table for export, one row per policy."""
     values = table.pivot_table(
         index="label", columns="metric", values=["value", "change"], sort=False, dropna=False
     )
@@ -79,7 +75,7 @@ def wide(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def swatch(colour: str, dash: str) -> str:
-    """Return a short line as a policy is drawn everywhere: solid on a screen, dashed on paper."""
+    """Return a short line in the color and dash of a policy."""
     stripes, at = [], 0
     for drawn, gap in _DASH[dash]:
         stripes.append(
@@ -90,12 +86,14 @@ def swatch(colour: str, dash: str) -> str:
     return f'<span class="swatch" style="background: {colour}; --printed: {printed}"></span>'
 
 
-def _named(title: str, style: TableStyle) -> str:
+def _policy_header(title: str, style: TableStyle) -> str:
+    """Return the header of a policy with its swatch."""
     base = ' <span class="unit">(baseline)</span>' if title == style.baseline else ""
     return f"{swatch(*style.policies[title])}{text(title)}{base}"
 
 
 def _cell(row: Mapping[str, Any] | None, metric: Metric, style: TableStyle) -> str:
+    """Return the cell of one policy and metric."""
     if row is None:
         return f"<td>{words.MISSING}</td>"
     value = words.BY_UNIT[metric.unit](
@@ -107,6 +105,7 @@ def _cell(row: Mapping[str, Any] | None, metric: Metric, style: TableStyle) -> s
 
 
 def _difference(row: Mapping[str, Any], style: TableStyle) -> str:
+    """Return the difference to the baseline with arrow, interval and verdict."""
     change = words.change(float(row["change"]))
     if not change or not style.baseline:
         return '<span class="diff">&nbsp;</span>' if style.baseline else ""
@@ -121,14 +120,13 @@ def _difference(row: Mapping[str, Any], style: TableStyle) -> str:
 
 
 def _half(half: float, change: float) -> str:
-    """Return half of an interval in the unit of its change, per cent or times, with as many digits
-    as it takes to see it.
-    """
+    """Return half of an interval in the unit of its change, with visible digits."""
     half = half if change > MANY else 100 * half
     return f"{half:,.0f}" if half >= 9.5 else f"{half:.1f}"
 
 
-def _framed(head: str, rows: Sequence[str], style: TableStyle, table: pd.DataFrame) -> str:
+def _frame_table(head: str, rows: Sequence[str], style: TableStyle, table: pd.DataFrame) -> str:
+    """Return the table in its frame, with the note on differences."""
     compared = style.baseline and table["change"].notna().any()
     against = (
         f"Differences against {style.baseline}, over the jobs completed under both. "
@@ -136,16 +134,15 @@ def _framed(head: str, rows: Sequence[str], style: TableStyle, table: pd.DataFra
         else ""
     )
     barred = ", ".join(str(title) for title in table.loc[table["barred"], "label"].unique())
-    besides = f"; {barred} not counted" if barred else ""
+    barred_text = f"; {barred} not counted" if barred else ""
     several = len(table["label"].unique()) > 1
-    # Below the frame, not a caption: that would be as wide as the table, and so be cut with it on a
-    # narrow page.
-    note = f"{against}Underlined: the lowest or highest value where they differ{besides}."
+    # A caption would be as wide as the table and be cut off on a narrow page.
+    note = f"{against}Underlined: the lowest or highest value where they differ{barred_text}."
     return framed(head, "".join(rows), dark=style.dark, note=note if several else "")
 
 
 def accuracy_table(trust: Trust) -> pd.DataFrame:
-    """Return how far simulated waits are from recorded ones, by size of job."""
+    """Return the errors of simulated waits by size of job."""
     sizes = trust.by_size
     columns = {
         "size": "GPUs",

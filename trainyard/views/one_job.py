@@ -1,6 +1,4 @@
-"""One job under one or two policies, as the drawer shows it: what became of it, its
-life as one line per policy, why it waited, and the figures.
-"""
+"""One job under one or two policies: outcome, life as a line, waits and numbers."""
 
 from __future__ import annotations
 
@@ -20,26 +18,26 @@ from trainyard.what_if.explore import Book
 from trainyard.what_if.sentences import request_text
 
 _SAME_S: Final = 60.0
-"""Finishes nearer to each other than that are at the same time."""
+"""Finishes closer than this count as simultaneous."""
 _STEPS_S: Final = (
     *(60.0 * step for step in (1, 2, 5, 10, 15, 30)),
     *(3600.0 * step for step in (1, 2, 3, 6, 12)),
     *(86_400.0 * step for step in (1, 2, 5, 7, 14, 30, 60, 120, 365, 1000)),
 )
-_MOST_MARKS: Final = 4
+_MAX_MARKS: Final = 4
 _NO_END: Final = {
     "failed": "failed",
     "refused": "refused",
     "impossible": "fits no node",
     "unfinished": "not finished",
 }
-_MOST_PERIODS: Final = 400
-"""Of one line; shorter ones of longer lives are joined to the one before."""
+_MAX_PERIODS: Final = 400
+"""Maximum number of periods of a line."""
 
 
 @dataclass(frozen=True, eq=False)
 class JobUnder:
-    """What became of a job under one policy.
+    """Outcome of a job under one policy.
 
     Parameters
     ----------
@@ -69,13 +67,13 @@ class JobUnder:
 
     @property
     def started(self) -> bool:
-        """Whether it ever held anything."""
+        """Whether the job ever held resources."""
         return any(state != "waiting" for *_, state in self.periods)
 
 
 @dataclass(frozen=True, eq=False)
 class JobStory:
-    """One job under the policies that are looked at.
+    """One job under the compared policies.
 
     Parameters
     ----------
@@ -97,9 +95,9 @@ class JobStory:
 
 
 def story(explored: ExploredRuns, job: int) -> JobStory:
-    """Return what became of a job, a row of the trace."""
+    """Return the story of a job, given by its row in the trace."""
     book = explored.book
-    under = tuple(_under(title, one, job) for title, one in explored.books.items())
+    under = tuple(_job_under(title, one, job) for title, one in explored.books.items())
     submit_s = float(book.result.jobs["submit_s"].iloc[job])
     ends = [one.periods[-1][1] for one in under if one.periods]
     user = str(book.trace.texts("user")[job])
@@ -116,17 +114,18 @@ def story(explored: ExploredRuns, job: int) -> JobStory:
 
 
 def window(submit_s: float, end_s: float) -> tuple[float, float]:
-    """Return the part of the run in which a job lived, with a tenth of it on either side."""
+    """Return the time window around a job's life, with a margin of a tenth."""
     margin_s = 0.1 * max(end_s - submit_s, 60.0)
     return max(submit_s - margin_s, 0.0), end_s + margin_s
 
 
 def lines(shown: JobStory, colours: Mapping[str, str], *, dark: bool = False) -> str:
-    """Return the lives of a job as HTML, one line per policy on a common scale: solid where it
-    ran, pale where it waited or was stopped, hatched where it restarted.
+    """Return a job's life as HTML, one line per policy on a common scale.
+
+    Solid: running; pale: waiting or stopped; hatched: restarting.
     """
     span_s = max(shown.end_s - shown.submit_s, 1.0)
-    step_s = next((step for step in _STEPS_S if span_s / step <= _MOST_MARKS), _STEPS_S[-1])
+    step_s = next((step for step in _STEPS_S if span_s / step <= _MAX_MARKS), _STEPS_S[-1])
     marks = [step_s * at for at in range(int(span_s / step_s) + 1)]
     rows = "".join(
         f'<div class="ty-life-name">{markup.text(one.title, 40)}</div>'
@@ -138,15 +137,15 @@ def lines(shown: JobStory, colours: Mapping[str, str], *, dark: bool = False) ->
         f'<span style="left:{100 * at / span_s:.2f}%">{text.duration(at) if at else "0"}</span>'
         for at in marks
     )
-    return _themed(dark) + (
+    return _theme_tag(dark) + (
         f'<div class="ty-lives">{rows}<div></div><div class="ty-life-scale">{scale}</div>'
         '<div></div><div class="ty-life-note">after submission · solid: runs · pale: waits or is'
-        f" stopped{_hatched(shown)}</div></div></div>"
+        f" stopped{_hatching_note(shown)}</div></div></div>"
     )
 
 
 def table(shown: JobStory, *, dark: bool = False) -> str:
-    """Return the figures of a job as an HTML table, one column per policy, the baseline first."""
+    """Return the numbers of a job as an HTML table, one column per policy."""
     columns = shown.under[::-1]
     rows = [
         ("Waited to start", [_time(one.waited_s) for one in columns]),
@@ -159,7 +158,7 @@ def table(shown: JobStory, *, dark: bool = False) -> str:
     if not any(one.paused_s for one in columns):
         del rows[2]
     return (
-        _themed(dark)
+        _theme_tag(dark)
         + markup.table(
             ["", *(one.title for one in columns)],
             [[name, *map(markup.text, cells)] for name, cells in rows],
@@ -169,14 +168,16 @@ def table(shown: JobStory, *, dark: bool = False) -> str:
     )
 
 
-def _themed(dark: bool) -> str:
-    # A drawer stands outside of what tells the style sheet the theme of the page.
+def _theme_tag(dark: bool) -> str:
+    """Return the opening tag that sets the theme."""
+    # A drawer lies outside the element that sets the theme of the page.
     return f'<div style="color-scheme:{"dark" if dark else "light"}">'
 
 
-def _under(title: str, book: Book, job: int) -> JobUnder:
+def _job_under(title: str, book: Book, job: int) -> JobUnder:
+    """Return the outcome of a job under one policy."""
     row = book.result.jobs.iloc[job]
-    periods = _drawn([(one.t0, one.t1, one.state) for one in spells(book.line, job)])
+    periods = _join_periods([(one.t0, one.t1, one.state) for one in spells(book.line, job)])
     first = next((t0 for t0, _, state in periods if state != "waiting"), math.inf)
 
     def total(state: str, begin: float = -math.inf, end: float = math.inf) -> float:
@@ -197,26 +198,27 @@ def _under(title: str, book: Book, job: int) -> JobUnder:
     )
 
 
-def _drawn(
+def _join_periods(
     periods: Sequence[tuple[float, float, str]],
 ) -> tuple[tuple[float, float, str], ...]:
-    """Join neighbours of one state: where and on how many GPUs is not drawn."""
-    made: list[tuple[float, float, str]] = []
+    """Return the periods with equal neighboring states joined."""
+    joined: list[tuple[float, float, str]] = []
     for t0, t1, state in periods:
-        if made and made[-1][2] == state and made[-1][1] == t0:
-            made[-1] = (made[-1][0], t1, state)
+        if joined and joined[-1][2] == state and joined[-1][1] == t0:
+            joined[-1] = (joined[-1][0], t1, state)
         else:
-            made.append((t0, t1, state))
-    return tuple(made)
+            joined.append((t0, t1, state))
+    return tuple(joined)
 
 
 def _sentence(under: Sequence[JobUnder]) -> str:
+    """Return the sentence that compares the outcomes."""
     first = under[0]
     if len(under) == 1:
-        return _ended(first)
+        return _outcome_clause(first)
     other = under[1]
     if not (math.isfinite(first.finish_s) and math.isfinite(other.finish_s)):
-        return "; ".join(_ended(one) for one in under)
+        return "; ".join(_outcome_clause(one) for one in under)
     later_s = first.finish_s - other.finish_s
     if abs(later_s) < _SAME_S:
         return f"Done at the same time under {first.title} and {other.title}"
@@ -224,7 +226,8 @@ def _sentence(under: Sequence[JobUnder]) -> str:
     return f"Done {text.duration(abs(later_s))} {than} under {first.title}"
 
 
-def _ended(one: JobUnder) -> str:
+def _outcome_clause(one: JobUnder) -> str:
+    """Return the clause on the end of a job under a policy."""
     if math.isfinite(one.finish_s):
         return f"Done under {one.title}"
     if one.outcome == "impossible":
@@ -238,32 +241,35 @@ def _ended(one: JobUnder) -> str:
 
 
 def _bars(one: JobUnder, submit_s: float, span_s: float) -> str:
-    made = []
-    for t0, t1, state in _fewer(one.periods, span_s):
+    """Return the bars of a life as HTML."""
+    parts = []
+    for t0, t1, state in _visible_periods(one.periods, span_s):
         left, width = 100 * (t0 - submit_s) / span_s, 100 * (t1 - t0) / span_s
-        made.append(f'<i class="{state}" style="left:{left:.3f}%;width:{width:.3f}%"></i>')
-    return "".join(made)
+        parts.append(f'<i class="{state}" style="left:{left:.3f}%;width:{width:.3f}%"></i>')
+    return "".join(parts)
 
 
-def _fewer(
+def _visible_periods(
     periods: Sequence[tuple[float, float, str]], span_s: float
 ) -> Sequence[tuple[float, float, str]]:
-    """Leave out what is too short to be seen, of lives with very many periods."""
-    if len(periods) <= _MOST_PERIODS:
+    """Return the periods without those too short to see, for very long lives."""
+    if len(periods) <= _MAX_PERIODS:
         return periods
     lengths = np.array([t1 - t0 for t0, t1, _ in periods])
-    least = max(float(np.sort(lengths)[-_MOST_PERIODS]), span_s / 2000)
+    least = max(float(np.sort(lengths)[-_MAX_PERIODS]), span_s / 2000)
     return [period for period in periods if period[1] - period[0] >= least]
 
 
 def _alt(one: JobUnder) -> str:
+    """Return the description of a life for screen readers."""
     return (
         f"{one.title}: waited {_time(one.waited_s)}, ran {_time(one.ran_s)}, stopped"
         f" {text.plural(one.stops, 'time')}"
     )
 
 
-def _hatched(shown: JobStory) -> str:
+def _hatching_note(shown: JobStory) -> str:
+    """Return the legend of hatching; "" if nothing is hatched."""
     return " · hatched: restarts" if any(one.paused_s for one in shown.under) else ""
 
 

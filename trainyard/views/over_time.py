@@ -1,4 +1,4 @@
-"""What happens over time under each policy: jobs waiting, GPUs busy, and which jobs hold them."""
+"""Views over time: jobs waiting, GPUs busy, GPU states, and jobs on the GPUs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def queue(
     marks: Sequence[float] = (),
     note: str = "",
 ) -> FigureView:
-    """Describe jobs waiting and GPUs busy over time.
+    """Return the figure of jobs waiting and GPUs busy over time.
 
     Parameters
     ----------
@@ -48,33 +48,33 @@ def queue(
     Raises
     ------
     StoreError
-        If a stored result was removed meanwhile.
+        If a stored result was deleted.
     """
     high = high or compared.report.first_headline.subject
-    found = compared.loads
+    loads = compared.loads
     titles = compared.around(high)
     busy = compared.cluster.gpus > 0
     look = compared.look(high, alone=alone)
     figure = charts.load(
         charts.Course(
-            found.edges_s,
-            found.exact,
-            {title: found.runs[title].waiting for title in titles},
-            {title: found.runs[title].busy for title in titles} if busy else {},
+            loads.edges_s,
+            loads.exact,
+            {title: loads.runs[title].waiting for title in titles},
+            {title: loads.runs[title].busy for title in titles} if busy else {},
             note,
             {
-                title: found.runs[title].most
+                title: loads.runs[title].most
                 for title in (compared.baseline, high)
                 if title in titles
             },
         ),
         look,
         compared.axis,
-        None if alone else _whole(compared),
-        shaded(compared, high),
+        None if alone else _whole_queue(compared),
+        area_note(compared, high),
         marks,
     )
-    most = ", ".join(f"{title} {count(found.runs[title].peak)}" for title in titles)
+    most = ", ".join(f"{title} {count(loads.runs[title].peak)}" for title in titles)
     rows = "Jobs waiting and GPUs busy" if busy else "Jobs waiting"
     return FigureView(
         "queue",
@@ -85,25 +85,26 @@ def queue(
     )
 
 
-def _whole(compared: ComparedRuns) -> tuple[Floats, Floats, charts.TimeAxis]:
+def _whole_queue(compared: ComparedRuns) -> tuple[Floats, Floats, charts.TimeAxis]:
     """Return the queue of the whole run under the baseline, for the strip."""
-    found = compared.seen(None)
+    whole_runs = compared.seen(None)
     title = compared.baseline or compared.drawn[0]
     return (
-        found.loads.edges_s,
-        np.nan_to_num(found.loads.runs[title].waiting),
-        found.axis,
+        whole_runs.loads.edges_s,
+        np.nan_to_num(whole_runs.loads.runs[title].waiting),
+        whole_runs.axis,
     )
 
 
-def shaded(compared: ComparedRuns, high: str) -> str:
-    """Return what the area between the baseline and a policy means: all jobs together wait so much
-    less, or more, in the window; "" = there is no such area.
+def area_note(compared: ComparedRuns, high: str) -> str:
+    """Return the meaning of the area between baseline and a policy; "" = no area.
+
+    It is the waiting time avoided or added in the window, over all jobs.
     """
     base = compared.baseline
     table = compared.report.table
     means = table[table["metric"] == "wait_mean_s"].set_index("label")["value"]
-    # An earlier result of other settings is no difference of these runs.
+    # Earlier results have other settings and are not compared.
     if not {base, high} <= {*means.index} - {*compared.earlier} or base == high:
         return ""
     if not means.notna().all():
@@ -113,25 +114,25 @@ def shaded(compared: ComparedRuns, high: str) -> str:
     hours = (float(means[base]) - float(means[high])) * jobs / 3600
     inside = ""
     if compared.window is not None:
-        # A mean is of whole waits; of the window there is the area itself.
-        found = compared.loads
-        widths_s = np.diff(np.clip(found.edges_s, *compared.window))
-        less = np.nan_to_num(found.runs[base].waiting) - np.nan_to_num(found.runs[high].waiting)
+        # Means cover whole waits; within a window the area itself is measured.
+        loads = compared.loads
+        widths_s = np.diff(np.clip(loads.edges_s, *compared.window))
+        less = np.nan_to_num(loads.runs[base].waiting) - np.nan_to_num(loads.runs[high].waiting)
         hours, inside = float((less * widths_s).sum()) / 3600, " in this window"
     if abs(hours) < 0.5:
         return ""
-    size, done = rounded(abs(hours)), "avoided" if hours > 0 else "added"
+    size, done = two_digits(abs(hours)), "avoided" if hours > 0 else "added"
     return f"{size} {'hour' if size == '1' else 'hours'} of waiting {done}{inside}"
 
 
-def rounded(value: float) -> str:
-    """Return a number with two digits that mean something: 3,587 -> "3,600"."""
+def two_digits(value: float) -> str:
+    """Return a number with two significant digits: 3,587 -> "3,600"."""
     digits = max(len(f"{value:.0f}") - 2, 0)
     return f"{round(value, -digits):,.0f}"
 
 
 def gpus(compared: ComparedRuns) -> FigureView | None:
-    """Describe what the GPUs do, one row per policy; None for a cluster without GPUs."""
+    """Return the figure of GPU states, one row per policy; None without GPUs."""
     if not compared.cluster.gpus:
         return None
     states = compared.series("states")
@@ -147,7 +148,7 @@ def gpus(compared: ComparedRuns) -> FigureView | None:
 
 
 def states(compared: ComparedRuns, title: str) -> FigureView:
-    """Describe what the GPUs do under one policy."""
+    """Return the figure of GPU states under one policy."""
     frame = compared.frames["states"][title]
     most = f"{frame['fragmented'].max():,.0f}"
     return FigureView(
@@ -160,7 +161,7 @@ def states(compared: ComparedRuns, title: str) -> FigureView:
 
 
 def allocation(compared: ComparedRuns, title: str) -> FigureView:
-    """Describe which jobs hold the GPUs under a policy."""
+    """Return the figure of GPUs by job under a policy."""
     series, ids = compared.frames["allocation"][title], compared.job_ids
     named = [ids[column] for column in series.columns if column in ids]
     figure = charts.allocation(
@@ -184,7 +185,7 @@ def allocation(compared: ComparedRuns, title: str) -> FigureView:
 
 
 def _meaning(states: Sequence[pd.DataFrame]) -> str:
-    """Return what the states mean that occur."""
+    """Return the meanings of the states that occur."""
     there = [
         f"{state.name}: {state.meaning}"
         for state in charts.STATES
@@ -195,12 +196,13 @@ def _meaning(states: Sequence[pd.DataFrame]) -> str:
 
 
 def _repeat(compared: ComparedRuns) -> str:
+    """Return the caption on the repeat shown; "" without repeats."""
     study = compared.runs.study
     return first_of(study.repeats, study.base.seed)
 
 
 def _series(compared: ComparedRuns) -> pd.DataFrame:
-    """Return the means over time, one row per policy and point; a value holds until the next."""
+    """Return means over time, one row per policy and point."""
     parts = []
     for title in compared.drawn:
         own = [compared.frames["queue"][title][["t_s", "waiting"]]]

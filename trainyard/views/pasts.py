@@ -1,4 +1,4 @@
-"""A check against the past: figures over time, and tables of how near the simulation comes."""
+"""Views of a backtest: recorded and simulated lines, and tables of errors."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _COLUMNS = (
 
 
 def waits(report: BacktestReport, mark: str, colour: str, epoch: str) -> FigureView | None:
-    """Describe median waits over time; None where nothing was simulated.
+    """Return the figure of median waits over time; None if nothing was simulated.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ def waits(report: BacktestReport, mark: str, colour: str, epoch: str) -> FigureV
 
 
 def use(report: BacktestReport, mark: str, colour: str, epoch: str) -> FigureView | None:
-    """Describe what was in use over time; parameters as of `waits`."""
+    """Return the figure of use over time; parameters as in `waits`."""
     frame = report.use
     if frame is None:
         return None
@@ -82,20 +82,19 @@ def use(report: BacktestReport, mark: str, colour: str, epoch: str) -> FigureVie
 
 
 def _span(report: BacktestReport) -> tuple[float, float]:
-    """Return what both figures show: their axes are alike."""
-    assert report.use is not None, "made with the medians"
+    """Return the time range that both figures share."""
+    assert report.use is not None, "computed with the medians"
     return float(report.use["from_s"].min()), float(report.use["to_s"].max())
 
 
 def _lines(report: BacktestReport, colour: str) -> charts.TwoLines:
+    """Return policy, color and start of the judged part."""
     judged_s = math.inf if report.split is None else report.split.judge_s
     return charts.TwoLines(report.policy, colour, judged_s)
 
 
 def table(report: BacktestReport, *, dark: bool) -> str:
-    """Return the figures of the judged part beside those of the earlier part, the floor and the
-    rivals, as HTML.
-    """
+    """Return the errors on the judged and earlier part, of repeats and rivals, as HTML."""
     if report.judged is None:
         return ""
     rows = [(f"{report.policy}, judged part", report.judged.mean)]
@@ -116,7 +115,7 @@ def table(report: BacktestReport, *, dark: bool) -> str:
 
 
 def groups(report: BacktestReport, *, dark: bool) -> str:
-    """Return the figures by partition and by size as HTML; "" where there is one group only."""
+    """Return the errors by partition and size as HTML; "" for a single group."""
     frame = report.groups
     if frame is None or frame.empty:
         return ""
@@ -127,7 +126,7 @@ def groups(report: BacktestReport, *, dark: bool) -> str:
     body = "".join(
         f'<tr><th scope="row">{text(_group(row["kind"], row["name"], report.unit))}</th>'
         f"<td>{row['jobs']:,}</td><td>{words.time(row['recorded_s'])}</td>"
-        f"<td>{signed(row['bias_s'])}</td><td>{words.time(row['error_s'])}</td>"
+        f"<td>{signed_duration(row['bias_s'])}</td><td>{words.time(row['error_s'])}</td>"
         f"<td>{words.share(row['within'])}</td><td>{words.share(row['explained'])}</td></tr>"
         for row in frame.to_dict("records")
     )
@@ -135,7 +134,7 @@ def groups(report: BacktestReport, *, dark: bool) -> str:
 
 
 def steps(fit: FitReport, *, dark: bool) -> str:
-    """Return what a fit has tried, as HTML."""
+    """Return the steps of a fit as HTML."""
     head = "".join(
         f'<th scope="col">{name}</th>'
         for name in ("Setting", "Tried", "Error + bias", "Spread", "Kept")
@@ -150,10 +149,10 @@ def steps(fit: FitReport, *, dark: bool) -> str:
 
 
 def cells(one: Measures) -> tuple[str, ...]:
-    """Return the figures of one row as texts."""
+    """Return the errors of one row as texts."""
     return (
         f"{one.jobs:,.0f}",
-        f"{signed(one.bias_s)} ({words.change(one.bias) or words.MISSING})",
+        f"{signed_duration(one.bias_s)} ({words.change(one.bias) or words.MISSING})",
         words.time(one.error_s),
         words.time(one.p90_s),
         words.share(one.within),
@@ -163,7 +162,7 @@ def cells(one: Measures) -> tuple[str, ...]:
     )
 
 
-def signed(seconds: float) -> str:
+def signed_duration(seconds: float) -> str:
     """Return a difference of times with its sign."""
     if not math.isfinite(seconds):
         return words.MISSING
@@ -171,6 +170,7 @@ def signed(seconds: float) -> str:
 
 
 def _group(kind: str, name: str, unit: str) -> str:
+    """Return the label of a group of jobs."""
     if kind == "Size":
         return f"{words.numbers(name)} {unit[:-1] if name == '1' else unit}"
     return f"{kind} {name}"

@@ -1,4 +1,4 @@
-"""The figures of compared runs, by name: a report shows all of them, a notebook asks for one."""
+"""Registry of the figures of compared runs, by name."""
 
 from __future__ import annotations
 
@@ -16,36 +16,43 @@ Views = Iterator[FigureView | None]
 
 
 def _yield_view(make: Callable[[ComparedRuns], FigureView | None], compared: ComparedRuns) -> Views:
+    """Yield the one figure of a kind."""
     yield make(compared)
 
 
 def _winners(compared: ComparedRuns) -> Views:
+    """Yield the winners and losers of each policy."""
     for title, change in compared.report.changes.items():
         if title in compared.drawn and len(change.histogram):
             yield jobs.winners(compared, title)
 
 
 def _groups(compared: ComparedRuns) -> Views:
+    """Yield the means by each grouping."""
     if compared.report.changes:
         yield from (jobs.groups(compared, by) for by in compared.details.groupings)
 
 
 def _allocation(compared: ComparedRuns) -> Views:
+    """Yield the GPUs by job of each policy."""
     if compared.cluster.gpus:
         yield from (over_time.allocation(compared, title) for title in compared.drawn)
 
 
 def _resources(compared: ComparedRuns) -> Views:
+    """Yield the use of each known resource."""
     yield from (resources.resources(compared, name) for name in resources.known(compared))
 
 
 def _predictions(compared: ComparedRuns) -> Views:
+    """Yield the run-time estimates of each policy."""
     for title in compared.details.diagnostics.points:
         if title in compared.drawn:
             yield jobs.predictions(compared, title)
 
 
 def _tenants(compared: ComparedRuns) -> Views:
+    """Yield the teams under each policy."""
     teams = compared.details.teams
     if teams is not None:
         for title, report in compared.details.tenants.items():
@@ -54,6 +61,8 @@ def _tenants(compared: ComparedRuns) -> Views:
 
 
 def _types(*makers: Callable[[ComparedRuns], FigureView | None]) -> Callable[[ComparedRuns], Views]:
+    """Return a function that yields figures if there are several GPU types."""
+
     def make(compared: ComparedRuns) -> Views:
         if has_several_types(compared.runs):
             yield from (maker(compared) for maker in makers)
@@ -62,6 +71,7 @@ def _types(*makers: Callable[[ComparedRuns], FigureView | None]) -> Callable[[Co
 
 
 def _type_shares(compared: ComparedRuns) -> Views:
+    """Yield the shares of GPU types of each policy."""
     if has_several_types(compared.runs):
         yield from (gpu_types.type_shares(compared, title) for title in compared.drawn)
 
@@ -93,24 +103,24 @@ or named after it, e.g. "winners-1" and "groups-user". None = there is nothing t
 
 
 def views(compared: ComparedRuns, kind: str = "") -> list[FigureView]:
-    """Return all there is to see of compared runs, or all of one kind.
+    """Return all figures of compared runs, or all of one kind.
 
     Raises
     ------
     TrainyardError
-        If the trace or a stored result was removed meanwhile.
+        If the trace or a stored result was deleted.
     """
     kinds = [kind] if kind else list(VIEWS)
     return [view for name in kinds for view in VIEWS[name](compared) if view is not None]
 
 
 def view(compared: ComparedRuns, name: str) -> FigureView:
-    """Return the figure of that name, or the first of that kind.
+    """Return the figure with this name, or the first of this kind.
 
     Raises
     ------
     TrainyardError
-        If there is none of that name, or a stored result was removed meanwhile.
+        If there is none of that name, or a stored result was deleted.
     """
     kind = max((kind for kind in VIEWS if f"{name}-".startswith(f"{kind}-")), key=len, default="")
     for one in views(compared, kind) if kind else ():

@@ -1,6 +1,4 @@
-"""What a replay shows: published beside simulated figures, measures over an axis, and the speed-up
-curves of its jobs.
-"""
+"""Views of a replay: published and simulated figures, measures over an axis, speed-ups."""
 
 from __future__ import annotations
 
@@ -18,7 +16,7 @@ from trainyard.views.figure_view import FigureView
 
 
 def speedups(replay: Replay) -> FigureView | None:
-    """Describe how each class of jobs speeds up; None where jobs do not choose their batch."""
+    """Return the figure of speed-ups by class of jobs; None if batches are fixed."""
     table = curves.speed_curves(replay.base)
     if table is None:
         return None
@@ -27,8 +25,9 @@ def speedups(replay: Replay) -> FigureView | None:
 
 
 def published(rows: Sequence[tuple[ClaimRow, str]]) -> FigureView | None:
-    """Describe ratios, with their labels, beside what is published or expected of them; None where
-    there are none. Other kinds, and changes, have no common scale and stay in the table.
+    """Return the figure of published and simulated ratios; None without ratios.
+
+    Other kinds of measures, and changes, have no common scale and stay in the table.
     """
     some = [
         (row, label)
@@ -52,7 +51,7 @@ def published(rows: Sequence[tuple[ClaimRow, str]]) -> FigureView | None:
 def measure_curve(
     replay: Replay, table: pd.DataFrame, axis: ReplayAxis, group: Sequence[ReplayMeasure], at: float
 ) -> FigureView:
-    """Describe measures of one metric and kind over an axis, with a line at one of its values.
+    """Return the figure of measures of one metric over an axis.
 
     Parameters
     ----------
@@ -104,9 +103,7 @@ def measure_curve(
 def _claim(
     replay: Replay, axis: ReplayAxis, measure: ReplayMeasure
 ) -> charts.PublishedClaim | None:
-    """Return the claim that is drawn into a curve: of this measure, at a value of this axis, or
-    else at no particular one.
-    """
+    """Return the claim to draw in a curve: at a value of this axis, or without an axis."""
     key = (measure.metric, measure.arms, measure.kind)
     own = [
         claim
@@ -128,7 +125,7 @@ def _claim(
 
 
 def number(measure: ReplayMeasure, value: float) -> str:
-    """Return a figure of a measure as it stands in the table."""
+    """Return a measure's value as text, as in the table."""
     if not math.isfinite(value):
         return MISSING
     if measure.kind == "ratio":

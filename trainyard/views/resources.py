@@ -1,4 +1,4 @@
-"""Use of what jobs hold beside GPUs: cores and memory."""
+"""Views of cores and memory held and used by jobs."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Final, NamedTuple
 from trainyard.text import share
 from trainyard.views import charts
 from trainyard.views.compared import ComparedRuns
-from trainyard.views.figure_view import FigureView, stacked
+from trainyard.views.figure_view import FigureView, stack_frames
 from trainyard.views.over_time import TIME
 
 
 class Resource(NamedTuple):
-    """A resource of nodes: end of its columns, unit, and the metric on its use."""
+    """A resource of nodes: column suffix, unit, and the metric of its use."""
 
     column: str
     unit: str
@@ -36,12 +36,12 @@ _COLUMNS: Final = {
 
 
 def known(compared: ComparedRuns) -> list[str]:
-    """Return the keys of `RESOURCES` of which the use is known.
+    """Return the keys of `RESOURCES` with known use.
 
     Raises
     ------
     TrainyardError
-        If a stored result was removed meanwhile.
+        If a stored result was deleted.
     """
     frames = compared.details.diagnostics.resources
     return [
@@ -52,12 +52,12 @@ def known(compared: ComparedRuns) -> list[str]:
 
 
 def resources(compared: ComparedRuns, name: str) -> FigureView:
-    """Describe how much of a resource jobs hold, and what of it they use; for `name` see `known`.
+    """Return the figure of a resource held and used by jobs; `name` as from `known`.
 
     Raises
     ------
     TrainyardError
-        If a stored result was removed meanwhile.
+        If a stored result was deleted.
     """
     resource = RESOURCES[name]
     every = compared.frames.get("resources", compared.details.diagnostics.resources)
@@ -83,7 +83,7 @@ def resources(compared: ComparedRuns, name: str) -> FigureView:
         figure,
         f"{name.capitalize()} held and used over time, one row per policy. Used of held, in the"
         f" whole run: {used or 'not known'}.",
-        lambda: stacked(frames, _COLUMNS),
+        lambda: stack_frames(frames, _COLUMNS),
         "Held is what jobs asked for and got. Used follows from the performance model, as a mean of"
         " every period of constant size.",
     )

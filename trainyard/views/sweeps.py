@@ -1,4 +1,4 @@
-"""A metric over what varies: curves and maps of a sweep, and of a search for the fewest nodes."""
+"""Views of a sweep, and of a search for the fewest nodes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from trainyard.views.figure_view import FigureView
 
 @dataclass(frozen=True, eq=False)
 class SweepFindings:
-    """A sweep with the words for it, and the rows that are there.
+    """A sweep with its axis labels and finished rows.
 
     Parameters
     ----------
@@ -45,15 +45,15 @@ class SweepFindings:
 
 
 def sweep_curve(
-    findings: SweepFindings, found: pd.DataFrame, metric: str, style: Style, verdict: str = ""
+    findings: SweepFindings, points: pd.DataFrame, metric: str, style: Style, verdict: str = ""
 ) -> FigureView:
-    """Describe a metric over the one axis of a sweep.
+    """Return the figure of a metric over the single axis of a sweep.
 
     Parameters
     ----------
     findings : SweepFindings
         The sweep.
-    found : DataFrame
+    points : DataFrame
         From `trainyard.sweeps.tables.curves` or, of changes, `differences`.
     metric : str
         Name of the metric.
@@ -63,7 +63,7 @@ def sweep_curve(
         Which policy is ahead where; "" = changes against the baseline are drawn.
     """
     amount, axis = _amount(metric, change=not verdict), findings.sweep.axes[0]
-    table, ends = found.rename(columns={axis.path: "x"}), None
+    table, ends = points.rename(columns={axis.path: "x"}), None
     if axis.numeric:
         ends = (float(min(axis.values)), float(max(axis.values)))
     else:
@@ -73,20 +73,20 @@ def sweep_curve(
         "sweep",
         charts.sweep_curve(table, style, amount, findings.axes[0], ends, charts.literal(title)),
         verdict or f"{title}, every policy against {findings.baseline}.",
-        lambda: sweep_table(findings, found, metric, change=amount.change),
+        lambda: sweep_table(findings, points, metric, change=amount.change),
     )
 
 
 def sweep_map(
-    findings: SweepFindings, found: pd.DataFrame, metric: str, policy: str, *, change: bool
+    findings: SweepFindings, points: pd.DataFrame, metric: str, policy: str, *, change: bool
 ) -> FigureView:
-    """Describe a metric over both axes of a sweep under a policy; for `found` see `sweep_curve`."""
+    """Return the figure of a metric over both axes of a sweep under a policy."""
     amount = _amount(metric, change=change)
     x, y = (axis.path for axis in findings.sweep.axes)
     heading = f"{policy}: {'change of ' if change else ''}{amount.title}"
-    of_policy = found[found["policy"] == policy]
+    of_policy = points[points["policy"] == policy]
     figure = charts.sweep_map(
-        found.rename(columns={x: "x", y: "y"}),
+        points.rename(columns={x: "x", y: "y"}),
         policy,
         amount,
         (findings.axes[0], findings.axes[1]),
@@ -101,9 +101,9 @@ def sweep_map(
 
 
 def sweep_table(
-    findings: SweepFindings, found: pd.DataFrame, metric: str, *, change: bool
+    findings: SweepFindings, points: pd.DataFrame, metric: str, *, change: bool
 ) -> pd.DataFrame:
-    """Return the numbers of a sweep: only what varies, and the metric; changes as shares."""
+    """Return the numbers of a sweep: axes and metric; changes as shares."""
     amount = COLUMNS[metric]
     names = dict(zip((axis.path for axis in findings.sweep.axes), findings.axes, strict=True))
     columns = {
@@ -116,11 +116,11 @@ def sweep_table(
         "runs": "Runs",
         "failed": "Failed",
     }
-    return found.rename(columns=names | columns)
+    return points.rename(columns=names | columns)
 
 
 def value_text(value: object) -> str:
-    """Return a value of an axis as it is read."""
+    """Return a value of an axis as text."""
     return (
         f"{value:g}"
         if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
@@ -131,26 +131,26 @@ def value_text(value: object) -> str:
 def capacity_curve(
     question: SizeQuestion, readings: pd.DataFrame, style: Style, finding: str
 ) -> FigureView:
-    """Describe what was tried of one row of nodes in a search for the fewest."""
+    """Return the figure of the tried numbers of nodes of one row."""
     name = row_name(question.study, question.groups[0])
     target = _target(question)
     figure = charts.capacity_curve(
         readings,
         style,
         target,
-        _tried(question, readings),
+        _drawn_range(question, readings),
         f"{target.amount.title}, by number of {charts.literal(name)} nodes",
     )
     return FigureView("capacity", figure, finding, lambda: _readings(question, readings))
 
 
-def _tried(question: SizeQuestion, readings: pd.DataFrame) -> tuple[int, int]:
-    """Return the range of sizes that is drawn: all of one that was given, else what was tried."""
+def _drawn_range(question: SizeQuestion, readings: pd.DataFrame) -> tuple[int, int]:
+    """Return the range of sizes to draw."""
     if not question.begin:
         return question.low[0], question.high[0]
     held = readings[readings["holds"]].groupby("policy")["size"].min()
     last = int(readings["size"].max())
-    # Far above the answers, where the search doubled to, nothing changes any more.
+    # Far above the answers, where the search doubled, nothing changes.
     high = last if held.empty else min(last, math.ceil(1.3 * float(held.max())) + 1)
     return int(readings["size"].min()), high
 
@@ -158,7 +158,7 @@ def _tried(question: SizeQuestion, readings: pd.DataFrame) -> tuple[int, int]:
 def mix_map(
     question: SizeQuestion, readings: pd.DataFrame, answer: PolicyAnswer, finding: str
 ) -> FigureView:
-    """Describe which mixes of two rows of nodes were tried under a policy, and which hold."""
+    """Return the figure of tried mixes of two rows of nodes under a policy."""
     own = readings[readings["policy"] == answer.policy]
     first, second = (
         charts.NodeRange(row_name(question.study, at), low, high)
@@ -180,20 +180,24 @@ def mix_map(
 
 
 def _amount(metric: str, *, change: bool = False) -> charts.Amount:
+    """Return the drawn quantity of a metric."""
     about = COLUMNS[metric]
     return charts.Amount(about.title, about.unit, change)
 
 
 def _with_unit(metric: str) -> str:
+    """Return the title of a metric with its unit."""
     about = COLUMNS[metric]
     return f"{about.title}{f' ({about.unit})' if about.unit not in ('', '1') else ''}"
 
 
 def _target(question: SizeQuestion) -> charts.SweepTarget:
+    """Return the target of a search."""
     return charts.SweepTarget(_amount(question.metric), question.limit, question.lower)
 
 
 def _readings(question: SizeQuestion, readings: pd.DataFrame) -> pd.DataFrame:
+    """Return the tried sizes as a readable table."""
     names = [f"{row_name(question.study, at)} nodes" for at in question.groups]
     columns = {
         "policy": "Policy",

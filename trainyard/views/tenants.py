@@ -1,4 +1,4 @@
-"""Teams under compared policies: what they held against their quotas, and when they starved."""
+"""Views of teams under compared policies: GPUs against quotas, and starvation."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from trainyard.views import charts
 from trainyard.views.compared import ComparedRuns
 from trainyard.views.figure_view import FigureView
 
-MOST_DRAWN: Final = 8
-"""Teams in the figure: those that are entitled to the most GPU-hours."""
+MAX_DRAWN: Final = 8
+"""Maximum number of teams in the figure, those entitled to the most GPU-hours."""
 _BINS: Final = 240
 COLUMNS: Final[Mapping[str, str]] = {
     "team": "Team",
@@ -50,9 +50,9 @@ NOTE: Final = (
 
 
 def tenants(compared: ComparedRuns, title: str, teams: Teams, report: TenantReport) -> FigureView:
-    """Describe what each team holds over time under one policy."""
+    """Return the figure of each team's GPUs over time under one policy."""
     table = report.table
-    drawn = table.nlargest(MOST_DRAWN, "deserved_h").sort_index()
+    drawn = table.nlargest(MAX_DRAWN, "deserved_h").sort_index()
     axis = compared.axis
     courses = [
         charts.TeamCourse(
@@ -63,7 +63,7 @@ def tenants(compared: ComparedRuns, title: str, teams: Teams, report: TenantRepo
         for row in drawn.to_dict("records")
     ]
     figure = charts.tenants(
-        courses, axis, f"Who holds, who borrows, who starves under {charts.literal(title)}?"
+        courses, axis, f"GPUs held, borrowed and lacking by team under {charts.literal(title)}"
     )
     most = max(table.to_dict("records"), key=lambda row: row["starved_h"])
     finding = (
@@ -84,6 +84,7 @@ def tenants(compared: ComparedRuns, title: str, teams: Teams, report: TenantRepo
 
 
 def _course(report: TenantReport, team: str, quota: float, axis: charts.TimeAxis) -> pd.DataFrame:
+    """Return GPUs of a team over time: within quota, borrowed and missing."""
     used = report.used[team]
     columns = {
         "within": np.minimum(used, quota),
@@ -98,9 +99,7 @@ def _course(report: TenantReport, team: str, quota: float, axis: charts.TimeAxis
 
 
 def side_by_side(reports: Mapping[str, TenantReport]) -> pd.DataFrame:
-    """Return the table of teams under several policies, team by team, and in which columns a policy
-    is the best for a team, where policies differ.
-    """
+    """Return the table of teams under several policies, with the best columns of each."""
     every = pd.concat(
         [one.table.assign(policy=title) for title, one in reports.items()], ignore_index=True
     )
@@ -122,11 +121,13 @@ def side_by_side(reports: Mapping[str, TenantReport]) -> pd.DataFrame:
 
 
 def jain(reports: Mapping[str, TenantReport]) -> str:
-    """Return Jain's index under each policy as a sentence; "" = nobody was entitled to anything."""
-    known = [f"{title} {one.jain:.2f}" for title, one in reports.items() if not isnan(one.jain)]
-    if not known:
+    """Return Jain's index under each policy as a sentence; "" without entitlement."""
+    indices = [f"{title} {one.jain:.2f}" for title, one in reports.items() if not isnan(one.jain)]
+    if not indices:
         return ""
-    return f"Jain's index of used ÷ entitled, 1 = all teams have the same part: {', '.join(known)}."
+    return (
+        f"Jain's index of used ÷ entitled, 1 = all teams have the same part: {', '.join(indices)}."
+    )
 
 
 _SHOWN: Final = {
@@ -148,4 +149,4 @@ _SHOWN: Final = {
     "wait_p50_s": "median wait",
     "wait_p95_s": "wait, 95 %",
 }
-"""Columns of the table of several policies -> what each is called in a list."""
+"""Columns of the table of several policies -> name in a list."""

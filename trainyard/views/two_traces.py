@@ -1,4 +1,4 @@
-"""Two traces side by side: shares of sizes, run times, gaps and hours of the day."""
+"""Views of two traces: sizes, run times, gaps and hours of the day."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from trainyard.views import charts
 from trainyard.views.figure_view import FigureView
 
 THIS, OTHER = "This trace", "The other"
-"""In legends: names of traces are longer than small figures have room for."""
+"""Short names for the legends of small figures."""
 _MARKS: Final = 5.0
-"""Labels of durations for which a small figure has room."""
+"""Maximum number of duration labels in a small figure."""
 _SHOWN: Final = {
     "gpus": ("GPUs per job, at most", "of jobs ask for at most %{x:,.0f}", "GPUs"),
     "duration_s": ("Run time, at most", "of jobs run at most that long", "Seconds"),
@@ -24,18 +24,18 @@ _SHOWN: Final = {
 }
 
 
-def views(found: Likeness, first: str, second: str) -> Iterator[FigureView]:
-    """Describe two traces over each other, as far as there is something to see.
+def views(likeness: Likeness, first: str, second: str) -> Iterator[FigureView]:
+    """Yield the figures that compare two traces.
 
     Parameters
     ----------
-    found : Likeness
+    likeness : Likeness
         Both, side by side.
     first, second : str
         What they are called.
     """
     for name, (title, unit, column) in _SHOWN.items():
-        table = found.curves[name]
+        table = likeness.curves[name]
         if table.empty:
             continue
         what = title if table.attrs.get("dated", True) else "Jobs by hour since the first"
@@ -54,10 +54,12 @@ def views(found: Likeness, first: str, second: str) -> Iterator[FigureView]:
 
 
 def _rows(table: pd.DataFrame, names: dict[str, str]) -> Callable[[], pd.DataFrame]:
+    """Return a function that returns the data of a figure."""
     return lambda: table.rename(columns=names)
 
 
 def _axis(name: str, table: pd.DataFrame) -> dict[str, Any]:
+    """Return the x axis of a curve."""
     low, high = float(table["x"].min()), float(table["x"].max())
     if name == "hour":
         return {"tickvals": [0, 6, 12, 18, 23]}

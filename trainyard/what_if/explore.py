@@ -429,7 +429,7 @@ class Book:
         return type_time(self.result, self.cluster)
 
     @cached_property
-    def _asked(self) -> tuple[Demands, Floats]:
+    def _requests(self) -> tuple[Demands, Floats]:
         """Requests of the jobs, and the fewest GPUs on which each can run."""
         model = self.perf.bind(self.trace, self.cluster)
         trace = (
@@ -452,10 +452,10 @@ class Book:
 
     def wanted(self, job: int) -> RoomNeeds:
         """Return the resources that a job needs to start under this policy."""
-        demands, least = self._asked
-        return self._wanted(demands.of(job), float(least[job]))
+        demands, least = self._requests
+        return self._needs_of(demands.of(job), float(least[job]))
 
-    def _wanted(self, demand: Demand, least_gpus: float) -> RoomNeeds:
+    def _needs_of(self, demand: Demand, least_gpus: float) -> RoomNeeds:
         """Return the resources needed for a request of at least `least_gpus` GPUs."""
         kinds = np.full(len(self.cluster.nodes), -1)
         pools = pools_of(self.cluster)
@@ -465,7 +465,7 @@ class Book:
         sized = {"scaling", "servers"} <= self.needs.requires
         least = ceil(least_gpus / demand.gpus) if demand.gpus else 1 if sized else demand.replicas
         need = min(max(1, least), demand.replicas)
-        servers = None if demand.servers is None else self._wanted(demand.servers, 0.0)
+        servers = None if demand.servers is None else self._needs_of(demand.servers, 0.0)
         return RoomNeeds(demand, need, kinds, self.needs.mixes_types, servers)
 
 

@@ -485,7 +485,7 @@ class Reasons:
             f" {self.clock.at(piece.t1)}."
         )
 
-    def _left(self, piece: Piece) -> str:
+    def _not_started(self, piece: Piece) -> str:
         """Return the clause that the job did not start although there was room."""
         until = (
             f"changed nothing until {self.clock.at(piece.changes_s)}"
@@ -495,14 +495,14 @@ class Reasons:
         did = until if piece.changes_s >= piece.t1 else "did not start it"
         return f"{self._free(piece)} and it needs {self.wanted.gpus:,}, but the policy {did}"
 
-    def _behind(self, piece: Piece) -> str:
+    def _earlier_waited(self, piece: Piece) -> str:
         """Return the sentence for cause "behind"."""
-        return f"{self._left(piece)}.{self._ahead(piece)}"
+        return f"{self._not_started(piece)}.{self._ahead(piece)}"
 
     def _policy(self, piece: Piece) -> str:
         """Return the sentence for cause "policy"."""
         later = f" Jobs submitted later that ran: {self._later(piece)}." if piece.later else ""
-        return f"{self._left(piece)}; no job submitted earlier waited.{later}"
+        return f"{self._not_started(piece)}; no job submitted earlier waited.{later}"
 
 
 def _gpus(number: int) -> str:
@@ -519,7 +519,7 @@ _SENTENCES: Final[Mapping[str, Callable[[Reasons, Piece], str]]] = {
     "overtaken": Reasons._overtaken,
     "round": Reasons._round,
     "in_flight": Reasons._in_flight,
-    "behind": Reasons._behind,
+    "behind": Reasons._earlier_waited,
     "policy": Reasons._policy,
     "beyond": Reasons._beyond,
 }

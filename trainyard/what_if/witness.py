@@ -14,7 +14,7 @@ MAX_STATEMENTS: Final = 50_000
 NOT_ASKED: Final = "the policy made its next decision at {next:instant}, and none before"
 _FIRST_S: Final = 60.0
 _OFTEN: Final = 64
-"""Factor by which questions about single jobs are more frequent than about all jobs."""
+"""Frequency of questions about single jobs, relative to all jobs."""
 _ALL_OF: Final = 8
 """First waits of a job, with questions about each."""
 

@@ -18,7 +18,7 @@ from trainyard.results.loads import Load, Loads
 from trainyard.store import Store
 from trainyard.traces import start
 from trainyard.views.compared import ComparedRuns, compare_runs
-from trainyard.views.over_time import queue, rounded, shaded
+from trainyard.views.over_time import area_note, queue, two_digits
 from trainyard.views.registry import OF_METRICS, VIEWS, view, views
 
 
@@ -111,7 +111,7 @@ def weighed(
         for title, waiting in pairs
     }
     made = replace(compared, window=window, computed={window: Loads(edges_s, True, runs)})
-    return shaded(made, compared.report.labels[-1])
+    return area_note(made, compared.report.labels[-1])
 
 
 def test_hours_of_waiting_in_a_window_are_the_area_between_the_queues(
@@ -137,7 +137,7 @@ def test_hours_of_waiting_of_whole_runs_are_those_of_the_mean_wait(compared: Com
 
     def said(done: int, table: pd.DataFrame) -> str:
         counts = pd.DataFrame({"label": [base, high], "completed": [300, done]})
-        return shaded(
+        return area_note(
             replace(compared, report=replace(compared.report, table=table, counts=counts)), high
         )
 
@@ -145,9 +145,9 @@ def test_hours_of_waiting_of_whole_runs_are_those_of_the_mean_wait(compared: Com
     assert said(296, waits) == "150 hours of waiting avoided"
     assert said(296, waits.assign(value=[5400.0, 7200.0])) == "150 hours of waiting added"
     assert said(24, waits) == "12 hours of waiting avoided"
-    assert shaded(compared, base) == ""
+    assert area_note(compared, base) == ""
 
 
 def test_two_digits_of_a_number_mean_something() -> None:
     given = (0.7, 9.4, 87.0, 147.0, 3587.0, 12_345.0)
-    assert [rounded(one) for one in given] == ["1", "9", "87", "150", "3,600", "12,000"]
+    assert [two_digits(one) for one in given] == ["1", "9", "87", "150", "3,600", "12,000"]

@@ -23,7 +23,7 @@ MOST_RUNS: Final = 60
 MAX_REPEATS: Final = 5
 """Maximum number of repeats per candidate setting."""
 CERTAIN: Final = 2.0
-"""Standard errors by which a setting must win."""
+"""Margin of a win, in standard errors."""
 WORSE: Final = 1.5
 """Ratio of the errors on judged and fitted part above which a fit does not carry over."""
 _CHOSEN: Final = ("fairshare", "size_nodes")

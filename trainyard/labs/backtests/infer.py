@@ -103,7 +103,7 @@ class UnusedRoom:
 
 
 def unused_room(record: RecordedJobs, trace: Trace, cluster: Cluster) -> UnusedRoom:
-    """Return the intervals in which a waiting job would have fitted.
+    """Return intervals with room for a waiting job that stayed unused.
 
     Notes
     -----

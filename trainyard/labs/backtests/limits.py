@@ -32,7 +32,7 @@ _ROUND_H: Final = (0.5, 1, 2, 4, 6, 8, 12, 24, 36, 48, 72, 96, 120, 168, 336, 72
 
 
 def propose_limits(record: RecordedJobs, trace: Trace, cluster: Cluster) -> list[Proposal]:
-    """Propose a limit for each user, account or QOS whose use never rose above a plateau."""
+    """Propose limits for users, accounts and QOS that never rose above a plateau."""
     total = capacity(cluster, record.unit)
     if not np.isfinite(total):
         return []

@@ -23,7 +23,7 @@ LIMIT: Final = "default_limit_h"
 MOST_PROPOSALS: Final = 8
 """Maximum number of proposals that are simulated."""
 SHARE: Final = 0.05
-"""Smallest share of time for which a finding must hold."""
+"""Smallest share of time that a finding must cover."""
 NEAR: Final = 0.95
 """Share of the described capacity above which an estimate equals it."""
 MAX_NAMED: Final = 4

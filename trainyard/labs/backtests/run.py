@@ -166,7 +166,7 @@ class BacktestRun(ScenarioBatch):
         rivals = self._rivals()
         if missing := self._missing([*turns, *rivals.values()]):
             return missing
-        runs = [self._simulated(one) for one in turns]
+        runs = [self._run_times(one) for one in turns]
         random = len(runs) > 1 and not np.array_equal(
             runs[0].start_s, runs[1].start_s, equal_nan=True
         )
@@ -174,7 +174,7 @@ class BacktestRun(ScenarioBatch):
         turns = self._turns(self._base, repeats)
         if missing := self._missing(turns):
             return missing
-        judged = self._judge_runs(ground, [self._simulated(one) for one in turns], rivals)
+        judged = self._judge_runs(ground, [self._run_times(one) for one in turns], rivals)
         return self._more(ground, judged, repeats)
 
     def _more(self, ground: Ground, judged: BacktestReport, repeats: int) -> list[Scenario]:
@@ -199,12 +199,12 @@ class BacktestRun(ScenarioBatch):
         if not self.check.fit:
             self._all = True
             return []
-        fit_report, missing = self._fitted(ground, repeats)
+        fit_report, missing = self._advance_fit(ground, repeats)
         self._report = replace(judged, fit=fit_report)
         self._all = not missing
         return missing
 
-    def _fitted(self, ground: Ground, repeats: int) -> tuple[FitReport, list[Scenario]]:
+    def _advance_fit(self, ground: Ground, repeats: int) -> tuple[FitReport, list[Scenario]]:
         """Return the state of the fit and the runs that it needs to continue."""
         few = min(repeats, fit.MAX_REPEATS)
         part = ground.parts.fitted(ground.record)
@@ -230,7 +230,7 @@ class BacktestRun(ScenarioBatch):
         if missing := self._missing(turns):
             return so_far, missing
         judged = self._judge_runs(
-            ground, [self._simulated(one) for one in turns], {}, state.scenario
+            ground, [self._run_times(one) for one in turns], {}, state.scenario
         )
         return replace(so_far, fitted=judged.fitted, judged=judged.judged, past=judged.past), []
 
@@ -272,7 +272,7 @@ class BacktestRun(ScenarioBatch):
 
     def _against(self, ground: Ground, run: Scenario, part: Mask) -> Measures:
         """Return the errors of a run on a part of the jobs."""
-        return ground.errors_of(self._simulated(run).start_s - ground.record.submit_s, part)
+        return ground.errors_of(self._run_times(run).start_s - ground.record.submit_s, part)
 
     def _turns(self, scenario: Scenario, repeats: int) -> list[Scenario]:
         """Return a scenario's repeats with consecutive seeds."""
@@ -312,7 +312,7 @@ class BacktestRun(ScenarioBatch):
         """Return the scenarios without a result."""
         return [one for one in scenarios if self._key(one) not in self._found]
 
-    def _simulated(self, scenario: Scenario) -> Simulated:
+    def _run_times(self, scenario: Scenario) -> Simulated:
         """Return the times of a finished run."""
         outcome = self._found[self._key(scenario)]
         if isinstance(outcome, Lost):

@@ -1,6 +1,4 @@
-"""Figures: pure functions from small frames to Plotly figures; no Streamlit, no simulation, never
-WebGL.
-"""
+"""Charts: pure functions from small frames to Plotly figures, without Streamlit or WebGL."""
 
 from trainyard.views.charts.axes import TimeAxis, duration_text, log_duration
 from trainyard.views.charts.gpu_types import (
@@ -36,17 +34,17 @@ from trainyard.views.charts.machines import (
     Grid,
     Waiting,
     down_spells,
-    left_out,
+    hidden_spells,
     machines,
     node_jobs,
     row_labels,
-    thinned,
+    thin_grids,
 )
 from trainyard.views.charts.over_time import (
     STATES,
+    branch_rows,
     busy_row,
     linked_rows,
-    parted,
     state_row,
     waiting_row,
 )
@@ -69,7 +67,7 @@ from trainyard.views.charts.sweeps import (
 )
 from trainyard.views.charts.tenants import TeamCourse, tenants
 from trainyard.views.charts.theme import (
-    darkened,
+    darken_figure,
     image_config,
     literal,
     policy_colours,
@@ -94,9 +92,10 @@ __all__ = [
     "Waiting",
     "allocation",
     "arrivals",
+    "branch_rows",
     "busy_row",
     "capacity_curve",
-    "darkened",
+    "darken_figure",
     "decomposition",
     "down_spells",
     "dumbbell",
@@ -105,9 +104,9 @@ __all__ = [
     "example",
     "fairness_cdf",
     "heaviest",
+    "hidden_spells",
     "image_config",
     "jct_cdf",
-    "left_out",
     "lesson_curve",
     "linked_rows",
     "literal",
@@ -119,7 +118,6 @@ __all__ = [
     "note_colours",
     "note_lines",
     "overlay",
-    "parted",
     "past_use",
     "past_waits",
     "policy_colours",
@@ -138,7 +136,7 @@ __all__ = [
     "sweep_curve",
     "sweep_map",
     "tenants",
-    "thinned",
+    "thin_grids",
     "type_cost",
     "type_shares",
     "type_style",

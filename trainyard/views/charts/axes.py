@@ -1,6 +1,4 @@
-"""Time on an axis: days since the first submission, or the calendar where it is known, and
-durations on a log scale.
-"""
+"""Axes of time, in days since the first submission or by calendar, and of log durations."""
 
 from __future__ import annotations
 
@@ -25,10 +23,10 @@ _STEPS: Final = (
     *(3600.0 * hours for hours in (1, 2, 3, 6, 12)),
     *(_DAY_S * days for days in (1, 2, 5, 7, 14, 30, 60, 90, 180, 365)),
 )
-"""Distances of labels on the axis, in seconds."""
-_MOST_TICKS: Final = 10
+"""Distances between labels on the axis, in seconds."""
+_MAX_TICKS: Final = 10
 _SECONDS_BELOW: Final = 2 * 3600.0
-"""Windows that are shorter are written with seconds."""
+"""Windows below this show seconds."""
 _COARSE: Final = (1, 10, 60, 600, 3600, 6 * 3600, 86_400, 7 * 86_400, 30 * 86_400, 365 * 86_400)
 _FINE: Final = tuple(
     count * unit
@@ -42,22 +40,23 @@ _FINE: Final = tuple(
     )
     for count in counts
 )
-_FEWEST_MARKS: Final = 3
-_MOST_MARKS: Final = 10
-"""Labels that stand beside each other in a window of 800 px."""
+_MIN_MARKS: Final = 3
+_MAX_MARKS: Final = 10
+"""Maximum number of labels at a width of 800 px."""
 FEW_MARKS: Final = 7
-"""Labels that fit beside each other in a chart of a narrow column, or of a phone."""
+"""Maximum number of labels in a narrow column or on a phone."""
 
 
 @dataclass(frozen=True)
 class TimeAxis:
-    """How the time of a run is shown; the same for all figures of a page. A place on the axis is in
-    seconds since the first submission.
+    """Time axis of a run, shared by all figures of a page.
+
+    Positions are in seconds since the first submission.
 
     Parameters
     ----------
     t0_s, t1_s : float, seconds
-        The window that is seen.
+        The visible window.
     epoch : str
         ISO instant of second 0: the calendar is shown. "" = days since the first submission.
     """
@@ -68,17 +67,15 @@ class TimeAxis:
 
     @property
     def clock(self) -> RunClock:
-        """How instants within the window are written."""
+        """Formatter of instants within the window."""
         return RunClock(self.epoch, seconds=self.t1_s - self.t0_s < _SECONDS_BELOW)
 
     def place(self, t_s: NDArray[np.float64]) -> NDArray[np.float32]:
-        """Return where instants are on the axis."""
+        """Return the positions of instants on the axis."""
         return t_s.astype(np.float32)
 
     def heading(self, t_s: NDArray[np.float64]) -> dict[str, Any]:
-        """Return a trace that is not seen: where labels of all lines stand in one box, it says the
-        instant first.
-        """
+        """Return an invisible trace that puts the instant on top of the hover box."""
         return {
             "type": "scatter",
             "mode": "lines",
@@ -95,8 +92,8 @@ class TimeAxis:
     def layout(self) -> dict[str, Any]:
         """Return the properties of the x axis: "day 6" at midnight, "12:00" between."""
         span = max(self.t1_s - self.t0_s, 1e-9)
-        step = next((step for step in _STEPS if span / step <= _MOST_TICKS), _STEPS[-1])
-        while span / step > _MOST_TICKS:
+        step = next((step for step in _STEPS if span / step <= _MAX_TICKS), _STEPS[-1])
+        while span / step > _MAX_TICKS:
             step *= 2
         midnight = self.clock.midnight_s
         first = math.ceil((self.t0_s - midnight) / step - 1e-9)
@@ -111,6 +108,7 @@ class TimeAxis:
         }
 
     def _tick(self, at_s: float, first: bool) -> str:
+        """Return the label of a tick: the time, and the day at midnight and at the first tick."""
         time = self.clock.time(at_s)
         if not time.replace("00", "").strip(":"):
             return self.clock.day(at_s)
@@ -127,7 +125,7 @@ duration_text = duration
 
 
 def _mark(seconds: float) -> str:
-    """Return the label of an axis, as exact as neighbours need to differ."""
+    """Return the label of a duration on an axis, as exact as its neighbors need."""
     if seconds < 60:
         return f"{seconds:.3g} s"
     if seconds < 3600:
@@ -138,18 +136,19 @@ def _mark(seconds: float) -> str:
     return f"{days} day" if days == "1" else f"{days} days"
 
 
-def log_duration(low_s: float, high_s: float, most: float = _MOST_MARKS) -> dict[str, Any]:
-    """Return the properties of a log axis from `low_s` to `high_s` seconds, labelled in seconds,
-    minutes, hours and days; no two of the labels are nearer than one part of `most` of the axis.
+def log_duration(low_s: float, high_s: float, most: float = _MAX_MARKS) -> dict[str, Any]:
+    """Return a log axis from `low_s` to `high_s` seconds, labeled with durations.
+
+    Labels are at least one part of `most` of the axis apart.
     """
     low = max(low_s, 1e-3)
     high = max(high_s, low * 1.01)
     marks: list[float] = []
     for candidates in (_COARSE, _FINE, [float(at) for at in np.geomspace(low, high, 4)]):
         marks = [at for at in candidates if low / 1.001 <= at <= high * 1.001]
-        if len(marks) >= _FEWEST_MARKS:
+        if len(marks) >= _MIN_MARKS:
             break
-    marks = _apart(marks, math.log(high / low) / most)
+    marks = _spaced_marks(marks, math.log(high / low) / most)
     return {
         "type": "log",
         "range": [math.log10(low), math.log10(high)],
@@ -159,8 +158,8 @@ def log_duration(low_s: float, high_s: float, most: float = _MOST_MARKS) -> dict
     }
 
 
-def _apart(marks: list[float], least: float) -> list[float]:
-    """Return those marks that are far enough from the one before, in logarithms."""
+def _spaced_marks(marks: list[float], least: float) -> list[float]:
+    """Return the marks that are far enough, in logarithms, from the previous one."""
     kept: list[float] = []
     for mark in marks:
         if not kept or math.log(mark / kept[-1]) >= least:

@@ -1,6 +1,4 @@
-"""Several GPU types: who has which, how busy and how dear each is, numbers that a policy notes, and
-finish-time fairness.
-"""
+"""Charts of clusters with several GPU types: shares, use, cost, notes and fairness."""
 
 from __future__ import annotations
 
@@ -45,7 +43,7 @@ _PER_CENT: Final[Mapping[str, Any]] = {
     "ticktext": [f"{at} %" for at in (0, 20, 40, 60, 80, 100)],
 }
 _READABLE: Final = 0.08
-"""A smaller part of a bar has no room for its number."""
+"""Share of a bar below which its number does not fit."""
 _RATIOS: Final = {
     "1/64": 1 / 64,
     "1/16": 1 / 16,
@@ -62,8 +60,7 @@ _RATIOS: Final = {
 
 
 def type_shares(table: pd.DataFrame, types: Mapping[str, str], title: str = "") -> go.Figure:
-    """Draw how the GPU time of groups of jobs, and of the heaviest jobs, divides among GPU types:
-    one bar each, 100 % long.
+    """Draw the GPU types' shares of GPU time for groups of jobs, as stacked bars.
 
     Parameters
     ----------
@@ -134,6 +131,7 @@ def _rows(
 
 
 def _row_label(kind: str, group: str) -> str:
+    """Return the label of a group of jobs, shortened in the middle."""
     if kind == "size":
         return f"{group.replace('-', '–')} GPU{'' if group == '1' else 's'}"
     text = f"job {group}" if kind == "job" else group
@@ -143,6 +141,7 @@ def _row_label(kind: str, group: str) -> str:
 def _share(
     table: pd.DataFrame, name: str, colour: str, rows: np.ndarray[Any, np.dtype[np.float64]]
 ) -> Trace:
+    """Return the bars of one GPU type."""
     share = table[name].to_numpy(np.float64)
     hours = share * table["gpu_s"].to_numpy(np.float64) / 3600
     return {
@@ -224,8 +223,7 @@ def note_lines(
 def fairness_cdf(
     curves: Frames, style: Style, title: str = "", reference: str = "in isolation"
 ) -> go.Figure:
-    """Draw the distribution of finish-time fairness, log x: the share of jobs whose completion time
-    is at most so many times that of the reference.
+    """Draw the distribution of finish-time fairness, log x, one line per policy.
 
     Parameters
     ----------
@@ -347,8 +345,7 @@ def type_use(use: Frames, style: Style, title: str = "") -> go.Figure:
 
 
 def type_cost(use: Frames, types: Mapping[str, str], title: str = "") -> go.Figure:
-    """Draw what the GPUs that jobs held cost under each policy, by GPU type, and what the whole
-    cluster cost until the run ended.
+    """Draw the cost of held GPUs by type and policy, with the cost of the whole cluster.
 
     Parameters
     ----------
@@ -412,6 +409,7 @@ _WHOLE: Final = "whole cluster"
 
 
 def _cost_bar(kind: str, colour: str, usd: np.ndarray[Any, np.dtype[np.float64]]) -> Trace:
+    """Return the bars of one GPU type's cost."""
     return {
         "type": "bar",
         "orientation": "h",
@@ -424,9 +422,7 @@ def _cost_bar(kind: str, colour: str, usd: np.ndarray[Any, np.dtype[np.float64]]
 
 
 def _short(label: str) -> str:
-    """Return a label on at most two lines; of variants of one policy the ends tell which is
-    which.
-    """
+    """Return a label on at most two lines, shortened in the middle of the second."""
     first, *rest = textwrap.wrap(label, _LABEL_CHARACTERS) or [""]
     second = " ".join(rest)
     if len(second) > _LABEL_CHARACTERS:
@@ -435,9 +431,7 @@ def _short(label: str) -> str:
 
 
 def note_colours(labels: Sequence[str], types: Mapping[str, str]) -> dict[str, str]:
-    """Return a colour for each line of notes: that of its GPU type where it is called after one,
-    else one that means nothing elsewhere.
-    """
+    """Return a color per line of notes: that of its GPU type, else an unused one."""
     rest = [label for label in labels if label not in types]
     return {
         label: types[label] if label in types else JOB_COLOURS[rest.index(label) % len(JOB_COLOURS)]

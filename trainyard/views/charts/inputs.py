@@ -1,6 +1,4 @@
-"""What a comparison starts from: the shape of a trace, the machines rack by rack, and how a policy
-decides.
-"""
+"""Charts of the inputs of a comparison: trace, machines, decisions of a policy, speed-ups."""
 
 from __future__ import annotations
 
@@ -26,10 +24,10 @@ from trainyard.views.charts.theme import (
     NEUTRAL,
     POLICY_COLOURS,
     TEXT_PX,
-    faded,
     figure,
     legend_px,
     literal,
+    with_opacity,
 )
 
 _JOBS, _HOURS = BETTER, AMBER
@@ -39,20 +37,20 @@ _AREA: dict[str, Any] = {
     "type": "scatter",
     "mode": "lines",
     "fill": "tozeroy",
-    "fillcolor": faded(_JOBS, 0.25),
+    "fillcolor": with_opacity(_JOBS, 0.25),
 }
-MOST_CELLS: Final = 130_000
+MAX_CELLS: Final = 130_000
 _SLOTS: Final = 16
-"""Nodes above each other before a rack goes on in the next column."""
+"""Nodes per column of a rack."""
 _RACK: Final = re.compile(r"^(.*)/r(\d+)$")
-"""How a rack of a group of nodes is called."""
+"""Name of a rack in a group of nodes."""
 _RACK_LABELS: Final = 24
 _LANE_PX: Final = 21
 _TICKS: Final = 4
 _CLASSES: Final = 6
-"""Labels of time and of sizes below one of four figures in a row."""
+"""Maximum number of time and size labels in one of four figures in a row."""
 _SMALL_PX: Final = 124
-"""Of the data of one of four figures in a row."""
+"""Height of the data of one of four figures in a row."""
 _SPEEDUP_PX: Final = 210
 
 
@@ -73,7 +71,7 @@ def arrivals(table: pd.DataFrame, x: TimeAxis, title: str = "Jobs per hour") -> 
     y = {"rangemode": "tozero", "tickformat": ",", "nticks": 4}
     lines = [trace, x.heading(t)]
     time = x.layout()
-    # Narrow as the figure is, more labels would be turned, and then lie on each other.
+    # More labels would be rotated and overlap in a narrow figure.
     every = -(-len(time["tickvals"]) // _TICKS)
     time |= {name: time[name][::every] for name in ("tickvals", "ticktext")} | {"tickangle": 0}
     drawn = figure(lines, title, _SMALL_PX, hovermode="x unified", xaxis=time, yaxis=y)
@@ -81,9 +79,7 @@ def arrivals(table: pd.DataFrame, x: TimeAxis, title: str = "Jobs per hour") -> 
 
 
 def sizes(table: pd.DataFrame, title: str = "GPUs asked for, share of") -> go.Figure:
-    """Draw the share of jobs and of GPU-hours by GPUs asked, from `gpus` (labels), `jobs`,
-    `gpu_hours`.
-    """
+    """Draw shares of jobs and GPU-hours by requested GPUs, from `gpus`, `jobs`, `gpu_hours`."""
     traces, labels = [], table["gpus"].str.replace("-", "–").tolist()
     for name, column, colour, pattern in (
         ("jobs", "jobs", _JOBS, ""),
@@ -118,7 +114,7 @@ def sizes(table: pd.DataFrame, title: str = "GPUs asked for, share of") -> go.Fi
         xaxis={
             "type": "category",
             "tickangle": 0,
-            # Of numbers Plotly takes some for names of classes, some for their places.
+            # Plotly mixes up numeric categories with their positions.
             "tickvals": labels[:: -(-len(table) // _CLASSES)],
         },
         yaxis={"ticksuffix": " %", "nticks": 3},
@@ -153,8 +149,9 @@ def durations(table: pd.DataFrame, title: str = "Run time") -> go.Figure:
 
 
 def heaviest(table: pd.DataFrame, title: str = "") -> go.Figure:
-    """Draw GPU-hours by user or group, from `name`, `jobs`, `gpu_hours` (or `core_hours`), the
-    heaviest on top.
+    """Draw GPU-hours by user or group, heaviest on top.
+
+    Columns: `name`, `jobs`, `gpu_hours` (or `core_hours`).
     """
     column, unit = (
         ("gpu_hours", "GPU-hours") if "gpu_hours" in table else ("core_hours", "core-hours")
@@ -193,7 +190,7 @@ def heaviest(table: pd.DataFrame, title: str = "") -> go.Figure:
 def overlay(
     table: pd.DataFrame, names: tuple[str, str], title: str, unit: str, axis: Mapping[str, Any]
 ) -> go.Figure:
-    """Draw a share of jobs of two traces over each other.
+    """Draw a share of jobs of two traces in one figure.
 
     Parameters
     ----------
@@ -241,7 +238,7 @@ def _small(drawn: go.Figure) -> go.Figure:
 
 
 def racks(nodes: pd.DataFrame, types: Mapping[str, str], title: str = "") -> go.Figure:
-    """Draw a cluster.
+    """Draw the nodes of a cluster rack by rack, colored by GPU type.
 
     Parameters
     ----------
@@ -295,7 +292,7 @@ def racks(nodes: pd.DataFrame, types: Mapping[str, str], title: str = "") -> go.
 
 
 def _entry(name: str, mine: pd.DataFrame, colour: str) -> dict[str, Any]:
-    """Return a trace without points: a heat map has no legend."""
+    """Return an empty trace as legend entry, since heat maps have no legend."""
     nodes, gpus = len(mine), int(mine["gpus"].sum())
     held = f" · {gpus:,} GPU{'' if gpus == 1 else 's'}" if gpus else ""
     kind = literal(gpu_type(name)) or "no GPU"
@@ -313,9 +310,7 @@ def _entry(name: str, mine: pd.DataFrame, colour: str) -> dict[str, Any]:
 def _places(
     rack: NDArray[np.intp], count: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
-    """Return column and slot of each node, and the middle of each rack; one empty column between
-    racks.
-    """
+    """Return column and slot of each node, and the middle of each rack."""
     order = np.argsort(rack, kind="stable")
     sizes = np.bincount(rack, minlength=count)
     within = np.empty(len(rack), np.int64)
@@ -327,6 +322,7 @@ def _places(
 
 
 def _hover_text(name: str, gpus: int, kind: str, rack: str) -> str:
+    """Return the hover label of a node."""
     what = f"{gpus} × {gpu_type(kind)}" if gpus else "no GPU"
     place = _RACK.sub(r"rack \2 of \1", rack)
     return literal(f"{name}: {what}, {place}")
@@ -345,7 +341,7 @@ def _bands(colours: list[str]) -> list[list[float | str]]:
 def example(
     bars: pd.DataFrame, jobs: pd.DataFrame, rows: Sequence[tuple[str, float]], until_s: float
 ) -> go.Figure:
-    """Draw who had which GPUs when; the same job has the same colour whatever the policy.
+    """Draw the jobs on the GPUs of the example run; colors are the same for all policies.
 
     Parameters
     ----------
@@ -396,9 +392,10 @@ def example(
 
 
 def _job(mine: pd.DataFrame, job: str, colour: str, clock: RunClock) -> dict[str, Any]:
+    """Return the bars of one job."""
     t0, t1 = mine["t0_s"].to_numpy(np.float64), mine["t1_s"].to_numpy(np.float64)
     height = mine["lanes"].to_numpy(np.float64)
-    # The letter stands once, on the largest piece.
+    # Only the largest piece has the letter.
     largest = (
         np.arange(len(mine)) == np.argmax((t1 - t0) * np.minimum(height, 2))
         if len(mine)
@@ -427,7 +424,7 @@ def _job(mine: pd.DataFrame, job: str, colour: str, clock: RunClock) -> dict[str
 
 
 def speedup(table: pd.DataFrame, title: str, *, scales: bool) -> go.Figure:
-    """Draw speed by size.
+    """Draw speed against number of GPUs or nodes.
 
     Parameters
     ----------
@@ -443,7 +440,12 @@ def speedup(table: pd.DataFrame, title: str, *, scales: bool) -> go.Figure:
     band = {"type": "scatter", "mode": "lines", "x": x, "line": {"width": 0}, "hoverinfo": "skip"}
     traces = [
         {**band, "y": table["low"].to_numpy()},
-        {**band, "y": table["high"].to_numpy(), "fill": "tonexty", "fillcolor": faded(colour, 0.2)},
+        {
+            **band,
+            "y": table["high"].to_numpy(),
+            "fill": "tonexty",
+            "fillcolor": with_opacity(colour, 0.2),
+        },
         {
             "type": "scatter",
             "mode": "lines+markers",

@@ -1,6 +1,4 @@
-"""What the policies mean for jobs: how long they take and what that consists of, which gain and
-which lose, and how near the estimates of their run times were.
-"""
+"""Charts of jobs: completion times and their parts, winners and losers, estimates."""
 
 from __future__ import annotations
 
@@ -24,11 +22,11 @@ from trainyard.views.charts.theme import (
     TEXT_PX,
     Style,
     Trace,
-    faded,
     figure,
     legend_px,
     literal,
     narrow_legend_px,
+    with_opacity,
 )
 
 Floats = NDArray[np.float64]
@@ -49,7 +47,7 @@ _STRIPES: Final = "rgba(255, 255, 255, 0.7)"
 _LABEL_CHARACTERS: Final = 24
 _VISIBLE: Final = 1e-6
 _AXIS_PX: Final = 240
-"""Length of the axis of the narrowest chart, in the pixels of type that is not enlarged."""
+"""Axis length of the narrowest chart, at normal text size."""
 _LETTER_PX, _BOLD_PX, _SHIFT_PX = 5.4, 6.6, 10
 QUANTILES: Final = 201
 """Points of a completion curve."""
@@ -92,7 +90,7 @@ def jct_cdf(
     ticks = {"tickvals": [0, 25, 50, 75, 100], "ticktext": ["0", "25 %", "50 %", "75 %", "100 %"]}
     x = log_duration(float(every.min()), float(every.max()), FEW_MARKS)
     heads = [] if look.alone else [look.title(f"<b>{title}</b>", domain[1])]
-    notes = [*heads, *_halves(points, look, x["range"])]
+    notes = [*heads, *_median_notes(points, look, x["range"])]
     missing = ", ".join(
         f"{literal(label)} {count:,}" for label, count in (left_out or {}).items() if count
     )
@@ -113,22 +111,25 @@ def jct_cdf(
 
 
 def quantiles(curve: pd.DataFrame, points: int = QUANTILES) -> Floats:
-    """Return within how many seconds 0 to 100 % of the jobs are done, in equal steps."""
+    """Return the completion times at equally spaced shares of jobs, from 0 to 100 %."""
     share = curve["share"].to_numpy(np.float64)
     at = np.searchsorted(share, np.linspace(0.0, share[-1], points))
     return curve["jct_s"].to_numpy(np.float64)[np.minimum(at, len(share) - 1)]
 
 
 def _quantile_line(jct_s: Floats) -> Trace:
+    """Return the line of a completion curve."""
     return {"x": jct_s.astype(np.float32), "y0": 0, "dy": 100 / (len(jct_s) - 1)}
 
 
-def _halves(points: Mapping[str, Floats], look: Look, ends: tuple[float, float]) -> list[Trace]:
-    """Return the names and medians of the two strong lines, each on the outer side of its line."""
+def _median_notes(
+    points: Mapping[str, Floats], look: Look, ends: tuple[float, float]
+) -> list[Trace]:
+    """Return the names and medians of the two emphasized lines, as annotations."""
     strong = [label for label in dict.fromkeys((look.high, look.baseline)) if label in points]
     middle = QUANTILES // 2
     strong.sort(key=lambda label: points[label][middle])
-    made = []
+    annotations = []
     for at, label in enumerate(strong):
         left = at == 0 and len(strong) > 1
         name = literal(label)[:24]
@@ -138,7 +139,7 @@ def _halves(points: Mapping[str, Floats], look: Look, ends: tuple[float, float])
         done = np.log10(points[label][round(share * (QUANTILES - 1))])
         place = float((done - ends[0]) / (ends[1] - ends[0]))
         ends_axis = not left and place > 1 - width_px / _AXIS_PX
-        made.append(
+        annotations.append(
             {
                 "text": f"<b>{name}</b><br>{half}",
                 "showarrow": False,
@@ -152,10 +153,11 @@ def _halves(points: Mapping[str, Floats], look: Look, ends: tuple[float, float])
                 "font": {"size": 13, "color": look.colours[label]},
             }
         )
-    return made
+    return annotations
 
 
 def _below(look: Look, text: str, shift: int) -> Trace:
+    """Return a note below the figure, as an annotation."""
     return {
         "text": text,
         "showarrow": False,
@@ -176,8 +178,9 @@ def winners(
     title: str = "",
     beside: Sequence[str] = (),
 ) -> go.Figure:
-    """Draw the jobs whose completion time changed, by its ratio to that under the baseline, on a
-    symmetric log axis with "same" in the middle.
+    """Draw jobs with changed completion times by their ratio to the baseline, on a log axis.
+
+    The axis is symmetric around "same".
 
     Parameters
     ----------
@@ -202,7 +205,7 @@ def winners(
     traces: list[dict[str, Any]] = []
     for name, side, fill in (
         ("faster", middle < 0, colour),
-        ("slower", middle > 0, faded(colour, 0.7)),
+        ("slower", middle > 0, with_opacity(colour, 0.7)),
     ):
         pattern = {
             "shape": "" if name == "faster" else "/",
@@ -276,8 +279,7 @@ def dumbbell(
     title: str = "",
     axis: str = "average time to finish",
 ) -> go.Figure:
-    """Draw one value per group and policy: the baseline's mark, joined to each other policy's, with
-    the interval where there is one.
+    """Draw one value per group and policy, joined to the baseline's, with intervals.
 
     Parameters
     ----------
@@ -301,18 +303,18 @@ def dumbbell(
             strict=False,
         )
     )
-    found = {label: _column(table, label, groups) for label in labels}
-    base = found[baseline]["value"]
+    columns = {label: _column(table, label, groups) for label in labels}
+    base = columns[baseline]["value"]
     traces = [
-        _joints(label, base, found[label]["value"], style)
-        | {"y": _thrice(len(groups), shifts[label])}
+        _joining_lines(label, base, columns[label]["value"], style)
+        | {"y": _joint_rows(len(groups), shifts[label])}
         for label in others
     ]
     rows = np.arange(len(groups))
     if len(others) > 1:
-        traces.append(_begins(base, rows, list(shifts.values())))
+        traces.append(_baseline_ticks(base, rows, list(shifts.values())))
     traces += [
-        _marks(label, found[label], groups, style, hollow=label == baseline)
+        _marks(label, columns[label], groups, style, hollow=label == baseline)
         | {"y": rows + shifts.get(label, 0.0)}
         for label in [*others, baseline]
     ]
@@ -339,6 +341,7 @@ def dumbbell(
 
 
 def _column(table: pd.DataFrame, label: str, groups: list[str]) -> dict[str, Floats]:
+    """Return value, low and high of one policy, in the order of the groups."""
     mine = (
         table[(table["label"] == label).to_numpy()]
         .set_index("group")[["value", "low", "high"]]
@@ -347,14 +350,15 @@ def _column(table: pd.DataFrame, label: str, groups: list[str]) -> dict[str, Flo
     return {name: mine[name].to_numpy(np.float64) for name in ("value", "low", "high")}
 
 
-def _thrice(rows: int, shift: float) -> Floats:
-    """Return the height of each row for begin and end of its line and the gap behind it."""
+def _joint_rows(rows: int, shift: float) -> Floats:
+    """Return the y positions of start, end and gap of each joining line."""
     y = np.repeat(np.arange(rows) + shift, 3)
     y[2::3] = np.nan
     return y
 
 
-def _joints(label: str, begin: Floats, end: Floats, style: Style) -> Trace:
+def _joining_lines(label: str, begin: Floats, end: Floats, style: Style) -> Trace:
+    """Return the lines that join the baseline's marks to a policy's."""
     x, (colour, dash) = (
         np.column_stack((begin, end, np.full(len(begin), np.nan))).ravel(),
         style[label],
@@ -372,10 +376,8 @@ def _joints(label: str, begin: Floats, end: Floats, style: Style) -> Trace:
     }
 
 
-def _begins(base: Floats, rows: NDArray[np.int64], shifts: list[float]) -> Trace:
-    """Return a tick where each line begins, because the baseline's mark is on the middle one
-    only.
-    """
+def _baseline_ticks(base: Floats, rows: NDArray[np.int64], shifts: list[float]) -> Trace:
+    """Return a tick at the start of each joining line."""
     y = (rows[:, None] + np.array(shifts)).ravel()
     marker = {
         "symbol": "line-ns-open",
@@ -397,6 +399,7 @@ def _begins(base: Floats, rows: NDArray[np.int64], shifts: list[float]) -> Trace
 def _marks(
     label: str, of: dict[str, Floats], groups: list[str], style: Style, *, hollow: bool
 ) -> Trace:
+    """Return the marks of one policy, with intervals."""
     value, colour = of["value"], style[label][0]
     texts = []
     for group, at, low, high in zip(groups, value, of["low"], of["high"], strict=True):
@@ -429,7 +432,7 @@ def _marks(
 
 
 class JctPart(NamedTuple):
-    """One part of a completion time.
+    """A part of a completion time.
 
     Parameters
     ----------
@@ -470,12 +473,11 @@ PARTS: Final = (
         "alone, at the job's best size on the fastest GPU type",
     ),
 )
-"""Parts of a completion time from left to right: what a policy can help first, what it cannot last.
-"""
+"""Parts of a completion time from left to right, those that a policy can shorten first."""
 
 
 def decomposition(table: pd.DataFrame, title: str = "") -> go.Figure:
-    """Draw the mean completion time of each policy as one bar, cut into its parts.
+    """Draw the mean completion time of each policy as a bar of its parts.
 
     Parameters
     ----------
@@ -485,21 +487,23 @@ def decomposition(table: pd.DataFrame, title: str = "") -> go.Figure:
     title : str
         The finding or the question.
     """
-    known = table.fillna(0.0)
-    longest = float(known["jct_s"].max()) if len(known) else 0.0
+    filled = table.fillna(0.0)
+    longest = float(filled["jct_s"].max()) if len(filled) else 0.0
     unit_s, unit = duration_unit(longest or 1.0)
     parts = [
-        part for part in PARTS if known[part.column].max() > _VISIBLE * longest or part is PARTS[-1]
+        part
+        for part in PARTS
+        if filled[part.column].max() > _VISIBLE * longest or part is PARTS[-1]
     ]
-    rows = np.arange(len(known))
-    traces = [_bar(known, part, rows, unit_s) for part in parts]
+    rows = np.arange(len(filled))
+    traces = [_bar(filled, part, rows, unit_s) for part in parts]
     y = {
         "tickvals": rows,
         "ticktext": [
             "<br>".join(map(literal, textwrap.wrap(str(name), _LABEL_CHARACTERS)))
-            for name in known["policy"]
+            for name in filled["policy"]
         ],
-        "range": [len(known) - 0.5, -0.5],
+        "range": [len(filled) - 0.5, -0.5],
         "automargin": True,
         "showgrid": False,
     }
@@ -516,7 +520,7 @@ def decomposition(table: pd.DataFrame, title: str = "") -> go.Figure:
         },
     )
     drawn = figure(
-        traces, title, 30 + 48 * len(known), legend_px=legend_px, xaxis=x_axis, yaxis=y, **bars
+        traces, title, 30 + 48 * len(filled), legend_px=legend_px, xaxis=x_axis, yaxis=y, **bars
     )
     drawn.update_layout(legend={"traceorder": "normal", "xref": "container"})
     for row, jct_s in enumerate(table["jct_s"].to_numpy(np.float64)):
@@ -537,6 +541,7 @@ def decomposition(table: pd.DataFrame, title: str = "") -> go.Figure:
 def _bar(
     table: pd.DataFrame, part: JctPart, rows: np.ndarray[Any, np.dtype[np.int64]], unit_s: float
 ) -> Trace:
+    """Return the bars of one part of the completion time."""
     seconds = table[part.column].to_numpy(np.float64)
     share = np.divide(
         seconds, table["jct_s"].to_numpy(np.float64), out=np.zeros_like(seconds), where=seconds > 0
@@ -562,8 +567,7 @@ def _bar(
 
 
 def predictions(points: pd.DataFrame, colour: str, title: str = "") -> go.Figure:
-    """Draw estimated over true run times, one mark per job, both axes logarithmic and alike, with
-    the diagonal and lines at twice and half of it.
+    """Draw estimated against true run times, log-log, one mark per job.
 
     Parameters
     ----------
@@ -585,7 +589,7 @@ def predictions(points: pd.DataFrame, colour: str, title: str = "") -> go.Figure
         f"job {literal(str(job))}: estimated {duration_text(guess)}, true {duration_text(known)}"
         for job, known, guess in zip(points["job_id"], true, estimated, strict=True)
     ]
-    marks = {"color": faded(colour, 0.45), "size": 7, "line": {"width": 0}}
+    marks = {"color": with_opacity(colour, 0.45), "size": 7, "line": {"width": 0}}
     traces.append(
         {
             "type": "scatter",
@@ -607,10 +611,11 @@ def predictions(points: pd.DataFrame, colour: str, title: str = "") -> go.Figure
 
 
 def _diagonal(low: float, high: float, factor: float) -> Trace:
-    # Drawn to the edge of the figure and no further, or the axes would grow.
+    """Return the line on which estimates are `factor` times the true run time."""
+    # Lines beyond the edge of the figure would extend the axes.
     begin, end = max(low, low / factor), min(high, high / factor)
     look = {"color": NEUTRAL, "width": 1, "dash": "solid" if factor == 1 else "dot"}
-    name = "as long as it is" if factor == 1 else "twice or half of it"
+    name = "exact" if factor == 1 else "twice or half of it"
     shown = {"name": name, "showlegend": factor >= 1, "hoverinfo": "skip", "line": look}
     return {
         "type": "scatter",

@@ -1,6 +1,4 @@
-"""How the lines of several policies are drawn: the baseline and one highlighted policy strong, all
-others faint; without boxes over the chart, because the ledger below tells the values.
-"""
+"""Style of policy lines: baseline and highlighted policy strong, all others faint."""
 
 from __future__ import annotations
 
@@ -11,15 +9,15 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from trainyard.views.charts.theme import GRID, NEUTRAL, TEXT, TEXT_PX, Trace, faded, literal
+from trainyard.views.charts.theme import GRID, NEUTRAL, TEXT, TEXT_PX, Trace, literal, with_opacity
 
 Floats = NDArray[np.float64]
 HEIGHT_PX: Final = 382
-"""Of the figures that stand beside each other on Compare."""
+"""Height of the figures side by side on Compare."""
 TOP_PX, BOTTOM_PX = 24, 316
-"""Where the data of the completion curve begin and end; those over time are level with them."""
+"""Top and bottom of the data of the completion curve, aligned with figures over time."""
 LEGEND_PX: Final = 56
-"""What a figure that stands alone, without a ledger, has above it for the names of the lines."""
+"""Height of the legend of a figure without a ledger."""
 HIGH_PX, BASE_PX, FAINT_PX = 2.6, 2.0, 1.2
 FAINT: Final = 0.55
 EARLIER: Final = 0.25
@@ -29,12 +27,12 @@ AREA: Final = 0.14
 BAND: Final = 0.22
 """Opacity of the band between the mean and the maximum of a line."""
 _FINER: Final = 3
-"""Points that a line has per bin."""
+"""Points of a line per bin."""
 
 
 @dataclass(frozen=True)
 class Look:
-    """How policies are drawn in one figure.
+    """Style of the policies in one figure.
 
     Parameters
     ----------
@@ -43,7 +41,7 @@ class Look:
     baseline, high : str
         Titles of the policies that are drawn strong; "" = none.
     alone : bool
-        Whether no ledger stands below: then the figure has a legend and values on hover.
+        Whether there is no ledger below: then the figure has a legend and values on hover.
     dashes : mapping of str
         Title of a policy -> dash of its line, where two lines have one colour; else solid.
     earlier : frozenset of str
@@ -59,12 +57,12 @@ class Look:
 
     @property
     def order(self) -> list[str]:
-        """The policies from the back to the front."""
+        """Titles of the policies from back to front."""
         rest = [title for title in self.colours if title not in (self.baseline, self.high)]
         return [*rest, *(title for title in (self.baseline, self.high) if title in self.colours)]
 
     def line(self, title: str) -> Trace:
-        """Return what the line of a policy has wherever it is drawn."""
+        """Return the line style of a policy."""
         strong = {self.high: HIGH_PX, self.baseline: BASE_PX}.get(title)
         return {
             "type": "scatter",
@@ -82,22 +80,22 @@ class Look:
         }
 
     def area(self) -> Trace:
-        """Return what the filled area between the two strong lines has."""
+        """Return the style of the filled area between the two strong lines."""
         return self.band(self.high, AREA)
 
     def band(self, title: str, opacity: float = BAND) -> Trace:
-        """Return what both edges of an area in the color of a policy have."""
+        """Return the style of the edges of an area in a policy's color."""
         return {
             "type": "scatter",
             "mode": "lines",
             "line": {"width": 0},
-            "fillcolor": faded(self.colours[title], opacity),
+            "fillcolor": with_opacity(self.colours[title], opacity),
             "hoverinfo": "skip",
             "showlegend": False,
         }
 
     def axis(self, **more: Any) -> dict[str, Any]:
-        """Return what every axis has."""
+        """Return the common properties of axes."""
         return {
             "automargin": False,
             "fixedrange": True,
@@ -110,13 +108,13 @@ class Look:
         }
 
     def layout(self, height: int, left: int, title: str, **more: Any) -> dict[str, Any]:
-        """Return what every figure has; data are placed in pixels from its top."""
+        """Return the common layout of figures; data are placed in pixels from the top."""
         above = LEGEND_PX if self.alone else 0
         place = {"x": 0, "xanchor": "left", "yanchor": "top", "yref": "container"}
         head = {"text": title, "y": 1 - 4 / (height + above), "font": {"size": 16}, **place}
         return {
             "title": head if self.alone else {"text": ""},
-            # Plotly's own would be sent along, and all that it says is said here.
+            # Plotly's default template would only add data.
             "template": {},
             "height": height + above,
             "margin": {"l": left, "r": 10, "t": above, "b": 0, "pad": 0},
@@ -138,7 +136,7 @@ class Look:
         }
 
     def title(self, text: str, y: float) -> dict[str, Any]:
-        """Return the title of a row, which is markup, at a height of the figure from 0 to 1."""
+        """Return the title of a row, as markup, at a relative height."""
         return {
             "text": text,
             "showarrow": False,
@@ -155,7 +153,7 @@ class Look:
 
 
 def smooth(values: Floats) -> Floats:
-    """Return a curve through values at equal distances, with `_FINER` points from one to the next.
+    """Return a monotone cubic curve through equally spaced values.
 
     Notes
     -----
@@ -184,6 +182,6 @@ def smooth(values: Floats) -> Floats:
     return np.append(curve.ravel(), values[-1])
 
 
-def finer() -> int:
-    """Return how many points `smooth` makes of one."""
+def points_per_value() -> int:
+    """Return the number of points that `smooth` makes of one."""
     return _FINER

@@ -1,4 +1,4 @@
-"""Jobs waiting, GPUs busy and what jobs hold over time."""
+"""Charts over time: jobs waiting, GPUs busy, GPUs per job, cores and memory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,14 @@ import plotly.graph_objects as go
 from numpy.typing import NDArray
 
 from trainyard.views.charts.axes import TimeAxis, duration_text
-from trainyard.views.charts.lines import BOTTOM_PX, HEIGHT_PX, TOP_PX, Look, finer, smooth
+from trainyard.views.charts.lines import (
+    BOTTOM_PX,
+    HEIGHT_PX,
+    TOP_PX,
+    Look,
+    points_per_value,
+    smooth,
+)
 from trainyard.views.charts.over_time import LinkedRow, linked_rows
 from trainyard.views.charts.theme import (
     JOB_COLOURS,
@@ -23,11 +30,11 @@ from trainyard.views.charts.theme import (
     TEXT,
     Style,
     Trace,
-    faded,
     figure,
     legend_entry,
     literal,
     narrow_legend_px,
+    with_opacity,
 )
 
 Floats = NDArray[np.float64]
@@ -38,7 +45,7 @@ _STRIP_PX: Final = (350, 378)
 _ALONE_PX: Final = 344
 """Height without the strip."""
 _NEAR_X, _NEAR_Y = 0.12, 0.16
-"""Two names of lines nearer than that, as shares of the row, would lie on each other."""
+"""Distances, as shares of the row, below which two line names overlap."""
 _OTHERS: Final = "others"
 
 
@@ -48,13 +55,13 @@ _ID_CHARACTERS: Final = 20
 _REGULAR: Final = 100
 _AMOUNT: Final = "%{y:,.1~f} GPUs<extra></extra>"
 _UNITS: Final = {"y": "%{y:,.0f} waiting", "y2": "%{y:.0f} % busy"}
-"""Axis of a row -> what a pointer on one of its lines reads."""
+"""Axis of a row -> hover text of its lines."""
 _THERE: Trace = {"width": 1, "color": NEUTRAL, "dash": "dot"}
 
 
 @dataclass(frozen=True, eq=False)
 class Course:
-    """Runs over time.
+    """Queue and GPU use of several runs over time.
 
     Parameters
     ----------
@@ -82,7 +89,7 @@ class Course:
 
     @property
     def band_note(self) -> str:
-        """What lines and bands mean; "" = every change is drawn."""
+        """Meaning of lines and bands; "" if every change is drawn."""
         if self.exact:
             return ""
         width_s = float(self.edges_s[1] - self.edges_s[0])
@@ -97,7 +104,7 @@ def load(
     shaded: str = "",
     marks: Sequence[float] = (),
 ) -> go.Figure:
-    """Draw jobs waiting and GPUs busy in two rows on one axis of time.
+    """Draw jobs waiting and GPUs busy in two rows on one time axis.
 
     Parameters
     ----------
@@ -145,7 +152,7 @@ def load(
             rangemode="tozero", nticks=4, tickformat=",", domain=_domain(queue_px, height)
         ),
         "annotations": [
-            look.title(f"<b>Jobs waiting</b>{_beside(*notes)}", _domain(queue_px, height)[1]),
+            look.title(f"<b>Jobs waiting</b>{_title_notes(*notes)}", _domain(queue_px, height)[1]),
             *_names(course, look, x),
         ],
     }
@@ -156,13 +163,13 @@ def load(
             tickvals=[0, 50, 100],
             ticktext=["0", "50 %", "100 %"],
         )
-        # Not beside the other title, which is cut on a phone when it is longer.
-        busy_title = f"<b>GPUs busy</b>{_beside(course.band_note)}"
+        # A longer title would be cut off on a phone.
+        busy_title = f"<b>GPUs busy</b>{_title_notes(course.band_note)}"
         layout["annotations"].append(look.title(busy_title, _domain(_BUSY_PX, height)[1]))
     if whole:
         traces += _strip(whole, x)
         layout |= _strip_layout(look, x, whole, height)
-        layout["annotations"].append(_all(height))
+        layout["annotations"].append(_strip_label(height))
     bottom = _domain(_BUSY_PX if busy else queue_px, height)[0]
     rows_high = bottom, _domain(queue_px, height)[1]
     layout["shapes"] = [*layout.get("shapes", ()), *_marks(marks, x, rows_high)]
@@ -171,6 +178,7 @@ def load(
 
 
 def _marks(marks: Sequence[float], x: TimeAxis, rows: tuple[float, float]) -> list[Trace]:
+    """Return a thin vertical line through both rows at each instant."""
     places = x.place(np.array(marks, np.float64)).tolist()
     line = {"width": 1, "color": NEUTRAL, "dash": "dot"}
     return [
@@ -188,22 +196,24 @@ def _marks(marks: Sequence[float], x: TimeAxis, rows: tuple[float, float]) -> li
     ]
 
 
-def _beside(*notes: str) -> str:
+def _title_notes(*notes: str) -> str:
+    """Return notes as markup to follow a title."""
     text = " · ".join(filter(None, notes))
     return f'  <span style="color:{NEUTRAL}">{literal(text)}</span>' if text else ""
 
 
 def _domain(px: tuple[int, int], height: int) -> list[float]:
+    """Return the vertical range of a row as shares of the figure."""
     return [1 - px[1] / height, 1 - px[0] / height]
 
 
 def _line(course: Course, values: Floats, x: TimeAxis) -> Trace:
-    """Return where the line of one policy is; a grid of equal steps is said in two numbers."""
+    """Return the points of one policy's line; equal steps are given by start and step."""
     if course.exact:
         places = x.place(course.edges_s)
         return {"x": places, "y": _f4(np.append(values, values[-1])), "line_shape": "hv"}
     middles = x.place((course.edges_s[:2] + course.edges_s[1:3]) / 2)
-    step = (float(middles[1]) - float(middles[0])) / finer() if len(middles) > 1 else 1.0
+    step = (float(middles[1]) - float(middles[0])) / points_per_value() if len(middles) > 1 else 1.0
     return {"x0": float(middles[0]), "dx": step, "y": _f4(smooth(values))}
 
 
@@ -212,7 +222,8 @@ def _f4(values: Floats) -> NDArray[np.float32]:
 
 
 def _area(course: Course, look: Look, x: TimeAxis) -> list[Trace]:
-    # After its end nobody waits in a run any more.
+    """Return the edges of the area between the two strong lines."""
+    # After the end of a run no job waits.
     edge, other = (
         look.area() | _line(course, np.nan_to_num(course.waiting[title]), x)
         for title in (look.baseline, look.high)
@@ -221,26 +232,24 @@ def _area(course: Course, look: Look, x: TimeAxis) -> list[Trace]:
 
 
 def _bands(course: Course, look: Look, x: TimeAxis) -> list[Trace]:
-    """Return the bands of the strong policies, each from the mean of a bin up to its maximum."""
-    made: list[Trace] = []
+    """Return the bands of the strong policies, from mean to maximum of each bin."""
+    bands: list[Trace] = []
     for title in dict.fromkeys((look.baseline, look.high)):
         if title in course.most and title in look.colours:
-            # A fill reaches to the trace before it.
-            made += [
+            # A fill extends to the previous trace.
+            bands += [
                 look.band(title) | _line(course, np.nan_to_num(course.waiting[title]), x),
                 look.band(title)
                 | _line(course, np.nan_to_num(course.most[title]), x)
                 | {"fill": "tonexty"},
             ]
-    return made
+    return bands
 
 
 def _names(course: Course, look: Look, x: TimeAxis) -> list[Trace]:
-    """Return the names of the two strong lines of the queue, each above one of its peaks: where the
-    other strong line does not pass, and apart from the other name.
-    """
-    made: list[Trace] = []
-    taken: list[tuple[float, float]] = []
+    """Return the names of the two strong lines, each above a free peak."""
+    annotations: list[Trace] = []
+    spots: list[tuple[float, float]] = []
     heights = {**course.waiting, **course.most}
     top = max((float(np.nanmax(v)) for v in heights.values() if len(v)), default=0.0) or 1.0
     span = x.t1_s - x.t0_s
@@ -249,17 +258,19 @@ def _names(course: Course, look: Look, x: TimeAxis) -> list[Trace]:
     shares = {title: np.nan_to_num(heights[title]) / top for title in strong}
     for title in strong:
         own = shares[title]
-        # Names must not be cut at the ends.
+        # Names must not be cut off at the ends.
         inside = np.flatnonzero((middles > x.t0_s + 0.06 * span) & (middles < x.t1_s - 0.06 * span))
         others = [shares[other] for other in strong if other != title]
         peaks = inside[np.argsort(-own[inside], kind="stable")]
-        free = (at for at in peaks if own[at] and not _crossed(others, own[at], middles, at, span))
+        free = (
+            at for at in peaks if own[at] and not _is_crossed(others, own[at], middles, at, span)
+        )
         for at in chain(free, peaks):
             spot = (middles[at] - x.t0_s) / span, own[at]
-            if any(abs(spot[0] - a) < _NEAR_X and abs(spot[1] - b) < _NEAR_Y for a, b in taken):
+            if any(abs(spot[0] - a) < _NEAR_X and abs(spot[1] - b) < _NEAR_Y for a, b in spots):
                 continue
-            taken.append(spot)
-            made.append(
+            spots.append(spot)
+            annotations.append(
                 {
                     "text": f"<b>{literal(title)[:40]}</b>",
                     "showarrow": False,
@@ -269,23 +280,26 @@ def _names(course: Course, look: Look, x: TimeAxis) -> list[Trace]:
                     "yshift": 3,
                     "font": {"size": 13, "color": look.colours[title]},
                     # Faint lines may pass behind.
-                    "bgcolor": faded(PAPER, 0.8),
+                    "bgcolor": with_opacity(PAPER, 0.8),
                     "borderpad": 0,
                 }
             )
             break
-    return made
+    return annotations
 
 
-def _crossed(others: Sequence[Floats], share: float, middles: Floats, at: int, span: float) -> bool:
-    """Tell whether another line passes a name that stands above a share of the height."""
+def _is_crossed(
+    others: Sequence[Floats], share: float, middles: Floats, at: int, span: float
+) -> bool:
+    """Return True if another line passes through a name above a peak."""
     near = np.abs(middles - middles[at]) <= _NEAR_X / 2 * span
     return any(
         other[near].max() > share and other[near].min() < share + _NEAR_Y for other in others
     )
 
 
-def _all(height: int) -> Trace:
+def _strip_label(height: int) -> Trace:
+    """Return the label "all" of the strip."""
     place = {"xref": "paper", "x": 0, "xanchor": "right", "xshift": -6, "yref": "paper"}
     domain = _domain(_STRIP_PX, height)
     font = {"size": 13, "color": NEUTRAL}
@@ -293,7 +307,7 @@ def _all(height: int) -> Trace:
 
 
 def _strip(whole: tuple[Floats, Floats, TimeAxis], x: TimeAxis) -> list[Trace]:
-    """Return the whole run, and above it the part of it that the window shows."""
+    """Return the strip of the whole run, with the window highlighted."""
     edges, values, axis = whole
     inside = (edges[1:] > x.t0_s) & (edges[:-1] < x.t1_s)
     look = {
@@ -309,7 +323,7 @@ def _strip(whole: tuple[Floats, Floats, TimeAxis], x: TimeAxis) -> list[Trace]:
     }
     parts = [(values, 0.25), (np.where(inside, values, 0.0), 0.5)]
     return [
-        look | {"y": _f4(np.append(y, y[-1:])), "fillcolor": faded(NEUTRAL, opacity)}
+        look | {"y": _f4(np.append(y, y[-1:])), "fillcolor": with_opacity(NEUTRAL, opacity)}
         for y, opacity in parts
     ]
 
@@ -317,6 +331,7 @@ def _strip(whole: tuple[Floats, Floats, TimeAxis], x: TimeAxis) -> list[Trace]:
 def _strip_layout(
     look: Look, x: TimeAxis, whole: tuple[Floats, Floats, TimeAxis], height: int
 ) -> dict[str, Any]:
+    """Return the axes of the strip and the frame around the window."""
     axis = whole[2]
     begin, end = (float(at) for at in axis.place(np.array([axis.t0_s, axis.t1_s])))
     since, until = (float(at) for at in axis.place(np.array([x.t0_s, x.t1_s])))
@@ -349,8 +364,7 @@ def allocation(
     capacity: pd.DataFrame | None = None,
     title: str = "",
 ) -> go.Figure:
-    """Draw GPUs per job over time, stacked: the largest jobs by name, all others as one grey band,
-    what is free below the line of the capacity.
+    """Draw GPUs per job over time, stacked: the largest jobs by name, then all others.
 
     Parameters
     ----------
@@ -397,10 +411,10 @@ def allocation(
 
 
 def _layer(series: pd.DataFrame, column: str, x: TimeAxis, look: tuple[str, str]) -> Trace:
+    """Return the stacked layer of one job."""
     name, colour = look
     gpus = series[column].to_numpy(np.float32)
-    # Where a job holds nothing no point is sent; Plotly puts the zero there that the other layers
-    # need.
+    # Points without GPUs are omitted; Plotly infers the zeros that other layers need.
     held = (gpus > 0) | (np.append(np.float32(0), gpus[:-1]) > 0)
     return {
         "type": "scatter",
@@ -411,11 +425,12 @@ def _layer(series: pd.DataFrame, column: str, x: TimeAxis, look: tuple[str, str]
         "stackgroup": "jobs",
         "stackgaps": "infer zero",
         "line": {"shape": "hv", "width": 0, "color": colour},
-        "fillcolor": faded(colour, 0.35 if column == _OTHERS else 0.85),
+        "fillcolor": with_opacity(colour, 0.35 if column == _OTHERS else 0.85),
     }
 
 
 def _ceiling(capacity: pd.DataFrame, x: TimeAxis) -> Trace:
+    """Return the line of the capacity."""
     return {
         "type": "scatter",
         "x": x.place(capacity["t_s"].to_numpy(np.float64)),
@@ -429,11 +444,12 @@ def _ceiling(capacity: pd.DataFrame, x: TimeAxis) -> Trace:
 
 
 def _short(name: str) -> str:
-    """Return a name that fits a legend; ids often differ at their end only, so the middle goes."""
+    """Return a name shortened in the middle, as ids often differ only at their end."""
     return name if len(name) <= _ID_CHARACTERS else f"{name[:6]}…{name[-12:]}"
 
 
 def _regular(t: np.ndarray[Any, np.dtype[np.float64]]) -> bool:
+    """Return True if instants are many and equally spaced."""
     width = np.diff(t)
     return len(width) > _REGULAR and bool(np.allclose(width, width[0]))
 
@@ -445,7 +461,7 @@ def resources(
     x: TimeAxis,
     title: str = "",
 ) -> go.Figure:
-    """Draw what jobs hold of a resource and what of it they use, one row per policy.
+    """Draw what jobs hold and use of a resource, one row per policy.
 
     Parameters
     ----------
@@ -477,7 +493,7 @@ def resources(
     ]
     drawn = linked_rows(rows, x, title, entries)
     looks = {
-        "used": {"width": 8, "color": faded(NEUTRAL, 0.5)},
+        "used": {"width": 8, "color": with_opacity(NEUTRAL, 0.5)},
         "held": {"width": LINE_PX, "color": NEUTRAL},
         "there": _THERE,
     }
@@ -490,12 +506,13 @@ def resources(
 def _layers(
     label: str, frame: pd.DataFrame, style: Style, of: tuple[str, str], x: TimeAxis
 ) -> list[Trace]:
+    """Return used, held and available amounts of one policy."""
     (name, unit), colour, t = of, style[label][0], x.place(frame["t_s"].to_numpy(np.float64))
     looks: dict[str, Trace] = {
         "used": {
             "line": {"shape": "hv", "width": 0, "color": colour},
             "fill": "tozeroy",
-            "fillcolor": faded(colour, 0.5),
+            "fillcolor": with_opacity(colour, 0.5),
         },
         "held": {"line": {"shape": "hv", "width": LINE_PX, "color": colour}},
         "there": {"line": {"shape": "hv"} | _THERE, "hoverinfo": "skip"},

@@ -1,4 +1,4 @@
-"""Machines and jobs over time: nodes in use as a heat map, the jobs of a node."""
+"""Charts of machines over time: use of nodes as a heat map, and the jobs of a node."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from trainyard.views.charts.theme import (
     TEXT_PX,
     Style,
     Trace,
-    faded,
     figure,
     literal,
+    with_opacity,
 )
 
 Matrix = NDArray[np.float32]
 
 
-MOST_CELLS: Final = 130_000
+MAX_CELLS: Final = 130_000
 
 
-MOST_DOWN: Final = 500
-"""Spells that are hatched in one grid; the shortest are left out beyond that."""
+MAX_DOWN_SPELLS: Final = 500
+"""Maximum number of hatched spells in a grid; the shortest are left out."""
 
 
 _DOWN: Final = "#C3C8CF"
@@ -49,7 +49,7 @@ _HALF: Final = 0.5
 
 _ROW_PX: Final = 18
 _ROWS_PX: Final = 260
-"""Of all rows of a grid at most."""
+"""Maximum height of all rows of a grid."""
 _GAP_PX: Final = 24
 _TOP_PX: Final = 26
 _QUEUE_PX: Final = 72
@@ -58,7 +58,7 @@ _STRIP_PX: Final = 22
 _SCALE_LONG_PX: Final = 120
 _RIGHT_PX: Final = 16
 _SCALE_END: Final = 0.92
-"""Of the width: right of that stand the buttons of a figure while it is pointed at."""
+"""Right end of the color scale, as a share of the width; buttons appear to its right."""
 
 
 _LABEL_CHARACTERS: Final = 26
@@ -66,14 +66,14 @@ _LABEL_CHARACTERS: Final = 26
 
 _CHARACTER_PX: Final = 7.6
 _NAMED: Final = 120
-"""More bars than that have no room for names."""
+"""Number of bars above which names do not fit."""
 _LANE_PX: Final = 24
 _ID_CHARACTERS: Final = 24
 
 
 @dataclass(frozen=True, eq=False)
 class Grid:
-    """The rows of one policy, or of the difference of two.
+    """Use of the rows under one policy, or the difference of two.
 
     Parameters
     ----------
@@ -91,29 +91,27 @@ class Grid:
 
 
 def row_labels(names: Sequence[str]) -> list[str]:
-    """Return names that fit beside rows and differ from each other; of a long one the middle goes,
-    because ids often differ at their end only.
-    """
+    """Return short, unique names of rows; long ones are shortened in the middle."""
     short = [
         literal(name if len(name) <= _LABEL_CHARACTERS else f"{name[:10]}…{name[-15:]}")
         for name in names
     ]
-    seen: dict[str, int] = {}
-    made = []
+    counts: dict[str, int] = {}
+    labels = []
     for name in short:
-        seen[name] = seen.get(name, 0) + 1
-        made.append(name if seen[name] == 1 else f"{name} #{seen[name]}")
-    return made
+        counts[name] = counts.get(name, 0) + 1
+        labels.append(name if counts[name] == 1 else f"{name} #{counts[name]}")
+    return labels
 
 
 def label_px(labels: Sequence[str]) -> int:
-    """Return the room that labels need beside their rows, in pixels."""
+    """Return the width of row labels, in pixels."""
     return round(min(max(20 + _CHARACTER_PX * max(map(len, labels), default=0), 64), 210))
 
 
 @dataclass(frozen=True, eq=False)
 class Waiting:
-    """Jobs waiting over time.
+    """Jobs waiting over time, for the window and the whole run.
 
     Parameters
     ----------
@@ -132,7 +130,7 @@ class Waiting:
 
     @property
     def is_mean(self) -> bool:
-        """Whether values are means of bins and the longest queue of each bin is known."""
+        """Whether values are means of bins with known maxima."""
         return any(
             "waiting_high" in series and bool((series["waiting_high"] > series["waiting"]).any())
             for series in self.window.values()
@@ -156,8 +154,7 @@ def machines(
     *,
     difference: bool = False,
 ) -> go.Figure:
-    """Draw one heat map per grid below each other, with the same rows and colour scale, then jobs
-    waiting on the same axis of time, and a strip of the whole run.
+    """Draw one heat map per grid, the queue on the same time axis, and a strip of the run.
 
     Parameters
     ----------
@@ -183,7 +180,7 @@ def machines(
         return [1 - (top + height) / total, 1 - top / total]
 
     traces: list[Trace] = []
-    layout: dict[str, Any] = {"annotations": [_note(waiting.title, 1 - edges[-4] / total)]}
+    layout: dict[str, Any] = {"annotations": [_grid_title(waiting.title, 1 - edges[-4] / total)]}
     last = len(grids) + 1
     for at, grid in enumerate(grids):
         number = "" if at == 0 else str(at + 1)
@@ -193,8 +190,8 @@ def machines(
         traces.append(cells | {"yaxis": f"y{number}", "showscale": at == 0})
         traces += [down | {"yaxis": f"y{number}"} for down in _down_bars(grid, labels, x)]
         colour = style[grid.label][0] if grid.label in style else NEUTRAL
-        layout["annotations"].append(_note(grid.label, span[1], colour))
-    _once(traces)
+        layout["annotations"].append(_grid_title(grid.label, span[1], colour))
+    _merge_legend(traces)
     traces += _queue_lines(waiting, style, x, f"y{last}")
     layout[f"yaxis{last}"] = {
         "domain": domain(int(edges[-4]), _QUEUE_PX),
@@ -214,7 +211,7 @@ def machines(
         },
         "xaxis2": whole | {"anchor": f"y{last + 1}"},
     }
-    # Smaller than usual, or the days of a week touch in a narrow window.
+    # Smaller text keeps the days of a week apart in a narrow window.
     time = x.layout() | {"tickfont": {"size": 13, "color": NEUTRAL}}
     drawn = figure(
         traces,
@@ -233,15 +230,15 @@ def machines(
     drawn.update_layout(height=total + _TOP_PX + 8, margin=margin)
     drawn.update_traces(
         selector={"type": "heatmap"},
-        # Not at the very top: a saved picture would cut it.
+        # At the very top a saved picture would cut it off.
         colorbar={"yref": "container", "y": 1 - 8 / (total + _TOP_PX + 8), "yanchor": "top"},
     )
     return drawn
 
 
 def _rows_axis(labels: Sequence[str], rows_px: float) -> dict[str, Any]:
-    # Without all rows named here the hatched spells, which come from some rows only, would change
-    # their order.
+    """Return the y axis of the rows."""
+    # Naming all rows keeps their order when hatched spells exist only on some.
     return {
         "anchor": "x",
         "type": "category",
@@ -272,7 +269,10 @@ def _queue_lines(waiting: Waiting, style: Style, x: TimeAxis, axis: str) -> list
         }
         lines.append(line)
         if waiting.is_mean:
-            edge = line | {"line": {"shape": "hv", "width": 0}, "fillcolor": faded(colour, BAND)}
+            edge = line | {
+                "line": {"shape": "hv", "width": 0},
+                "fillcolor": with_opacity(colour, BAND),
+            }
             top = {"y": series["waiting_high"].to_numpy(np.float32), "fill": "tonexty"}
             bands += [edge, edge | top]
     return [*bands, *lines]
@@ -294,19 +294,17 @@ def _strip(waiting: Waiting, x: TimeAxis, axis: str) -> tuple[list[Trace], dict[
         "line": {"width": 0, "shape": "hv"},
     }
     parts = [(height, 0.25), (np.where(inside, height, 0.0).astype(np.float32), 0.5)]
-    traces = [look | {"y": y, "fillcolor": faded(NEUTRAL, opacity)} for y, opacity in parts]
+    traces = [look | {"y": y, "fillcolor": with_opacity(NEUTRAL, opacity)} for y, opacity in parts]
     shown = {name: value for name, value in whole.layout().items() if name in ("type", "range")}
     return traces, shown | {"showticklabels": False, "showgrid": False}
 
 
-def thinned(grids: Sequence[Grid]) -> list[Grid]:
-    """Return grids of together at most `MOST_CELLS` cells: neighbouring bins become one, with their
-    mean.
-    """
+def thin_grids(grids: Sequence[Grid]) -> list[Grid]:
+    """Return grids of at most `MOST_CELLS` cells in total; neighboring bins are averaged."""
     cells = sum(grid.share.size for grid in grids)
     bins = grids[0].share.shape[1]
     each = next(
-        (count for count in range(1, bins) if bins % count == 0 and cells <= MOST_CELLS * count),
+        (count for count in range(1, bins) if bins % count == 0 and cells <= MAX_CELLS * count),
         bins,
     )
     return [
@@ -315,23 +313,24 @@ def thinned(grids: Sequence[Grid]) -> list[Grid]:
 
 
 def _coarser(cells: Matrix, each: int) -> Matrix:
+    """Return cells with groups of neighboring bins replaced by their mean."""
     return (
         cells if each == 1 else cells.reshape(len(cells), -1, each).mean(axis=2, dtype=np.float32)
     )
 
 
 def down_spells(grid: Grid) -> int:
-    """Return how many spells of being down a grid has."""
+    """Return the number of spells of downtime in a grid."""
     return len(spells(grid.down))
 
 
-def left_out(grids: Sequence[Grid]) -> int:
-    """Return how many spells of being down are too many to be hatched."""
-    return sum(max(len(spells(grid.down)) - MOST_DOWN, 0) for grid in grids)
+def hidden_spells(grids: Sequence[Grid]) -> int:
+    """Return the number of spells of downtime that are not hatched."""
+    return sum(max(len(spells(grid.down)) - MAX_DOWN_SPELLS, 0) for grid in grids)
 
 
 def spells(down: Matrix) -> NDArray[np.int64]:
-    """Return when rows are down, as row, first bin, and bin after the last."""
+    """Return the spells of downtime as (row, first bin, bin after the last)."""
     padded = np.zeros((down.shape[0], down.shape[1] + 2), np.int8)
     padded[:, 1:-1] = down >= _HALF
     turns = np.diff(padded, axis=1)
@@ -340,8 +339,9 @@ def spells(down: Matrix) -> NDArray[np.int64]:
 
 
 def _cells(grid: Grid, labels: Sequence[str], x: TimeAxis, *, difference: bool) -> Trace:
+    """Return the heat map of a grid."""
     edges = x.place(np.linspace(x.t0_s, x.t1_s, grid.share.shape[1] + 1)).astype(np.float64)
-    # A per cent is finer than the eye on this scale, and a byte is a quarter of a float.
+    # Whole percents suffice for the eye, and a byte is a quarter of a float.
     per_cent = np.rint(100 * np.nan_to_num(grid.share))
     scale: Trace = {"zmin": 0, "zmax": 100, "colorscale": SEQUENTIAL}
     bar: Trace = {"tickvals": [0, 50, 100], "ticktext": ["0 %", "50 %", "100 %"]}
@@ -377,10 +377,10 @@ def _cells(grid: Grid, labels: Sequence[str], x: TimeAxis, *, difference: bool) 
 
 
 def _down_bars(grid: Grid, labels: Sequence[str], x: TimeAxis) -> list[Trace]:
-    """Return the hatched spells over the cells; none, or one trace."""
+    """Return the hatched spells of downtime as one trace; empty without any."""
     bins = grid.down.shape[1]
     found = spells(grid.down)
-    order = np.argsort(found[:, 1] - found[:, 2], kind="stable")[:MOST_DOWN]
+    order = np.argsort(found[:, 1] - found[:, 2], kind="stable")[:MAX_DOWN_SPELLS]
     row, first, last = found[np.sort(order)].T
     edge_s = np.linspace(x.t0_s, x.t1_s, bins + 1)
     begin, end = (x.place(edge_s[at]).astype(np.float64) for at in (first, last))
@@ -405,8 +405,8 @@ def _down_bars(grid: Grid, labels: Sequence[str], x: TimeAxis) -> list[Trace]:
     return [down] if len(row) else []
 
 
-def _once(traces: Sequence[Trace]) -> None:
-    """Leave one legend entry for all hatched spells."""
+def _merge_legend(traces: Sequence[Trace]) -> None:
+    """Keep one legend entry for all hatched spells."""
     seen = False
     for trace in traces:
         if trace["type"] == "bar":
@@ -414,7 +414,8 @@ def _once(traces: Sequence[Trace]) -> None:
             trace["legendgroup"] = "down"
 
 
-def _note(text: str, top: float, colour: str = NEUTRAL) -> dict[str, Any]:
+def _grid_title(text: str, top: float, colour: str = NEUTRAL) -> dict[str, Any]:
+    """Return the title above a grid, as an annotation."""
     place = {
         "xref": "paper",
         "x": 0,
@@ -433,8 +434,7 @@ def _note(text: str, top: float, colour: str = NEUTRAL) -> dict[str, Any]:
 
 
 def node_jobs(bars: pd.DataFrame, size: tuple[int, str], x: TimeAxis, title: str = "") -> go.Figure:
-    """Draw the jobs of one node: a bar is as long as the job was there, and as high as the GPUs, or
-    cores, that it held.
+    """Draw the jobs of one node as bars: length is time, height GPUs or cores held.
 
     Parameters
     ----------
@@ -450,7 +450,7 @@ def node_jobs(bars: pd.DataFrame, size: tuple[int, str], x: TimeAxis, title: str
 
     Notes
     -----
-    Neighbours differ in colour, and a job keeps its own; a colour says nothing else.
+    Neighboring jobs differ in color, and a job keeps its color; colors have no other meaning.
     """
     (lanes, unit), gap = size, min(0.1, 0.02 * size[0])
     begin, end = (
@@ -515,4 +515,5 @@ def node_jobs(bars: pd.DataFrame, size: tuple[int, str], x: TimeAxis, title: str
 
 
 def _short(name: str) -> str:
+    """Return a name shortened to fit a bar."""
     return name if len(name) <= _ID_CHARACTERS else f"{name[:8]}…{name[-14:]}"

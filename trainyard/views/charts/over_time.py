@@ -1,6 +1,4 @@
-"""Everything over time in one figure: rows above each other that share one x axis, so zoom and
-crosshair are common; and the strip of a whole run.
-"""
+"""Linked figures over time: rows on one shared time axis, with common zoom and crosshair."""
 
 from __future__ import annotations
 
@@ -20,27 +18,25 @@ from trainyard.views.charts.theme import (
     TEXT_PX,
     Style,
     Trace,
-    faded,
     figure,
     legend_px,
     literal,
     narrow_legend_px,
+    with_opacity,
 )
 
 Frames = Mapping[str, pd.DataFrame]
 
 
-MOST_BANDS: Final = 3
-"""Bands of more lines than that hide each other."""
+MAX_BANDS: Final = 3
+"""Number of lines above which bands hide each other."""
 
 
 _GAP_PX: Final = 40
 
 
 class GpuState(NamedTuple):
-    """What a GPU does: column of the frame, name in the legend, colour and its strength, hatching,
-    meaning for a caption.
-    """
+    """A state of GPUs: column, legend name, color with strength, hatching and meaning."""
 
     column: str
     name: str
@@ -50,32 +46,30 @@ class GpuState(NamedTuple):
 
 
 STATES: Final = (
-    GpuState("busy", "busy", faded("#6FB5AE", 0.85), "", "held, in progress"),
+    GpuState("busy", "busy", with_opacity("#6FB5AE", 0.85), "", "held, in progress"),
     GpuState(
         "paused",
         "restarting",
-        faded("#A47FC0", 0.85),
+        with_opacity("#A47FC0", 0.85),
         "x",
         "held without progress: lost to starts, restarts and changes of size",
     ),
     GpuState(
         "fragmented",
         "fragmented",
-        faded("#E3B76B", 0.85),
+        with_opacity("#E3B76B", 0.85),
         "/",
         "free on a node of which other GPUs are held",
     ),
-    GpuState("idle", "idle", faded(NEUTRAL, 0.18), "", "on a node that is wholly free"),
-    GpuState("down", "down", faded(NEUTRAL, 0.7), "\\", "in an outage, or not there yet"),
+    GpuState("idle", "idle", with_opacity(NEUTRAL, 0.18), "", "on a node that is wholly free"),
+    GpuState("down", "down", with_opacity(NEUTRAL, 0.7), "\\", "in an outage, or not there yet"),
 )
-"""From the bottom of the stack to its top; not by colour alone, and in colours that no policy or
-GPU type has.
-"""
+"""From bottom to top of the stack; hatched as well, in colors used nowhere else."""
 
 
 @dataclass
 class LinkedRow:
-    """One row of the figure.
+    """One row of a linked figure.
 
     Parameters
     ----------
@@ -113,9 +107,7 @@ def waiting_row(queue: Frames, style: Style, x: TimeAxis) -> LinkedRow:
 def busy_row(
     busy: Frames, style: Style, x: TimeAxis, capacity: Mapping[str, pd.DataFrame] | None = None
 ) -> LinkedRow:
-    """Return the row "GPUs busy", from reduced utilisation series by policy; the capacity of the
-    first policy is drawn above them.
-    """
+    """Return the row "GPUs busy" from utilization series, with the first policy's capacity."""
     row = _lines(
         "GPUs busy",
         {label: (series, "total") for label, series in busy.items()},
@@ -129,10 +121,8 @@ def busy_row(
 
 
 def state_row(label: str, states: pd.DataFrame, x: TimeAxis) -> LinkedRow:
-    """Return what the GPUs do under one policy, stacked: one layer per state that occurs, from a
-    reduced series of `STATES`.
-    """
-    there = [state for state in STATES if (states[state.column] > 0).any()]
+    """Return the row of GPU states under one policy, stacked, from a series of `STATES`."""
+    states_present = [state for state in STATES if (states[state.column] > 0).any()]
     traces = [
         {
             **_step(states, state.column, x),
@@ -156,13 +146,13 @@ def state_row(label: str, states: pd.DataFrame, x: TimeAxis) -> LinkedRow:
                 else {}
             ),
         }
-        for state in there
+        for state in states_present
     ]
     return LinkedRow(
         f"GPUs under {literal(label)}",
         traces,
         axis={"rangemode": "tozero"},
-        legend=[state.name for state in there],
+        legend=[state.name for state in states_present],
     )
 
 
@@ -173,6 +163,7 @@ def _lines(
     x: TimeAxis,
     look: tuple[bool, str],
 ) -> LinkedRow:
+    """Return a row of step lines, with bands for few reduced series."""
     legend, template = look
     traces: list[Trace] = []
     reduced = [
@@ -180,7 +171,7 @@ def _lines(
         for series, column in lines.values()
         if _is_reduced(series, column)
     ]
-    if reduced and len(lines) <= MOST_BANDS:
+    if reduced and len(lines) <= MAX_BANDS:
         for label, (series, column) in lines.items():
             traces += _band(series, column, x, (label, style[label][0]))
     for label, (series, column) in lines.items():
@@ -198,18 +189,20 @@ def _lines(
         )
     if reduced and legend:
         title += f" · each point = {duration_text(max(reduced))}, mean" + (
-            ", band = least to most" if len(lines) <= MOST_BANDS else ""
+            ", band = least to most" if len(lines) <= MAX_BANDS else ""
         )
     return LinkedRow(title, traces, axis={"rangemode": "tozero"})
 
 
 def _is_reduced(series: pd.DataFrame, column: str) -> bool:
+    """Return True if a series consists of bin means."""
     return f"{column}_low" in series and bool(
         (series[f"{column}_low"] != series[f"{column}_high"]).any()
     )
 
 
 def _step(series: pd.DataFrame, column: str, x: TimeAxis, scale: float = 1.0) -> Trace:
+    """Return the points of a step line."""
     return {
         "type": "scatter",
         "x": x.place(series["t_s"].to_numpy(np.float64)),
@@ -218,6 +211,7 @@ def _step(series: pd.DataFrame, column: str, x: TimeAxis, scale: float = 1.0) ->
 
 
 def _band(series: pd.DataFrame, column: str, x: TimeAxis, of: tuple[str, str]) -> list[Trace]:
+    """Return the edges of the band between minimum and maximum."""
     label, colour = of
     common: Trace = {
         "name": literal(label),
@@ -228,10 +222,11 @@ def _band(series: pd.DataFrame, column: str, x: TimeAxis, of: tuple[str, str]) -
         "line": {"shape": "hv", "width": 0, "color": colour},
     }
     low, high = (_step(series, f"{column}_{edge}", x) | common for edge in ("low", "high"))
-    return [low, high | {"fill": "tonexty", "fillcolor": faded(colour, 0.18)}]
+    return [low, high | {"fill": "tonexty", "fillcolor": with_opacity(colour, 0.18)}]
 
 
 def _capacity(series: pd.DataFrame, column: str, x: TimeAxis, scale: float) -> Trace:
+    """Return the dotted line of the capacity."""
     line = {"shape": "hv", "color": NEUTRAL, "width": 1, "dash": "dot"}
     return {
         **_step(series, column, x, scale),
@@ -246,7 +241,7 @@ def _capacity(series: pd.DataFrame, column: str, x: TimeAxis, scale: float) -> T
 def linked_rows(
     rows: Sequence[LinkedRow], x: TimeAxis, title: str, legend: Sequence[str] = ()
 ) -> go.Figure:
-    """Put rows above each other on one x axis.
+    """Draw rows below each other on one x axis.
 
     Parameters
     ----------
@@ -285,11 +280,11 @@ def linked_rows(
         }
         placed += [
             {**trace, "xaxis": "x", "yaxis": f"y{number}"}
-            for trace in _once(row, named="legend2" in layout)
+            for trace in _row_traces(row, named="legend2" in layout)
         ]
         own = row.legend and "legend2" not in layout
         layout.setdefault("annotations", []).append(
-            _note(row.title, top / total, narrow_legend_px(row.legend) if own else 0)
+            _row_title(row.title, top / total, narrow_legend_px(row.legend) if own else 0)
         )
         if own:
             layout["legend2"] = _own_legend((top + narrow_legend_px(row.legend)) / total)
@@ -309,17 +304,16 @@ def linked_rows(
     )
 
 
-def _once(row: LinkedRow, *, named: bool) -> list[Trace]:
-    """Return the traces of a row, without their legend entries if an earlier row has named the same
-    ones already.
-    """
+def _row_traces(row: LinkedRow, *, named: bool) -> list[Trace]:
+    """Return the traces of a row; without legend entries if an earlier row has them."""
     return [
         trace | {"showlegend": not named} if trace["name"] in row.legend else trace
         for trace in row.traces
     ]
 
 
-def _note(text: str, top: float, lift_px: int) -> dict[str, Any]:
+def _row_title(text: str, top: float, lift_px: int) -> dict[str, Any]:
+    """Return the title of a row, as an annotation."""
     place = {
         "xref": "paper",
         "x": 0,
@@ -333,6 +327,7 @@ def _note(text: str, top: float, lift_px: int) -> dict[str, Any]:
 
 
 def _own_legend(top: float) -> dict[str, Any]:
+    """Return a separate legend for a row."""
     place = {"x": 0, "xanchor": "left", "y": top, "yanchor": "top", "yref": "paper"}
     return {
         "orientation": "h",
@@ -343,11 +338,10 @@ def _own_legend(top: float) -> dict[str, Any]:
     }
 
 
-def parted(
+def branch_rows(
     frames: Mapping[str, Frames], style: Style, x: TimeAxis, at_s: float, title: str = ""
 ) -> go.Figure:
-    """Return jobs waiting and GPUs busy of both runs in rows that share one axis, with a line where
-    they part.
+    """Draw queue and GPU use of both runs of a branch, with a line at the branch.
 
     Parameters
     ----------
@@ -359,7 +353,7 @@ def parted(
     x : TimeAxis
         The window.
     at_s : float, seconds
-        Where they part.
+        Instant of the branch.
     title : str
         The finding or the question.
     """

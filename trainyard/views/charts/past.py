@@ -1,4 +1,4 @@
-"""Recorded and simulated lines over time: what a check against the past holds beside each other."""
+"""Charts of a backtest: recorded and simulated lines over time."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from trainyard.views.charts.theme import (
     NEUTRAL,
     TEXT_PX,
     Trace,
-    faded,
     figure,
     literal,
     narrow_legend_px,
+    with_opacity,
 )
 
 RECORDED: Final = "Recorded"
 _HEIGHT_PX: Final = 230
 _WIDTH_PX: Final = 2.2
 _NAMED_PX: Final = 18
-"""Above the lines, for what the vertical line means."""
+"""Space above the lines for the label of the vertical line."""
 
 
 class TwoLines(NamedTuple):
-    """What is drawn of a record and of a simulation.
+    """Policy of a backtest, its color, and the start of the judged part.
 
     Parameters
     ----------
     policy, colour : str
         Title of the policy, and the colour of its line.
     judged_s : float, seconds
-        From here on jobs are judged.
+        Start of the judged part.
     """
 
     policy: str
@@ -68,7 +68,7 @@ def past_waits(medians: pd.DataFrame, about: TwoLines, x: TimeAxis, bin_s: float
         band = [
             _edge(x, middle, low / size),
             _edge(x, middle, high / size)
-            | {"fill": "tonexty", "fillcolor": faded(about.colour, 0.2)},
+            | {"fill": "tonexty", "fillcolor": with_opacity(about.colour, 0.2)},
         ]
     lines = [
         _line(x, middle, medians[name].to_numpy(np.float64), (title, colour, size))
@@ -84,11 +84,11 @@ def past_waits(medians: pd.DataFrame, about: TwoLines, x: TimeAxis, bin_s: float
         )
     ]
     y = {"title": {"text": f"median wait, {unit}"}, "rangemode": "tozero"}
-    return _drawn([*band, *lines], "Median wait of each 6 hours", about, x, y)
+    return _backtest_figure([*band, *lines], "Median wait of each 6 hours", about, x, y)
 
 
 def past_use(use: pd.DataFrame, about: TwoLines, x: TimeAxis, unit: str) -> go.Figure:
-    """Draw what was in use over time, recorded and simulated.
+    """Draw the recorded and simulated use over time.
 
     Parameters
     ----------
@@ -119,10 +119,11 @@ def past_use(use: pd.DataFrame, about: TwoLines, x: TimeAxis, unit: str) -> go.F
         )
     ]
     y = {"title": {"text": f"{unit} in use"}, "rangemode": "tozero"}
-    return _drawn(lines, f"{unit} in use".replace("cores", "Cores"), about, x, y)
+    return _backtest_figure(lines, f"{unit} in use".replace("cores", "Cores"), about, x, y)
 
 
 def _line(x: TimeAxis, at_s: Any, values: Any, look: tuple[str, str, float]) -> Trace:
+    """Return a line of recorded or simulated values."""
     title, colour, size = look
     return {
         "type": "scatter",
@@ -136,6 +137,7 @@ def _line(x: TimeAxis, at_s: Any, values: Any, look: tuple[str, str, float]) -> 
 
 
 def _edge(x: TimeAxis, at_s: Any, values: Any) -> Trace:
+    """Return an edge of the band over repeats."""
     return {
         "type": "scatter",
         "mode": "lines",
@@ -147,9 +149,10 @@ def _edge(x: TimeAxis, at_s: Any, values: Any) -> Trace:
     }
 
 
-def _drawn(
+def _backtest_figure(
     traces: list[Trace], title: str, about: TwoLines, x: TimeAxis, y: dict[str, Any]
 ) -> go.Figure:
+    """Return the figure, with a line at the start of the judged part."""
     drawn = figure(
         traces,
         title,
@@ -159,7 +162,7 @@ def _drawn(
         xaxis=x.layout(),
         yaxis=y,
     )
-    # A filled band would turn the order of the names round.
+    # A filled band would reverse the order of the names.
     drawn.update_layout(legend_traceorder="normal")
     if x.t0_s < about.judged_s < x.t1_s:
         drawn.add_vline(x=about.judged_s, line={"color": NEUTRAL, "width": 1, "dash": "dot"})

@@ -1,4 +1,4 @@
-"""Published beside simulated figures, measures over an axis, and speed-up curves of jobs."""
+"""Charts of a replay: published and simulated figures, measures over an axis, speed-ups."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from trainyard.views.charts.theme import (
     NEUTRAL,
     TEXT_PX,
     Trace,
-    faded,
     figure,
     legend_entry,
     literal,
     narrow_legend_px,
+    with_opacity,
 )
 
 MEASURES: Final = (
@@ -38,21 +38,21 @@ MEASURES: Final = (
         ("#C98BB9", "2px,2px", "hexagon"),
     ),
 )
-"""Colour, dash and mark of each measure; none is a policy's."""
+"""Color, dash and mark of each measure; no policy has them."""
 
 
 PUBLISHED: Final = "#D9822B"
-"""Everything that a paper says: its figure, and the band in which a result is expected."""
+"""Color of a paper's figure and of the expected band."""
 
 
 LINES: Final = (("#CC5577", "6px,4px"), ("#44995F", "2px,3px"), ("#B08820", "9px,3px,2px,3px"))
-"""Colour and dash of what is computed and not simulated: lines without marks."""
+"""Color and dash of computed bounds, drawn as lines without marks."""
 
 
 _WIDE: Final = 10.0
 
 
-_MOST_STOPS: Final = 10
+_MAX_STOPS: Final = 10
 
 
 _LABEL_CHARACTERS: Final = 28
@@ -62,7 +62,7 @@ _ROW_PX: Final = 42
 
 
 _LINE_PX: Final = 19
-"""Of a label; what is drawn beside it takes no more than `_ROW_PX`."""
+"""Height of a line of a label; the marks next to it fit in `_ROW_PX`."""
 
 
 _GAP_PX: Final = 10
@@ -79,7 +79,7 @@ ARMS: Final = (
     ("#999933", "dashdot", "diamond"),
     ("#6699CC", "longdash", "triangle-up"),
 )
-"""Colour, dash and mark of each way, in the order of the frame; none is a policy's."""
+"""Color, dash and mark of each arm, in the order of the frame; no policy has them."""
 IDEAL: Final = "ideal"
 _GAP: Final = 0.1
 _PANEL_PX: Final = 190
@@ -90,7 +90,7 @@ _CROSS: Final[Trace] = {"symbol": "x-thin", "size": 7}
 
 
 class PublishedClaim(NamedTuple):
-    """What a paper says of one measure.
+    """Published figure of one measure, with its axis value and expected band.
 
     Parameters
     ----------
@@ -117,7 +117,7 @@ def ratio_curve(
     value: str = "ratio",
     title: str = "",
 ) -> go.Figure:
-    """Draw estimates with their confidence bands over an axis, and where the claim lies.
+    """Draw estimates with confidence bands over an axis, and the published claim.
 
     Parameters
     ----------
@@ -159,14 +159,14 @@ def ratio_curve(
         else:
             traces += _measure(mine, name, MEASURES[results.index(name) % len(MEASURES)])
     if np.isfinite([marked.at, marked.value]).all():
-        traces.append(_claimed(marked))
+        traces.append(_published_mark(marked))
     banded = bool(np.isfinite([marked.low, marked.high]).all())
     if banded:
         traces.append(
             legend_entry(
                 _EXPECTED,
                 "markers",
-                marker={"color": faded(PUBLISHED, 0.35), "symbol": "square", "size": 12},
+                marker={"color": with_opacity(PUBLISHED, 0.35), "symbol": "square", "size": 12},
             )
         )
     if math.isfinite(even):
@@ -193,7 +193,7 @@ def ratio_curve(
         drawn.add_hrect(
             y0=marked.low,
             y1=marked.high,
-            fillcolor=faded(PUBLISHED, 0.15),
+            fillcolor=with_opacity(PUBLISHED, 0.15),
             line_width=0,
             layer="below",
         )
@@ -201,12 +201,13 @@ def ratio_curve(
 
 
 def _measure(table: pd.DataFrame, name: str, look: tuple[str, str, str]) -> list[Trace]:
+    """Return band, line and marks of one measure."""
     colour, dash, symbol = look
     x, low, middle, high = (
         table[column].to_numpy(np.float64) for column in ("value", "low", "estimate", "high")
     )
     shown = literal(name)
-    known = np.isfinite(low) & np.isfinite(high)
+    has_band = np.isfinite(low) & np.isfinite(high)
     edge: Trace = {
         "type": "scatter",
         "mode": "lines",
@@ -214,7 +215,7 @@ def _measure(table: pd.DataFrame, name: str, look: tuple[str, str, str]) -> list
         "legendgroup": name,
         "showlegend": False,
         "hoverinfo": "skip",
-        "x": x[known],
+        "x": x[has_band],
     }
     edge |= {"line": {"width": 0, "color": colour}}
     line = {
@@ -231,13 +232,14 @@ def _measure(table: pd.DataFrame, name: str, look: tuple[str, str, str]) -> list
         "hovertemplate": f"{shown}: %{{y:.3~g}} %{{customdata}}<extra></extra>",
     }
     return [
-        edge | {"y": low[known]},
-        edge | {"y": high[known], "fill": "tonexty", "fillcolor": faded(colour, 0.18)},
+        edge | {"y": low[has_band]},
+        edge | {"y": high[has_band], "fill": "tonexty", "fillcolor": with_opacity(colour, 0.18)},
         line,
     ]
 
 
 def _line(table: pd.DataFrame, name: str, look: tuple[str, str]) -> Trace:
+    """Return the line of a computed measure."""
     colour, dash = look
     return {
         "type": "scatter",
@@ -252,6 +254,7 @@ def _line(table: pd.DataFrame, name: str, look: tuple[str, str]) -> Trace:
 
 
 def _hover_text(row: tuple[float, float, float]) -> str:
+    """Return interval and number of seeds of a point as text."""
     low, high, seeds = row
     runs = f"{seeds:.0f} seed{'' if seeds == 1 else 's'}"
     return (
@@ -261,7 +264,8 @@ def _hover_text(row: tuple[float, float, float]) -> str:
     )
 
 
-def _claimed(claim: PublishedClaim) -> Trace:
+def _published_mark(claim: PublishedClaim) -> Trace:
+    """Return the mark of the published figure."""
     return {
         "type": "scatter",
         "mode": "markers",
@@ -279,22 +283,18 @@ def _claimed(claim: PublishedClaim) -> Trace:
 
 
 def _stops(values: NDArray[np.float64]) -> dict[str, Any]:
-    """Return the properties of an axis that is marked where there are points, so that it can be
-    read beside a slider that stops there.
-    """
+    """Return an axis with ticks at the points, for reading next to a slider."""
     stops = np.unique(values[np.isfinite(values)])
-    if not 1 < len(stops) <= _MOST_STOPS:
+    if not 1 < len(stops) <= _MAX_STOPS:
         return {}
     marks = {"tickvals": stops, "ticktext": [f"{stop:g}" for stop in stops], "tickangle": 0}
     return marks | ({"type": "log"} if stops[0] > 0 and stops[-1] / stops[0] > _WIDE else {})
 
 
 def _scale(values: NDArray[np.float64]) -> dict[str, Any]:
-    """Return the properties of an axis that holds all values: logarithmic where they are positive
-    and span more than a factor of ten.
-    """
-    known = values[np.isfinite(values)]
-    low, high = float(known.min(initial=math.inf)), float(known.max(initial=-math.inf))
+    """Return an axis that holds all values, logarithmic over a factor of ten."""
+    finite = values[np.isfinite(values)]
+    low, high = float(finite.min(initial=math.inf)), float(finite.max(initial=-math.inf))
     if not low < high:
         middle = low if math.isfinite(low) else 1.0
         return {"range": [middle - 0.5, middle + 0.5]}
@@ -312,8 +312,7 @@ def _scale(values: NDArray[np.float64]) -> dict[str, Any]:
 
 
 def published_vs_simulated(rows: Sequence[Mapping[str, Any]], title: str = "") -> go.Figure:
-    """Draw one row per figure of a paper: what was published, what the simulator gives with its
-    interval, and the band.
+    """Draw one row per figure: published, simulated with interval, and band.
 
     Parameters
     ----------
@@ -334,7 +333,7 @@ def published_vs_simulated(rows: Sequence[Mapping[str, Any]], title: str = "") -
     x = _scale(np.concatenate((published, simulated, ci95.ravel(), bands.ravel(), [1.0])))
     bands[:, 1] = np.where(np.isfinite(bands[:, 0]) & np.isnan(bands[:, 1]), _end(x), bands[:, 1])
     traces = [
-        _spans(bands, at, {"color": faded(PUBLISHED, 0.35), "width": 14}, _EXPECTED),
+        _spans(bands, at, {"color": with_opacity(PUBLISHED, 0.35), "width": 14}, _EXPECTED),
         _spans(ci95, at, {"color": MEASURES[0][0], "width": LINE_PX}, "95 % interval"),
         _dots(
             simulated, at, "simulated", {"color": MEASURES[0][0], "symbol": "circle", "size": 12}
@@ -380,6 +379,7 @@ def _end(axis: Mapping[str, Any]) -> float:
 def _spans(
     pairs: NDArray[np.float64], at: NDArray[np.int64], line: Mapping[str, Any], name: str
 ) -> Trace:
+    """Return horizontal lines, one per pair of values."""
     gap = np.full(len(pairs), np.nan)
     x, y = np.column_stack((pairs, gap)).ravel(), np.column_stack((at, at, gap)).ravel()
     return {
@@ -396,6 +396,7 @@ def _spans(
 def _dots(
     values: NDArray[np.float64], at: NDArray[np.int64], name: str, marker: Mapping[str, Any]
 ) -> Trace:
+    """Return one mark per row."""
     hover = f"{name}: %{{x:.3~g}}<extra></extra>"
     return {
         "type": "scatter",
@@ -409,16 +410,18 @@ def _dots(
 
 
 def _number(value: float | None) -> float:
+    """Return a value as float; NaN for None."""
     return math.nan if value is None else float(value)
 
 
 def _pair(value: Sequence[float | None] | None) -> tuple[float, float]:
+    """Return a pair of values as floats; NaN for None."""
     low, high = value or (None, None)
     return _number(low), _number(high)
 
 
 def speedup_figure(table: pd.DataFrame, title: str = "") -> go.Figure:
-    """Draw speed-up over GPUs.
+    """Draw speed-up against GPUs, one panel per class of jobs.
 
     Parameters
     ----------
@@ -481,6 +484,7 @@ def speedup_figure(table: pd.DataFrame, title: str = "") -> go.Figure:
 
 
 def _panel(table: pd.DataFrame, arms: Sequence[str], top: float) -> list[Trace]:
+    """Return the lines of one class of jobs."""
     gpus = np.unique(table["gpus"].to_numpy(np.float64))
     traces = [_ideal(table, gpus)]
     for at, arm in enumerate(arm for arm in arms if arm != IDEAL):
@@ -507,6 +511,7 @@ def _panel(table: pd.DataFrame, arms: Sequence[str], top: float) -> list[Trace]:
 
 
 def _ideal(table: pd.DataFrame, gpus: NDArray[np.float64]) -> Trace:
+    """Return the line of ideal speed-up."""
     given = table[table["arm"].astype(str) == IDEAL].sort_values("gpus")
     x, y = (
         (gpus, gpus)
@@ -527,6 +532,7 @@ def _ideal(table: pd.DataFrame, gpus: NDArray[np.float64]) -> Trace:
 
 
 def _impossible(common: Trace, x: NDArray[np.float64], colour: str, foot: float) -> Trace:
+    """Return crosses at sizes that cannot run."""
     marks = _CROSS | {"color": colour, "line": {"color": colour, "width": LINE_PX}}
     text = f"{common['name']}: {_IMPOSSIBLE}<extra></extra>"
     return common | {
@@ -540,6 +546,7 @@ def _impossible(common: Trace, x: NDArray[np.float64], colour: str, foot: float)
 
 
 def _ticks(gpus: NDArray[Any], *, last: bool) -> dict[str, Any]:
+    """Return the x axis of a panel."""
     low, high = float(np.min(gpus, initial=1)), float(np.max(gpus, initial=1))
     title = {"title": {"text": "GPUs"}} if last else {}
     return {
@@ -551,6 +558,7 @@ def _ticks(gpus: NDArray[Any], *, last: bool) -> dict[str, Any]:
 
 
 def _heading(name: str, left: float, high: float) -> dict[str, Any]:
+    """Return the title of a panel, as an annotation."""
     place = {
         "xref": "paper",
         "x": left,

@@ -1,6 +1,4 @@
-"""A metric over what varies: a line with a band for every policy, a map where two things vary, and
-the sizes that a search for the fewest nodes tried.
-"""
+"""Charts of sweeps and of searches for the fewest nodes: lines, maps and tried sizes."""
 
 from __future__ import annotations
 
@@ -22,12 +20,12 @@ from trainyard.views.charts.theme import (
     TEXT_PX,
     Style,
     Trace,
-    faded,
     figure,
     legend_entry,
     legend_px,
     literal,
     narrow_legend_px,
+    with_opacity,
 )
 
 Floats = NDArray[np.float64]
@@ -44,30 +42,26 @@ _TIMES: Final = (
 )
 
 
-_MOST_TICKS: Final = 12
+_MAX_TICKS: Final = 12
 
 
-_MOST_LABELLED: Final = 60
-"""More cells than that have no room for their values."""
+_MAX_LABELED: Final = 60
+"""Number of cells above which values do not fit."""
 _HEADROOM: Final = 5.0
-"""A target is to be seen, so the axis ends at so many times of it, however long waits are on few
-nodes.
-"""
+"""End of the axis as a multiple of the target, so that the target stays visible."""
 _ROOM: Final = 1.2
 _FIRST: Final = "fewest nodes that hold"
 _ABOVE: Final = "above the chart"
-_MOST_COUNTS: Final = 24
+_MAX_COUNTS: Final = 24
 _LINE: Final = {"color": NEUTRAL, "width": 2, "dash": "dash"}
 _CHEAPEST: Final = "cheapest that holds"
 _HEIGHT_PX: Final = 380
 _CURVE_PX: Final = 248
-"""Of the data of a capacity curve: 340 with title and axis."""
+"""Height of the data of a capacity curve; 340 with title and axis."""
 
 
 class Amount(NamedTuple):
-    """What is drawn: the metric's title, its unit ("s", "1", "USD" or ""), and whether values are
-    relative changes of it.
-    """
+    """A drawn quantity: metric title, unit ("s", "1", "USD" or ""), relative change or not."""
 
     title: str
     unit: str
@@ -75,16 +69,14 @@ class Amount(NamedTuple):
 
 
 def unit_of(unit: str, top: float) -> tuple[float, str]:
-    """Return by what values of a unit are divided on an axis that ends at `top`, and what the axis
-    calls it.
-    """
+    """Return divisor and unit of an axis that ends at `top`."""
     if unit != "s":
         return (0.01, "%") if unit == "1" else (1.0, unit)
     return next((size, name) for limit, size, name in _TIMES if top <= limit)
 
 
 def value_text(amount: Amount, value: float) -> str:
-    """Return a value as hover labels and cells show it."""
+    """Return a value as text for hover labels and cells."""
     if not np.isfinite(value):
         return "no figure"
     if amount.change:
@@ -102,7 +94,7 @@ def sweep_curve(
     ends: tuple[float, float] | None = None,
     title: str = "",
 ) -> go.Figure:
-    """Draw a metric over what varies.
+    """Draw a metric over the axis of a sweep, one line per policy.
 
     Parameters
     ----------
@@ -142,7 +134,7 @@ def sweep_curve(
         if len(table)
         else 0.0
     )
-    marks = [_failed(table, style, floor)] if (table["failed"] > 0).any() else []
+    marks = [_failed_marks(table, style, floor)] if (table["failed"] > 0).any() else []
     legend = [*map(literal, names), *([FAILED] if marks else [])]
     y = {
         "title": {
@@ -180,9 +172,7 @@ def sweep_curve(
 def policy_lines(
     table: pd.DataFrame, name: str, look: tuple[str, str], scale: tuple[float, Amount]
 ) -> list[Trace]:
-    """Return the band, the line and the dots of one policy: `x`, `value`, `low`, `high`, in the
-    order of x.
-    """
+    """Return band, line and dots of one policy, in the order of x."""
     (colour, dash), (size, amount), shown = look, scale, literal(name)
     low, high, values = (table[column].to_numpy(np.float64) for column in ("low", "high", "value"))
     x, banded = table["x"].to_numpy(), np.isfinite(low) & np.isfinite(high) & (high > low)
@@ -212,7 +202,8 @@ def policy_lines(
     }
     band = [
         edge | {"y": low[banded] / size},
-        edge | {"y": high[banded] / size, "fill": "tonexty", "fillcolor": faded(colour, 0.18)},
+        edge
+        | {"y": high[banded] / size, "fill": "tonexty", "fillcolor": with_opacity(colour, 0.18)},
     ]
     return [*(band if banded.any() else []), line]
 
@@ -220,8 +211,7 @@ def policy_lines(
 def sweep_map(
     every: pd.DataFrame, policy: str, amount: Amount, axes: tuple[str, str], title: str = ""
 ) -> go.Figure:
-    """Draw a metric of one policy over two things that vary; draws at random are dots of their
-    colour.
+    """Draw a metric of one policy over two axes; random draws as colored dots.
 
     Parameters
     ----------
@@ -245,11 +235,11 @@ def sweep_map(
     )
     values = table["value"].to_numpy(np.float64)
     of_all = every["value"].to_numpy(np.float64)
-    known = of_all[np.isfinite(of_all)] if np.isfinite(of_all).any() else np.zeros(1)
-    size, unit = (0.01, "%") if amount.change else unit_of(amount.unit, float(known.max()))
-    most = float(np.abs(known).max()) / size
+    finite = of_all[np.isfinite(of_all)] if np.isfinite(of_all).any() else np.zeros(1)
+    size, unit = (0.01, "%") if amount.change else unit_of(amount.unit, float(finite.max()))
+    most = float(np.abs(finite).max()) / size
     low, high = (
-        (-most, most) if amount.change else (float(known.min()) / size, float(known.max()) / size)
+        (-most, most) if amount.change else (float(finite.min()) / size, float(finite.max()) / size)
     )
     low, high = (low, high) if low < high else (low - 0.5, high + 0.5)
     trace: Trace
@@ -294,16 +284,17 @@ def sweep_map(
 
 
 def _cells(grid: pd.DataFrame, amount: Amount, size: float) -> Trace:
+    """Return a heat map with equally large cells."""
     z = grid.to_numpy(np.float64)
     hovers = [[value_text(amount, value) for value in row] for row in z]
-    # As categories, cells are equally large, whatever the distances of the values.
+    # Categories give equally large cells, whatever the distances of the values.
     x, y = (
         [f"{value:g}" if isinstance(value, (int, float)) else str(value) for value in names]
         for names in (grid.columns, grid.index)
     )
     few = (
         {"texttemplate": "%{text}", "textfont": {"size": 12, "color": TEXT}}
-        if z.size <= _MOST_LABELLED
+        if z.size <= _MAX_LABELED
         else {}
     )
     hover = "%{x}, %{y}: %{text}<extra></extra>"
@@ -321,7 +312,8 @@ def _cells(grid: pd.DataFrame, amount: Amount, size: float) -> Trace:
     }
 
 
-def _failed(table: pd.DataFrame, style: Style, floor: float) -> Trace:
+def _failed_marks(table: pd.DataFrame, style: Style, floor: float) -> Trace:
+    """Return crosses where runs failed."""
     lost = table[(table["failed"] > 0) & table["policy"].isin(list(style))]
     hovers = [
         f"{literal(str(policy))}: {count:.0f} {'run' if count == 1 else 'runs'} failed"
@@ -341,6 +333,7 @@ def _failed(table: pd.DataFrame, style: Style, floor: float) -> Trace:
 
 
 def _hover_text(amount: Amount, row: tuple[float, float, float]) -> str:
+    """Return a value with its interval as text."""
     value, low, high = row
     between = (
         f" ({value_text(amount, low)} to {value_text(amount, high)})"
@@ -351,21 +344,22 @@ def _hover_text(amount: Amount, row: tuple[float, float, float]) -> str:
 
 
 def _stops(values: Floats) -> Trace:
-    """Return an axis that is marked where there are points, if these are few."""
+    """Return an axis with ticks at the points, if these are few."""
     stops = np.unique(values[np.isfinite(values)])
     return (
         {"tickvals": stops, "ticktext": [f"{stop:g}" for stop in stops], "tickangle": 0}
-        if 1 < len(stops) <= _MOST_TICKS
+        if 1 < len(stops) <= _MAX_TICKS
         else {}
     )
 
 
 def _stops_of(values: pd.Series[Any]) -> Trace:
+    """Return the axis of a column of numbers or names."""
     return {"tickangle": 0} if pd.api.types.is_numeric_dtype(values) else {"type": "category"}
 
 
 class SweepTarget(NamedTuple):
-    """What is to be reached: the metric, the limit in its own unit, and whether less is better."""
+    """A target: its metric, the limit in the metric's unit, and whether lower is better."""
 
     amount: Amount
     limit: float
@@ -375,7 +369,7 @@ class SweepTarget(NamedTuple):
 def capacity_curve(
     table: pd.DataFrame, style: Style, target: SweepTarget, sizes: tuple[int, int], title: str = ""
 ) -> go.Figure:
-    """Draw a metric over the number of nodes.
+    """Draw a metric against the number of nodes, with the target.
 
     Parameters
     ----------
@@ -402,7 +396,10 @@ def capacity_curve(
             ordered[ordered["policy"] == name], name, style[name], (size, target.amount)
         )
     ]
-    more = [_first(ordered, style, size), _above(ordered, style, (top, size), target.amount)]
+    more = [
+        _smallest_marks(ordered, style, size),
+        _off_axis_marks(ordered, style, (top, size), target.amount),
+    ]
     traces += [trace for trace in more if trace is not None]
     y = {
         "title": {"text": f"{target.amount.title}{f', {unit}' if unit else ''}"},
@@ -421,7 +418,7 @@ def capacity_curve(
 
 
 class NodeRange(NamedTuple):
-    """A row of nodes that varies: what it is called, and its range."""
+    """Name and range of a row of nodes that varies."""
 
     name: str
     low: int
@@ -435,7 +432,7 @@ def mix_map(
     chosen: tuple[int, int] | None,
     title: str = "",
 ) -> go.Figure:
-    """Draw which mixes of two rows of nodes were tried under one policy, and which of them hold.
+    """Draw the tried mixes of two rows of nodes under one policy, by success.
 
     Parameters
     ----------
@@ -476,11 +473,11 @@ def mix_map(
 def _counts(low: int, high: int) -> Trace:
     """Return an axis of whole numbers."""
     axis: Trace = {"range": [low - 0.5, high + 0.5], "tickformat": "d"}
-    return axis | ({"dtick": 1} if high - low < _MOST_COUNTS else {})
+    return axis | ({"dtick": 1} if high - low < _MAX_COUNTS else {})
 
 
 def _top(table: pd.DataFrame, target: SweepTarget) -> float:
-    """Return where the axis ends, in the metric's own unit."""
+    """Return the end of the axis in the metric's unit."""
     highest = (
         float(np.nanmax(table[["value", "high"]].to_numpy(np.float64), initial=0.0))
         if table["value"].notna().any()
@@ -488,7 +485,7 @@ def _top(table: pd.DataFrame, target: SweepTarget) -> float:
     )
     if not target.lower or target.limit <= 0:
         return max(highest, target.limit, 0.0)
-    # What a policy comes to at its nearest is to be seen as well.
+    # The value of each policy closest to the target must be visible too.
     nearest = (
         float(np.nanmax(table.groupby("policy")["value"].min().to_numpy(np.float64), initial=0.0))
         if table["value"].notna().any()
@@ -497,14 +494,14 @@ def _top(table: pd.DataFrame, target: SweepTarget) -> float:
     return max(min(highest, max(_HEADROOM * target.limit, _ROOM * nearest)), _ROOM * target.limit)
 
 
-def _first(table: pd.DataFrame, style: Style, size: float) -> Trace | None:
-    """Return rings around the smallest size of every policy that holds, with each number once."""
+def _smallest_marks(table: pd.DataFrame, style: Style, size: float) -> Trace | None:
+    """Return rings around the smallest successful size of every policy."""
     held = table[table["holds"]].sort_values("size").drop_duplicates("policy")
     held = held[held["policy"].isin(list(style))]
     if held.empty:
         return None
     colours = [style[policy][0] for policy in held["policy"]]
-    # Above each other, equal numbers could lie on each other.
+    # Equal numbers would overlap.
     named = held.index.isin(held.sort_values("value").drop_duplicates("size", keep="last").index)
     return {
         "type": "scatter",
@@ -527,10 +524,10 @@ def _first(table: pd.DataFrame, style: Style, size: float) -> Trace | None:
     }
 
 
-def _above(
+def _off_axis_marks(
     table: pd.DataFrame, style: Style, ends: tuple[float, float], amount: Amount
 ) -> Trace | None:
-    """Return triangles for what is higher than the axis, at its end."""
+    """Return triangles at the end of the axis for values beyond it."""
     top, size = ends
     over = table[(table["value"] > 1.06 * top) & table["policy"].isin(list(style))]
     if over.empty:
@@ -557,6 +554,7 @@ def _above(
 
 
 def _mixes(table: pd.DataFrame, target: SweepTarget, holds: bool) -> Trace:
+    """Return the marks of mixes that meet, or miss, the target."""
     words = "meets the target" if holds else "does not"
     hovers = [
         f"{value_text(target.amount, value)}, $ {usd:,.2f} per hour"
@@ -582,7 +580,7 @@ def _mixes(table: pd.DataFrame, target: SweepTarget, holds: bool) -> Trace:
 def lesson_curve(
     tables: Mapping[str, pd.DataFrame], style: Style, axis: str, amount: str, title: str = ""
 ) -> go.Figure:
-    """Draw a time in seconds over an axis, from zero.
+    """Draw a time in seconds over the axis of a lesson, from zero.
 
     Parameters
     ----------
@@ -631,6 +629,7 @@ def lesson_curve(
 
 
 def _line(of: pd.DataFrame, name: str, look: tuple[str, str], *, changed: bool) -> dict[str, Any]:
+    """Return the line of one policy in one run of a lesson."""
     colour, dash = look
     return {
         "type": "scatter",

@@ -1,4 +1,4 @@
-"""What teams hold over time: within their quotas, borrowed, and lacking."""
+"""Chart of teams over time: GPUs within quota, borrowed and missing."""
 
 from __future__ import annotations
 
@@ -11,23 +11,21 @@ import plotly.graph_objects as go
 
 from trainyard.views.charts.axes import TimeAxis
 from trainyard.views.charts.over_time import LinkedRow, linked_rows
-from trainyard.views.charts.theme import NEUTRAL, Trace, faded, literal
+from trainyard.views.charts.theme import NEUTRAL, Trace, literal, with_opacity
 
 _ROW_PX: Final = 92
 _WITHIN, _BORROWED, _LACKING, _QUOTA = "within its quota", "borrowed", "lacking", "quota"
 LAYERS: Final = (
-    ("within", _WITHIN, faded("#6FB5AE", 0.85), ""),
-    ("borrowed", _BORROWED, faded("#A47FC0", 0.85), "x"),
-    ("lacking", _LACKING, faded("#E3B76B", 0.45), "/"),
+    ("within", _WITHIN, with_opacity("#6FB5AE", 0.85), ""),
+    ("borrowed", _BORROWED, with_opacity("#A47FC0", 0.85), "x"),
+    ("lacking", _LACKING, with_opacity("#E3B76B", 0.45), "/"),
 )
-"""From the bottom of the stack to its top: column, name, colour, hatch; not by colour alone, and in
-colours that no policy or GPU type has.
-"""
+"""From bottom to top of the stack: column, name, color, hatching; colors used nowhere else."""
 
 
 @dataclass(frozen=True, eq=False)
 class TeamCourse:
-    """One team over time.
+    """GPUs of one team over time.
 
     Parameters
     ----------
@@ -45,7 +43,7 @@ class TeamCourse:
 
 
 def tenants(teams: Sequence[TeamCourse], x: TimeAxis, title: str) -> go.Figure:
-    """Draw teams in rows that share one axis of time.
+    """Draw the GPUs of teams, one row each, on a shared time axis.
 
     Parameters
     ----------
@@ -75,6 +73,7 @@ def tenants(teams: Sequence[TeamCourse], x: TimeAxis, title: str) -> go.Figure:
 
 
 def _layers(team: TeamCourse, x: TimeAxis) -> list[Trace]:
+    """Return the stacked layers of one team."""
     return [
         {
             "type": "scatter",
@@ -86,17 +85,19 @@ def _layers(team: TeamCourse, x: TimeAxis) -> list[Trace]:
             "line": {"shape": "hv", "width": 0, "color": NEUTRAL},
             "fillcolor": fill,
             "hovertemplate": f"%{{y:,.1~f}} {name}<extra>{literal(team.name)}</extra>",
-            **({"fillpattern": _hatched(hatch, fill)} if hatch else {}),
+            **({"fillpattern": _hatch_pattern(hatch, fill)} if hatch else {}),
         }
         for column, name, fill, hatch in LAYERS
     ]
 
 
-def _hatched(shape: str, fill: str) -> dict[str, Any]:
+def _hatch_pattern(shape: str, fill: str) -> dict[str, Any]:
+    """Return a hatching pattern on a fill color."""
     return {"shape": shape, "fgcolor": NEUTRAL, "bgcolor": fill, "size": 6, "solidity": 0.2}
 
 
 def _line(team: TeamCourse, x: TimeAxis) -> Trace:
+    """Return the line of a team's quota."""
     ends = team.frame["t_s"].iloc[[0, -1]].to_numpy("float64")
     return {
         "type": "scatter",

@@ -1,6 +1,4 @@
-"""Colours and the frame of every figure: a policy has one colour on every page, in light and in
-dark.
-"""
+"""Colors and common layout of figures; a policy has one color everywhere."""
 
 from __future__ import annotations
 
@@ -13,21 +11,21 @@ from typing import Any, Final
 import plotly.graph_objects as go
 
 Trace = dict[str, Any]
-"""What a figure draws, as Plotly takes it."""
+"""Properties of a Plotly trace."""
 Style = Mapping[str, tuple[str, str]]
 """Label of a policy -> (colour, dash)."""
 
 BASELINE_COLOUR: Final = "#5F6875"
 POLICY_COLOURS: Final = ("#1B4FD0", "#C24A00", "#0A8754", "#7B1885", "#3D2F00")
-"""Slots 1 to 5: blue, vermilion, green, purple, bronze. At least 4.5 : 1 on white, so that names
-are written in them, and apart from each other with any common colour blindness.
+"""Slots 1 to 5: blue, vermilion, green, purple, bronze. Contrast of at least 4.5 : 1 on white, and
+distinct under common color blindness.
 """
 TEXT: Final = "#1B2430"
 NEUTRAL: Final = "#5A6472"
 """Second text: axes, notes, outlines, capacity."""
 GRID: Final = "#E9EDF2"
 PAPER: Final = "#FFFFFF"
-"""The page itself: behind a name that may lie on a line."""
+"""Color of the page, behind names that overlap a line."""
 BETTER: Final = "#005F94"
 WORSE: Final = "#B34700"
 AMBER: Final = "#8A4B00"
@@ -54,11 +52,11 @@ DARK: Final[Mapping[str, str]] = {
     MOST: "#3B6299",
     _MORE: "#8F4F24",
 }
-"""Colour on white -> the same on the dark page. Figures are made in the former."""
+"""Color on white -> color on the dark page; figures are built with the former."""
 PRINTED: Final[Mapping[str, str]] = dict(
     zip(POLICY_COLOURS, ("dash", "dot", "dashdot", "longdash", "longdashdot"), strict=True)
 )
-"""Colour of a line -> its dash on paper, which may have no colours; the baseline is solid."""
+"""Color of a line -> its dash in print; the baseline is solid."""
 TYPE_COLOURS: Final = (
     "#44AA99",
     "#DDCC77",
@@ -88,17 +86,17 @@ INK: Final = "#1A1A1A"
 """Text on one of the light colours of `JOB_COLOURS` and of GPU types, in light and in dark."""
 TEXT_PX: Final = 14
 LINE_PX: Final = 2
-MOST_CHARACTERS: Final = 80
-"""Of one name in a figure."""
-_MOST_UNBROKEN: Final = 120
-"""Of one word in a text: longer than any path or hash that is shown."""
-_LONG: Final = re.compile(rf"\S{{{_MOST_UNBROKEN + 1},}}")
+MAX_NAME_CHARS: Final = 80
+"""Maximum length of a name in a figure."""
+_MAX_WORD_CHARS: Final = 120
+"""Maximum length of a word; longer than any path or hash shown."""
+_LONG: Final = re.compile(rf"\S{{{_MAX_WORD_CHARS + 1},}}")
 _UNSEEN: Final = re.compile(
     "[\x00-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufeff]"
 )
 _TITLE_CHARACTERS: Final = 78
 NARROW_PX: Final = 380
-"""What a legend has of the window of a phone."""
+"""Width of a legend on a phone."""
 
 
 def policy_colours(
@@ -140,30 +138,29 @@ def policy_style(
     return {label: (colour, "solid") for label, colour in colours.items()}
 
 
-def darkened(figure: go.Figure) -> go.Figure:
-    """Return a figure in the colours of the dark theme, for showing only."""
-    return _shown(_darkened(figure.to_dict()))
+def darken_figure(figure: go.Figure) -> go.Figure:
+    """Return a copy of a figure in dark theme colors, for display only."""
+    return _plain_figure(_darken_values(figure.to_dict()))
 
 
-def enlarged(figure: go.Figure, by: float) -> go.Figure:
-    """Return a figure with larger type and lines, for showing only: on a projector."""
-    return _shown(_enlarged(figure.to_dict(), by))
+def enlarge_figure(figure: go.Figure, by: float) -> go.Figure:
+    """Return a copy of a figure with larger text and lines, for projectors."""
+    return _plain_figure(_scale_sizes(figure.to_dict(), by))
 
 
-def _shown(plain: Any) -> go.Figure:
-    """Return a figure of which only the plain values are asked for: building one would check all of
-    them again.
-    """
+def _plain_figure(plain: Any) -> go.Figure:
+    """Return a figure that only holds plain values, without Plotly's validation."""
     twin = go.Figure()
     twin.to_dict = lambda: plain
     return twin
 
 
-def _enlarged(part: Any, by: float, of: str = "") -> Any:
+def _scale_sizes(part: Any, by: float, of: str = "") -> Any:
+    """Return a part of a figure with its sizes multiplied."""
     if isinstance(part, dict):
-        return {name: _enlarged(value, by, f"{of}.{name}") for name, value in part.items()}
+        return {name: _scale_sizes(value, by, f"{of}.{name}") for name, value in part.items()}
     if isinstance(part, (list, tuple)):
-        return [_enlarged(value, by, of) for value in part]
+        return [_scale_sizes(value, by, of) for value in part]
     if isinstance(part, (int, float)) and of.endswith(_SIZES):
         return part * by
     return part
@@ -172,21 +169,22 @@ def _enlarged(part: Any, by: float, of: str = "") -> Any:
 _SIZES: Final = ("font.size", "line.width", "margin.l", "margin.t", "margin.b", "shift")
 
 
-def _darkened(part: Any) -> Any:
+def _darken_values(part: Any) -> Any:
+    """Return a part of a figure with dark theme colors."""
     if isinstance(part, dict):
-        # Arrays hold no colours, and are long.
-        return {key: value if key == "bdata" else _darkened(value) for key, value in part.items()}
+        # Arrays are long and hold no colors.
+        return {
+            key: value if key == "bdata" else _darken_values(value) for key, value in part.items()
+        }
     if isinstance(part, (list, tuple)):
-        return [_darkened(value) for value in part]
+        return [_darken_values(value) for value in part]
     if not isinstance(part, str):
         return part
-    return _COLOUR.sub(lambda found: RECOLOURED[found[0]], part)
+    return _COLOUR.sub(lambda match: RECOLOURED[match[0]], part)
 
 
 def type_style(names: Sequence[str]) -> dict[str, str]:
-    """Return the colour of every GPU type, by its place in the cluster; nodes without GPUs ("") are
-    grey.
-    """
+    """Return the color of each GPU type by its place in the cluster; grey for no GPU."""
     style = {
         name: TYPE_COLOURS[at % len(TYPE_COLOURS)]
         for at, name in enumerate(name for name in names if name)
@@ -194,13 +192,13 @@ def type_style(names: Sequence[str]) -> dict[str, str]:
     return style | {"": NEUTRAL}
 
 
-def faded(colour: str, share: float) -> str:
+def with_opacity(colour: str, share: float) -> str:
     """Return a #RRGGBB colour with an opacity between 0 and 1."""
     return f"{_channels(colour)}{share:g})"
 
 
 def _channels(colour: str) -> str:
-    """Return a #RRGGBB colour as `faded` begins it."""
+    """Return the rgba prefix of a #RRGGBB color, as in `faded`."""
     red, green, blue = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
     return f"rgba({red}, {green}, {blue}, "
 
@@ -208,16 +206,13 @@ def _channels(colour: str) -> str:
 RECOLOURED: Final[Mapping[str, str]] = {**DARK} | {
     _channels(light): _channels(dark) for light, dark in {**DARK, PAPER: "#10161D"}.items()
 }
-"""`DARK`, and the beginnings of the same colours and of the page with an opacity; white alone is
-text on a dark bar, and stays.
-"""
+"""`DARK`, plus the rgba prefixes of its colors and of the page; plain white stays, as bar text."""
 _COLOUR: Final = re.compile("|".join(map(re.escape, RECOLOURED)))
-"""Of a text within a figure: names in direct labels are coloured by markup."""
+"""Colors in the text of a figure, including markup of direct labels."""
 
 
-def visible(text: str, most: int = MOST_CHARACTERS) -> str:
-    """Return a text from outside on one line, with everything in it to be seen, and no longer than
-    `most` characters.
+def visible(text: str, most: int = MAX_NAME_CHARS) -> str:
+    """Return untrusted text on one line with all characters visible, shortened to `most`.
 
     Notes
     -----
@@ -225,22 +220,18 @@ def visible(text: str, most: int = MOST_CHARACTERS) -> str:
     what is no character, become �: they would make a name look like another one, or turn the words
     around it. A name of 10,000 characters within a sentence is shortened too.
     """
-    words = _LONG.sub(lambda found: f"{found[0][: _MOST_UNBROKEN - 1]}…", " ".join(text.split()))
-    line = _UNSEEN.sub(lambda found: chr(0x2400 + ord(found[0])) if found[0] < " " else "�", words)
+    words = _LONG.sub(lambda match: f"{match[0][: _MAX_WORD_CHARS - 1]}…", " ".join(text.split()))
+    line = _UNSEEN.sub(lambda match: chr(0x2400 + ord(match[0])) if match[0] < " " else "�", words)
     return line if len(line) <= most else f"{line[: most - 1]}…"
 
 
 def literal(text: str) -> str:
-    """Return a name from outside such that Plotly shows it as it is: HTML would be markup, two
-    ``$`` LaTeX, and ``%{`` in a hover label a variable.
-    """
+    """Return untrusted text escaped for Plotly, which interprets HTML, ``$`` and ``%{``."""
     return html.escape(visible(text), quote=False).replace("%{", "%&#123;").replace("$", "&#36;")
 
 
 def image_config(name: str) -> dict[str, Any]:
-    """Return what `st.plotly_chart` takes as `config`: a sharp PNG under this file name, no logo,
-    no lasso.
-    """
+    """Return the `config` of `st.plotly_chart`: sharp PNG with this name, no logo or lasso."""
     return {
         "displaylogo": False,
         "modeBarButtonsToRemove": ["lasso2d", "select2d", "autoScale2d"],
@@ -248,8 +239,8 @@ def image_config(name: str) -> dict[str, Any]:
     }
 
 
-def wrapped(title: str) -> tuple[str, int]:
-    """Return a title broken into lines that fit 800 px, and the height it takes in pixels."""
+def wrap_title(title: str) -> tuple[str, int]:
+    """Return a title broken into lines of 800 px, and its height in pixels."""
     lines = textwrap.wrap(title, _TITLE_CHARACTERS)
     return "<br>".join(lines), 24 * len(lines)
 
@@ -262,8 +253,7 @@ def figure(
     legend_px: int = 0,
     **layout: Any,
 ) -> go.Figure:
-    """Return a figure with what all have in common: transparent, title at the left, legend in one
-    band above the data, room for both.
+    """Return a figure with the shared layout: transparent, title left, legend above.
 
     Parameters
     ----------
@@ -279,7 +269,7 @@ def figure(
     **layout
         More layout properties.
     """
-    text, title_px = wrapped(title)
+    text, title_px = wrap_title(title)
     top, bottom = 16 + title_px + legend_px, 52
     total = height + top + bottom
     place = {"x": 0, "xanchor": "left", "yanchor": "top", "yref": "container"}
@@ -304,22 +294,21 @@ def figure(
     lines = {"gridcolor": GRID, "linecolor": GRID, "zeroline": False}
     lines["tickfont"] = {"size": TEXT_PX, "color": NEUTRAL}
     axes = {
-        name: lines | value | _sized(value)
+        name: lines | value | _axis_title(value)
         for name, value in layout.items()
         if name.startswith(("xaxis", "yaxis"))
     }
     return go.Figure(list(traces), common | layout | axes)
 
 
-def _sized(axis: Mapping[str, Any]) -> dict[str, Any]:
+def _axis_title(axis: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the title properties of an axis."""
     font = {"size": TEXT_PX, "color": NEUTRAL}
     return {"title": {"font": font, **axis["title"]}} if "title" in axis else {}
 
 
 def legend_px(labels: Sequence[str], width: int = 700) -> int:
-    """Return the height that a horizontal legend of these labels takes in a figure of 800 px, in
-    pixels.
-    """
+    """Return the height of a horizontal legend at a given width, in pixels."""
     rows, used = 1, 0
     for label in labels:
         entry = 56 + 8 * len(label)
@@ -330,17 +319,16 @@ def legend_px(labels: Sequence[str], width: int = 700) -> int:
 
 
 def narrow_legend_px(labels: Sequence[str]) -> int:
-    """Return the height that a horizontal legend of many labels takes in a narrow window:
-    Plotly gives all entries the width of the longest, in pixels.
+    """Return the height of a legend in a narrow window, in pixels.
+
+    Plotly gives all entries the width of the longest.
     """
     per_row = max(int(NARROW_PX / (44 + 6.5 * max(map(len, labels), default=0))), 1)
     return 24 * -(-len(labels) // per_row)
 
 
 def legend_entry(name: str, mode: str, **look: Any) -> dict[str, Any]:
-    """Return a trace without points, which gives a name in the legend to what is drawn otherwise;
-    `mode` is "lines" or "markers".
-    """
+    """Return an empty trace that adds a name to the legend; `mode` "lines" or "markers"."""
     return {
         "type": "scatter",
         "x": [None],

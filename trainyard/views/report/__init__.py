@@ -1,3 +1,1 @@
-"""One HTML file from a study: figures, numbers, scenario and provenance, to be opened anywhere
-without a network.
-"""
+"""Reports: one self-contained HTML file of a study, readable without a network."""

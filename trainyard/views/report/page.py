@@ -1,6 +1,4 @@
-"""The file of a report: what was asked and found, in words, tables and figures with their data, and
-the one library that draws them, all inside.
-"""
+"""HTML file of a report: text, tables, figures with data, and the chart library inside."""
 
 from __future__ import annotations
 
@@ -34,11 +32,11 @@ from trainyard.views.charts.theme import PRINTED, RECOLOURED, Style
 from trainyard.views.compared import ComparedRuns, compare_runs
 from trainyard.views.figure_view import FigureView
 from trainyard.views.markup import (
-    described,
-    folded,
-    listed,
+    html_descriptions,
+    html_details,
+    html_frame,
+    html_list,
     paragraph,
-    rows_of,
     section,
     table,
     text,
@@ -66,8 +64,8 @@ _LIMITS: Final = (
     "One GPU is never shared between jobs; fractions in a trace are rounded up.",
     "Jobs do not slow each other down on the network or on storage.",
     (
-        "More workers or other batches never change how much work a job is, so nothing is said"
-        " about accuracy."
+        "More workers or other batches never change how much work a job is, so accuracy is not"
+        " simulated."
     ),
     "Jobs do not depend on each other.",
     (
@@ -78,8 +76,7 @@ _LIMITS: Final = (
 
 
 def offline_html(runs: Shown, store: Store, *, created: datetime) -> str:
-    """Return one HTML file that says everything of the complete runs of a study, and needs no
-    network.
+    """Return a self-contained HTML report of the complete runs of a study.
 
     Parameters
     ----------
@@ -93,7 +90,7 @@ def offline_html(runs: Shown, store: Store, *, created: datetime) -> str:
     Raises
     ------
     TrainyardError
-        If no policy is complete, or a stored result was removed meanwhile.
+        If no policy is complete, or a stored result was deleted.
     """
     compared = compare_runs(runs, store)
     if compared is None:
@@ -130,6 +127,7 @@ def offline_html(runs: Shown, store: Store, *, created: datetime) -> str:
 
 
 def _figure(one: FigureView) -> str:
+    """Return a figure with caption, buttons and data."""
     alt = text(one.alt)
     buttons = "".join(
         f'<button type="button" data-plot="{one.name}" data-format="{form}" aria-label="Save this'
@@ -142,7 +140,7 @@ def _figure(one: FigureView) -> str:
         f' {height}px"></div>'
     )
     note = paragraph(one.note, "note")
-    data = folded("Data", rows_of(one.data())) if one.data is not None else ""
+    data = html_details("Data", html_frame(one.data())) if one.data is not None else ""
     return (
         '<figure role="figure"'
         f' aria-label="{alt}">{plot}<figcaption>{alt}</figcaption>{note}{buttons}{data}</figure>'
@@ -150,13 +148,13 @@ def _figure(one: FigureView) -> str:
 
 
 def _file(title: str, body: str, figures: Sequence[FigureView], scenario: str) -> str:
+    """Return the HTML document."""
     style, script, library = (
         (_HERE / "page.css").read_text("utf-8"),
         (_HERE / "page.js").read_text("utf-8"),
         get_plotlyjs(),
     )
-    # Only these two scripts may run, so that nothing from a trace ever could; nothing may be loaded
-    # from anywhere.
+    # Only these two scripts can run, and nothing can be loaded: untrusted text stays inert.
     scripts = " ".join(f"'sha256-{_sha256(code)}'" for code in (library, script))
     policy = (
         f"default-src 'none'; script-src {scripts}; style-src 'unsafe-inline'; img-src data: blob:;"
@@ -189,14 +187,14 @@ def _file(title: str, body: str, figures: Sequence[FigureView], scenario: str) -
 
 
 def _plain(figure: Any) -> Any:
-    """Return a figure as plain values, without the template that plotly puts around all of them."""
-    made = json.loads(figure.to_json(engine="json"))
-    made["layout"].pop("template", None)
-    return made
+    """Return a figure as plain values, without Plotly's template."""
+    values = json.loads(figure.to_json(engine="json"))
+    values["layout"].pop("template", None)
+    return values
 
 
 def _inert(document: str) -> str:
-    """Return JSON that cannot end the block it stands in."""
+    """Return JSON escaped so that it cannot close its script block."""
     return document.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
@@ -205,7 +203,7 @@ def _sha256(code: str) -> str:
 
 
 def _comparison(compared: ComparedRuns) -> str:
-    """Return the ledger as a table, all metrics behind it, and how jobs ended."""
+    """Return the ledger as a table, all metrics, and the outcomes of jobs."""
     report, light, dark = compared.report, compared.colours(), compared.colours(dark=True)
     looks = {
         title: (f"light-dark({light[title]}, {dark[title]})", PRINTED.get(light[title], "solid"))
@@ -213,7 +211,7 @@ def _comparison(compared: ComparedRuns) -> str:
     }
     style = TableStyle(looks, compared.baseline)
     numbers = _ledger(compared, looks)
-    every = folded("All metrics", full_table(report.table, style))
+    every = html_details("All metrics", full_table(report.table, style))
     notes = paragraph(report.certainty, "note") + paragraph(report.not_common, "note")
     return section("Policies side by side", numbers + every + notes) + section(
         "How jobs ended", _ends(report)
@@ -221,19 +219,19 @@ def _comparison(compared: ComparedRuns) -> str:
 
 
 def _ledger(compared: ComparedRuns, looks: Style) -> str:
-    """Return the ledger of the app as a table."""
+    """Return the ledger as a table."""
     report, cells = compared.report, ledger.by_place(compared.report.table)
     metrics = ledger.columns(report.table)
     rows = []
     for title in report.labels:
-        told = [ledger.cell(cells, title, metric, compared.baseline) for metric in metrics]
+        row_cells = [ledger.cell(cells, title, metric, compared.baseline) for metric in metrics]
         mark = " (baseline)" if title == compared.baseline else ""
         rows.append(
             [
                 f"{swatch(*looks[title])}{text(title + mark)}",
                 *(
                     f'{text(one.text)} <span class="diff {one.verdict}">{text(one.change)}</span>'
-                    for one in told
+                    for one in row_cells
                 ),
             ]
         )
@@ -243,6 +241,7 @@ def _ledger(compared: ComparedRuns, looks: Style) -> str:
 
 
 def _ends(report: ComparisonReport) -> str:
+    """Return the table of jobs by outcome."""
     names = ("jobs", "completed", "failed", "impossible", "refused", "unfinished")
     rows = [
         [text(row["label"]), *(readable.count(row[name]) for name in names), text(row["why"])]
@@ -259,21 +258,19 @@ def _ends(report: ComparisonReport) -> str:
 
 
 def _accuracy(report: ComparisonReport) -> str:
-    """Return how far the results can be believed: against the recording, remarks and
-    assumptions.
-    """
+    """Return the section on accuracy: recorded waits, remarks and assumptions."""
     if report.trust is None:
         recorded = paragraph(report.untold)
     else:
-        recorded = paragraph(report.trust.sentence()) + rows_of(accuracy_table(report.trust))
+        recorded = paragraph(report.trust.sentence()) + html_frame(accuracy_table(report.trust))
     remarks = [f"{label}: {remark}" for label, remark in report.remarks.items()]
     return section("Against the recorded history", recorded + paragraph(report.overflow)) + section(
-        "Remarks and assumptions", listed([*remarks, *report.assumptions])
+        "Remarks and assumptions", html_list([*remarks, *report.assumptions])
     )
 
 
 def _policies(runs: Shown) -> str:
-    """Return what each policy does, what it cannot, and where our reading of a paper comes in."""
+    """Return what each policy does, its limits, and our readings of papers."""
     cards = []
     for title, spec in zip(runs.titles, runs.study.allocators, strict=True):
         card = catalog.allocator(spec).card
@@ -288,51 +285,52 @@ def _policies(runs: Shown) -> str:
 
 
 def _account(runs: Shown, store: Store) -> str:
-    """Return what was read of the trace, and what was left out."""
+    """Return the section on the trace: rows read and rows left out."""
     source = load_source(runs.study.base.trace, store)
-    found = source.account
-    if found.get("format") in _READY or not found:
+    account = source.account
+    if account.get("format") in _READY or not account:
         return section(
             "Trace",
-            described(
+            html_descriptions(
                 (
                     *_jobs(runs, source.trace.name),
-                    ("Read", "complete: nothing was left out" if found else "not recorded"),
+                    ("Read", "complete: nothing was left out" if account else "not recorded"),
                 )
             ),
         )
-    counts = f"{tally(found)}; {found['altered']:,} altered"
+    counts = f"{tally(account)}; {account['altered']:,} altered"
     rows = [
         [text(item["action"]), text(item["reason"]), readable.count(item["rows"])]
-        for item in found["reasons"]
+        for item in account["reasons"]
     ]
     reasons = table(("What happened", "Why", "Rows"), rows) if rows else ""
     file = (
-        ("File", str(found.get("file", ""))),
-        ("Format", str(found.get("title", found["format"]))),
+        ("File", str(account.get("file", ""))),
+        ("Format", str(account.get("title", account["format"]))),
         ("Rows", counts),
     )
     if runs.study.base.trace.anonymise:
-        # The name of the file, and what was said of its cells, say where the jobs come from.
-        return section("Trace", described((*_jobs(runs, HIDDEN_NAME), *file[1:])) + reasons)
-    about = described((*_jobs(runs, source.trace.name), *file))
+        # File name and cell contents would reveal the origin of the jobs.
+        return section("Trace", html_descriptions((*_jobs(runs, HIDDEN_NAME), *file[1:])) + reasons)
+    about = html_descriptions((*_jobs(runs, source.trace.name), *file))
     return section(
         "Trace",
         about
         + reasons
-        + listed([*found["warnings"], *(f"Assumed: {guess}" for guess in found["guesses"])]),
+        + html_list([*account["warnings"], *(f"Assumed: {guess}" for guess in account["guesses"])]),
     )
 
 
 def _jobs(runs: Shown, name: str) -> tuple[tuple[str, str], ...]:
+    """Return name, source and selection of the trace."""
     spec = runs.study.base.trace
     kind, _, sample = spec.source.partition(":")
     title = SAMPLES[sample].title if kind == "sample" and sample in SAMPLES else name
-    return (("Name", title), ("Source", spec.source), ("Taken", _taken(spec)))
+    return (("Name", title), ("Source", spec.source), ("Taken", _selection_text(spec)))
 
 
-def _taken(spec: TraceSpec) -> str:
-    """Return what of a trace was run, and what was changed in it."""
+def _selection_text(spec: TraceSpec) -> str:
+    """Return the selected part of a trace and its changes, as text."""
     cut = spec.from_s > 0 or math.isfinite(spec.to_s)
     changes = [
         (
@@ -357,13 +355,14 @@ def _taken(spec: TraceSpec) -> str:
 
 
 def _role(runs: Shown, at: int) -> str:
+    """Return the role of a policy as a suffix."""
     if at == runs.baseline:
         return " (baseline)"
     return " (baseline chosen, cannot run here)" if at == runs.study.baseline else ""
 
 
 def _scenario(runs: Shown) -> str:
-    """Return what was asked: in words, and as the file that repeats it."""
+    """Return the scenario as text, and as a file to repeat it."""
     study, base = runs.study, runs.study.base
     totals = machines.totals(base.cluster)
     seeds = (
@@ -389,16 +388,19 @@ def _scenario(runs: Shown) -> str:
         ("Restart cost", catalog.values_in_words("overheads", base.overheads) or "none"),
         ("Failures", catalog.values_in_words("faults", base.faults) or "none"),
         ("Seed", seeds),
-        ("Measured", _measured(base)),
+        ("Measured", _measured_text(base)),
         ("Horizon", readable.time(base.horizon_s) if math.isfinite(base.horizon_s) else ""),
         ("Ends", _STOPS[base.stop]),
     )
     return section(
-        "Scenario", described(pairs) + folded("The scenario as a file", verbatim(_document(runs)))
+        "Scenario",
+        html_descriptions(pairs)
+        + html_details("The scenario as a file", verbatim(_document(runs))),
     )
 
 
-def _measured(base: Scenario) -> str:
+def _measured_text(base: Scenario) -> str:
+    """Return the measured window as text."""
     limits = base.to_json()["measure"].items()
     return (
         ", ".join(f"{name.replace('_', ' ')} = {value:g}" for name, value in limits if value)
@@ -407,21 +409,18 @@ def _measured(base: Scenario) -> str:
 
 
 def _spec(title: str, spec: Spec) -> str:
+    """Return a choice with its parameters as text."""
     values = catalog.values_in_words(spec.name, spec)
     return f"{title}: {values}" if values else title
 
 
 def _document(runs: Shown) -> str:
-    """Return the study as the JSON that Save writes; characters beyond ASCII are written as
-    numbers, so that none is invisible.
-    """
+    """Return the study as ASCII JSON, as Save writes it."""
     return json.dumps(runs.study.to_json(), indent=2, sort_keys=True)
 
 
 def _provenance(runs: Shown, created: datetime) -> str:
-    """Return where the numbers come from: versions, hashes of every run, and when the report was
-    made.
-    """
+    """Return the provenance: versions, hashes of all runs, and creation time."""
     entries = [
         (runs.titles[at], turn, entry)
         for at in runs.places
@@ -438,7 +437,7 @@ def _provenance(runs: Shown, created: datetime) -> str:
         for title, turn, entry in entries
     ]
     kinds = list(dict.fromkeys(_versions(entry.provenance["versions"]) for _, _, entry in entries))
-    about = described(
+    about = html_descriptions(
         (
             ("Report made", f"{created:%Y-%m-%d %H:%M:%S %Z}".strip()),
             *(("Computed with", kind) for kind in kinds),
@@ -448,19 +447,20 @@ def _provenance(runs: Shown, created: datetime) -> str:
     return section(
         "Provenance",
         about
-        + folded(
+        + html_details(
             "Hashes of every run",
             hashes + paragraph("Equal keys and versions give equal digests.", "note"),
         ),
     )
 
 
-def _versions(found: Mapping[str, str]) -> str:
-    return ", ".join(f"{name} {number}" for name, number in found.items())
+def _versions(versions: Mapping[str, str]) -> str:
+    """Return versions as text."""
+    return ", ".join(f"{name} {number}" for name, number in versions.items())
 
 
 def _repeat(runs: Shown) -> str:
-    """Return how to get the same numbers again."""
+    """Return the instructions to reproduce the numbers."""
     source = runs.study.base.trace.source
     own = "" if source.startswith(("sample:", "made:")) else " --trace YOUR_FILE"
     lines = (
@@ -477,21 +477,21 @@ def _repeat(runs: Shown) -> str:
 
 
 def _limits() -> str:
-    """Return what the model leaves out."""
-    return section("Limits of the model", listed(_LIMITS))
+    """Return the limits of the model."""
+    return section("Limits of the model", html_list(_LIMITS))
 
 
 def _goals(report: ComparisonReport) -> str:
-    """Return the sentences on the other goals."""
+    """Return the headlines on the other goals."""
     others = [
         f"{GOALS[goal]}: {headline.text}"
         for goal, headline in report.headlines.items()
         if headline.text != report.headline
     ]
     return (
-        folded(
+        html_details(
             "The same question for other goals",
-            listed([f"{one[0].upper()}{one[1:]}" for one in others]),
+            html_list([f"{one[0].upper()}{one[1:]}" for one in others]),
         )
         if others
         else ""
@@ -499,10 +499,10 @@ def _goals(report: ComparisonReport) -> str:
 
 
 def _limits_of(report: ComparisonReport) -> str:
-    """Return what else limits the headline, and what can be done about it."""
+    """Return the limits of the headline, with suggestions."""
     return "".join(paragraph(line) for line in report.first_headline.lines()[1:])
 
 
 def _title(report: ComparisonReport) -> str:
-    """Return what the report is called, as plain text."""
+    """Return the title of the report as plain text."""
     return visible(report.headline, 200)

@@ -23,7 +23,7 @@ def test_predictions_have_a_diagonal_and_its_double_and_half_within_the_axes() -
         assert low * 0.999 <= min(*line.x, *line.y)
         assert max(*line.x, *line.y) <= high * 1.001
     assert [line.name for line in lines if line.showlegend] == [
-        "as long as it is",
+        "exact",
         "twice or half of it",
     ]
     assert (list(marks.x), list(marks.y)) == ([10, 1000], [40, 100])

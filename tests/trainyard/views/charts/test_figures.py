@@ -8,7 +8,7 @@ import pytest
 
 from trainyard.views import charts
 from trainyard.views.charts import TimeAxis, policy_style, type_style
-from trainyard.views.charts.inputs import MOST_CELLS
+from trainyard.views.charts.inputs import MAX_CELLS
 
 STYLE = policy_style(["fifo", "sjf", "las"], "fifo")
 
@@ -225,7 +225,7 @@ def test_racks_are_columns_of_cells() -> None:
 
 def test_a_large_cluster_stays_within_the_limits() -> None:
     figure = charts.racks(nodes([40] * 100, ["v100"] * 100), type_style(["v100"]))
-    assert figure.data[0].z.size <= MOST_CELLS
+    assert figure.data[0].z.size <= MAX_CELLS
     assert len(figure.layout.xaxis.tickvals) <= 24
     assert charts.racks(nodes([5], ["v100"]), type_style(["v100"])).data[0].z.shape == (5, 1)
 

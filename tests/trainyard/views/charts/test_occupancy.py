@@ -13,7 +13,7 @@ import pytest
 
 from trainyard.views import charts
 from trainyard.views.charts import theme
-from trainyard.views.charts.machines import MOST_CELLS, MOST_DOWN, label_px, spells
+from trainyard.views.charts.machines import MAX_CELLS, MAX_DOWN_SPELLS, label_px, spells
 
 AXIS = charts.TimeAxis(0.0, 4 * 3600.0)
 
@@ -96,9 +96,9 @@ def test_the_shortest_spells_are_left_out_and_counted() -> None:
     down[:, ::2] = 1
     down[1, 1] = 1  # one spell of three bins
     made = grid("A", down, down)
-    assert charts.left_out([made]) == charts.down_spells(made) - MOST_DOWN == 499
+    assert charts.hidden_spells([made]) == charts.down_spells(made) - MAX_DOWN_SPELLS == 499
     (bars,) = of(machines([made], ["n1", "n2"], charts.TimeAxis(0.0, 3.6e6)), "bar")
-    assert len(bars.x) == MOST_DOWN
+    assert len(bars.x) == MAX_DOWN_SPELLS
     assert np.isclose(bars.x.max(), 3 * bars.x.min(), rtol=1e-3)
 
 
@@ -129,9 +129,9 @@ def test_names_of_rows_are_short_different_and_harmless() -> None:
 )
 def test_a_page_has_at_most_so_many_cells(rows: int, policies: int, bins: int) -> None:
     share = np.tile(np.array([0.0, 1.0], np.float32), (rows, 500))
-    made = charts.thinned([grid("A", share)] * policies)
+    made = charts.thin_grids([grid("A", share)] * policies)
     assert [one.share.shape for one in made] == [(rows, bins)] * policies
-    assert sum(one.share.size for one in made) <= MOST_CELLS
+    assert sum(one.share.size for one in made) <= MAX_CELLS
     assert np.isclose(made[0].share.mean(), 0.5)
 
 

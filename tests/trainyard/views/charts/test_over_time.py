@@ -16,7 +16,7 @@ from trainyard.views.charts import (
     type_style,
     waiting_row,
 )
-from trainyard.views.charts.over_time import MOST_BANDS, Frames, LinkedRow
+from trainyard.views.charts.over_time import MAX_BANDS, Frames, LinkedRow
 from trainyard.views.charts.theme import NEUTRAL, TEXT
 
 LABELS = ["fifo", "sjf", "las"]
@@ -56,7 +56,7 @@ def test_bands_show_the_bins_of_a_few_lines_only() -> None:
     assert len(bands) == 3
     assert np.allclose(bands[0]["y"], series(waiting=9)["waiting_high"])
     assert few.title == "Jobs waiting · each point = 14 min, mean, band = least to most"
-    labels = [str(at) for at in range(MOST_BANDS + 1)]
+    labels = [str(at) for at in range(MAX_BANDS + 1)]
     many = waiting_row({label: series(waiting=9) for label in labels}, policy_style(labels, "0"), X)
     assert not [trace for trace in many.traces if "fill" in trace]
     assert many.title.endswith("each point = 14 min, mean")

@@ -26,7 +26,7 @@ def frames(gpus: float) -> dict[str, dict[str, pd.DataFrame]]:
 
 @pytest.mark.parametrize(("gpus", "rows"), [(4.0, 2), (0.0, 1)])
 def test_the_line_stands_where_they_part(gpus: float, rows: int) -> None:
-    drawn = charts.parted(frames(gpus), STYLE, charts.TimeAxis(0.0, 86_400.0), 7200.0, "?")
+    drawn = charts.branch_rows(frames(gpus), STYLE, charts.TimeAxis(0.0, 86_400.0), 7200.0, "?")
     (line,) = drawn.layout.shapes
     assert (line.x0, line.x1, line.y0, line.y1) == (7200, 7200, 0, 1)
     assert len([name for name in drawn.to_dict()["layout"] if name.startswith("yaxis")]) == rows

@@ -10,7 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainyard.views.charts import darkened, image_config, policy_colours, policy_style, type_style
+from trainyard.views.charts import (
+    darken_figure,
+    image_config,
+    policy_colours,
+    policy_style,
+    type_style,
+)
 from trainyard.views.charts.axes import TimeAxis, duration_text, duration_unit, log_duration
 from trainyard.views.charts.sweeps import Amount, sweep_map
 from trainyard.views.charts.theme import (
@@ -25,11 +31,11 @@ from trainyard.views.charts.theme import (
     TEXT,
     TYPE_COLOURS,
     WORSE,
-    enlarged,
-    faded,
+    enlarge_figure,
     figure,
     legend_px,
-    wrapped,
+    with_opacity,
+    wrap_title,
 )
 
 SIX = ["fifo", "sjf", "easy", "srtf", "las", "recorded"]
@@ -77,10 +83,12 @@ def test_a_figure_of_the_dark_theme_differs_in_its_colours_only() -> None:
     x = np.arange(3.0)
     line = {"type": "scatter", "x": x, "line": {"color": POLICY_COLOURS[1]}}
     made = figure(
-        [line | {"fillcolor": faded(POLICY_COLOURS[0], 0.2)}], f"<b style='{BETTER}'>a</b>", 100
+        [line | {"fillcolor": with_opacity(POLICY_COLOURS[0], 0.2)}],
+        f"<b style='{BETTER}'>a</b>",
+        100,
     )
     before = made.to_dict()
-    dark = darkened(made).to_dict()
+    dark = darken_figure(made).to_dict()
     assert dark["data"][0]["x"] == before["data"][0]["x"]
     assert dark["data"][0]["line"]["color"] == DARK[POLICY_COLOURS[1]]
     assert dark["data"][0]["fillcolor"] == "rgba(77, 134, 255, 0.2)"
@@ -156,14 +164,14 @@ def test_names_and_texts_can_be_read(colour: str, dark: bool) -> None:
 
 
 def test_small_things() -> None:
-    assert faded("#0072B2", 0.25) == "rgba(0, 114, 178, 0.25)"
+    assert with_opacity("#0072B2", 0.25) == "rgba(0, 114, 178, 0.25)"
     assert image_config("compare")["toImageButtonOptions"] == {
         "format": "png",
         "scale": 2,
         "filename": "compare",
     }
-    assert wrapped("") == ("", 0)
-    assert wrapped("word " * 30)[0].count("<br>") == 1
+    assert wrap_title("") == ("", 0)
+    assert wrap_title("word " * 30)[0].count("<br>") == 1
     assert legend_px([]) == 0
     assert legend_px(["fifo", "sjf"]) == 24
     assert legend_px(["a rather long label"] * 6) == 48
@@ -255,7 +263,7 @@ def test_a_figure_for_a_projector_has_larger_type_and_the_same_data() -> None:
         100,
         xaxis={"range": [0, 2]},
     )
-    large, usual = enlarged(made, 1.5).to_dict(), made.to_dict()
+    large, usual = enlarge_figure(made, 1.5).to_dict(), made.to_dict()
     assert large["layout"]["font"]["size"] == 1.5 * usual["layout"]["font"]["size"]
     assert large["layout"]["xaxis"]["tickfont"]["size"] == 21
     assert large["layout"]["xaxis"]["range"] == [0, 2]
@@ -281,6 +289,8 @@ def test_text_is_legible_on_every_colour_of_a_scale(scale: tuple[tuple[float, st
 
 def test_a_map_has_the_scale_and_the_text_of_the_theme() -> None:
     table = pd.DataFrame({"x": [1, 2], "y": [1, 1], "policy": "A", "value": [60.0, 120.0]})
-    shown = darkened(sweep_map(table, "A", Amount("Delay", "s"), ("x", "y"))).to_dict()["data"][0]
+    shown = darken_figure(sweep_map(table, "A", Amount("Delay", "s"), ("x", "y"))).to_dict()[
+        "data"
+    ][0]
     assert [colour for _, colour in shown["colorscale"]] == [DARK[one] for _, one in SEQUENTIAL]
     assert shown["textfont"]["color"] == DARK[TEXT]

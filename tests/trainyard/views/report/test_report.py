@@ -23,7 +23,7 @@ from trainyard.store import Store
 from trainyard.study.scenario import Scenario, TraceSpec
 from trainyard.study.study import Study
 from trainyard.traces import start
-from trainyard.views.markup import MOST_ROWS, rows_of
+from trainyard.views.markup import MOST_ROWS, html_frame
 from trainyard.views.report.page import offline_html
 
 CREATED = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -313,11 +313,11 @@ def test_names_from_outside_stay_names(hostile: Page, page: Page) -> None:
 
 @pytest.mark.parametrize(("rows", "told"), [(3, 3), (MOST_ROWS, MOST_ROWS), (MOST_ROWS + 1, 101)])
 def test_long_tables_are_thinned_and_say_so(rows: int, told: int) -> None:
-    made = rows_of(pd.DataFrame({"t": range(rows), "x": [float("nan")] * rows}))
+    made = html_frame(pd.DataFrame({"t": range(rows), "x": [float("nan")] * rows}))
     assert made.count('<th scope="row">') == told
     assert (f"{told:,} of {rows:,} rows, evenly spaced" in made) == (told < rows)
     assert "<td>–</td>" in made
 
 
 def test_two_columns_may_be_named_alike() -> None:
-    assert rows_of(pd.DataFrame([[1, 2]], columns=["a", "a"])).count("<td>2</td>") == 1
+    assert html_frame(pd.DataFrame([[1, 2]], columns=["a", "a"])).count("<td>2</td>") == 1
