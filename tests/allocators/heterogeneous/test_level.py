@@ -71,12 +71,12 @@ def cheapest(problem: Problem, market: FrontierMarket) -> tuple[Mixture, np.ndar
 @EASY
 @given(problem=problems)
 def test_the_highest_level_is_kept_by_its_shares(problem: Problem) -> None:
-    market = FrontierMarket.of(problem)
+    market = FrontierMarket.from_problem(problem)
     if not len(market.jobs):
         return
     found, wanted = cheapest(problem, market)
     assert ((found.x * market.kinds[market.kind]).sum(axis=1) >= wanted * (1 - 1e-9)).all()
-    assert_possible(problem, market.whole(np.clip(found.x, 0, 1)) * (1 - 1e-12))
+    assert_possible(problem, market.to_problem(np.clip(found.x, 0, 1)) * (1 - 1e-12))
 
 
 @EASY
@@ -247,7 +247,7 @@ def saturates(owned: bool, seed: int) -> None:
 @EASY
 @given(seed=st.integers(0, 2**32 - 1), problem=problems)
 def test_filling_is_the_optimum_above_a_floor(seed: int, problem: Problem) -> None:
-    market = FrontierMarket.of(problem)
+    market = FrontierMarket.from_problem(problem)
     if not len(market.jobs):
         return
     rng = np.random.default_rng(seed)
@@ -264,7 +264,7 @@ def test_filling_is_the_optimum_above_a_floor(seed: int, problem: Problem) -> No
     best = solve(problem, LinearProgram(values, least * (1 - 1e-10)))
     assert best is not None
     assert found.level == pytest.approx((values * best.x).sum(), rel=1e-8, abs=1e-9)
-    assert_possible(problem, market.whole(np.clip(found.x, 0, 1)) * (1 - 1e-12))
+    assert_possible(problem, market.to_problem(np.clip(found.x, 0, 1)) * (1 - 1e-12))
 
 
 def product(market: FrontierMarket, floor: np.ndarray, x: np.ndarray) -> float:
@@ -286,7 +286,7 @@ def product(market: FrontierMarket, floor: np.ndarray, x: np.ndarray) -> float:
 @settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1), problem=problems)
 def test_nothing_near_the_centre_is_farther_from_all_limits(seed: int, problem: Problem) -> None:
-    market = FrontierMarket.of(problem)
+    market = FrontierMarket.from_problem(problem)
     if not len(market.jobs):
         return
     found, wanted = cheapest(problem, market)
@@ -327,7 +327,7 @@ def test_water_filling_takes_the_general_solver_where_the_search_is_cut_short(
 @EASY
 @given(problem=problems)
 def test_the_centre_is_the_same_by_one_matrix_and_by_columns(problem: Problem) -> None:
-    market = FrontierMarket.of(problem)
+    market = FrontierMarket.from_problem(problem)
     if not len(market.jobs):
         return
     found, wanted = cheapest(problem, market)
