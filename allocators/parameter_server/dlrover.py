@@ -537,7 +537,7 @@ class DLRover(Allocator):
 
     def _initial_resources(self, view: View, job: JobId, case: JobState) -> JobResources:
         """Return the initial resources of a job."""
-        requested = config_of(case.requested)
+        requested = config_of(case.request)
         if not self.resize:
             return requested
         if self.brain and self.first_sizes == "estimate":
@@ -555,7 +555,7 @@ class DLRover(Allocator):
 
     def _limit(self, case: JobState) -> tuple[float, float]:
         """Return the most cores and GB of a job without a history."""
-        requested = config_of(case.requested)
+        requested = config_of(case.request)
         cores = (
             requested.workers * requested.worker_cpus + requested.servers * requested.server_cpus
         )
@@ -582,14 +582,14 @@ class DLRover(Allocator):
         """
         nodes = [
             view.cluster.nodes[node]
-            for at in case.requested.pools
+            for at in case.request.pools
             for node in view.room.pools[at].nodes
         ]
         cores, gb = (
             min(MAX_CORES, max(node.cpus for node in nodes)),
             min(MAX_GB, max(node.mem_gb for node in nodes)),
         )
-        requested = config_of(case.requested)
+        requested = config_of(case.request)
         return config._replace(
             worker_cpus=min(config.worker_cpus, max(cores, requested.worker_cpus)),
             worker_gb=min(config.worker_gb, max(gb, requested.worker_gb)),

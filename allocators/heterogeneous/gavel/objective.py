@@ -10,7 +10,7 @@ import numpy as np
 
 from allocators.heterogeneous.gavel.rounds import Roster
 from allocators.heterogeneous.timeshare.fluid import JobsSnapshot
-from allocators.heterogeneous.timeshare.matching import WAITS, allox, fifo, fifo_any, whole
+from allocators.heterogeneous.timeshare.matching import WAITS, allox, fifo, fifo_any, whole_shares
 from allocators.heterogeneous.timeshare.problem import (
     Hint,
     NoSharesError,
@@ -201,7 +201,9 @@ def _fifo_shares(
     known_rates = problem._replace(
         rates=snapshot.rates * (snapshot.gangs[:, None] <= snapshot.gpus)
     )
-    return Shares(whole(fifo_any(known_rates, _held_types(roster), rng), len(problem.devices)))
+    return Shares(
+        whole_shares(fifo_any(known_rates, _held_types(roster), rng), len(problem.devices))
+    )
 
 
 def _allox_shares(
@@ -217,17 +219,17 @@ def _allox_shares(
     del spec, snapshot, rng
     held, one = _held_types(roster), roster.gangs == 1
     if one.all():
-        return Shares(whole(allox(problem, held), len(problem.devices)))
+        return Shares(whole_shares(allox(problem, held), len(problem.devices)))
     taken = np.bincount(
         held[held != WAITS], roster.gangs[held != WAITS], len(problem.devices)
     ).astype(np.int64)
     free = np.maximum(problem.devices - taken, 0)
     large = np.flatnonzero(~one & (held == WAITS))
-    x = whole(held, len(free))
+    x = whole_shares(held, len(free))
     x[large] = fifo(_subproblem(problem, large, free)).x
     free -= roster.gangs[large] @ x[large].astype(np.int64)
     small = np.flatnonzero(one & (held == WAITS))
-    x[small] = whole(allox(_subproblem(problem, small, free), held[small]), len(free))
+    x[small] = whole_shares(allox(_subproblem(problem, small, free), held[small]), len(free))
     return Shares(x, note=ALLOX_GANGS_NOTE)
 
 

@@ -15,8 +15,8 @@ from allocators.heterogeneous.hadar.rounds import (
     RoundLoop,
     Sites,
     Spots,
+    fill_in_order,
     gang_of,
-    greedily,
     shape,
     spots_of,
 )
@@ -263,7 +263,7 @@ class Deal:
             ]
             return (
                 tuple(
-                    greedily(
+                    fill_in_order(
                         [(fit, node), *sorted(others, key=lambda fit: (-fit[0], fit[1]))],
                         demand.replicas,
                     )

@@ -12,9 +12,9 @@ from allocators.heterogeneous.hadar.prices import (
     UTILITIES,
     PayoffFunction,
     QueueSizes,
-    bounds,
+    price_bounds,
     price_steps,
-    worth,
+    utility_functions,
 )
 from allocators.heterogeneous.hadar.rounds import (
     Free,
@@ -22,8 +22,8 @@ from allocators.heterogeneous.hadar.rounds import (
     RoundLoop,
     Sites,
     Spots,
+    fill_in_order,
     gang_of,
-    greedily,
     shape,
     spots_of,
 )
@@ -258,7 +258,7 @@ class FindAlloc:
                     for before in kinds[: place + 1]
                     for entry in sorted(fits[before], key=lambda fit: (-fit[0], fit[1]))
                 ]
-                yield tuple(greedily(walk, need)), False
+                yield tuple(fill_in_order(walk, need)), False
             room += there
 
 
@@ -286,7 +286,7 @@ def _fewest_nodes(market: RoundMarket, free: Free, fits: list[tuple[int, int]], 
     whole = [node for fit, node in fits if fit >= need]
     if whole:
         return ((min(whole, key=lambda node: (market.price(node, free.gpus[node]), node)), need),)
-    return tuple(greedily(sorted(fits, key=lambda fit: (-fit[0], fit[1])), need))
+    return tuple(fill_in_order(sorted(fits, key=lambda fit: (-fit[0], fit[1])), need))
 
 
 class PartialPlan(NamedTuple):
@@ -312,22 +312,22 @@ class Hadar(Allocator):
     Our reading of the abstracts of [1]_ and [2]_; structure and formulas follow the primal-dual
     scheme that they name.
 
-    Utility of job j finishing at f: ``utility``, see `worth`. The abstracts name total time [2]_
-    and completion time and finish-time fairness [1]_ but no utility. Ours: ``auto`` is the share of
-    the best possible speed, ``t_min / (f - a)`` with submission ``a`` and the time ``t_min`` that
-    the job takes alone on its fastest type, for a batch, where it ends as early as ``makespan``
-    with few moves; under it a job of a stream is worth less the longer it waits, so there ``auto``
-    is ``ftf``, under which it is worth more. See decision 0039.
+    Utility of job j finishing at f: ``utility``, see `utility_functions`. The abstracts name total
+    time [2]_ and completion time and finish-time fairness [1]_ but no utility. Ours: ``auto`` is
+    the share of the best possible speed, ``t_min / (f - a)`` with submission ``a`` and the time
+    ``t_min`` that the job takes alone on its fastest type, for a batch, where it ends as early as
+    ``makespan`` with few moves; under it a job of a stream is worth less the longer it waits, so
+    there ``auto`` is ``ftf``, under which it is worth more. See decision 0039.
 
-    Price of a GPU of type r on a server with ``c`` GPUs of which ``g`` are taken:
-    ``Umin_r (Umax_r / Umin_r)^(g / c)``, with ``Umax_r = max_j U_j(t_min) / W_j`` and ``Umin_r =
-    min_j U_j(T - a_j) / (4 eta t_j W_j)`` over the jobs that run on the type, ``W`` GPUs requested,
-    ``t_j`` seconds on the slowest type. Ours: the horizon ``T``, see `bounds`; ``Umin_r`` is kept
-    between 1e-12 and a half of ``Umax_r``. Jobs are visited in order of utility at their soonest
-    finish (ours, see ``order``), ties by job id, and each is placed by `FindAlloc` or skipped; the
-    ``beam`` best partial decisions are kept. Ours: the candidates, that a job keeps its GPUs if
-    others are no better, ``fill``, and that without ``fill`` an otherwise idle cluster still takes
-    the first job. Work is counted from the first time the policy saw the job.
+    Price of a GPU of type r on a server with ``c`` GPUs of which ``g`` are taken: ``Umin_r (Umax_r
+    / Umin_r)^(g / c)``, with ``Umax_r = max_j U_j(t_min) / W_j`` and ``Umin_r = min_j U_j(T - a_j)
+    / (4 eta t_j W_j)`` over the jobs that run on the type, ``W`` GPUs requested, ``t_j`` seconds on
+    the slowest type. Ours: the horizon ``T``, see `price_bounds`; ``Umin_r`` is kept between 1e-12
+    and a half of ``Umax_r``. Jobs are visited in order of utility at their soonest finish (ours,
+    see ``order``), ties by job id, and each is placed by `FindAlloc` or skipped; the ``beam`` best
+    partial decisions are kept. Ours: the candidates, that a job keeps its GPUs if others are no
+    better, ``fill``, and that without ``fill`` an otherwise idle cluster still takes the first job.
+    Work is counted from the first time the policy saw the job.
 
     Rounds follow each other while a job with GPUs runs; otherwise the next event begins one.
     Waiting and evicted jobs wait for the next round. Jobs that must not be stopped keep their GPUs.
@@ -560,9 +560,12 @@ class Hadar(Allocator):
             for kind, count in zip(view.cluster.types, devices.tolist(), strict=True)
             if count
         )
-        utility = worth(self.utility, queue, view.now_s, devices)
+        utility = utility_functions(self.utility, queue, view.now_s, devices)
         market = RoundMarket(
-            view, jobs, utility, bounds(queue, utility, view.now_s, int(devices.sum()), self.eta)
+            view,
+            jobs,
+            utility,
+            price_bounds(queue, utility, view.now_s, int(devices.sum()), self.eta),
         )
         value = utility.utilities(view.now_s + jobs.left / queue.best)
         if self.order == "utility_per_gpu":

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from allocators.elastic import mip, programs
 from allocators.elastic.greedy import GreedyElastic
-from allocators.elastic.mip import MipElastic, _Optimisation
+from allocators.elastic.mip import MipElastic, _Optimization
 from allocators.elastic.scaling import Market, SizeOptions
 from allocators.elastic.utility import OBJECTIVES, Utility
 from allocators.queue.fifo import Fifo
@@ -83,9 +83,9 @@ class Instant:
         return Market((0,), 1, capacity, running, waiting)
 
 
-def turn(view: Instant, worth: Utility | None = None, **params: Any) -> _Optimisation:
+def turn(view: Instant, worth: Utility | None = None, **params: Any) -> _Optimization:
     asked = MipElastic(**params)
-    return _Optimisation(asked, view, worth or Utility(asked.objective, asked.phi), asked._solvers)  # type: ignore[arg-type]
+    return _Optimization(asked, view, worth or Utility(asked.objective, asked.phi), asked._solvers)  # type: ignore[arg-type]
 
 
 def decide(

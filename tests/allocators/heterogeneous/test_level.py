@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from allocators.heterogeneous.timeshare import level as _level
 from allocators.heterogeneous.timeshare import shares as _shares
-from allocators.heterogeneous.timeshare.frontier import FrontierMarket, alike
+from allocators.heterogeneous.timeshare.frontier import FrontierMarket, distinct_rows
 from allocators.heterogeneous.timeshare.level import Goal, Mixture, Start, fill, highest
 from allocators.heterogeneous.timeshare.linear import LinearProgram, solve
 from allocators.heterogeneous.timeshare.problem import (
@@ -25,7 +25,7 @@ from allocators.heterogeneous.timeshare.problem import (
     progress,
 )
 from allocators.heterogeneous.timeshare.shares import (
-    centre,
+    analytic_center,
     cost,
     cost_slo,
     finish_time_fairness,
@@ -291,7 +291,7 @@ def test_nothing_near_the_centre_is_farther_from_all_limits(seed: int, problem: 
         return
     found, wanted = cheapest(problem, market)
     start = found.x
-    x = centre(market, wanted, start)
+    x = analytic_center(market, wanted, start)
     best = product(market, wanted, x)
     assert best > -np.inf
     rng = np.random.default_rng(seed)
@@ -333,9 +333,11 @@ def test_the_centre_is_the_same_by_one_matrix_and_by_columns(problem: Problem) -
     found, wanted = cheapest(problem, market)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(_shares, "_FEW", len(wanted))
-        one = centre(market, wanted, found.x)
+        one = analytic_center(market, wanted, found.x)
         patch.setattr(_shares, "_FEW", 0)
-        np.testing.assert_allclose(centre(market, wanted, found.x), one, rtol=1e-6, atol=1e-7)
+        np.testing.assert_allclose(
+            analytic_center(market, wanted, found.x), one, rtol=1e-6, atol=1e-7
+        )
 
 
 @pytest.mark.parametrize(
@@ -355,7 +357,7 @@ def test_alike_jobs_get_the_same_shares(seed: int, jobs: int) -> None:
 
 def test_rows_of_equal_sum_are_told_apart() -> None:
     rows = np.array([[np.sqrt(3), 0.0], [0.0, np.sqrt(2)], [np.sqrt(3), 0.0]])
-    different, which = alike(rows)
+    different, which = distinct_rows(rows)
     np.testing.assert_array_equal(different[which], rows)
     assert len(different) == 2
 
