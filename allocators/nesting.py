@@ -70,12 +70,12 @@ class InnerPolicy:
         self._is_wanted = self._is_wanted or self.cadence.on_finish
 
     def change_node(self, node: int) -> None:
-        """Record a node whose free resources changed."""
+        """Record a node with changed free resources."""
         self._nodes.append(node)
         self._is_wanted = self._is_wanted or self.cadence.on_capacity
 
     def resize(self, job: JobId) -> None:
-        """Record a job whose grant was resized and may have released resources."""
+        """Record a job with a resized grant, which may have released resources."""
         self._resized.append(job)
         self._is_wanted = self._is_wanted or self.cadence.on_capacity
 

@@ -585,7 +585,7 @@ class NoFitCache:
             )
 
     def record_nodes(self, nodes: Iterable[int]) -> None:
-        """Record nodes whose free resources changed."""
+        """Record nodes with changed free resources."""
         if self._denied:
             self._freed.extend(nodes)
             if len(self._freed) > _MAX_LOG:

@@ -302,7 +302,7 @@ def with_catch_all(quotas: tuple[Quota, ...]) -> tuple[Quota, ...]:
 
 
 class QuotaTree:
-    """A quota table as a tree whose leaves hold jobs.
+    """A quota table as a tree; jobs belong to its leaves.
 
     Attributes
     ----------

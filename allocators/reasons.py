@@ -29,7 +29,7 @@ def joined(rule: str, then: Reason, **values: Value) -> Reason:
 def queue_reason(
     decided: Decided, job: JobId, ahead: Sequence[JobId], order: str, *, blocks: bool
 ) -> Reason:
-    """Explain a wait in a queue whose jobs start in order.
+    """Explain a wait in a queue that starts jobs in order.
 
     Parameters
     ----------

@@ -525,7 +525,7 @@ class SkippingQueue:
                 self._grants[job] = view.grants[job]
 
     def _end_type_waits(self, view: View) -> None:
-        """Move jobs whose wait for a preferred type has ended to the lane for any type."""
+        """Move jobs to the lane for any type after their wait for a preferred one."""
         lanes, deadlines = self._lanes, self._deadlines
         while deadlines and deadlines[0][0] <= view.now_s:
             job = heappop(deadlines)[1]

@@ -556,7 +556,7 @@ class _Admission:
         return {option.job: option.sizes[at] for option, at in zip(options, best.at, strict=True)}
 
     def _admit(self, waiting: Sequence[SizeOptions], free: int) -> list[SizeOptions]:
-        """Return the waiting jobs whose smallest sizes fit."""
+        """Return the waiting jobs with room for their smallest sizes."""
         admitted = []
         for option in waiting:
             if option.sizes[0] <= free:

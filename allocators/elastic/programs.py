@@ -351,7 +351,7 @@ def _build_slots(horizon: Horizon) -> _Model:
 def _change_terms(
     problem: LpProblem, job: int, rows: Sequence[Row], held: int
 ) -> list[tuple[LpVariable, float]]:
-    """Return terms whose sum is minus the number of slots in which a job changes its size.
+    """Return terms that sum to minus the number of size changes of a job over the slots.
 
     An indicator of each size that stays is tighter than one of each change.
     """

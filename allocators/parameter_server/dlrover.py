@@ -576,7 +576,7 @@ class DLRover(Allocator):
 
     @staticmethod
     def _clip_to_nodes(view: View, case: JobState, config: JobResources) -> JobResources:
-        """Return a configuration whose replicas fit the usual and the largest node size.
+        """Limit the size of replicas to the usual maximum and the largest node.
 
         A request of the user above that is still allowed.
         """
@@ -601,7 +601,7 @@ class DLRover(Allocator):
     # ----------------------------------------------------------------------------------------------
 
     def _check_due_jobs(self, view: View) -> dict[JobId, Grant]:
-        """Check the jobs that are due; return the new grants of those that change."""
+        """Check the jobs that are due and return the new grants of resized jobs."""
         due, now_s = self._due, view.now_s
         resized: dict[JobId, Grant] = {}
         while due and due[0][0] <= now_s:

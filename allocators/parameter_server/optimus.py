@@ -335,5 +335,5 @@ def _subtract(left: Amount, takes: Amount) -> Amount:
 
 
 def _fits(takes: Amount, left: Amount) -> bool:
-    """Return True if an amount fits into what is left, up to rounding."""
+    """Return True if an amount fits into the rest, up to rounding."""
     return all(part <= free + _SLACK for part, free in zip(takes, left, strict=True))

@@ -1,4 +1,4 @@
-"""A-SRPT: jobs start in the order in which a virtual machine under SRPT completes them."""
+"""A-SRPT: a virtual machine under SRPT gives the start order of jobs."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ class Predicted(NamedTuple):
 
 @dataclass
 class Asrpt(Allocator):
-    """Start jobs in the order in which one virtual machine under SRPT would complete them.
+    """Start jobs in the order of their completion on one virtual machine under SRPT.
 
     Notes
     -----

@@ -51,7 +51,7 @@ class Slot(NamedTuple):
 
 
 class Profile:
-    """Free GPUs of every pool from now on, as a step function of time.
+    """Free GPUs of every pool over time, as a step function.
 
     Parameters
     ----------
@@ -192,7 +192,7 @@ class Conservative(Allocator):
         return ("conservative backfilled nothing: the schedule is that of fifo.",)
 
     def allocate(self, view: View, /) -> Plan:
-        """Move plans forward and start the jobs whose plan is due."""
+        """Move plans forward and start the jobs with a due plan."""
         self._update_jobs(view)
         if not self._waiting:
             return EMPTY

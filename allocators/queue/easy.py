@@ -284,7 +284,7 @@ class Easy(Allocator):
         self._no_fit.record_nodes(delta.nodes)
 
     def _update_resized(self, view: View, job: JobId) -> None:
-        """Update a running or waiting job whose size changed."""
+        """Update a running or waiting job after a change of its size."""
         self._promise = None
         if job in self._ends:
             self._no_fit.record_release(self._ends.drop(job)[2])
@@ -337,7 +337,7 @@ class Easy(Allocator):
         return True
 
     def _end_type_waits(self, view: View) -> bool:
-        """Let jobs whose wait has ended take any type; return True if the head is one."""
+        """Let jobs take any type after their wait; return True if the head is one."""
         of_head = False
         while self._deadlines and self._deadlines[0][0] <= view.now_s:
             job = heappop(self._deadlines)[1]

@@ -611,7 +611,7 @@ class Las(Allocator):
         return demands[1]
 
     def _promote(self, view: View) -> None:
-        """Promote the waiting jobs whose promotion is due."""
+        """Promote the waiting jobs with a due promotion."""
         promotions, waiting = self._order.promotions, self._preemption.waiting
         while promotions and promotions[0][0] <= view.now_s:
             _, job, key = heappop(promotions)

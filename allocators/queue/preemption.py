@@ -244,7 +244,7 @@ class RoomMaker:
     def _keep_unneeded(
         self, view: View, demand: Demand, grant: Grant, stopped: list[JobId]
     ) -> tuple[Grant, list[JobId]]:
-        """Keep preempted jobs running whose nodes are not needed, best first.
+        """Keep preempted jobs running if their nodes are not needed, best first.
 
         The job that was preempted last is always needed.
         """
@@ -352,7 +352,7 @@ class PriorityPreemption:
             queue.forget()
 
     def _resize(self, view: View, job: JobId) -> None:
-        """Update a job whose size changed."""
+        """Update a job after a change of its size."""
         if job in self.waiting:
             self.wait(view, job)
         elif job in view.grants:

@@ -81,7 +81,7 @@ class Recorded(Allocator):
         return Needs(frozenset({"recorded_start"}), frozenset({"overflow"}), mixes_types=self.mix)
 
     def allocate(self, view: View, /) -> Plan:
-        """Start the jobs whose recorded start is due; refuse those without one."""
+        """Start jobs at their recorded start; refuse jobs without one."""
         delta, due, now_s = view.delta, self._due, view.now_s
         without_start: list[JobId] = []
         for job in delta.arrived:

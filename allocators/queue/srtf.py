@@ -484,7 +484,7 @@ def _update_late_finishes(view: View, preemption: PriorityPreemption) -> None:
 
 
 def _late_jobs(running: RunningIndex, now_s: float) -> list[JobId]:
-    """Return the running jobs whose estimated finish has passed."""
+    """Return the running jobs past their estimated finish."""
     late = []
     for _, _, members in running.all.values():
         for height, job, _ in members:

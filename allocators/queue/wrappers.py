@@ -424,7 +424,7 @@ class Switch(Allocator):
         return first.allocator.needs | then.allocator.needs
 
     def allocate(self, view: View, /) -> Plan:
-        """Call the policy whose time it is and return its plan."""
+        """Return the plan of the policy that is active now."""
         first, then = self._both()
         self._begun, at_s = True, instant(self.at_s)
         if view.now_s < at_s:

@@ -476,7 +476,7 @@ class Gavel(Allocator):
         return not (won[~self._sits_out] >= 0).any()
 
     def _type_order(self, view: View) -> list[int]:
-        """Return the columns of types in the order in which they are filled."""
+        """Return the columns of types in filling order."""
         order = list(range(len(self._placement.gpus)))
         if (
             self.faithful

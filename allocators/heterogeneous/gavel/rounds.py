@@ -540,7 +540,7 @@ class RoundPlacement:
         others: list[tuple[int, int, Demand]],
         given: Mapping[tuple[int, int], list[Grant]],
     ) -> dict[int, Grant]:
-        """Return nodes for gangs for which no grant of the same size was released.
+        """Return nodes for gangs without a released grant of the same size.
 
         They come from released nodes in a single rack, or from free nodes.
         """
@@ -582,7 +582,7 @@ class RoundPlacement:
     def _place_by_fit(
         self, view: View, roster: Roster, ranking: DeficitRanking, order: Sequence[int]
     ) -> tuple[Ints, dict[int, Grant]]:
-        """Place each winner at once and skip those that do not fit.
+        """Place each winner at once and skip winners without room.
 
         Used if cores, memory or separate pools limit placements.
         """
@@ -597,11 +597,11 @@ class RoundPlacement:
                 demand = view.demand(self._ids[place])
                 if place in chosen or demand.key in denied:
                     continue
-                grant = self._keep_or_place(view, demand, place, column)
-                if grant is None:
+                new_grant = self._keep_or_place(view, demand, place, column)
+                if new_grant is None:
                     denied.add(demand.key)
                 else:
-                    chosen[place], won[place] = grant, column
+                    chosen[place], won[place] = new_grant, column
         return won, chosen
 
     def _keep_or_place(self, view: View, demand: Demand, place: int, column: int) -> Grant | None:

@@ -1,4 +1,4 @@
-"""Hadar: GPUs have prices that rise with use, and jobs take those of highest net utility."""
+"""Hadar: GPU prices rise with use, and jobs take the GPUs of highest net utility."""
 
 from __future__ import annotations
 

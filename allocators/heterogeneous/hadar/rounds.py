@@ -200,7 +200,7 @@ Decide = Callable[[View, FreeJobs, Floats, Free], tuple[dict[JobId, Grant], Mapp
 
 
 class RoundLoop:
-    """Rounds in which all preemptible jobs are placed again.
+    """Rounds that place all preemptible jobs again.
 
     Parameters
     ----------

@@ -85,7 +85,7 @@ def whole_shares(at: Ints, types: int) -> Floats:
 
 
 def arrival_order(problem: Problem) -> list[int]:
-    """Return the jobs in order of arrival, without those that never fit."""
+    """Return the jobs in order of arrival, without those too large for the empty cluster."""
     could = np.any(
         (problem.rates > 0) & (problem.gangs[:, None] <= problem.devices), axis=1
     ).tolist()

@@ -23,7 +23,7 @@ class NoSharesError(ValueError):
 
 
 class Problem(NamedTuple):
-    """Jobs (rows) and GPU types (columns) for which shares of time are computed.
+    """Jobs (rows) and GPU types (columns) as the input of the objectives.
 
     A single number holds for all rows or columns.
 

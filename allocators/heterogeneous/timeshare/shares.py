@@ -179,7 +179,7 @@ def max_min(problem: Problem) -> Shares:
 
 
 def makespan(problem: Problem, *, bisection: bool = False) -> Shares:
-    """Minimize the time until the last active job ends, if the shares stayed the same.
+    """Minimize the end of the last active job under constant shares.
 
     Parameters
     ----------
