@@ -1,4 +1,4 @@
-"""Scheduling policies by family, and the registry that lists them."""
+"""Scheduling policies by family, and their registry."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An allocator inside another one: its pending news, when it is due to decide, and its view."""
+"""Inner policies of a wrapper: their pending events, due times and restricted views."""
 
 from __future__ import annotations
 
@@ -25,28 +25,29 @@ from sim.contract import (
     later,
 )
 
-Make = Callable[[Spec], Allocator]
+MakePolicy = Callable[[Spec], Allocator]
 
 
 @runtime_checkable
 class Composite(Protocol):
-    """An allocator built of allocators: it is given the means to build them right after it was
-    built itself.
+    """A policy that contains other policies.
+
+    `assemble` is called with a function that builds them right after the policy itself is built.
     """
 
-    def assemble(self, make: Make) -> None:
-        """Build the inner allocators."""
+    def assemble(self, make: MakePolicy) -> None:
+        """Build the inner policies with `make`."""
         ...
 
 
-class Inside:
-    """One inner allocator, called only when it would have been called alone."""
+class InnerPolicy:
+    """An inner policy, called exactly when it would be called without the wrapper."""
 
     def __init__(self, allocator: Allocator) -> None:
         self.allocator = allocator
         self.cadence = allocator.cadence
         self.wake_at_s = inf
-        self._wanted = False
+        self._is_wanted = False
         self._arrived: list[JobId] = []
         self._finished: list[JobId] = []
         self._evicted: list[Eviction] = []
@@ -54,32 +55,32 @@ class Inside:
         self._resized: list[JobId] = []
 
     def arrive(self, job: JobId) -> None:
-        """Note a job that is waiting."""
+        """Record a job that arrived."""
         self._arrived.append(job)
-        self._wanted = self._wanted or self.cadence.on_arrival
+        self._is_wanted = self._is_wanted or self.cadence.on_arrival
 
     def finish(self, job: JobId) -> None:
-        """Note a job that has ended."""
+        """Record a job that ended."""
         self._finished.append(job)
-        self._wanted = self._wanted or self.cadence.on_finish
+        self._is_wanted = self._is_wanted or self.cadence.on_finish
 
     def evict(self, eviction: Eviction) -> None:
-        """Note a job that lost its grant."""
+        """Record a job that lost its grant."""
         self._evicted.append(eviction)
-        self._wanted = self._wanted or self.cadence.on_finish
+        self._is_wanted = self._is_wanted or self.cadence.on_finish
 
-    def capacity(self, node: int) -> None:
-        """Note a node whose free resources changed."""
+    def change_node(self, node: int) -> None:
+        """Record a node with changed free resources."""
         self._nodes.append(node)
-        self._wanted = self._wanted or self.cadence.on_capacity
+        self._is_wanted = self._is_wanted or self.cadence.on_capacity
 
     def resize(self, job: JobId) -> None:
-        """Note a job whose size changed, which may have taken or returned resources."""
+        """Record a job with a resized grant, which may have released resources."""
         self._resized.append(job)
-        self._wanted = self._wanted or self.cadence.on_capacity
+        self._is_wanted = self._is_wanted or self.cadence.on_capacity
 
     def notify(self, delta: Delta) -> None:
-        """Note everything that happened."""
+        """Record all events of a delta."""
         for job in delta.arrived:
             self.arrive(job)
         for job in delta.finished:
@@ -87,22 +88,23 @@ class Inside:
         for eviction in delta.evicted:
             self.evict(eviction)
         for node in delta.nodes:
-            self.capacity(node)
+            self.change_node(node)
         for job in delta.resized:
             self.resize(job)
 
     def is_due(self, now_s: float, *, active: bool) -> bool:
-        """Tell whether it would be called at this instant if it were alone with jobs that are
-        waiting or running (`active`) or not.
+        """Return True if the inner policy must decide now.
+
+        `active` says whether any of its jobs waits or runs.
         """
         return (
-            self._wanted
+            self._is_wanted
             or self.wake_at_s <= now_s
             or ((active or bool(self._finished)) and is_tick(now_s, self.cadence.every_s))
         )
 
-    def news(self) -> Delta:
-        """Return what has happened since its last decision, and forget it."""
+    def take_events(self) -> Delta:
+        """Return the events since the last decision and clear them."""
         delta = Delta(
             tuple(self._arrived),
             tuple(self._finished),
@@ -112,23 +114,23 @@ class Inside:
         )
         for items in (self._arrived, self._finished, self._evicted, self._nodes, self._resized):
             items.clear()
-        self._wanted = False
+        self._is_wanted = False
         return delta
 
     def decide(self, view: SubView) -> Plan:
-        """Return its plan, and note when it wants to be called again."""
+        """Return the plan of the inner policy and record its next wake-up."""
         plan = self.allocator.allocate(cast("View", view))
         self.wake_at_s = later(plan.wake_at_s, view.now_s)
         return plan
 
 
 def is_tick(now_s: float, every_s: float) -> bool:
-    """Tell whether a ticker of this period ticks exactly now."""
+    """Return True if a tick of this period falls exactly on `now_s`."""
     return isfinite(every_s) and instant(round(now_s / every_s) * every_s) == now_s
 
 
 def next_tick(now_s: float, every_s: float) -> float:
-    """Return the first tick after now."""
+    """Return the time of the first tick after `now_s`."""
     if not isfinite(every_s):
         return inf
     tick = int(now_s / every_s)
@@ -138,7 +140,7 @@ def next_tick(now_s: float, every_s: float) -> float:
 
 
 class SubTable:
-    """Some jobs of a table: a `sim.contract.JobTable`."""
+    """A `sim.contract.JobTable` of some of the jobs of another table."""
 
     __slots__ = ("_cache", "_jobs", "_whole")
 
@@ -151,18 +153,21 @@ class SubTable:
 
     def column(self, name: str) -> NDArray[Any]:
         """Return a column by name."""
-        known = self._cache.get(name)
-        if known is None:
-            known = np.array(sorted(self._jobs), np.int64) if name == "ids" else self._part(name)
-            known.flags.writeable = False
-            self._cache[name] = known
-        return known
+        values = self._cache.get(name)
+        if values is None:
+            values = (
+                np.array(sorted(self._jobs), np.int64) if name == "ids" else self._select_rows(name)
+            )
+            values.flags.writeable = False
+            self._cache[name] = values
+        return values
 
-    def _part(self, name: str) -> NDArray[Any]:
-        values: NDArray[Any] = (
+    def _select_rows(self, name: str) -> NDArray[Any]:
+        """Return the rows of a column that belong to the jobs of this table."""
+        column: NDArray[Any] = (
             getattr(self._whole, name) if name == "preemptible" else self._whole.column(name)
         )
-        part: NDArray[Any] = values[np.searchsorted(self._whole.ids, self.column("ids"))]
+        part: NDArray[Any] = column[np.searchsorted(self._whole.ids, self.column("ids"))]
         return part
 
     def __getattr__(self, name: str) -> NDArray[Any]:
@@ -172,7 +177,7 @@ class SubTable:
 
 
 class SubGrants(Mapping[JobId, Grant]):
-    """The grants of some jobs."""
+    """The grants of some of the jobs."""
 
     def __init__(self, whole: Mapping[JobId, Grant], jobs: Collection[JobId]) -> None:
         self._whole, self._jobs = whole, jobs
@@ -189,15 +194,15 @@ class SubGrants(Mapping[JobId, Grant]):
         return len(self._jobs)
 
 
-class GrantsShown(Mapping[JobId, Grant]):
-    """The grants as an inner allocator made them, where the outer one has changed them.
+class InnerGrants(Mapping[JobId, Grant]):
+    """The grants as the inner policy made them, before the wrapper resized them.
 
     Parameters
     ----------
     real, resized : mapping
-        What jobs hold, and what they will hold after the present decision.
+        Present grants of the jobs, and their new grants by the current decision.
     pairs : mapping
-        Job -> a grant as it is, and as the inner allocator made it.
+        Job -> its actual grant, and the one that the inner policy made.
     """
 
     def __init__(
@@ -221,8 +226,9 @@ class GrantsShown(Mapping[JobId, Grant]):
 
 
 class SubView:
-    """What an inner allocator sees: a `sim.contract.View` with its own news and, if so wished, only
-    its own jobs and nodes.
+    """The view of an inner policy: a `sim.contract.View` with its own events.
+
+    `narrow` restricts it to its own jobs and nodes.
     """
 
     def __init__(self, view: View, delta: Delta) -> None:
@@ -252,7 +258,7 @@ class SubView:
     def narrow(
         self, waiting: Collection[JobId], running: Collection[JobId], elsewhere: NDArray[np.bool_]
     ) -> None:
-        """Show only these jobs, and no room on the nodes of others."""
+        """Show only these jobs, and no free resources on the nodes marked `elsewhere`."""
         view = self._view
         self.waiting = cast("JobTable", SubTable(view.waiting, waiting))
         self.running = cast("JobTable", SubTable(view.running, running))
@@ -263,27 +269,28 @@ class SubView:
     @property
     def free_gpus(self) -> Ints:
         """Free GPUs per node."""
-        return self._own(self._view.free_gpus)
+        return self._mask_other_nodes(self._view.free_gpus)
 
     @property
     def free_cpus(self) -> Floats:
         """Free cores per node."""
-        return self._own(self._view.free_cpus)
+        return self._mask_other_nodes(self._view.free_cpus)
 
     @property
     def free_mem_gb(self) -> Floats:
         """Free memory per node."""
-        return self._own(self._view.free_mem_gb)
+        return self._mask_other_nodes(self._view.free_mem_gb)
 
     @property
     def capacity(self) -> Ints:
         """GPUs per node in service."""
-        return self._own(self._view.capacity)
+        return self._mask_other_nodes(self._view.capacity)
 
     @property
     def installed(self) -> Ints:
         """GPUs per node in service or down for repair."""
-        return self._own(self._view.installed)
+        return self._mask_other_nodes(self._view.installed)
 
-    def _own(self, values: NDArray[Any]) -> NDArray[Any]:
+    def _mask_other_nodes(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Return values per node with zeros on the nodes of other policies."""
         return values if self._elsewhere is None else np.where(self._elsewhere, 0, values)

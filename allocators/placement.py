@@ -1,4 +1,4 @@
-"""Where a gang goes: plain rules over the free room, chosen by a parameter of every allocator."""
+"""Placement rules: choose the free nodes of a gang by the parameters of a policy."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ Spot = tuple[int, int]
 """(node, replicas on it)"""
 
 PLACEMENTS: Final = ("pack", "fewest", "consolidate", "first_fit", "spread", "anywhere")
-WAITING: Final = frozenset({"consolidate", "first_fit"})
-"""Of these, with which a gang may wait although there are enough free GPUs."""
+WAITING_PLACEMENTS: Final = frozenset({"consolidate", "first_fit"})
+"""Placements under which a gang may wait although enough GPUs are free."""
 TYPES: Final = ("fastest", "slowest_that_fits", "cheapest")
-RUN_TIME: Final = frozenset({"remaining_work", "rates"})
-"""What `Placer.run_time_s` reads, see `sim.contract.Needs`."""
+RUN_TIME_NEEDS: Final = frozenset({"remaining_work", "rates"})
+"""Needs of `Placer.run_time_s`; see `sim.contract.Needs`."""
 
 
 def placement_param() -> Any:
-    """Declare the parameter ``placement``."""
+    """Declare the policy parameter ``placement``."""
     return param(
         "fewest",
         choices=PLACEMENTS,
@@ -43,7 +43,7 @@ def placement_param() -> Any:
 
 
 def types_param() -> Any:
-    """Declare the parameter ``types``."""
+    """Declare the policy parameter ``types``."""
     return param(
         "fastest",
         title="Preferred GPU type",
@@ -58,7 +58,7 @@ def types_param() -> Any:
 
 
 def mix_param() -> Any:
-    """Declare the parameter ``mix``."""
+    """Declare the policy parameter ``mix``."""
     return param(
         False,
         title="Mix GPU types in a gang",
@@ -66,20 +66,19 @@ def mix_param() -> Any:
     )
 
 
-class Ways(NamedTuple):
-    """Where a demand may go.
+class PlacementOptions(NamedTuple):
+    """Pools that may hold a demand, in the order to try them.
 
     Parameters
     ----------
     groups : tuple of tuples of int
-        Sets of pools in the order in which they are tried: one for each GPU type, then all together
-        if a gang may span types. Sets that could not hold the gang even if they were empty are left
-        out.
+        Sets of pools: one for each GPU type, then all together if a gang may span types. Sets that
+        could not hold the gang even when empty are left out.
     by_mask : bool
-        Whether GPUs are all that matters there: the job asks for no servers, and for no cores and
-        memory, or no node limits them.
+        Whether only GPUs limit the placement: the job asks for no servers, and cores and memory
+        are not requested or not limited.
     preferred : int
-        How many groups are as good as the first one; all of them for a job without GPUs.
+        Number of groups as good as the first one; all groups for a job without GPUs.
     """
 
     groups: tuple[tuple[int, ...], ...]
@@ -88,7 +87,7 @@ class Ways(NamedTuple):
 
 
 class Placer:
-    """Finds free nodes for a demand, and reserves them tentatively.
+    """Chooses free nodes for a demand and reserves them on the view.
 
     Parameters
     ----------
@@ -104,30 +103,30 @@ class Placer:
     Parameter servers are placed after the workers and like a job without GPUs, on nodes without
     GPUs first. Our reading; the papers leave it open.
 
-    On the fewest nodes, a gang fills the emptiest ones and leaves its rest to the fullest that has
-    room for it; with ``first_fit`` to the one with the lowest number.
+    With ``fewest``, a gang fills the emptiest nodes; its last replicas go to the fullest node with
+    room for them, with ``first_fit`` to the one with the lowest number.
 
-    Ties go to the node with the lowest number. Where nodes do not limit cores and memory, only bit
-    sets of free GPUs are looked at and the cost does not grow with the number of nodes that do not
-    matter; otherwise every node of the admitted pools is asked what it can still take.
+    Ties go to the node with the lowest number. If only GPUs limit the placement, it works on bit
+    sets of free GPUs; otherwise every node of the pools is checked for cores and memory.
     """
 
     def __init__(self, how: str, types: str = "fastest", mix: bool = False) -> None:
         self._how, self._types, self._mix = how, types, mix
         self._find = _BY_MASK[how]
         self._one_if_it_can = how in {"fewest", "consolidate"}
-        self._may_wait = how in WAITING
-        self._ways: dict[int, Ways] = {}
-        self._on_one: dict[tuple[int, int], Grant] = {}
-        self._ever: dict[tuple[int, int, int], int] = {}
-        self._whole: dict[tuple[int, int], Grant] = {}
+        self._may_wait = how in WAITING_PLACEMENTS
+        self._ways: dict[int, PlacementOptions] = {}
+        self._one_node_grants: dict[tuple[int, int], Grant] = {}
+        self._fewest_nodes: dict[tuple[int, int, int], int] = {}
+        self._empty_grants: dict[tuple[int, int], Grant] = {}
 
     def __call__(self, view: View, demand: Demand, avoid: Collection[int] = ()) -> Grant | None:
-        """Return a grant of one gang with no worker on nodes to avoid, reserved on ``view.room``,
-        or None if there is no room now.
+        """Reserve free nodes for a demand and return the grant, or None if it does not fit.
+
+        No worker is placed on the nodes in `avoid`.
         """
         room = view.room
-        groups, by_mask, _ = self._ways.get(demand.key) or self.ways(view, demand)
+        groups, by_mask, _ = self._ways.get(demand.key) or self.options(view, demand)
         for pools in groups:
             if (
                 demand.gpus
@@ -136,7 +135,7 @@ class Placer:
             ):
                 continue
             grant = (
-                self._lone(room, demand, pools[0])
+                self._place_on_one_node(room, demand, pools[0])
                 if by_mask and not avoid and self._one_if_it_can and len(pools) == 1
                 else None
             )
@@ -146,21 +145,21 @@ class Placer:
                 return grant
         return None
 
-    def within(self, view: View, demand: Demand, pools: tuple[int, ...]) -> Grant | None:
-        """Do the same in one of the groups of `ways` only."""
+    def place_within(self, view: View, demand: Demand, pools: tuple[int, ...]) -> Grant | None:
+        """Reserve free nodes for a demand in one set of pools, or return None."""
         if demand.gpus and view.room.gpus_free(pools) < demand.replicas:
             return None
-        return self._within(view, demand, pools, (), by_mask=self.ways(view, demand).by_mask)
+        return self._within(view, demand, pools, (), by_mask=self.options(view, demand).by_mask)
 
-    def _lone(self, room: FreeResources, demand: Demand, pool: int) -> Grant | None:
-        # What `_fewest` does for a gang that one node of one pool can hold, without its detours:
-        # that is most of them.
+    def _place_on_one_node(self, room: FreeResources, demand: Demand, pool: int) -> Grant | None:
+        """Reserve the fullest single node of a pool that holds the whole gang, or return None."""
+        # A shortcut of `_fewest` for the most frequent gangs: one node of one pool holds them.
         masks = room.masks[pool]
         for free in range(demand.replicas, len(masks)):
             mask = masks[free]
             if mask:
                 node = room.pools[pool].nodes[(mask & -mask).bit_length() - 1]
-                grant = self._on_one.get((node, demand.key)) or self._grant(
+                grant = self._one_node_grants.get((node, demand.key)) or self._grant(
                     demand, [(node, demand.replicas)]
                 )
                 room.take(grant)
@@ -176,53 +175,55 @@ class Placer:
         *,
         by_mask: bool,
     ) -> Grant | None:
+        """Reserve nodes in these pools by the placement rule, or return None."""
         room = view.room
         spots = (
             self._find(room, pools, demand.replicas)
             if by_mask
-            else _by_fit(room, pools, demand, self._how, avoid)
+            else _place_by_fit(room, pools, demand, self._how, avoid)
         )
         if spots is None or (
-            self._may_wait and len(spots) > self._fewest_ever(view, demand, pools)
+            self._may_wait and len(spots) > self._fewest_possible(view, demand, pools)
         ):
             return None
         grant = self._grant(demand, spots)
         room.take(grant)
         return grant if demand.servers is None else self.with_servers(view, demand.servers, grant)
 
-    def with_servers(self, view: View, servers: Demand, alone: Grant) -> Grant | None:
-        """Find nodes for the servers of tentatively placed workers; without any, free those."""
+    def with_servers(self, view: View, servers: Demand, workers: Grant) -> Grant | None:
+        """Add parameter servers to reserved workers, or release the workers and return None."""
         room = view.room
-        beside = self(view, servers)
-        room.give(alone)
-        if beside is None:
+        server_grant = self(view, servers)
+        room.give(workers)
+        if server_grant is None:
             return None
-        room.give(beside)
-        grant = Grant((Gang(alone.gangs[0].workers, beside.gangs[0].workers),))
+        room.give(server_grant)
+        grant = Grant((Gang(workers.gangs[0].workers, server_grant.gangs[0].workers),))
         room.take(grant)
         return grant
 
-    def counts(self, view: View, demand: Demand) -> bool:
-        """Tell whether enough free GPUs are all that a demand needs in order to be placed."""
-        return self.ways(view, demand).by_mask and not self._may_wait
+    def needs_only_gpus(self, view: View, demand: Demand) -> bool:
+        """Return True if enough free GPUs are all that a demand needs to be placed."""
+        return self.options(view, demand).by_mask and not self._may_wait
 
-    def ways(self, view: View, demand: Demand) -> Ways:
-        """Return where a demand may go, in order, and whether GPUs are all that matters there."""
-        known = self._ways.get(demand.key)
-        if known is None:
+    def options(self, view: View, demand: Demand) -> PlacementOptions:
+        """Return the pools that may hold a demand, in the order to try them."""
+        options = self._ways.get(demand.key)
+        if options is None:
             nodes, pools = view.cluster.nodes, view.room.pools
-            here = [nodes[node] for at in demand.pools for node in pools[at].nodes]
+            pool_nodes = [nodes[node] for pool in demand.pools for node in pools[pool].nodes]
             unlimited = not (demand.cpus or demand.mem_gb) or all(
-                node.cpus == inf and node.mem_gb == inf for node in here
+                node.cpus == inf and node.mem_gb == inf for node in pool_nodes
             )
-            groups, preferred = self._groups(view, demand)
+            groups, preferred = self._rank_groups(view, demand)
             by_mask = demand.gpus == 1 and unlimited and demand.servers is None
-            known = self._ways[demand.key] = Ways(groups, by_mask, preferred)
-        return known
+            options = self._ways[demand.key] = PlacementOptions(groups, by_mask, preferred)
+        return options
 
     def run_time_s(self, view: View, job: JobId, at: int = 0) -> float:
-        """Return the estimated seconds that a waiting job needs at the requested size; reads
-        `RUN_TIME`.
+        """Return the estimated run time in seconds of a waiting job at its requested size.
+
+        Reads the columns of `RUN_TIME_NEEDS`.
 
         Parameters
         ----------
@@ -231,37 +232,44 @@ class Placer:
         job : int
             A waiting job.
         at : int
-            Which of the groups of `ways` it would run on; 0 = the preferred type.
+            Index of the group of pools that it would run on; 0 = the preferred type.
         """
         demand = view.demand(job)
-        whole = self._whole.get((demand.key, at))
+        whole = self._empty_grants.get((demand.key, at))
         if whole is None:
-            groups = self.ways(view, demand).groups
+            groups = self.options(view, demand).groups
             if not groups:
                 return inf
-            whole = self._whole[demand.key, at] = alone(view, demand, groups[at:])
+            whole = self._empty_grants[demand.key, at] = empty_cluster_grant(
+                view, demand, groups[at:]
+            )
         rate = view.estimates.rate(job, whole)
         return view.one("remaining_work", job) / rate if rate > 0 else inf
 
-    def _fewest_ever(self, view: View, demand: Demand, pools: Sequence[int]) -> int:
+    def _fewest_possible(self, view: View, demand: Demand, pools: Sequence[int]) -> int:
+        """Return the number of nodes that a demand needs on an empty cluster."""
         key = (demand.key, pools[0], len(pools))
-        if key not in self._ever:
-            self._ever[key] = len(alone(view, demand, [pools]).gangs[0].workers.nodes)
-        return self._ever[key]
+        if key not in self._fewest_nodes:
+            self._fewest_nodes[key] = len(
+                empty_cluster_grant(view, demand, [pools]).gangs[0].workers.nodes
+            )
+        return self._fewest_nodes[key]
 
     def _grant(self, demand: Demand, spots: list[Spot]) -> Grant:
+        """Return the grant of a demand on these nodes; grants of one node are cached."""
         if len(spots) > 1:
             nodes, count = zip(*spots, strict=True)
             return Grant((Gang(Part(nodes, count, demand.gpus, demand.cpus, demand.mem_gb)),))
-        # Most grants are one node's: the same object again costs nothing to build, check or add up.
+        # Most grants use one node. A shared object saves building, checking and adding it up again.
         node = spots[0][0]
-        known = self._on_one.get((node, demand.key))
-        if known is None:
+        grant = self._one_node_grants.get((node, demand.key))
+        if grant is None:
             part = Part((node,), (demand.replicas,), demand.gpus, demand.cpus, demand.mem_gb)
-            known = self._on_one[node, demand.key] = Grant((Gang(part),))
-        return known
+            grant = self._one_node_grants[node, demand.key] = Grant((Gang(part),))
+        return grant
 
-    def _groups(self, view: View, demand: Demand) -> tuple[tuple[tuple[int, ...], ...], int]:
+    def _rank_groups(self, view: View, demand: Demand) -> tuple[tuple[tuple[int, ...], ...], int]:
+        """Return the groups of pools in order of preference, and how many are preferred."""
         types = view.cluster.types
         keys: dict[str, Callable[[int], float]] = {
             "fastest": lambda at: -types[at].speed,
@@ -273,19 +281,17 @@ class Placer:
             by_type.setdefault(view.room.pools[at].type_at, []).append(at)
         rank = {at: (at >= 0, keys[self._types](at) if at >= 0 else 0.0) for at in by_type}
         order = sorted(by_type, key=lambda at: (*rank[at], at))
-        fit = [at for at in order if _holds(view, demand, by_type[at])]
+        fit = [at for at in order if _fits_empty(view, demand, by_type[at])]
         groups = [tuple(by_type[at]) for at in fit]
         preferred = sum(rank[at] == rank[fit[0]] for at in fit)
         if (self._mix or not demand.gpus) and len(order) > 1:
-            whole = tuple(pool for at in order for pool in by_type[at])
-            groups += [whole] if _holds(view, demand, whole) else []
+            all_pools = tuple(pool for at in order for pool in by_type[at])
+            groups += [all_pools] if _fits_empty(view, demand, all_pools) else []
         return tuple(groups), preferred if demand.gpus else len(groups)
 
 
-def alone(view: View, demand: Demand, groups: Iterable[Sequence[int]]) -> Grant:
-    """Return what a job would hold if it were alone, every node in service: the fewest nodes of the
-    first of these groups (at least one) of `Ways`.
-    """
+def empty_cluster_grant(view: View, demand: Demand, groups: Iterable[Sequence[int]]) -> Grant:
+    """Return the grant that a job would get on an empty cluster."""
     pools = next(iter(groups))
     fits = [
         (-capacity_for(view, node, demand), node)
@@ -293,31 +299,34 @@ def alone(view: View, demand: Demand, groups: Iterable[Sequence[int]]) -> Grant:
         for node in view.room.pools[at].nodes
     ]
     nodes, count = zip(
-        *sorted(_walk([(-fit, node) for fit, node in sorted(fits) if fit], demand.replicas)),
+        *sorted(
+            _take_in_order([(-fit, node) for fit, node in sorted(fits) if fit], demand.replicas)
+        ),
         strict=True,
     )
     servers = (
         None
         if demand.servers is None
-        else alone(view, demand.servers, [demand.servers.pools]).gangs[0].workers
+        else empty_cluster_grant(view, demand.servers, [demand.servers.pools]).gangs[0].workers
     )
     return Grant((Gang(Part(nodes, count, demand.gpus, demand.cpus, demand.mem_gb), servers),))
 
 
 def could_ever_hold(view: View, demand: Demand, *, mixed: bool) -> bool:
-    """Tell whether a gang would find room if the cluster were empty and complete, on one GPU type
-    or, if `mixed`, on several.
-    """
+    """Return True if a gang fits the empty cluster, on one GPU type or on several if `mixed`."""
     kinds: dict[int, list[int]] = {}
     for at in demand.pools:
         kinds.setdefault(0 if mixed or not demand.gpus else view.room.pools[at].type_at, []).append(
             at
         )
-    fits = any(_holds(view, demand, pools) for pools in kinds.values())
-    return fits and (demand.servers is None or _holds(view, demand.servers, demand.servers.pools))
+    fits = any(_fits_empty(view, demand, pools) for pools in kinds.values())
+    return fits and (
+        demand.servers is None or _fits_empty(view, demand.servers, demand.servers.pools)
+    )
 
 
-def _holds(view: View, demand: Demand, pools: Iterable[int]) -> bool:
+def _fits_empty(view: View, demand: Demand, pools: Iterable[int]) -> bool:
+    """Return True if these pools hold all replicas of a demand when empty."""
     return (
         sum(
             [capacity_for(view, node, demand) for at in pools for node in view.room.pools[at].nodes]
@@ -327,9 +336,7 @@ def _holds(view: View, demand: Demand, pools: Iterable[int]) -> bool:
 
 
 def capacity_for(view: View, at: int, demand: Demand) -> int:
-    """Return how many replicas of a demand a node holds when it is empty and in service; 0 while
-    the node is not announced.
-    """
+    """Return how many replicas of a demand an empty node holds; 0 before it is announced."""
     if view.cluster.unforeseen and at in view.cluster.unknown(view.now_s):
         return 0
     node = view.cluster.nodes[at]
@@ -342,27 +349,30 @@ def capacity_for(view: View, at: int, demand: Demand) -> int:
     return int(min(fit, demand.replicas))
 
 
-def _bits(mask: int) -> Iterable[int]:
+def _set_bits(mask: int) -> Iterable[int]:
+    """Yield the positions of the set bits of a mask."""
     while mask:
         low = mask & -mask
         yield low.bit_length() - 1
         mask ^= low
 
 
-def _fill(room: FreeResources, order: Iterable[tuple[int, int]], need: int) -> list[Spot]:
-    return _walk(
+def _fill_levels(room: FreeResources, order: Iterable[tuple[int, int]], need: int) -> list[Spot]:
+    """Fill nodes by levels of (pool, free GPUs) until the gang is placed."""
+    return _take_in_order(
         (
             (free, room.pools[pool].nodes[place])
             for pool, free in order
-            for place in _bits(room.masks[pool][free])
+            for place in _set_bits(room.masks[pool][free])
         ),
         need,
     )
 
 
-def _one_node(
+def _best_fit_node(
     room: FreeResources, pools: Sequence[int], need: int, below: int | None = None
 ) -> list[Spot]:
+    """Return the fullest node with room for the whole gang, or an empty list."""
     best, where = inf, -1
     for pool in pools:
         masks = room.masks[pool]
@@ -377,9 +387,10 @@ def _one_node(
     return [(room.pools[where].nodes[(mask & -mask).bit_length() - 1], need)]
 
 
-def _levels(
+def _free_levels(
     room: FreeResources, pools: Sequence[int], *, emptiest_first: bool
 ) -> list[tuple[int, int]]:
+    """Return the levels (pool, free GPUs) that have nodes, sorted by free GPUs."""
     if len(pools) == 1:
         pool = pools[0]
         masks = room.masks[pool]
@@ -397,18 +408,20 @@ def _levels(
     return sorted(levels, key=lambda level: (-level[1] if emptiest_first else level[1], level[0]))
 
 
-def _pack(room: FreeResources, pools: Sequence[int], need: int) -> list[Spot]:
+def _place_packed(room: FreeResources, pools: Sequence[int], need: int) -> list[Spot]:
+    """Fill the fullest nodes first."""
     if need == 1:
-        return _one_node(room, pools, 1)
-    return _fill(room, _levels(room, pools, emptiest_first=False), need)
+        return _best_fit_node(room, pools, 1)
+    return _fill_levels(room, _free_levels(room, pools, emptiest_first=False), need)
 
 
 def _fewest(room: FreeResources, pools: Sequence[int], need: int) -> list[Spot]:
-    alone = _one_node(room, pools, need)
-    if alone:
-        return alone
+    """Use the fewest nodes: fill the emptiest, and put the rest on the fullest that fits."""
+    single_node = _best_fit_node(room, pools, need)
+    if single_node:
+        return single_node
     spots: list[Spot] = []
-    for pool, free in _levels(room, pools, emptiest_first=True):
+    for pool, free in _free_levels(room, pools, emptiest_first=True):
         nodes, mask = room.pools[pool].nodes, room.masks[pool][free]
         while mask and need > free:
             low = mask & -mask
@@ -416,22 +429,27 @@ def _fewest(room: FreeResources, pools: Sequence[int], need: int) -> list[Spot]:
             mask ^= low
             need -= free
         if mask:
-            # The last node only takes the rest: the fullest node with room for it does as well and
-            # leaves the emptier one whole.
+            # The last node only takes the rest: the fullest node with room for it does too and
+            # keeps the emptier one free.
             return spots + (
-                _one_node(room, pools, need, below=free)
+                _best_fit_node(room, pools, need, below=free)
                 or [(nodes[(mask & -mask).bit_length() - 1], need)]
             )
     return spots
 
 
-def _first_fit(room: FreeResources, pools: Sequence[int], need: int) -> list[Spot]:
+def _place_first_fit(room: FreeResources, pools: Sequence[int], need: int) -> list[Spot]:
+    """Use the fewest nodes; the rest goes to the lowest node number with room."""
     *full, (_, rest) = _fewest(room, pools, need)
     used = {node for node, _ in full}
-    return [*full, (min(node for node in nodes_with(room, pools, rest) if node not in used), rest)]
+    return [
+        *full,
+        (min(node for node in nodes_with_free_gpus(room, pools, rest) if node not in used), rest),
+    ]
 
 
-def _spread(room: FreeResources, pools: Sequence[int], need: int) -> list[Spot]:
+def _place_spread(room: FreeResources, pools: Sequence[int], need: int) -> list[Spot]:
+    """Place the replicas one by one on the node with the most free GPUs."""
     levels = {
         (free, -pool): room.masks[pool][free]
         for pool in pools
@@ -452,41 +470,47 @@ def _spread(room: FreeResources, pools: Sequence[int], need: int) -> list[Spot]:
     ]
 
 
-def _anywhere(room: FreeResources, pools: Sequence[int], need: int) -> list[Spot]:
-    found: list[Spot] = []
+def _place_anywhere(room: FreeResources, pools: Sequence[int], need: int) -> list[Spot]:
+    """Fill nodes with free GPUs in order of node number."""
+    free_nodes: list[Spot] = []
     for pool in pools:
         nodes, masks = room.pools[pool].nodes, room.masks[pool]
-        found += [
-            (nodes[place], free) for free in range(1, len(masks)) for place in _bits(masks[free])
+        free_nodes += [
+            (nodes[place], free)
+            for free in range(1, len(masks))
+            for place in _set_bits(masks[free])
         ]
-    return _walk(((free, node) for node, free in sorted(found)), need)
+    return _take_in_order(((free, node) for node, free in sorted(free_nodes)), need)
 
 
 _BY_MASK: Final[dict[str, Callable[[FreeResources, Sequence[int], int], list[Spot]]]] = {
-    "pack": _pack,
+    "pack": _place_packed,
     "fewest": _fewest,
     "consolidate": _fewest,
-    "first_fit": _first_fit,
-    "spread": _spread,
-    "anywhere": _anywhere,
+    "first_fit": _place_first_fit,
+    "spread": _place_spread,
+    "anywhere": _place_anywhere,
 }
 
 
-def _by_fit(
+def _place_by_fit(
     room: FreeResources, pools: Sequence[int], demand: Demand, how: str, avoid: Collection[int]
 ) -> list[Spot] | None:
+    """Place a demand where cores or memory limit it too; None if it does not fit."""
     fits = [
         (fit, node)
-        for node in nodes_with(room, pools, demand.gpus)
+        for node in nodes_with_free_gpus(room, pools, demand.gpus)
         if node not in avoid and (fit := room.replicas_that_fit(node, demand))
     ]
     if sum([fit for fit, _ in fits]) < demand.replicas:
         return None
     if how == "spread":
-        return _evenly(fits, demand.replicas)
+        return _spread_evenly(fits, demand.replicas)
     order = _ORDERS.get(how)
-    spots = _walk(sorted(fits, key=order or (lambda fit: (-fit[0], fit[1]))), demand.replicas)
-    return spots if order else _top_off(fits, spots, first=how == "first_fit")
+    spots = _take_in_order(
+        sorted(fits, key=order or (lambda fit: (-fit[0], fit[1]))), demand.replicas
+    )
+    return spots if order else _refit_last_node(fits, spots, first=how == "first_fit")
 
 
 _ORDERS: Final[dict[str, Callable[[Spot], tuple[int, int]]]] = {
@@ -495,19 +519,17 @@ _ORDERS: Final[dict[str, Callable[[Spot], tuple[int, int]]]] = {
 }
 
 
-def nodes_with(room: FreeResources, pools: Sequence[int], gpus: int) -> Iterable[int]:
-    """Walk the nodes of these pools on which so many GPUs are free."""
+def nodes_with_free_gpus(room: FreeResources, pools: Sequence[int], gpus: int) -> Iterable[int]:
+    """Yield the nodes of these pools with at least `gpus` free GPUs."""
     for pool in pools:
         nodes, masks = room.pools[pool].nodes, room.masks[pool]
         for free in range(gpus, len(masks)):
-            for place in _bits(masks[free]):
+            for place in _set_bits(masks[free]):
                 yield nodes[place]
 
 
-def _walk(fits: Iterable[tuple[int, int]], need: int) -> list[Spot]:
-    """Take what is needed from nodes in order, given as (replicas that fit, node); they hold
-    enough.
-    """
+def _take_in_order(fits: Iterable[tuple[int, int]], need: int) -> list[Spot]:
+    """Fill nodes given as (replicas that fit, node) in order until `need` is placed."""
     spots: list[Spot] = []
     ordered = iter(fits)
     while need:
@@ -517,42 +539,44 @@ def _walk(fits: Iterable[tuple[int, int]], need: int) -> list[Spot]:
     return spots
 
 
-def _top_off(fits: list[tuple[int, int]], spots: list[Spot], *, first: bool) -> list[Spot]:
-    # The last node only takes the rest: the fullest node that has room for it does as well and
-    # leaves the emptier one whole.
+def _refit_last_node(fits: list[tuple[int, int]], spots: list[Spot], *, first: bool) -> list[Spot]:
+    """Move the rest of a gang from the last node to the tightest node with room for it."""
+    # The last node only takes the rest: the fullest node with room for it does too and keeps the
+    # emptier one free.
     rest, used = spots[-1][1], {node for node, _ in spots[:-1]}
     last = [(fit, node) for fit, node in fits if fit >= rest and node not in used]
     return [*spots[:-1], (min(node for _, node in last) if first else min(last)[1], rest)]
 
 
-def _evenly(fits: list[tuple[int, int]], need: int) -> list[Spot]:
+def _spread_evenly(fits: list[tuple[int, int]], need: int) -> list[Spot]:
+    """Spread the replicas one by one over the nodes with the most room."""
     left = {node: fit for fit, node in fits}
     for _ in range(need):
         left[min(left, key=lambda node: (-left[node], node))] -= 1
     return sorted((node, fit - left[node]) for fit, node in fits if fit > left[node])
 
 
-_LONGEST_LOG = 20_000
+_MAX_LOG = 20_000
 
 
-class Denials:
-    """An upper bound on what each denied demand would find now: what it found then, and all that
-    each node given back since can take.
+class NoFitCache:
+    """Cache of demands that did not fit, valid until enough resources are released.
 
     Notes
     -----
-    Whoever asks must report every node on which room was given back, except what it took itself
-    within the same call.
+    For each denied demand it keeps an upper bound on the replicas that fit: those at the denial,
+    plus all that each node released since can hold. The caller must report every node on which
+    resources were released, except those that it reserved itself in the same call.
     """
 
     def __init__(self) -> None:
         self._freed: list[int] = []
-        self._known: dict[tuple[int, tuple[int, ...]], tuple[int, int]] = {}
+        self._denied: dict[tuple[int, tuple[int, ...]], tuple[int, int]] = {}
 
-    def give_back(self, grant: Grant) -> None:
-        """Note that a job left its nodes."""
-        if self._known:
-            self.renew(
+    def record_release(self, grant: Grant) -> None:
+        """Record that a job released its nodes."""
+        if self._denied:
+            self.record_nodes(
                 node
                 for gang in grant.gangs
                 for part in gang
@@ -560,39 +584,42 @@ class Denials:
                 for node in part.nodes
             )
 
-    def renew(self, nodes: Iterable[int]) -> None:
-        """Note that there is news of these nodes."""
-        if self._known:
+    def record_nodes(self, nodes: Iterable[int]) -> None:
+        """Record nodes with changed free resources."""
+        if self._denied:
             self._freed.extend(nodes)
-            if len(self._freed) > _LONGEST_LOG:
+            if len(self._freed) > _MAX_LOG:
                 self._freed.clear()
-                self._known.clear()
+                self._denied.clear()
 
-    def deny(self, view: View, demand: Demand, pools: tuple[int, ...]) -> None:
-        """Note that a demand has no room on these pools."""
+    def record_no_fit(self, view: View, demand: Demand, pools: tuple[int, ...]) -> None:
+        """Record that a demand does not fit these pools."""
         room = view.room
         fit = sum(
-            [room.replicas_that_fit(node, demand) for node in nodes_with(room, pools, demand.gpus)]
+            [
+                room.replicas_that_fit(node, demand)
+                for node in nodes_with_free_gpus(room, pools, demand.gpus)
+            ]
         )
-        self._known[demand.key, pools] = len(self._freed), fit
+        self._denied[demand.key, pools] = len(self._freed), fit
 
-    def holds(self, view: View, demand: Demand, pools: tuple[int, ...]) -> bool:
-        """Tell whether a demand surely has no room there still."""
-        known = self._known.get((demand.key, pools))
-        if known is None:
+    def is_known_no_fit(self, view: View, demand: Demand, pools: tuple[int, ...]) -> bool:
+        """Return True if a denied demand still cannot fit these pools."""
+        denial = self._denied.get((demand.key, pools))
+        if denial is None:
             return False
-        seen, most = known
+        seen, most = denial
         freed, room, overflow = self._freed, view.room, view.room.overflow
         while seen < len(freed) and most < demand.replicas:
             if freed[seen] != overflow:
                 most += room.replicas_that_fit(freed[seen], demand)
             seen += 1
-        self._known[demand.key, pools] = seen, most
+        self._denied[demand.key, pools] = seen, most
         return most < demand.replicas
 
 
 def wait_for_type_param() -> Any:
-    """Declare the parameter ``wait_for_type``."""
+    """Declare the policy parameter ``wait_for_type``."""
     return param(
         0.0,
         title="Wait for the preferred type",
@@ -606,43 +633,42 @@ def wait_for_type_param() -> Any:
     )
 
 
-class Patience:
-    """Says how long a job holds out for the types that it prefers, and places it there.
+class TypeWait:
+    """Limits how long jobs wait for their preferred GPU types, and places them there.
 
     Parameters
     ----------
     place : Placer
-        What places jobs, and knows which types they prefer.
+        Places jobs; its options say which types they prefer.
     wait_s : float, seconds
-        From a job's submission on.
+        Longest wait, counted from the submission of a job.
 
     Notes
     -----
-    The time counts from the submission, not from the instant at which a job could start: so it
-    bounds what a job may lose by it, and jobs that have waited in a long queue do not wait again,
-    one after the other.
+    The wait counts from the submission, not from when a job could start. This bounds the loss of
+    each job, and jobs from a long queue do not wait again one after the other.
     """
 
     def __init__(self, place: Placer, wait_s: float) -> None:
         self._place, self._wait_s = place, wait_s
 
     @classmethod
-    def of(cls, place: Placer, wait_s: float) -> Self | None:
-        """Return None if no job waits for a type."""
+    def create(cls, place: Placer, wait_s: float) -> Self | None:
+        """Return a wait of `wait_s` seconds, or None if that is zero."""
         return cls(place, wait_s) if wait_s else None
 
     def until_s(self, view: View, job: JobId) -> float:
-        """Return the instant from which a job takes any type; minus infinity if it always does."""
-        ways = self._place.ways(view, view.demand(job))
+        """Return the time from which a job takes any GPU type; -inf if it always does."""
+        ways = self._place.options(view, view.demand(job))
         if ways.preferred == len(ways.groups):
             return -inf
         return instant(view.one("arrival_s", job) + self._wait_s)
 
-    def place(self, view: View, demand: Demand) -> Grant | None:
-        """Place a job as its `Placer` does, on the types only that it prefers."""
-        ways = self._place.ways(view, demand)
+    def place_preferred(self, view: View, demand: Demand) -> Grant | None:
+        """Reserve nodes of the preferred GPU types for a demand, or return None."""
+        ways = self._place.options(view, demand)
         for pools in ways.groups[: ways.preferred]:
-            grant = self._place.within(view, demand, pools)
+            grant = self._place.place_within(view, demand, pools)
             if grant is not None:
                 return grant
         return None

@@ -1,4 +1,4 @@
-"""Quotas of teams: how they are written down, and how what is left over is divided."""
+"""Quotas of tenants: reading and writing them, and dividing unused GPUs."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from typing import Final, NamedTuple, Protocol, runtime_checkable
 from sim.contract import ParameterError
 
 CATCH_ALL: Final = "without quota"
-"""Where the jobs of teams without a row are."""
+"""Name of the row for jobs of tenants without a quota."""
 
 _ROUNDING: Final = 1e-9
-"""A share so little below a whole unit is the whole unit: sums of weights are not exact."""
+"""Shares this close below a whole unit are rounded up, because sums of weights are not exact."""
 
 
 class Ask(NamedTuple):
-    """What one queue has, asks for and may get of a resource, in units of it.
+    """Quota, request and limits of one queue for a resource, in units of it.
 
     Parameters
     ----------
     deserved : float
-        Its quota; inf = as much as there is.
+        Quota of the queue; inf = the whole total.
     weight : float
-        Its part of what is left over, relative to its siblings.
+        Share of the unused units, relative to its siblings.
     request : float
-        What its jobs hold and wait for.
+        Units that its jobs hold and wait for.
     limit : float
-        The most it may have; inf = no maximum.
+        Most units that it may have; inf = no maximum.
     priority : int
-        Queues of higher priority are served first with what is left over.
+        Queues of higher priority get unused units first.
     usage : float
-        Part of the cluster that it held in the past, 0 to 1.
+        Share of the cluster that it used in the past, 0 to 1.
     """
 
     deserved: float
@@ -44,83 +44,87 @@ class Ask(NamedTuple):
 
     @property
     def wanted(self) -> float:
-        """What it may ask for."""
+        """Request, at most the limit."""
         return min(self.request, self.limit)
 
 
 def fair_shares(total: float, asks: Sequence[Ask], k: float = 0.0) -> list[float]:
-    """Return the fair share of each queue, the oldest queue first.
+    """Return the fair share of each queue, in order of creation.
 
     Parameters
     ----------
     total : float
-        What there is to divide.
+        Units to divide.
     asks : sequence of Ask
-        The queues, in the order in which they were made.
+        The queues, in order of creation.
     k : float
-        How much past usage counts against a queue; 0 = weights alone.
+        Weight of past usage against a queue; 0 = only weights count.
 
     Notes
     -----
-    Every queue first gets its quota as far as it asks for it, even where the quotas exceed the
-    total. The rest goes by weight, priority by priority, in whole units; what rounding leaves goes
-    unit by unit to the largest remainders, older queues first. Source: KAI Scheduler, resource
-    division of the proportion plugin.
+    Every queue first gets its quota, at most its request, even if the quotas exceed the total. The
+    rest is divided by weight, one priority at a time, in whole units. Units left by rounding go one
+    by one to the largest remainders, older queues first. Source: KAI Scheduler, resource division
+    of the proportion plugin.
 
-    Ours: no queue gets more than it asks for, also by the last unit.
+    Ours: no queue gets more than its request, not even by the last unit.
     """
     shares = [min(total if ask.deserved == inf else ask.deserved, ask.wanted) for ask in asks]
     left = total - sum(shares)
     if left <= 0:
         return shares
     by_priority: dict[int, list[int]] = {}
-    for at, ask in enumerate(asks):
-        by_priority.setdefault(ask.priority, []).append(at)
+    for queue, ask in enumerate(asks):
+        by_priority.setdefault(ask.priority, []).append(queue)
     levels = [by_priority[priority] for priority in sorted(by_priority, reverse=True)]
     remainders: list[dict[int, float]] = []
     for level in levels:
-        left, rests = _by_weight(left, asks, level, shares, k)
+        left, rests = _divide_by_weight(left, asks, level, shares, k)
         remainders.append(rests)
     for rests in remainders:
-        for at in sorted(rests, key=lambda at: (-rests[at], at)):
-            given = max(0.0, min(1.0, left, asks[at].wanted - shares[at]))
-            shares[at] += given
+        for queue in sorted(rests, key=lambda queue: (-rests[queue], queue)):
+            given = max(0.0, min(1.0, left, asks[queue].wanted - shares[queue]))
+            shares[queue] += given
             left -= given
     return shares
 
 
-def _by_weight(
+def _divide_by_weight(
     left: float, asks: Sequence[Ask], level: Sequence[int], shares: list[float], k: float
 ) -> tuple[float, dict[int, float]]:
-    """Give the queues of one priority their parts of what is left; return what then is, and the
-    fractions that were not given.
+    """Divide the remaining units among the queues of one priority by weight.
+
+    Returns the units that remain after that, and the fractions lost by rounding.
     """
     rests: dict[int, float] = {}
     while left > 0:
-        open_ = [at for at in level if asks[at].wanted > shares[at]]
-        whole = sum([asks[at].weight for at in open_])
-        if whole <= 0:
+        unfilled = [queue for queue in level if asks[queue].wanted > shares[queue]]
+        total_weight = sum([asks[queue].weight for queue in unfilled])
+        if total_weight <= 0:
             break
-        norms = {at: asks[at].weight / whole for at in open_}
-        weights = {at: max(0.0, norms[at] + k * (norms[at] - asks[at].usage)) for at in open_}
+        norms = {queue: asks[queue].weight / total_weight for queue in unfilled}
+        weights = {
+            queue: max(0.0, norms[queue] + k * (norms[queue] - asks[queue].usage))
+            for queue in unfilled
+        }
         parts = sum(weights.values())
         if parts <= 0:
             break
         amount, again = left, False
-        for at in open_:
-            if not asks[at].weight:
+        for queue in unfilled:
+            if not asks[queue].weight:
                 continue
-            fair = amount * weights[at] / parts
-            need = asks[at].wanted - shares[at]
+            fair = amount * weights[queue] / parts
+            need = asks[queue].wanted - shares[queue]
             if need <= fair:
                 given = need
-                rests.pop(at, None)
+                rests.pop(queue, None)
                 again = again or need < fair
             else:
                 given = float(floor(fair + _ROUNDING))
                 if fair > given:
-                    rests[at] = fair - given
-            shares[at] += given
+                    rests[queue] = fair - given
+            shares[queue] += given
             left -= given
         if not again:
             break
@@ -129,22 +133,22 @@ def _by_weight(
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """One row of a table of quotas, in GPUs.
+    """One row of a quota table, in GPUs.
 
     Parameters
     ----------
     name : str
-        The team, as the trace names it, or a group of teams.
+        Tenant as named in the trace, or a group of tenants.
     deserved : float
-        What it is entitled to.
+        GPUs that the tenant is entitled to.
     maximum : float
-        The most that it may hold, borrowed GPUs included; inf = no maximum.
+        Most GPUs that it may hold, borrowed ones included; inf = no maximum.
     weight : float
-        Its part of what others leave, relative to its siblings.
+        Share of the unused GPUs, relative to its siblings.
     priority : int
-        Rows of higher priority are served first with what others leave.
+        Rows of higher priority get unused GPUs first.
     parent : str
-        The group that it belongs to; "" = none.
+        Group of the tenant; "" = none.
     """
 
     name: str
@@ -157,10 +161,10 @@ class Quota:
 
 @runtime_checkable
 class HasQuotas(Protocol):
-    """A policy that was given quotas."""
+    """A policy with a quota table."""
 
     def quotas(self) -> tuple[Quota, ...]:
-        """Return its rows, parents before their children; none = it was given none."""
+        """Return the quota rows, parents before their children; empty without quotas."""
         ...
 
 
@@ -168,20 +172,21 @@ _WORDS: Final = ("max", "weight", "priority", "under")
 
 
 def read_quotas(text: str) -> tuple[Quota, ...]:
-    """Read rows such as ``research: 12; a: 8 max 12 weight 2 priority 1 under research``, parents
-    before their children.
+    """Parse quota rows and return them, parents before their children.
+
+    Example: ``research: 12; a: 8 max 12 weight 2 priority 1 under research``.
 
     Raises
     ------
     ParameterError
-        If a row is not of this form, a name comes twice, a parent is no row, or a row is its own
+        If a row is malformed, a name occurs twice, a parent has no row, or a row is its own
         ancestor.
     """
     rows: dict[str, Quota] = {}
     for line in text.replace("\n", ";").split(";"):
         if not line.strip():
             continue
-        row = _row(line.strip())
+        row = _parse_row(line.strip())
         if row.name in rows:
             raise ParameterError(f"The quotas name {row.name} twice. Keep one row of the two.")
         rows[row.name] = row
@@ -189,12 +194,12 @@ def read_quotas(text: str) -> tuple[Quota, ...]:
 
 
 def ordered(quotas: Iterable[Quota]) -> tuple[Quota, ...]:
-    """Return quotas, parents before their children.
+    """Return the quota rows sorted so that parents come before their children.
 
     Raises
     ------
     ParameterError
-        If a parent is no row, or a row is its own ancestor.
+        If a parent has no row, or a row is its own ancestor.
     """
     rows = {quota.name: quota for quota in quotas}
     order = parents_first(
@@ -206,21 +211,21 @@ def ordered(quotas: Iterable[Quota]) -> tuple[Quota, ...]:
 
 
 def parents_first(parent_of: Mapping[str, str], missing: str, what: str) -> list[str]:
-    """Return names of a tree, parents before their children, others as they were.
+    """Return the names of a tree, parents before their children, in stable order.
 
     Parameters
     ----------
     parent_of : mapping of str to str
-        Name -> that of its parent; "" = it has none.
+        Name -> name of its parent; "" = no parent.
     missing : str
-        The sentence on a name and its parent that is not there, with two places for them.
+        Error message for a missing parent, with placeholders for the name and the parent.
     what : str
-        What the names are of, for the sentence on a ring.
+        Plural noun for the names, used in the error message for a cycle.
 
     Raises
     ------
     ParameterError
-        If a parent is not there, or a name is its own ancestor.
+        If a parent is missing, or a name is its own ancestor.
     """
     depth: dict[str, int] = {}
     for name in parent_of:
@@ -236,7 +241,8 @@ def parents_first(parent_of: Mapping[str, str], missing: str, what: str) -> list
     return sorted(depth, key=depth.__getitem__)
 
 
-def _row(line: str) -> Quota:
+def _parse_row(line: str) -> Quota:
+    """Parse one quota row."""
     name, colon, rest = line.rpartition(":")
     name, words = name.strip(), rest.split()
     form = "Write NAME: GPUS, then max GPUS, weight W, priority P or under PARENT as needed."
@@ -251,11 +257,11 @@ def _row(line: str) -> Quota:
         if word == "under":
             parent = " ".join(words[at + 1 :])
             break
-        values[word] = _number(name, word, words[at + 1])
+        values[word] = _parse_number(name, word, words[at + 1])
         at += 2
     return Quota(
         name,
-        _number(name, "quota", words[0]),
+        _parse_number(name, "quota", words[0]),
         values.get("max", inf),
         values.get("weight", 1.0),
         int(values.get("priority", 0)),
@@ -263,7 +269,8 @@ def _row(line: str) -> Quota:
     )
 
 
-def _number(name: str, word: str, text: str) -> float:
+def _parse_number(name: str, word: str, text: str) -> float:
+    """Parse a number from 0, or raise an error that names the tenant and the word."""
     try:
         value = float(text)
     except ValueError:
@@ -274,7 +281,7 @@ def _number(name: str, word: str, text: str) -> float:
 
 
 def write_quotas(quotas: Iterable[Quota]) -> str:
-    """Return the text that `read_quotas` reads as the same rows."""
+    """Return the quota rows as text that `read_quotas` can read."""
     lines = []
     for row in quotas:
         line = f"{row.name}: {row.deserved:g}"
@@ -289,20 +296,20 @@ def write_quotas(quotas: Iterable[Quota]) -> str:
 
 
 def with_catch_all(quotas: tuple[Quota, ...]) -> tuple[Quota, ...]:
-    """Add the row of teams that have none, with a quota of 0."""
-    known = any(row.name == CATCH_ALL for row in quotas)
-    return quotas if known else (*quotas, Quota(CATCH_ALL, 0.0))
+    """Add the row for tenants without a quota, with zero GPUs, unless it exists."""
+    has_row = any(row.name == CATCH_ALL for row in quotas)
+    return quotas if has_row else (*quotas, Quota(CATCH_ALL, 0.0))
 
 
 class QuotaTree:
-    """The rows of a table, of which the leaves hold jobs.
+    """A quota table as a tree; jobs belong to its leaves.
 
     Attributes
     ----------
     rows : tuple of Quota
         Parents before their children; all lists of this class are in this order.
     above : list of int
-        The row of each parent; -1 = none.
+        Index of the parent of each row; -1 = none.
     """
 
     def __init__(self, rows: tuple[Quota, ...]) -> None:
@@ -314,35 +321,36 @@ class QuotaTree:
             self._children.setdefault(above, []).append(at)
 
     def leaf(self, name: str) -> int:
-        """Return the row that holds the jobs of a team; a group of teams holds none."""
+        """Return the row index for the jobs of a tenant; groups use the catch-all row."""
         at = self.at.get(name, self.at[CATCH_ALL])
         return self.at[CATCH_ALL] if at in self._children else at
 
     def path(self, at: int) -> list[int]:
-        """Return a row and those above it, up to the top."""
-        found = []
+        """Return the indices of a row and its ancestors, up to the root."""
+        path = []
         while at >= 0:
-            found.append(at)
+            path.append(at)
             at = self.above[at]
-        return found
+        return path
 
     def sums(self, amounts: Mapping[int, float]) -> list[float]:
-        """Return what all rows have together with those below them, given that of the leaves."""
-        whole = [0.0] * len(self.rows)
+        """Return the sum of every row and the rows below it, from the amounts of the leaves."""
+        totals = [0.0] * len(self.rows)
         for leaf, amount in amounts.items():
             for at in self.path(leaf):
-                whole[at] += amount
-        return whole
+                totals[at] += amount
+        return totals
 
     def shares(self, total: float, requests: Sequence[float]) -> list[float]:
-        """Return the fair share of every row of a total, given what each asks for."""
-        found = [0.0] * len(self.rows)
-        self._divide(-1, total, requests, found)
-        return found
+        """Divide a total among all rows by fair share and return the shares."""
+        shares = [0.0] * len(self.rows)
+        self._divide(-1, total, requests, shares)
+        return shares
 
     def _divide(
-        self, above: int, total: float, requests: Sequence[float], found: list[float]
+        self, above: int, total: float, requests: Sequence[float], shares: list[float]
     ) -> None:
+        """Divide the share of a row among its children, recursively, into `shares`."""
         children = self._children.get(above, [])
         rows = self.rows
         asks = [
@@ -356,6 +364,6 @@ class QuotaTree:
             for at in children
         ]
         for at, share in zip(children, fair_shares(total, asks), strict=True):
-            found[at] = share
+            shares[at] = share
             if at in self._children:
-                self._divide(at, share, requests, found)
+                self._divide(at, share, requests, shares)

@@ -1,4 +1,4 @@
-"""Sentences that several policies use to explain why a job waits."""
+"""Explanations of waits that several policies share."""
 
 from __future__ import annotations
 
@@ -11,38 +11,38 @@ _NO_CORES: Final = "no node had the cores and memory that it asks for"
 _TOO_FEW: Final = "{free:gpus_were} free, it asks for {need:gpus}"
 _APART: Final = "{free:gpus_were} free, but not where its {need:gpus} can be together"
 ROOM: Final = (_NO_CORES, _TOO_FEW, _APART)
-"""What holds under any policy; a reason of a policy says more."""
+"""Reasons that apply under any policy; a policy adds a more specific one."""
 
 
 def room(decided: Decided, job: JobId) -> Reason:
-    """Return what was free, against what a job asks for."""
+    """Return the reason that compares the free GPUs with the request of a job."""
     need, free = decided.wants(job), decided.free_for(job)
     rule = _NO_CORES if not need else _TOO_FEW if free < need else _APART
     return Reason(rule, {"free": free, "need": need})
 
 
 def joined(rule: str, then: Reason, **values: Value) -> Reason:
-    """Return a clause followed by a reason."""
+    """Return a reason that puts a clause before another reason."""
     return Reason(f"{rule}; {then.rule}", {**then.values, **values}, then.detail)
 
 
-def in_line(
+def queue_reason(
     decided: Decided, job: JobId, ahead: Sequence[JobId], order: str, *, blocks: bool
 ) -> Reason:
-    """Explain a wait in a queue from which jobs start in order.
+    """Explain a wait in a queue that starts jobs in order.
 
     Parameters
     ----------
     decided : Decided
         The decision.
     job : int
-        Who waits.
+        The waiting job.
     ahead : sequence of int
-        The jobs before it, the first of the queue first.
+        The jobs before it, in queue order.
     order : str
-        What the order is, e.g. "by submission".
+        The order in words, e.g. "by submission".
     blocks : bool
-        Whether the first one holds up all others.
+        Whether the first job of the queue blocks all others.
     """
     if not ahead:
         return joined(f"it was the first {order}", room(decided, job))
@@ -64,23 +64,23 @@ def in_line(
     )
 
 
-def behind(
+def outranked_reason(
     decided: Decided, job: JobId, better: Sequence[JobId], rank: str, **values: Value
 ) -> Reason:
-    """Explain a wait behind running jobs that rank better.
+    """Explain a wait behind running jobs of higher rank.
 
     Parameters
     ----------
     decided : Decided
         The decision.
     job : int
-        Who waits.
+        The waiting job.
     better : sequence of int
-        The running jobs that may not be stopped for it.
+        The running jobs that may not be preempted for it.
     rank : str
-        In what they are better, e.g. "with less time left".
+        Why they rank higher, e.g. "with less time left".
     **values
-        What `rank` names.
+        Values of the placeholders in `rank`.
     """
     held = sum(decided.held_gpus(one) for one in better)
     if not better:
@@ -94,8 +94,6 @@ def behind(
     )
 
 
-def next_decision(at_s: float, what: str) -> Reason:
-    """Explain a wait for an instant before which nothing is decided, e.g. "the next round
-    begins".
-    """
+def next_decision_reason(at_s: float, what: str) -> Reason:
+    """Explain a wait for the next decision, e.g. "the next round begins"."""
     return Reason(f"{what} at {{next:instant}}, and nothing starts before", {"next": at_s})

@@ -1,4 +1,4 @@
-"""All policies by name, those of other packages among them, and how one is made."""
+"""Registry of policies by name, including those of installed packages."""
 
 from __future__ import annotations
 
@@ -59,21 +59,21 @@ REGISTRY: Final[dict[str, type[Allocator]]] = {
     "rounds": Rounds,
     "quota": Quotas,
 }
-"""Name -> allocator, a dataclass of parameters. The only list of allocators there is: forms,
-command line, sweeps and tests are derived from it. Installed packages add theirs.
+"""Name -> policy, a dataclass of parameters. The only list of policies: forms, command line, sweeps
+and tests derive from it. Installed packages add theirs.
 """
 ENTRY_POINTS: Final = "trainyard.policies"
-"""Group of the entry points by which other packages bring policies."""
+"""Entry point group of policies in other packages."""
 PACKAGES: Final[dict[str, str]] = {}
-"""Policy that another package brings -> that package and its version."""
+"""Name of a policy from another package -> name and version of the package."""
 LEFT_OUT: Final[dict[str, str]] = {}
-"""Policy that another package brings and that cannot be used -> why, as a sentence."""
+"""Name of a policy from another package that cannot be used -> the reason as a sentence."""
 RESERVED: Final = ("all", "faults", "overheads")
-"""Names that stand for something else on the command line."""
+"""Names with another meaning on the command line."""
 
 
 def load_policy(point: EntryPoint) -> type[Allocator]:
-    """Load the policy that an entry point names.
+    """Load and check the policy class of an entry point.
 
     Raises
     ------
@@ -99,16 +99,16 @@ def load_policy(point: EntryPoint) -> type[Allocator]:
 
 
 def packages_of(spec: Spec) -> dict[str, str]:
-    """Return policy -> package and version for those of a spec that other packages bring."""
-    found = {spec.name: PACKAGES[spec.name]} if spec.name in PACKAGES else {}
+    """Return the packages of a policy and its inner policies, by policy name."""
+    packages = {spec.name: PACKAGES[spec.name]} if spec.name in PACKAGES else {}
     for value in spec.values.values():
         if isinstance(value, Spec):
-            found |= packages_of(value)
-    return found
+            packages |= packages_of(value)
+    return packages
 
 
 def make(spec: Spec) -> Allocator:
-    """Build a fresh allocator.
+    """Build a policy and its inner policies from a spec.
 
     Parameters
     ----------
@@ -118,21 +118,20 @@ def make(spec: Spec) -> Allocator:
     Raises
     ------
     ParameterError
-        If the name or a parameter is unknown, or a value is out of its bounds; also for the
-        allocators inside.
+        If a policy or parameter is unknown or a value is out of bounds, also in inner policies.
     """
     if spec.name not in REGISTRY:
         choices = did_you_mean(spec.name, REGISTRY) or f"Choose one of {', '.join(REGISTRY)}."
         choices = LEFT_OUT.get(spec.name) or choices
         raise ParameterError(f"There is no policy '{spec.name}'. {choices}")
-    made = build(REGISTRY[spec.name], spec)
-    if isinstance(made, Composite):
-        made.assemble(make)
-    return made
+    policy = build(REGISTRY[spec.name], spec)
+    if isinstance(policy, Composite):
+        policy.assemble(make)
+    return policy
 
 
 def register_installed() -> None:
-    """Add the policies that installed packages bring, and note why others are left out."""
+    """Register the policies of installed packages; record why any is left out."""
     for point in entry_points(group=ENTRY_POINTS):
         package = f"{point.dist.name} {point.dist.version}" if point.dist else point.value
         try:

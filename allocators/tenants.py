@@ -1,4 +1,4 @@
-"""To which tenant a job belongs: the column of the trace that names teams."""
+"""Tenant of each job: the trace column that names teams."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from sim.contract import Ints, View, param
 
 COLUMNS: Final = ("vc", "account", "partition", "user", "qos")
-"""Columns that name tenants, in the order in which they are tried."""
+"""Trace columns that may name tenants, in order of preference."""
 COLUMN_WORDS: Final = {
     "vc": "virtual cluster",
     "account": "account",
@@ -17,11 +17,11 @@ COLUMN_WORDS: Final = {
     "user": "user",
     "qos": "quality of service",
 }
-"""What one of their names is."""
+"""Column -> the noun for one of its values."""
 
 
 def tenant_param() -> Any:
-    """Declare the parameter ``tenant``."""
+    """Declare the policy parameter ``tenant``."""
     return param(
         "auto",
         title="Column of tenants",
@@ -38,7 +38,7 @@ def tenant_param() -> Any:
 
 
 def tenant_column(view: View, tenant: str) -> str:
-    """Return the column that a value of the parameter ``tenant`` means in this run."""
+    """Return the trace column that a value of the parameter ``tenant`` selects."""
     if tenant != "auto":
         return tenant
     return next(
@@ -48,14 +48,14 @@ def tenant_column(view: View, tenant: str) -> str:
 
 
 def named(view: View, column: str) -> list[str]:
-    """Return the tenants that a column names."""
+    """Return the tenants that a column of the trace names."""
     return [name for name in view.names(column) if name]
 
 
 def gpus_to_share(view: View) -> Ints:
-    """Return the GPUs per node, shape (nodes,), of which tenants without a configured quota own
-    equal parts: of nodes that are there, in service or being repaired, because what is bought later
-    gives nobody a quota. Where nothing is there yet, of all nodes.
+    """Return the GPUs per node that tenants without a quota share equally.
+
+    Shape (nodes,). Nodes bought later do not count; if no node is installed yet, all nodes do.
     """
     now = view.installed
     return now if now.any() else np.array([node.gpus for node in view.cluster.nodes], np.int64)

@@ -1,6 +1,4 @@
-"""The public kit of allocators: queues that keep themselves up to date, rounds, and grants in an
-order of priority.
-"""
+"""Shared building blocks of policies: job queues, round clocks and priority allocation."""
 
 from __future__ import annotations
 
@@ -13,7 +11,7 @@ from typing import Any, Final, Protocol
 
 import numpy as np
 
-from allocators.placement import Denials, Patience, Placer
+from allocators.placement import NoFitCache, Placer, TypeWait
 from sim.contract import (
     Delta,
     Demand,
@@ -28,13 +26,13 @@ from sim.contract import (
     param,
 )
 
-USUAL_ROUND_S: Final = 360.0
+DEFAULT_ROUND_S: Final = 360.0
 
 
 def round_param() -> Any:
-    """Declare the parameter ``round_s``."""
+    """Declare the policy parameter ``round_s``."""
     return param(
-        USUAL_ROUND_S,
+        DEFAULT_ROUND_S,
         title="Length of a round",
         unit="s",
         low=10,
@@ -43,10 +41,8 @@ def round_param() -> Any:
     )
 
 
-class Aside:
-    """Jobs without GPUs: outside the rounds, started in order of id as soon as they have room; jobs
-    without room are skipped.
-    """
+class CpuJobs:
+    """CPU-only jobs outside the rounds: started by job id, skipping jobs that have no room."""
 
     def __init__(self, place: Placer) -> None:
         self._place = place
@@ -61,7 +57,7 @@ class Aside:
         return job in self._all
 
     def feed(self, view: View) -> None:
-        """Take in what happened; at the first call also what runs already."""
+        """Record arrivals, ends and evictions of CPU-only jobs since the last call."""
         delta = view.delta
         for job in delta.arrived:
             if not view.demand(job).gpus:
@@ -78,11 +74,12 @@ class Aside:
             self._waiting.difference_update(delta.finished)
 
     def _wait(self, view: View, job: JobId) -> None:
+        """Add a job to the waiting queue of its demand."""
         self._waiting.add(job)
         heappush(self._lanes.setdefault(view.demand(job).key, []), job)
 
     def start(self, view: View) -> dict[JobId, Grant | None]:
-        """Start what has room."""
+        """Place every waiting CPU-only job that fits and return the new grants."""
         started: dict[JobId, Grant | None] = {}
         heads = [(queue[0], lane) for lane, queue in self._lanes.items()] if self._waiting else []
         heapify(heads)
@@ -104,21 +101,20 @@ class Aside:
 
     @property
     def running(self) -> int:
-        """Number of running jobs, as far as is known."""
+        """Number of running CPU-only jobs."""
         return len(self._all) - len(self._waiting)
 
-    def others(self, ids: Ints) -> Ints:
-        """Return the jobs with GPUs among these."""
+    def without_cpu_jobs(self, ids: Ints) -> Ints:
+        """Return the job ids without those of CPU-only jobs."""
         return ids[~np.isin(ids, list(self._all))] if self._all else ids
 
-    def only(self, jobs: Iterable[JobId]) -> bool:
-        """Tell whether all of these jobs have no GPUs."""
+    def includes_all(self, jobs: Iterable[JobId]) -> bool:
+        """Return True if all of these jobs are CPU-only."""
         return all(job in self._all for job in jobs)
 
 
 class RoundClock:
-    """When rounds begin: one after the other as long as a job with GPUs runs, else with the next
-    news.
+    """Start and end of the current round.
 
     Parameters
     ----------
@@ -128,9 +124,13 @@ class RoundClock:
     Attributes
     ----------
     began_s, ends_s : float, seconds
-        Begin and end of the round that goes on; inf = none does, before the first -inf.
+        Start and end of the current round. `ends_s` is inf without a round, -inf before the first.
     idle_s : float, seconds
-        Time before the round in which none went on; 0 before the first.
+        Time without a round before the current one; 0 before the first.
+
+    Notes
+    -----
+    Rounds follow each other while a job with GPUs runs; otherwise the next event starts one.
     """
 
     def __init__(self, round_s: float) -> None:
@@ -138,25 +138,25 @@ class RoundClock:
         self.began_s, self.ends_s, self.idle_s = 0.0, -inf, 0.0
         self._over_s: float | None = None
 
-    def is_due(self, view: View, aside: Aside) -> bool:
-        """Tell whether a round begins now."""
-        return view.now_s >= self.ends_s or aside.only(view.grants)
+    def is_due(self, view: View, cpu_jobs: CpuJobs) -> bool:
+        """Return True if a round begins now."""
+        return view.now_s >= self.ends_s or cpu_jobs.includes_all(view.grants)
 
     def begin(self, now_s: float, *, goes_on: bool) -> None:
-        """Begin a round; `goes_on` = another follows it."""
+        """Begin a round at `now_s`; `goes_on` means that another round follows it."""
         self.idle_s = 0.0 if self._over_s is None else now_s - self._over_s
         self._over_s = None if goes_on else now_s
         self.began_s, self.ends_s = now_s, instant(now_s + self._round_s) if goes_on else inf
 
 
-Wants = Callable[[JobId], Sequence[Demand]]
-"""What a job would take, the best first; for all but the first nobody else is stopped."""
+DemandsOf = Callable[[JobId], Sequence[Demand]]
+"""Job -> acceptable demands, best first. Only the first one may preempt other jobs."""
 
 
-def settle(
-    view: View, place: Placer, order: Sequence[JobId], wants: Wants
+def allocate_by_priority(
+    view: View, place: Placer, order: Sequence[JobId], wants: DemandsOf
 ) -> dict[JobId, Grant | None]:
-    """Return the changes after which the best jobs run.
+    """Return the grant changes that give the jobs their demands in priority order.
 
     Parameters
     ----------
@@ -165,24 +165,26 @@ def settle(
     place : Placer
         Chooses nodes.
     order : sequence of int
-        All jobs that may run, best first; running jobs that are not named are stopped if they may
-        be.
+        All jobs that may run, best first. Preemptible running jobs that are missing here are
+        stopped.
     wants : callable
         Job -> demands.
 
     Notes
     -----
-    A running job that holds what it wants stays where it is. One that wants another size is placed
-    anew and keeps what it has where that fails. Otherwise a job goes where there is room; if there
-    is none for its first wish, worse jobs are stopped, the worst first, until there is, or none is
-    if that would not help. A job stopped so is looked at again at its own place in the order, its
+    A running job whose grant matches its first demand keeps it. A running job of another size is
+    placed again and keeps its grant if that fails. A waiting job takes free nodes. If its first
+    demand does not fit, jobs of lower priority are preempted, the lowest first, unless even all of
+    them would not suffice. A preempted job is tried again at its own place in the order, on its
     old nodes first.
     """
-    return _Walk(view, place, order, wants).changes
+    return _PriorityPass(view, place, order, wants).changes
 
 
-class _Walk:
-    def __init__(self, view: View, place: Placer, order: Sequence[JobId], wants: Wants) -> None:
+class _PriorityPass:
+    """One pass over the jobs in priority order; `changes` holds the resulting grants."""
+
+    def __init__(self, view: View, place: Placer, order: Sequence[JobId], wants: DemandsOf) -> None:
         self._view, self._place, self._wants = view, place, wants
         self.changes: dict[JobId, Grant | None] = {}
         named = set(order)
@@ -196,80 +198,81 @@ class _Walk:
         self._worst = deque(
             job for job in order if job in self._holding and view.one("preemptible", job)
         )
-        self._worse_gpus = sum([_gpus(self._holding[job]) for job in self._worst])
+        self._worse_gpus = sum([_grant_gpus(self._holding[job]) for job in self._worst])
         for job in order:
             if self._worst and self._worst[0] == job:
                 self._worst.popleft()
-                self._worse_gpus -= _gpus(self._holding[job])
+                self._worse_gpus -= _grant_gpus(self._holding[job])
             if job in self._holding:
-                self._stay(job, self._holding[job])
+                self._keep_or_resize(job, self._holding[job])
             else:
-                self._come(job)
+                self._start_job(job)
 
-    def _stay(self, job: JobId, grant: Grant) -> None:
+    def _keep_or_resize(self, job: JobId, old: Grant) -> None:
+        """Keep the grant of a running job, or place it again if it wants another size."""
         first = self._wants(job)[0]
-        if matches(grant, first) or not self._view.one("preemptible", job):
+        if grant_matches(old, first) or not self._view.one("preemptible", job):
             return
         room = self._view.room
-        room.give(grant)
-        found = self._place(self._view, first)
-        if found is None:
-            room.take(grant)
+        room.give(old)
+        grant = self._place(self._view, first)
+        if grant is None:
+            room.take(old)
         else:
-            self._holding[job] = self.changes[job] = found
+            self._holding[job] = self.changes[job] = grant
 
-    def _come(self, job: JobId) -> None:
-        wishes = self._wants(job)
+    def _start_job(self, job: JobId) -> None:
+        """Place a job without a grant: on its old nodes, on free nodes, or by preemption."""
+        demands = self._wants(job)
         old = self._view.grants.get(job)
         if old is not None and any(
-            matches(old, wish) and takes(self._view, old, wish) for wish in wishes
+            grant_matches(old, demand) and takes(self._view, old, demand) for demand in demands
         ):
             self._holding[job] = old
             del self.changes[job]
             return
-        found = self._place(self._view, wishes[0]) or self._displace(wishes[0])
-        for wish in wishes[1:]:
-            found = found or self._place(self._view, wish)
-        if found is not None:
-            self._holding[job] = self.changes[job] = found
+        grant = self._place(self._view, demands[0]) or self._preempt_for(demands[0])
+        for demand in demands[1:]:
+            grant = grant or self._place(self._view, demand)
+        if grant is not None:
+            self._holding[job] = self.changes[job] = grant
 
-    def _displace(self, demand: Demand) -> Grant | None:
-        """Stop as many worse jobs, the worst first, as give a demand a place; none if all together
-        do not.
-        """
+    def _preempt_for(self, demand: Demand) -> Grant | None:
+        """Preempt jobs of lower priority until a demand fits; none if it never would."""
         room = self._view.room
         need = demand.replicas * demand.gpus - room.gpus_free(demand.pools)
         if not self._worst or (demand.gpus and need > self._worse_gpus):
             return None
-        given: list[JobId] = []
+        preempted: list[JobId] = []
         while self._worst:
             job = self._worst.pop()
-            given.append(job)
+            preempted.append(job)
             room.give(self._holding[job])
-            need -= _gpus(self._holding[job])
-            found = self._place(self._view, demand) if need <= 0 or not demand.gpus else None
-            if found is not None:
-                for victim in given:
-                    self._worse_gpus -= _gpus(self._holding.pop(victim))
+            need -= _grant_gpus(self._holding[job])
+            grant = self._place(self._view, demand) if need <= 0 or not demand.gpus else None
+            if grant is not None:
+                for victim in preempted:
+                    self._worse_gpus -= _grant_gpus(self._holding.pop(victim))
                     self.changes[victim] = None
-                return found
-        for job in reversed(given):
+                return grant
+        for job in reversed(preempted):
             room.take(self._holding[job])
             self._worst.append(job)
         return None
 
 
-def matches(grant: Grant, demand: Demand) -> bool:
-    """Tell whether a grant is of the size and kind that a demand is for."""
+def grant_matches(grant: Grant, demand: Demand) -> bool:
+    """Return True if a grant has the replicas and resources of a demand."""
     workers, servers = grant.gangs[0]
     return (
         len(grant.gangs) == 1
-        and _same(workers, demand)
-        and (demand.servers is None if servers is None else _same(servers, demand.servers))
+        and _part_matches(workers, demand)
+        and (demand.servers is None if servers is None else _part_matches(servers, demand.servers))
     )
 
 
-def _same(part: Part, demand: Demand | None) -> bool:
+def _part_matches(part: Part, demand: Demand | None) -> bool:
+    """Return True if a part has the replicas and resources of a demand."""
     if demand is None:
         return False
     return (sum(part.count), part.gpus, part.cpus, part.mem_gb) == (
@@ -281,29 +284,31 @@ def _same(part: Part, demand: Demand | None) -> bool:
 
 
 def takes(view: View, grant: Grant, demand: Demand) -> bool:
-    """Reserve a grant if there is still room for it, role by role."""
+    """Reserve a grant if its nodes have room for workers and servers; return success."""
     room, (workers, servers) = view.room, grant.gangs[0]
     if not _has_room(view, workers, demand):
         return False
     if servers is not None and demand.servers is not None:
-        alone = Grant((Gang(workers),))
-        room.take(alone)
-        beside = _has_room(view, servers, demand.servers)
-        room.give(alone)
-        if not beside:
+        workers_only = Grant((Gang(workers),))
+        room.take(workers_only)
+        servers_fit = _has_room(view, servers, demand.servers)
+        room.give(workers_only)
+        if not servers_fit:
             return False
     room.take(grant)
     return True
 
 
 def _has_room(view: View, part: Part, demand: Demand) -> bool:
+    """Return True if every node of a part can hold its replicas."""
     return all(
         view.room.replicas_that_fit(node, demand) >= count
         for node, count in zip(part.nodes, part.count, strict=True)
     )
 
 
-def _gpus(grant: Grant) -> int:
+def _grant_gpus(grant: Grant) -> int:
+    """Return the number of GPUs in a grant."""
     return sum(
         [sum(part.count) * part.gpus for gang in grant.gangs for part in gang if part is not None]
     )
@@ -311,10 +316,10 @@ def _gpus(grant: Grant) -> int:
 
 Key = tuple[float, ...]
 Entry = tuple[Any, ...]
-"""A key and, last, the job."""
-KeyOf = Callable[[View, JobId], Key]
+"""The numbers of a key, followed by the job."""
+KeyFunction = Callable[[View, JobId], Key]
 
-_NOBODY: Final[Mapping[JobId, Grant | None]] = MappingProxyType({})
+_NO_STARTS: Final[Mapping[JobId, Grant | None]] = MappingProxyType({})
 
 
 def backfill_param(default: str = "none", *, locked: bool = False) -> Any:
@@ -323,7 +328,7 @@ def backfill_param(default: str = "none", *, locked: bool = False) -> Any:
     more = ""
     if locked:
         labels["locked"] = "None, and the first job keeps its place"
-        more = " locked: as none, and no later arrival passes the blocked job."
+        more = " locked: as none, and no later arrival passes a job that had no room."
     return param(
         default,
         choices=tuple(labels),
@@ -337,41 +342,43 @@ def backfill_param(default: str = "none", *, locked: bool = False) -> Any:
     )
 
 
-def backlog(backfill: str, key: KeyOf, patience: Patience | None = None) -> Backlog | Lanes:
-    """Return the queue for a value of the parameter ``backfill``.
+def make_queue(
+    backfill: str, key: KeyFunction, patience: TypeWait | None = None
+) -> BlockingQueue | SkippingQueue:
+    """Return the job queue for a value of the parameter ``backfill``.
 
     Parameters
     ----------
     backfill : str
         "none", "locked" or "first_fit".
     key : callable
-        (view, job) -> numbers; smaller goes first, ties go to the lower job id. Asked once, when
-        the job begins to wait.
-    patience : Patience
-        How long jobs wait for the types that they prefer; None = they do not.
+        (view, job) -> numbers; smaller goes first, ties go to the lower job id. Called once per
+        job, when it begins to wait.
+    patience : TypeWait
+        How long jobs wait for their preferred GPU types; None = they take any type at once.
     """
     if backfill == "first_fit":
-        return Lanes(key, patience)
-    return Backlog(key, patience, locked=backfill == "locked")
+        return SkippingQueue(key, patience)
+    return BlockingQueue(key, patience, locked=backfill == "locked")
 
 
-class Placing(Protocol):
-    """A policy with the parameters that say where gangs go."""
+class HasPlacement(Protocol):
+    """A policy with the parameters of gang placement."""
 
     placement: str
     types: str
     mix: bool
 
 
-def queue_rule(key: tuple[str, ...], policy: Placing, backfill: str) -> QueueRule | None:
-    """Return the rule of a policy, unless a gang may mix types.
+def queue_rule(key: tuple[str, ...], policy: HasPlacement, backfill: str) -> QueueRule | None:
+    """Return the queue rule of a policy, or None if a gang may mix GPU types.
 
     Parameters
     ----------
     key : tuple of str
         See `sim.contract.QueueRule`.
-    policy : Placing
-        Says where gangs go.
+    policy : HasPlacement
+        The policy with its placement parameters.
     backfill : str
         See `sim.contract.QueueRule`.
     """
@@ -381,9 +388,7 @@ def queue_rule(key: tuple[str, ...], policy: Placing, backfill: str) -> QueueRul
 
 
 def newly_waiting(delta: Delta) -> tuple[JobId, ...]:
-    """Return the jobs that began to wait: arrivals, and jobs that lost their grant and are not
-    finished.
-    """
+    """Return the jobs that began to wait: arrivals and unfinished evicted jobs."""
     if not delta.evicted:
         return delta.arrived
     return (
@@ -393,31 +398,31 @@ def newly_waiting(delta: Delta) -> tuple[JobId, ...]:
 
 
 def only_arrivals(delta: Delta) -> bool:
-    """Tell whether nothing can have become free: what had no room at the last call has none now."""
+    """Return True if jobs only arrived, so that no resources became free."""
     return bool(delta.arrived) and not (
         delta.finished or delta.evicted or delta.nodes or delta.resized
     )
 
 
-class Backlog:
-    """Waiting jobs by falling urgency, of which the first that has no room holds up the others.
+class BlockingQueue:
+    """Queue in which the first job without room blocks all jobs behind it.
 
-    Jobs that come in order, as they do in order of submission, stand in a line; only the others
-    need a heap. A job that waits for its preferred type holds up the others as one that has no
-    room. Where it is locked, no later arrival goes before it.
+    Jobs that arrive in key order go to a deque; only the others need a heap. A job that waits for
+    its preferred type blocks like one without room. If `locked`, no later arrival passes the
+    blocked job.
     """
 
     def __init__(
-        self, key: KeyOf, patience: Patience | None = None, *, locked: bool = False
+        self, key: KeyFunction, patience: TypeWait | None = None, *, locked: bool = False
     ) -> None:
-        self._key, self._patience, self._locked = key, patience, locked
+        self._key, self._type_wait, self._locked = key, patience, locked
         self._line: deque[Entry] = deque()
         self._heap: list[Entry] = []
-        self._stuck = -1
+        self._blocked = -1
         self.wake_at_s = inf
 
     def feed(self, view: View) -> None:
-        """Take in the jobs that began to wait since the last call."""
+        """Add the jobs that began to wait since the last call."""
         line = self._line
         for job in newly_waiting(view.delta):
             entry = (*self._key(view, job), job)
@@ -427,100 +432,100 @@ class Backlog:
                 heappush(self._heap, entry)
 
     def start(self, view: View, place: Placer) -> Mapping[JobId, Grant | None]:
-        """Start jobs in order until the first that has no room, or waits until `wake_at_s` for a
-        type that it prefers.
+        """Place jobs in order up to the first without room; return the new grants.
+
+        If that job waits for a preferred type, `wake_at_s` is when its wait ends.
         """
         line, heap = self._line, self._heap
         started: dict[JobId, Grant | None] = {}
         while line or heap:
             queued = not heap or (bool(line) and line[0] < heap[0])
             job: JobId = (line[0] if queued else heap[0])[-1]
-            if job == self._stuck and only_arrivals(view.delta) and view.now_s < self.wake_at_s:
-                return started or _NOBODY
+            if job == self._blocked and only_arrivals(view.delta) and view.now_s < self.wake_at_s:
+                return started or _NO_STARTS
             grant = (
-                self._try(view, job, place, self._patience)
-                if self._patience
+                self._try(view, job, place, self._type_wait)
+                if self._type_wait
                 else place(view, view.demand(job))
             )
             if grant is None:
-                if self._locked and job != self._stuck:
-                    # Now before all that come later, whatever their keys.
+                if self._locked and job != self._blocked:
+                    # Stays ahead of all later arrivals, whatever their keys.
                     entry = line.popleft() if queued else heappop(heap)
                     heappush(heap, (*[-inf] * (len(entry) - 1), job))
-                self._stuck = job
-                return started or _NOBODY
+                self._blocked = job
+                return started or _NO_STARTS
             started[job] = grant
             if queued:
                 line.popleft()
             else:
                 heappop(heap)
         self.wake_at_s = inf
-        return started or _NOBODY
+        return started or _NO_STARTS
 
     def ahead(self, job: JobId) -> list[JobId]:
-        """Return the waiting jobs before one, the first of the queue first."""
+        """Return the waiting jobs before a job, in queue order."""
         entries = sorted([*self._line, *self._heap])
         jobs: list[JobId] = [entry[-1] for entry in entries]
         return jobs[: jobs.index(job)] if job in jobs else []
 
-    def _try(self, view: View, job: JobId, place: Placer, patience: Patience) -> Grant | None:
+    def _try(self, view: View, job: JobId, place: Placer, patience: TypeWait) -> Grant | None:
+        """Place the first job, on its preferred types only while it waits for them."""
         until_s = patience.until_s(view, job)
         waits = until_s > view.now_s
-        grant = (patience.place if waits else place)(view, view.demand(job))
-        if grant is None:  # else the clock of the job that is stuck behind this one stays
+        grant = (patience.place_preferred if waits else place)(view, view.demand(job))
+        if grant is None:  # otherwise the wake-up of the next blocked job stays valid
             self.wake_at_s = until_s if waits else inf
         return grant
 
 
-class Lanes:
-    """Waiting jobs in order of priority; jobs without room are skipped.
+class SkippingQueue:
+    """Queue in priority order that skips jobs without room.
 
-    One queue for each demand: where its first job has no room, no other of that demand has any,
-    until something becomes free. Those of a demand that wait for their preferred type stand in a
-    queue of their own, with a negative number, until each of them has waited for long enough.
+    Each demand has a lane of its own: if the first job of a lane has no room, none behind it has
+    until resources become free. Jobs that wait for their preferred type are in a lane with a
+    negative number until their wait ends.
     """
 
-    def __init__(self, key: KeyOf, patience: Patience | None = None) -> None:
-        self._key, self._patience = key, patience
+    def __init__(self, key: KeyFunction, patience: TypeWait | None = None) -> None:
+        self._key, self._type_wait = key, patience
         self._lanes: dict[int, list[tuple[Key, JobId]]] = {}
         self._patient: dict[JobId, tuple[Key, int]] = {}
         self._deadlines: list[tuple[float, JobId]] = []
         self._full: set[int] = set()
         self._fed: set[int] = set()
-        self._denials = Denials()
-        self._held: dict[JobId, Grant] = {}
+        self._no_fit = NoFitCache()
+        self._grants: dict[JobId, Grant] = {}
         self._begun = False
 
     def feed(self, view: View) -> None:
-        """Take in the jobs that began to wait since the last call, and note what others gave
-        back.
-        """
+        """Add the jobs that began to wait and record the resources released since the last call."""
         delta = view.delta
         if not self._begun:
             self._begun = True
-            self._held.update(view.grants)
+            self._grants.update(view.grants)
         if self._deadlines:
-            self._lose_patience(view)
+            self._end_type_waits(view)
         for job in newly_waiting(delta):
             lane, key = view.demand(job).key, self._key(view, job)
-            if self._patience and (until_s := self._patience.until_s(view, job)) > view.now_s:
+            if self._type_wait and (until_s := self._type_wait.until_s(view, job)) > view.now_s:
                 lane = -lane
                 self._patient[job] = key, lane
                 heappush(self._deadlines, (until_s, job))
             heappush(self._lanes.setdefault(lane, []), (key, job))
             self._fed.add(lane)
         for job in (*delta.finished, *(eviction.job for eviction in delta.evicted)):
-            if job in self._held:
-                self._denials.give_back(self._held.pop(job))
+            if job in self._grants:
+                self._no_fit.record_release(self._grants.pop(job))
         if delta.nodes:
-            self._denials.renew(delta.nodes)
+            self._no_fit.record_nodes(delta.nodes)
         for job in delta.resized:
-            if job in self._held:
-                self._denials.give_back(self._held[job])
-                self._held[job] = view.grants[job]
+            if job in self._grants:
+                self._no_fit.record_release(self._grants[job])
+                self._grants[job] = view.grants[job]
 
-    def _lose_patience(self, view: View) -> None:
-        """Let those take any type that have waited for long enough."""
+    def _end_type_waits(self, view: View) -> None:
+        """Move jobs to the lane for any type after their wait for a preferred one."""
         lanes, deadlines = self._lanes, self._deadlines
         while deadlines and deadlines[0][0] <= view.now_s:
             job = heappop(deadlines)[1]
@@ -537,22 +542,22 @@ class Lanes:
 
     @property
     def wake_at_s(self) -> float:
-        """When the next job has waited for long enough for a type that it prefers."""
+        """Time when the next job stops waiting for its preferred type."""
         deadlines = self._deadlines
         while deadlines and deadlines[0][1] not in self._patient:
             heappop(deadlines)
         return deadlines[0][0] if deadlines else inf
 
     def start(self, view: View, place: Placer) -> Mapping[JobId, Grant]:
-        """Start jobs in order, skipping those without room."""
+        """Place jobs in priority order, skipping those without room; return the new grants."""
         lanes, full = self._lanes, self._full
         if not only_arrivals(view.delta):
             full.clear()
-            hopeful = list(lanes)
+            open_lanes = list(lanes)
         else:
-            hopeful = [lane for lane in self._fed if lane not in full]
+            open_lanes = [lane for lane in self._fed if lane not in full]
         self._fed.clear()
-        first = [(*lanes[lane][0], lane) for lane in hopeful]
+        first = [(*lanes[lane][0], lane) for lane in open_lanes]
         heapify(first)
         started: dict[JobId, Grant] = {}
         while first:
@@ -571,29 +576,30 @@ class Lanes:
                 del lanes[lane]
                 heappop(first)
         if started:
-            self._held.update(started)
+            self._grants.update(started)
             for job in started if self._patient else ():
                 self._patient.pop(job, None)
         return started
 
     def ahead(self, job: JobId) -> list[JobId]:
-        """Return the waiting jobs before one, the first in order of priority first."""
+        """Return the waiting jobs before a job, in priority order."""
         jobs = [one for _, one in sorted(entry for lane in self._lanes.values() for entry in lane)]
         return jobs[: jobs.index(job)] if job in jobs else []
 
     def _place(self, view: View, demand: Demand, place: Placer, lane: int) -> Grant | None:
-        ways = place.ways(view, demand)
+        """Place a demand, skipping pools where it is known not to fit."""
+        ways = place.options(view, demand)
         if ways.by_mask and lane > 0:
             return place(view, demand)
         for pools in ways.groups if lane > 0 else ways.groups[: ways.preferred]:
-            if not self._denials.holds(view, demand, pools):
-                grant = place.within(view, demand, pools)
+            if not self._no_fit.is_known_no_fit(view, demand, pools):
+                grant = place.place_within(view, demand, pools)
                 if grant is not None:
                     return grant
-                self._denials.deny(view, demand, pools)
+                self._no_fit.record_no_fit(view, demand, pools)
         return None
 
 
-def none_of(jobs: int) -> str:
-    """Begin a sentence on a property that no job has, e.g. "none of the 45 jobs has"."""
+def none_of_jobs(jobs: int) -> str:
+    """Return the beginning of a sentence, such as "none of the 45 jobs has"."""
     return "the only job has not" if jobs == 1 else f"none of the {jobs:,} jobs has"

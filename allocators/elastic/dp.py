@@ -1,6 +1,4 @@
-"""Elastic scaling with batch sizes: every so often a dynamic program gives each job the GPUs, and
-with them the batch size, that speed all up the most.
-"""
+"""DP elastic: a dynamic program chooses GPUs and batch sizes with the greatest speed-up."""
 
 from __future__ import annotations
 
@@ -15,7 +13,7 @@ from allocators.elastic.knapsack import knapsack
 from allocators.elastic.scaling import Choices, Market, Menu, SizeOptions, jobs_were
 from allocators.nesting import is_tick, next_tick
 from allocators.placement import Placer, placement_param, types_param
-from allocators.reasons import next_decision, room
+from allocators.reasons import next_decision_reason, room
 from sim.contract import (
     EMPTY,
     Allocator,
@@ -36,9 +34,9 @@ from sim.contract import (
 )
 
 BATCHES: Final = ("elastic", "max", "min", "random")
-MOST: Final = 4096
-"""Most batch sizes that are looked at for one number of GPUs."""
-_KEPT: Final = 20_000  # best batches remembered; dropping them costs time, never changes a result
+MAX_BATCHES: Final = 4096
+"""Most batch sizes tried for one number of GPUs."""
+_MAX_CACHED: Final = 20_000  # cached best batches; clearing them costs time, never changes a result
 
 Range = tuple[int, int]
 Sizes = tuple[Shape, ...]
@@ -62,61 +60,57 @@ class Curve(NamedTuple):
 
 
 class Scalability:
-    """Speed-up of every job on every number of GPUs, and the batch size that gives it.
+    """Speed-up and best batch size of every job on every number of GPUs.
 
     Parameters
     ----------
     batch : str
-        One of `BATCHES`: the best batch size for each number of GPUs, or one that is fixed when the
-        job is submitted: the largest of its range, the smallest, or one drawn from the range.
+        One of `BATCHES`: the best batch size for each number of GPUs, or one fixed at submission:
+        the largest or smallest of the job's range, or one drawn from it.
 
     Notes
     -----
     ``T(k) = thr(Bopt(k), k) / thr(Bopt(1), 1)``, where ``thr(B, k)`` is the estimated throughput of
-    total batch ``B`` on ``k`` GPUs and ``Bopt(k)`` the batch within the job's range that maximises
-    it. A fixed batch is measured against the same denominator, so that the sums of all variants
-    compare. Where a job cannot run on one GPU, our reading is ``thr(Bopt(m), m) / m`` with its
-    smallest feasible number ``m``. A job without a batch range is profiled as it is.
+    total batch ``B`` on ``k`` GPUs and ``Bopt(k)`` the batch within the job's range that maximizes
+    it. A fixed batch has the same denominator, so that all variants compare. If a job cannot run on
+    one GPU, our reading is ``thr(Bopt(m), m) / m`` with its smallest feasible number ``m``. A job
+    without a batch range is profiled with its own batch size.
 
-    Jobs of one model, batch range and limits that are equally fast at both ends of the range, in
-    its middle, and at the batch size found for the first of them share that batch size.
+    Jobs of one model, batch range and limits share the best batch size of the first of them if they
+    are equally fast with it, at both ends of the range, and in its middle.
     """
 
     def __init__(self, batch: str) -> None:
         self._batch = batch
         self._drawn: dict[JobId, float] = {}
-        self._known: dict[Key, Best] = {}
+        self._cached_bests: dict[Key, Best] = {}
         self._batches: dict[JobId, dict[tuple[int, int], int]] = {}
         self._begun = False
         self.has_choice: bool | None = None
         """Whether any job seen so far has a choice of batch sizes; None before the first job."""
 
     def feed(self, view: View) -> None:
-        """Draw a batch size for each job that has arrived since the last call, in order of arrival,
-        and drop finished jobs.
-        """
+        """Delete finished jobs and draw a batch size for each job that has arrived."""
         self.forget(view.delta.finished)
         if self._batch == "random":
-            # One number for every job, whether it has a batch size or not: the draw of a job
-            # depends on nothing but how many came before it.
+            # One number for every job, with or without a batch range, so that the draw of a job
+            # depends only on the number of earlier jobs.
             newcomers = view.delta.arrived if self._begun else view.active.ids.tolist()
             for job in newcomers:
                 self._drawn[job] = float(view.rng.random())
         self._begun = True
 
     def forget(self, jobs: Iterable[JobId]) -> None:
-        """Drop what is known of jobs that are gone."""
+        """Delete the records of finished or refused jobs."""
         for job in jobs:
             self._drawn.pop(job, None)
             self._batches.pop(job, None)
 
     def __call__(self, view: View, ids: Ints, shapes: Sequence[Shape]) -> Floats:
-        """Return the speed-ups, of shape (jobs, shapes), and remember the batch sizes for
-        `tuning`.
-        """
+        """Return the speed-ups, shape (jobs, shapes), and store batch sizes for `tuning`."""
         grouped: dict[Range | None, list[int]] = {}
         for row, job in enumerate(ids.tolist()):
-            grouped.setdefault(_range(view, job), []).append(row)
+            grouped.setdefault(_batch_range(view, job), []).append(row)
         if grouped:
             self.has_choice = bool(self.has_choice) or any(
                 limits is not None and limits[0] < limits[1] for limits in grouped
@@ -125,37 +119,37 @@ class Scalability:
         sizes = tuple(shapes)
         for limits, rows in grouped.items() if sizes else ():
             if limits is None:
-                speedups[rows] = self._as_they_are(view, ids[rows], sizes)
+                speedups[rows] = self._plain_speedups(view, ids[rows], sizes)
             else:
                 for row, curve in zip(
-                    rows, self._tuned(view, ids[rows], sizes, limits), strict=True
+                    rows, self._best_curves(view, ids[rows], sizes, limits), strict=True
                 ):
                     speedups[row] = curve.speedups
                     batches = self._batches.setdefault(int(ids[row]), {})
                     batches |= {
-                        (_type(shape), sum(shape.gpus)): batch
+                        (_gpu_type_index(shape), sum(shape.gpus)): batch
                         for shape, batch in zip(sizes, curve.batches, strict=True)
                     }
         return speedups
 
     def tuning(self, job: JobId, size: int, type_at: int) -> Tuning:
-        """Return the batch size for a number of GPUs of a type; none for a job without a batch
-        range.
-        """
+        """Return the best batch size for a number of GPUs; plain without a batch range."""
         batch = self._batches.get(job, {}).get((type_at, size), 0)
         return Tuning(batch_size=batch) if batch else Tuning()
 
-    def _as_they_are(self, view: View, ids: Ints, sizes: Sizes) -> Floats:
-        tried = _with_one(sizes)
+    def _plain_speedups(self, view: View, ids: Ints, sizes: Sizes) -> Floats:
+        """Return the speed-ups of jobs without a batch range."""
+        tried = _with_single_gpus(sizes)
         seen = view.estimates.rates(ids, tried)
-        units = np.stack([_units(row, tried) for row in seen])
-        return _ratio(seen, units)[:, : len(sizes)]
+        units = np.stack([_unit_rates(row, tried) for row in seen])
+        return _relative_rates(seen, units)[:, : len(sizes)]
 
-    def _tuned(self, view: View, ids: Ints, sizes: Sizes, limits: Range) -> list[Curve]:
+    def _best_curves(self, view: View, ids: Ints, sizes: Sizes, limits: Range) -> list[Curve]:
+        """Return the speed-up curves of jobs with this batch range."""
         low, high = limits
-        tried, count = _with_one(sizes), len(sizes)
+        tried, count = _with_single_gpus(sizes), len(sizes)
         ends_and_middle = [
-            view.estimates.rates(ids, [_with(shape, batch) for shape in tried])
+            view.estimates.rates(ids, [_with_batch(shape, batch) for shape in tried])
             for batch in (low, high, (low + high) // 2)
         ]
         curves = []
@@ -167,11 +161,11 @@ class Scalability:
                     tried, at_low.tolist(), at_high.tolist(), at_middle.tolist(), strict=True
                 )
             ]
-            best = self._best(view, job, dict(zip(keys, tried, strict=True)), limits)
-            units = _units(np.array([rate for rate, _ in best]), tried)[:count]
+            best = self._best_batches(view, job, dict(zip(keys, tried, strict=True)), limits)
+            units = _unit_rates(np.array([rate for rate, _ in best]), tried)[:count]
             if self._batch == "elastic":
                 rates, batches = zip(*best[:count], strict=True)
-                curves.append(Curve(_ratio(np.array(rates), units), batches))
+                curves.append(Curve(_relative_rates(np.array(rates), units), batches))
             else:
                 batch = self._fixed_batch(job, limits)
                 fixed = (
@@ -179,51 +173,62 @@ class Scalability:
                     if batch == low
                     else at_high
                     if batch == high
-                    else _at(view, job, tried, batch)
+                    else _rates_at_batch(view, job, tried, batch)
                 )
                 curves.append(
                     Curve(
-                        _ratio(fixed[:count], units),
+                        _relative_rates(fixed[:count], units),
                         tuple([batch if rate > 0 else 0 for rate in fixed[:count].tolist()]),
                     )
                 )
         return curves
 
-    def _best(
-        self, view: View, job: JobId, wanted: Mapping[Key, Shape], limits: Range
+    def _best_batches(
+        self, view: View, job: JobId, shape_of: Mapping[Key, Shape], limits: Range
     ) -> list[Best]:
-        if self._known and len(self._known) + len(wanted) > _KEPT:
-            self._known.clear()
-        found = self._found(view, job, wanted)
+        """Return the best throughput and batch size of a job on each shape; cached."""
+        if self._cached_bests and len(self._cached_bests) + len(shape_of) > _MAX_CACHED:
+            self._cached_bests.clear()
+        bests = self._valid_cached(view, job, shape_of)
         missing = {
             key: (shape, candidates(sum(shape.gpus), *limits))
-            for key, shape in wanted.items()
-            if key not in found
+            for key, shape in shape_of.items()
+            if key not in bests
         }
         if missing:
             rates = view.estimates.rates(
                 np.array([job]),
-                [_with(shape, batch) for shape, batches in missing.values() for batch in batches],
+                [
+                    _with_batch(shape, batch)
+                    for shape, batches in missing.values()
+                    for batch in batches
+                ],
             )[0]
             start = 0
             for key, (_, batches) in missing.items():
                 part = rates[start : start + len(batches)]
                 start += len(batches)
                 at = int(part.argmax())
-                found[key] = (float(part[at]), batches[at]) if part[at] > 0 else (0.0, 0)
-            self._known |= found
-        return [found[key] for key in wanted]
+                bests[key] = (float(part[at]), batches[at]) if part[at] > 0 else (0.0, 0)
+            self._cached_bests |= bests
+        return [bests[key] for key in shape_of]
 
-    def _found(self, view: View, job: JobId, wanted: Mapping[Key, Shape]) -> dict[Key, Best]:
-        """Return what is known of these shapes and holds for this job: the best batch size of
-        another may not fit into the memory of this one.
+    def _valid_cached(
+        self, view: View, job: JobId, shape_of: Mapping[Key, Shape]
+    ) -> dict[Key, Best]:
+        """Return the cached best batch sizes that also hold for this job.
+
+        The best batch size of another job may not fit into the memory of this one.
         """
-        known = {key: best for key in wanted if (best := self._known.get(key)) is not None}
-        tuned = [_with(wanted[key], batch) for key, (_, batch) in known.items() if batch]
+        cached = {
+            key: best for key in shape_of if (best := self._cached_bests.get(key)) is not None
+        }
+        tuned = [_with_batch(shape_of[key], batch) for key, (_, batch) in cached.items() if batch]
         rates = iter(view.estimates.rates(np.array([job]), tuned)[0].tolist() if tuned else ())
-        return {key: best for key, best in known.items() if not best[1] or best[0] == next(rates)}
+        return {key: best for key, best in cached.items() if not best[1] or best[0] == next(rates)}
 
     def _fixed_batch(self, job: JobId, limits: Range) -> int:
+        """Return the batch size of a job that is fixed at submission."""
         low, high = limits
         if self._batch == "random":
             return low + floor(self._drawn[job] * (high - low + 1))
@@ -231,7 +236,7 @@ class Scalability:
 
 
 def candidates(gpus: int, low: int, high: int) -> list[int]:
-    """Return the total batch sizes to consider on this number of GPUs, ascending.
+    """Return the total batch sizes to try on a number of GPUs, ascending.
 
     Parameters
     ----------
@@ -242,26 +247,27 @@ def candidates(gpus: int, low: int, high: int) -> list[int]:
 
     Notes
     -----
-    Data-parallel training takes as long per step as its largest share, ``ceil(B / k)`` samples. All
-    ``B`` with the same ``ceil(B / k) = b``, which are ``(b - 1) k < B <= b k``, therefore take
-    equally long per step, and fit into memory or not together: the largest of them has the highest
-    throughput. That is ``b k``, a multiple of ``k``, or ``high`` if ``b k`` is above it. So the
-    multiples and ``high`` contain a best batch; ``low`` is there for performance models that do not
-    count in shares. Beyond `MOST` multiples evenly spaced ones are looked at.
+    A step of data-parallel training takes as long as its largest share, ``ceil(B / k)`` samples.
+    All ``B`` with the same ``ceil(B / k) = b`` therefore take equally long and need the same
+    memory: the largest of them, ``b k`` or ``high`` if that is smaller, has the highest throughput.
+    So the multiples of ``k`` and ``high`` contain a best batch; ``low`` is added for performance
+    models that do not count in shares. Beyond `MOST` multiples evenly spaced ones are tried.
     """
     first, last = -(-low // gpus), high // gpus
-    step = max(1, ceil((last - first + 1) / MOST))
+    step = max(1, ceil((last - first + 1) / MAX_BATCHES))
     return sorted({low, high, *(share * gpus for share in range(first, last + 1, step))})
 
 
-def _at(view: View, job: JobId, sizes: Sizes, batch: int) -> Floats:
-    rates: Floats = view.estimates.rates(np.array([job]), [_with(shape, batch) for shape in sizes])[
-        0
-    ]
+def _rates_at_batch(view: View, job: JobId, sizes: Sizes, batch: int) -> Floats:
+    """Return the rates of a job on shapes with one batch size."""
+    rates: Floats = view.estimates.rates(
+        np.array([job]), [_with_batch(shape, batch) for shape in sizes]
+    )[0]
     return rates
 
 
-def _range(view: View, job: JobId) -> Range | None:
+def _batch_range(view: View, job: JobId) -> Range | None:
+    """Return the range of whole batch sizes of a job; None without one."""
     low, high = view.one("min_batch", job), view.one("max_batch", job)
     if isnan(low) or isnan(high):
         return None
@@ -269,65 +275,64 @@ def _range(view: View, job: JobId) -> Range | None:
     return min(ceil(low), floor(high)), floor(high)
 
 
-def _with(shape: Shape, batch: int) -> Shape:
+def _with_batch(shape: Shape, batch: int) -> Shape:
+    """Return a shape with a batch size."""
     return shape._replace(tuning=Tuning(batch_size=batch))
 
 
-def _type(shape: Shape) -> int:
+def _gpu_type_index(shape: Shape) -> int:
+    """Return the index of the GPU type of a shape."""
     return next(at for at, gpus in enumerate(shape.gpus) if gpus)
 
 
-def _with_one(sizes: Sizes) -> Sizes:
-    """Return these shapes, and after them one GPU of each of their types if it is not among
-    them.
-    """
+def _with_single_gpus(sizes: Sizes) -> Sizes:
+    """Return the shapes, followed by one GPU of each of their types if missing."""
     width = len(sizes[0].gpus)
     ones = [
         Shape(tuple([int(at == kind) for at in range(width)]))
-        for kind in sorted({_type(shape) for shape in sizes})
+        for kind in sorted({_gpu_type_index(shape) for shape in sizes})
     ]
     return tuple(dict.fromkeys([*sizes, *ones]))
 
 
-def _units(rates: Floats, tried: Sizes) -> Floats:
-    """Return for each shape the throughput that counts as 1 on its type: that of one GPU, or the
-    share of one in the fewest that can run the job.
+def _unit_rates(rates: Floats, tried: Sizes) -> Floats:
+    """Return the throughput that counts as 1 on the GPU type of each shape.
+
+    That is the throughput of one GPU, or the share of one in the fewest that can run the job.
     """
     unit: dict[int, float] = {}
     for rate, shape in sorted(
         zip(rates.tolist(), tried, strict=True), key=lambda pair: sum(pair[1].gpus)
     ):
         if rate > 0:
-            unit.setdefault(_type(shape), rate / sum(shape.gpus))
-    return np.array([unit.get(_type(shape), 0.0) for shape in tried])
+            unit.setdefault(_gpu_type_index(shape), rate / sum(shape.gpus))
+    return np.array([unit.get(_gpu_type_index(shape), 0.0) for shape in tried])
 
 
-def _ratio(rates: Floats, units: Floats) -> Floats:
+def _relative_rates(rates: Floats, units: Floats) -> Floats:
+    """Return rates divided by the unit rates; 0 where a job cannot run."""
     return np.divide(rates, units, out=np.zeros_like(rates), where=(rates > 0) & (units > 0))
 
 
 @dataclass
 class DpElastic(Allocator):
-    """Give every admitted job a number of GPUs and a batch size so that the sum of all speed-ups is
-    the greatest.
+    """Choose GPUs and batch sizes of all admitted jobs to maximize the sum of speed-ups.
 
     Notes
     -----
-    At every tick at which something has changed: the jobs that run, and those that wait as long as
-    the smallest sizes of all fit together, in order of submission, are given ``k_j`` GPUs such that
-    ``sum T_j(k_j)`` is the greatest with ``sum k_j <= K`` and ``k_j >= 1`` [1]_ [2]_. ``T_j(k)`` is
-    the speed-up on ``k`` GPUs with the best batch size for that number, see `Scalability`; it need
-    not rise with ``k``, and GPUs may stay idle. A running job changes its size and batch but is
-    never stopped.
+    At every tick after a change, running jobs and, in order of submission, waiting jobs while the
+    smallest sizes of all fit together get ``k_j`` GPUs such that ``sum T_j(k_j)`` is the greatest
+    with ``sum k_j <= K`` and ``k_j >= 1`` [1]_ [2]_. ``T_j(k)`` is the speed-up on ``k`` GPUs with
+    the best batch size for that number, see `Scalability`; it need not rise with ``k``, and GPUs
+    may stay idle. A running job changes its size and batch but is never stopped.
 
     Our reading of the details: ``mode=queue`` stops at the first job that does not fit;
-    ``mode=drop`` turns away what does not fit at its first decision, but not a job that was
-    admitted once: one that an outage stopped, or that fragments kept from a seat, waits at its
-    place in order of submission and is passed by others. In both modes a job that no size up to
-    ``most_gpus`` admits on any type, even of the empty cluster, is turned away, since it would hold
-    up the queue for ever. A job whose minimum is above ``most_gpus`` gets its minimum. On a cluster
-    of several GPU types each type is divided for itself, in the order of ``types``; who is not
-    admitted on one is a candidate on the next.
+    ``mode=drop`` rejects jobs that do not fit at their first decision, but not a job that was
+    admitted before: after an outage, or without a place because of fragmentation, it waits in order
+    of submission and others pass it. In both modes a job without a possible size up to
+    ``most_gpus`` on any type is rejected, since it would block the queue forever. A job whose
+    minimum is above ``most_gpus`` gets its minimum. Each GPU type is divided separately, in the
+    order of ``types``; a job that is not admitted on one is a candidate on the next.
 
     References
     ----------
@@ -381,8 +386,8 @@ class DpElastic(Allocator):
     types: str = types_param()
     _jsa: Scalability = field(init=False, repr=False)
     _menu: Menu = field(init=False, repr=False)
-    _type: dict[JobId, int] = field(init=False, repr=False, default_factory=dict)
-    _misses: int = field(init=False, repr=False, default=0)
+    _gpu_type_index: dict[JobId, int] = field(init=False, repr=False, default_factory=dict)
+    _count_misses: int = field(init=False, repr=False, default=0)
     _turned_away: int = field(init=False, repr=False, default=0)
     _choices: Choices = field(init=False, repr=False, default_factory=Choices)
 
@@ -419,7 +424,7 @@ class DpElastic(Allocator):
     )
 
     def __post_init__(self) -> None:
-        """Prepare the analyser and the menu of sizes."""
+        """Create the speed-up model and the menu of sizes."""
         self._jsa = Scalability(self.batch)
         self._menu = Menu(
             Placer(self.placement, self.types, False),
@@ -435,32 +440,30 @@ class DpElastic(Allocator):
         return Cadence(on_arrival=False, on_finish=False, on_capacity=False, every_s=self.every_s)
 
     def remarks(self) -> tuple[str, ...]:
-        """Tell how many jobs have no size that could ever run, and whether a choice of batch sizes
-        came to nothing.
-        """
-        said = []
+        """Return notes on rejected jobs, and if no job had a choice of sizes or batches."""
+        notes = []
         if self._turned_away:
             most = f"{self.most_gpus} GPU{'s' if self.most_gpus > 1 else ''}"
-            said.append(
+            notes.append(
                 f"{jobs_were(self._turned_away)} turned away: no size of up to {most} is possible"
                 " here; raise most_gpus, or let the batch size vary if it is fixed."
             )
         if self._jsa.has_choice is False:
-            said.append(
+            notes.append(
                 f"No job here has a choice of batch sizes, so batch={self.batch} changes nothing."
             )
-        said += self._choices.remark(
+        notes += self._choices.remark(
             "dp_elastic", "it only admitted them in order of submission, at its own instants"
         )
-        return tuple(said)
+        return tuple(notes)
 
     def explain(self, decided: Decided, job: JobId, /) -> Reason:
-        """State when sizes are chosen next, or what the sizes chosen left for a job."""
+        """Explain a wait by the next decision or by the sizes chosen."""
         now_s = decided.view.now_s
         if not decided.wants(job):
             return room(decided, job)
         if not is_tick(now_s, self.every_s):
-            return next_decision(next_tick(now_s, self.every_s), "sizes were chosen again")
+            return next_decision_reason(next_tick(now_s, self.every_s), "sizes were chosen again")
         return self._menu.explain(
             decided,
             job,
@@ -468,30 +471,33 @@ class DpElastic(Allocator):
         )
 
     def allocate(self, view: View, /) -> Plan:
-        """Admit, divide, and seat."""
+        """Admit jobs, choose their sizes, and place them."""
         self._jsa.feed(view)
         self._choices.jobs += len(view.delta.arrived)
         for job in view.delta.finished:
-            self._type.pop(job, None)
-        if not (self._menu.feed(view) or self._misses):
+            self._gpu_type_index.pop(job, None)
+        if not (self._menu.feed(view) or self._count_misses):
             return EMPTY
-        turn = _Division(view, self._choices, drop=self.mode == "drop")
+        turn = _Admission(view, self._choices, drop=self.mode == "drop")
         sizes = self._menu.divide(view, turn.choose)
-        self._type |= turn.type_of
-        changes = self._menu.seat(view, sizes, self._tuning)
-        # What fragments kept from its size is tried again at the next tick if the changes of this
-        # one have moved anything.
-        self._misses = _misses(view, sizes, changes) if changes else 0
-        refused = self._refused(view, sizes)
+        self._gpu_type_index |= turn.type_of
+        changes = self._menu.make_grants(view, sizes, self._tuning)
+        # Jobs below their chosen size because of fragmentation are tried again at the next tick if
+        # this one changed any grant.
+        self._count_misses = _count_misses(view, sizes, changes) if changes else 0
+        refused = self._reject_jobs(view, sizes)
         return Plan(
-            changes, refused, notes=turn.notes | {"refused": len(refused), "unseated": self._misses}
+            changes,
+            refused,
+            notes=turn.notes | {"refused": len(refused), "unseated": self._count_misses},
         )
 
-    def _refused(self, view: View, sizes: Mapping[JobId, int]) -> frozenset[JobId]:
-        refused = self._menu.hopeless
+    def _reject_jobs(self, view: View, sizes: Mapping[JobId, int]) -> frozenset[JobId]:
+        """Return the jobs to reject: impossible ones, and with ``drop`` those not admitted."""
+        refused = self._menu.impossible_jobs
         self._turned_away += len(refused)
         if self.mode == "drop":
-            # Who has held GPUs before was admitted before: another policy may have stopped it.
+            # A job that has held GPUs was admitted before; another policy may have stopped it.
             arrived = [
                 job
                 for job in view.delta.arrived
@@ -502,20 +508,21 @@ class DpElastic(Allocator):
         return refused
 
     def _tuning(self, job: JobId, size: int) -> Tuning:
-        return self._jsa.tuning(job, size, self._type[job])
+        """Return the batch size of a job at a number of GPUs."""
+        return self._jsa.tuning(job, size, self._gpu_type_index[job])
 
 
-class _Division:
-    """One decision: whom it admits, market by market, and what it divides.
+class _Admission:
+    """Admission and division of GPUs in one decision, market by market.
 
     Parameters
     ----------
     view : View
         The instant.
     choices : Choices
-        Takes note of whether anybody has a choice of sizes.
+        Records whether any job has a choice of sizes.
     drop : bool
-        Whether those behind one that does not fit are looked at as well.
+        Whether jobs behind one that does not fit are considered too.
     """
 
     def __init__(self, view: View, choices: Choices, *, drop: bool) -> None:
@@ -524,8 +531,8 @@ class _Division:
         self.notes: dict[str, float] = {"objective": 0.0, "least_gpus": 0.0, "admitted": 0.0}
 
     def choose(self, market: Market) -> Mapping[JobId, int]:
-        """Admit, and divide what the market has."""
-        self._choices.look((*market.running, *market.waiting))
+        """Admit jobs of a market and choose their sizes."""
+        self._choices.note_options((*market.running, *market.waiting))
         admitted = self._admit(
             market.waiting, market.capacity - sum([option.sizes[0] for option in market.running])
         )
@@ -543,6 +550,7 @@ class _Division:
         return {option.job: option.sizes[at] for option, at in zip(options, best.at, strict=True)}
 
     def _admit(self, waiting: Sequence[SizeOptions], free: int) -> list[SizeOptions]:
+        """Return the waiting jobs with room for their smallest sizes."""
         admitted = []
         for option in waiting:
             if option.sizes[0] <= free:
@@ -553,17 +561,24 @@ class _Division:
         return admitted
 
     def _note(self, objective: float, options: list[SizeOptions], admitted: int) -> None:
+        """Add the figures of one market to the notes."""
         self.notes["objective"] += objective
         self.notes["least_gpus"] += sum([option.sizes[0] for option in options])
         self.notes["admitted"] += admitted
 
 
-def _misses(view: View, sizes: Mapping[JobId, int], changes: Mapping[JobId, Grant | None]) -> int:
+def _count_misses(
+    view: View, sizes: Mapping[JobId, int], changes: Mapping[JobId, Grant | None]
+) -> int:
+    """Return the number of jobs that did not get their chosen size."""
     held = view.grants
-    return sum([size != _gpus(changes.get(job, held.get(job))) for job, size in sizes.items()])
+    return sum(
+        [size != _worker_gpus(changes.get(job, held.get(job))) for job, size in sizes.items()]
+    )
 
 
-def _gpus(grant: Grant | None) -> int:
+def _worker_gpus(grant: Grant | None) -> int:
+    """Return the worker GPUs of a grant; 0 without one."""
     return (
         sum([sum(gang.workers.count) * gang.workers.gpus for gang in grant.gangs]) if grant else 0
     )

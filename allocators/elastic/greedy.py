@@ -1,6 +1,4 @@
-"""Greedy elastic scaling: jobs start small, idle GPUs go to the job with the largest gain;
-optionally, large jobs shrink for waiting ones.
-"""
+"""Greedy elastic scaling: jobs start small and idle GPUs go to the job that gains most."""
 
 from __future__ import annotations
 
@@ -18,7 +16,7 @@ from allocators.elastic.scaling import (
 )
 from allocators.nesting import is_tick, next_tick
 from allocators.placement import Placer, placement_param, types_param
-from allocators.reasons import next_decision, room
+from allocators.reasons import next_decision_reason, room
 from sim.contract import (
     EMPTY,
     Allocator,
@@ -38,8 +36,7 @@ VARIANTS = ("sticky", "reclaim", "fifo_fill")
 
 @dataclass
 class GreedyElastic(Allocator):
-    """Start waiting jobs at their smallest size, in order of submission, then give idle GPUs away
-    step by step.
+    """Start waiting jobs at their smallest size, then give idle GPUs to jobs step by step.
 
     Notes
     -----
@@ -48,23 +45,23 @@ class GreedyElastic(Allocator):
 
     ``sticky``: waiting jobs are started at their smallest size in order of submission; the first
     that does not fit holds up those behind it. Then, as long as units are idle, the job with the
-    largest gain ``(s(k') - s(k)) / (k' - k)`` gets its next larger size ``k'``, if that fits and
+    largest gain ``(s(k') - s(k)) / (k' - k)`` gets its next larger size ``k'`` if that fits and
     the gain is positive; ``s(k)`` is its estimated rate over that at its smallest size; ties by job
     id. No job ever shrinks.
 
-    ``reclaim``: before a waiting job is held up, the largest job gives up one step of its sizes,
-    again and again, until the smallest size of the waiting job fits (similar to Apathetic Future
-    Share [2]_); of equally large ones the one submitted last; nobody goes below its smallest size.
-    If the waiting job would not fit even then, nobody shrinks for it.
+    ``reclaim``: before a waiting job is blocked, the largest job shrinks by one step of its sizes,
+    repeatedly, until the smallest size of the waiting job fits (similar to Apathetic Future Share
+    [2]_). Of equally large jobs the one submitted last shrinks; no job goes below its smallest
+    size. If the waiting job would not fit even then, no job shrinks for it.
 
     ``fifo_fill``: as ``reclaim``, but idle units go to the jobs in order of submission, to each up
     to its largest size.
 
-    Our reading: jobs that must not be stopped once they run are never resized; on several GPU types
-    each is divided for itself, and who does not fit on one is offered the next. Only GPUs are
-    divided: where the cores or the memory for a chosen size are not free, the job gets the next
-    smaller one, or waits and is passed. A job for which no number of units is large enough and
-    possible on this cluster is refused.
+    Our reading: jobs that must not be stopped once they run are never resized. Each GPU type is
+    divided separately, and a job that does not fit on one type is offered the next. Only GPUs are
+    divided: if the cores or memory for a chosen size are not free, the job gets the next smaller
+    size, or waits and is passed. A job without a size that is large enough and possible on this
+    cluster is refused.
 
     References
     ----------
@@ -148,7 +145,7 @@ class GreedyElastic(Allocator):
     )
 
     def __post_init__(self) -> None:
-        """Prepare the menu of sizes."""
+        """Create the menu of sizes."""
         self._menu = Menu(
             Placer(self.placement, self.types, False),
             granularity=self.granularity,
@@ -157,7 +154,7 @@ class GreedyElastic(Allocator):
 
     @property
     def cadence(self) -> Cadence:
-        """Every period, and after events if so wished."""
+        """Every period, and after events if `events` is set."""
         return Cadence(
             on_arrival=self.events,
             on_finish=self.events,
@@ -166,48 +163,49 @@ class GreedyElastic(Allocator):
         )
 
     def remarks(self) -> tuple[str, ...]:
-        """Tell how many jobs were refused, and whether there was anything to resize."""
-        said = self._choices.remark(
+        """Return notes on refused jobs, and if no job had a choice of sizes."""
+        choice_notes = self._choices.remark(
             "greedy_elastic",
             "it started them in order of submission, as fifo does, but at its own instants",
         )
         if not self._refused:
-            return said
+            return choice_notes
         unit = "GPUs" if self.granularity == "gpu" else "whole nodes"
         return (
             (
                 f"{jobs_were(self._refused)} refused: no number of {unit} was both large enough and"
                 " possible on this cluster."
             ),
-            *said,
+            *choice_notes,
         )
 
     def explain(self, decided: Decided, job: JobId, /) -> Reason:
-        """State when sizes are chosen next, or what the sizes chosen left for a job."""
+        """Explain a wait by the next decision or by the sizes chosen."""
         now_s = decided.view.now_s
         if not decided.wants(job):
             return room(decided, job)
         if not self.events and not is_tick(now_s, self.every_s):
-            return next_decision(next_tick(now_s, self.every_s), "sizes were chosen again")
+            return next_decision_reason(next_tick(now_s, self.every_s), "sizes were chosen again")
         return self._menu.explain(
             decided, job, "jobs start at their smallest size in order of submission"
         )
 
     def allocate(self, view: View, /) -> Plan:
-        """Divide every market, and seat the outcome."""
+        """Choose sizes in every market and place the jobs."""
         self._choices.jobs += len(view.delta.arrived)
         if not self._menu.feed(view) and self._is_settled:
             return EMPTY
         idle: list[int] = []
         sizes = self._menu.divide(view, lambda market: self._choose(market, idle))
-        changes = self._menu.seat(view, sizes)
+        changes = self._menu.make_grants(view, sizes)
         self._is_settled = not changes
-        self._refused += len(self._menu.hopeless)
-        return Plan(changes, refuse=self._menu.hopeless, notes={"idle_gpus": sum(idle)})
+        self._refused += len(self._menu.impossible_jobs)
+        return Plan(changes, refuse=self._menu.impossible_jobs, notes={"idle_gpus": sum(idle)})
 
     def _choose(self, market: Market, idle: list[int]) -> dict[JobId, int]:
-        self._choices.look((*market.running, *market.waiting))
-        division = Division(market)
+        """Return the units of each job of a market by the variant of the policy."""
+        self._choices.note_options((*market.running, *market.waiting))
+        division = UnitDivision(market)
         division.start(reclaim=self.variant != "sticky")
         if self.variant == "fifo_fill":
             division.fill()
@@ -217,13 +215,13 @@ class GreedyElastic(Allocator):
         return division.units()
 
 
-class Division:
-    """The units of one market, as they are given away and taken back.
+class UnitDivision:
+    """The units of one market while they are assigned to jobs.
 
     Parameters
     ----------
     market : Market
-        What there is, and who may have it.
+        The units to divide and the jobs.
     """
 
     def __init__(self, market: Market) -> None:
@@ -233,12 +231,13 @@ class Division:
         self.free = market.capacity - sum([option.held for option in market.running])
 
     def units(self) -> dict[JobId, int]:
-        """Return the units of each job that is to run."""
+        """Return the units of each job that runs."""
         return {job: option.sizes[self._step[job]] for job, option in self._options.items()}
 
     def start(self, *, reclaim: bool) -> None:
-        """Give waiting jobs their smallest size in order, up to the first for which there is too
-        little, even if others shrink where that is allowed.
+        """Start waiting jobs at their smallest size, in order, up to the first without room.
+
+        With `reclaim` the largest jobs shrink to make room.
         """
         spare = (
             sum([option.held - option.sizes[0] for option in self._options.values()])
@@ -265,21 +264,21 @@ class Division:
             self._options[option.job], self._step[option.job] = option, 0
 
     def grow(self) -> None:
-        """Give idle units to whom they speed up most, one step of sizes at a time."""
+        """Give idle units to the job with the largest gain, one step of sizes at a time."""
         gains: list[tuple[float, JobId]] = []
         for option in self._options.values():
-            self._offer(option, gains)
+            self._push_gain(option, gains)
         while gains and self.free:
             _, job = heappop(gains)
             option, step = self._options[job], self._step[job]
             more = option.sizes[step + 1] - option.sizes[step]
-            if more <= self.free:  # a step that does not fit now fits no more later
+            if more <= self.free:  # a step that does not fit now will not fit later
                 self.free -= more
                 self._step[job] = step + 1
-                self._offer(option, gains)
+                self._push_gain(option, gains)
 
     def fill(self) -> None:
-        """Give idle units to jobs in order of submission, to each as many as it may have."""
+        """Give idle units to jobs in order of submission, each up to its largest size."""
         for job in sorted(self._options) if self.free else ():
             option, step = self._options[job], self._step[job]
             most = option.sizes[step] + self.free
@@ -287,7 +286,8 @@ class Division:
             self.free -= option.sizes[last] - option.sizes[step]
             self._step[job] = last
 
-    def _offer(self, option: SizeOptions, gains: list[tuple[float, JobId]]) -> None:
+    def _push_gain(self, option: SizeOptions, gains: list[tuple[float, JobId]]) -> None:
+        """Add the gain of a job's next larger size to the heap."""
         sizes, rates, step = option.sizes, option.rates, self._step[option.job]
         if step + 1 < len(sizes):
             gain = (rates[step + 1] - rates[step]) / rates[0] / (sizes[step + 1] - sizes[step])
@@ -295,12 +295,12 @@ class Division:
                 heappush(gains, (-gain, option.job))
 
     def _shrink(self, largest: list[tuple[int, int]]) -> int:
-        """Let the largest job give up one step; return how many units that is."""
+        """Shrink the largest job by one step and return the units released."""
         _, at = heappop(largest)
         option = self._options[-at]
         step = self._step[-at] = self._step[-at] - 1
-        gone = option.sizes[step + 1] - option.sizes[step]
-        self.free += gone
+        released = option.sizes[step + 1] - option.sizes[step]
+        self.free += released
         if step:
             heappush(largest, (-option.sizes[step], at))
-        return gone
+        return released

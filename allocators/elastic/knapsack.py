@@ -1,6 +1,4 @@
-"""The multiple-choice knapsack: one size for every job, the best sum of values that fits into the
-units there are; exact, by dynamic programming.
-"""
+"""Multiple-choice knapsack: one size per job with the best total value, solved exactly."""
 
 from __future__ import annotations
 
@@ -13,10 +11,8 @@ import numpy as np
 
 from sim.contract import Floats
 
-_HALVINGS: Final = (
-    24  # of the interval of prices; any price gives a valid bound, and this is near enough
-)
-_SLACK: Final = 1e-9  # of the sum of the largest values: what sums of floats may be off
+_HALVINGS: Final = 24  # of the price interval; any price gives a valid bound, and this is close
+_SLACK: Final = 1e-9  # rounding error of a sum, relative to the sum of the largest values
 
 
 def core(
@@ -26,23 +22,24 @@ def core(
     capacity: int,
     reached: float | None = None,
 ) -> list[list[int]]:
-    """Return, for every job, the indices of sizes (-1 = nothing) that a choice of value `reached`
-    or more can contain.
+    """Return the size indices of each job that a choice of value `reached` can contain.
+
+    Index -1 stands for no size.
 
     Parameters
     ----------
     sizes, values, optional, capacity
         As for `allocators.elastic.knapsack.knapsack`.
     reached : float or None
-        A value known to be possible; None = that of a choice found here, by price alone.
+        A value that is possible; None = compute one by price alone.
 
     Notes
     -----
     With a price ``y >= 0`` per unit no choice is worth more than ``y capacity + sum_i max_k (v_ik -
-    y k)``, and none that contains size k of job i more than that less ``max_k' (v_ik' - y k') -
-    (v_ik - y k)``: sizes for which this is below `reached` are in no such choice. The bound stays
-    valid where further rules narrow the choice. Every list is empty if the least sizes of the
-    obligatory jobs do not fit.
+    y k)``, and none with size k for job i more than that less ``max_k' (v_ik' - y k') - (v_ik - y
+    k)``: sizes with a bound below `reached` are in no such choice. The bound stays valid if further
+    rules restrict the choice. Every list is empty if the least sizes of the obligatory jobs do not
+    fit.
     """
     if not sizes:
         return []
@@ -55,38 +52,43 @@ def core(
     least = np.where(worth > -inf, units, inf).min(axis=1, initial=inf)
     if not least.sum() <= capacity:
         return [[] for _ in sizes]
-    price = _price(worth, units, capacity)
+    price = _clearing_price(worth, units, capacity)
     net = worth - price * units
     best = net.max(axis=1)
     bound = price * capacity + best.sum()
-    reached = _possible(worth, units, net, capacity) if reached is None else reached
+    reached = _greedy_value(worth, units, net, capacity) if reached is None else reached
     largest = np.where(worth > -inf, np.abs(worth), 0.0).max(axis=1).sum()
     keep = (worth > -inf) & (bound - (best[:, None] - net) >= reached - _SLACK * largest)
     return [(np.flatnonzero(row) - 1).tolist() for row in keep]
 
 
-def _price(worth: Floats, units: Floats, capacity: int) -> float:
-    """Return approximately the lowest price at which the best sizes of all jobs fit; of equally
-    good sizes the smallest counts.
+def _clearing_price(worth: Floats, units: Floats, capacity: int) -> float:
+    """Return approximately the lowest price at which the best sizes of all jobs fit.
+
+    In a tie the smallest size counts.
     """
     finite = worth[worth > -inf]
     low, high = 0.0, float(finite.max() - finite.min()) + 1.0
-    if _used(worth, units, low) <= capacity:
+    if _units_at_price(worth, units, low) <= capacity:
         return 0.0
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
-        low, high = (low, middle) if _used(worth, units, middle) <= capacity else (middle, high)
+        low, high = (
+            (low, middle) if _units_at_price(worth, units, middle) <= capacity else (middle, high)
+        )
     return high
 
 
-def _used(worth: Floats, units: Floats, price: float) -> float:
+def _units_at_price(worth: Floats, units: Floats, price: float) -> float:
+    """Return the units used if every job takes its best size at this price."""
     net = worth - price * units
     return float(np.where(net == net.max(axis=1)[:, None], units, inf).min(axis=1).sum())
 
 
-def _possible(worth: Floats, units: Floats, net: Floats, capacity: int) -> float:
-    """Return the value of a choice that fits: each job's best size at the price, then larger sizes
-    while units are left.
+def _greedy_value(worth: Floats, units: Floats, net: Floats, capacity: int) -> float:
+    """Return the value of a choice that fits.
+
+    Each job takes its best size at the price, then larger sizes while units are left.
     """
     chosen = np.where(net == net.max(axis=1)[:, None], units, inf).argmin(axis=1)
     rows = np.arange(len(worth))
@@ -107,12 +109,12 @@ Values = Sequence[Sequence[float]]
 
 
 class ChosenSizes(NamedTuple):
-    """What to give to whom.
+    """The chosen size of every job.
 
     Parameters
     ----------
     at : list of int
-        For every job the place of its size among its sizes; -1 = nothing.
+        Index of each job's size among its sizes; -1 = none.
     objective : float
         Sum of the values chosen.
     """
@@ -128,17 +130,16 @@ def knapsack(
     capacity: int,
     ties: Sequence[Values] = (),
 ) -> ChosenSizes | None:
-    """Return the choice of the greatest value, or None if the jobs that must get something do not
-    fit together.
+    """Return the choice of the greatest value, or None if obligatory jobs do not fit.
 
     Parameters
     ----------
     sizes : sequence of sequences of int
         For every job the numbers of units it may get, at least 1 each.
     values : sequence of sequences of float
-        What each of them is worth, of any sign; -inf = not this one.
+        Value of each size, of any sign; -inf = not allowed.
     optional : sequence of bool
-        Whether a job may get nothing, which is worth 0.
+        Whether a job may get nothing, with value 0.
     capacity : int
         Units to divide; some may be left over.
     ties : sequence of values
@@ -148,90 +149,97 @@ def knapsack(
     Notes
     -----
     Row ``i`` of the table holds the best value of the first ``i`` jobs within ``0, 1, ...,
-    capacity`` units; time grows with jobs x sizes x capacity. Only sizes of the `core` are tried,
-    and jobs of which it leaves one take no row. Only a block of rows is kept at a time, and
-    computed again on the way back.
+    capacity`` units; time grows with jobs x sizes x capacity. Only sizes of the `core` are tried;
+    jobs with a single such size need no row. Only a block of rows is stored at a time, and computed
+    again on the way back.
 
-    Values are rounded to a grid that is so fine that the optimum is missed by no more than some
-    1e-12 of the objective, and so coarse that all sums are exact. Equal choices are then seen to be
-    equal: of those that `ties` leave a job, the last one first, gets nothing if that is as good,
-    else the size named first among its sizes.
+    Values are rounded to a grid that is fine enough to miss the optimum by at most some 1e-12 of
+    the objective, and coarse enough that all sums are exact. So equal choices compare as equal.
+    Where `ties` do not decide, the last job gets nothing if that is as good, else the first of its
+    sizes; then the job before it, and so on.
     """
     if capacity < 0:
         return None
-    levels = [_on_grid(level) for level in (values, *ties)]
+    levels = [_round_to_grid(level) for level in (values, *ties)]
     allowed = core(sizes, levels[0], optional, capacity)
     if not all(allowed):
         return None
-    chosen = [_best(levels, job, places) for job, places in enumerate(allowed)]
-    if _units(sizes, chosen) <= capacity:
-        return _choice(values, chosen)
+    chosen = [_best_place(levels, job, places) for job, places in enumerate(allowed)]
+    if _used_units(sizes, chosen) <= capacity:
+        return _chosen_sizes(values, chosen)
     for job in (several := [job for job, places in enumerate(allowed) if len(places) > 1]):
         chosen[job] = -1
-    jobs = [_options(sizes[job], levels, job, allowed[job]) for job in several]
-    found = _chosen(jobs, capacity - _units(sizes, chosen), len(levels))
-    for job, at in zip(several, found, strict=True):
+    jobs = [_job_options(sizes[job], levels, job, allowed[job]) for job in several]
+    best_places = _solve_table(jobs, capacity - _used_units(sizes, chosen), len(levels))
+    for job, at in zip(several, best_places, strict=True):
         chosen[job] = at
-    return _choice(values, chosen)
+    return _chosen_sizes(values, chosen)
 
 
-_LEAST_ROWS = 64
-_MOST_CELLS = 16_000_000  # of a table: 128 MB
+_MIN_ROWS = 64
+_MAX_CELLS = 16_000_000  # of a table, 128 MB
 
 
 class _Job(NamedTuple):
-    """Places of sizes in order of preference, with units and values of every level; nothing is
-    place -1.
-    """
+    """Size indices of a job in order of preference, with units and values of every level."""
 
     places: list[int]
     units: list[int]
     values: list[tuple[float, ...]]
 
 
-def _options(sizes: Sequence[int], levels: Sequence[Values], job: int, places: list[int]) -> _Job:
+def _job_options(
+    sizes: Sequence[int], levels: Sequence[Values], job: int, places: list[int]
+) -> _Job:
+    """Return a job with the units and values of its allowed sizes."""
     units = [sizes[at] if at >= 0 else 0 for at in places]
-    return _Job(places, units, [_worth(levels, job, at) for at in places])
+    return _Job(places, units, [_size_values(levels, job, at) for at in places])
 
 
-def _worth(levels: Sequence[Values], job: int, at: int) -> tuple[float, ...]:
+def _size_values(levels: Sequence[Values], job: int, at: int) -> tuple[float, ...]:
+    """Return the values of a job's size on every level; zeros for no size."""
     return tuple([level[job][at] if at >= 0 else 0.0 for level in levels])
 
 
-def _units(sizes: Sequence[Sequence[int]], chosen: Sequence[int]) -> int:
+def _used_units(sizes: Sequence[Sequence[int]], chosen: Sequence[int]) -> int:
+    """Return the units used by a choice of sizes."""
     return sum([size[at] for size, at in zip(sizes, chosen, strict=True) if at >= 0])
 
 
-def _on_grid(values: Values) -> list[list[float]]:
+def _round_to_grid(values: Values) -> list[list[float]]:
+    """Round values to a grid on which all sums are exact."""
     flat = np.array([value for row in values for value in row])
     grid = 2.0 ** (frexp(float(np.abs(flat[flat > -inf]).sum()))[1] - 52)
     rounded = iter((np.rint(flat / grid) * grid).tolist())
     return [list(islice(rounded, len(row))) for row in values]
 
 
-def _best(levels: Sequence[Values], job: int, places: Sequence[int]) -> int:
-    return max(places, key=lambda at: _worth(levels, job, at))
+def _best_place(levels: Sequence[Values], job: int, places: Sequence[int]) -> int:
+    """Return the size index with the best values for a job."""
+    return max(places, key=lambda at: _size_values(levels, job, at))
 
 
-def _chosen(jobs: Sequence[_Job], capacity: int, levels: int) -> list[int]:
-    block = max(_LEAST_ROWS, _MOST_CELLS // (levels * (capacity + 1)))
+def _solve_table(jobs: Sequence[_Job], capacity: int, levels: int) -> list[int]:
+    """Return the best size indices of jobs by dynamic programming, block by block."""
+    block = max(_MIN_ROWS, _MAX_CELLS // (levels * (capacity + 1)))
     starts = range(0, len(jobs), block)
     firsts = [np.zeros((levels, capacity + 1))]
     for start in starts[:-1]:
-        firsts.append(_table(jobs[start : start + block], firsts[-1])[-1].copy())
+        firsts.append(_fill_table(jobs[start : start + block], firsts[-1])[-1].copy())
     chosen, left = list[int](), capacity
     for start, first in zip(reversed(starts), reversed(firsts), strict=True):
         some = jobs[start : start + block]
-        rows = _table(some, first)
+        rows = _fill_table(some, first)
         for at in range(len(some) - 1, -1, -1):
             place, left = _step_back(some[at], rows[at], rows[at + 1], left)
             chosen.append(place)
     return chosen[::-1]
 
 
-def _table(jobs: Sequence[_Job], first: Floats) -> Floats:
-    """Fill a block of rows, each of all levels: of choices that are equal on a level the next one
-    decides.
+def _fill_table(jobs: Sequence[_Job], first: Floats) -> Floats:
+    """Fill a block of rows of the table on all levels.
+
+    The next level decides between choices that are equal on one.
     """
     levels, width = first.shape
     rows = np.full((len(jobs) + 1, levels, width), -inf)
@@ -255,18 +263,17 @@ def _table(jobs: Sequence[_Job], first: Floats) -> Floats:
 
 
 def _step_back(job: _Job, before: Floats, row: Floats, left: int) -> tuple[int, int]:
-    """Read a job's choice off the table, and return its place and the units left for the jobs
-    before.
-    """
+    """Return a job's size index in the table, and the units left for earlier jobs."""
     goal = row[:, left]
     for place, size, values in zip(job.places, job.units, job.values, strict=True):
-        # The very sum that the table was filled with: equality is exact.
+        # The same sum filled the table, so equality is exact.
         if size <= left and (before[:, left - size] + np.array(values) == goal).all():
             return place, left - size
-    raise AssertionError("no option leads to what the table holds")
+    raise AssertionError("no option leads to the value in the table")
 
 
-def _choice(values: Values, chosen: list[int]) -> ChosenSizes:
+def _chosen_sizes(values: Values, chosen: list[int]) -> ChosenSizes:
+    """Return the chosen sizes with their total value."""
     return ChosenSizes(
         chosen, fsum([value[at] for value, at in zip(values, chosen, strict=True) if at >= 0])
     )

@@ -1,6 +1,4 @@
-"""The optimal elastic allocator: every so often an integer program, or an exact dynamic program,
-gives each job the size that helps all the most.
-"""
+"""MIP elastic: an integer or exact dynamic program chooses the sizes of all jobs together."""
 
 from __future__ import annotations
 
@@ -30,8 +28,8 @@ from allocators.elastic.utility import (
     values,
 )
 from allocators.nesting import is_tick, next_tick
-from allocators.placement import RUN_TIME, Placer, placement_param, types_param
-from allocators.reasons import next_decision, room
+from allocators.placement import RUN_TIME_NEEDS, Placer, placement_param, types_param
+from allocators.reasons import next_decision_reason, room
 from sim.contract import (
     EMPTY,
     Allocator,
@@ -50,50 +48,48 @@ from sim.contract import (
 
 @dataclass
 class MipElastic(Allocator):
-    """Choose the sizes of all jobs at once so that the sum of their progress in a look-ahead is the
-    greatest.
+    """Choose the sizes of all jobs together to maximize their progress in a look-ahead.
 
     Notes
     -----
-    The abstract of [1]_ says that a mixed-integer program maximises the training progress of all
-    jobs, and that of [2]_, of the same group, that the total estimated time to completion is the
-    goal. The program itself is not known to us in full; this one is a reconstruction. With the
+    The abstract of [1]_ says that a mixed-integer program maximizes the training progress of all
+    jobs; that of [2]_, by the same group, names the total estimated time to completion as the goal.
+    We do not know the full program; this one is a reconstruction. With the
     estimated time to completion ``ETC_i(k)`` of job i at size k, the look-ahead L and the pause r
     of a change of size,
 
     - ``p_i(k) = min(1, max(0, L - r [k differs from the size held]) / ETC_i(k))``, the share of the
       remaining job that is done within L;
-    - maximise ``sum w_i p_i(k) x_ik`` over binary x; a running job gets exactly one size, a waiting
-      one at most one, all together no more than there is.
+    - maximize ``sum w_i p_i(k) x_ik`` over binary x; a running job gets exactly one size, a waiting
+      one at most one, and all fit together.
 
     Our reading: the other objectives, see `allocators.elastic.utility.values`; ``w_i = 1 + phi x``
     the hours that i waited from submission to its first start; under ``preempt_to_zero`` and
-    ``max_changes`` a stop is a change too; a budget of ``max_changes`` is for all GPU types
-    together. The paper allots whole nodes (``granularity=node``); the default counts GPUs, because
-    traces do. On a cluster of several GPU types each is divided for itself, in the order of
-    ``types``, and who is not served on one is a candidate on the next. ``fifo_admission`` holds
-    over all types together: where a market starts a job although one submitted earlier is served
-    nowhere, all are divided again without the jobs submitted after that one; and where cores,
-    memory or fragments keep a job from a place, no later one starts.
+    ``max_changes`` a stop is a change too; ``max_changes`` covers all GPU types together. The paper
+    allots whole nodes (``granularity=node``); the default counts GPUs, because traces do. Each GPU
+    type is divided separately, in the order of ``types``, and a job without a size on one is a
+    candidate on the next. ``fifo_admission`` holds over all types together: if a market starts a
+    job although an earlier one gets no size anywhere, all markets are divided again without the
+    jobs submitted after that one; if cores, memory or fragmentation prevent a start, no later job
+    starts.
 
-    That sum saturates: a job that is done within L on four GPUs gains nothing from sixteen. Among
+    That sum saturates: a job that finishes within L on four GPUs gains nothing from sixteen. Among
     choices of the same value the greatest progress per second decides, ``sum w_i p_i(k) / min(L, r
-    + ETC_i(k)) x_ik``, then the fewest changes, then the most units for those submitted first. Both
-    sums are counted in whole steps of `gap` (of 1e-6 for the second) times their largest term,
-    rounded down, so that every solver sees the same choices as equal. Our reading, too: a published
-    optimum stays one.
+    + ETC_i(k)) x_ik``, then the fewest changes, then the most units for the jobs submitted first.
+    Both sums are rounded down to whole steps of `gap` (1e-6 for the second) times their largest
+    term, so that every solver sees the same choices as equal. Also our reading: a published optimum
+    stays one.
 
     Without ``fifo_admission``, ``max_changes`` and several periods the program is a multiple-choice
     knapsack, which a dynamic program solves exactly (``solver=dp``): same objective, no gap. With
-    ``periods`` > 1 the program looks several slots ahead, and only the first is carried out: job i
+    ``periods`` > 1 the program plans several slots, and only the first is executed: job i
     makes progress ``q_it <= sum_k (slot / ETC_i(k)) x_ikt`` in slot t, ``sum_t q_it <= 1``, and the
     objective is ``sum_t gamma^t sum_i w_i q_it - c sum_it z_it`` where z_it = 1 if the size of slot
-    t is not that of the slot before; a start is one too. In the first slot the pause is taken off
-    as above, later ones charge only c. First come first served and the limit of changes bind the
-    first slot, and so do the tie-breaks, with L of all slots. No solver is stopped by the clock,
-    only by the gap, so that results are the same on every machine; over several slots, where two
-    solvers may stop at different plans within ``slots_gap``, a decision on hundreds of jobs takes
-    seconds.
+    t is not that of the slot before; a start is one too. The pause is subtracted in the first slot
+    as above; later slots charge only c. First come first served, the limit of changes and the
+    tie-breaks, with L of all slots, apply to the first slot. Solvers stop by the gap, never by the
+    clock, so that results are the same on every machine. Over several slots two solvers may stop at
+    different plans within ``slots_gap``, and a decision on hundreds of jobs takes seconds.
 
     References
     ----------
@@ -243,7 +239,7 @@ class MipElastic(Allocator):
     _turned_away: int = field(init=False, repr=False, default=0)
     _choices: Choices = field(init=False, repr=False, default_factory=Choices)
 
-    needs = Needs(RUN_TIME | {"pause"}, frozenset({"scaling"}))
+    needs = Needs(RUN_TIME_NEEDS | {"pause"}, frozenset({"scaling"}))
     card = Card(
         title="Huawei-style MIP",
         brief="optimal sizes by integer program",
@@ -281,9 +277,7 @@ class MipElastic(Allocator):
     )
 
     def __post_init__(self) -> None:
-        """Check that the options go together, look which solvers are there, and prepare the menu of
-        sizes.
-        """
+        """Check the parameters and create the solvers and the menu of sizes."""
         self._check()
         self._solvers = (
             None
@@ -301,6 +295,7 @@ class MipElastic(Allocator):
         )
 
     def _check(self) -> None:
+        """Raise an error if parameters are out of bounds or do not go together."""
         for name, gap in (("gap", self.gap), ("slots_gap", self.slots_gap)):
             if not 0 <= gap <= 0.5:
                 raise ParameterError(
@@ -321,20 +316,22 @@ class MipElastic(Allocator):
 
     @property
     def _beyond_dp(self) -> list[str]:
-        asked = {
+        """Parameters that the exact dynamic program does not support."""
+        unsupported = {
             "fifo_admission": self.fifo_admission,
             f"max_changes={self.max_changes}": self.max_changes >= 0,
             f"periods={self.periods}": self.periods > 1,
         }
-        return [name for name, there in asked.items() if there]
+        return [name for name, there in unsupported.items() if there]
 
     @property
     def _is_exact(self) -> bool:
+        """Whether the exact dynamic program solves the choice."""
         return self.solver == "dp" or (self.solver == "auto" and not self._beyond_dp)
 
     @property
     def cadence(self) -> Cadence:
-        """Every interval; on request also at every event."""
+        """Every interval, and at every event if `events` is set."""
         return Cadence(
             on_arrival=self.events,
             on_finish=self.events,
@@ -343,97 +340,96 @@ class MipElastic(Allocator):
         )
 
     def remarks(self) -> tuple[str, ...]:
-        """Say which solver is missing or failed, which jobs were refused, and whether there was
-        anything to resize.
-        """
-        said = list(self._solvers.remarks()) if self._solvers else []
+        """Return notes on solvers and refused jobs, and if no job had a choice of sizes."""
+        notes = list(self._solvers.remarks()) if self._solvers else []
         if self._turned_away:
-            said.append(
+            notes.append(
                 f"{jobs_were(self._turned_away)} refused: the cluster has no size that is large"
                 f" enough in units of granularity={self.granularity}."
             )
-        said += self._choices.remark("mip_elastic", "it only chose which of them run")
-        return tuple(said)
+        notes += self._choices.remark("mip_elastic", "it only chose which of them run")
+        return tuple(notes)
 
     def explain(self, decided: Decided, job: JobId, /) -> Reason:
-        """State when sizes are chosen next, or what the sizes chosen left for a job."""
+        """Explain a wait by the next decision or by the sizes chosen."""
         now_s = decided.view.now_s
         if not decided.wants(job):
             return room(decided, job)
         if not self.events and not is_tick(now_s, self.every_s):
-            return next_decision(next_tick(now_s, self.every_s), "sizes were chosen again")
+            return next_decision_reason(next_tick(now_s, self.every_s), "sizes were chosen again")
         return self._menu.explain(
             decided, job, "the sizes with the greatest sum of progress left it none"
         )
 
     def allocate(self, view: View, /) -> Plan:
-        """Value, divide, and seat."""
+        """Choose the sizes of all jobs and place them."""
         self._menu.feed(view)
         self._choices.jobs += len(view.delta.arrived)
         self._worth.forget(view.delta.finished)
         if not len(view.active):
             return EMPTY
         turn, sizes = self._divide(view)
-        changes = self._menu.seat(view, sizes, in_order=self.fifo_admission)
+        changes = self._menu.make_grants(view, sizes, in_order=self.fifo_admission)
         for job, grant in changes.items():
             if grant is not None and job not in view.grants:
-                self._worth.started(view, job)
-        refused = self._menu.hopeless
+                self._worth.record_first_start(view, job)
+        refused = self._menu.impossible_jobs
         self._turned_away += len(refused)
         self._worth.forget(refused)
         return Plan(changes, refused, notes=turn.notes | {"refused": float(len(refused))})
 
-    def look(self, options: Sequence[SizeOptions]) -> None:
-        """Note whether any job has a choice of sizes."""
-        self._choices.look(options)
+    def note_options(self, options: Sequence[SizeOptions]) -> None:
+        """Record whether any job has a choice of sizes."""
+        self._choices.note_options(options)
 
-    def _divide(self, view: View) -> tuple[_Optimisation, dict[JobId, int]]:
+    def _divide(self, view: View) -> tuple[_Optimization, dict[JobId, int]]:
+        """Choose the sizes in all markets; with ``fifo_admission`` repeat until the order holds."""
         last: JobId | None = None
         while True:
-            turn = _Optimisation(self, view, self._worth, self._solvers)
+            turn = _Optimization(self, view, self._worth, self._solvers)
             sizes = self._menu.divide(view, turn.choose, last)
-            last = self._menu.passed(view, sizes) if self.fifo_admission else None
-            if (
-                last is None
-            ):  # else it is a job submitted before the last one offered, so this comes to an end
+            last = self._menu.first_passed_job(view, sizes) if self.fifo_admission else None
+            if last is None:  # otherwise fewer jobs are offered next time, so the loop ends
                 return turn, sizes
 
 
-class _Optimisation:
-    """One decision: values and solves, market by market.
+class _Optimization:
+    """One decision: evaluates sizes and solves each market.
 
     Parameters
     ----------
-    asked : MipElastic
-        The parameters.
+    policy : MipElastic
+        The policy with its parameters.
     view : View
         The instant.
     worth : Utility
-        Values sizes.
+        Evaluates sizes.
     solvers : Solvers or None
-        Who solves the program; None = the exact dynamic program.
+        Solvers of the program; None = the exact dynamic program.
     """
 
     def __init__(
-        self, asked: MipElastic, view: View, worth: Utility, solvers: Solvers | None
+        self, policy: MipElastic, view: View, worth: Utility, solvers: Solvers | None
     ) -> None:
-        self._asked, self._view, self._worth, self._solvers = asked, view, worth, solvers
-        self._changes = asked.max_changes
+        self._policy, self._view, self._worth, self._solvers = policy, view, worth, solvers
+        self._changes = policy.max_changes
         self.notes: dict[str, float] = {
             "objective": 0.0,
             "gap": 0.0,
             "candidates": 0.0,
             "resized": 0.0,
         }
-        if asked.periods > 1:
+        if policy.periods > 1:
             self.notes["first_slot"] = 0.0
 
     def choose(self, market: Market) -> Mapping[JobId, int]:
-        """Give every job of a market its size."""
+        """Choose the size of every job of a market."""
         options = [*market.running, *market.waiting]
-        self._asked.look(options)
-        offers = [self._worth.offer(self._view, option) for option in options]
-        at = (self._ahead if self._asked.periods > 1 else self._at_once)(market, options, offers)
+        self._policy.note_options(options)
+        offers = [self._worth.evaluate_job(self._view, option) for option in options]
+        at = (self._choose_slots if self._policy.periods > 1 else self._choose_one_slot)(
+            market, options, offers
+        )
         resized = sum(
             [offer.held not in {-1, place} for offer, place in zip(offers, at, strict=True)]
         )
@@ -446,65 +442,68 @@ class _Optimisation:
             for option, place in zip(options, at, strict=True)
         }
 
-    def _at_once(
+    def _choose_one_slot(
         self, market: Market, options: Sequence[SizeOptions], offers: Sequence[Offer]
     ) -> list[int]:
-        worth = values(self._asked.objective, offers, self._asked.lookahead_s)
-        program = self._program(market, options, offers, in_steps(worth, self._asked.gap))
+        """Solve the choice over one slot and return the index of each job's size."""
+        worth = values(self._policy.objective, offers, self._policy.lookahead_s)
+        program = self._size_program(market, options, offers, in_steps(worth, self._policy.gap))
         if self._solvers is None:
-            found = knapsack(
+            chosen = knapsack(
                 program.sizes, program.values, program.optional, program.capacity, program.ties
             )
-            assert found is not None, "what running jobs hold fits"
-            at = found.at
+            assert chosen is not None, "the grants of running jobs fit"
+            at = chosen.at
         else:
             at, _, gap, _ = solve(program, self._solvers)
             self.notes["gap"] = max(self.notes["gap"], gap)
         objective = fsum([row[place] for row, place in zip(worth, at, strict=True) if place >= 0])
-        if self._asked.objective == "etc":
+        if self._policy.objective == "etc":
             objective = (
                 price_of_waiting(offers) * fsum([offer.weight for offer in offers]) - objective
             )
         self.notes["objective"] += objective
         return at
 
-    def _ahead(
+    def _choose_slots(
         self, market: Market, options: Sequence[SizeOptions], offers: Sequence[Offer]
     ) -> list[int]:
-        asked = self._asked
-        first = [progress(offer, asked.slot_s) for offer in offers]
-        later = [progress(offer._replace(pause_s=0.0), asked.slot_s) for offer in offers]
+        """Solve the choice over several slots; return the index of each job's first size."""
+        policy = self._policy
+        first = [progress(offer, policy.slot_s) for offer in offers]
+        later = [progress(offer._replace(pause_s=0.0), policy.slot_s) for offer in offers]
         weights = [offer.weight * offer.rest for offer in offers]
         assert self._solvers is not None, "the exact solver does not look ahead"
-        program = self._program(market, options, offers, first)
-        found = solve(
-            Horizon(program, later, weights, asked.periods, asked.gamma, asked.change_cost),
+        program = self._size_program(market, options, offers, first)
+        solved = solve(
+            Horizon(program, later, weights, policy.periods, policy.gamma, policy.change_cost),
             self._solvers,
         )
-        self.notes["gap"] = max(self.notes["gap"], found.gap)
-        self.notes["objective"] += found.objective
+        self.notes["gap"] = max(self.notes["gap"], solved.gap)
+        self.notes["objective"] += solved.objective
         self.notes["first_slot"] += fsum(
             [
                 weight * shares[at]
-                for weight, shares, at in zip(weights, first, found.at, strict=True)
+                for weight, shares, at in zip(weights, first, solved.at, strict=True)
                 if at >= 0
             ]
         )
-        return found.at
+        return solved.at
 
-    def _program(
+    def _size_program(
         self,
         market: Market,
         options: Sequence[SizeOptions],
         offers: Sequence[Offer],
         worth: Sequence[Sequence[float]],
     ) -> SizeProgram:
+        """Return the program of a market with its tie-breaks."""
         optional = [
-            not option.held or (self._asked.preempt_to_zero and not option.fixed)
+            not option.held or (self._policy.preempt_to_zero and not option.fixed)
             for option in options
         ]
-        held, asked = [offer.held for offer in offers], self._asked
-        window_s = asked.lookahead_s if asked.periods == 1 else asked.periods * asked.slot_s
+        held, policy = [offer.held for offer in offers], self._policy
+        window_s = policy.lookahead_s if policy.periods == 1 else policy.periods * policy.slot_s
         levels = ties(offers, options, window_s)
         sizes = [option.sizes for option in options]
         return SizeProgram(
@@ -513,7 +512,7 @@ class _Optimisation:
             optional,
             market.capacity,
             held,
-            asked.fifo_admission,
+            policy.fifo_admission,
             self._changes,
             levels,
         )

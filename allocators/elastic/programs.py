@@ -1,6 +1,4 @@
-"""The integer programs of elastic allocation, built and solved with PuLP: HiGHS in process, CBC
-where HiGHS is missing or fails.
-"""
+"""Integer programs of elastic allocation, built with PuLP and solved by HiGHS or CBC."""
 
 from __future__ import annotations
 
@@ -27,24 +25,22 @@ from pulp import (
 from allocators.elastic.knapsack import Values, core
 from sim.contract import ParameterError, SolverError
 
-# what the greatest coefficient of an objective is scaled to, because solvers tell values apart by
-# absolute tolerances
+# Solvers have absolute tolerances, so the greatest coefficient of an objective is scaled to this.
 _LARGEST: Final = 1e4
-_WIDTH: Final = (
-    7  # digits of a number in a name: PuLP sorts variables by name, and they shall stay in order
-)
+_WIDTH: Final = 7  # digits of a number in a variable name: PuLP sorts variables by name
 
 
 class SizeProgram(NamedTuple):
-    """One size for every job, the best sum of values that fits, as
-    `allocators.elastic.knapsack.knapsack` has it, with what only a program can say.
+    """Choice of one size for every job with the best sum of values that fits.
+
+    Extends `allocators.elastic.knapsack.knapsack` by `fifo` and `changes`.
 
     Parameters
     ----------
     sizes, values, optional, capacity
-        As for the knapsack; a job that is neither optional nor has a size makes it infeasible.
+        As for the knapsack; an obligatory job without sizes makes it infeasible.
     held : sequence of int
-        For every job the place of the size that it has now; -1 = it waits.
+        Index of the present size of every job; -1 = it waits.
     fifo : bool
         Whether a waiting job may only start if all waiting jobs before it do.
     changes : int
@@ -65,27 +61,25 @@ class SizeProgram(NamedTuple):
 
 
 class Horizon(NamedTuple):
-    """The same over several slots, of which the first is `program`: its values are progress in the
-    first slot, as shares of the remaining job.
+    """Choice of sizes over several slots; `program` describes the first one.
 
-    Its `ties`, whole numbers, choose among first slots with which as much can be reached over all
-    slots.
+    Its values are the progress in the first slot, as shares of the remaining job. Its `ties`, whole
+    numbers, decide between first slots that reach the same objective over all slots.
 
     Parameters
     ----------
     program : SizeProgram
-        Sizes, first slot, capacity and constraints; ``optional``, ``fifo`` and ``changes`` hold for
-        the first slot.
+        Sizes, capacity, and values and constraints of the first slot.
     later : sequence of sequences of float
-        The same shares in each later slot.
+        Progress in each later slot, as shares of the remaining job.
     weights : sequence of float
-        What the whole remaining job is worth.
+        Value of each whole remaining job.
     slots : int
         Number of slots, at least 1.
     gamma : float
-        Each slot is worth so much of the one before.
+        Discount of each slot relative to the one before.
     cost : float
-        Price of every size that a job did not have in the slot before; a start is one, too.
+        Cost of each change of size between slots; a start is one, too.
     """
 
     program: SizeProgram
@@ -97,19 +91,18 @@ class Horizon(NamedTuple):
 
 
 class SolvedSizes(NamedTuple):
-    """What a solver found.
+    """Sizes chosen by a solver, with objective and gap.
 
     Parameters
     ----------
     at : list of int
-        For every job the place of its size, in the first slot; -1 = nothing.
+        Index of each job's size in the first slot; -1 = none.
     objective : float
-        Of the whole program.
+        Objective of the whole program.
     gap : float
-        Proven relative distance to the best possible; CBC does not tell, for it this is the
-        tolerance.
+        Proven relative distance to the optimum; CBC does not report it, so it is the tolerance.
     solver : str
-        Title of the one that found it.
+        Title of the solver.
     """
 
     at: list[int]
@@ -119,34 +112,36 @@ class SolvedSizes(NamedTuple):
 
 
 _HALF_A_STEP: Final = 0.5
-# how far off a whole number, or a bound, a solver may be: less than the steps of values, so that
-# ties are seen
+# Tolerance of integers and bounds: below the steps of values, so that ties are seen.
 _EXACT: Final = 1e-9
-# over several slots progress is a real number: what differs by less, of the largest weight, is as
-# good
+# Relative difference of objectives that counts as equal over several slots, where progress is real.
 _SAME: Final = 1e-7
 Row = dict[int, LpVariable]
-"""Variables of one job by the place of the size that they stand for."""
+"""Variables of one job by the index of their size."""
 
 
 class _Model(NamedTuple):
+    """An integer program with its variables of the first slot."""
+
     problem: LpProblem
     first: list[Row]
     scale: float = 1.0
 
-    def aim(self, values: Values) -> float:
-        """Maximise these values of the first slot, and return what they are scaled by."""
-        terms, scale = self._scaled(values)
+    def set_objective(self, values: Values) -> float:
+        """Set the objective to these values of the first slot; return their scale."""
+        terms, scale = self._scaled_terms(values)
         self.problem.setObjective(LpAffineExpression(terms))
         return scale
 
-    def keep(self, values: Values, at: Sequence[int]) -> None:
-        """From now on these values, whole numbers, must add up to what they do at these places."""
-        terms, scale = self._scaled(values)
-        _add(self.problem, terms, LpConstraintGE, (_sum(values, at) - _HALF_A_STEP) * scale)
+    def keep_total(self, values: Values, at: Sequence[int]) -> None:
+        """Require that the total of these whole-number values is at least that of a choice."""
+        terms, scale = self._scaled_terms(values)
+        _add_constraint(
+            self.problem, terms, LpConstraintGE, (_total_value(values, at) - _HALF_A_STEP) * scale
+        )
 
     def places(self) -> list[int]:
-        """Return the places that were chosen in the first slot."""
+        """Return the size index of every job in the first slot; -1 = none."""
         return [
             next(
                 (place for place, x in row.items() if x.varValue is not None and x.varValue > 0.5),
@@ -155,8 +150,9 @@ class _Model(NamedTuple):
             for row in self.first
         ]
 
-    def _scaled(self, values: Values) -> tuple[list[tuple[LpVariable, float]], float]:
-        scale = _scale([value for job in values for value in job])
+    def _scaled_terms(self, values: Values) -> tuple[list[tuple[LpVariable, float]], float]:
+        """Return the terms of these values, scaled for the solver, and the scale."""
+        scale = _scale_factor([value for job in values for value in job])
         return [
             (x, job[place] * scale)
             for row, job in zip(self.first, values, strict=True)
@@ -164,8 +160,8 @@ class _Model(NamedTuple):
         ], scale
 
 
-def solve(asked: SizeProgram | Horizon, solvers: Solvers) -> SolvedSizes:
-    """Build a program and solve it; then decide between equal choices, level by level.
+def solve(program: SizeProgram | Horizon, solvers: Solvers) -> SolvedSizes:
+    """Build and solve a program, with its tie-breaks, and return the chosen sizes.
 
     Raises
     ------
@@ -174,22 +170,26 @@ def solve(asked: SizeProgram | Horizon, solvers: Solvers) -> SolvedSizes:
 
     Notes
     -----
-    Each tie-break is a program of its own in which the levels before must reach what they did. Over
-    one slot it contains only sizes of the `core`, which are few where the units are scarce.
+    Each tie-break is a program of its own in which earlier levels must keep their values. Over one
+    slot it contains only sizes of the `core`, which are few if units are scarce.
     """
-    if isinstance(asked, Horizon):
-        return _ahead(asked, solvers)
-    if len(near := _within_reach(asked)) < len(asked.sizes):
-        found = solve(_only(asked, near), solvers)
-        places = dict(zip(near, found.at, strict=True))
-        return found._replace(at=[places.get(job, -1) for job in range(len(asked.sizes))])
-    return _once(asked, solvers)
+    if isinstance(program, Horizon):
+        return _solve_slots(program, solvers)
+    if len(near := _reachable_jobs(program)) < len(program.sizes):
+        solved = solve(_restrict(program, near), solvers)
+        places = dict(zip(near, solved.at, strict=True))
+        return solved._replace(at=[places.get(job, -1) for job in range(len(program.sizes))])
+    return _solve_one_slot(program, solvers)
 
 
-def _once(program: SizeProgram, solvers: Solvers) -> SolvedSizes:
+def _solve_one_slot(program: SizeProgram, solvers: Solvers) -> SolvedSizes:
+    """Solve a program over one slot with its tie-breaks."""
     model = _single(
         program,
-        [_useful(*job) for job in zip(program.sizes, program.values, program.held, strict=True)],
+        [
+            _useful_places(*job)
+            for job in zip(program.sizes, program.values, program.held, strict=True)
+        ],
     )
     name, gap = solvers.solve(model.problem, model.scale if program.ties else 0.0, ahead=False)
     at = model.places()
@@ -199,65 +199,68 @@ def _once(program: SizeProgram, solvers: Solvers) -> SolvedSizes:
             program.values,
             program.optional,
             program.capacity,
-            _sum(program.values, at),
+            _total_value(program.values, at),
         )
         if program.ties
         else []
     )
     if any(len(places) > 1 for places in columns):
-        at = _untied(
+        at = _break_ties(
             _single(program, columns),
             program.ties,
             at,
             [program.values],
             partial(solvers.solve, ahead=False),
         )
-    return SolvedSizes(at, _sum(program.values, at), gap, name)
+    return SolvedSizes(at, _total_value(program.values, at), gap, name)
 
 
-def _ahead(horizon: Horizon, solvers: Solvers) -> SolvedSizes:
-    model, ties = _horizon(horizon), horizon.program.ties
+def _solve_slots(horizon: Horizon, solvers: Solvers) -> SolvedSizes:
+    """Solve a program over several slots with its tie-breaks."""
+    model, ties = _build_slots(horizon), horizon.program.ties
     name, gap = solvers.solve(model.problem, ahead=True)
     at, reached = model.places(), float(pulp.value(model.problem.objective) or 0.0)
     if ties:
-        _add(
+        _add_constraint(
             model.problem,
             list(model.problem.objective.items()),
             LpConstraintGE,
             reached - _LARGEST * _SAME,
         )
-        at = _untied(model, ties, at, [], lambda problem, step: solvers.solve(problem, ahead=True))
+        at = _break_ties(
+            model, ties, at, [], lambda problem, step: solvers.solve(problem, ahead=True)
+        )
     return SolvedSizes(at, reached / model.scale, gap, name)
 
 
-def _untied(
+def _break_ties(
     model: _Model,
     ties: Sequence[Values],
     at: list[int],
     levels: list[Values],
     run: Callable[[LpProblem, float], object],
 ) -> list[int]:
-    """Decide between choices as good as this one, tie by tie; none that costs anything on a level
-    before, as solvers round, is taken.
-    """
+    """Improve a choice on each tie-break level without a loss on earlier levels."""
     for values in ties:
         if not any(map(any, values)):
             continue
         if levels:
-            model.keep(levels[-1], at)
-        run(model.problem, model.aim(values))
-        found = model.places()
-        if any(_sum(level, found) < _sum(level, at) for level in levels):
+            model.keep_total(levels[-1], at)
+        run(model.problem, model.set_objective(values))
+        candidate = model.places()
+        if any(_total_value(level, candidate) < _total_value(level, at) for level in levels):
             break
-        at, levels = found, [*levels, values]
+        at, levels = candidate, [*levels, values]
     return at
 
 
-def _sum(values: Values, at: Sequence[int]) -> float:
+def _total_value(values: Values, at: Sequence[int]) -> float:
+    """Return the total value of a choice."""
     return fsum([job[place] for job, place in zip(values, at, strict=True) if place >= 0])
 
 
-def _only(program: SizeProgram, jobs: Sequence[int]) -> SizeProgram:
+def _restrict(program: SizeProgram, jobs: Sequence[int]) -> SizeProgram:
+    """Return the program restricted to these jobs."""
     sizes, values = [program.sizes[job] for job in jobs], [program.values[job] for job in jobs]
     optional, held = [program.optional[job] for job in jobs], [program.held[job] for job in jobs]
     return program._replace(
@@ -269,9 +272,11 @@ def _only(program: SizeProgram, jobs: Sequence[int]) -> SizeProgram:
     )
 
 
-def _within_reach(program: SizeProgram) -> list[int]:
-    """List the jobs that can get something: first come first served, none from the first one on
-    whose smallest size fits no more beside those before it.
+def _reachable_jobs(program: SizeProgram) -> list[int]:
+    """Return the jobs that can get a size under ``fifo``.
+
+    Without ``fifo`` these are all jobs; otherwise none from the first waiting job on whose smallest
+    size does not fit beside those before it.
     """
     jobs = list(range(len(program.sizes)))
     queue = [job for job in jobs if program.held[job] < 0]
@@ -293,23 +298,24 @@ def _within_reach(program: SizeProgram) -> list[int]:
 
 
 def _single(program: SizeProgram, columns: Sequence[Sequence[int]]) -> _Model:
-    """Build the program over one slot with these places of sizes only."""
+    """Build the program over one slot with these size indices only."""
     problem = LpProblem("sizes", LpMaximize)
     rows = [
-        {place: _binary(problem, "x", at, place) for place in places if place >= 0}
+        {place: _add_binary(problem, "x", at, place) for place in places if place >= 0}
         for at, places in enumerate(columns)
     ]
-    _constrain(problem, program, rows)
+    _add_constraints(problem, program, rows)
     model = _Model(problem, rows)
-    return model._replace(scale=model.aim(program.values))
+    return model._replace(scale=model.set_objective(program.values))
 
 
-def _horizon(horizon: Horizon) -> _Model:
+def _build_slots(horizon: Horizon) -> _Model:
+    """Build the program over several slots."""
     program, slots = horizon.program, range(horizon.slots)
-    problem, scale = LpProblem("slots", LpMaximize), _scale([*horizon.weights, horizon.cost])
+    problem, scale = LpProblem("slots", LpMaximize), _scale_factor([*horizon.weights, horizon.cost])
     rows = [
         [
-            {place: _binary(problem, f"x{slot:03d}", at, place) for place in range(len(sizes))}
+            {place: _add_binary(problem, f"x{slot:03d}", at, place) for place in range(len(sizes))}
             for at, sizes in enumerate(program.sizes)
         ]
         for slot in slots
@@ -319,57 +325,56 @@ def _horizon(horizon: Horizon) -> _Model:
         progress = [problem.add_variable(f"q{slot:03d}_{job:0{_WIDTH}d}", 0, 1) for slot in slots]
         for slot, q in enumerate(progress):
             shares = horizon.later[job] if slot else program.values[job]
-            _add(
+            _add_constraint(
                 problem,
                 [(q, 1.0), *((x, -shares[place]) for place, x in rows[slot][job].items())],
                 LpConstraintLE,
                 0,
             )
             terms.append((q, weight * scale * horizon.gamma**slot))
-        _add(problem, [(q, 1.0) for q in progress], LpConstraintLE, 1)
+        _add_constraint(problem, [(q, 1.0) for q in progress], LpConstraintLE, 1)
         if horizon.cost > 0:
             terms += [
                 (x, sign * horizon.cost * scale)
-                for x, sign in _changes(
+                for x, sign in _change_terms(
                     problem, job, [rows[slot][job] for slot in slots], program.held[job]
                 )
             ]
     problem.setObjective(LpAffineExpression(terms))
-    _constrain(problem, program, rows[0])
+    _add_constraints(problem, program, rows[0])
     anything = program._replace(optional=[True] * len(program.sizes), fifo=False, changes=-1)
     for slot in slots[1:]:
-        _constrain(problem, anything, rows[slot])
+        _add_constraints(problem, anything, rows[slot])
     return _Model(problem, rows[0], scale)
 
 
-def _changes(
+def _change_terms(
     problem: LpProblem, job: int, rows: Sequence[Row], held: int
 ) -> list[tuple[LpVariable, float]]:
-    """Return terms that add up to minus the number of slots in which a job has a size that it did
-    not have before.
+    """Return terms that sum to minus the number of size changes of a job over the slots.
 
-    Whoever has a size changes, unless it had that size in the slot before. An indicator of each
-    size that stays is tighter than one of each change.
+    An indicator of each size that stays is tighter than one of each change.
     """
     terms = [(x, -1.0) for place, x in rows[0].items() if place != held]
     for slot, (before, row) in enumerate(pairwise(rows), 1):
         for place, x in row.items():
             stays = problem.add_variable(f"y{slot:03d}_{job:0{_WIDTH}d}_{place:0{_WIDTH}d}", 0, 1)
-            _add(problem, [(stays, 1.0), (x, -1.0)], LpConstraintLE, 0)
-            _add(problem, [(stays, 1.0), (before[place], -1.0)], LpConstraintLE, 0)
+            _add_constraint(problem, [(stays, 1.0), (x, -1.0)], LpConstraintLE, 0)
+            _add_constraint(problem, [(stays, 1.0), (before[place], -1.0)], LpConstraintLE, 0)
             terms += [(x, -1.0), (stays, 1.0)]
     return terms
 
 
-def _constrain(problem: LpProblem, program: SizeProgram, rows: Sequence[Row]) -> None:
+def _add_constraints(problem: LpProblem, program: SizeProgram, rows: Sequence[Row]) -> None:
+    """Add the constraints of one slot: one size per job, capacity, ``fifo`` and ``changes``."""
     for row, may_skip in zip(rows, program.optional, strict=True):
-        _add(
+        _add_constraint(
             problem,
             [(x, 1.0) for x in row.values()],
             LpConstraintLE if may_skip else LpConstraintEQ,
             1,
         )
-    _add(
+    _add_constraint(
         problem,
         [
             (x, sizes[place])
@@ -382,7 +387,7 @@ def _constrain(problem: LpProblem, program: SizeProgram, rows: Sequence[Row]) ->
     if program.fifo:
         queue = [row for row, held in zip(rows, program.held, strict=True) if held < 0]
         for earlier, later in pairwise(queue):
-            _add(
+            _add_constraint(
                 problem,
                 [*((x, 1.0) for x in earlier.values()), *((x, -1.0) for x in later.values())],
                 LpConstraintGE,
@@ -392,7 +397,7 @@ def _constrain(problem: LpProblem, program: SizeProgram, rows: Sequence[Row]) ->
         kept = [
             (row[held], 1.0) for row, held in zip(rows, program.held, strict=True) if held in row
         ]
-        _add(
+        _add_constraint(
             problem,
             kept,
             LpConstraintGE,
@@ -400,43 +405,50 @@ def _constrain(problem: LpProblem, program: SizeProgram, rows: Sequence[Row]) ->
         )
 
 
-def _useful(sizes: Sequence[int], values: Sequence[float], held: int) -> list[int]:
-    """List the places of sizes that are better than every smaller one; what a job has is always
-    one, because keeping it is no change.
+def _useful_places(sizes: Sequence[int], values: Sequence[float], held: int) -> list[int]:
+    """Return the indices of sizes that are better than every smaller one.
+
+    The present size is always one of them, because keeping it is no change.
     """
-    most, found = -inf, []
+    most, useful = -inf, []
     for place in sorted(range(len(sizes)), key=lambda place: (sizes[place], -values[place], place)):
         if values[place] > most or place == held:
             most = max(most, values[place])
-            found.append(place)
-    return found
+            useful.append(place)
+    return useful
 
 
-def _binary(problem: LpProblem, letter: str, job: int, place: int) -> LpVariable:
+def _add_binary(problem: LpProblem, letter: str, job: int, place: int) -> LpVariable:
+    """Add a binary variable for a size of a job."""
     return problem.add_variable(f"{letter}_{job:0{_WIDTH}d}_{place:0{_WIDTH}d}", 0, 1, LpInteger)
 
 
-def _add(
+def _add_constraint(
     problem: LpProblem, terms: Sequence[tuple[LpVariable, float]], sense: int, bound: float
 ) -> None:
+    """Add a linear constraint to a problem."""
     problem.addConstraint(LpConstraint(LpAffineExpression(terms), sense, rhs=bound))
 
 
-def _scale(coefficients: Sequence[float]) -> float:
+def _scale_factor(coefficients: Sequence[float]) -> float:
+    """Return the factor that scales the greatest coefficient to `_LARGEST`."""
     most = max(map(abs, coefficients), default=0.0)
     return _LARGEST / most if most > 0 else 1.0
 
 
 class _Solver(NamedTuple):
+    """A solver: its title, the message if it is missing, and its functions."""
+
     title: str
-    lack: str  # what is missing if it is not available
+    lack: str  # message if it is not available
     make: Callable[[float, bool, float], Any]
     gap: Callable[[LpProblem, float], float]
 
 
 def _highs(gap: float, ahead: bool, step: float) -> Any:
-    # Over one slot presolve takes longer than it saves, and the two heuristics go over all columns
-    # in vain; over several it pays. See benchmarks/elastic.py.
+    """Return HiGHS with the settings for a program over one or several slots."""
+    # Over one slot presolve and the two heuristics cost more time than they save; over several
+    # slots they pay. See benchmarks/elastic.py.
     settings: dict[str, Any] = {
         "mip_feasibility_tolerance": _EXACT,
         "primal_feasibility_tolerance": _EXACT,
@@ -451,20 +463,21 @@ def _highs(gap: float, ahead: bool, step: float) -> Any:
 
 
 def _cbc(gap: float, ahead: bool = False, step: float = 0.0) -> Any:
+    """Return the CBC bundled with PuLP, or the one on the path."""
     del ahead
-    # PULP_CBC_CMD itself is deprecated, not the binary that it ships; without that one a `cbc` on
-    # the path serves.
-    asked: dict[str, Any] = {
+    # PULP_CBC_CMD is deprecated, but not its binary; without that, a `cbc` on the path is used.
+    settings: dict[str, Any] = {
         "msg": False,
         "gapRel": gap,
         "gapAbs": step / 2,
         "options": [f"integerT {_EXACT}", f"primalT {_EXACT}"],
     }
-    bundled = pulp.COIN_CMD(path=pulp.PULP_CBC_CMD.pulp_cbc_path, **asked)
-    return bundled if bundled.available() else pulp.COIN_CMD(**asked)
+    bundled = pulp.COIN_CMD(path=pulp.PULP_CBC_CMD.pulp_cbc_path, **settings)
+    return bundled if bundled.available() else pulp.COIN_CMD(**settings)
 
 
 def _gap_of_highs(problem: LpProblem, gap: float) -> float:
+    """Return the relative gap that HiGHS has proven."""
     del gap
     return (
         float(problem.solverModel.getInfo().mip_gap) if problem.isMIP() else 0.0
@@ -479,15 +492,14 @@ SOLVERS: Final = {
 }
 
 
-def available(name: str) -> bool:
-    """Tell whether a solver of `SOLVERS` is there."""
+def is_available(name: str) -> bool:
+    """Return True if a solver of `SOLVERS` can be used."""
     return bool((pulp.HiGHS() if name == "highs" else _cbc(0.0)).available())
 
 
 @dataclass
 class Solvers:
-    """The solvers that may be used, the wanted one first; another takes over where it is missing or
-    fails, and `remarks` says so.
+    """The available solvers, the preferred one first; the other replaces it if it fails.
 
     Parameters
     ----------
@@ -500,52 +512,54 @@ class Solvers:
     Raises
     ------
     ParameterError
-        If there is none at all.
+        If no solver is available.
     """
 
     wanted: str
     gap: float
-    _there: list[str] = field(init=False, repr=False)
+    _available: list[str] = field(init=False, repr=False)
     _failed: dict[str, int] = field(init=False, repr=False, default_factory=dict)
-    _asked: int = field(init=False, repr=False, default=0)
+    _solved: int = field(init=False, repr=False, default=0)
 
     def __post_init__(self) -> None:
-        """Look which solvers are there."""
-        self._there = [
+        """Find the available solvers."""
+        self._available = [
             name
             for name in sorted(SOLVERS, key=lambda name: name != self.wanted)
-            if available(name)
+            if is_available(name)
         ]
-        if not self._there:
+        if not self._available:
             raise ParameterError(
                 "Neither HiGHS (package highspy) nor the CBC of PuLP can be run here: install"
                 " highspy, or use the exact solver dp."
             )
 
     @property
-    def _way_out(self) -> str:
+    def _advice(self) -> str:
+        """What the user can do if no solver works."""
         other = (
             "choose solver=dp (which keeps no fifo_admission, no max_changes and looks ahead over"
             " one period)"
         )
         return (
             f"{other[0].upper()}{other[1:]}."
-            if "highs" in self._there
+            if "highs" in self._available
             else f"Install highspy, or {other}."
         )
 
     def solve(self, problem: LpProblem, step: float = 0.0, *, ahead: bool) -> tuple[str, float]:
-        """Solve a problem and return who did it and the gap proven; with a step, of which the
-        objective is a multiple, to the optimum.
+        """Solve a problem; return the title of the solver and the proven gap.
+
+        If the objective is a multiple of `step`, the problem is solved to the optimum.
 
         Raises
         ------
         SolverError
             If no solver found an optimum.
         """
-        self._asked += 1
+        self._solved += 1
         reasons = []
-        for name in self._there:
+        for name in self._available:
             try:
                 status = problem.solve(SOLVERS[name].make(0.0 if step else self.gap, ahead, step))
             except (pulp.PulpError, OSError, RuntimeError, ValueError) as error:
@@ -558,21 +572,21 @@ class Solvers:
                 reasons.append(f"{SOLVERS[name].title}: {pulp.LpStatus[status].lower()}")
             self._failed[name] = self._failed.get(name, 0) + 1
         size = f"{problem.numVariables():,} variable{'s' if problem.numVariables() > 1 else ''}"
-        said = f"No solver found the optimum of a program of {size} ({'; '.join(reasons)})"
-        raise SolverError(f"{said}; the run was stopped. {self._way_out}")
+        message = f"No solver found the optimum of a program of {size} ({'; '.join(reasons)})"
+        raise SolverError(f"{message}; the run was stopped. {self._advice}")
 
     def remarks(self) -> tuple[str, ...]:
-        """Return sentences for the user: which solvers are missing, and how often each failed."""
-        first = self._there[0]
-        said = (
+        """Return notes on missing solvers and on how often each failed."""
+        first = self._available[0]
+        notes = (
             [f"{SOLVERS[self.wanted].lack}, so {SOLVERS[first].title} solves the programs."]
             if first != self.wanted
             else []
         )
         for name, times in self._failed.items():
-            other = [SOLVERS[it].title for it in self._there if it != name]
-            said.append(
-                f"{SOLVERS[name].title} failed on {times:,} of {self._asked:,}"
+            other = [SOLVERS[it].title for it in self._available if it != name]
+            notes.append(
+                f"{SOLVERS[name].title} failed on {times:,} of {self._solved:,}"
                 f" programs{f', which {other[0]} solved instead' if other else ''}."
             )
-        return tuple(said)
+        return tuple(notes)

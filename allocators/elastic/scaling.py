@@ -1,6 +1,4 @@
-"""What every elastic policy shares: which sizes a job may have and how fast it is at each, what
-there is to divide, and the way from sizes to nodes.
-"""
+"""Shared parts of elastic policies: sizes and speeds of jobs, markets of GPUs, and placement."""
 
 from __future__ import annotations
 
@@ -14,7 +12,7 @@ import numpy as np
 
 from allocators.elastic.seats import NOWHERE, Areas, Range, UnitPlacer, admissible, gpus_by_node
 from allocators.placement import Placer
-from allocators.toolkit import none_of
+from allocators.toolkit import none_of_jobs
 from sim.contract import (
     Decided,
     Demand,
@@ -34,15 +32,15 @@ GRANULARITIES: Final = ("gpu", "node")
 SIZES: Final = ("powers", "all")
 Profile = Callable[[View, Ints, Sequence[Shape]], Floats]
 """Estimated work per second of jobs, of shape (jobs, shapes)."""
-Tuned = Callable[[JobId, int], Tuning]
-"""The tuning of a job at a number of units."""
+TuningOf = Callable[[JobId, int], Tuning]
+"""(job, units) -> the tuning of the job at that size."""
 
-_AT_ONCE = 1024  # jobs whose rates are asked for in one call
-_ALMOST_NOTHING = 1e-12
+_JOBS_PER_CALL = 1024  # jobs per call for rates
+_MIN_RATE = 1e-12
 
 
 def granularity_param() -> Any:
-    """Declare the parameter ``granularity``."""
+    """Declare the policy parameter ``granularity``."""
     return param(
         "gpu",
         title="Unit of allocation",
@@ -56,7 +54,7 @@ def granularity_param() -> Any:
 
 
 def sizes_param() -> Any:
-    """Declare the parameter ``sizes``."""
+    """Declare the policy parameter ``sizes``."""
     return param(
         "powers",
         title="Sizes considered",
@@ -70,7 +68,7 @@ def sizes_param() -> Any:
 
 
 def jobs_were(count: int) -> str:
-    """Begin a sentence on so many jobs."""
+    """Return the beginning of a sentence, such as "45 jobs were"."""
     return "1 job was" if count == 1 else f"{count:,} jobs were"
 
 
@@ -88,8 +86,7 @@ class SizeOptions(NamedTuple):
     held : int
         Units held now; 0 = waiting.
     fixed : bool
-        Whether it must neither be resized nor stopped: a job that must not be stopped once it runs,
-        or one that spans markets.
+        Whether it must not be resized or stopped, because it is not preemptible or spans markets.
     """
 
     job: JobId
@@ -100,7 +97,9 @@ class SizeOptions(NamedTuple):
 
 
 class Market(NamedTuple):
-    """What there is of one GPU type, of whole nodes also of one size, and who may have it.
+    """Units of one GPU type to divide, and the jobs that may have them.
+
+    Whole nodes of different sizes are different markets.
 
     Parameters
     ----------
@@ -109,8 +108,8 @@ class Market(NamedTuple):
     unit : int
         GPUs per unit.
     capacity : int
-        Units to divide: those that nobody uses, and those held by `running`.
-    running, waiting : tuple of Option
+        Units to divide: unused ones, and those held by `running`.
+    running, waiting : tuple of SizeOptions
         In order of job id, which is the order of arrival.
     """
 
@@ -121,14 +120,12 @@ class Market(NamedTuple):
     waiting: tuple[SizeOptions, ...]
 
 
-Choose = Callable[[Market], Mapping[JobId, int]]
-"""Units for every running job (0 = stop it), and for those waiting jobs that shall start."""
+ChooseSizes = Callable[[Market], Mapping[JobId, int]]
+"""Market -> units of every running job (0 = stop it) and of the waiting jobs that start."""
 
 
-class _Held(NamedTuple):
-    """What is known of a running job as long as it keeps its grant; without an option it is not in
-    any market.
-    """
+class _HeldSize(NamedTuple):
+    """Size of a running job as long as it keeps its grant; no option outside all markets."""
 
     grant: Grant
     area: int
@@ -136,27 +133,26 @@ class _Held(NamedTuple):
 
 
 class Menu:
-    """Keeps the sizes and estimated speeds of all active jobs, and turns chosen sizes into grants.
+    """Sizes and estimated speeds of all active jobs; turns chosen sizes into grants.
 
     Parameters
     ----------
     place : Placer
-        Chooses nodes, and the order of GPU types.
+        Chooses nodes and orders GPU types.
     granularity : str
-        "gpu" or "node": what a unit is.
+        Unit of sizes: "gpu" or "node".
     sizes : str
         "powers" or "all": the admissible sizes between a job's least and largest.
     most : int, GPUs
         Largest size of any job, but never below its least; 0 = no cap.
     profile : Profile or None
-        Where estimated speeds come from; None = the view's estimates.
+        Source of estimated speeds; None = the view's estimates.
 
     Notes
     -----
-    On a cluster of several GPU types each is a market of its own; our reading, the papers have one
-    type. A running job stays in its market. Jobs of the same type that are confined to different
-    nodes, without any in common, are in different markets too; and so are whole nodes of different
-    sizes, the largest first. Rates are asked for once, when a job is first seen.
+    Each GPU type is a market of its own; our reading, the papers have one type. A running job stays
+    in its market. Jobs confined to disjoint sets of nodes of a type are in different markets, and
+    so are whole nodes of different sizes, the largest first. Rates are estimated once per job.
     """
 
     def __init__(
@@ -174,32 +170,28 @@ class Menu:
             sizes == "all",
             most,
         )
-        self._profile = profile or _estimated
+        self._profile = profile or _rates_of_view
         self._placer = UnitPlacer(place, whole=self._whole)
         self._areas = Areas(place, whole=self._whole)
         self._offers: dict[JobId, dict[int, SizeOptions]] = {}
-        self._held: dict[JobId, _Held] = {}
-        self._into: dict[JobId, int] = {}
+        self._held: dict[JobId, _HeldSize] = {}
+        self._area_of_start: dict[JobId, int] = {}
         self._most: dict[tuple[int, int], int] = {}
         self._admissible: dict[tuple[int, int, float, float, float], tuple[int, ...]] = {}
-        self.hopeless: frozenset[JobId] = frozenset()
-        """Waiting jobs for which, at the last `divide`, no size would fit even the empty cluster in
-        units of this granularity: to be refused.
-        """
+        self.impossible_jobs: frozenset[JobId] = frozenset()
+        """Waiting jobs that had no size for this cluster at the last `divide`; to be refused."""
 
-    # -- what happened
+    # -- events
     # ----------------------------------------------------------------------------------------------
 
     def feed(self, view: View) -> bool:
-        """Take in what happened since the last call; return whether jobs or nodes came or went."""
+        """Delete finished jobs; return True if jobs or nodes came or went."""
         delta = view.delta
         self.forget(delta.finished)
         return bool(delta.arrived or delta.finished or delta.evicted or delta.nodes)
 
     def forget(self, jobs: Iterable[JobId]) -> None:
-        """Drop what is known of jobs that are gone; finished jobs are noticed without this call,
-        rejected ones may be named here.
-        """
+        """Delete the records of finished or refused jobs."""
         for job in jobs:
             self._offers.pop(job, None)
             self._held.pop(job, None)
@@ -207,9 +199,12 @@ class Menu:
     # -- sizes
     # ----------------------------------------------------------------------------------------------
 
-    def divide(self, view: View, choose: Choose, last: JobId | None = None) -> dict[JobId, int]:
-        """Let every market choose sizes, in the order of GPU types; a waiting job that is not
-        served in one is offered in the next.
+    def divide(
+        self, view: View, choose: ChooseSizes, last: JobId | None = None
+    ) -> dict[JobId, int]:
+        """Choose sizes in every market, in the order of GPU types, and return them.
+
+        A waiting job that gets no size in one market is offered in the next.
 
         Parameters
         ----------
@@ -218,27 +213,27 @@ class Menu:
         choose : callable
             Chooses the sizes in a market.
         last : int or None
-            Waiting jobs that were submitted after this one are not offered; None = all are.
+            Last waiting job to offer; None = offer all.
 
         Returns
         -------
         dict
             Job -> units in its market, for every running job in a market (0 = stop it) and every
-            waiting one that shall start.
+            waiting job that starts.
         """
         running, waiting = view.running.ids.tolist(), view.waiting.ids.tolist()
-        self._enlist(view, [*running, *waiting])
-        self.hopeless = frozenset(
+        self._add_jobs(view, [*running, *waiting])
+        self.impossible_jobs = frozenset(
             [job for job in waiting if not self._offers[job] and view.demand(job).gpus]
         )
         waiting = waiting if last is None else [job for job in waiting if job <= last]
         held: list[list[SizeOptions]] = [[] for _ in self._areas.all]
         for job in running:
-            now = self._now(view, job)
+            now = self._held_size(view, job)
             if now.option is not None:
                 held[now.area].append(now.option)
         offers, shares = self._offers, dict[JobId, int]()
-        self._into = {}
+        self._area_of_start = {}
         for at, (area, options) in enumerate(zip(self._areas.all, held, strict=True)):
             queue = [
                 option
@@ -246,7 +241,7 @@ class Menu:
                 if (option := offers[job].get(at)) is not None and job not in shares
             ]
             if queue or options:
-                capacity = self._placer.free(view.room, area) + sum(
+                capacity = self._placer.free_units(view.room, area) + sum(
                     [option.held for option in options]
                 )
                 chosen = choose(
@@ -257,13 +252,11 @@ class Menu:
                     option.job: units for option in queue if (units := chosen.get(option.job, 0))
                 }
                 shares.update(started)
-                self._into.update(dict.fromkeys(started, at))
+                self._area_of_start.update(dict.fromkeys(started, at))
         return shares
 
     def explain(self, decided: Decided, job: JobId, rule: str) -> Reason:
-        """Explain why a job has no size, after the policy's own clause about how sizes are
-        chosen.
-        """
+        """Explain why a job got no size, after the policy's clause on how sizes are chosen."""
         offers = self._offers.get(job, {})
         least = [option.sizes[0] * self._areas.all[at].unit for at, option in offers.items()]
         if not least:
@@ -283,10 +276,8 @@ class Menu:
         )
         return Reason(f"{rule}: {{holders:jobs}} got {{held:gpus}}, {room}", values)
 
-    def passed(self, view: View, shares: Mapping[JobId, int]) -> JobId | None:
-        """Return the first waiting job that `divide` gave nothing although it gave something to one
-        submitted later; None if there is none.
-        """
+    def first_passed_job(self, view: View, shares: Mapping[JobId, int]) -> JobId | None:
+        """Return the first waiting job without a size before one that starts, or None."""
         first: JobId | None = None
         for job in view.waiting.ids.tolist():
             if shares.get(job, 0):
@@ -296,38 +287,39 @@ class Menu:
                 first = job
         return None
 
-    def _enlist(self, view: View, jobs: Collection[JobId]) -> None:
+    def _add_jobs(self, view: View, jobs: Collection[JobId]) -> None:
+        """Add new jobs with their sizes and rates; rebuild the areas if needed."""
         offers, demand = self._offers, view.demand
-        if len(offers) > 2 * len(jobs) + _AT_ONCE:  # refused jobs leave without notice
+        if len(offers) > 2 * len(jobs) + _JOBS_PER_CALL:  # refused jobs are not reported
             active = set(jobs)
             self._offers = offers = {job: offer for job, offer in offers.items() if job in active}
             self._held = {job: held for job, held in self._held.items() if job in active}
         new = [job for job in jobs if job not in offers]
-        if self._areas.admit(view, {demand(job).pools for job in new if demand(job).gpus}):
-            for known in (self._offers, self._held, self._most, self._admissible):
-                known.clear()  # all that is known of jobs refers to the old areas
+        if self._areas.add_pools(view, {demand(job).pools for job in new if demand(job).gpus}):
+            for cache in (self._offers, self._held, self._most, self._admissible):
+                cache.clear()  # they refer to the old areas
             new = list(jobs)
         for job in new:
             offers[job] = {}
         for at in range(len(self._areas.all)) if new else ():
-            self._quote(view, at, new)
+            self._estimate_sizes(view, at, new)
 
-    def _quote(self, view: View, at: int, jobs: Iterable[JobId]) -> None:
-        """Ask what jobs would do in an area at each size that they may have."""
-        wanted = {job: sizes for job in jobs if (sizes := self._sizes(view, job, at))}
+    def _estimate_sizes(self, view: View, at: int, jobs: Iterable[JobId]) -> None:
+        """Estimate the rates of jobs in an area at each of their sizes."""
+        sizes_of = {job: sizes for job in jobs if (sizes := self._sizes(view, job, at))}
         union = np.array(
-            sorted({size for sizes in set(wanted.values()) for size in sizes}),
+            sorted({size for sizes in set(sizes_of.values()) for size in sizes}),
             np.int64,
         )
         shapes = [self._shape(view, at, int(size)) for size in union]
-        columns = {sizes: np.searchsorted(union, sizes) for sizes in set(wanted.values())}
-        ids = sorted(wanted)
-        for start in range(0, len(ids), _AT_ONCE):
-            some = ids[start : start + _AT_ONCE]
+        columns = {sizes: np.searchsorted(union, sizes) for sizes in set(sizes_of.values())}
+        ids = sorted(sizes_of)
+        for start in range(0, len(ids), _JOBS_PER_CALL):
+            some = ids[start : start + _JOBS_PER_CALL]
             for job, row in zip(
                 some, self._profile(view, np.array(some, np.int64), shapes), strict=True
             ):
-                sizes = wanted[job]
+                sizes = sizes_of[job]
                 rates = row[columns[sizes]]
                 able = rates > 0
                 if able.all():
@@ -338,6 +330,7 @@ class Menu:
                     )
 
     def _shape(self, view: View, at: int, units: int) -> Shape:
+        """Return the shape of a number of units in an area."""
         area = self._areas.all[at]
         gpus = units * area.unit
         return Shape(
@@ -346,6 +339,7 @@ class Menu:
         )
 
     def _sizes(self, view: View, job: JobId, at: int) -> tuple[int, ...]:
+        """Return the admissible sizes of a job in an area; cached."""
         demand, area = view.demand(job), self._areas.all[at]
         if not demand.gpus or not set(demand.pools).intersection(area.pools):
             return ()
@@ -356,107 +350,108 @@ class Menu:
             view.one("max_gpus", job),
             view.one("gpus", job),
         )
-        known = self._admissible.get(key)
-        if known is None:
+        sizes = self._admissible.get(key)
+        if sizes is None:
             most = min(key[3], self._cap) if self._cap else key[3]
-            known = self._admissible[key] = admissible(
+            sizes = self._admissible[key] = admissible(
                 Range(key[2], most, key[4]),
                 area.unit,
-                self._room_for(view, demand, at),
+                self._max_units(view, demand, at),
                 every=self._every,
             )
-        return known
+        return sizes
 
-    def _room_for(self, view: View, demand: Demand, at: int) -> int:
+    def _max_units(self, view: View, demand: Demand, at: int) -> int:
+        """Return the most units that an empty area could give to a demand; cached."""
         key = (demand.key, at)
         if key not in self._most:
-            self._most[key] = self._placer.most(view, demand, self._areas.all[at])
+            self._most[key] = self._placer.max_units(view, demand, self._areas.all[at])
         return self._most[key]
 
-    def _now(self, view: View, job: JobId) -> _Held:
-        grant, known = view.grants[job], self._held.get(job)
-        if known is None or known.grant is not grant:
-            known = self._held[job] = self._look(view, job, grant)
-        return known
+    def _held_size(self, view: View, job: JobId) -> _HeldSize:
+        """Return the present size of a running job; cached while it keeps its grant."""
+        grant, held = view.grants[job], self._held.get(job)
+        if held is None or held.grant is not grant:
+            held = self._held[job] = self._read_grant(view, job, grant)
+        return held
 
-    def _look(self, view: View, job: JobId, grant: Grant) -> _Held:
+    def _read_grant(self, view: View, job: JobId, grant: Grant) -> _HeldSize:
+        """Return the area and present size of a running job's grant."""
         held = gpus_by_node(grant)
-        areas = self._areas.of(held)
+        areas = self._areas.area_indices(held)
         if not areas or NOWHERE in areas:
-            return _Held(grant, NOWHERE, None)
+            return _HeldSize(grant, NOWHERE, None)
         at = min(areas)
         units = ceil(sum(held.values()) / self._areas.all[at].unit)
         if len(areas) > 1:
-            return _Held(
+            return _HeldSize(
                 grant,
                 at,
                 SizeOptions(job, (units,), (self._rate(view, job, grant),), units, fixed=True),
             )
         offer = self._offers[job].get(at, SizeOptions(job, (), (), 0))
         if units not in offer.sizes:
-            offer = self._with(view, offer, at, units, grant)
+            offer = self._add_size(view, offer, at, units, grant)
         if view.one("preemptible", job):
-            return _Held(grant, at, offer._replace(held=units))
-        return _Held(
+            return _HeldSize(grant, at, offer._replace(held=units))
+        return _HeldSize(
             grant,
             at,
             SizeOptions(job, (units,), (offer.rates[offer.sizes.index(units)],), units, fixed=True),
         )
 
-    def _with(
+    def _add_size(
         self, view: View, offer: SizeOptions, at: int, units: int, grant: Grant
     ) -> SizeOptions:
-        """Add the size that a job was given by another policy."""
+        """Add to a job's sizes the one that another policy gave it."""
         rate = float(
             self._profile(view, np.array([offer.job], np.int64), [self._shape(view, at, units)])[
                 0, 0
             ]
         )
-        known = [
+        size_rates = [
             *zip(offer.sizes, offer.rates, strict=True),
             (units, rate if rate > 0 else self._rate(view, offer.job, grant)),
         ]
-        sizes, rates = zip(*sorted(known), strict=True)
+        sizes, rates = zip(*sorted(size_rates), strict=True)
         return SizeOptions(offer.job, sizes, rates, 0)
 
     @staticmethod
     def _rate(view: View, job: JobId, grant: Grant) -> float:
-        return max(view.estimates.rate(job, grant), _ALMOST_NOTHING)
+        """Return the estimated rate of a job with its grant, above 0."""
+        return max(view.estimates.rate(job, grant), _MIN_RATE)
 
     # -- nodes
     # ----------------------------------------------------------------------------------------------
 
-    def seat(
+    def make_grants(
         self,
         view: View,
         sizes: Mapping[JobId, int],
-        tuning: Tuned | None = None,
+        tuning: TuningOf | None = None,
         *,
         in_order: bool = False,
     ) -> dict[JobId, Grant | None]:
-        """Turn the sizes of `divide` into grants, and start jobs without GPUs where there is room,
-        in order of arrival.
+        """Turn the sizes of `divide` into grants, and start jobs without GPUs that fit.
 
         Parameters
         ----------
         view : View
             The instant of that `divide`.
         sizes : mapping
-            Job -> units. A running job that is not named, or must not be changed, keeps what it
-            holds.
+            Job -> units. A running job that is missing or fixed keeps its grant.
         tuning : callable or None
-            (job, units) -> the job's tuning at that size; None = those it has, plain ones for new
-            grants.
+            (job, units) -> the job's tuning at that size; None = keep it, plain for new grants.
         in_order : bool
-            Whether waiting jobs are placed in order of submission, and none after one that finds no
-            place.
+            Whether waiting jobs are placed in order of submission, up to the first that does not
+            fit.
 
         Returns
         -------
         dict
-            Changes only. Shrinking jobs stay on nodes of their own; then waiting jobs are placed,
+            Changes only. Shrinking jobs stay on their own nodes; then waiting jobs are placed,
             largest first, then growing ones. If a size does not fit, the next smaller one is tried;
-            if none does, the job goes on waiting, or keeps what it holds.
+            if none does, the job continues to wait or keeps its grant.
         """
         resizing = _Resizing(view, tuning, {})
         starts: list[tuple[int, JobId, int]] = []
@@ -464,15 +459,17 @@ class Menu:
         for job, units in sorted(sizes.items()):
             if job not in view.grants:
                 if units:
-                    starts.append((-units * self._areas.all[self._into[job]].unit, job, units))
+                    starts.append(
+                        (-units * self._areas.all[self._area_of_start[job]].unit, job, units)
+                    )
                 continue
-            now = self._now(view, job)
+            now = self._held_size(view, job)
             if now.option is None or now.option.fixed:
                 continue
             if units > now.option.held:
                 grows.append((-units * self._areas.all[now.area].unit, job, units))
             else:
-                self._reduce(resizing, now.grant, now.option, units)
+                self._shrink_or_stop(resizing, now.grant, now.option, units)
         for _, job, units in sorted(starts, key=itemgetter(1) if in_order else None):
             if not self._start(resizing, job, units) and in_order:
                 break
@@ -481,7 +478,10 @@ class Menu:
         self._start_without_gpus(resizing)
         return resizing.changes
 
-    def _reduce(self, resizing: _Resizing, grant: Grant, option: SizeOptions, units: int) -> None:
+    def _shrink_or_stop(
+        self, resizing: _Resizing, grant: Grant, option: SizeOptions, units: int
+    ) -> None:
+        """Stop a job, shrink it, or change its tuning."""
         view, job = resizing.view, option.job
         if not units:
             view.room.give(grant)
@@ -491,81 +491,89 @@ class Menu:
                 view, view.demand(job), grant, units, self._areas.all[self._held[job].area]
             )
             if smaller is not None:
-                resizing.enter(job, smaller, units)
+                resizing.set_grant(job, smaller, units)
         elif resizing.tuning is not None and resizing.tuning(job, units) != grant.tuning:
-            resizing.enter(job, grant, units)
+            resizing.set_grant(job, grant, units)
 
     def _start(self, resizing: _Resizing, job: JobId, units: int) -> bool:
-        at = self._into[job]
+        """Place a waiting job at the largest possible size; return True if it started."""
+        at = self._area_of_start[job]
         for size in reversed([size for size in self._offers[job][at].sizes if size <= units]):
-            found = self._placer.find(
+            grant = self._placer.find(
                 resizing.view, resizing.view.demand(job), size, self._areas.all[at]
             )
-            if found is not None:
-                resizing.enter(job, found, size)
+            if grant is not None:
+                resizing.set_grant(job, grant, size)
                 return True
         return False
 
     def _grow(self, resizing: _Resizing, job: JobId, units: int) -> None:
+        """Grow a running job as far as possible."""
         grant, at, option = self._held[job]
-        assert option is not None, "a job outside all markets was told to grow"
+        assert option is not None, "only jobs in a market can grow"
         sizes = [size for size in reversed(option.sizes) if option.held < size <= units]
         larger = self._placer.grow(
             resizing.view, resizing.view.demand(job), grant, sizes, self._areas.all[at]
         )
         if larger is None:
-            self._reduce(resizing, grant, option, option.held)
+            self._shrink_or_stop(resizing, grant, option, option.held)
         else:
-            resizing.enter(
+            resizing.set_grant(
                 job, larger, sum(gpus_by_node(larger).values()) // self._areas.all[at].unit
             )
 
     def _start_without_gpus(self, resizing: _Resizing) -> None:
+        """Start waiting jobs without GPUs that fit, in order of arrival."""
         view = resizing.view
         if len(view.waiting):
             full: set[int] = set()
             for job in view.waiting.ids[view.waiting.gpus == 0].tolist():
                 demand = view.demand(job)
                 if demand.key not in full:
-                    found = self._place(view, demand)
-                    if found is None:
+                    grant = self._place(view, demand)
+                    if grant is None:
                         full.add(demand.key)
                     else:
-                        resizing.changes[job] = found
+                        resizing.changes[job] = grant
 
 
 class _Resizing(NamedTuple):
-    """One round of seating."""
+    """View, tunings and grant changes of one conversion of sizes into grants."""
 
     view: View
-    tuning: Tuned | None
+    tuning: TuningOf | None
     changes: dict[JobId, Grant | None]
 
-    def enter(self, job: JobId, grant: Grant, units: int) -> None:
+    def set_grant(self, job: JobId, grant: Grant, units: int) -> None:
+        """Record a new grant of a job, with its tuning."""
         self.changes[job] = (
             grant if self.tuning is None else replace(grant, tuning=self.tuning(job, units))
         )
 
 
-def _estimated(view: View, ids: Ints, shapes: Sequence[Shape]) -> Floats:
+def _rates_of_view(view: View, ids: Ints, shapes: Sequence[Shape]) -> Floats:
+    """Return the view's estimated rates of jobs on shapes."""
     return view.estimates.rates(ids, shapes)
 
 
 @dataclass
 class Choices:
-    """Counts jobs, and looks whether any had a choice of sizes."""
+    """Counts jobs and records whether any had a choice of sizes."""
 
     jobs: int = 0
     any_choice: bool = False
 
-    def look(self, options: Iterable[SizeOptions]) -> None:
-        """Note the sizes that jobs may have in a market."""
+    def note_options(self, options: Iterable[SizeOptions]) -> None:
+        """Record whether any of these jobs has a choice of sizes."""
         self.any_choice = self.any_choice or any(len(option.sizes) > 1 for option in options)
 
     def remark(self, name: str, did: str) -> tuple[str, ...]:
-        """Return a sentence if jobs came and all had one size only, with what the policy did
-        instead.
+        """Return a note if jobs arrived but none had a choice of sizes.
+
+        `did` says what the policy did instead.
         """
         if not self.jobs or self.any_choice:
             return ()
-        return (f"{name} resized nothing, since {none_of(self.jobs)} a choice of sizes: {did}.",)
+        return (
+            f"{name} resized nothing, since {none_of_jobs(self.jobs)} a choice of sizes: {did}.",
+        )

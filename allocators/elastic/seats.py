@@ -1,6 +1,4 @@
-"""Where a job goes whose size its allocator chose: between whom GPUs can be divided, and the nodes
-of each.
-"""
+"""Division of nodes into areas, and placement of jobs of a chosen size on them."""
 
 from __future__ import annotations
 
@@ -23,14 +21,14 @@ class Area(NamedTuple):
     pools : tuple of int
         The pools that contain them.
     type_at : int
-        Place of the type in ``cluster.types``.
+        Index of the type in ``cluster.types``.
     per_node : int, GPUs
-        Of its largest nodes.
+        GPUs of its largest nodes.
     unit : int, GPUs
-        What is divided.
+        GPUs per unit.
     whole : mapping of int to int
-        Where a unit is a whole node: pool -> bit set of its nodes of that size, the only ones that
-        belong to the area. Else empty, and all nodes do.
+        If a unit is a whole node: pool -> bit set of its nodes of that size, the only ones in the
+        area. Otherwise empty: all nodes belong to it.
     """
 
     pools: tuple[int, ...]
@@ -41,50 +39,53 @@ class Area(NamedTuple):
 
 
 class Areas:
-    """Divides the GPU nodes into areas: nodes of one type that the same jobs may use, and of one
-    size where whole nodes are divided.
+    """Divides the GPU nodes into areas: nodes of one type that the same jobs may use.
 
     Parameters
     ----------
     place : Placer
-        Knows the order of GPU types.
+        Orders the GPU types.
     whole : bool
-        Whether a unit is a whole node, and every size of node an area of its own, the largest
-        first; else it is one GPU.
+        Whether a unit is a whole node; then every node size is an area of its own, the largest
+        first. Otherwise a unit is one GPU.
     """
 
     def __init__(self, place: Placer, *, whole: bool) -> None:
         self._place, self._whole = place, whole
-        self._seen: set[tuple[int, ...]] = set()
-        self._anything: Demand | None = None
+        self._pool_sets: set[tuple[int, ...]] = set()
+        self._any_gpu_demand: Demand | None = None
         self._area_of: dict[int, int] = {}
         self.all: tuple[Area, ...] = ()
 
-    def admit(self, view: View, pools: set[tuple[int, ...]]) -> bool:
-        """Take in which pools jobs may use; return whether areas, and their numbers, have changed
-        for that.
-        """
-        if pools <= self._seen:
+    def add_pools(self, view: View, pools: set[tuple[int, ...]]) -> bool:
+        """Add sets of pools that jobs may use; return True if the areas changed."""
+        if pools <= self._pool_sets:
             return False
-        self._seen |= pools
-        if self._anything is None:
-            self._anything = Demand(
+        self._pool_sets |= pools
+        if self._any_gpu_demand is None:
+            self._any_gpu_demand = Demand(
                 1,
                 1,
                 0.0,
                 0.0,
                 tuple(at for at, pool in enumerate(view.room.pools) if pool.type_at >= 0),
             )
-        kinds = self._place.ways(view, self._anything).groups
+        kinds = self._place.options(view, self._any_gpu_demand).groups
         parts = [
             part
             for kind in kinds
-            for part in _joined(frozenset(kind).intersection(seen) for seen in self._seen)
+            for part in _merge_overlapping(
+                frozenset(kind).intersection(seen) for seen in self._pool_sets
+            )
         ]
         self.all = tuple(
             area
             for part in parts
-            for area in (self._by_size(view, part) if self._whole else [self._area(view, part)])
+            for area in (
+                self._areas_by_size(view, part)
+                if self._whole
+                else [self._area_of_pools(view, part)]
+            )
         )
         self._area_of = {
             node: at
@@ -95,21 +96,21 @@ class Areas:
         }
         return True
 
-    def of(self, nodes: Iterable[int]) -> set[int]:
-        """Return the numbers of the areas to which these nodes belong, with `NOWHERE` for a node
-        outside all of them.
-        """
+    def area_indices(self, nodes: Iterable[int]) -> set[int]:
+        """Return the indices of the areas of these nodes; `NOWHERE` for a node outside them."""
         return {self._area_of.get(node, NOWHERE) for node in nodes}
 
     @staticmethod
-    def _area(view: View, part: tuple[int, ...]) -> Area:
+    def _area_of_pools(view: View, part: tuple[int, ...]) -> Area:
+        """Return an area of all nodes of these pools, with GPUs as units."""
         pools = view.room.pools
         return Area(
             part, pools[part[0]].type_at, max(pools[at].gpus_per_node for at in part), 1, {}
         )
 
     @staticmethod
-    def _by_size(view: View, part: tuple[int, ...]) -> list[Area]:
+    def _areas_by_size(view: View, part: tuple[int, ...]) -> list[Area]:
+        """Return an area for each node size of these pools, the largest first."""
         pools, nodes = view.room.pools, view.cluster.nodes
         sizes: dict[int, dict[int, int]] = {}
         for pool in part:
@@ -123,7 +124,7 @@ class Areas:
 
 
 class Range(NamedTuple):
-    """How few and how many GPUs a job may have, and how many it asked for."""
+    """Least and most GPUs of a job, and its request."""
 
     least: float
     most: float
@@ -131,20 +132,19 @@ class Range(NamedTuple):
 
 
 def admissible(gpus: Range, unit: int, room: int, *, every: bool) -> tuple[int, ...]:
-    """Return the sizes that a job may have.
+    """Return the sizes that a job may have, in units, ascending.
 
     Parameters
     ----------
     gpus : Range
-        In GPUs; the least counts where the most is below it.
+        Range in GPUs; the least counts if the most is below it.
     unit : int
-        GPUs per unit; a job gets as many units as hold its least, even if that is more than its
-        most.
+        GPUs per unit; a job gets as many units as hold its least, even if that exceeds its most.
     room : int
-        Units that an empty and complete area could give it; larger sizes are left out.
+        Most units that an empty area can give to the job.
     every : bool
         Whether every size in the range is admissible, or only powers of two, the ends of the range,
-        and what was asked for.
+        and the request.
 
     Returns
     -------
@@ -162,10 +162,8 @@ def admissible(gpus: Range, unit: int, room: int, *, every: bool) -> tuple[int, 
     )
 
 
-def _joined(sets: Iterable[frozenset[int]]) -> list[tuple[int, ...]]:
-    """Unite sets that have members in common; return each ascending, in order of their first
-    members.
-    """
+def _merge_overlapping(sets: Iterable[frozenset[int]]) -> list[tuple[int, ...]]:
+    """Return the unions of sets with common members, each ascending."""
     joined: list[frozenset[int]] = []
     for some in sets:
         if some:
@@ -175,17 +173,15 @@ def _joined(sets: Iterable[frozenset[int]]) -> list[tuple[int, ...]]:
 
 
 class UnitPlacer:
-    """Finds free nodes, and reserves them tentatively.
+    """Finds free nodes for a number of units and reserves them tentatively.
 
     Parameters
     ----------
     place : Placer
-        Chooses the nodes where a unit is one GPU; whole nodes are all alike, and those of the
-        lowest number are taken.
+        Chooses the nodes if a unit is one GPU; whole nodes are taken by lowest number.
     whole : bool
-        Whether a unit is a whole node, of which then no GPU may be in use and all are taken; each
-        with the cores and memory that the job asked for per GPU, but never more than its share of
-        the node.
+        Whether a unit is a whole unused node. Each has the cores and memory that the job requests
+        per GPU, but at most its share of the node.
     """
 
     def __init__(self, place: Placer, *, whole: bool) -> None:
@@ -193,17 +189,19 @@ class UnitPlacer:
         self._resized: dict[tuple[int, int, int, tuple[int, ...]], Demand] = {}
 
     def demand(self, view: View, demand: Demand, gpus: int, area: Area) -> Demand:
-        """Return the demand for another number of GPUs within an area; always the same object."""
+        """Return the demand for another number of GPUs in an area; cached."""
         key = (demand.key, gpus, area.unit, area.pools)
-        known = self._resized.get(key)
-        if known is None:
+        resized = self._resized.get(key)
+        if resized is None:
             admitted = tuple(at for at in demand.pools if at in area.pools)
-            known = replace(demand, replicas=gpus // demand.gpus, pools=admitted)
-            self._resized[key] = known = self._by_node(view, known, area) if self._whole else known
-        return known
+            resized = replace(demand, replicas=gpus // demand.gpus, pools=admitted)
+            self._resized[key] = resized = (
+                self._cap_by_node(view, resized, area) if self._whole else resized
+            )
+        return resized
 
-    def most(self, view: View, demand: Demand, area: Area) -> int:
-        """Return how many units the empty and complete area could give to a job."""
+    def max_units(self, view: View, demand: Demand, area: Area) -> int:
+        """Return the most units that the empty area could give to a job."""
         node = self.demand(view, demand, area.per_node, area)
         nodes = [at for pool in node.pools for at in view.room.pools[pool].nodes]
         if self._whole:
@@ -211,7 +209,7 @@ class UnitPlacer:
             return sum([capacity_for(view, at, node) * node.gpus >= area.unit for at in whole])
         return sum([capacity_for(view, at, node) * node.gpus for at in nodes])
 
-    def free(self, room: FreeResources, area: Area) -> int:
+    def free_units(self, room: FreeResources, area: Area) -> int:
         """Return the number of unused units of an area."""
         if not self._whole:
             return room.gpus_free(area.pools)
@@ -225,26 +223,31 @@ class UnitPlacer:
     def find(
         self, view: View, demand: Demand, units: int, area: Area, own: Iterable[int] = ()
     ) -> Grant | None:
-        """Place a job of so many units, or return None; whole nodes are taken from its `own`
-        first.
+        """Reserve nodes for a number of units, or return None.
+
+        Whole nodes are taken from its `own` nodes first.
         """
         resized = self.demand(view, demand, units * area.unit, area)
         if not self._whole:
             return self._place(view, resized)
-        found = _take_whole(
-            view.room, resized, area.unit, [*sorted(own), *_unused(view.room, resized.pools, area)]
+        grant = _take_whole_nodes(
+            view.room,
+            resized,
+            area.unit,
+            [*sorted(own), *_unused_nodes(view.room, resized.pools, area)],
         )
         return (
-            self._place.with_servers(view, resized.servers, found)
-            if found is not None and resized.servers is not None
-            else found
+            self._place.with_servers(view, resized.servers, grant)
+            if grant is not None and resized.servers is not None
+            else grant
         )
 
     def shrink(
         self, view: View, demand: Demand, grant: Grant, units: int, area: Area
     ) -> Grant | None:
-        """Give a job back all but so many units on nodes of its own; None, and nothing given back,
-        if it would not fit even there.
+        """Release all but some units of a job, on its own nodes; None if that fails.
+
+        On failure nothing is released.
         """
         room, servers = view.room, grant.gangs[0].servers
         resized = self.demand(view, demand, units * area.unit, area)
@@ -254,32 +257,38 @@ class UnitPlacer:
             for node, held in gpus_by_node(grant).items()
             if (fit := min(held // resized.gpus, room.replicas_that_fit(node, resized)))
         }
-        whole = _take_whole(room, resized, area.unit, sorted(own), servers) if self._whole else None
+        whole = (
+            _take_whole_nodes(room, resized, area.unit, sorted(own), servers)
+            if self._whole
+            else None
+        )
         if whole is not None:
             return whole
         if sum(own.values()) < resized.replicas:
             room.take(grant)
             return None
-        return _reserve(room, resized, _fewest(own, resized.replicas), servers)
+        return _reserve(room, resized, _fewest_spots(own, resized.replicas), servers)
 
     def grow(
         self, view: View, demand: Demand, grant: Grant, sizes: Iterable[int], area: Area
     ) -> Grant | None:
-        """Place a job again, at the first of these sizes for which its own and the free resources
-        suffice; None, and no change, if there is none.
+        """Place a job again at the first of these sizes that fits; None if none does.
+
+        It may use its own and free resources; on failure nothing changes.
         """
         view.room.give(grant)
         own = gpus_by_node(grant)
         for units in sizes:
-            found = self.find(view, demand, units, area, own)
-            if found is not None:
-                return found
+            larger = self.find(view, demand, units, area, own)
+            if larger is not None:
+                return larger
         view.room.take(grant)
         return None
 
-    def _by_node(self, view: View, demand: Demand, area: Area) -> Demand:
-        # Who asked for one GPU with half the cores of a node does not ask for eight times that when
-        # it is given the node.
+    def _cap_by_node(self, view: View, demand: Demand, area: Area) -> Demand:
+        """Limit the cores and memory of a demand to its share of the nodes."""
+        # A request of one GPU with half the cores of a node does not become eight times that when
+        # the job gets the whole node.
         nodes = [
             view.cluster.nodes[at] for pool in demand.pools for at in view.room.pools[pool].nodes
         ]
@@ -297,7 +306,7 @@ class UnitPlacer:
 
 
 def gpus_by_node(grant: Grant) -> dict[int, int]:
-    """Return how many GPUs a grant holds on each of its nodes."""
+    """Return the GPUs of a grant on each of its nodes."""
     held: dict[int, int] = {}
     for gang in grant.gangs:
         for part in gang:
@@ -307,7 +316,8 @@ def gpus_by_node(grant: Grant) -> dict[int, int]:
     return held
 
 
-def _unused(room: FreeResources, pools: Iterable[int], area: Area) -> Iterator[int]:
+def _unused_nodes(room: FreeResources, pools: Iterable[int], area: Area) -> Iterator[int]:
+    """Yield the unused nodes of an area in these pools."""
     for pool in pools:
         nodes, mask = room.pools[pool].nodes, room.masks[pool][area.unit] & area.whole[pool]
         while mask:
@@ -316,16 +326,14 @@ def _unused(room: FreeResources, pools: Iterable[int], area: Area) -> Iterator[i
             mask ^= low
 
 
-def _take_whole(
+def _take_whole_nodes(
     room: FreeResources,
     demand: Demand,
     unit: int,
     candidates: Iterable[int],
     servers: Part | None = None,
 ) -> Grant | None:
-    """Reserve the first of these nodes that are unused, all of each, or nothing if they are too
-    few.
-    """
+    """Reserve the first unused nodes of the candidates as whole nodes; None if too few."""
     fit, spots = unit // demand.gpus, dict[int, int]()
     missing = demand.replicas // fit
     for node in candidates:
@@ -337,9 +345,10 @@ def _take_whole(
     return None
 
 
-def _fewest(own: Mapping[int, int], need: int) -> dict[int, int]:
-    """Choose from the replicas on these nodes so many, on as few nodes as possible; what is left
-    over comes from the node with the least to spare.
+def _fewest_spots(own: Mapping[int, int], need: int) -> dict[int, int]:
+    """Choose replicas on as few of these nodes as possible.
+
+    The rest comes from the node with the fewest to spare.
     """
     spots: dict[int, int] = {}
     left = sorted((-fit, node) for node, fit in own.items())
@@ -355,6 +364,7 @@ def _fewest(own: Mapping[int, int], need: int) -> dict[int, int]:
 def _reserve(
     room: FreeResources, demand: Demand, spots: Mapping[int, int], servers: Part | None
 ) -> Grant:
+    """Reserve replicas on nodes and return the grant."""
     nodes = tuple(sorted(spots))
     grant = Grant(
         (

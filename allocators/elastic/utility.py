@@ -1,6 +1,4 @@
-"""The utility of a size for a job, by the four objectives of the elastic program: progress in a
-look-ahead, speed, or remaining time.
-"""
+"""Utility of a size for a job: progress in a look-ahead, speed-up, or time to completion."""
 
 from __future__ import annotations
 
@@ -13,31 +11,28 @@ from sim.contract import JobId, View
 
 OBJECTIVES: Final = ("remaining", "total", "throughput", "etc")
 _HOUR_S: Final = 3600.0
-_SECOND_S: Final = (
-    1.0  # nothing counts as done sooner: a job in its last moments would outweigh all others
-)
-_FINEST: Final = 24  # bits of the largest value in steps: solvers tell no more apart
-_ROUNDING: Final = 1e-3  # of a step: more than floating point is off by
+_SECOND_S: Final = 1.0  # shortest time to completion that counts, so no job outweighs all others
+_FINEST: Final = 24  # bits of the largest value in steps: the resolution of the solvers
+_ROUNDING: Final = 1e-3  # in steps: above the floating-point error
 _PACE_GAP: Final = 1e-6  # relative step of the progress per second
-_APART: Final = 2**12  # by about this much the weights of jobs in the last tie-break differ
+_APART: Final = 2**12  # mean difference between the weights of jobs in the last tie-break
 
 
 class Offer(NamedTuple):
-    """A job at one instant.
+    """Weight, times to completion and speeds of a job at its sizes, at one instant.
 
     Parameters
     ----------
     weight : float
         Fairness weight.
     rest : float
-        What the whole remaining job counts: 1, or under ``total`` its remaining over its whole
-        work.
+        Value of the whole remaining job: 1, or under ``total`` its remaining over its whole work.
     etc_s : list of float
         Estimated seconds to completion at each size, without a pause.
     pause_s : float
         Estimated pause of a change of size; 0 for a waiting job.
     held : int
-        Place of the size it has; -1 = it waits.
+        Index of its present size; -1 = it waits.
     speeds : tuple of float
         Work per second at each size.
     """
@@ -51,7 +46,7 @@ class Offer(NamedTuple):
 
 
 class Utility:
-    """Values sizes, and remembers of each job what its weight needs.
+    """Evaluates the sizes of jobs and stores the figures for their weights.
 
     Parameters
     ----------
@@ -63,26 +58,26 @@ class Utility:
 
     def __init__(self, objective: str, phi: float) -> None:
         self._objective, self._phi = objective, phi
-        self._whole: dict[JobId, float] = {}
+        self._whole_work: dict[JobId, float] = {}
         self._waited_s: dict[JobId, float] = {}
 
     def forget(self, jobs: Iterable[JobId]) -> None:
-        """Drop what is known of jobs that are gone."""
+        """Delete the records of finished or refused jobs."""
         for job in jobs:
-            self._whole.pop(job, None)
+            self._whole_work.pop(job, None)
             self._waited_s.pop(job, None)
 
-    def started(self, view: View, job: JobId) -> None:
-        """Take in that a waiting job starts: if it is its first start, it has waited until now."""
-        self._waited_s.setdefault(job, self._waits_s(view, job))
+    def record_first_start(self, view: View, job: JobId) -> None:
+        """Record how long a job waited until its first start."""
+        self._waited_s.setdefault(job, self._wait_s(view, job))
 
-    def offer(self, view: View, option: SizeOptions) -> Offer:
-        """Consider a job."""
+    def evaluate_job(self, view: View, option: SizeOptions) -> Offer:
+        """Return the weight, times to completion and speeds of a job at its sizes."""
         job, left = option.job, view.one("remaining_work", option.job)
         grant = view.grants[job] if option.held else None
-        # Where another size would be placed is not known yet: a restart in place stands for it.
+        # The nodes of another size are not known yet, so a restart in place is assumed.
         pause_s = view.estimates.pause_s(job, grant, grant) if grant else 0.0
-        rest = left / self._whole.setdefault(job, left) if self._objective == "total" else 1.0
+        rest = left / self._whole_work.setdefault(job, left) if self._objective == "total" else 1.0
         held = option.sizes.index(option.held) if option.held else -1
         return Offer(
             self._weight(view, option),
@@ -94,22 +89,25 @@ class Utility:
         )
 
     def _weight(self, view: View, option: SizeOptions) -> float:
+        """Return the fairness weight of a job: 1 + phi times the hours it waited."""
         if not self._phi:
             return 1.0
         waits_s = self._waited_s.get(option.job)
         if waits_s is None:
-            waits_s = 0.0 if option.held else self._waits_s(view, option.job)
+            waits_s = 0.0 if option.held else self._wait_s(view, option.job)
         return 1.0 + self._phi * waits_s / _HOUR_S
 
-    def _waits_s(self, view: View, job: JobId) -> float:
-        # Who has held GPUs before we knew of it was started by another policy, nobody knows when:
-        # it counts as not having waited.
+    def _wait_s(self, view: View, job: JobId) -> float:
+        """Return the seconds since the submission of a job that has never started."""
+        # A job started earlier by another policy has no known first start: it counts as not having
+        # waited.
         return 0.0 if view.one("served_gpu_s", job) else view.now_s - view.one("arrival_s", job)
 
 
 def progress(offer: Offer, window_s: float) -> list[float]:
-    """Return p(k) = min(1, max(0, window - pause) / ETC(k)), the share of the remaining job done
-    within the window; only a change costs the pause.
+    """Return the share of the remaining job done within the window, at each size.
+
+    p(k) = min(1, max(0, window - pause) / ETC(k)); only a change of size costs the pause.
     """
     left_s, held, whole_s = max(0.0, window_s - offer.pause_s), offer.held, window_s
     return [
@@ -124,9 +122,9 @@ def values(objective: str, offers: Sequence[Offer], window_s: float) -> list[lis
     Notes
     -----
     ``remaining``: w p(k). ``total``: w p(k) x remaining work / whole work. ``throughput``: w x
-    speed at k over speed at the job's smallest size. ``etc``: w (M - ETC(k)), so that the greatest
-    sum has the least sum of w ETC over those served and w M over those not, see `price_of_waiting`;
-    ETC contains the pause of a change.
+    speed at k over speed at the job's smallest size. ``etc``: w (M - ETC(k)), which minimizes the
+    sum of w ETC over jobs that run and w M over jobs that wait, see `price_of_waiting`; ETC
+    contains the pause of a change.
     """
     if objective == "throughput":
         return [
@@ -144,51 +142,52 @@ def values(objective: str, offers: Sequence[Offer], window_s: float) -> list[lis
 
 
 def price_of_waiting(offers: Sequence[Offer]) -> float:
-    """Return M, the seconds that a job counts which gets nothing: twice the longest estimated time
-    to completion of any job at any of its sizes.
+    """Return M, the cost in seconds of a job that waits.
 
-    To start a job is then worth at least as much as any one other job can lose by making room for
-    it.
+    It is twice the longest estimated time to completion of any job at any size, so that starting a
+    job gains at least as much as any other job can lose by making room for it.
     """
     return 2 * max([max(_with_pause(offer)) for offer in offers], default=0.0)
 
 
 def _with_pause(offer: Offer) -> list[float]:
+    """Return the times to completion at each size, with the pause of a change."""
     return [
         etc_s if at == offer.held else etc_s + offer.pause_s for at, etc_s in enumerate(offer.etc_s)
     ]
 
 
 def paces(offers: Sequence[Offer], window_s: float) -> list[list[float]]:
-    """Return the progress per second, times the window, at each size: w x remaining share p(k) x
-    window / min(window, pause + ETC(k)).
+    """Return the progress per second at each size, times the window.
+
+    w x remaining share p(k) x window / min(window, pause + ETC(k))
 
     Notes
     -----
-    Where a job would be done within the window at several sizes, p is 1 at all of them, and this
-    prefers the one that is done sooner.
+    If a job would finish within the window at several sizes, p is 1 at all of them, and this
+    prefers the size that finishes sooner.
     """
-    found = []
+    paces_of_jobs = []
     for offer in offers:
         weight, times_s = offer.weight * offer.rest * window_s, _with_pause(offer)
         shares = progress(offer, window_s)
-        found.append(
+        paces_of_jobs.append(
             [
                 weight * p / max(_SECOND_S, min(window_s, t_s))
                 for p, t_s in zip(shares, times_s, strict=True)
             ]
         )
-    return found
+    return paces_of_jobs
 
 
 def in_steps(numbers: Sequence[Sequence[float]], gap: float) -> list[list[float]]:
-    """Return values as whole numbers of steps, so that all solvers see the same values as equal.
+    """Round values down to whole steps, so that all solvers see the same values as equal.
 
     Notes
     -----
-    A step is the largest power of two up to ``gap`` times the largest value, but no less than 2^-24
-    of it. Values are rounded down, so that two halves never count more than the whole: jobs that
-    scale perfectly run one after the other rather than all at half speed.
+    A step is the largest power of two up to ``gap`` times the largest value, but at least 2^-24 of
+    it. Rounding down means that two halves never count more than the whole: jobs that scale
+    perfectly run one after the other rather than all at half speed.
     """
     most = max([abs(value) for row in numbers for value in row], default=0.0)
     bits = min(_FINEST, 2 - frexp(gap)[1]) if gap > 0 else _FINEST
@@ -199,28 +198,27 @@ def in_steps(numbers: Sequence[Sequence[float]], gap: float) -> list[list[float]
 def ties(
     offers: Sequence[Offer], options: Sequence[SizeOptions], window_s: float
 ) -> list[list[list[float]]]:
-    """Return what decides between choices of the same value: progress per second, then the fewest
-    changes, at last the order of submission.
+    """Return the tie-breaking values: progress per second, fewest changes, submission order.
 
     Parameters
     ----------
     offers : sequence of Offer
         The jobs.
-    options : sequence of Option
-        Their sizes, and their ids, which are in order of submission.
+    options : sequence of SizeOptions
+        Their sizes and ids; ids are in order of submission.
     window_s : float, seconds
         The look-ahead.
 
     Notes
     -----
-    All are whole numbers. The last weighs units, so that the jobs submitted first get most; its
-    weights fall from job to job by steps that are as good as random, so that two choices hardly
-    ever weigh the same.
+    All values are whole numbers. The last level weighs units, so that the jobs submitted first get
+    most. Its weights fall from job to job by pseudo-random steps, so that two choices hardly ever
+    have the same weight.
     """
     kept = [[float(place == offer.held) for place in range(len(offer.etc_s))] for offer in offers]
     rank = {job: at for at, job in enumerate(sorted([option.job for option in options]))}
     weights = [
-        (len(rank) - rank[option.job]) * _APART + _scattered(rank[option.job]) for option in options
+        (len(rank) - rank[option.job]) * _APART + _hash_rank(rank[option.job]) for option in options
     ]
     order = [
         [float(weight * size) for size in option.sizes]
@@ -229,8 +227,6 @@ def ties(
     return [in_steps(paces(offers, window_s), _PACE_GAP), kept, order]
 
 
-def _scattered(rank: int) -> int:
-    """Return a number below `_APART` that is as good as random but always the same (Knuth's
-    multiplicative hash).
-    """
+def _hash_rank(rank: int) -> int:
+    """Return a pseudo-random but fixed number below `_APART` (Knuth's multiplicative hash)."""
     return (rank + 1) * 2_654_435_761 % 2**32 // (2**32 // _APART)

@@ -1,6 +1,4 @@
-"""AITurbo: CPU and GPU workers in one, sizes by benefit, order by a Borda count of attained service
-and predicted need in a feedback queue.
-"""
+"""AITurbo: jobs on CPU and GPU workers, resized by benefit and ranked by service and need."""
 
 from __future__ import annotations
 
@@ -10,9 +8,9 @@ from itertools import pairwise
 import numpy as np
 
 from allocators.parameter_server.replicas import Size, Staff, held_size, size_of
-from allocators.placement import RUN_TIME, Placer, placement_param, types_param
+from allocators.placement import RUN_TIME_NEEDS, Placer, placement_param, types_param
 from allocators.reasons import joined, room
-from allocators.toolkit import none_of, settle
+from allocators.toolkit import allocate_by_priority, none_of_jobs
 from sim.contract import (
     EMPTY,
     STEP_S,
@@ -33,36 +31,33 @@ from sim.contract import (
     param,
 )
 
-# share of what a job still needs that a move must save, against restarts for next to nothing
-_WORTH_IT = 0.05
+_WORTH_IT = 0.05  # least relative saving of a move, to avoid restarts for tiny gains
 
 
 @dataclass
 class AITurbo(Allocator):
-    """Resize predictable jobs towards their lowest resource need, and run those that have received
-    little and need little.
+    """Resize predictable jobs to need fewer resources; run jobs of low service and need first.
 
     Notes
     -----
-    A job of W workers and P servers that runs at rate v holds S = ``delta`` x GPUs + cores, and
-    still needs C = (remaining work / v) x S. Every ``interval_s`` each job whose size the estimator
-    can tell looks at one worker or one server more, and at one less; the best of these moves is
-    made if it lowers C. A job also looks at the first decision at which its size can be told. All
-    others keep the size they asked for.
+    A job of W workers and P servers at rate v holds S = ``delta`` x GPUs + cores, and still needs
+    C = (remaining work / v) x S. Every ``interval_s`` each predictable job considers one worker or
+    server more or less; the best of these moves is made if it lowers C. A job also considers this
+    at the first decision at which it is predictable. All other jobs keep their requested size.
 
-    All jobs are ranked by attained service (the integral of S over the time they held it), those
-    that can be told also by C, both ascending and stretched to the same range. The score of a job
-    that can be told is the sum, of any other twice its first rank. ``thresholds`` on the score make
-    a feedback queue of three or more levels, which are served in order; within a level the lower
-    score goes first. Who does not fit is passed over, and stopped if it ran. If there are no GPUs
-    for a job but cores, its workers run on CPUs.
+    All jobs are ranked by attained service (the integral of S over time), predictable ones also by
+    C; both ranks ascend and are scaled to the same range. The score of a predictable job is their
+    sum, of any other job twice its first rank. ``thresholds`` on the score make a feedback queue of
+    three or more levels, served in order; within a level the lower score goes first. A job that
+    does not fit is skipped, and stopped if it ran. If cores but no GPUs are free for a job, its
+    workers run on CPUs.
 
-    Our reading of [1]_ after the code of a follow-up of the same laboratory, whose ranks and
+    Our reading of [1]_ after the code of a follow-up from the same laboratory, whose ranks and
     benefits are partly stubs: that C orders the benefits, that attained service and benefit weigh
-    GPUs and cores alike, and the fall-back to CPUs at run time. ``hysteresis`` is ours: moves that
-    save less than 5 % are not made, and within a level running jobs go before waiting ones. Where
-    all jobs are unpredictable, without ``cpu_workers`` and ``hysteresis``, the order is that of
-    least attained service.
+    GPUs and cores equally, and the fall-back to CPUs at run time. ``hysteresis`` is ours: moves
+    that save less than 5 % are skipped, and within a level running jobs go before waiting ones. If
+    no job is predictable, without ``cpu_workers`` and ``hysteresis``, the order is that of least
+    attained service.
 
     References
     ----------
@@ -125,16 +120,16 @@ class AITurbo(Allocator):
     placement: str = placement_param()
     types: str = types_param()
     _place: Placer = field(init=False, repr=False)
-    _line: list[JobId] = field(init=False, repr=False, default_factory=list)
+    _ranking: list[JobId] = field(init=False, repr=False, default_factory=list)
     _staff: Staff = field(init=False, repr=False)
     _sizes: dict[JobId, Size] = field(init=False, repr=False, default_factory=dict)
-    _told: set[JobId] = field(init=False, repr=False, default_factory=set)
+    _predictable_jobs: set[JobId] = field(init=False, repr=False, default_factory=set)
     _resized_s: float = field(init=False, repr=False, default=0.0)
     _predicted: int = field(init=False, repr=False, default=0)
     _moves: int = field(init=False, repr=False, default=0)
     _jobs: int = field(init=False, repr=False, default=0)
 
-    needs = Needs(RUN_TIME, frozenset({"servers", "scaling"}))
+    needs = Needs(RUN_TIME_NEEDS, frozenset({"servers", "scaling"}))
     card = Card(
         title="AITurbo",
         brief="resizes jobs and parameter servers",
@@ -174,7 +169,7 @@ class AITurbo(Allocator):
     )
 
     def __post_init__(self) -> None:
-        """Prepare empty tables.
+        """Check the thresholds and create empty tables.
 
         Raises
         ------
@@ -182,27 +177,27 @@ class AITurbo(Allocator):
             If the thresholds do not ascend.
         """
         if any(not low < high for low, high in pairwise((-1.0, *self.thresholds))):
-            told = "/".join(f"{limit:g}" for limit in self.thresholds)
+            thresholds = "/".join(f"{limit:g}" for limit in self.thresholds)
             raise ParameterError(
-                f"aiturbo: thresholds = {told} must each be above the one before, e.g. 15/30."
+                f"aiturbo: thresholds = {thresholds} must each be above the one before, e.g. 15/30."
             )
         self._place = Placer(self.placement, self.types, mix=False)
         self._staff = Staff(self._place, self.most_servers)
 
     @property
     def cadence(self) -> Cadence:
-        """Asked after every event, and when sizes are due."""
+        """A call after every event, and at intervals."""
         return Cadence(every_s=self.interval_s)
 
     def remarks(self) -> tuple[str, ...]:
-        """Say that nothing was resized, and why."""
+        """Return a note if no job was resized, with the reason."""
         if not self._jobs or self._moves:
             return ()
         if not self._predicted:
             return (
                 (
-                    f"aiturbo resized nothing, since {none_of(self._jobs)} been predictable: all"
-                    " were ranked by service attained, as under las."
+                    f"aiturbo resized nothing, since {none_of_jobs(self._jobs)} been predictable:"
+                    " all were ranked by service attained, as under las."
                 ),
             )
         jobs = (
@@ -221,48 +216,52 @@ class AITurbo(Allocator):
         ids = view.active.ids
         if not len(ids):
             return EMPTY
-        self._staff.learn(view, ids.tolist())
-        told = view.active.predictable
+        self._staff.estimate_rates(view, ids.tolist())
+        predictable = view.active.predictable
         remaining = view.active.remaining_work
-        self._resize(view, ids[told])
-        order = self._order(view, told, self._need(view, ids, remaining))
-        self._line = order
-        changes = settle(view, self._place, order, lambda job: self._wishes(view, job))
+        self._resize(view, ids[predictable])
+        order = self._rank_jobs(view, predictable, self._remaining_needs(view, ids, remaining))
+        self._ranking = order
+        changes = allocate_by_priority(
+            view, self._place, order, lambda job: self._acceptable_demands(view, job)
+        )
         return Plan(changes) if changes else EMPTY
 
     def explain(self, decided: Decided, job: JobId, /) -> Reason:
-        """State the rank of a job, and the jobs before it that run."""
-        place = self._line.index(job) if job in self._line else len(self._line)
-        better = [one for one in self._line[:place] if one in decided.grants]
-        need = "service and remaining need" if job in self._told else "service received"
+        """Explain a wait by the rank of a job and the jobs before it that run."""
+        place = self._ranking.index(job) if job in self._ranking else len(self._ranking)
+        better = [one for one in self._ranking[:place] if one in decided.grants]
+        need = "service and remaining need" if job in self._predictable_jobs else "service received"
         return joined(
             f"it ranked {{place:number}} of {{jobs:number}} by {need}; {{better:jobs}} before it"
             " ran",
             room(decided, job),
             place=place + 1,
-            jobs=len(self._line),
+            jobs=len(self._ranking),
             better=len(better),
         )
 
     # -- sizes
     # ----------------------------------------------------------------------------------------------
 
-    def _resize(self, view: View, told: Ints) -> None:
+    def _resize(self, view: View, predictable: Ints) -> None:
+        """Choose new sizes of predictable jobs at the end of an interval, or when first seen."""
         due = view.now_s >= instant(self._resized_s + self.interval_s)
         if due:
-            # The last tick; half a step keeps a tick that is now from counting as the one before.
+            # The last tick; the half step makes a tick at this instant count.
             tick = (view.now_s + STEP_S / 2) // self.interval_s
             self._resized_s = instant(tick * self.interval_s)
-        for job in told.tolist():
-            if due or job not in self._told:
-                self._predicted += job not in self._told
-                self._told.add(job)
+        for job in predictable.tolist():
+            if due or job not in self._predictable_jobs:
+                self._predicted += job not in self._predictable_jobs
+                self._predictable_jobs.add(job)
                 now = self._size(view, job)
-                self._sizes[job] = self._moved(view, job, now)
+                self._sizes[job] = self._best_size(view, job, now)
                 self._moves += self._sizes[job] != now
 
-    def _moved(self, view: View, job: JobId, now: Size) -> Size:
-        least, most = self._staff.range(view, job)
+    def _best_size(self, view: View, job: JobId, now: Size) -> Size:
+        """Return the best neighboring size of a job, or its present size."""
+        least, most = self._staff.size_range(view, job)
         workers, servers = now
         near = (
             Size(workers + 1, servers),
@@ -277,23 +276,24 @@ class AITurbo(Allocator):
             and least.servers <= size.servers <= most.servers
         ]
         need, best = min(
-            [(self._per_work(view, job, size), at) for at, size in enumerate(moves)],
+            [(self._need_per_work(view, job, size), at) for at, size in enumerate(moves)],
             default=(np.inf, -1),
         )
         worth = 1 - _WORTH_IT if self.hysteresis else 1.0
-        return moves[best] if need < worth * self._per_work(view, job, now) else now
+        return moves[best] if need < worth * self._need_per_work(view, job, now) else now
 
     def _size(self, view: View, job: JobId) -> Size:
-        known = self._sizes.get(job)
-        if known is None:
+        """Return the present or chosen size of a job."""
+        size = self._sizes.get(job)
+        if size is None:
             grant = view.grants.get(job)
-            known = self._sizes[job] = (
+            size = self._sizes[job] = (
                 size_of(view.demand(job)) if grant is None else held_size(grant)
             )
-        return known
+        return size
 
-    def _per_work(self, view: View, job: JobId, size: Size) -> float:
-        """Return core-equivalents x seconds that a unit of work takes at a size."""
+    def _need_per_work(self, view: View, job: JobId, size: Size) -> float:
+        """Return core-equivalents x seconds per unit of work at a size."""
         rate = self._staff.rate(job, size)
         demand = self._staff.demand(view.demand(job), size)
         held = demand.replicas * (self.delta * demand.gpus + demand.cpus)
@@ -301,22 +301,28 @@ class AITurbo(Allocator):
             held += demand.servers.replicas * demand.servers.cpus
         return held / rate if rate > 0 else np.inf
 
-    def _need(self, view: View, ids: Ints, remaining: Floats) -> Floats:
-        per_work = [self._per_work(view, job, self._size(view, job)) for job in ids.tolist()]
+    def _remaining_needs(self, view: View, ids: Ints, remaining: Floats) -> Floats:
+        """Return the remaining resource need of jobs."""
+        per_work = [self._need_per_work(view, job, self._size(view, job)) for job in ids.tolist()]
         need: Floats = remaining * np.array(per_work)
         return need
 
     # -- order
     # ----------------------------------------------------------------------------------------------
 
-    def _order(self, view: View, told: np.ndarray, need: Floats) -> list[JobId]:
+    def _rank_jobs(self, view: View, predictable: np.ndarray, need: Floats) -> list[JobId]:
+        """Return the jobs by level of the feedback queue, then by score."""
         table = view.active
-        # Sums of floats: what is equal but for their order of summation is a tie.
+        # Rounded, so that sums that differ only by their order of summation tie.
         attained = (self.delta * table.served_gpu_s + table.served_cpu_s).round(6)
         score = 2.0 * _positions(np.lexsort((table.ids, table.arrival_s, attained)))
-        if told.any():
-            by_need = _positions(np.lexsort((table.ids[told], table.arrival_s[told], need[told])))
-            score[told] = score[told] / 2 + by_need * (len(table) / told.sum())
+        if predictable.any():
+            by_need = _positions(
+                np.lexsort(
+                    (table.ids[predictable], table.arrival_s[predictable], need[predictable])
+                )
+            )
+            score[predictable] = score[predictable] / 2 + by_need * (len(table) / predictable.sum())
         level = np.searchsorted(self.thresholds, score, side="right")
         waits = (
             np.array([job not in view.grants for job in table.ids.tolist()])
@@ -326,26 +332,28 @@ class AITurbo(Allocator):
         order: list[JobId] = table.ids[np.lexsort((table.ids, score, waits, level))].tolist()
         return order
 
-    def _wishes(self, view: View, job: JobId) -> tuple[Demand, ...]:
-        asked, size = view.demand(job), self._size(view, job)
-        own = size_of(asked)
-        wishes = [self._staff.demand(asked, size)]
+    def _acceptable_demands(self, view: View, job: JobId) -> tuple[Demand, ...]:
+        """Return the demands that a job accepts, best first."""
+        request, size = view.demand(job), self._size(view, job)
+        own = size_of(request)
+        demands = [self._staff.demand(request, size)]
         if size.workers > own.workers or size.servers > own.servers:
-            # What a job has grown to may never fit, for the way nodes are cut: then what it asked
-            # for, where that is free.
-            wishes.append(self._staff.demand(asked, own))
-        if self.cpu_workers and asked.gpus and self._staff.runs_on_cpus(view, job):
-            wishes.append(self._staff.demand(asked, size, self.worker_cores))
-        return tuple(wishes)
+            # A grown size may never fit the nodes; then the requested size is accepted too.
+            demands.append(self._staff.demand(request, own))
+        if self.cpu_workers and request.gpus and self._staff.runs_on_cpus(view, job):
+            demands.append(self._staff.demand(request, size, self.worker_cores))
+        return tuple(demands)
 
     def _forget(self, finished: tuple[JobId, ...]) -> None:
+        """Delete the records of finished jobs."""
         self._staff.forget(finished)
         for job in finished:
             self._sizes.pop(job, None)
-            self._told.discard(job)
+            self._predictable_jobs.discard(job)
 
 
 def _positions(order: Ints) -> Floats:
+    """Return the position of each element in an order."""
     places = np.empty(len(order))
     places[order] = np.arange(1, len(order) + 1)
     return places

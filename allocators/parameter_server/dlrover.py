@@ -1,6 +1,4 @@
-"""DLRover: sizes jobs with parameter servers before and while they run; another allocator decides
-which of them run.
-"""
+"""DLRover: sizes jobs with parameter servers from measurements, around an inner policy."""
 
 from __future__ import annotations
 
@@ -10,26 +8,26 @@ from heapq import heappop, heappush
 from math import inf
 from typing import NamedTuple
 
-from allocators.nesting import GrantsShown, Inside, Make, SubView
+from allocators.nesting import InnerGrants, InnerPolicy, MakePolicy, SubView
 from allocators.parameter_server.replicas import Rebuild, fit_together
 from allocators.parameter_server.scaling_rules import (
     HOT_RECORDS,
-    MOST_CORES,
-    MOST_GB,
+    MAX_CORES,
+    MAX_GB,
     PRESETS,
-    Before,
+    EarlierSpeed,
     History,
     JobResources,
+    Measurement,
     RulePreset,
-    Seen,
     Watched,
     after_oom,
-    at_end_gb,
     config_of,
     demand_of,
     estimated,
+    final_gb,
     first_servers,
-    halved,
+    halve_resources,
     hot_servers,
     more_workers,
     servers_within,
@@ -64,14 +62,13 @@ _SERVERS_EVERY_S = 3600.0
 
 @dataclass(slots=True)
 class JobState:
-    """The request of a job, its present or planned size, and what was measured of it; ``due_s`` is
-    the time of its next check.
+    """Request, present or planned size, and measurements of a job.
 
-    Until ``stays_s`` none of its replicas is moved for being slow, as there was no better place for
-    them.
+    ``due_s`` is the time of its next check. Until ``stays_s`` no replica is moved for being slow,
+    since there was no better node.
     """
 
-    asked: Demand
+    request: Demand
     config: JobResources
     demand: Demand
     kind: int
@@ -80,60 +77,59 @@ class JobState:
     plans: int = 0
     planned_s: float = -inf
     servers_s: float = -inf
-    before: Before | None = None
-    seen: list[Seen] = field(default_factory=list)
+    before: EarlierSpeed | None = None
+    seen: list[Measurement] = field(default_factory=list)
     memory: list[tuple[float, float]] = field(default_factory=list)
     watched: Watched = field(default_factory=lambda: Watched([], []))
     suspects: frozenset[int] = frozenset()
     avoid: frozenset[int] = frozenset()
     stays_s: float = -inf
 
-    def begins(self) -> None:
-        """Take note that the job starts or moves; what was seen in another place counts no more."""
+    def reset(self) -> None:
+        """Reset the measurements because the job starts or moves."""
         self.planned_s = -inf
         self.seen.clear()
         self.memory.clear()
         self.suspects, self.stays_s = frozenset(), -inf
 
-    def look(self, speed: float, left: float, telemetry: Telemetry) -> None:
-        """Remember what is seen of the running job: work per second, work left, and use of cores
-        and memory.
-        """
+    def record(self, speed: float, left: float, telemetry: Telemetry) -> None:
+        """Record the speed, remaining work and resource usage of the running job."""
         cpus, gb = telemetry.cpus, telemetry.mem_gb
-        found = Seen(speed, cpus["worker"], gb["worker"], cpus["server"], gb["server"])
-        self.seen.append(found)
+        measurement = Measurement(speed, cpus["worker"], gb["worker"], cpus["server"], gb["server"])
+        self.seen.append(measurement)
         del self.seen[:-HOT_RECORDS]
-        self.watched.seen.append(found)
+        self.watched.seen.append(measurement)
         self.watched.servers.append(self.config.servers)
-        self.memory[1:] = [(left, found.server_gb * self.config.servers)]
+        self.memory[1:] = [(left, measurement.server_gb * self.config.servers)]
 
-    def becomes(self, config: JobResources, demand: Demand, now_s: float) -> None:
-        """Take note that the running job is made of something else from now on."""
+    def change_resources(self, config: JobResources, demand: Demand, now_s: float) -> None:
+        """Record the new resources of the running job."""
         if config.workers != self.config.workers and self.seen:
-            self.before = Before(self.config.workers, self.seen[-1].speed)
+            self.before = EarlierSpeed(self.config.workers, self.seen[-1].speed)
         self.config, self.demand, self.planned_s = config, demand, now_s
         self.seen.clear()
 
 
 class Stages(NamedTuple):
-    """The stage machine.
+    """The stage machine that plans the size of a job.
 
     Parameters
     ----------
     preset : RulePreset
         Thresholds.
     brain : bool
-        Whether the rules are those that go with a history.
+        Whether the rules with a history are used.
     """
 
     preset: RulePreset
     brain: bool
 
-    def planned(
+    def plan_size(
         self, case: JobState, now_s: float, left: float, limit: tuple[float, float]
     ) -> JobResources:
-        """Return the planned size of a job that was just checked: `left` is its remaining work,
-        `limit` its cores and GB without a history.
+        """Return the planned size of a job that was just checked.
+
+        `left` is its remaining work, `limit` its limit of cores and GB without a history.
         """
         if case.stage == PS_INITIAL:
             return self._servers(case, left, limit[0])
@@ -148,7 +144,7 @@ class Stages(NamedTuple):
         )
 
     def advance(self, case: JobState, now_s: float, *, servers_move: bool) -> None:
-        """Take note that what was planned is carried out."""
+        """Record that a plan was carried out and move to the next stage."""
         case.planned_s = now_s
         if case.stage == PS_INITIAL or servers_move:
             case.servers_s = now_s
@@ -157,25 +153,26 @@ class Stages(NamedTuple):
         case.stage = min(case.stage + 1, PS_RUNNING)
 
     def _hot_due(self, case: JobState, now_s: float) -> bool:
+        """Return True if the servers may be checked for a lack of cores or memory."""
         return case.stage == PS_RUNNING and now_s >= instant(case.servers_s + _SERVERS_EVERY_S)
 
     def _servers(self, case: JobState, left: float, limit_cores: float) -> JobResources:
-        end_gb = at_end_gb(case.memory[0], case.memory[-1])
+        """Return the first plan for servers."""
+        end_gb = final_gb(case.memory[0], case.memory[-1])
         if not self.brain:
             return servers_within(case.config, case.seen, limit_cores, end_gb)
         return first_servers(case.config, case.seen, self._alone_s(case, left), end_gb, self.preset)
 
     @staticmethod
     def _alone_s(case: JobState, left: float) -> float:
+        """Return the seconds that a single worker would still need."""
         return left / (case.seen[-1].speed / case.config.workers)
 
 
 def slow_nodes(grant: Grant, telemetry: Telemetry, below: float) -> frozenset[int]:
-    """Return the nodes of a grant on which a replica runs below this share of the speed of a
-    healthy one.
-    """
+    """Return the nodes of a grant with a replica below this share of healthy speed."""
     workers, servers = grant.gangs[0]
-    found: set[int] = set()
+    slow: set[int] = set()
     for part, role in ((workers, "worker"), (servers, "server")):
         if part is not None:
             nodes = [
@@ -183,48 +180,47 @@ def slow_nodes(grant: Grant, telemetry: Telemetry, below: float) -> frozenset[in
                 for node, count in zip(part.nodes, part.count, strict=True)
                 for _ in range(count)
             ]
-            found.update(
+            slow.update(
                 node
                 for node, speed in zip(nodes, telemetry.speed[role], strict=True)
                 if speed < below
             )
-    return frozenset(found)
+    return frozenset(slow)
 
 
 _FIRST_LOOK_S = 90.0
-_AGAIN_S = 60.0  # from the suspicion that a replica is slow to the second look
-_STAYS_S = 3600.0  # from a move for which there was no room to the next attempt; our choice
-_PATIENCE_S = 900.0  # waiting for longer, a job asks for less
+_AGAIN_S = 60.0  # time between the two checks of a replica that seems slow
+_STAYS_S = 3600.0  # time between two attempts to move a slow replica; our choice
+_PATIENCE_S = 900.0  # wait after which the request of a job is halved
 
 
 @dataclass
 class DLRover(Allocator):
-    """Size jobs with parameter servers from measurements of them and of similar jobs; the inner
-    allocator decides which of them run, where, and in which order.
+    """Size jobs with parameter servers from measurements of them and of similar jobs.
 
     Notes
     -----
-    Only jobs whose workers run on CPUs, and that have parameter servers, are touched. What their
-    users ask for is set aside. A job begins (CREATE) with one worker and as many servers as its
-    like have used, or, as the first of its kind, with 4 servers of 12 cores and 16 GB. 90 s after
-    its start the first plan for workers follows (WORKER_INITIAL), then one for servers
-    (PS_INITIAL), then further ones for workers at least ``plan_s`` apart, and for servers that are
-    short of cores or memory at least an hour apart (PS_RUNNING). Who runs out of memory comes back
-    with more; who waits for 15 minutes asks for half of it. A replica that is slow at two looks
-    moves to another node. Rules and thresholds are those of the code [1]_.
+    The inner policy decides which jobs run, where, and in which order. Only jobs with CPU workers
+    and parameter servers are resized; their requests are ignored. A job begins (CREATE) with one
+    worker and as many servers as similar jobs used; the first of its kind gets 4 servers of 12
+    cores and 16 GB. 90 s after its start the first plan for workers follows (WORKER_INITIAL), then
+    one for servers (PS_INITIAL), then plans for workers at least ``plan_s`` apart, and for servers
+    that lack cores or memory at least an hour apart (PS_RUNNING). A job that runs out of memory
+    restarts with more; a job that waits for 15 minutes requests half. A replica that is slow at two
+    checks moves to another node. Rules and thresholds are those of the code [1]_.
 
-    Our reading: replicas of a role are alike, so the rules for uneven servers, and for the first
-    worker alone after an OOM, never apply, and the size of new workers goes for all where these are
-    the majority, else for none. Cores are whole. The first plan for servers divides the memory that
-    all will need at the end among them, as the first version of the algorithm did, and there are no
-    fewer of them than that takes. Where a cluster has no room for all workers of a plan a job gets
-    those that fit; for servers it waits. What cannot fit at all is left as the user asked for it. A
-    slow replica for which there is no other node stays, for an hour at least.
+    Our reading: replicas of a role are equal, so the rules for uneven servers, and for the first
+    worker alone after an OOM, never apply; new workers get another size only if they are the
+    majority, and then all do. Cores are whole. The first plan for servers divides the memory at the
+    end of the job among them, as the first version of the algorithm did, and never has fewer
+    servers than that takes. If not all workers of a plan fit, a job gets those that do; servers
+    must all fit. A size that can never fit is replaced by the user's request. A slow replica
+    without another node stays for at least an hour.
 
-    Found with it: speeds are seen without noise, so nearly every further worker counts as a gain,
-    and jobs grow to the 60 that a job may have unless servers are full or it is short; they get
-    faster by that, but wait for servers more and more, so the share of cores in use rises less than
-    was reported.
+    Observed: speeds are measured without noise, so nearly every further worker counts as a gain,
+    and jobs grow to the maximum of 60 workers unless servers are full or the job is short. That
+    makes them faster, but they wait more for servers, so the share of cores in use rises less than
+    reported.
 
     References
     ----------
@@ -330,7 +326,7 @@ class DLRover(Allocator):
         help="Least time between two plans for a job.",
     )
     placement: str = placement_param()
-    _inside: Inside | None = field(init=False, repr=False, default=None)
+    _inside: InnerPolicy | None = field(init=False, repr=False, default=None)
     _rebuild: Rebuild = field(init=False, repr=False)
     _history: History = field(init=False, repr=False)
     _stages: Stages = field(init=False, repr=False)
@@ -382,13 +378,13 @@ class DLRover(Allocator):
     )
 
     def __post_init__(self) -> None:
-        """Prepare empty tables."""
+        """Create empty tables."""
         self._rebuild = Rebuild(Placer(self.placement, "fastest", mix=False))
         self._history = History(self.history_days)
         self._stages = Stages(PRESETS[self.preset], self.brain)
 
-    def assemble(self, make: Make) -> None:
-        """Build the allocator inside.
+    def assemble(self, make: MakePolicy) -> None:
+        """Build the inner policy.
 
         Raises
         ------
@@ -401,30 +397,32 @@ class DLRover(Allocator):
                 f"dlrover: the inner policy, {self.inner}, resizes jobs itself. Choose one that"
                 " does not, such as fifo."
             )
-        self._inside = Inside(allocator)
+        self._inside = InnerPolicy(allocator)
 
     @property
     def cadence(self) -> Cadence:
-        """That of the allocator inside; looks at jobs are wake-ups."""
-        return self._built().cadence
+        """The cadence of the inner policy; checks of jobs are wake-ups."""
+        return self._inner_policy().cadence
 
     @property
     def needs(self) -> Needs:
-        """What the allocator inside needs, measurements, and work left."""
+        """The needs of the inner policy, telemetry and remaining work."""
         reads = {"telemetry", "remaining_work"}
         reads |= {"resources"} if self.first_sizes == "estimate" else set()
-        return self._built().allocator.needs | Needs(frozenset(reads), frozenset({"servers"}))
+        return self._inner_policy().allocator.needs | Needs(
+            frozenset(reads), frozenset({"servers"})
+        )
 
     def allocate(self, view: View, /) -> Plan:
-        """Check the jobs that are due, then let the inner allocator decide."""
-        inside = self._built()
+        """Check the jobs that are due, then call the inner policy and return the plan."""
+        inside = self._inner_policy()
         if not self._begun:
             self._begin(view)
-        self._take_in(view)
-        resized = self._looks(view)
+        self._update_states(view)
+        resized = self._check_due_jobs(view)
         inside.notify(view.delta)
         plan = (
-            inside.decide(self._sub(view, inside, resized))
+            inside.decide(self._inner_view(view, inside, resized))
             if inside.is_due(view.now_s, active=len(view.active) > 0)
             else EMPTY
         )
@@ -432,7 +430,7 @@ class DLRover(Allocator):
             job: grant for job, grant in resized.items() if job not in plan.changes
         }
         for job, grant in plan.changes.items():
-            changes[job] = self._carried_out(view, job, grant)
+            changes[job] = self._apply_sizing(view, job, grant)
         for job in plan.refuse:
             self._cases.pop(job, None)
         wake_at_s = min(inside.wake_at_s, self._next_s())
@@ -446,16 +444,16 @@ class DLRover(Allocator):
         return Plan(changes, plan.refuse, wake_at_s, plan.notes, plan.seamless | seamless)
 
     def explain(self, decided: Decided, job: JobId, /) -> Reason | None:
-        """State what a job asks for now, and what the policy inside states."""
-        cases, asked = self._cases, decided.demand
-        made = decided.made_of(lambda one: cases[one].demand if one in cases else asked(one))
-        case, said = cases.get(job), self._built().allocator.explain(made, job)
-        if said is None or case is None:
-            return said
+        """Explain a wait by the planned size of a job and by the inner policy."""
+        cases, request = self._cases, decided.demand
+        made = decided.made_of(lambda one: cases[one].demand if one in cases else request(one))
+        case, reason = cases.get(job), self._inner_policy().allocator.explain(made, job)
+        if reason is None or case is None:
+            return reason
         return joined(
             "it was to begin with {workers:number} workers of {worker_cores:number} cores and"
             " {servers:number} parameter servers of {server_cores:number}",
-            said,
+            reason,
             workers=case.config.workers,
             worker_cores=case.config.worker_cpus,
             servers=case.config.servers,
@@ -463,53 +461,57 @@ class DLRover(Allocator):
         )
 
     def remarks(self) -> tuple[str, ...]:
-        """Return what the one inside has to say, after saying whether anything else happened than
-        what it decided.
-        """
-        said = remarks_of(self._built().allocator)
+        """Return the notes of the inner policy, and one if no job was changed."""
+        inner_notes = remarks_of(self._inner_policy().allocator)
         if not self._begun or self._differs:
-            return said
+            return inner_notes
         why = "it sizes jobs of CPU workers and parameter servers, and no job here is one"
         if self._staffed:
             why = (
                 f"jobs with workers and parameter servers ({self._staffed:,}) ran as they were"
                 " asked for"
             )
-        return (f"dlrover changed nothing: {why}; the schedule is that of {self.inner}.", *said)
+        return (
+            f"dlrover changed nothing: {why}; the schedule is that of {self.inner}.",
+            *inner_notes,
+        )
 
-    def _built(self) -> Inside:
+    def _inner_policy(self) -> InnerPolicy:
+        """Return the inner policy, or raise if it is not built."""
         if self._inside is None:
             raise ParameterError(
                 "dlrover: the inner policy is not built yet. Build this one with allocators.make."
             )
         return self._inside
 
-    # -- what happened
+    # -- events
     # ----------------------------------------------------------------------------------------------
 
     def _begin(self, view: View) -> None:
+        """Record the jobs that already run at the first call."""
         self._begun = True
         names = view.names(self.similar)
         self._nameless = names.index("") if "" in names else -1
         for job, grant in view.grants.items():
-            if _sized(view.demand(job)) and _alike(grant):
-                self._starts(job, self._admit(view, job, _config_held(grant)), view.now_s)
+            if _is_sized(view.demand(job)) and _is_cpu_gang_with_servers(grant):
+                self._start_job(job, self._add_job(view, job, _config_held(grant)), view.now_s)
 
-    def _take_in(self, view: View) -> None:
+    def _update_states(self, view: View) -> None:
+        """Update the states of jobs that arrived, ended or were evicted."""
         delta, now_s = view.delta, view.now_s
         for eviction in delta.evicted:
             case = self._cases.get(eviction.job)
             if case is not None and eviction.job not in delta.finished:
                 if eviction.cause == "oom":
                     watched = bool(case.watched.seen)
-                    self._settle_on(
+                    self._set_demand(
                         view,
                         case,
                         after_oom(
-                            case.config, eviction.role, config_of(case.asked), watched=watched
+                            case.config, eviction.role, config_of(case.request), watched=watched
                         ),
                     )
-                self._waits(eviction.job, case, now_s)
+                self._schedule_halving(eviction.job, case, now_s)
         failed = {eviction.job for eviction in delta.evicted}
         for job in delta.finished:
             self._shown.pop(job, None)
@@ -517,28 +519,29 @@ class DLRover(Allocator):
             if case is not None and case.watched.seen and job not in failed:
                 self._history.add(case.kind, case.watched.past(now_s))
         for job in delta.arrived:
-            asked = view.demand(job)
-            if _sized(asked):
-                self._waits(job, self._admit(view, job, None), now_s)
+            request = view.demand(job)
+            if _is_sized(request):
+                self._schedule_halving(job, self._add_job(view, job, None), now_s)
 
-    def _admit(self, view: View, job: JobId, config: JobResources | None) -> JobState:
-        asked = view.demand(job)
+    def _add_job(self, view: View, job: JobId, config: JobResources | None) -> JobState:
+        """Create the state of a new job with its initial size."""
+        request = view.demand(job)
         code = int(view.one(self.similar, job))
         kind = (
             code if code != self._nameless else -1 - job
-        )  # without an entry a job is like no other
+        )  # a job without an entry is a kind of its own
         self._staffed += 1
-        case = self._cases[job] = JobState(asked, config_of(asked), asked, kind)
-        self._settle_on(view, case, config or self._created(view, job, case))
+        case = self._cases[job] = JobState(request, config_of(request), request, kind)
+        self._set_demand(view, case, config or self._initial_resources(view, job, case))
         return case
 
-    def _created(self, view: View, job: JobId, case: JobState) -> JobResources:
-        """Return what a job begins with."""
-        asked = config_of(case.asked)
+    def _initial_resources(self, view: View, job: JobId, case: JobState) -> JobResources:
+        """Return the initial resources of a job."""
+        requested = config_of(case.request)
         if not self.resize:
-            return asked
+            return requested
         if self.brain and self.first_sizes == "estimate":
-            first = estimated(view.estimates.resources(job), asked.servers)
+            first = estimated(view.estimates.resources(job), requested.servers)
         elif self.brain:
             first = self._history.first(case.kind, view.now_s)
         else:
@@ -546,53 +549,59 @@ class DLRover(Allocator):
             each = min(16.0, cores / 5), min(8.0, gb / 5)
             first = JobResources(1, *each, 1, *each)
         return first._replace(
-            worker_gb=first.worker_gb if asked.worker_gb else 0.0,
-            server_gb=first.server_gb if asked.server_gb else 0.0,
+            worker_gb=first.worker_gb if requested.worker_gb else 0.0,
+            server_gb=first.server_gb if requested.server_gb else 0.0,
         )
 
     def _limit(self, case: JobState) -> tuple[float, float]:
-        """Return the most cores and GB of a job while nothing is known of similar jobs."""
-        asked = config_of(case.asked)
-        cores = asked.workers * asked.worker_cpus + asked.servers * asked.server_cpus
-        gb = asked.workers * asked.worker_gb + asked.servers * asked.server_gb
+        """Return the most cores and GB of a job without a history."""
+        requested = config_of(case.request)
+        cores = (
+            requested.workers * requested.worker_cpus + requested.servers * requested.server_cpus
+        )
+        gb = requested.workers * requested.worker_gb + requested.servers * requested.server_gb
         return self.limit_cores or cores, self.limit_gb or gb
 
-    def _settle_on(self, view: View, case: JobState, config: JobResources) -> None:
-        """Let a job that waits ask for this, as far as the nodes are large enough; if the cluster
-        never has room for it, for what its user asks.
+    def _set_demand(self, view: View, case: JobState, config: JobResources) -> None:
+        """Set the demand of a waiting job to a configuration, clipped to the nodes.
+
+        If the cluster can never hold it, the user's request is used.
         """
-        demand = self._rebuild.interned(demand_of(case.asked, self._clipped(view, case, config)))
+        demand = self._rebuild.intern_demand(
+            demand_of(case.request, self._clip_to_nodes(view, case, config))
+        )
         possible = could_ever_hold(view, demand, mixed=False) and fit_together(view, demand)
-        case.demand = demand if possible else self._rebuild.interned(case.asked)
+        case.demand = demand if possible else self._rebuild.intern_demand(case.request)
         case.config = config_of(case.demand)
 
     @staticmethod
-    def _clipped(view: View, case: JobState, config: JobResources) -> JobResources:
-        """Return a configuration whose replicas are no larger than usual and than the largest node,
-        or than the user asked for.
+    def _clip_to_nodes(view: View, case: JobState, config: JobResources) -> JobResources:
+        """Limit the size of replicas to the usual maximum and the largest node.
+
+        A request of the user above that is still allowed.
         """
         nodes = [
             view.cluster.nodes[node]
-            for at in case.asked.pools
+            for at in case.request.pools
             for node in view.room.pools[at].nodes
         ]
         cores, gb = (
-            min(MOST_CORES, max(node.cpus for node in nodes)),
-            min(MOST_GB, max(node.mem_gb for node in nodes)),
+            min(MAX_CORES, max(node.cpus for node in nodes)),
+            min(MAX_GB, max(node.mem_gb for node in nodes)),
         )
-        asked = config_of(case.asked)
+        requested = config_of(case.request)
         return config._replace(
-            worker_cpus=min(config.worker_cpus, max(cores, asked.worker_cpus)),
-            worker_gb=min(config.worker_gb, max(gb, asked.worker_gb)),
-            server_cpus=min(config.server_cpus, max(cores, asked.server_cpus)),
-            server_gb=min(config.server_gb, max(gb, asked.server_gb)),
+            worker_cpus=min(config.worker_cpus, max(cores, requested.worker_cpus)),
+            worker_gb=min(config.worker_gb, max(gb, requested.worker_gb)),
+            server_cpus=min(config.server_cpus, max(cores, requested.server_cpus)),
+            server_gb=min(config.server_gb, max(gb, requested.server_gb)),
         )
 
-    # -- looks
+    # -- checks of running jobs
     # ----------------------------------------------------------------------------------------------
 
-    def _looks(self, view: View) -> dict[JobId, Grant]:
-        """Check the jobs that are due; return the new grants of those that change."""
+    def _check_due_jobs(self, view: View) -> dict[JobId, Grant]:
+        """Check the jobs that are due and return the new grants of resized jobs."""
         due, now_s = self._due, view.now_s
         resized: dict[JobId, Grant] = {}
         while due and due[0][0] <= now_s:
@@ -602,29 +611,31 @@ class DLRover(Allocator):
                 continue
             grant = view.grants.get(job)
             if grant is None:
-                self._ask_for_less(view, job, case)
+                self._halve_request(view, job, case)
                 continue
-            self._expect(job, case, now_s + self.look_s)
+            self._schedule_check(job, case, now_s + self.look_s)
             if (
-                not _alike(grant)
+                not _is_cpu_gang_with_servers(grant)
                 or grant.gangs[0].workers.nodes[0] == view.room.overflow
                 or not view.one("preemptible", job)
             ):
                 continue
-            found = self._look(view, job, case, grant)
-            if found is not None:
-                resized[job] = self._changed(job, found)
+            new_grant = self._check_job(view, job, case, grant)
+            if new_grant is not None:
+                resized[job] = self._record_resize(job, new_grant)
         return resized
 
-    def _ask_for_less(self, view: View, job: JobId, case: JobState) -> None:
-        less = halved(case.config) if self.resize else case.config
+    def _halve_request(self, view: View, job: JobId, case: JobState) -> None:
+        """Halve the request of a job that has waited too long."""
+        less = halve_resources(case.config) if self.resize else case.config
         case.due_s = inf
         if less != case.config:
-            self._settle_on(view, case, less)
-            self._built().resize(job)
-            self._expect(job, case, view.now_s + _PATIENCE_S)
+            self._set_demand(view, case, less)
+            self._inner_policy().resize(job)
+            self._schedule_check(job, case, view.now_s + _PATIENCE_S)
 
-    def _look(self, view: View, job: JobId, case: JobState, held: Grant) -> Grant | None:
+    def _check_job(self, view: View, job: JobId, case: JobState, held: Grant) -> Grant | None:
+        """Check a running job and return its new grant if it changes."""
         speed = view.one("rate", job)
         if not speed:
             return None
@@ -633,108 +644,117 @@ class DLRover(Allocator):
         slow = slow_nodes(held, telemetry, self.slow)
         confirmed, case.suspects = slow & case.suspects, slow
         if confirmed and view.now_s >= case.stays_s:
-            known, case.avoid = case.avoid, case.avoid | confirmed
-            found = self._made(view, job, case, held, case.config)
-            if found is None:  # plans must not wait for a better node either
-                case.avoid, case.stays_s = known, instant(view.now_s + _STAYS_S)
-            return found
+            avoid_before, case.avoid = case.avoid, case.avoid | confirmed
+            new_grant = self._place_resized(view, job, case, held, case.config)
+            if new_grant is None:  # later plans must not wait for a better node either
+                case.avoid, case.stays_s = avoid_before, instant(view.now_s + _STAYS_S)
+            return new_grant
         if slow and view.now_s >= case.stays_s:
-            self._expect(job, case, view.now_s + min(self.look_s, _AGAIN_S))
+            self._schedule_check(job, case, view.now_s + min(self.look_s, _AGAIN_S))
             return None
         left = view.one("remaining_work", job)
-        case.look(speed, left, telemetry)
+        case.record(speed, left, telemetry)
         if not self.resize or view.now_s < instant(case.planned_s + self.plan_s):
             return None
         was, planned = (
             case.config,
-            self._clipped(
-                view, case, self._stages.planned(case, view.now_s, left, self._limit(case))
+            self._clip_to_nodes(
+                view, case, self._stages.plan_size(case, view.now_s, left, self._limit(case))
             ),
         )
-        found = self._made(view, job, case, held, planned) if planned != was else None
-        if found is not None or planned == was:
+        new_grant = self._place_resized(view, job, case, held, planned) if planned != was else None
+        if new_grant is not None or planned == was:
             self._stages.advance(case, view.now_s, servers_move=planned[3:] != was[3:])
-        return found
+        return new_grant
 
-    def _made(
+    def _place_resized(
         self, view: View, job: JobId, case: JobState, held: Grant, config: JobResources
     ) -> Grant | None:
-        """Find a place for what a running job shall be made of; None = there is none now."""
-        demand = self._rebuild.interned(demand_of(case.asked, config))
+        """Reserve and return the new grant of a running job; None if it does not fit now."""
+        demand = self._rebuild.intern_demand(demand_of(case.request, config))
         servers = held.gangs[0].servers
         assert servers is not None
         serves_on = config[3:] == case.config[3:] and case.avoid.isdisjoint(servers.nodes)
         at_once = self.migration == "stop_and_go" or (held.tuning.sharding and serves_on)
-        found = self._rebuild(view, held, demand, case.avoid, beside=not at_once)
-        if found is not None:
-            now = _config_held(found)
-            case.becomes(now, self._rebuild.interned(demand_of(case.asked, now)), view.now_s)
-            self._expect(job, case, view.now_s + max(self.look_s, self.plan_s))
-            self._built().resize(job)
-        return found
+        new_grant = self._rebuild(view, held, demand, case.avoid, beside=not at_once)
+        if new_grant is not None:
+            now = _config_held(new_grant)
+            case.change_resources(
+                now, self._rebuild.intern_demand(demand_of(case.request, now)), view.now_s
+            )
+            self._schedule_check(job, case, view.now_s + max(self.look_s, self.plan_s))
+            self._inner_policy().resize(job)
+        return new_grant
 
-    # -- the one inside
+    # -- the inner policy
     # ----------------------------------------------------------------------------------------------
 
-    def _sub(self, view: View, inside: Inside, resized: Mapping[JobId, Grant]) -> SubView:
-        """Show the jobs as they are made here, and the grants as the one inside has given them."""
+    def _inner_view(
+        self, view: View, inside: InnerPolicy, resized: Mapping[JobId, Grant]
+    ) -> SubView:
+        """Return the view of the inner policy: resized jobs and its own grants."""
         cases, demand = self._cases, view.demand
-        sub = SubView(view, inside.news())
+        sub = SubView(view, inside.take_events())
         sub.demand = lambda job: cases[job].demand if job in cases else demand(job)
-        sub.grants = GrantsShown(view.grants, resized, self._shown)
+        sub.grants = InnerGrants(view.grants, resized, self._shown)
         return sub
 
-    def _carried_out(self, view: View, job: JobId, grant: Grant | None) -> Grant | None:
-        """Take note of what the one inside has decided of a job; return the grant as it is carried
-        out.
-        """
+    def _apply_sizing(self, view: View, job: JobId, grant: Grant | None) -> Grant | None:
+        """Record the inner policy's decision for a job and return its actual grant."""
         case = self._cases.get(job)
         if case is None:
             return grant
         if grant is None:
-            self._waits(job, case, view.now_s)
+            self._schedule_halving(job, case, view.now_s)
             return None
-        self._starts(job, case, view.now_s)
-        self._differs = self._differs or case.demand != case.asked or self.sharding
+        self._start_job(job, case, view.now_s)
+        self._differs = self._differs or case.demand != case.request or self.sharding
         real = Grant(grant.gangs, grant.tuning._replace(sharding=self.sharding))
         self._shown[job] = real, grant
         return real
 
-    def _changed(self, job: JobId, real: Grant) -> Grant:
+    def _record_resize(self, job: JobId, real: Grant) -> Grant:
+        """Record that a running job was resized; return its new grant."""
         self._differs = True
         tuning = self._shown[job][1].tuning if job in self._shown else real.tuning
         self._shown[job] = real, Grant(real.gangs, tuning)
         return real
 
-    def _starts(self, job: JobId, case: JobState, now_s: float) -> None:
-        case.begins()
-        self._expect(job, case, now_s + _FIRST_LOOK_S)
+    def _start_job(self, job: JobId, case: JobState, now_s: float) -> None:
+        """Reset a job that starts and schedule its first check."""
+        case.reset()
+        self._schedule_check(job, case, now_s + _FIRST_LOOK_S)
 
-    def _waits(self, job: JobId, case: JobState, now_s: float) -> None:
-        self._expect(job, case, now_s + _PATIENCE_S)
+    def _schedule_halving(self, job: JobId, case: JobState, now_s: float) -> None:
+        """Schedule the halving of a waiting job's request."""
+        self._schedule_check(job, case, now_s + _PATIENCE_S)
 
-    def _expect(self, job: JobId, case: JobState, at_s: float) -> None:
+    def _schedule_check(self, job: JobId, case: JobState, at_s: float) -> None:
+        """Schedule the next check of a job."""
         case.due_s = instant(at_s)
         heappush(self._due, (case.due_s, job))
 
     def _next_s(self) -> float:
+        """Return the time of the next check of any job."""
         due, cases = self._due, self._cases
         while due and (due[0][1] not in cases or cases[due[0][1]].due_s != due[0][0]):
             heappop(due)
         return due[0][0] if due else inf
 
 
-def _sized(demand: Demand) -> bool:
+def _is_sized(demand: Demand) -> bool:
+    """Return True if a demand has servers and CPU workers, so that its job is sized."""
     return demand.servers is not None and not demand.gpus
 
 
-def _alike(grant: Grant) -> bool:
-    """Tell whether a grant is of one gang of CPU workers with servers."""
+def _is_cpu_gang_with_servers(grant: Grant) -> bool:
+    """Return True if a grant is one gang of CPU workers with servers."""
     workers, servers = grant.gangs[0]
     return len(grant.gangs) == 1 and servers is not None and not workers.gpus
 
 
 def _config_held(grant: Grant) -> JobResources:
+    """Return the workers and servers of a grant."""
     workers, servers = grant.gangs[0]
     assert servers is not None, "a job that lost its servers has no configuration"
     return JobResources(

@@ -1,6 +1,4 @@
-"""Optimus: one worker or parameter server at a time to the job whose remaining time falls most for
-what it takes.
-"""
+"""Optimus: replicas are added one by one where remaining time falls most per resource."""
 
 from __future__ import annotations
 
@@ -12,9 +10,9 @@ from typing import Final, NamedTuple
 
 from allocators.nesting import next_tick
 from allocators.parameter_server.replicas import Size, Staff, held_size, size_of
-from allocators.placement import RUN_TIME, Placer, placement_param, types_param
-from allocators.reasons import joined, next_decision, room
-from allocators.toolkit import none_of, settle
+from allocators.placement import RUN_TIME_NEEDS, Placer, placement_param, types_param
+from allocators.reasons import joined, next_decision_reason, room
+from allocators.toolkit import allocate_by_priority, none_of_jobs
 from sim.contract import (
     EMPTY,
     Allocator,
@@ -33,11 +31,11 @@ from sim.contract import (
 ORIGINAL, GROW_ONLY = "original", "grow_only"
 Amount = tuple[float, float, float]
 """GPUs, cores and GB."""
-_SLACK: Final = 1e-6  # amounts are sums of many fractions
+_SLACK: Final = 1e-6  # tolerance for rounding errors in sums of amounts
 
 
 class NextReplica(NamedTuple):
-    """The best next worker or server of a job; the least goes first."""
+    """The best next worker or server of a job; the lowest `minus_gain` goes first."""
 
     minus_gain: float
     job: JobId
@@ -47,20 +45,19 @@ class NextReplica(NamedTuple):
 
 @dataclass
 class Optimus(Allocator):
-    """Allocate the cluster again every interval: the least for each job first, then worker by
-    worker and server by server where the gain is largest.
+    """Divide the cluster every interval: replicas go one by one to the job that gains most.
 
     Notes
     -----
     Every ``interval_s`` each job, in order of arrival, gets one worker and one parameter server if
-    they fit; then that worker or server is added for which (fall of the remaining time) / (dominant
-    share of the cluster that it takes) is largest over all jobs, until the largest is not above 0
-    or does not fit. What fits is counted over all nodes that are in service [1]_. Then nodes are
-    found: for jobs that shrink first, then those that grow, then those that start; a job that finds
-    none for its new size keeps what it has, or starts with one worker and one server.
+    they fit. Then the worker or server with the largest (reduction of remaining time) / (dominant
+    share of the cluster) is added, until no gain is above 0 or the best one does not fit. Resources
+    are counted over all nodes in service [1]_. Then nodes are assigned, first to jobs that shrink,
+    then to jobs that grow, then to jobs that start. A job that finds no nodes for its new size
+    keeps its grant, or starts with one worker and one server.
 
-    ``grow_only`` is how the follow-up of AITurbo ran it (MaoZzzzz/Aiturbo-vGPU): jobs start with
-    what their users ask for, in order of arrival and passing those that do not fit, and only ever
+    ``grow_only`` is the variant in the follow-up of AITurbo (MaoZzzzz/Aiturbo-vGPU): jobs start
+    with their requested size, in order of arrival, skipping those that do not fit, and only ever
     gain workers and servers.
 
     References
@@ -105,7 +102,7 @@ class Optimus(Allocator):
     _jobs: int = field(init=False, repr=False, default=0)
     _resizes: bool = field(init=False, repr=False, default=False)
 
-    needs = Needs(RUN_TIME, frozenset({"servers", "scaling"}))
+    needs = Needs(RUN_TIME_NEEDS, frozenset({"servers", "scaling"}))
     card = Card(
         title="Optimus",
         brief="next worker to the steepest gain",
@@ -142,52 +139,55 @@ class Optimus(Allocator):
     )
 
     def __post_init__(self) -> None:
-        """Prepare empty tables."""
+        """Create empty tables."""
         self._place = Placer(self.placement, self.types, mix=False)
         self._staff = Staff(self._place, self.most_servers)
 
     @property
     def cadence(self) -> Cadence:
-        """Asked at intervals only."""
+        """A call at every interval, none at events."""
         return Cadence(
             on_arrival=False, on_finish=False, on_capacity=False, every_s=self.interval_s
         )
 
     def remarks(self) -> tuple[str, ...]:
-        """Say that nothing was resized."""
+        """Return a note if no job was resized."""
         if not self._jobs or self._resizes:
             return ()
         return (
-            f"optimus resized nothing: {none_of(self._jobs)} had another size than it asked for.",
+            f"optimus resized nothing: {none_of_jobs(self._jobs)} had another size than it asked"
+            " for.",
         )
 
     def allocate(self, view: View, /) -> Plan:
-        """Divide what there is."""
+        """Choose the sizes of all jobs and place them."""
         self._staff.forget(view.delta.finished)
         self._jobs += len(view.delta.arrived)
         jobs = view.active.ids.tolist()
         if not jobs:
             return EMPTY
-        self._staff.learn(view, jobs)
-        sizes = self._divided(view, jobs)
+        self._staff.estimate_rates(view, jobs)
+        sizes = self._choose_sizes(view, jobs)
         self._given = view.now_s, sizes
         self._resizes = self._resizes or any(
             size != size_of(view.demand(job)) for job, size in sizes.items()
         )
-        changes = settle(
+        changes = allocate_by_priority(
             view,
             self._place,
-            sorted(sizes, key=lambda job: _turn(view, job, sizes[job])),
-            lambda job: self._wishes(view, job, sizes[job]),
+            sorted(sizes, key=lambda job: _placement_key(view, job, sizes[job])),
+            lambda job: self._acceptable_demands(view, job, sizes[job]),
         )
         return Plan(changes) if changes else EMPTY
 
     def explain(self, decided: Decided, job: JobId, /) -> Reason:
-        """State when the cluster is divided next, or what was left for a job when it was."""
+        """Explain a wait by the next decision or by the size chosen for a job."""
         given_s, sizes = self._given
         now_s = decided.view.now_s
         if given_s != now_s:
-            return next_decision(next_tick(now_s, self.interval_s), "the cluster was divided again")
+            return next_decision_reason(
+                next_tick(now_s, self.interval_s), "the cluster was divided again"
+            )
         size = sizes.get(job)
         if size is None:
             before = sum(one < job for one in sizes)
@@ -205,45 +205,47 @@ class Optimus(Allocator):
             servers=size.servers,
         )
 
-    # -- how much for whom
+    # -- sizes
     # ----------------------------------------------------------------------------------------------
 
-    def _divided(self, view: View, jobs: list[JobId]) -> dict[JobId, Size]:
-        total = _in_service(view)
+    def _choose_sizes(self, view: View, jobs: list[JobId]) -> dict[JobId, Size]:
+        """Divide the cluster and return the size of each job."""
+        total = _total_in_service(view)
         remaining = dict(zip(jobs, view.active.remaining_work.tolist(), strict=True))
-        left, sizes = self._first(view, jobs, total)
+        left, sizes = self._first_sizes(view, jobs, total)
         steps: list[NextReplica] = []
         for job in sizes:
-            self._push(steps, view, (job, sizes[job]), remaining[job], total)
+            self._push_next_replica(steps, view, (job, sizes[job]), remaining[job], total)
         while steps and steps[0].minus_gain < 0 and _fits(steps[0].takes, left):
             step = heappop(steps)
-            left = _less(left, step.takes)
+            left = _subtract(left, step.takes)
             sizes[step.job] = step.size
-            self._push(steps, view, (step.job, step.size), remaining[step.job], total)
+            self._push_next_replica(steps, view, (step.job, step.size), remaining[step.job], total)
         return sizes
 
-    def _first(
+    def _first_sizes(
         self, view: View, jobs: Iterable[JobId], total: Amount
     ) -> tuple[Amount, dict[JobId, Size]]:
-        """Give each job its first size, in order of arrival; running jobs that may only grow come
-        first.
+        """Give jobs their first sizes in order of arrival; return these and the rest.
+
+        Running jobs that may only grow come first.
         """
         left, sizes = total, dict[JobId, Size]()
         grows = self.variant == GROW_ONLY
         for job in sorted(jobs, key=lambda job: (grows and job not in view.grants, job)):
-            asked = view.demand(job)
+            request = view.demand(job)
             if not view.one("preemptible", job) and job in view.grants:
                 size = held_size(view.grants[job])
             elif grows:
-                size = held_size(view.grants[job]) if job in view.grants else size_of(asked)
+                size = held_size(view.grants[job]) if job in view.grants else size_of(request)
             else:
-                size = self._staff.range(view, job)[0]
-            takes = _amount(self._staff.demand(asked, size))
+                size = self._staff.size_range(view, job)[0]
+            takes = _amount(self._staff.demand(request, size))
             if _fits(takes, left) or (grows and job in view.grants):
-                left, sizes[job] = _less(left, takes), size
+                left, sizes[job] = _subtract(left, takes), size
         return left, sizes
 
-    def _push(
+    def _push_next_replica(
         self,
         steps: list[NextReplica],
         view: View,
@@ -251,14 +253,15 @@ class Optimus(Allocator):
         remaining: float,
         total: Amount,
     ) -> None:
+        """Add the best next replica of a job to the heap."""
         job, size = now
         if not view.one("preemptible", job) and job in view.grants:
             return
-        most = self._staff.range(view, job)[1]
-        rate, asked = self._staff.rate(job, size), view.demand(job)
+        most = self._staff.size_range(view, job)[1]
+        rate, request = self._staff.rate(job, size), view.demand(job)
         before_s, had = (
             remaining / rate if rate > 0 else inf,
-            _amount(self._staff.demand(asked, size)),
+            _amount(self._staff.demand(request, size)),
         )
         best: NextReplica | None = None
         for more in (Size(size.workers + 1, size.servers), Size(size.workers, size.servers + 1)):
@@ -268,7 +271,7 @@ class Optimus(Allocator):
                 or (faster := self._staff.rate(job, more)) <= 0
             ):
                 continue
-            takes = _less(_amount(self._staff.demand(asked, more)), had)
+            takes = _subtract(_amount(self._staff.demand(request, more)), had)
             share = max(
                 part / whole if whole else 0.0 for part, whole in zip(takes, total, strict=True)
             )
@@ -279,12 +282,14 @@ class Optimus(Allocator):
         if best is not None:
             heappush(steps, best)
 
-    def _wishes(self, view: View, job: JobId, size: Size) -> tuple[Demand, ...]:
-        asked, least = view.demand(job), self._staff.range(view, job)[0]
-        return self._staff.demand(asked, size), self._staff.demand(asked, least)
+    def _acceptable_demands(self, view: View, job: JobId, size: Size) -> tuple[Demand, ...]:
+        """Return the demands that a job accepts: the chosen and the least size."""
+        request, least = view.demand(job), self._staff.size_range(view, job)[0]
+        return self._staff.demand(request, size), self._staff.demand(request, least)
 
 
-def _turn(view: View, job: JobId, size: Size) -> tuple[int, JobId]:
+def _placement_key(view: View, job: JobId, size: Size) -> tuple[int, JobId]:
+    """Return the key for placing jobs: shrinking, then growing, then starting ones."""
     grant = view.grants.get(job)
     if grant is None:
         return 2, job
@@ -292,8 +297,8 @@ def _turn(view: View, job: JobId, size: Size) -> tuple[int, JobId]:
     return int(size.workers > held.workers or size.servers > held.servers), job
 
 
-def _in_service(view: View) -> Amount:
-    """Return what all nodes in service have together."""
+def _total_in_service(view: View) -> Amount:
+    """Return the total resources of all nodes in service."""
     used = {
         node
         for grant in view.grants.values()
@@ -315,6 +320,7 @@ def _in_service(view: View) -> Amount:
 
 
 def _amount(demand: Demand) -> Amount:
+    """Return the total resources of a demand."""
     parts = [part for part in (demand, demand.servers) if part is not None]
     return (
         sum(part.replicas * part.gpus for part in parts),
@@ -323,9 +329,11 @@ def _amount(demand: Demand) -> Amount:
     )
 
 
-def _less(left: Amount, takes: Amount) -> Amount:
+def _subtract(left: Amount, takes: Amount) -> Amount:
+    """Return the difference of two amounts."""
     return left[0] - takes[0], left[1] - takes[1], left[2] - takes[2]
 
 
 def _fits(takes: Amount, left: Amount) -> bool:
+    """Return True if an amount fits into the rest, up to rounding."""
     return all(part <= free + _SLACK for part, free in zip(takes, left, strict=True))

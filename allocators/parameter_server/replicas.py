@@ -1,6 +1,4 @@
-"""Jobs of workers and parameter servers at other sizes: demand, estimated speed, and the
-placement of new replicas.
-"""
+"""Jobs of workers and parameter servers: demands, rates and placement at other sizes."""
 
 from __future__ import annotations
 
@@ -15,7 +13,7 @@ from sim.contract import Demand, Floats, Gang, Grant, JobId, Part, Shape, View
 
 
 class Rebuild:
-    """Places new replicas of running jobs beside the old ones.
+    """Finds nodes for running jobs that get other replicas.
 
     Parameters
     ----------
@@ -27,34 +25,36 @@ class Rebuild:
         self._place = place
         self._demands: dict[Demand, Demand] = {}
 
-    def interned(self, demand: Demand) -> Demand:
-        """Return the one object for all equal demands; it lives as long as this."""
+    def intern_demand(self, demand: Demand) -> Demand:
+        """Return the shared object for all equal demands."""
         return self._demands.setdefault(demand, demand)
 
     def __call__(
         self, view: View, held: Grant, wanted: Demand, avoid: Collection[int], *, beside: bool
     ) -> Grant | None:
-        """Return what a job shall hold, reserved on ``view.room``, or None if there is no room for
-        it.
+        """Reserve and return the new grant of a job, or return None if it does not fit.
 
         Parameters
         ----------
         view : View
             The instant.
         held : Grant
-            What it holds now: one gang with servers.
+            Its present grant: one gang with servers.
         wanted : Demand
-            What it shall be made of. Where there is no room for all workers it gets fewer, if they
-            are still more than now.
+            Its new workers and servers. If not all workers fit it gets fewer, but more than now.
         avoid : collection of int
-            Nodes on which it shall not have replicas.
+            Nodes without replicas of this job.
         beside : bool
-            Whether what it leaves stays reserved until all has moved; else that is free at once.
+            Whether nodes that it leaves stay reserved until all replicas have moved; otherwise they
+            are free at once.
         """
         assert wanted.servers is not None
         workers, servers = held.gangs[0]
         assert servers is not None
-        kept = _kept(workers, wanted, avoid), _kept(servers, wanted.servers, avoid)
+        kept = (
+            _remaining_replicas(workers, wanted, avoid),
+            _remaining_replicas(servers, wanted.servers, avoid),
+        )
         taken: list[Grant] = []
         if not beside:
             view.room.give(held)
@@ -63,9 +63,9 @@ class Rebuild:
                     taken.append(Grant((Gang(part),)))
                     view.room.take(taken[-1])
         beyond = sum(workers.count)
-        many = self._added(view, wanted.servers, kept[1], avoid, taken, beyond=None)
+        many = self._add_replicas(view, wanted.servers, kept[1], avoid, taken, beyond=None)
         crew = (
-            self._added(view, wanted, kept[0], avoid, taken, beyond=beyond)
+            self._add_replicas(view, wanted, kept[0], avoid, taken, beyond=beyond)
             if many is not None
             else None
         )
@@ -77,7 +77,7 @@ class Rebuild:
             view.room.take(held)
         return None
 
-    def _added(
+    def _add_replicas(
         self,
         view: View,
         wanted: Demand,
@@ -87,8 +87,9 @@ class Rebuild:
         *,
         beyond: int | None,
     ) -> Part | None:
-        """Return all replicas of a role, the new ones reserved; with `beyond` also fewer than
-        wanted, but more than that.
+        """Return all replicas of a role, with the new ones reserved; None if they do not fit.
+
+        With `beyond` fewer than wanted are accepted, if they are more than `beyond`.
         """
         stay = sum(kept.count) if kept is not None else 0
         missing = wanted.replicas - stay
@@ -104,22 +105,23 @@ class Rebuild:
             missing = min(
                 missing, sum([view.room.replicas_that_fit(node, wanted) for node in nodes])
             )
-        found = None
+        added = None
         if missing and (
             stay + missing == wanted.replicas or beyond is None or stay + missing > beyond
         ):
-            found = self._place(
-                view, self.interned(replace(wanted, replicas=missing, servers=None)), avoid
+            added = self._place(
+                view, self.intern_demand(replace(wanted, replicas=missing, servers=None)), avoid
             )
-        if found is None:
+        if added is None:
             return None
-        taken.append(found)
-        return _joined(kept, found.gangs[0].workers)
+        taken.append(added)
+        return _merge_replicas(kept, added.gangs[0].workers)
 
 
-def _kept(part: Part, wanted: Demand, avoid: Collection[int]) -> Part | None:
-    """Return the replicas that may stay: of the same kind, no more than wanted, and none on nodes
-    to avoid.
+def _remaining_replicas(part: Part, wanted: Demand, avoid: Collection[int]) -> Part | None:
+    """Return the replicas that may stay: of the same kind and not on nodes to avoid.
+
+    None if there are none; never more than wanted.
     """
     if (part.gpus, part.cpus, part.mem_gb) != (wanted.gpus, wanted.cpus, wanted.mem_gb):
         return None
@@ -137,7 +139,8 @@ def _kept(part: Part, wanted: Demand, avoid: Collection[int]) -> Part | None:
     )
 
 
-def _joined(kept: Part | None, added: Part) -> Part:
+def _merge_replicas(kept: Part | None, added: Part) -> Part:
+    """Return the union of kept and added replicas."""
     if kept is None:
         return added
     count = dict(zip(kept.nodes, kept.count, strict=True))
@@ -147,9 +150,7 @@ def _joined(kept: Part | None, added: Part) -> Part:
 
 
 def fit_together(view: View, demand: Demand) -> bool:
-    """Tell whether the empty cluster has room for workers and servers, those where these leave
-    it.
-    """
+    """Return True if the empty cluster has room for the workers and servers together."""
     servers = demand.servers
     assert servers is not None
     crew, many = demand.replicas, servers.replicas
@@ -160,21 +161,20 @@ def fit_together(view: View, demand: Demand) -> bool:
         for node in view.room.pools[at].nodes
         if node not in unknown
     ):
-        took = _most((node.cpus, node.mem_gb), demand, crew)
+        took = _max_replicas((node.cpus, node.mem_gb), demand, crew)
         left = node.cpus - took * demand.cpus, node.mem_gb - took * demand.mem_gb
-        crew, many = crew - took, many - _most(left, servers, many)
+        crew, many = crew - took, many - _max_replicas(left, servers, many)
     return crew <= 0 and many <= 0
 
 
-def _most(free: tuple[float, float], demand: Demand, wanted: int) -> int:
+def _max_replicas(free: tuple[float, float], demand: Demand, wanted: int) -> int:
+    """Return how many replicas fit into these free cores and memory."""
     amounts = [(free[0], demand.cpus), (free[1], demand.mem_gb)]
     return int(min([wanted, *((have + 1e-9) // each for have, each in amounts if each)]))
 
 
-_GROWTH = (
-    4  # a job without GPUs has no limits of its own: up to so many times the workers it asked for
-)
-_AT_ONCE = 512
+_GROWTH = 4  # most workers of a job without GPUs, as a multiple of its request
+_JOBS_PER_CALL = 512  # jobs per call for rates
 
 
 class Size(NamedTuple):
@@ -185,14 +185,14 @@ class Size(NamedTuple):
 
 
 class Staff:
-    """Knows the demand of every job at any size, and its estimated rates at all of them.
+    """Demands of every job at any size, and its estimated rates at all of them.
 
     Parameters
     ----------
     place : Placer
-        Whose first GPU type for a job is the one that rates are asked for.
+        Orders the GPU types; rates are estimated on the first type of a job.
     most_servers : int
-        No job is given more, unless it asks for more itself.
+        Most servers of a job, unless it requests more.
     """
 
     def __init__(self, place: Placer, most_servers: int) -> None:
@@ -202,57 +202,59 @@ class Staff:
         self._on_cpus: dict[JobId, bool] = {}
 
     def forget(self, jobs: Iterable[JobId]) -> None:
-        """Drop what is known of jobs that are gone."""
+        """Delete the records of finished jobs."""
         for job in jobs:
             self._rates.pop(job, None)
             self._on_cpus.pop(job, None)
 
     def runs_on_cpus(self, view: View, job: JobId) -> bool:
-        """Tell whether a job with GPU workers is estimated to run on CPU workers at all; under most
-        performance models none does.
+        """Return True if a job with GPU workers could run on CPU workers.
+
+        Under most performance models no job can.
         """
-        known = self._on_cpus.get(job)
-        if known is None:
+        runs = self._on_cpus.get(job)
+        if runs is None:
             shape = Shape(
                 (0,) * len(view.cluster.types), kind="cpu", workers=view.demand(job).replicas
             )
-            known = self._on_cpus[job] = bool(
+            runs = self._on_cpus[job] = bool(
                 view.estimates.rates(np.array([job]), [shape])[0, 0] > 0
             )
-        return known
+        return runs
 
-    def demand(self, asked: Demand, size: Size, cores: float = 0.0) -> Demand:
-        """Return what a job asks for at another size; always the same object.
+    def demand(self, request: Demand, size: Size, cores: float = 0.0) -> Demand:
+        """Return the demand of a job at another size; cached.
 
         Parameters
         ----------
-        asked : Demand
-            What the job asks for itself.
+        request : Demand
+            Request of the job.
         size : Size
             Workers and servers.
         cores : float
-            Cores of each worker if they shall run on CPUs; 0 = as the job asks.
+            Cores of each worker on CPUs; 0 = as requested.
         """
-        key = (asked.key, size, cores)
-        known = self._demands.get(key)
-        if known is None:
-            servers = asked.servers
+        key = (request.key, size, cores)
+        demand = self._demands.get(key)
+        if demand is None:
+            servers = request.servers
             if servers is not None and servers.replicas != size.servers:
                 servers = replace(servers, replicas=size.servers)
-            known = replace(asked, replicas=size.workers, servers=servers)
+            demand = replace(request, replicas=size.workers, servers=servers)
             if cores:
-                known = replace(
-                    known,
+                demand = replace(
+                    demand,
                     gpus=0,
                     cpus=cores,
-                    pools=known.pools if servers is None else servers.pools,
+                    pools=demand.pools if servers is None else servers.pools,
                 )
-            self._demands[key] = known
-        return known
+            self._demands[key] = demand
+        return demand
 
-    def range(self, view: View, job: JobId) -> tuple[Size, Size]:
-        """Return the smallest and the largest size of a job; never with fewer servers than it asks
-        for if it says what memory they need.
+    def size_range(self, view: View, job: JobId) -> tuple[Size, Size]:
+        """Return the smallest and the largest size of a job.
+
+        A job with a memory request for its servers never gets fewer of them.
         """
         demand = view.demand(job)
         if demand.gpus:
@@ -264,17 +266,17 @@ class Staff:
             least, most = 1, _GROWTH * demand.replicas
         if demand.servers is None:
             return Size(least, 0), Size(most, 0)
-        asked = demand.servers.replicas
-        return Size(least, asked if demand.servers.mem_gb else 1), Size(
-            most, max(self._most_servers, asked)
+        requested = demand.servers.replicas
+        return Size(least, requested if demand.servers.mem_gb else 1), Size(
+            most, max(self._most_servers, requested)
         )
 
-    def learn(self, view: View, jobs: Iterable[JobId]) -> None:
-        """Ask for the rates of jobs at every size; once for each."""
+    def estimate_rates(self, view: View, jobs: Iterable[JobId]) -> None:
+        """Estimate the rates of new jobs at every size."""
         new = [job for job in jobs if job not in self._rates]
-        for start in range(0, len(new), _AT_ONCE):
-            some = new[start : start + _AT_ONCE]
-            most = {job: self.range(view, job)[1] for job in some}
+        for start in range(0, len(new), _JOBS_PER_CALL):
+            some = new[start : start + _JOBS_PER_CALL]
+            most = {job: self.size_range(view, job)[1] for job in some}
             shapes: dict[Shape, int] = {}
             columns = {
                 job: [
@@ -288,10 +290,11 @@ class Staff:
                 self._rates[job] = rates[row, columns[job]].reshape(most[job].workers, -1)
 
     def rate(self, job: JobId, size: Size) -> float:
-        """Return one of these."""
+        """Return the estimated rate of a job at a size."""
         return float(self._rates[job][size.workers - 1, max(size.servers - 1, 0)])
 
     def _shapes(self, view: View, job: JobId, most: Size) -> list[Shape]:
+        """Return the shapes of a job at all sizes up to the largest."""
         demand = view.demand(job)
         servers = range(1, most.servers + 1) if demand.servers is not None else range(1)
         sizes = [(workers, count) for workers in range(1, most.workers + 1) for count in servers]
@@ -301,7 +304,7 @@ class Staff:
                 Shape((0,) * types, servers=count, kind="cpu", workers=workers)
                 for workers, count in sizes
             ]
-        groups = self._place.ways(view, demand).groups
+        groups = self._place.options(view, demand).groups
         kind = view.room.pools[groups[0][0]].type_at if groups else 0
         gpus = [
             tuple(workers * demand.gpus if at == kind else 0 for at in range(types))
@@ -311,11 +314,11 @@ class Staff:
 
 
 def size_of(demand: Demand) -> Size:
-    """Return the size that a demand is for."""
+    """Return the number of workers and servers of a demand."""
     return Size(demand.replicas, demand.servers.replicas if demand.servers is not None else 0)
 
 
 def held_size(grant: Grant) -> Size:
-    """Return the size that a grant is of."""
+    """Return the number of workers and servers of a grant."""
     workers, servers = grant.gangs[0]
     return Size(sum(workers.count), sum(servers.count) if servers is not None else 0)

@@ -1,6 +1,4 @@
-"""The next size of a job of workers and parameter servers: rules over its present size, what was
-measured of it, and the history of finished jobs.
-"""
+"""Rules for the next size of a job, from measurements and the history of similar jobs."""
 
 from __future__ import annotations
 
@@ -12,19 +10,19 @@ from typing import Final, NamedTuple
 
 from sim.contract import Demand, Resources
 
-MOST_WORKERS: Final = 60
-MOST_SERVERS: Final = 15
-MOST_CORES: Final = 32.0
-MOST_GB: Final = 64.0
+MAX_WORKERS: Final = 60
+MAX_SERVERS: Final = 15
+MAX_CORES: Final = 32.0
+MAX_GB: Final = 64.0
 STEP_GB: Final = 8.0
-"""No request for memory is raised by more at once."""
+"""Largest increase of a memory request at once."""
 SHORT_S: Final = 1800.0
-"""A job that a single worker would finish within this gets `FEW` workers."""
-FEW: Final = 10
-SAMPLED: Final = 32
-"""Most workers that the first two plans give."""
+"""A job that a single worker would finish within this time gets `FEW` workers."""
+FEW_WORKERS: Final = 10
+MAX_FIRST_WORKERS: Final = 32
+"""Most workers after the first two plans."""
 SPARE: Final = 1.2
-"""Memory asked for over memory used, of servers."""
+"""Requested over used memory of servers."""
 HOT_CPU: Final = 0.8
 HOT_GB: Final = 0.9
 HOT_RECORDS: Final = 3
@@ -33,8 +31,9 @@ _LEAST_GB: Final = 6.0
 
 
 class JobResources(NamedTuple):
-    """What a job is made of: replicas of each role, and cores and GB of each replica; memory of 0
-    is not modelled.
+    """Number, cores and memory of a job's workers and servers.
+
+    Cores and GB are per replica; memory of 0 is not modeled.
     """
 
     workers: int
@@ -45,9 +44,10 @@ class JobResources(NamedTuple):
     server_gb: float
 
 
-class Seen(NamedTuple):
-    """What was seen of a running job: its speed, and cores and GB in use on the busiest replica of
-    each role.
+class Measurement(NamedTuple):
+    """Measurements of a running job: its speed, and usage of the busiest replica of each role.
+
+    Usage is in cores and GB.
     """
 
     speed: float
@@ -57,32 +57,31 @@ class Seen(NamedTuple):
     server_gb: float
 
 
-class Before(NamedTuple):
-    """Workers of a job, and its speed with them, before their number was last changed."""
+class EarlierSpeed(NamedTuple):
+    """Workers and speed of a job before the number of workers was last changed."""
 
     workers: int
     speed: float
 
 
 class RulePreset(NamedTuple):
-    """Thresholds of the rules that consult the history.
+    """Thresholds of the rules that use the history.
 
     Parameters
     ----------
     low, full : float
-        Share of their cores that servers use below which there are too few workers, and above which
-        there are too many.
+        CPU usage of servers below which there are too few workers, and above which too many.
     slower : float
-        Share by which more workers must have slowed a job down for it not to get still more.
+        Relative slow-down by more workers from which a job gets no more of them.
     fewer, more : int
-        Workers taken from a job whose servers are full, and at most added to one that gained from
-        more.
+        Workers removed from a job whose servers are full, and most workers added to a job that
+        gained from more.
     spare_cores : float
         Cores of a worker beyond those it uses.
     spare_gb : float
-        Memory asked for over memory used, of workers.
+        Requested over used memory of workers.
     target : int
-        Workers that the first plan for servers provides for.
+        Number of workers that the first plan for servers is made for.
     """
 
     low: float
@@ -102,7 +101,7 @@ PRESETS: Final[Mapping[str, RulePreset]] = {
 
 
 def config_of(demand: Demand) -> JobResources:
-    """Return what a demand for workers and servers is for."""
+    """Return the workers and servers of a demand."""
     servers = demand.servers
     assert servers is not None, "a job without parameter servers has no such configuration"
     return JobResources(
@@ -110,14 +109,14 @@ def config_of(demand: Demand) -> JobResources:
     )
 
 
-def demand_of(asked: Demand, config: JobResources) -> Demand:
-    """Return the demand for a configuration of a job."""
-    assert asked.servers is not None, "a job without parameter servers has no such configuration"
+def demand_of(request: Demand, config: JobResources) -> Demand:
+    """Return the demand of a job for these workers and servers."""
+    assert request.servers is not None, "a job without parameter servers has no such configuration"
     servers = replace(
-        asked.servers, replicas=config.servers, cpus=config.server_cpus, mem_gb=config.server_gb
+        request.servers, replicas=config.servers, cpus=config.server_cpus, mem_gb=config.server_gb
     )
     return replace(
-        asked,
+        request,
         replicas=config.workers,
         cpus=config.worker_cpus,
         mem_gb=config.worker_gb,
@@ -125,30 +124,30 @@ def demand_of(asked: Demand, config: JobResources) -> Demand:
     )
 
 
-# -- with a history
+# -- rules with a history
 # --------------------------------------------------------------------------------------------------
 
 
 def more_workers(
     now: JobResources,
-    seen: Sequence[Seen],
-    before: Before | None,
+    seen: Sequence[Measurement],
+    before: EarlierSpeed | None,
     plans: int,
     alone_s: float,
     preset: RulePreset,
 ) -> JobResources:
-    """Return the next plan for workers.
+    """Return the next plan for workers, with a history.
 
     Parameters
     ----------
     now, seen, before
-        What the job is made of, what was seen of it since (the latest last, at least one), and its
-        speed before that.
+        Present resources of the job, its measurements since (the latest last, at least one), and
+        its speed before that.
     plans : int
-        Plans for workers made so far; the first two grow at once, the later ones step by step, and
-        only while that pays.
+        Number of earlier plans for workers; the first two may grow by much, later ones by steps and
+        only while speed rises.
     alone_s : float
-        Seconds that a single worker would still need, at the speed of the present ones.
+        Seconds that a single worker would still need, at the present speed per worker.
     preset : RulePreset
         Thresholds.
     """
@@ -160,56 +159,59 @@ def more_workers(
     elif 0 < use < preset.low and trend > -preset.slower:
         target = ceil(workers * preset.low / use - 1e-9)
         if plans < 2:
-            workers = FEW if alone_s <= SHORT_S else min(SAMPLED, target)
+            workers = FEW_WORKERS if alone_s <= SHORT_S else min(MAX_FIRST_WORKERS, target)
         elif trend > 0:
             workers += min(preset.more, target - workers)
-    workers = min(max(workers, 1), MOST_WORKERS)
+    workers = min(max(workers, 1), MAX_WORKERS)
     if workers <= 2 * now.workers:
-        return now._replace(
-            workers=workers
-        )  # only new ones would get another size, and most are not new
+        return now._replace(workers=workers)  # the size of workers changes only if most are new
     cpus, gb = (
         max(item.worker_cpus for item in seen) + preset.spare_cores,
         max(item.worker_gb for item in seen) * preset.spare_gb,
     )
     return now._replace(
-        workers=workers, worker_cpus=_cores(cpus), worker_gb=_raised(now.worker_gb, gb)
+        workers=workers, worker_cpus=_round_cores(cpus), worker_gb=_raise_gb(now.worker_gb, gb)
     )
 
 
 def first_servers(
-    now: JobResources, seen: Sequence[Seen], alone_s: float, at_end_gb: float, preset: RulePreset
+    now: JobResources,
+    seen: Sequence[Measurement],
+    alone_s: float,
+    at_end_gb: float,
+    preset: RulePreset,
 ) -> JobResources:
-    """Return the first plan for servers: as many as the workers that the job shall grow to need.
+    """Return the first plan for servers: enough for the workers that the job will need.
 
     Parameters
     ----------
     now, seen, alone_s, preset
         See `more_workers`.
     at_end_gb : float
-        Memory of all servers together when the job will be done, as far as its growth has shown.
+        Expected memory of all servers together at the end of the job.
     """
     used = max(item.server_cpus for item in seen)
     if not used:
         return now
-    target = FEW if alone_s <= SHORT_S else preset.target
-    cpus = min(max(16.0, ceil(used - 1e-9) + 4.0), MOST_CORES)
-    free = cpus / (used * now.servers / MOST_SERVERS)
+    target = FEW_WORKERS if alone_s <= SHORT_S else preset.target
+    cpus = min(max(16.0, ceil(used - 1e-9) + 4.0), MAX_CORES)
+    free = cpus / (used * now.servers / MAX_SERVERS)
     target = min(target, ceil(free * now.workers - 1e-9))
     servers = ceil(target / now.workers * used * now.servers / cpus - 1e-9)
-    return _with_servers(now, (servers, cpus), at_end_gb)
+    return _set_servers(now, (servers, cpus), at_end_gb)
 
 
-# -- without
+# -- rules without a history
 # --------------------------------------------------------------------------------------------------
 
 
 def workers_within(
-    now: JobResources, seen: Sequence[Seen], before: Before | None, limit: tuple[float, float]
+    now: JobResources,
+    seen: Sequence[Measurement],
+    before: EarlierSpeed | None,
+    limit: tuple[float, float],
 ) -> JobResources:
-    """Return the plan for workers of a job that must keep within a limit of cores and GB, and of
-    whose like nothing is known.
-    """
+    """Return the plan for workers without a history, within a limit of cores and GB."""
     use = max(item.server_cpus for item in seen) / now.server_cpus
     gained = 1.0
     if before is not None and before.workers != now.workers and before.speed:
@@ -220,12 +222,12 @@ def workers_within(
         )
     if not 0 < use <= _KEEP or gained < _WORTH:
         return now
-    cpus = _cores(sum(item.worker_cpus for item in seen) / len(seen))
-    gb = _raised(now.worker_gb, 1.5 * max(item.worker_gb for item in seen))
+    cpus = _round_cores(sum(item.worker_cpus for item in seen) / len(seen))
+    gb = _raise_gb(now.worker_gb, 1.5 * max(item.worker_gb for item in seen))
     most = (limit[0] - now.servers * now.server_cpus) / cpus
     if gb:
         most = min(most, (limit[1] - now.servers * now.server_gb) / gb)
-    workers = min(int(now.workers * 0.9 / use), int(most + 1e-9), MOST_WORKERS)
+    workers = min(int(now.workers * 0.9 / use), int(most + 1e-9), MAX_WORKERS)
     return (
         now._replace(workers=workers, worker_cpus=cpus, worker_gb=gb)
         if workers > now.workers
@@ -234,10 +236,11 @@ def workers_within(
 
 
 def servers_within(
-    now: JobResources, seen: Sequence[Seen], limit_cores: float, at_end_gb: float
+    now: JobResources, seen: Sequence[Measurement], limit_cores: float, at_end_gb: float
 ) -> JobResources:
-    """Return the plan for servers of such a job: what the workers leave when the limit is divided
-    as workers and servers use it.
+    """Return the plan for servers without a history, within a limit of cores.
+
+    The limit is divided in the ratio in which workers and servers use it.
     """
     server, worker = (
         sum(column) / len(seen)
@@ -245,30 +248,33 @@ def servers_within(
     )
     workers = limit_cores / (server * now.servers / now.workers + worker)
     servers = ceil((limit_cores - workers * worker) / now.server_cpus - 1e-9)
-    return _with_servers(now, (servers, now.server_cpus), at_end_gb)
+    return _set_servers(now, (servers, now.server_cpus), at_end_gb)
 
 
 _KEEP: Final = 0.95
 _WORTH: Final = 0.2
-"""Gain of a worker over that of those before it, below which no more are added."""
+"""Least gain of a worker, relative to the mean of earlier ones, for more to be added."""
 
 
-# -- in any case
+# -- rules for both
 # --------------------------------------------------------------------------------------------------
 
 
-def hot_servers(now: JobResources, seen: Sequence[Seen], *, with_history: bool) -> JobResources:
+def hot_servers(
+    now: JobResources, seen: Sequence[Measurement], *, with_history: bool
+) -> JobResources:
     """Return larger servers if they lack cores now, or lacked memory at every check."""
     used = max(item.server_cpus for item in seen)
     cpus = now.server_cpus
     if used > (HOT_CPU if with_history else _FULL) * cpus:
         grown = min(
-            MOST_CORES,
+            MAX_CORES,
             float(
                 ceil(
                     used
                     * min(
-                        (SAMPLED if with_history else MOST_WORKERS) / now.workers, MOST_CORES / used
+                        (MAX_FIRST_WORKERS if with_history else MAX_WORKERS) / now.workers,
+                        MAX_CORES / used,
                     )
                     - 1e-9
                 )
@@ -281,33 +287,33 @@ def hot_servers(now: JobResources, seen: Sequence[Seen], *, with_history: bool) 
         and len(seen) >= HOT_RECORDS
         and min(item.server_gb for item in seen[-HOT_RECORDS:]) > HOT_GB * gb
     ):
-        gb = max(gb, min(gb + STEP_GB, MOST_GB))
+        gb = max(gb, min(gb + STEP_GB, MAX_GB))
     return now._replace(server_cpus=cpus, server_gb=gb)
 
 
 _FULL: Final = 0.9
 
 
-def after_oom(now: JobResources, role: str, asked: JobResources, *, watched: bool) -> JobResources:
-    """Return what a job is made of after a replica of this role ran out of memory.
+def after_oom(
+    now: JobResources, role: str, requested: JobResources, *, watched: bool
+) -> JobResources:
+    """Return the resources of a job after a replica of this role ran out of memory.
 
-    Servers of a job are alike here, so once they were `watched` it is known that none needs more
-    than the others, and there shall be more of them.
+    All servers of a job are equal here. If they were `watched`, none needs more than the others, so
+    their number is doubled instead of their memory.
     """
     if role == "worker":
         return now._replace(
-            worker_gb=_raised(now.worker_gb, max(2 * now.worker_gb, asked.worker_gb))
+            worker_gb=_raise_gb(now.worker_gb, max(2 * now.worker_gb, requested.worker_gb))
         )
-    most = max(MOST_SERVERS, asked.servers)
-    if now.server_gb < MOST_GB and not (watched and 2 * now.servers <= most):
-        return now._replace(server_gb=min(2 * now.server_gb, MOST_GB))
+    most = max(MAX_SERVERS, requested.servers)
+    if now.server_gb < MAX_GB and not (watched and 2 * now.servers <= most):
+        return now._replace(server_gb=min(2 * now.server_gb, MAX_GB))
     return now._replace(servers=min(2 * now.servers, most))
 
 
-def halved(now: JobResources) -> JobResources:
-    """Return half the cores and memory of a job that waits for too long, but no less per replica
-    than is usual.
-    """
+def halve_resources(now: JobResources) -> JobResources:
+    """Return half the cores and memory for a job that waits too long, with a floor per replica."""
     cpus = [
         max(cores / 2, min(cores, _LEAST_CORES)) for cores in (now.worker_cpus, now.server_cpus)
     ]
@@ -315,9 +321,10 @@ def halved(now: JobResources) -> JobResources:
     return now._replace(worker_cpus=cpus[0], worker_gb=gb[0], server_cpus=cpus[1], server_gb=gb[1])
 
 
-def at_end_gb(first: tuple[float, float], last: tuple[float, float]) -> float:
-    """Return the memory of all servers when no work will be left, from two observations (work left,
-    GB), if it grew between them.
+def final_gb(first: tuple[float, float], last: tuple[float, float]) -> float:
+    """Extrapolate the memory of all servers to the end of the job.
+
+    From two measurements (work left, GB); without growth the last value is returned.
     """
     (left_before, gb_before), (left, gb) = first, last
     return (
@@ -327,40 +334,43 @@ def at_end_gb(first: tuple[float, float], last: tuple[float, float]) -> float:
     )
 
 
-def _with_servers(now: JobResources, size: tuple[int, float], end_gb: float) -> JobResources:
-    servers = min(max(size[0], 1, for_memory(end_gb) if now.server_gb else 1), MOST_SERVERS)
-    gb = tenths(min(SPARE * end_gb / servers, MOST_GB)) if now.server_gb else 0.0
+def _set_servers(now: JobResources, size: tuple[int, float], end_gb: float) -> JobResources:
+    """Return resources with these servers, with enough memory for the end of the job."""
+    servers = min(max(size[0], 1, servers_for_memory(end_gb) if now.server_gb else 1), MAX_SERVERS)
+    gb = round_up_gb(min(SPARE * end_gb / servers, MAX_GB)) if now.server_gb else 0.0
     return now._replace(servers=servers, server_cpus=size[1], server_gb=gb)
 
 
-def for_memory(gb: float) -> int:
-    """Return the servers without which so much memory in all would be more than one of them may
-    have.
-    """
-    return ceil(SPARE * gb / MOST_GB - 1e-9)
+def servers_for_memory(gb: float) -> int:
+    """Return the fewest servers that can hold this much memory in total."""
+    return ceil(SPARE * gb / MAX_GB - 1e-9)
 
 
-def _cores(cpus: float) -> float:
-    return min(max(float(ceil(cpus - 1e-9)), 1.0), MOST_CORES)
+def _round_cores(cpus: float) -> float:
+    """Return whole cores within the limits of a replica."""
+    return min(max(float(ceil(cpus - 1e-9)), 1.0), MAX_CORES)
 
 
-def _raised(now_gb: float, wanted_gb: float) -> float:
-    return tenths(min(wanted_gb, now_gb + STEP_GB, MOST_GB)) if now_gb else 0.0
+def _raise_gb(now_gb: float, wanted_gb: float) -> float:
+    """Return a raised memory request, within the step and the maximum."""
+    return round_up_gb(min(wanted_gb, now_gb + STEP_GB, MAX_GB)) if now_gb else 0.0
 
 
-def tenths(value: float) -> float:
-    """Return an amount of memory, rounded up to a tenth of a GB."""
+def round_up_gb(value: float) -> float:
+    """Return an amount of memory rounded up to a tenth of a GB."""
     return ceil(value * 10 - 1e-6) / 10
 
 
 COLD: Final = JobResources(1, 12.0, 16.0, 4, 12.0, 16.0)
-"""What the first job of a kind begins with."""
+"""Initial resources of the first job of a kind."""
 _DAY_S: Final = 86_400.0
 
 
 class FinishedJob(NamedTuple):
-    """What was seen of a finished job: its end, cores of all servers and of one as means, and the
-    most GB of one and of all, cores and GB of a worker.
+    """Measurements of a finished job.
+
+    Its end, mean cores of all servers and of one, most GB of one and of all servers, and most cores
+    and GB of a worker.
     """
 
     finish_s: float
@@ -373,17 +383,19 @@ class FinishedJob(NamedTuple):
 
 
 class Watched(NamedTuple):
-    """Everything seen of a job so far, each time with the number of its servers."""
+    """All measurements of a job, each with the number of its servers."""
 
-    seen: list[Seen]
+    seen: list[Measurement]
     servers: list[int]
 
     def past(self, finish_s: float) -> FinishedJob:
-        """Return what of it is remembered."""
+        """Return the summary of the measurements for the history."""
         seen, servers = self
         return FinishedJob(
             finish_s,
-            major([item.server_cpus * count for item, count in zip(seen, servers, strict=True)]),
+            central_mean(
+                [item.server_cpus * count for item, count in zip(seen, servers, strict=True)]
+            ),
             sum(item.server_cpus for item in seen) / len(seen),
             max(item.server_gb for item in seen),
             max(item.server_gb * count for item, count in zip(seen, servers, strict=True)),
@@ -398,7 +410,7 @@ class History:
     Parameters
     ----------
     days : float
-        For how long each is remembered.
+        Days for which each is kept.
     """
 
     def __init__(self, days: float) -> None:
@@ -406,57 +418,59 @@ class History:
         self._kinds: dict[int, list[FinishedJob]] = {}
 
     def add(self, kind: int, past: FinishedJob) -> None:
-        """Remember a job that was done."""
+        """Add a finished job to its kind."""
         self._kinds.setdefault(kind, []).append(past)
 
     def first(self, kind: int, now_s: float) -> JobResources:
-        """Return what a job of a kind begins with."""
-        known = [
+        """Return the initial resources of a job of a kind."""
+        recent = [
             past
             for past in self._kinds.get(kind, ())
             if past.finish_s >= now_s - self._days * _DAY_S
         ]
-        if not known:
+        if not recent:
             return COLD
-        self._kinds[kind] = known
-        return begins(known)
+        self._kinds[kind] = recent
+        return initial_resources(recent)
 
 
-def estimated(told: Resources | None, servers: int) -> JobResources:
-    """Return what a job begins with that is estimated to use so much of so many servers, as if one
-    like it had been seen to.
-    """
-    if told is None:
+def estimated(usage: Resources | None, servers: int) -> JobResources:
+    """Return the initial resources of a job from its estimated usage."""
+    if usage is None:
         return COLD
-    cpus, gb = told.server_cpus, told.server_gb
-    return begins(
-        [FinishedJob(0.0, cpus * servers, cpus, gb, gb * servers, told.worker_cpus, told.worker_gb)]
+    cpus, gb = usage.server_cpus, usage.server_gb
+    return initial_resources(
+        [
+            FinishedJob(
+                0.0, cpus * servers, cpus, gb, gb * servers, usage.worker_cpus, usage.worker_gb
+            )
+        ]
     )
 
 
-def begins(known: Sequence[FinishedJob]) -> JobResources:
-    """Return a single worker, and servers for all that these have used."""
-    cpus = min(ceil(max(past.server_cpus for past in known) - 1e-9) + 4.0, MOST_CORES)
-    total = 1.5 * major([past.all_cpus for past in known])
-    all_gb = max(past.all_gb for past in known)
-    servers = max(ceil(total / cpus - 1e-9), for_memory(all_gb), 1)
-    if servers > MOST_SERVERS:
-        servers, cpus = MOST_SERVERS, min(float(ceil(total / MOST_SERVERS - 1e-9)), MOST_CORES)
+def initial_resources(jobs: Sequence[FinishedJob]) -> JobResources:
+    """Return a single worker, and servers for the usage of these jobs."""
+    cpus = min(ceil(max(past.server_cpus for past in jobs) - 1e-9) + 4.0, MAX_CORES)
+    total = 1.5 * central_mean([past.all_cpus for past in jobs])
+    all_gb = max(past.all_gb for past in jobs)
+    servers = max(ceil(total / cpus - 1e-9), servers_for_memory(all_gb), 1)
+    if servers > MAX_SERVERS:
+        servers, cpus = MAX_SERVERS, min(float(ceil(total / MAX_SERVERS - 1e-9)), MAX_CORES)
     return JobResources(
         1,
         min(
-            max(COLD.worker_cpus, float(ceil(max(past.worker_cpus for past in known) - 1e-9))),
-            MOST_CORES,
+            max(COLD.worker_cpus, float(ceil(max(past.worker_cpus for past in jobs) - 1e-9))),
+            MAX_CORES,
         ),
-        tenths(min(max(COLD.worker_gb, 1.5 * max(past.worker_gb for past in known)), MOST_GB)),
+        round_up_gb(min(max(COLD.worker_gb, 1.5 * max(past.worker_gb for past in jobs)), MAX_GB)),
         servers,
         cpus,
-        tenths(min(SPARE * max(*(past.server_gb for past in known), all_gb / servers), MOST_GB)),
+        round_up_gb(min(SPARE * max(*(past.server_gb for past in jobs), all_gb / servers), MAX_GB)),
     )
 
 
-def major(values: Sequence[float]) -> float:
-    """Return the mean of the half of some values that is nearest to their median."""
+def central_mean(values: Sequence[float]) -> float:
+    """Return the mean of the half of the values that is nearest to their median."""
     middle = median(values)
     nearest = sorted(values, key=lambda value: abs(value - middle))[: (len(values) + 1) // 2]
     return sum(nearest) / len(nearest)

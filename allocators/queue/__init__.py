@@ -1,3 +1,1 @@
-"""Policies that order whole jobs: first come first served, shortest first, backfilling, priority
-preemption, and policies made of others.
-"""
+"""Queue policies: orders, backfilling, priority preemption and wrappers of policies."""

@@ -1,6 +1,4 @@
-"""A-SRPT: an imagined machine serves the predicted jobs by preemptive SRPT; the real ones start in
-the order in which they complete there.
-"""
+"""A-SRPT: a virtual machine under SRPT gives the start order of jobs."""
 
 from __future__ import annotations
 
@@ -11,8 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from allocators.placement import RUN_TIME, Placer, alone, mix_param, types_param
-from allocators.reasons import in_line
+from allocators.placement import RUN_TIME_NEEDS, Placer, empty_cluster_grant, mix_param, types_param
+from allocators.reasons import queue_reason
 from allocators.toolkit import backfill_param, newly_waiting
 from sim.contract import (
     Allocator,
@@ -32,22 +30,21 @@ from sim.contract import (
 
 
 class VirtualMachine:
-    """Preemptive SRPT on one machine; its clock follows that of the cluster.
+    """Preemptive SRPT on one virtual machine whose clock follows the cluster.
 
-    Jobs are complete at instants, as events of the cluster are, and what is left of the one served
-    is rounded to a millionth, so that equal work is told as equal.
+    Completion times are rounded like events of the cluster, and the remaining work of the current
+    job to a millionth, so that equal work compares as equal.
 
     Parameters
     ----------
     now_s : float
-        Where its clock begins.
+        Start of its clock.
     speed : float
         Work per second.
 
     Notes
     -----
-    Ties go to the lower job id. A job of infinite work has no place in an order: it completes as
-    soon as it is the best that is left.
+    Ties go to the lower job id. A job of infinite work completes as soon as no other job is left.
     """
 
     def __init__(self, now_s: float, speed: float) -> None:
@@ -60,18 +57,16 @@ class VirtualMachine:
         return len(self._left)
 
     def before(self, job: JobId) -> int:
-        """Return how many jobs have less work left than one, which is not complete."""
+        """Return how many incomplete jobs have less work left than this one."""
         mine = next(((work, one) for work, one in self._left if one == job), (inf, job))
         return sum(entry < mine for entry in self._left)
 
     def add(self, job: JobId, work: float) -> None:
-        """Take in a job at the present of the machine's clock."""
+        """Add a job at the current time of the machine."""
         heappush(self._left, (work, job))
 
     def advance(self, now_s: float) -> list[tuple[float, JobId]]:
-        """Work until an instant and return (instant, job) for every job that is complete by then,
-        in order of completion.
-        """
+        """Advance the clock and return (time, job) for every completed job, in order."""
         complete = []
         left = self._left
         while left:
@@ -88,10 +83,11 @@ class VirtualMachine:
         return complete
 
     def next_s(self) -> float:
-        """Return when the next job will be complete if none comes in; inf = never."""
+        """Return when the next job completes if none is added; inf = never."""
         return self._end_s() if self._left else inf
 
     def _end_s(self) -> float:
+        """Return when the current job completes."""
         work = self._left[0][0]
         if not work or not isfinite(work):
             return self.now_s
@@ -99,18 +95,18 @@ class VirtualMachine:
 
 
 Lane = tuple[int, bool]
-"""A demand and whether it communicates much: of these either the first has room or none."""
+"""Demand key and whether it communicates much; if the first such job does not fit, none does."""
 
 
 class Predicted(NamedTuple):
-    """What is estimated of a job when it arrives.
+    """Estimates for a job at its arrival.
 
     Parameters
     ----------
     time_s : float
-        Run time on the fewest servers of the preferred type.
+        Run time on the fewest nodes of the preferred type.
     slowdown : float
-        Time of an iteration on one server per GPU over that on the fewest servers; 0 of what is no
+        Iteration time on one node per GPU over that on the fewest nodes; 0 for a job without a
         gang.
     """
 
@@ -120,33 +116,31 @@ class Predicted(NamedTuple):
 
 @dataclass
 class Asrpt(Allocator):
-    """Start jobs in the order in which preemptive SRPT completes them on one imagined machine;
-    gangs that communicate much wait for few servers.
+    """Start jobs in the order of their completion on one virtual machine under SRPT.
 
     Notes
     -----
-    Non-preemptive. With g GPUs, predicted iterations n and time of an iteration a_min on the fewest
-    servers, a job is g n a_min of work for a machine that does as much per second as there are GPUs
-    in service. Once complete there, it joins the real queue at that place, of which the first is
-    looked at:
+    Non-preemptive. With g GPUs, predicted iterations n and iteration time a_min on the fewest
+    servers, a job has g n a_min of work for a machine whose speed is the number of GPUs in service.
+    Once complete there, the job joins the real queue. The first job of that queue is tried:
 
-    - It communicates much if g > 1 and a_max / a_min >= ``theta``, a_max being that on one server
-      per GPU. If not, it takes the nodes with the fewest free GPUs, so that fragments are used up.
-    - If it does, it takes the fewest servers that can hold it. Where it has no room on them for
-      ``tau`` times its predicted run time since it was first in the queue, it takes the nodes with
-      the most free GPUs.
+    - It communicates much if g > 1 and a_max / a_min >= ``theta``, where a_max is the iteration
+      time on one server per GPU. Other jobs take the nodes with the fewest free GPUs, to use up
+      fragments.
+    - A job that communicates much takes the fewest servers that can hold it. If they have no room
+      for ``tau`` times its predicted run time after it became first in the queue, it takes the
+      nodes with the most free GPUs.
 
-    Heavy-edge placement puts the ends of the heaviest edge on one server while it has room, from
-    the emptiest server on. The GPUs of a job are alike here, so all its edges weigh the same, and
-    it comes to "fill the emptiest nodes first". For a job of stages that exchange unequally much it
-    would be more.
+    Heavy-edge placement puts both ends of the heaviest edge on one server while it has room,
+    starting with the emptiest server. Here all edges of a job have the same weight, so this means
+    "fill the emptiest nodes first".
 
-    The paper [1]_ is known to us by its abstract and outline: the order of the real queue without
-    overtaking, ``theta`` and ``tau`` are our reading. Ours as well: on mixed clusters the preferred
-    type counts, and every GPU of the cluster as much as any other; a job that outlives its
-    prediction changes nothing; an evicted job returns to its place; a policy that comes in the
-    middle of a run takes all that waits for new and leaves out what runs. CPU jobs are no work for
-    the imagined machine and join the real queue when they arrive.
+    We know the paper [1]_ by its abstract and outline: the order of the real queue without
+    overtaking, ``theta`` and ``tau`` are our reading. Also ours: on mixed clusters the preferred
+    type counts, and all GPUs count the same; a job that outlives its prediction changes nothing; an
+    evicted job returns to its place; a policy installed mid-run treats waiting jobs as new and
+    ignores running ones. CPU jobs are no work for the virtual machine and join the real queue when
+    they arrive.
 
     References
     ----------
@@ -189,7 +183,7 @@ class Asrpt(Allocator):
         init=False, repr=False, default_factory=dict
     )
     _fragments: Placer = field(init=False, repr=False)
-    _fewest_ever: Placer = field(init=False, repr=False)
+    _consolidated: Placer = field(init=False, repr=False)
     _emptiest: Placer = field(init=False, repr=False)
 
     card = Card(
@@ -229,19 +223,19 @@ class Asrpt(Allocator):
     )
 
     def __post_init__(self) -> None:
-        """Prepare the three ways to place."""
-        self._fragments, self._fewest_ever, self._emptiest = (
+        """Create the three placers."""
+        self._fragments, self._consolidated, self._emptiest = (
             Placer(how, self.types, self.mix) for how in ("pack", "consolidate", "fewest")
         )
 
     @property
     def needs(self) -> Needs:
-        """Sizes, and speeds on few and on many servers."""
-        return Needs(RUN_TIME, mixes_types=self.mix)
+        """Estimated work, and rates on few and on many nodes."""
+        return Needs(RUN_TIME_NEEDS, mixes_types=self.mix)
 
     def allocate(self, view: View, /) -> Plan:
-        """Follow the imagined machine, and start what it has completed."""
-        machine = self._follow(view)
+        """Advance the virtual machine and start the jobs that it has completed."""
+        machine = self._advance_machine(view)
         for job in view.delta.finished:
             self._predicted.pop(job, None)
             self._place_of.pop(job, None)
@@ -249,7 +243,7 @@ class Asrpt(Allocator):
         return Plan(started, wake_at_s=min(wake_at_s, machine.next_s()))
 
     def explain(self, decided: Decided, job: JobId, /) -> Reason:
-        """State how far the imagined machine is with a job, or who is ahead in the queue."""
+        """Explain a wait by the virtual machine or by the jobs ahead in the queue."""
         machine, view = self._machine, decided.view
         if machine is not None and job not in self._place_of:
             return Reason(
@@ -260,13 +254,13 @@ class Asrpt(Allocator):
         queue = [one for _, one in entries]
         ahead = queue[: queue.index(job)] if job in queue else []
         due_s = self._due_s(job)
-        if not ahead and self._communicates(job) and view.now_s < due_s < inf:
+        if not ahead and self._is_communication_heavy(job) and view.now_s < due_s < inf:
             return Reason(
                 "it communicates much, so it waited for {gpus:gpus} on fewer nodes until"
                 " {due:instant}",
                 {"gpus": decided.wants(job), "due": due_s},
             )
-        return in_line(
+        return queue_reason(
             decided,
             job,
             ahead,
@@ -274,10 +268,11 @@ class Asrpt(Allocator):
             blocks=self.backfill == "none",
         )
 
-    # -- the imagined machine
+    # -- the virtual machine
     # ----------------------------------------------------------------------------------------------
 
-    def _follow(self, view: View) -> VirtualMachine:
+    def _advance_machine(self, view: View) -> VirtualMachine:
+        """Advance the virtual machine through the events since the last call; return it."""
         delta, now_s = view.delta, view.now_s
         machine = self._machine
         if machine is None:
@@ -285,45 +280,48 @@ class Asrpt(Allocator):
         arrived = set(delta.arrived)
         for job in newly_waiting(delta):
             if job in self._place_of:
-                self._line_up(view, job)
+                self._enqueue(view, job)
                 continue
             predicted = self._predicted[job] = self._predict(view, job)
             since_s = view.one("arrival_s", job) if job in arrived else now_s
             if since_s > machine.now_s:
-                self._join(view, machine.advance(since_s))
+                self._enqueue_completed(view, machine.advance(since_s))
             gpus = view.one("gpus", job)
             machine.add(job, gpus * predicted.time_s if gpus else 0.0)
-        self._join(view, machine.advance(now_s))
+        self._enqueue_completed(view, machine.advance(now_s))
         if delta.nodes:
             machine.speed = float(view.capacity.sum())
         return machine
 
-    def _join(self, view: View, complete: list[tuple[float, JobId]]) -> None:
+    def _enqueue_completed(self, view: View, complete: list[tuple[float, JobId]]) -> None:
+        """Add the jobs completed by the virtual machine to the real queue."""
         for _, job in complete:
             self._complete += 1
             self._place_of[job] = self._complete
-            self._line_up(view, job)
+            self._enqueue(view, job)
 
     def _predict(self, view: View, job: JobId) -> Predicted:
+        """Return the predicted run time and slowdown of a job."""
         demand = view.demand(job)
-        time_s = self._fewest_ever.run_time_s(view, job)
+        time_s = self._consolidated.run_time_s(view, job)
         key = demand.key
         if key not in self._shapes:
-            self._shapes[key] = self._extremes(view, demand)
+            self._shapes[key] = self._extreme_shapes(view, demand)
         shapes = self._shapes[key]
         if shapes is None or not isfinite(time_s):
             return Predicted(time_s, 0.0)
         few, many = view.estimates.rates(np.array([job]), shapes)[0].tolist()
         return Predicted(time_s, few / many if many > 0 else inf)
 
-    def _extremes(self, view: View, demand: Demand) -> tuple[Shape, Shape] | None:
-        """Return a gang on the fewest servers, and on one server per GPU; None of what is no
-        gang.
+    def _extreme_shapes(self, view: View, demand: Demand) -> tuple[Shape, Shape] | None:
+        """Return the shapes of a gang on the fewest nodes and on one node per GPU.
+
+        None for a job that is no gang.
         """
-        groups = self._fewest_ever.ways(view, demand).groups
+        groups = self._consolidated.options(view, demand).groups
         if not demand.gpus or demand.replicas == 1 or not groups:
             return None
-        nodes, count = alone(view, demand, groups).gangs[0].workers[:2]
+        nodes, count = empty_cluster_grant(view, demand, groups).gangs[0].workers[:2]
         gpus = [0] * len(view.cluster.types)
         for node, replicas in zip(nodes, count, strict=True):
             gpus[view.cluster.type_index[view.cluster.nodes[node].gpu_type]] += (
@@ -334,16 +332,18 @@ class Asrpt(Allocator):
     # -- the real queue
     # ----------------------------------------------------------------------------------------------
 
-    def _line_up(self, view: View, job: JobId) -> None:
-        # Where nobody may pass, one lane is all.
+    def _enqueue(self, view: View, job: JobId) -> None:
+        """Add a job to the lane of its demand in the real queue."""
+        # Without backfilling a single lane holds all jobs.
         lane = (
-            (view.demand(job).key, self._communicates(job))
+            (view.demand(job).key, self._is_communication_heavy(job))
             if self.backfill == "first_fit"
             else (0, False)
         )
         heappush(self._lanes.setdefault(lane, []), (self._place_of[job], job))
 
     def _start(self, view: View) -> tuple[dict[JobId, Grant | None], float]:
+        """Place jobs of the real queue in order; return the grants and the next wake-up."""
         lanes, wake_at_s, is_first = self._lanes, inf, True
         started: dict[JobId, Grant | None] = {}
         line = [(*queue[0], lane) for lane, queue in lanes.items()]
@@ -353,10 +353,10 @@ class Asrpt(Allocator):
             if is_first:
                 self._first_s.setdefault(job, view.now_s)
             due_s = self._due_s(job)
-            place = self._way(job, is_due=due_s <= view.now_s)
+            place = self._placer_for(job, is_due=due_s <= view.now_s)
             grant = place(view, view.demand(job))
             if grant is None:
-                if is_first and place is self._fewest_ever:
+                if is_first and place is self._consolidated:
                     wake_at_s = due_s
                 is_first = False
                 heappop(line)
@@ -372,18 +372,18 @@ class Asrpt(Allocator):
                 heappop(line)
         return started, wake_at_s
 
-    def _communicates(self, job: JobId) -> bool:
+    def _is_communication_heavy(self, job: JobId) -> bool:
+        """Return True if a job communicates much (``theta``)."""
         return self._predicted[job].slowdown >= self.theta - 1e-9
 
-    def _way(self, job: JobId, *, is_due: bool) -> Placer:
-        if not self._communicates(job):
+    def _placer_for(self, job: JobId, *, is_due: bool) -> Placer:
+        """Return the placer for a job: fragments, fewest nodes, or emptiest nodes."""
+        if not self._is_communication_heavy(job):
             return self._fragments
-        return self._emptiest if is_due else self._fewest_ever
+        return self._emptiest if is_due else self._consolidated
 
     def _due_s(self, job: JobId) -> float:
-        """Return when a job that communicates much takes what there is: some time after it was
-        first in the queue, which few have been.
-        """
+        """Return when a job that communicates much stops waiting for few nodes."""
         first_s = self._first_s.get(job)
         if first_s is None:
             return inf

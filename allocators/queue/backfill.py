@@ -1,6 +1,4 @@
-"""Backfilling: when the head of a queue can start, what may run before it, and which waiting jobs
-are considered.
-"""
+"""Backfilling: reservation of the head, and the waiting jobs that may run before it."""
 
 from __future__ import annotations
 
@@ -11,12 +9,12 @@ from heapq import heappop, heappush
 from math import inf
 from typing import Any, NamedTuple
 
-from allocators.placement import Patience, Placer
+from allocators.placement import Placer, TypeWait
 from sim.contract import Demand, FreeResources, Grant, JobId, View, instant, param
 
 
 def order_param() -> Any:
-    """Declare the parameter ``order``."""
+    """Declare the policy parameter ``order``."""
     return param(
         "submit",
         title="Order of the queue",
@@ -27,7 +25,7 @@ def order_param() -> Any:
 
 
 def run_times_param() -> Any:
-    """Declare the parameter ``run_times``."""
+    """Declare the policy parameter ``run_times``."""
     return param(
         "estimate",
         choices=("estimate", "limit"),
@@ -39,7 +37,7 @@ def run_times_param() -> Any:
 
 
 def depth_param() -> Any:
-    """Declare the parameter ``depth``."""
+    """Declare the policy parameter ``depth``."""
     return param(
         500,
         title="Depth of backfilling",
@@ -51,27 +49,27 @@ def depth_param() -> Any:
 
 
 class RunTimes:
-    """How long jobs are taken to run: as estimated, or for as long as their time limits allow.
+    """Expected run times of jobs: estimates, or their time limits.
 
     Parameters
     ----------
     place : Placer
-        Knows the estimates of waiting jobs.
+        Estimates the run times of waiting jobs.
     by_limit : bool
-        Whether limits count. A job without one counts with its estimate; a limit that is outlived
-        counts twice, as estimates do.
+        Whether time limits count. A job without one counts with its estimate; a job that outlives
+        its limit or estimate counts with twice that.
     """
 
     def __init__(self, place: Placer, *, by_limit: bool) -> None:
         self._place, self._by_limit = place, by_limit
 
     def waiting_s(self, view: View, job: JobId, at: int = 0) -> float:
-        """Return the seconds for which a waiting job will run in one of its groups of pools."""
+        """Return the expected run time of a waiting job in one of its groups of pools."""
         limit_s = self._limit_s(view, job)
         return limit_s if limit_s < inf else self._place.run_time_s(view, job, at)
 
     def left_s(self, view: View, job: JobId, grant: Grant) -> float:
-        """Return the seconds for which a job will run on with what it holds."""
+        """Return the expected remaining time of a running job with its grant."""
         limit_s = self._limit_s(view, job)
         if limit_s < inf:
             held = view.one("held_gpus", job)
@@ -83,22 +81,21 @@ class RunTimes:
         return view.one("remaining_work", job) / rate if rate > 0 else inf
 
     def end_s(self, view: View, job: JobId, grant: Grant) -> float:
-        """Return the instant at which a job will end with what it holds."""
+        """Return the expected end of a running job with its grant."""
         return instant(view.now_s + self.left_s(view, job, grant))
 
     def _limit_s(self, view: View, job: JobId) -> float:
+        """Return the time limit of a job; inf without one, or if limits do not count."""
         limit_s = view.one("time_limit_s", job) if self._by_limit else 0.0
         return limit_s if limit_s > 0 else inf
 
 
 End = tuple[float, JobId, Grant, tuple[tuple[int, int], ...]]
-"""A running job: when it is expected to leave its nodes, its id, what it holds, and GPUs of that by
-pool.
-"""
+"""A running job: its expected end, its id, its grant, and GPUs by pool."""
 
 
 class Ends:
-    """The running jobs, the one that is expected to end first in front."""
+    """The running jobs, sorted by expected end."""
 
     def __init__(self) -> None:
         self.order: list[End] = []
@@ -109,16 +106,16 @@ class Ends:
         return job in self._at_s
 
     def add(self, room: FreeResources, job: JobId, grant: Grant, at_s: float) -> None:
-        """Take in a job that starts now, or has been running."""
+        """Add a running job."""
         self._at_s[job] = at_s
         insort(self.order, (at_s, job, grant, self.gpus_by_pool(room, grant)))
 
     def drop(self, job: JobId) -> End:
-        """Forget a job that left its nodes."""
+        """Remove and return a job that left its nodes."""
         return self.order.pop(bisect_left(self.order, (self._at_s.pop(job), job)))
 
     def overdue(self, now_s: float) -> list[End]:
-        """Forget and return the jobs that should have left by now but have not."""
+        """Remove and return the jobs that should have ended by now."""
         order = self.order
         until = 0
         while until < len(order) and order[until][0] <= now_s:
@@ -129,8 +126,8 @@ class Ends:
         return late
 
     def gpus_by_pool(self, room: FreeResources, grant: Grant) -> tuple[tuple[int, int], ...]:
-        """Return (pool, GPUs) of what a grant holds; the overflow node belongs to no pool."""
-        pool_of = self._pool_of or self._read(room)
+        """Return the GPUs of a grant as (pool, GPUs); the overflow node has no pool."""
+        pool_of = self._pool_of or self._read_pools(room)
         gangs = grant.gangs
         nodes, count, gpus, _, _ = gangs[0].workers
         if len(gangs) == 1 and gangs[0].servers is None and len(nodes) == 1:
@@ -141,7 +138,8 @@ class Ends:
                 held[pool_of[node]] = held.get(pool_of[node], 0) + replicas * part.gpus
         return tuple(held.items())
 
-    def _read(self, room: FreeResources) -> list[int]:
+    def _read_pools(self, room: FreeResources) -> list[int]:
+        """Build the list of the pool of every node."""
         at = {node: pool for pool, nodes in enumerate(room.pools) for node in nodes.nodes}
         self._pool_of = [at[node] for node in range(len(at))] + [-1]
         return self._pool_of
@@ -149,20 +147,20 @@ class Ends:
 
 @dataclass
 class Reservation:
-    """The promise to the head of the queue.
+    """The expected start of the head of the queue and the resources reserved for it.
 
     Parameters
     ----------
     job : int
         The head.
     at_s : float, seconds
-        The shadow time: when it can start if running jobs end as estimated.
+        The shadow time: its start if running jobs end as estimated.
     pools : frozenset of int
-        Where its GPUs are counted.
+        Pools with its GPUs.
     extra : int
         GPUs of these pools that it leaves free at that time.
     slack : dict
-        Instead of a count, where cores, memory or the shape of the gang matter: node -> (GPUs,
+        Used instead of a count if cores, memory or the shape of the gang matter: node -> (GPUs,
         cores, GB) that it leaves free on its nodes.
     """
 
@@ -172,23 +170,25 @@ class Reservation:
     extra: int = 0
     slack: dict[int, tuple[float, float, float]] = field(default_factory=dict)
 
-    def may_spare(self, gpus: int, group: tuple[int, ...]) -> bool:
-        """Tell whether a job that outlives the shadow time might run in this group; `spares` gives
-        the verdict on its grant.
+    def may_outlast(self, gpus: int, group: tuple[int, ...]) -> bool:
+        """Return True if a job of this size might run past the shadow time in a group.
+
+        `try_outlast` decides for its actual grant.
         """
         return bool(self.slack) or gpus <= self.extra or not self.pools.issuperset(group)
 
-    def spares(self, gpus: tuple[tuple[int, int], ...], grant: Grant) -> bool:
-        """Tell whether a grant may outlive the shadow time, and if so count it."""
+    def try_outlast(self, gpus: tuple[tuple[int, int], ...], grant: Grant) -> bool:
+        """Return True if a grant may outlast the shadow time, and subtract it if so."""
         if self.slack:
-            return self._spares_nodes(grant)
+            return self._try_outlast_on_nodes(grant)
         wanted = sum(count for pool, count in gpus if pool in self.pools)
         if wanted > self.extra:
             return False
         self.extra -= wanted
         return True
 
-    def _spares_nodes(self, grant: Grant) -> bool:
+    def _try_outlast_on_nodes(self, grant: Grant) -> bool:
+        """Do the same as `try_outlast` for a reservation of nodes."""
         left: dict[int, tuple[float, float, float]] = {}
         for part in (part for gang in grant.gangs for part in gang if part is not None):
             for node, count in zip(part.nodes, part.count, strict=True):
@@ -206,32 +206,32 @@ class Reservation:
 
 
 def reserve(
-    view: View, placer: Placer, ends: Ends, job: JobId, patience: Patience | None
+    view: View, placer: Placer, ends: Ends, job: JobId, patience: TypeWait | None
 ) -> Reservation:
-    """Find out when a job that has no room now can start.
+    """Return the earliest reservation of a job that does not fit now.
 
     Parameters
     ----------
     view : View
-        Whose room already shows what starts at this instant.
+        The view, with the jobs that start now already reserved.
     placer : Placer
-        How the job would be placed.
+        Places the job.
     ends : Ends
         The running jobs.
     job : int
         The head of the queue.
-    patience : Patience or None
-        Until when it takes its preferred type only.
+    patience : TypeWait or None
+        Limits how long it waits for its preferred type.
 
     Notes
     -----
-    Where only counts of GPUs matter, they are counted for each group of pools that the job admits,
-    and the group with the earliest start gets the reservation, the preferred one where equal (our
-    reading for mixed clusters). Elsewhere running jobs are removed tentatively in
-    order of their ends until the placement finds room, and the nodes found are reserved.
+    If only GPUs limit the placement, they are counted for each group of pools that the job may use,
+    and the group with the earliest start gets the reservation, the preferred one in a tie (our
+    reading for mixed clusters). Otherwise running jobs are removed tentatively in order of their
+    ends until the job can be placed, and its nodes are reserved.
 
-    The instant from which a job that waits for its preferred type takes any other stands among the
-    ends, as one of a job that holds nothing.
+    The end of a job's wait for its preferred type is inserted among the ends, as that of a job
+    without resources.
     """
     demand, order, until_s = (
         view.demand(job),
@@ -241,11 +241,11 @@ def reserve(
     if until_s > view.now_s:
         order = order.copy()
         insort(order, (until_s, -1, Grant(()), ()))
-    if not placer.counts(view, demand):
+    if not placer.needs_only_gpus(view, demand):
         return _reserve_nodes(
             view, _Tentative(view, order, _Places(placer, patience, until_s)), job
         )
-    best, (groups, _, preferred) = Reservation(job, inf), placer.ways(view, demand)
+    best, (groups, _, preferred) = Reservation(job, inf), placer.options(view, demand)
     for at, group in enumerate(groups):
         need = demand.replicas, until_s if at >= preferred else -inf
         at_s, free = _free_at(order, frozenset(group), view.room.gpus_free(group), need, best.at_s)
@@ -257,6 +257,7 @@ def reserve(
 def _free_at(
     order: list[End], pools: frozenset[int], free: int, need: tuple[int, float], before_s: float
 ) -> tuple[float, int]:
+    """Return when enough GPUs are free in these pools, and how many are free then."""
     gpus_needed, not_before_s = need
     found_s = inf
     for at_s, _, _, gpus in order:
@@ -271,18 +272,21 @@ def _free_at(
 
 
 class _Places(NamedTuple):
-    """How the head would be placed at an instant."""
+    """Placement of the head at a given time, with its wait for the preferred type."""
 
     place: Placer
-    patience: Patience | None
+    patience: TypeWait | None
     until_s: float
 
     def __call__(self, view: View, demand: Demand, at_s: float) -> Grant | None:
-        place = self.patience.place if self.patience and at_s < self.until_s else self.place
+        place = (
+            self.patience.place_preferred if self.patience and at_s < self.until_s else self.place
+        )
         return place(view, demand)
 
 
 def _reserve_nodes(view: View, tentative: _Tentative, job: JobId) -> Reservation:
+    """Return the earliest reservation of a job on named nodes, by bisection over the ends."""
     demand, order = view.demand(job), tentative.order
     low, high, step = 0, 1, 1
     while not tentative.has_room(demand, min(high, len(order))):
@@ -298,9 +302,9 @@ def _reserve_nodes(view: View, tentative: _Tentative, job: JobId) -> Reservation
     at_s, enough = order[high - 1][0], high
     while high < len(order) and order[high][0] <= at_s:
         high += 1
-    # With servers to be placed after the workers, more free room may hurt: then what ends at the
-    # same instant as the last one needed is left out.
-    grant = _first_place(demand, tentative, (high, enough))
+    # Servers are placed after the workers, so more free nodes may hurt: then jobs that end at the
+    # same time as the last one needed are left out.
+    grant = _first_grant(demand, tentative, (high, enough))
     free = view.free_gpus.tolist(), view.free_cpus.tolist(), view.free_mem_gb.tolist()
     slack = {
         node: (free[0][node], free[1][node], free[2][node])
@@ -313,22 +317,24 @@ def _reserve_nodes(view: View, tentative: _Tentative, job: JobId) -> Reservation
     return Reservation(job, at_s, slack=slack)
 
 
-def _first_place(demand: Demand, tentative: _Tentative, ended: tuple[int, ...]) -> Grant:
+def _first_grant(demand: Demand, tentative: _Tentative, ended: tuple[int, ...]) -> Grant:
+    """Return the grant for the first number of ended jobs at which a demand fits."""
     for count in ended:
         grant = tentative.place(demand, count)
         if grant is not None:
             return grant
-    raise AssertionError("a place that was found a moment ago is gone")
+    raise AssertionError("the placement was possible a moment ago")
 
 
 class _Tentative:
-    """The free room as it will be when the first so many jobs have ended."""
+    """The free resources after the first jobs of a list have ended."""
 
     def __init__(self, view: View, order: list[End], places: _Places) -> None:
         self._view, self._places, self._ended = view, places, 0
         self.order = order
 
     def show(self, ended: int) -> None:
+        """Release or reserve grants so that the first `ended` jobs have ended."""
         room, order = self._view.room, self.order
         while self._ended < ended:
             room.give(order[self._ended][2])
@@ -338,11 +344,13 @@ class _Tentative:
             room.take(order[self._ended][2])
 
     def place(self, demand: Demand, ended: int) -> Grant | None:
+        """Place a demand after the first `ended` jobs have ended."""
         self.show(ended)
         at_s = self.order[ended - 1][0] if ended else -inf
         return self._places(self._view, demand, at_s)
 
     def has_room(self, demand: Demand, ended: int) -> bool:
+        """Return True if a demand fits after the first `ended` jobs have ended."""
         grant = self.place(demand, ended)
         if grant is None:
             return False
@@ -355,19 +363,18 @@ Entry = tuple[tuple[float, ...], JobId]
 
 
 class Lane:
-    """Jobs of one demand that may run at the same places, by place in the queue and, for each group
-    of pools, by estimated run time.
+    """Waiting jobs of one demand, sorted by queue order and by estimated run time.
 
     Parameters
     ----------
     number : int
-        By which the lane is told from others.
+        Id of the lane.
     demand : Demand
-        What all of them ask for.
+        Request of all its jobs.
     groups : tuple of tuples of int
-        Where they may run, preferred first.
+        Groups of pools that they may use, preferred first.
     limited : bool
-        Whether more than free GPUs matters there.
+        Whether more than free GPUs limits the placement.
     """
 
     __slots__ = (
@@ -394,7 +401,7 @@ class Lane:
         self._new: dict[JobId, Entry] = {}
 
     def add(self, entry: Entry) -> None:
-        """Take in a job."""
+        """Add a job."""
         order = self.order
         if order and entry < order[-1]:
             insort(order, entry)
@@ -403,7 +410,7 @@ class Lane:
         self._new[entry[1]] = entry
 
     def remove(self, entry: Entry) -> None:
-        """Forget a job."""
+        """Remove a job."""
         order = self.order
         del order[0 if order[0] is entry else bisect_left(order, entry)]
         if self._new.pop(entry[1], None) is None:
@@ -413,13 +420,14 @@ class Lane:
     def first_within(
         self, group: int, time_s: float, barred: set[JobId], times_s: TimesOf
     ) -> Entry | None:
-        """Return the first job in the queue that takes no longer than this in a group.
+        """Return the first job in queue order that takes at most `time_s` in a group.
 
-        ``times_s`` is asked once for each job; ``time_s`` is rounded as its answers are.
+        ``times_s`` is called once for each job; ``time_s`` must be rounded like its results. Jobs
+        in `barred` are left out.
         """
         for entry in self._new.values():
-            self._times_s[entry[1]] = found = times_s(self, entry)
-            for by_time, own_s in zip(self._shortest, found, strict=True):
+            self._times_s[entry[1]] = job_times_s = times_s(self, entry)
+            for by_time, own_s in zip(self._shortest, job_times_s, strict=True):
                 insort(by_time, (own_s, entry))
         self._new.clear()
         by_time = self._shortest[group]
@@ -430,11 +438,11 @@ class Lane:
 
 
 TimesOf = Callable[[Lane, Entry], tuple[float, ...]]
-"""(lane, job) -> estimated seconds in each of the lane's groups, rounded as instants are."""
+"""(lane, job) -> estimated seconds in each group of the lane, rounded like event times."""
 
 
 class BackfillWindow:
-    """The jobs behind the head that may be started before it: the first ``depth`` of the queue."""
+    """The first ``depth`` jobs behind the head, which may start before it."""
 
     def __init__(self, depth: int) -> None:
         self.lanes: dict[int, Lane] = {}
@@ -444,12 +452,13 @@ class BackfillWindow:
         self._where: dict[JobId, tuple[Entry, Lane]] = {}
 
     def first(self) -> Entry | None:
-        """Return the job that goes first."""
+        """Return the first job of the window."""
         return min([lane.order[0] for lane in self.lanes.values()], default=None)
 
     def goes_behind(self, entry: Entry) -> bool:
-        """Put a job behind the window and return True if that is its place; else make room for it
-        in the window.
+        """Put a job behind the window and return True if that is its place.
+
+        Otherwise the last job of a full window is moved behind it.
         """
         if self._rest and entry > self._rest[0]:
             heappush(self._rest, entry)
@@ -464,12 +473,12 @@ class BackfillWindow:
         heappush(self._rest, last)
         return False
 
-    def behind(self) -> Entry | None:
-        """Take the first job behind the window."""
+    def pop_behind(self) -> Entry | None:
+        """Remove and return the first job behind the window."""
         return heappop(self._rest) if self._rest else None
 
     def add(self, lane: Lane, entry: Entry) -> None:
-        """Put a job into its lane."""
+        """Add a job to a lane of the window."""
         lane.add(entry)
         self._where[entry[1]] = entry, lane
         self.size += 1
@@ -477,14 +486,14 @@ class BackfillWindow:
     def __contains__(self, job: JobId) -> bool:
         return job in self._where
 
-    def before(self, job: JobId) -> list[JobId]:
-        """Return the jobs that go before one, the first of the queue first."""
+    def jobs_before(self, job: JobId) -> list[JobId]:
+        """Return the jobs before a job, in queue order."""
         entries = sorted([*(entry for entry, _ in self._where.values()), *self._rest])
         jobs = [entry[1] for entry in entries]
         return jobs[: jobs.index(job)] if job in jobs else []
 
     def remove(self, job: JobId) -> Entry:
-        """Take a job out of its lane, and the lane away if it was the last; return its entry."""
+        """Remove a job, and its lane if that becomes empty; return the job's entry."""
         entry, lane = self._where.pop(job)
         lane.remove(entry)
         self.size -= 1
@@ -493,14 +502,13 @@ class BackfillWindow:
         return entry
 
 
-class Outlook:
-    """One pass over the queue: the first job of each lane that may pass, in order, and what has
-    been learned.
+class BackfillScan:
+    """State of one backfill scan: the next job of each lane, and lanes and jobs that failed.
 
     Parameters
     ----------
     promise : Reservation
-        What the head was promised.
+        Reservation of the head.
     times_s : callable
         See `TimesOf`.
     """
@@ -515,5 +523,5 @@ class Outlook:
         self.full: set[tuple[int, int]] = set()
         """(lane, group) without room"""
         self.only_short: set[tuple[int, int]] = set()
-        """(lane, group) where only those may go that end before the head can start"""
+        """(lane, group) where only jobs that end before the head can start may run"""
         self.barred: set[JobId] = set()

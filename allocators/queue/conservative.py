@@ -1,6 +1,4 @@
-"""Conservative backfilling: every waiting job has a planned start, and a job may pass others only
-if it delays none of them.
-"""
+"""Conservative backfilling: jobs pass others only if they delay no planned start."""
 
 from __future__ import annotations
 
@@ -13,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from allocators.placement import RUN_TIME, Placer, mix_param, placement_param, types_param
+from allocators.placement import RUN_TIME_NEEDS, Placer, mix_param, placement_param, types_param
 from allocators.queue.backfill import (
     Ends,
     Entry,
@@ -22,7 +20,7 @@ from allocators.queue.backfill import (
     order_param,
     run_times_param,
 )
-from allocators.reasons import in_line, room
+from allocators.reasons import queue_reason, room
 from allocators.toolkit import newly_waiting
 from sim.contract import (
     EMPTY,
@@ -41,11 +39,11 @@ from sim.contract import (
 )
 
 Held = tuple[tuple[int, int], ...]
-"""(pool, GPUs)"""
+"""GPUs by pool, as (pool, GPUs)."""
 
 
 class Slot(NamedTuple):
-    """A planned run: from when until when, and GPUs by pool."""
+    """A planned run: start, end, and GPUs by pool."""
 
     from_s: float
     until_s: float
@@ -53,16 +51,16 @@ class Slot(NamedTuple):
 
 
 class Profile:
-    """GPUs that are free from now on, pool by pool, in steps.
+    """Free GPUs of every pool over time, as a step function.
 
     Parameters
     ----------
     now_s : float, seconds
-        Where it begins.
+        Start of the profile.
     free : sequence of int
         Free GPUs of each pool now.
     slots : iterable of Slot
-        What is taken later, or given back where a running job ends.
+        Planned runs and running jobs.
     """
 
     def __init__(self, now_s: float, free: Sequence[int], slots: Iterable[Slot]) -> None:
@@ -79,14 +77,13 @@ class Profile:
 
     @property
     def is_possible(self) -> bool:
-        """Whether nothing is taken twice."""
+        """Whether no GPU is used twice."""
         return bool(self._free.min() >= 0)
 
     def earliest(self, pools: tuple[int, ...], gpus: int, run_s: float) -> Slot | None:
-        """Return the first slot of a length in which so many GPUs of these pools are free
-        throughout, or None.
+        """Return the first slot with enough free GPUs for `run_s` seconds, or None.
 
-        Each pool gives what it has free in the whole of the slot, the first pool first.
+        Each pool gives the GPUs that it has free during the whole slot, the first pool first.
         """
         at_s, free = self._at_s, self._free[:, pools]
         enough = free.sum(axis=1) >= gpus
@@ -105,12 +102,13 @@ class Profile:
         return None
 
     def take(self, slot: Slot, sign: int = 1) -> None:
-        """Take the GPUs of a slot, or give them back."""
+        """Subtract the GPUs of a slot; add them back with `sign` -1."""
         first, last = self._step(slot.from_s), self._step(slot.until_s)
         for pool, gpus in slot.gpus:
             self._free[first:last, pool] -= sign * gpus
 
     def _step(self, at_s: float) -> int:
+        """Return the index of the step that begins at a time; insert one if missing."""
         at_s = max(at_s, self._at_s[0])
         step = int(np.searchsorted(self._at_s, at_s))
         if step == len(self._at_s) or self._at_s[step] != at_s:
@@ -121,20 +119,20 @@ class Profile:
 
 @dataclass
 class Conservative(Allocator):
-    """Plan the start of every waiting job in order; a job starts when its plan says now.
+    """Plan the start of every waiting job in order; a job starts when its plan is due.
 
     Notes
     -----
-    Each newcomer gets the earliest slot of its length that the plans of all jobs before it leave.
-    When a job ends early, or nodes return, all plans are looked at again in order, each with all
-    others in place: a plan moves forward or stays, so no job is delayed by one behind it. When a
-    job runs longer than expected or nodes go, all jobs are planned anew in order.
+    Each newcomer gets the earliest slot of its length between the plans of all jobs before it. When
+    a job ends early or nodes return, all plans are tried again in order, each with all others in
+    place: a plan moves forward or stays, so no job is delayed by one behind it. When a job runs
+    longer than estimated or nodes leave, all plans are made again in order.
 
-    Ours: plans count GPUs, pool by pool; cores, memory and the shape of a gang are looked at when a
-    plan is due, and a job that has no place then keeps its GPUs in the plan and is tried again at
-    the next event. Jobs without GPUs start in order as soon as they have room. On mixed clusters a
-    job is planned on the type where it starts first, the preferred one where equal. Only the first
-    ``depth`` jobs behind the first one have plans; the others wait.
+    Ours: plans count GPUs by pool; cores, memory and the shape of a gang are checked when a plan is
+    due. A job that cannot be placed then keeps its GPUs in the plan and is tried again at the next
+    event. Jobs without GPUs start in order as soon as they fit. On mixed clusters a job is planned
+    on the type where it starts first, the preferred one in a tie. Only the first ``depth`` jobs
+    behind the first one have plans.
     """
 
     run_times: str = run_times_param()
@@ -149,9 +147,9 @@ class Conservative(Allocator):
     _waiting: list[Entry] = field(init=False, repr=False, default_factory=list)
     _plans: dict[JobId, Slot] = field(init=False, repr=False, default_factory=dict)
     _begun: bool = field(init=False, repr=False, default=False)
-    _room_came: bool = field(init=False, repr=False, default=False)
-    _shorter: bool = field(init=False, repr=False, default=False)
-    _passed: bool = field(init=False, repr=False, default=False)
+    _room_was_freed: bool = field(init=False, repr=False, default=False)
+    _ends_earlier: bool = field(init=False, repr=False, default=False)
+    _has_backfilled: bool = field(init=False, repr=False, default=False)
 
     card = Card(
         title="Conservative backfilling",
@@ -178,24 +176,24 @@ class Conservative(Allocator):
     )
 
     def __post_init__(self) -> None:
-        """Prepare an empty queue."""
+        """Create the placer and the estimated run times."""
         self._place = Placer(self.placement, self.types, self.mix)
         self._times = RunTimes(self._place, by_limit=self.run_times == "limit")
 
     @property
     def needs(self) -> Needs:
         """Estimated run times."""
-        return Needs(RUN_TIME, mixes_types=self.mix)
+        return Needs(RUN_TIME_NEEDS, mixes_types=self.mix)
 
     def remarks(self) -> tuple[str, ...]:
-        """Say that no job passed another."""
-        if self._passed or not self._begun:
+        """Return a note if no job passed another."""
+        if self._has_backfilled or not self._begun:
             return ()
         return ("conservative backfilled nothing: the schedule is that of fifo.",)
 
     def allocate(self, view: View, /) -> Plan:
-        """Move plans forward, and start the jobs whose plan says now."""
-        self._follow(view)
+        """Move plans forward and start the jobs with a due plan."""
+        self._update_jobs(view)
         if not self._waiting:
             return EMPTY
         profile = self._profile(view)
@@ -203,27 +201,29 @@ class Conservative(Allocator):
         if overdue or not profile.is_possible:
             self._plans.clear()
             profile = self._profile(view)
-            self._room_came = True
+            self._room_was_freed = True
         started: dict[JobId, Grant | None] = {}
-        self._shorter = False
-        # A plan that moves leaves a gap in which one before it may start earlier.
-        while self._moves(view, profile, started) and self._room_came:
+        self._ends_earlier = False
+        # A plan that moves leaves a gap in which an earlier job of the queue may start.
+        while self._advance_plans(view, profile, started) and self._room_was_freed:
             pass
-        self._room_came = self._shorter
+        self._room_was_freed = self._ends_earlier
         if not started:
             return EMPTY
         self._waiting = [entry for entry in self._waiting if entry[1] not in started]
         return Plan(started)
 
-    def _moves(self, view: View, profile: Profile, started: dict[JobId, Grant | None]) -> bool:
-        """Look at the plans in order once; tell whether any moved forward."""
+    def _advance_plans(
+        self, view: View, profile: Profile, started: dict[JobId, Grant | None]
+    ) -> bool:
+        """Try the plans in order once; return True if any moved forward."""
         moved, stuck = False, 0
         for _, job in self._waiting:
             if stuck > self.depth:
                 break
             plan = self._plans.get(job)
             due = plan is None or plan.from_s <= view.now_s
-            if job in started or not (due or self._room_came):
+            if job in started or not (due or self._room_was_freed):
                 stuck += job not in started
                 continue
             grant = self._try(view, job, profile)
@@ -231,20 +231,20 @@ class Conservative(Allocator):
                 stuck += 1
             else:
                 started[job] = grant
-                self._passed = self._passed or stuck > 0
+                self._has_backfilled = self._has_backfilled or stuck > 0
             moved |= plan is not None and (
                 job not in self._plans or self._plans[job].from_s < plan.from_s
             )
         return moved
 
     def explain(self, decided: Decided, job: JobId, /) -> Reason:
-        """State when a job is planned to start, and how many jobs are before it."""
+        """Explain a wait by the planned start of a job and the jobs before it."""
         order = "by priority" if self.order == "priority" else "by submission"
         jobs = [entry[1] for entry in self._waiting]
         ahead = jobs[: jobs.index(job)] if job in jobs else []
         plan = self._plans.get(job)
         if plan is None:
-            return in_line(decided, job, ahead, order, blocks=False)
+            return queue_reason(decided, job, ahead, order, blocks=False)
         if plan.from_s <= decided.view.now_s:
             return room(decided, job)
         return Reason(
@@ -254,15 +254,16 @@ class Conservative(Allocator):
 
     # -- what happened ---------------------------------------------------------------------------
 
-    def _follow(self, view: View) -> None:
+    def _update_jobs(self, view: View) -> None:
+        """Update running and waiting jobs from the events since the last call."""
         delta, ends, now_s = view.delta, self._ends, view.now_s
         if not self._begun:
             self._begun = True
             for job, grant in view.grants.items():
                 ends.add(view.room, job, grant, self._times.end_s(view, job, grant))
-        self._room_came |= bool(delta.evicted or delta.nodes or delta.resized)
+        self._room_was_freed |= bool(delta.evicted or delta.nodes or delta.resized)
         for job in delta.finished:
-            self._room_came |= ends.drop(job)[0] != now_s
+            self._room_was_freed |= ends.drop(job)[0] != now_s
         for eviction in delta.evicted:
             if eviction.job in ends:
                 ends.drop(eviction.job)
@@ -277,10 +278,10 @@ class Conservative(Allocator):
             end_s = later(now_s + self._times.left_s(view, job, grant), now_s)
             ends.add(view.room, job, grant, end_s)
         for job in newly_waiting(delta):
-            self._enter(view, job)
+            self._enqueue(view, job)
 
-    def _enter(self, view: View, job: JobId) -> None:
-        """Queue a job, and drop the plans of those behind it."""
+    def _enqueue(self, view: View, job: JobId) -> None:
+        """Add a job to the queue and drop the plans of the jobs behind it."""
         waiting = self._waiting
         entry = ((-view.one("priority", job),) if self.order == "priority" else (), job)
         at = bisect_left(waiting, entry)
@@ -291,6 +292,7 @@ class Conservative(Allocator):
     # -- plans -----------------------------------------------------------------------------------
 
     def _profile(self, view: View) -> Profile:
+        """Return the free GPUs over time, given running jobs and plans."""
         running = [Slot(-inf, end_s, gpus) for end_s, _, _, gpus in self._ends.order]
         free = list(view.room.free)
         for slot in running:
@@ -299,38 +301,39 @@ class Conservative(Allocator):
         return Profile(view.now_s, free, [*running, *self._plans.values()])
 
     def _try(self, view: View, job: JobId, profile: Profile) -> Grant | None:
-        """Plan a job, and place it if its plan says now."""
+        """Plan a job; place it and return its grant if the plan is due."""
         demand, now_s = view.demand(job), view.now_s
         if not demand.gpus:
             return self._start(view, job, self._place(view, demand))
         old = self._plans.pop(job, None)
         if old is not None:
             profile.take(old, -1)
-        groups, gpus = self._place.ways(view, demand).groups, demand.replicas * demand.gpus
-        found = [
+        groups, gpus = self._place.options(view, demand).groups, demand.replicas * demand.gpus
+        slots = [
             profile.earliest(pools, gpus, self._times.waiting_s(view, job, at))
             for at, pools in enumerate(groups)
         ]
         first = min(
-            ((slot.from_s, at) for at, slot in enumerate(found) if slot is not None), default=None
+            ((slot.from_s, at) for at, slot in enumerate(slots) if slot is not None), default=None
         )
         if first is None:
             return None
-        plan = found[first[1]]
-        assert plan is not None, "the earliest slot is one that was found"
+        plan = slots[first[1]]
+        assert plan is not None, "the earliest slot exists"
         if plan.from_s <= now_s:
-            grant = self._start(view, job, self._place.within(view, demand, groups[first[1]]))
+            grant = self._start(view, job, self._place.place_within(view, demand, groups[first[1]]))
             if grant is not None:
                 held = self._ends.gpus_by_pool(view.room, grant)
                 end_s = self._times.end_s(view, job, grant)
                 profile.take(Slot(now_s, end_s, held))
-                self._shorter |= end_s < plan.until_s
+                self._ends_earlier |= end_s < plan.until_s
                 return grant
         self._plans[job] = plan
         profile.take(plan)
         return None
 
     def _start(self, view: View, job: JobId, grant: Grant | None) -> Grant | None:
+        """Record the estimated end of a job that got a grant; return the grant."""
         if grant is not None:
             self._ends.add(view.room, job, grant, self._times.end_s(view, job, grant))
         return grant

@@ -1,6 +1,4 @@
-"""EASY backfilling: first come, first served, but a job may pass if the one at the head does not
-start later for it.
-"""
+"""EASY backfilling: jobs may pass the head of the queue if they do not delay its start."""
 
 from __future__ import annotations
 
@@ -11,22 +9,22 @@ from math import inf
 from typing import Final
 
 from allocators.placement import (
-    RUN_TIME,
-    WAITING,
-    Denials,
-    Patience,
+    RUN_TIME_NEEDS,
+    WAITING_PLACEMENTS,
+    NoFitCache,
     Placer,
+    TypeWait,
     mix_param,
     placement_param,
     types_param,
     wait_for_type_param,
 )
 from allocators.queue.backfill import (
+    BackfillScan,
     BackfillWindow,
     Ends,
     Entry,
     Lane,
-    Outlook,
     Reservation,
     RunTimes,
     depth_param,
@@ -34,7 +32,7 @@ from allocators.queue.backfill import (
     reserve,
     run_times_param,
 )
-from allocators.reasons import in_line, room
+from allocators.reasons import queue_reason, room
 from allocators.toolkit import newly_waiting, only_arrivals, queue_rule
 from sim.contract import (
     EMPTY,
@@ -59,27 +57,25 @@ _UNUSED: Final = "easy backfilled nothing: the schedule is that of fifo."
 
 @dataclass
 class Easy(Allocator):
-    """Start jobs in order; if the head has no room, start jobs behind it that end before it can
-    start, or leave it enough.
+    """Start jobs in order; jobs behind a blocked head start if they do not delay it.
 
     Notes
     -----
-    Lifka's rule: when the head has no room, running jobs are expected to end as estimated; the
-    instant at which enough of them have ended is its shadow time, and GPUs that are then left over
-    are extra. A job behind the head starts now if it has room and either ends by the shadow time or
-    takes extra GPUs only. Only the first ``depth`` jobs behind the head are looked at, as Slurm
-    does.
+    Lifka's rule: when the head has no room, running jobs are expected to end as estimated. The time
+    when enough of them have ended is the shadow time, and GPUs left over then are extra. A job
+    behind the head starts now if it fits and either ends by the shadow time or uses only extra
+    GPUs. Only the first ``depth`` jobs behind the head are considered, as in Slurm.
 
-    Ours: on mixed clusters the head is reserved on the type where it could start earliest, the
-    preferred one where equal. Where cores and memory are limited, or the placement is
-    ``consolidate``, nodes are reserved instead of a count. With ``run_times=limit`` a job without a
-    time limit counts with its estimated run time. A limit that is outlived counts twice, as
-    estimates do. The estimate of a waiting job is made when it first matters, for each type as if
-    the job were alone; pauses at the start are not part of it.
+    Ours: on mixed clusters the head is reserved on the type where it can start earliest, the
+    preferred one in a tie. If cores and memory are limited, or the placement is ``consolidate``,
+    nodes are reserved instead of a count. With ``run_times=limit`` a job without a time limit
+    counts with its estimated run time. A job that outlives its limit or estimate counts with twice
+    that. The estimate of a waiting job is made when first needed, for each type as if the job were
+    alone, without pauses at the start.
 
-    A head that waits for its preferred type is promised the earlier of two instants: when that type
-    has room for it, or when, its waiting over, any other has. Those behind it that wait for their
-    type pass it on that type only.
+    A head that waits for its preferred type is promised the earlier of two times: when that type
+    has room for it, or when another type has after the wait. Jobs behind it that wait for their
+    preferred type pass it on that type only.
     """
 
     run_times: str = run_times_param()
@@ -99,10 +95,10 @@ class Easy(Allocator):
     mix: bool = mix_param()
     wait_for_type: float = wait_for_type_param()
     _place: Placer = field(init=False, repr=False)
-    _patience: Patience | None = field(init=False, repr=False)
+    _type_wait: TypeWait | None = field(init=False, repr=False)
     _deadlines: list[tuple[float, JobId]] = field(init=False, repr=False, default_factory=list)
     _window: BackfillWindow = field(init=False, repr=False)
-    _denials: Denials = field(init=False, repr=False, default_factory=Denials)
+    _no_fit: NoFitCache = field(init=False, repr=False, default_factory=NoFitCache)
     _ends: Ends = field(init=False, repr=False, default_factory=Ends)
     _head: Entry | None = field(init=False, repr=False, default=None)
     _blocked: Entry | None = field(init=False, repr=False, default=None)
@@ -145,28 +141,28 @@ class Easy(Allocator):
     )
 
     def __post_init__(self) -> None:
-        """Prepare an empty queue."""
+        """Create the empty queue and the estimated run times."""
         self._place = Placer(self.placement, self.types, self.mix)
-        self._patience = Patience.of(self._place, self.wait_for_type)
+        self._type_wait = TypeWait.create(self._place, self.wait_for_type)
         self._window = BackfillWindow(self.depth)
         self._times = RunTimes(self._place, by_limit=self.run_times == "limit")
 
     @property
     def needs(self) -> Needs:
         """Estimated run times."""
-        return Needs(RUN_TIME, mixes_types=self.mix)
+        return Needs(RUN_TIME_NEEDS, mixes_types=self.mix)
 
     def remarks(self) -> tuple[str, ...]:
-        """Say that no job passed the head of the queue."""
+        """Return a note if no job passed the head of the queue."""
         if self._backfilled or self._took_over or not self._begun:
             return ()
         return (_UNUSED,)
 
     def allocate(self, view: View, /) -> Plan:
-        """Start the head while it has room, then what may pass it."""
+        """Start the head while it fits, then jobs that may pass it."""
         promise = self._promise
-        self._follow_running(view)
-        head_may_try = self._lose_patience(view) if self._deadlines else False
+        self._update_running(view)
+        head_may_try = self._end_type_waits(view) if self._deadlines else False
         for job in newly_waiting(view.delta):
             self._queue(
                 view, ((-view.one("priority", job),) if self.order == "priority" else (), job)
@@ -184,23 +180,23 @@ class Easy(Allocator):
             self._start_heads(view)
         if self._head is not None and self._window.size:
             lanes, free = self._window.lanes, sum(view.room.free)
-            hopeful = [
+            candidate_lanes = [
                 lane
                 for lane in (
                     lanes.values() if stale else [lanes[at] for at in self._fed if at in lanes]
                 )
                 if lane.gpus <= free
             ]
-            if hopeful:
-                self._backfill(view, hopeful)
+            if candidate_lanes:
+                self._backfill(view, candidate_lanes)
         self._fed.clear()
         if self._deadlines:
             return Plan(self._started, wake_at_s=self._next_deadline_s())
         return Plan(self._started) if self._started else EMPTY
 
     def rule(self) -> QueueRule | None:
-        """Return the rule, unless jobs wait for a type, or for nodes."""
-        if self.wait_for_type or self.placement in WAITING:
+        """Return the queue rule; None if jobs wait for a type or for nodes."""
+        if self.wait_for_type or self.placement in WAITING_PLACEMENTS:
             return None
         key = ("priority",) if self.order == "priority" else ()
         rule = queue_rule(key, self, "reservation")
@@ -213,11 +209,11 @@ class Easy(Allocator):
         )
 
     def explain(self, decided: Decided, job: JobId, /) -> Reason:
-        """State when the head of the queue is expected to start, and why no job passes it."""
+        """Explain a wait by the expected start of the head and why the job may not pass it."""
         view, head = decided.view, self._head
         order = "by priority" if self.order == "priority" else "by submission"
         if head is None or head[1] == job:
-            first = in_line(decided, job, (), order, blocks=True)
+            first = queue_reason(decided, job, (), order, blocks=True)
             at_s = self._promised_at_s(view, job)
             if at_s == inf:
                 return first
@@ -225,7 +221,7 @@ class Easy(Allocator):
                 f"{first.rule}, expected at {{start:instant}}", {**first.values, "start": at_s}
             )
         if decided.free_for(job) < decided.wants(job):
-            return in_line(decided, job, self._ahead(job), order, blocks=False)
+            return queue_reason(decided, job, self._jobs_ahead(job), order, blocks=False)
         if job not in self._window:
             return Reason(
                 "it was not among the first {depth:jobs} behind the head of the queue, of which"
@@ -243,19 +239,21 @@ class Easy(Allocator):
         )
 
     def _promised_at_s(self, view: View, job: JobId) -> float:
-        """Return when a job at the head could start, without keeping what is found."""
+        """Return the expected start of a job at the head, without storing it."""
         if self._promise is not None and self._promise.job == job:
             return self._promise.at_s
-        return reserve(view, self._place, self._ends, job, self._patience).at_s
+        return reserve(view, self._place, self._ends, job, self._type_wait).at_s
 
-    def _ahead(self, job: JobId) -> list[JobId]:
+    def _jobs_ahead(self, job: JobId) -> list[JobId]:
+        """Return the jobs before a job, the head first."""
         head = [] if self._head is None else [self._head[1]]
-        return head + self._window.before(job)
+        return head + self._window.jobs_before(job)
 
-    # -- what runs
+    # -- running jobs
     # ----------------------------------------------------------------------------------------------
 
-    def _follow_running(self, view: View) -> None:
+    def _update_running(self, view: View) -> None:
+        """Update running jobs and their expected ends from the events."""
         delta, ends, now_s = view.delta, self._ends, view.now_s
         if not self._begun:
             self._begun, self._took_over = True, bool(view.grants)
@@ -263,13 +261,13 @@ class Easy(Allocator):
                 ends.add(view.room, job, grant, self._times.end_s(view, job, grant))
         for job in delta.finished:
             end = ends.drop(job)
-            self._denials.give_back(end[2])
+            self._no_fit.record_release(end[2])
             if end[0] != now_s:
                 self._promise = None
         if delta.evicted or delta.nodes:
-            self._follow_losses(delta)
+            self._update_losses(delta)
         for job in delta.resized:
-            self._follow_resized(view, job)
+            self._update_resized(view, job)
         if ends.order and ends.order[0][0] <= now_s:
             for _, job, grant, _ in ends.overdue(now_s):
                 self._promise = None
@@ -277,30 +275,34 @@ class Easy(Allocator):
                 end_s = later(now_s + self._times.left_s(view, job, grant), now_s)
                 ends.add(view.room, job, grant, end_s)
 
-    def _follow_losses(self, delta: Delta) -> None:
+    def _update_losses(self, delta: Delta) -> None:
+        """Update evicted jobs and changed nodes."""
         self._promise = None
         for eviction in delta.evicted:
             if eviction.job in self._ends:
-                self._denials.give_back(self._ends.drop(eviction.job)[2])
-        self._denials.renew(delta.nodes)
+                self._no_fit.record_release(self._ends.drop(eviction.job)[2])
+        self._no_fit.record_nodes(delta.nodes)
 
-    def _follow_resized(self, view: View, job: JobId) -> None:
+    def _update_resized(self, view: View, job: JobId) -> None:
+        """Update a running or waiting job after a change of its size."""
         self._promise = None
         if job in self._ends:
-            self._denials.give_back(self._ends.drop(job)[2])
+            self._no_fit.record_release(self._ends.drop(job)[2])
             grant = view.grants[job]
             self._ends.add(view.room, job, grant, self._times.end_s(view, job, grant))
         elif job in self._window:
-            self._enter(view, self._window.remove(job))
+            self._add_to_window(view, self._window.remove(job))
 
     def _start(self, view: View, entry: Entry, grant: Grant, end_s: float) -> None:
+        """Record the grant and the expected end of a job that starts."""
         self._started[entry[1]] = grant
         self._ends.add(view.room, entry[1], grant, end_s)
 
-    # -- what waits
+    # -- waiting jobs
     # ----------------------------------------------------------------------------------------------
 
     def _queue(self, view: View, entry: Entry) -> None:
+        """Add a waiting job as the head, in the window, or behind it."""
         head = self._head
         if head is None:
             self._head = entry
@@ -308,24 +310,25 @@ class Easy(Allocator):
         if entry < head:
             self._head, entry = entry, head
         if not self._window.goes_behind(entry):
-            self._enter(view, entry)
+            self._add_to_window(view, entry)
 
-    def _enter(self, view: View, entry: Entry) -> Lane:
+    def _add_to_window(self, view: View, entry: Entry) -> Lane:
+        """Add a waiting job to its lane in the window; return the lane."""
         demand, lanes = view.demand(entry[1]), self._window.lanes
-        patient = self._patience is not None and self._is_patient(view, entry, self._patience)
+        patient = self._type_wait is not None and self._waits_for_type(view, entry, self._type_wait)
         number = -demand.key if patient else demand.key
         lane = lanes.get(number)
         if lane is None:
-            ways = self._place.ways(view, demand)
+            ways = self._place.options(view, demand)
             groups = ways.groups[: ways.preferred] if patient else ways.groups
-            limited = not self._place.counts(view, demand)
+            limited = not self._place.needs_only_gpus(view, demand)
             lane = lanes[number] = Lane(number, demand, groups, limited=limited)
         self._window.add(lane, entry)
         self._fed.add(number)
         return lane
 
-    def _is_patient(self, view: View, entry: Entry, patience: Patience) -> bool:
-        """Tell whether a job still waits for its preferred type, and if so note until when."""
+    def _waits_for_type(self, view: View, entry: Entry, patience: TypeWait) -> bool:
+        """Return True if a job still waits for its preferred type; record its deadline."""
         until_s = patience.until_s(view, entry[1])
         if until_s <= view.now_s:
             return False
@@ -333,17 +336,18 @@ class Easy(Allocator):
             heappush(self._deadlines, (until_s, entry[1]))
         return True
 
-    def _lose_patience(self, view: View) -> bool:
-        """Allow jobs that have waited long enough any type; tell whether the head is one."""
+    def _end_type_waits(self, view: View) -> bool:
+        """Let jobs take any type after their wait; return True if the head is one."""
         of_head = False
         while self._deadlines and self._deadlines[0][0] <= view.now_s:
             job = heappop(self._deadlines)[1]
             if job in self._window:
-                self._enter(view, self._window.remove(job))
+                self._add_to_window(view, self._window.remove(job))
             of_head = of_head or (self._head is not None and self._head[1] == job)
         return of_head
 
     def _next_deadline_s(self) -> float:
+        """Return when the next job stops waiting for its preferred type."""
         head, deadlines = self._head, self._deadlines
         while (
             deadlines
@@ -354,22 +358,24 @@ class Easy(Allocator):
         return deadlines[0][0] if deadlines else inf
 
     def _times_s(self, view: View, lane: Lane, entry: Entry) -> tuple[float, ...]:
+        """Return the estimated run time of a waiting job in each group of its lane."""
         return tuple(
             instant(self._times.waiting_s(view, entry[1], at)) for at in range(len(lane.groups))
         )
 
-    def _leave(self, view: View, entry: Entry) -> Lane | None:
-        """Take a job out of the window, and return the lane of the one that comes in instead."""
+    def _replace_in_window(self, view: View, entry: Entry) -> Lane | None:
+        """Remove a job from the window; return the lane of the job that replaces it."""
         self._window.remove(entry[1])
-        following = self._window.behind()
-        return None if following is None else self._enter(view, following)
+        following = self._window.pop_behind()
+        return None if following is None else self._add_to_window(view, following)
 
     def _start_heads(self, view: View) -> None:
+        """Start the jobs at the head of the queue until one does not fit."""
         while self._head is not None:
             head = self._head
             place = (
-                self._patience.place
-                if self._patience and self._is_patient(view, head, self._patience)
+                self._type_wait.place_preferred
+                if self._type_wait and self._waits_for_type(view, head, self._type_wait)
                 else self._place
             )
             grant = place(view, view.demand(head[1]))
@@ -379,52 +385,59 @@ class Easy(Allocator):
             self._promise = None
             self._head = self._window.first()
             if self._head is None:
-                self._head = self._window.behind()
+                self._head = self._window.pop_behind()
             else:
-                self._leave(view, self._head)
+                self._replace_in_window(view, self._head)
         self._blocked = self._head
 
-    # -- what may pass
+    # -- backfilling
     # ----------------------------------------------------------------------------------------------
 
     def _backfill(self, view: View, lanes: list[Lane]) -> None:
-        look = Outlook(self._promised(view), partial(self._times_s, view))
+        """Start jobs of these lanes that may pass the head, in queue order."""
+        look = BackfillScan(self._head_reservation(view), partial(self._times_s, view))
         for lane in lanes:
-            self._line_up(view, lane, look)
+            self._enqueue(view, lane, look)
         while look.line:
             entry, group, starts, lane = heappop(look.line)
             look.lined_up.discard(lane.id)
             if (
-                starts == look.starts or self._next(view, lane, look) == (entry, group)
+                starts == look.starts or self._next_candidate(view, lane, look) == (entry, group)
             ) and self._try(view, entry, lane, group, look):
                 look.starts += 1
-                following = self._leave(view, entry)
+                following = self._replace_in_window(view, entry)
                 if following is not None and following is not lane:
-                    self._line_up(view, following, look)
-            self._line_up(view, lane, look)
+                    self._enqueue(view, following, look)
+            self._enqueue(view, lane, look)
 
-    def _line_up(self, view: View, lane: Lane, look: Outlook) -> None:
-        found = (
-            self._next(view, lane, look) if lane.order and lane.id not in look.lined_up else None
+    def _enqueue(self, view: View, lane: Lane, look: BackfillScan) -> None:
+        """Add the next job of a lane that may pass to the line of the scan."""
+        candidate = (
+            self._next_candidate(view, lane, look)
+            if lane.order and lane.id not in look.lined_up
+            else None
         )
-        if found is not None:
-            heappush(look.line, (*found, look.starts, lane))
+        if candidate is not None:
+            heappush(look.line, (*candidate, look.starts, lane))
             look.lined_up.add(lane.id)
 
-    def _next(self, view: View, lane: Lane, look: Outlook) -> tuple[Entry, int] | None:
-        """Return the first job of a lane that may pass, and the group of pools where."""
+    def _next_candidate(
+        self, view: View, lane: Lane, look: BackfillScan
+    ) -> tuple[Entry, int] | None:
+        """Return the first job of a lane that may pass, and the group of pools for it."""
         best: tuple[Entry, int] | None = None
         room, promise = view.room, look.promise
         for group, pools in enumerate(lane.groups):
             if (room.free[pools[0]] if len(pools) == 1 else room.gpus_free(pools)) < lane.gpus:
                 continue
             if lane.limited and (
-                (lane.id, group) in look.full or self._denials.holds(view, lane.demand, pools)
+                (lane.id, group) in look.full
+                or self._no_fit.is_known_no_fit(view, lane.demand, pools)
             ):
                 continue
             if (
                 self.spare
-                and promise.may_spare(lane.gpus, pools)
+                and promise.may_outlast(lane.gpus, pools)
                 and (lane.id, group) not in look.only_short
                 and lane.order[0][1] not in look.barred
             ):
@@ -436,22 +449,24 @@ class Easy(Allocator):
                 best = entry, group
         return best
 
-    def _promised(self, view: View) -> Reservation:
+    def _head_reservation(self, view: View) -> Reservation:
+        """Return the reservation of the head; make it if missing."""
         head = self._head
         assert head is not None
         if self._promise is None or self._promise.job != head[1]:
-            self._promise = reserve(view, self._place, self._ends, head[1], self._patience)
+            self._promise = reserve(view, self._place, self._ends, head[1], self._type_wait)
         return self._promise
 
-    def _try(self, view: View, entry: Entry, lane: Lane, group: int, look: Outlook) -> bool:
-        grant = self._place.within(view, lane.demand, lane.groups[group])
+    def _try(self, view: View, entry: Entry, lane: Lane, group: int, look: BackfillScan) -> bool:
+        """Place a job if it does not delay the head; return True if it started."""
+        grant = self._place.place_within(view, lane.demand, lane.groups[group])
         if grant is None:
             look.full.add((lane.id, group))
-            self._denials.deny(view, lane.demand, lane.groups[group])
+            self._no_fit.record_no_fit(view, lane.demand, lane.groups[group])
             return False
         end_s, promise = self._times.end_s(view, entry[1], grant), look.promise
         if end_s > promise.at_s and not (
-            self.spare and promise.spares(self._ends.gpus_by_pool(view.room, grant), grant)
+            self.spare and promise.try_outlast(self._ends.gpus_by_pool(view.room, grant), grant)
         ):
             view.room.give(grant)
             if (lane.id, group) in look.only_short:

@@ -1,20 +1,27 @@
-"""First in, first out: jobs start in order of submission, or of priority."""
+"""FIFO: jobs start in order of submission or priority."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
 from allocators.placement import (
-    Patience,
     Placer,
+    TypeWait,
     mix_param,
     placement_param,
     types_param,
     wait_for_type_param,
 )
 from allocators.queue.backfill import order_param
-from allocators.reasons import in_line
-from allocators.toolkit import Backlog, Key, Lanes, backfill_param, backlog, queue_rule
+from allocators.reasons import queue_reason
+from allocators.toolkit import (
+    BlockingQueue,
+    Key,
+    SkippingQueue,
+    backfill_param,
+    make_queue,
+    queue_rule,
+)
 from sim.contract import (
     EMPTY,
     Allocator,
@@ -31,14 +38,13 @@ from sim.contract import (
 
 @dataclass
 class Fifo(Allocator):
-    """Start waiting jobs in order; with ``backfill=none`` the first without room holds up all
-    behind it.
+    """Start waiting jobs in order; the first without room blocks the others or is skipped.
 
     Notes
     -----
-    Non-preemptive. An evicted job queues at its original place. The rule of thumb of every cluster;
-    "YARN-CS" of the literature is this with ``backfill=none``, "WCS-SubTime", work-conserving
-    scheduling by submission time, with ``backfill=first_fit``.
+    Non-preemptive. An evicted job queues at its original place. "YARN-CS" in the literature is this
+    with ``backfill=none``; "WCS-SubTime", work-conserving scheduling by submission time, is this
+    with ``backfill=first_fit``.
     """
 
     order: str = order_param()
@@ -47,7 +53,7 @@ class Fifo(Allocator):
     types: str = types_param()
     mix: bool = mix_param()
     wait_for_type: float = wait_for_type_param()
-    _queue: Backlog | Lanes = field(init=False, repr=False)
+    _queue: BlockingQueue | SkippingQueue = field(init=False, repr=False)
     _place: Placer = field(init=False, repr=False)
 
     card = Card(
@@ -75,18 +81,20 @@ class Fifo(Allocator):
     )
 
     def __post_init__(self) -> None:
-        """Prepare an empty queue."""
+        """Create the empty queue."""
         self._place = Placer(self.placement, self.types, self.mix)
-        key = _by_priority if self.order == "priority" else _by_submission
-        self._queue = backlog(self.backfill, key, Patience.of(self._place, self.wait_for_type))
+        key = _priority_key if self.order == "priority" else _submission_key
+        self._queue = make_queue(
+            self.backfill, key, TypeWait.create(self._place, self.wait_for_type)
+        )
 
     @property
     def needs(self) -> Needs:
-        """Nothing but the public columns."""
+        """Only public columns."""
         return Needs(mixes_types=self.mix)
 
     def allocate(self, view: View, /) -> Plan:
-        """Start what has room, in order."""
+        """Start the jobs that fit, in order."""
         self._queue.feed(view)
         started = self._queue.start(view, self._place)
         if self.wait_for_type:
@@ -94,23 +102,26 @@ class Fifo(Allocator):
         return Plan(started) if started else EMPTY
 
     def rule(self) -> QueueRule | None:
-        """Return the order by submission or priority, unless jobs wait for a type."""
+        """Return the queue rule by submission or priority; None if jobs wait for a type."""
         if self.wait_for_type:
             return None
         key = ("priority",) if self.order == "priority" else ()
         return queue_rule(key, self, backfill=self.backfill)
 
     def explain(self, decided: Decided, job: JobId, /) -> Reason:
-        """State how many jobs were ahead, and what the first of them waited for."""
+        """Explain a wait by the jobs ahead and the first of them."""
         order = "by priority" if self.order == "priority" else "by submission"
-        return in_line(decided, job, self._queue.ahead(job), order, blocks=self.backfill == "none")
+        return queue_reason(
+            decided, job, self._queue.ahead(job), order, blocks=self.backfill == "none"
+        )
 
 
-def _by_submission(view: View, job: JobId) -> Key:
-    # Job ids are in order of submission.
+def _submission_key(view: View, job: JobId) -> Key:
+    """Return an empty key: ties go to the lower job id, which is the earlier submission."""
     del view, job
     return ()
 
 
-def _by_priority(view: View, job: JobId) -> Key:
+def _priority_key(view: View, job: JobId) -> Key:
+    """Return the negated priority of a job as its key."""
     return (-view.one("priority", job),)

@@ -1,6 +1,4 @@
-"""Least attained service: Tiresias' queues by GPU-seconds received, for clusters of unknown run
-times.
-"""
+"""LAS: Tiresias' queues by attained GPU time, which need no run times."""
 
 from __future__ import annotations
 
@@ -10,11 +8,18 @@ from itertools import pairwise
 from typing import Final, NamedTuple, cast
 
 from allocators.nesting import SubView
-from allocators.placement import WAITING, Placer, mix_param, placement_param, types_param
+from allocators.placement import WAITING_PLACEMENTS, Placer, mix_param, placement_param, types_param
 from allocators.queue.preemption import PriorityPreemption
-from allocators.queue.running_index import EVERYBODY, NOBODY, Height, Key, RunningSlot, gpus_of
-from allocators.queue.upgrade import Upgrades, migrate_param, speed_of
-from allocators.reasons import behind
+from allocators.queue.running_index import (
+    MAX_PRIORITY_LIMIT,
+    MIN_PRIORITY_LIMIT,
+    Height,
+    Key,
+    RunningSlot,
+    gang_gpus,
+)
+from allocators.queue.upgrade import Upgrades, migrate_param, slowest_speed
+from allocators.reasons import outranked_reason
 from allocators.toolkit import backfill_param, queue_rule
 from sim.contract import (
     EMPTY,
@@ -44,13 +49,14 @@ _UNUSED: Final = (
     " submission."
 )
 _STOPPED: Final = 4
-"""Length of the key of a job that was demoted and stopped at one decision."""
+"""Length of the key of a job that was demoted and stopped at the same decision."""
 
 
 class Unit(NamedTuple):
-    """How service is counted for a demand: limits in seconds at full size, and from which column.
+    """How the service of a demand is measured.
 
-    ``per_s`` is what a second adds to that column.
+    ``limits_s`` are the limits in seconds at full size, ``column`` the job column with the service,
+    and ``per_s`` the growth of that column per second.
     """
 
     limits_s: tuple[float, ...]
@@ -59,8 +65,9 @@ class Unit(NamedTuple):
 
 
 class Attained:
-    """Order by queue, then by list position or by submission:
-    `allocators.queue.running_index.Order`.
+    """Priorities by queue of attained service, then by list position or submission.
+
+    Implements `allocators.queue.running_index.Priorities`.
 
     Parameters
     ----------
@@ -69,23 +76,23 @@ class Attained:
     promote_factor : float
         See `allocators.queue.las.Las.promote_factor`.
     seconds : bool
-        Whether service is the seconds in which a job held its GPUs, whatever their number.
+        Whether service is the seconds with GPUs, independent of their number.
     by_submission : bool
-        Whether jobs stand in a queue as they were submitted, running or not.
+        Whether jobs of a queue are sorted by submission, running or not.
 
     Notes
     -----
-    Otherwise each queue is the list of the published simulator: running jobs, then waiting ones. At
-    every decision newcomers and demoted jobs are appended; after it the jobs that wait move behind
-    those that run, both keeping their order. Here running jobs have heights (decision at which they
-    joined, `_BEFORE` jobs that start at that decision, `_AMONG` or `_BEHIND` them, count), and
-    waiting jobs have keys: (queue, minus the decision at which it was stopped, its height then),
-    those that an outage hit behind the others, or (queue, `_TAIL`, count) if it was not stopped or
-    was demoted at that decision.
+    Without `by_submission` each queue is the list of the published simulator: running jobs, then
+    waiting ones. At every decision newcomers and demoted jobs are appended; after it waiting jobs
+    move behind running ones, both in stable order. Running jobs have heights (decision at which
+    they joined; `_BEFORE`, `_AMONG` or `_BEHIND` the jobs that start at that decision; count).
+    Waiting jobs have keys (queue, minus the decision at which the job was stopped, its height
+    then), with jobs hit by an outage behind the others, or (queue, `_TAIL`, count) if the job was
+    not stopped or was demoted at that decision.
 
-    The queue of a job is kept, not computed: a job that holds its GPUs crosses its next limit at a
-    known instant, and when that has come it is in the next queue. Crossings are kept in a heap per
-    queue, where those of jobs stopped meanwhile are void.
+    The queue of a job is stored, not computed: a running job crosses its next limit at a known
+    time and is in the next queue from then on. Each queue has a heap of crossings, where those of
+    stopped jobs are invalid.
     """
 
     def __init__(
@@ -106,7 +113,7 @@ class Attained:
         self._from_s: dict[JobId, float] = {}
         self._executed_s: dict[JobId, float] = {}
         self._height: dict[JobId, Height] = {}
-        self._begun: dict[JobId, Key] = {}
+        self._start_keys: dict[JobId, Key] = {}
         self._units: dict[int, Unit] = {}
         self._decision = self._count = 0
         self._punctual = False
@@ -115,67 +122,65 @@ class Attained:
     # -- the order -------------------------------------------------------------------------------
 
     def key(self, view: View, job: JobId) -> Key:
-        """Return the queue of a job, and its place there."""
-        known = queue = self._queue.get(job, 0)
+        """Return the queue of a job and its place there."""
+        stored_queue = queue = self._queue.get(job, 0)
         crosses = self._crosses.pop(job, None)
-        if crosses is not None or self._decision == 1:  # it has run, perhaps before this policy
-            queue = self._reached(view, job)
+        if crosses is not None or self._decision == 1:  # it has run, maybe under another policy
+            queue = self._advance_queue(view, job)
         self.waiting[queue] += 1
         if self._by_submission:
             key: Key = (queue, job)
         elif crosses is None:
             self._count += 1
             key = (queue, _TAIL, self._count)
-        elif queue != known:  # an outage hit it after its crossing, but before this decision
+        elif queue != stored_queue:  # an outage hit it after its crossing, but before this decision
             key = (queue, _TAIL, self._count + 0.5, crosses[queue - 1], job)
         else:
-            key = (queue, *self._stopped(view, job))
+            key = (queue, *self._place_of_stopped(view, job))
         if self._promote_factor and queue:
-            patience_s = max(self._promote_factor * self._executed_s.get(job, 0.0), STEP_S)
-            heappush(self.promotions, (instant(view.now_s + patience_s), job, key))
+            promotion_wait_s = max(self._promote_factor * self._executed_s.get(job, 0.0), STEP_S)
+            heappush(self.promotions, (instant(view.now_s + promotion_wait_s), job, key))
         return key
 
     def position(self, view: View, job: JobId, grant: Grant, key: Key) -> tuple[float, Height]:
-        """Return the queue of a job, and its place among the running jobs."""
+        """Return the queue of a job and its place among the running jobs."""
         del grant
         queue = int(key[0])
         self.waiting[queue] -= 1
         if self._by_submission:
             height: Height = (job,)
         else:
-            # A job stopped at this very decision, which leaves it running after all: where it was.
-            kept = self._height.get(job) if job in view.grants else None
-            if kept is None:
+            # A job that was stopped at this decision but runs on keeps its place.
+            height_before = self._height.get(job) if job in view.grants else None
+            if height_before is None:
                 self._count += 1
-                kept = self._decision, _AMONG, self._count
-                self._begun[job] = key
-            height = self._height[job] = kept
-        self._expect(view, job, queue, self._executed_s.get(job, 0.0))
+                height_before = self._decision, _AMONG, self._count
+                self._start_keys[job] = key
+            height = self._height[job] = height_before
+        self._schedule_crossings(view, job, queue, self._executed_s.get(job, 0.0))
         return key[0], height
 
-    def _stopped(self, view: View, job: JobId) -> tuple[float, ...]:
+    def _place_of_stopped(self, view: View, job: JobId) -> tuple[float, ...]:
         """Return the place in its queue of a job that has just stopped."""
         height, now = self._height[job], self._decision
-        if job not in view.grants:  # an outage hit it, or it was to begin at this very decision
-            return self._begun[job][1:] if height[0] == now else (-now, now + 1, *height)
+        if job not in view.grants:  # hit by an outage, or its start was decided at this instant
+            return self._start_keys[job][1:] if height[0] == now else (-now, now + 1, *height)
         if height[0] == now and height[1] != _AMONG:
             return _TAIL, height[2], now
         return -now, *height
 
-    def moved(
+    def move_position(
         self, view: View, job: JobId, grant: Grant, slot: RunningSlot
     ) -> tuple[float, Height]:
-        """Return the same place: service continues as before."""
+        """Return the unchanged group and height: service continues as before."""
         del view, job, grant
         return slot.group.tag, slot.height
 
     def limit(self, group: float, key: Key, now_s: float) -> Height:
-        """Return the limit that covers all jobs of later queues, and in its own queue the jobs
-        behind it.
-        """
+        """Return the limit that covers later queues, and the jobs behind it in its own queue."""
         del now_s
         if group != key[0]:
-            return EVERYBODY if group > key[0] else NOBODY
+            return MAX_PRIORITY_LIMIT if group > key[0] else MIN_PRIORITY_LIMIT
         if self._by_submission:
             return key[1:]
         if len(key) == _STOPPED and key[3] == self._decision:
@@ -183,16 +188,16 @@ class Attained:
         return self._decision, _AMONG, inf
 
     def rank(self, group: float, height: Height, now_s: float) -> tuple[float, ...]:
-        """Return queue and place: the last of the last queue goes first."""
+        """Return queue and place: the last job of the last queue is preempted first."""
         del now_s
         return (group, *height)
 
-    def outdated(self, view: View, job: JobId, key: Key) -> bool:
-        """Tell whether the job has moved to another queue since it was to be stopped."""
-        return self._reached(view, job) != key[0]
+    def is_outdated(self, view: View, job: JobId, key: Key) -> bool:
+        """Return True if a preempted job has moved to another queue."""
+        return self._advance_queue(view, job) != key[0]
 
-    def landed(self, view: View, job: JobId) -> None:
-        """Expect the crossings later if the job got its GPUs later than it was decided."""
+    def confirm_start(self, view: View, job: JobId) -> None:
+        """Delay the crossings of a job that got its GPUs later than decided."""
         if self._punctual:
             return
         queue, crosses = self._queue.get(job, 0), self._crosses[job]
@@ -200,61 +205,61 @@ class Attained:
             return
         executed_s, limits_s = self.executed_s(view, job), self._unit(view, job).limits_s
         if crosses[queue] < instant(view.now_s + limits_s[queue] - executed_s):
-            self._expect(view, job, queue, executed_s)
+            self._schedule_crossings(view, job, queue, executed_s)
         else:
-            self._punctual = True  # decisions take time always or never
+            self._punctual = True  # either all decisions take time or none
 
-    def left(self, job: JobId, key: Key) -> None:
-        """Count the job no longer among the waiting."""
+    def stop_waiting(self, job: JobId, key: Key) -> None:
+        """Remove a job from the count of waiting jobs."""
         del job
         self.waiting[int(key[0])] -= 1
 
     # -- service ---------------------------------------------------------------------------------
 
     def executed_s(self, view: View, job: JobId) -> float:
-        """Return a job's service since its last promotion, as seconds at full size."""
+        """Return a job's service since its last promotion, in seconds at full size."""
         return self._executed_s_of(view, job, self._unit(view, job))
 
     def held_s(self, view: View, job: JobId) -> float:
-        """Return all service of a job, as seconds at full size."""
+        """Return the whole service of a job, in seconds at full size."""
         unit = self._unit(view, job)
         return view.one(unit.column, job) / unit.per_s
 
     def queue(self, job: JobId) -> int:
-        """Return the queue of a job, as far as is known; 0 is the first."""
+        """Return the stored queue index of a job; 0 is the first queue."""
         return self._queue.get(job, 0)
 
     def begin(self) -> None:
         """Begin another decision."""
         self._decision += 1
 
-    def demoted(self, view: View) -> list[tuple[JobId, float, Height]]:
-        """Move running jobs whose crossing has come to the tail of their next queue.
+    def pop_demotions(self, view: View) -> list[tuple[JobId, float, Height]]:
+        """Move running jobs that crossed their limit to the tail of the next queue.
 
         Returns
         -------
         list of tuples
-            Job, group and height. What is due counts as reached: nothing is computed again.
+            Job, group and height. A due crossing counts without computing the service again.
         """
-        found, now_s = [], view.now_s
+        demotions, now_s = [], view.now_s
         for queue, crossings in enumerate(self._crossings):
             while crossings and crossings[0][0] <= now_s:
                 at_s, job = heappop(crossings)
                 if self._is_valid(queue, at_s, job) and self._queue.get(job, 0) == queue:
-                    found.append((job, queue + 1.0, self._demote(view, job, queue, at_s)))
-        return found
+                    demotions.append((job, queue + 1.0, self._demote(view, job, queue, at_s)))
+        return demotions
 
     def promote(self, view: View, job: JobId) -> None:
-        """Move a waiting job to the first queue, and restart its count."""
+        """Move a waiting job to the first queue and restart its count of service."""
         self._from_s[job] = self.held_s(view, job)
         self._executed_s[job] = 0.0
         self._queue.pop(job, None)
 
     def forget(self, finished: tuple[JobId, ...]) -> None:
-        """Drop what is known of jobs that are gone."""
+        """Delete the records of finished jobs."""
         for job in finished:
             self._height.pop(job, None)
-            self._begun.pop(job, None)
+            self._start_keys.pop(job, None)
             self._crosses.pop(job, None)
             self._queue.pop(job, None)
             if self._executed_s:
@@ -262,7 +267,7 @@ class Attained:
                 self._from_s.pop(job, None)
 
     def next_crossing_s(self) -> float:
-        """Return when a running job leaves a queue for the next while others wait in either."""
+        """Return when a running job next changes queue while others wait in either queue."""
         next_s, crosses = inf, self._crosses
         for queue, crossings in enumerate(self._crossings):
             if self.waiting[queue] or self.waiting[queue + 1]:
@@ -275,22 +280,24 @@ class Attained:
         return next_s
 
     def _is_valid(self, queue: int, at_s: float, job: JobId) -> bool:
+        """Return True if a crossing still applies to its job."""
         return job in self._crosses and self._crosses[job].get(queue) == at_s
 
     def _demote(self, view: View, job: JobId, queue: int, at_s: float) -> Height:
+        """Move a running job to the tail of the next queue and return its new height."""
         self._queue[job] = queue + 1
         self.demoted_any = True
         if self._by_submission:
             height: Height = (job,)
         else:
-            # Had anybody waited to whom that matters, this would have been decided at the crossing.
+            # If a job that is affected had waited, this would have been decided at the crossing.
             self._count += 1
             height = (self._decision, _BEHIND if at_s == view.now_s else _BEFORE, self._count)
             self._height[job] = height
         return height
 
-    def _expect(self, view: View, job: JobId, queue: int, executed_s: float) -> None:
-        """Note when a running job will reach the limits of its queue and of all later ones."""
+    def _schedule_crossings(self, view: View, job: JobId, queue: int, executed_s: float) -> None:
+        """Schedule when a running job reaches the limits of its queue and all later ones."""
         crosses: dict[int, float] = {}
         self._crosses[job] = crosses
         if queue == len(self.limits):
@@ -302,8 +309,8 @@ class Attained:
                 crosses[at] = at_s = instant(now_s + (left_s if left_s > STEP_S else STEP_S))
                 heappush(self._crossings[at], (at_s, job))
 
-    def _reached(self, view: View, job: JobId) -> int:
-        """Return the queue of a job: that in which it is known to be, or a later one by service."""
+    def _advance_queue(self, view: View, job: JobId) -> int:
+        """Advance the stored queue of a job by its service and return it."""
         queue, unit = self._queue.get(job, 0), self._unit(view, job)
         executed_s = self._executed_s[job] = self._executed_s_of(view, job, unit)
         if executed_s:
@@ -314,19 +321,22 @@ class Attained:
         return queue
 
     def _executed_s_of(self, view: View, job: JobId, unit: Unit) -> float:
+        """Return the service of a job since its last promotion, in its unit."""
         held_s = view.one(unit.column, job) / unit.per_s
         return held_s - self._from_s.get(job, 0.0) if self._from_s else held_s
 
     def _unit(self, view: View, job: JobId) -> Unit:
+        """Return the unit of service of a job; cached per demand."""
         demand = view.demand(job)
-        known = self._units.get(demand.key)
-        if known is None:
-            known = self._units[demand.key] = _unit_of(demand, self.limits, self._seconds)
-        return known
+        unit = self._units.get(demand.key)
+        if unit is None:
+            unit = self._units[demand.key] = _unit_of(demand, self.limits, self._seconds)
+        return unit
 
 
 def _unit_of(demand: Demand, limits: tuple[float, ...], seconds: bool) -> Unit:
-    gpus = gpus_of(demand)
+    """Return how the service of a demand is measured."""
+    gpus = gang_gpus(demand)
     if gpus:
         pace = 1 if seconds else gpus
         return Unit(tuple(limit / pace for limit in limits), "served_gpu_s", gpus)
@@ -339,15 +349,14 @@ def _unit_of(demand: Demand, limits: tuple[float, ...], seconds: bool) -> Unit:
 
 @dataclass
 class Las(Allocator):
-    """Run the jobs that have received the least GPU time, in a few queues: Tiresias' discretised
-    two-dimensional LAS.
+    """Run jobs with the least attained GPU time first: Tiresias' discretized 2D-LAS.
 
     Notes
     -----
     Preemptive, blind to run times. Attained service is GPUs x seconds held [1]_, or with
     ``measure = s`` seconds alone. A job begins in the first queue and moves down one when its
     service reaches the limit of its queue. The queues are walked in order, and each job gets its
-    gang if it fits; a running job that does not fit any more is stopped. Defaults are those of the
+    gang if it fits; a running job that no longer fits is stopped. Defaults are those of the
     authors' simulator.
 
     With ``order = tiresias`` a queue is the list of that simulator: first the jobs that run, then
@@ -360,12 +369,12 @@ class Las(Allocator):
     the simulators of Lucid and Pollux do.
 
     Our reading: where GPUs are not all that matters, the last of the last queue is stopped first,
-    and as few as needed. A job that an outage evicts stands where a stopped one would. Jobs without
+    and as few as needed. A job evicted by an outage takes the place of a stopped one. Jobs without
     GPUs attain nothing unless seconds are counted, and stay in the first queue. An upgrade, which
     the published simulator does not know, pays if it saves more than the restart when the job runs
     on for as long as it has run so far; speeds are the nominal ones of the types. With a
     ``promote_factor`` and costly restarts, limits must allow for far more than one restart: else
-    large gangs could stop each other for ever without progress.
+    large gangs could preempt each other forever without progress.
 
     ``servers = gpu`` is how the follow-up of AITurbo ran Tiresias (MaoZzzzz/Aiturbo-vGPU): every
     parameter server holds a GPU, which counts as service. Jobs for which there are then too few
@@ -471,13 +480,13 @@ class Las(Allocator):
     )
 
     def __post_init__(self) -> None:
-        """Prepare empty queues."""
-        # In any other order the same policy would have several names, and several results.
+        """Check the thresholds and create the empty queues."""
+        # Another order of thresholds would give one policy several names and results.
         if any(not low < high for low, high in pairwise((0.0, *self.thresholds))):
-            told = "/".join(f"{limit:g}" for limit in self.thresholds)
+            thresholds = "/".join(f"{limit:g}" for limit in self.thresholds)
             raise ParameterError(
-                f"las: thresholds = {told} GPU-s must be above 0 and each above the one before,"
-                " e.g. 3250/7200."
+                f"las: thresholds = {thresholds} GPU-s must be above 0 and each above the one"
+                " before, e.g. 3250/7200."
             )
         place = Placer(self.placement, self.types, self.mix)
         self._order = Attained(
@@ -493,21 +502,19 @@ class Las(Allocator):
 
     @property
     def needs(self) -> Needs:
-        """What restarts cost, if jobs are to be moved; else nothing but the public columns."""
+        """The pause of a restart if jobs may move; otherwise only public columns."""
         pause = frozenset({"pause"} if self.migrate == "upgrade" else ())
         return Needs(pause, mixes_types=self.mix)
 
     def remarks(self) -> tuple[str, ...]:
-        """Say that only one queue was used, so that the order was that of submission."""
+        """Return a note if all jobs stayed in the first queue."""
         if self._order.demoted_any or not (self._preemption.begun and self._orderly):
             return ()
         return (_UNUSED,)
 
     def rule(self) -> QueueRule | None:
-        """Return the queues; promotions, servers on GPUs, and places for which a gang may wait,
-        have no rule.
-        """
-        if self.promote_factor or self.servers == "gpu" or self.placement in WAITING:
+        """Return the queue rule; None with promotions, servers on GPUs or waiting placements."""
+        if self.promote_factor or self.servers == "gpu" or self.placement in WAITING_PLACEMENTS:
             return None
         rule = queue_rule(("arrival_s",) if self.order == "arrival" else (), self, self.backfill)
         return rule and replace(
@@ -519,13 +526,13 @@ class Las(Allocator):
         )
 
     def allocate(self, view: View, /) -> Plan:
-        """Start what is best, and stop what must go for it."""
+        """Start the jobs with the least service and preempt others for them."""
         if self.servers == "gpu":
             return self._with_servers_on_gpus(view)
         return self._decide(view)
 
     def explain(self, decided: Decided, job: JobId, /) -> Reason:
-        """State the queue of a job, and the jobs before it that hold its GPUs."""
+        """Explain a wait or a preemption by the queue of the job and the jobs before it."""
         queue, queues = self._order.queue(job), len(self.thresholds) + 1
         better = self._preemption.better(decided, job)
         new = [one for one in better if one in decided.started]
@@ -541,7 +548,7 @@ class Las(Allocator):
                 values | {"first": new[0], "of": self._order.queue(new[0]) + 1},
                 "job {first:job} (queue {of:number})",
             )
-        return behind(
+        return outranked_reason(
             decided,
             job,
             better,
@@ -551,53 +558,58 @@ class Las(Allocator):
         )
 
     def _decide(self, view: View) -> Plan:
+        """Update the queues, demote and promote jobs, and return the plan."""
         order, preemption, delta = self._order, self._preemption, view.delta
         if delta.evicted or (view.grants and not preemption.begun):
-            self._orderly = False  # they go before those that wait; or others decided before
+            self._orderly = False  # evicted jobs go first, or another policy decided before
         order.begin()
         preemption.feed(view)
-        for job, queue, height in order.demoted(view):
-            preemption.worsen(job, queue, height)
+        for job, queue, height in order.pop_demotions(view):
+            preemption.demote(job, queue, height)
         if order.promotions:
             self._promote(view)
-        changes = preemption.settle(view)
+        changes = preemption.allocate(view)
         order.forget(delta.finished)
         if not preemption.waiting:
             return Plan(changes) if changes else EMPTY
         return Plan(changes, wake_at_s=self._next_s())
 
     def _with_servers_on_gpus(self, view: View) -> Plan:
-        inside = SubView(view, view.delta)
-        inside.demand = lambda job: self._moved(view.demand(job))
-        hopeless = frozenset(
-            job for job in view.delta.arrived if self._is_too_large(view, inside.demand(job))
+        """Decide with every parameter server on a GPU; refuse jobs that are too large."""
+        sub_view = SubView(view, view.delta)
+        sub_view.demand = lambda job: self._with_gpu_servers(view.demand(job))
+        too_large = frozenset(
+            job for job in view.delta.arrived if self._is_too_large(view, sub_view.demand(job))
         )
-        if not hopeless:
-            return self._decide(cast("View", inside))
-        inside.delta = view.delta._replace(
-            arrived=tuple(job for job in view.delta.arrived if job not in hopeless)
+        if not too_large:
+            return self._decide(cast("View", sub_view))
+        sub_view.delta = view.delta._replace(
+            arrived=tuple(job for job in view.delta.arrived if job not in too_large)
         )
-        return self._decide(cast("View", inside))._replace(refuse=hopeless)
+        return self._decide(cast("View", sub_view))._replace(refuse=too_large)
 
     @staticmethod
     def _is_too_large(view: View, demand: Demand) -> bool:
+        """Return True if a gang has more GPUs than the nodes that it may use."""
         pools = view.room.pools
-        return gpus_of(demand) > sum(
+        return gang_gpus(demand) > sum(
             [view.cluster.nodes[node].gpus for at in demand.pools for node in pools[at].nodes]
         )
 
-    def _moved(self, demand: Demand) -> Demand:
-        known = self._on_gpus.get(demand.key)
-        if known is None:
+    def _with_gpu_servers(self, demand: Demand) -> Demand:
+        """Return a demand whose servers ask for one GPU each; cached per demand."""
+        demands = self._on_gpus.get(demand.key)
+        if demands is None:
             servers = demand.servers and replace(demand.servers, gpus=1, pools=demand.pools)
-            # The demand itself is kept beside it, so that no other takes its number.
-            known = self._on_gpus[demand.key] = (
+            # The original demand is stored too, so that no other demand reuses its key.
+            demands = self._on_gpus[demand.key] = (
                 demand,
                 replace(demand, servers=servers if demand.gpus else demand.servers),
             )
-        return known[1]
+        return demands[1]
 
     def _promote(self, view: View) -> None:
+        """Promote the waiting jobs with a due promotion."""
         promotions, waiting = self._order.promotions, self._preemption.waiting
         while promotions and promotions[0][0] <= view.now_s:
             _, job, key = heappop(promotions)
@@ -606,9 +618,7 @@ class Las(Allocator):
                 self._preemption.wait(view, job)
 
     def _next_s(self) -> float:
-        """Return when a running job leaves a queue and that matters to others, or a waiting one
-        returns to the first.
-        """
+        """Return when the next queue change or promotion that affects other jobs is due."""
         promotions, waiting = self._order.promotions, self._preemption.waiting
         while promotions and waiting.get(promotions[0][1]) is not promotions[0][2]:
             heappop(promotions)
@@ -616,8 +626,8 @@ class Las(Allocator):
         return min(next_s, promotions[0][0]) if promotions else next_s
 
     def _gain_s(self, view: View, job: JobId, old: Grant, new: Grant) -> float:
-        """Return what a move saves a job that runs on for as long as it has run so far."""
+        """Return the seconds that a move saves if the job runs as long again as so far."""
         if not view.one("keeps_work", job):
             return 0.0
-        share = 1 - speed_of(view, old) / speed_of(view, new)
+        share = 1 - slowest_speed(view, old) / slowest_speed(view, new)
         return share * self._order.held_s(view, job) - view.estimates.pause_s(job, old, new)

@@ -1,6 +1,4 @@
-"""Priority preemption: the walk down an order of all jobs that tests define by a walk,
-kept up to date from what changed.
-"""
+"""Priority preemption: keeps the jobs of highest priority running, updated from events."""
 
 from __future__ import annotations
 
@@ -10,7 +8,7 @@ from heapq import heapify, heappop, heappush
 from math import inf
 from typing import Final, NamedTuple
 
-from allocators.queue.running_index import Key, Priorities, RunningIndex, gpus_of
+from allocators.queue.running_index import Key, Priorities, RunningIndex, gang_gpus
 from allocators.queue.upgrade import Upgrades
 from sim.contract import ContractError, Decided, Demand, Grant, JobId, View
 
@@ -18,63 +16,66 @@ _NOW: Final = 0.0
 
 
 class Tally:
-    """GPUs that came free since the start of the run, and what the present walk has taken.
+    """GPUs freed since the start of the run, and GPUs given out in the current pass.
 
     Attributes
     ----------
     freed : int
-        GPUs come free, in all.
+        GPUs freed in total.
     spent : int
-        GPUs that this walk has given to jobs, beyond what was stopped for them.
+        GPUs that this pass has given to jobs, beyond those of preempted jobs.
     stirred : bool
-        Whether anything has changed for jobs that failed although there were enough GPUs.
+        Whether jobs that failed although enough GPUs were free may be tried again.
     """
 
-    __slots__ = ("_last", "freed", "spent", "stirred", "walk")
+    __slots__ = ("_last", "freed", "is_dirty", "spent", "walk")
 
     def __init__(self) -> None:
         self.freed = self.spent = self.walk = 0
-        self.stirred = False
+        self.is_dirty = False
         self._last: tuple[Key, JobId] = ((), -1)
 
     def free(self, gpus: int) -> None:
-        """Count GPUs that came free."""
+        """Count freed GPUs."""
         self.freed += gpus
-        self.stirred = True
+        self.is_dirty = True
 
     def begin(self) -> None:
-        """Begin another walk."""
+        """Begin another pass."""
         self.walk += 1
         self.spent, self._last = 0, ((), -1)
 
     def start(self, place: tuple[Key, JobId], need: int, taken: int, *, one_pool: bool) -> None:
-        """Count a start at this place in the order, for which running jobs gave up so many GPUs."""
+        """Count the start of a job for which running jobs gave up `taken` GPUs.
+
+        `place` is the place of the job in the priority order.
+        """
         self._last = place
         if not one_pool:
-            self.freed += taken  # from one pool, and what it needs perhaps from another
+            self.freed += taken  # may be in other pools than the job uses
         elif taken > need:
             self.freed += taken - need
         else:
             self.spent += need - taken
 
     def spent_before(self, place: tuple[Key, JobId], bound: GpuBound) -> int:
-        """Return what this walk gave to jobs before a place, beyond what a bound knows of."""
+        """Return the GPUs given to jobs before a place, beyond those a bound includes."""
         if place <= self._last:
             return 0
         return self.spent - bound.seen if bound.walk == self.walk else self.spent
 
 
 class GpuBound(NamedTuple):
-    """What the jobs of one demand can get at most, known since one of them failed.
+    """Upper bound on the GPUs that the jobs of one demand can get, set when one failed.
 
     Parameters
     ----------
     place : tuple
-        Its place in the order; the bound is that of the job there and of all behind it.
+        Place in the priority order of the job that failed; the bound holds for it and all behind.
     slack : int
         GPUs that they can get beyond `Tally.freed`,
     walk, seen : int
-        less what better jobs took in the walk of this number beyond its first `seen` GPUs.
+        less the GPUs that better jobs took in pass `walk` beyond its first `seen` GPUs.
     """
 
     place: tuple[Key, JobId]
@@ -89,10 +90,9 @@ class DemandQueue:
     Attributes
     ----------
     until : float
-        Count of `Tally.freed` at which its first job is worth a try; `_NOW` if nothing is known of
-        it.
+        Value of `Tally.freed` at which its first job is worth a try; `_NOW` = at once.
     bound : GpuBound or None
-        What its jobs can get at most; None = nothing is known.
+        Upper bound on the GPUs for its jobs; None = unknown.
     """
 
     __slots__ = ("bound", "filled", "heap", "in_line", "until")
@@ -100,25 +100,26 @@ class DemandQueue:
     def __init__(self) -> None:
         self.heap: list[Entry] = []
         self.filled = False
-        self.in_line: Entry | None = None  # what stands for it in the line; others there are void
+        self.in_line: Entry | None = None  # its valid entry in the line of the current pass
         self.forget()
 
     def __lt__(self, other: object) -> bool:
-        # Heaps compare queues only in two entries of one job, of which one is out of date.
+        # Heaps compare queues only for two entries of one job, one of which is outdated.
         return False
 
     def forget(self) -> None:
-        """Know nothing of what its jobs could get."""
+        """Discard the bound on the GPUs for its jobs."""
         self.bound: GpuBound | None = None
         self.until = _NOW
 
     def try_now(self) -> None:
-        """Let its first job be tried at the next look."""
+        """Have the first job tried at the next pass."""
         self.until = _NOW
 
-    def hopeless(self, place: tuple[Key, JobId], need: int, tally: Tally) -> bool:
-        """Tell whether too little has come free for a job, as far as is known without looking; then
-        the queue waits for more.
+    def cannot_start(self, place: tuple[Key, JobId], need: int, tally: Tally) -> bool:
+        """Return True if the GPUs freed since a failure cannot fit a job.
+
+        Then the queue waits until enough GPUs are freed.
         """
         bound = self.bound
         if bound is None or place < bound.place:
@@ -127,29 +128,30 @@ class DemandQueue:
         until = need - bound.slack + spent
         if until <= tally.freed:
             return False
-        # Jobs between the two places did not lose what better jobs than this one took.
+        # Jobs between the two places did not lose the GPUs that jobs before this one took.
         first = place if spent else bound.place
         self.bound = GpuBound(first, bound.slack - spent, tally.walk, tally.spent)
         self.until = until
         return True
 
-    def put_off(
+    def requeue(
         self, place: tuple[Key, JobId] | None, need: int, missing: int, tally: Tally
     ) -> None:
-        """Wait until more is free, as a job of this place (None: it says nothing of others) has
-        just failed by so many GPUs.
+        """Wait until the GPUs missing for a failed job are freed.
+
+        `place` is its place in the order; None if the failure tells nothing about other jobs.
         """
         slack = need - missing - tally.freed
         self.bound = None if place is None else GpuBound(place, slack, tally.walk, tally.spent)
         self.until = tally.freed + missing
 
     def block(self) -> None:
-        """Wait until anything changes: its first job failed although there were enough GPUs."""
+        """Wait for any change: the first job failed although enough GPUs were free."""
         self.until = inf
 
 
 Entry = tuple[Key, JobId, int, DemandQueue]
-"""Priority, job, GPUs of its gang, and where it waits."""
+"""Priority, job, GPUs of its gang, and its queue."""
 
 
 Place = Callable[[View, Demand], Grant | None]
@@ -157,29 +159,30 @@ Place = Callable[[View, Demand], Grant | None]
 
 @dataclass(slots=True)
 class RoomMaker:
-    """Finds nodes for a job, by stopping worse jobs where that is needed; all tentatively.
+    """Finds nodes for a job and preempts worse jobs where needed; all tentatively.
 
     Parameters
     ----------
     place : Place
         Finds nodes and reserves them tentatively.
     running : RunningIndex
-        The jobs that may be stopped.
+        The preemptible jobs.
     """
 
     place: Place
     running: RunningIndex
     missing: int = 0
-    """GPUs by which the last search failed; 0 = there were enough, but in the wrong places."""
+    """GPUs missing in the last search; 0 = enough GPUs, but not where they fit together."""
 
     def fit(self, view: View, demand: Demand, key: Key) -> tuple[Grant, list[JobId]] | None:
-        """Return a reserved grant and the jobs to be stopped for it, the worst first and as few as
-        needed, or None.
+        """Reserve a grant for a demand; return it with the jobs to preempt, or None.
+
+        As few jobs as needed are preempted, the one of the lowest priority first.
         """
         room, running = view.room, self.running
         pools = demand.pools
         free = room.free[pools[0]] if len(pools) == 1 else room.gpus_free(pools)
-        missing = gpus_of(demand) - free
+        missing = gang_gpus(demand) - free
         grant: Grant | None = None
         stopped: list[JobId] = []
         if missing > 0:
@@ -192,19 +195,24 @@ class RoomMaker:
         grant = self.place(view, demand)
         if grant is None:
             more = running.worse(view, demand, key, inf)[0][len(stopped) :]
-            grant = self._clear(view, demand, stopped, more)
+            grant = self._preempt_few(view, demand, stopped, more)
         if grant is None:
             for job in reversed(stopped):
                 room.take(running.slots[job].grant)
             self.missing = 0
             return None
-        return self._spare(view, demand, grant, stopped) if len(stopped) > 1 else (grant, stopped)
+        return (
+            self._keep_unneeded(view, demand, grant, stopped)
+            if len(stopped) > 1
+            else (grant, stopped)
+        )
 
-    def _clear(
+    def _preempt_few(
         self, view: View, demand: Demand, stopped: list[JobId], more: list[JobId]
     ) -> Grant | None:
-        """Stop, beyond those already stopped tentatively, as few of `more` as give the demand a
-        place, in steps that double and are then halved.
+        """Preempt as few of `more` as give a demand a place; return the grant, or None.
+
+        The number doubles until it fits and is then bisected.
         """
         room, slots = view.room, self.running.slots
         low = high = 0
@@ -229,15 +237,16 @@ class RoomMaker:
                 continue
             for job in more[middle:high]:
                 room.give(slots[job].grant)
-            low, grant = middle, self._again(view, demand)
+            low, grant = middle, self._place_again(view, demand)
         stopped += more[:high]
         return grant
 
-    def _spare(
+    def _keep_unneeded(
         self, view: View, demand: Demand, grant: Grant, stopped: list[JobId]
     ) -> tuple[Grant, list[JobId]]:
-        """Let those run on, best first, whose room was not needed in the end; the last one's was,
-        for without it there was no place.
+        """Keep preempted jobs running if their nodes are not needed, best first.
+
+        The job that was preempted last is always needed.
         """
         room, mask = view.room, self.running.mask(demand)
         for job in stopped[-2::-1]:
@@ -249,56 +258,55 @@ class RoomMaker:
             without = self.place(view, demand)
             if without is None:
                 room.give(slot.grant)
-                grant = self._again(view, demand)
+                grant = self._place_again(view, demand)
             else:
                 grant = without
                 stopped.remove(job)
         return grant, stopped
 
-    def _again(self, view: View, demand: Demand) -> Grant:
+    def _place_again(self, view: View, demand: Demand) -> Grant:
+        """Repeat a placement that has just succeeded."""
         grant = self.place(view, demand)
-        assert grant is not None, "a place that was found a moment ago is gone"
+        assert grant is not None, "the placement was possible a moment ago"
         return grant
 
 
-_ENDLESS: Final = 1000
-"""Stops per active job at one decision that end a run: far more than an order can lead to in which
-no two jobs go before each other.
-"""
+_MAX_STOPS_PER_JOB: Final = 1000
+"""Preemptions per active job in one decision that end a run; a consistent order needs far fewer."""
 
 
 class PriorityPreemption:
-    """Keeps the best jobs running.
+    """Keeps the jobs of highest priority running.
 
     Parameters
     ----------
-    order : Order
-        The policy's priorities.
+    order : Priorities
+        The priority order of the policy.
     place : Place
         Finds nodes and reserves them tentatively.
     block : bool
-        Whether the first job for which no room can be made holds up all behind it.
+        Whether the first job that cannot be placed blocks all jobs behind it.
     upgrades : Upgrades, optional
         Moves running jobs to faster GPU types; None = never.
 
     Notes
     -----
-    The outcome is that of a walk over all active jobs, best first, in which running jobs keep their
-    nodes unless a better job needs them. A waiting job is placed in free room, else in room made by
-    stopping running jobs behind it: worst first until it fits, then those that turn out not to be
-    needed are kept, best first. A stopped job waits, and is reached later in the same walk. Where
-    GPUs are all that matters, this is exactly "from an empty cluster, give each job its gang if it
-    fits, best first".
+    The result is that of a pass over all active jobs, best first, in which running jobs keep their
+    nodes unless a better job needs them. A waiting job is placed on free nodes; otherwise running
+    jobs of lower priority are preempted, the lowest first, until it fits, and those that turn out
+    not to be needed continue. A preempted job waits and is reached later in the same pass. If only
+    GPUs limit placements, this equals "from an empty cluster, give each job its gang if it fits,
+    best first".
 
-    The walk is not made: a job that failed is looked at again only when its `GpuBound` says that
-    enough came free since.
+    Not every job is visited: a job that failed is tried again only when enough GPUs were freed
+    since by its `GpuBound`.
 
-    Room that is left over then goes to upgrades, and what those give up to waiting jobs again.
+    Free resources then go to upgrades, and those that upgrades release to waiting jobs again.
 
     Attributes
     ----------
     begun, interfered : bool
-        Whether there was anything to decide, and whether any running job was stopped or moved.
+        Whether a decision was made, and whether any running job was stopped or moved.
     """
 
     def __init__(
@@ -310,7 +318,7 @@ class PriorityPreemption:
         self.room = RoomMaker(place, self.running)
         self._queues: dict[int, DemandQueue] = {}
         self._filled: list[DemandQueue] = []
-        self._unlucky: list[DemandQueue] = []
+        self._misfits: list[DemandQueue] = []
         self._tally = Tally()
         self._changes: dict[JobId, Grant | None] = {}
         self._stops = 0
@@ -319,42 +327,44 @@ class PriorityPreemption:
     # -- what happened ---------------------------------------------------------------------------
 
     def feed(self, view: View) -> None:
-        """Take in what happened since the last call."""
+        """Update queues and running jobs from the events since the last call."""
         delta = view.delta
         if not self.begun:
             self._begin(view)
         if self._changes:
-            self._check_landed(view)
+            self._reconcile_grants(view)
         for job in delta.finished:
-            self._gone(view, job)
+            self._release(view, job)
         for eviction in delta.evicted:
             if eviction.job not in delta.finished:
-                self._gone(view, eviction.job)
+                self._release(view, eviction.job)
                 self.wait(view, eviction.job)
         if delta.nodes:
             self._try_all()
         for job in delta.resized:
-            self._resized(view, job)
+            self._resize(view, job)
         for job in delta.arrived:
             self.wait(view, job)
 
     def _try_all(self) -> None:
-        for queue in self._queues.values():  # also the empty ones, which remember who failed
+        """Discard all bounds, so that every queue is tried again."""
+        for queue in self._queues.values():  # empty queues have bounds too
             queue.forget()
 
-    def _resized(self, view: View, job: JobId) -> None:
+    def _resize(self, view: View, job: JobId) -> None:
+        """Update a job after a change of its size."""
         if job in self.waiting:
             self.wait(view, job)
         elif job in view.grants:
-            self._gone(view, job)
+            self._release(view, job)
             self.running.add(view, job, view.grants[job], self._order.key(view, job))
-            self._try_all()  # of what it gave back nothing is known here
+            self._try_all()  # the released resources are not known here
 
     def wait(self, view: View, job: JobId) -> None:
-        """Put a job into its queue, or, if it waits already, to its new place there."""
+        """Add a job to its queue, or update its place if it waits already."""
         old = self.waiting.get(job)
         if old is not None:
-            self._order.left(job, old)
+            self._order.stop_waiting(job, old)
         key = self.waiting[job] = self._order.key(view, job)
         demand = view.demand(job)
         number = 0 if self._block else demand.key
@@ -364,16 +374,17 @@ class PriorityPreemption:
         if not queue.filled:
             queue.filled = True
             self._filled.append(queue)
-        heappush(queue.heap, (key, job, gpus_of(demand), queue))
+        heappush(queue.heap, (key, job, gang_gpus(demand), queue))
         if queue.heap[0][1] == job:
             queue.try_now()
 
-    def worsen(self, job: JobId, tag: float, height: tuple[float, ...]) -> None:
-        """Give a running job a worse place, which may let waiting ones take its place."""
+    def demote(self, job: JobId, tag: float, height: tuple[float, ...]) -> None:
+        """Lower the priority of a running job, which may let waiting jobs preempt it."""
         if job in self.running.slots:
             self._tally.free(self.running.move(job, tag, height))
 
     def _begin(self, view: View) -> None:
+        """Index the jobs that already run at the first call."""
         self.begun = True
         self._one_pool = len(view.room.pools) == 1
         if self._upgrades is not None and not self._upgrades.possible(view):
@@ -381,39 +392,39 @@ class PriorityPreemption:
         for job in sorted(view.grants):
             self.running.add(view, job, view.grants[job], self._order.key(view, job))
 
-    def _check_landed(self, view: View) -> None:
-        # A decision that takes time lands without the entries that became void meanwhile; a
-        # stopped job may have run on until then, or lost its work.
+    def _reconcile_grants(self, view: View) -> None:
+        """Compare the previous decision with the grants, and correct the indexes."""
+        # A delayed decision is applied without the entries that became invalid in between. A
+        # stopped job may have continued until then, or lost work.
         delta, grants = view.delta, view.grants
         for job, grant in self._changes.items():
             held = grants.get(job)
             if held is grant or held == grant:
                 if grant is not None:
-                    self._order.landed(view, job)
-                elif job in self.waiting and self._order.outdated(view, job, self.waiting[job]):
+                    self._order.confirm_start(view, job)
+                elif job in self.waiting and self._order.is_outdated(view, job, self.waiting[job]):
                     self.wait(view, job)
                 continue
             if job in delta.finished or any(job == eviction.job for eviction in delta.evicted):
                 continue
-            self._gone(view, job)
+            self._release(view, job)
             if held is None:
                 self.wait(view, job)
             else:
                 self.running.add(view, job, held, self._order.key(view, job))
         self._changes = {}
 
-    def _gone(self, view: View, job: JobId) -> None:
+    def _release(self, view: View, job: JobId) -> None:
+        """Remove a job from the running or waiting jobs and count its GPUs as freed."""
         runs = job in self.running.slots
-        self._tally.free(self.running.remove(job).gpus if runs else gpus_of(view.demand(job)))
+        self._tally.free(self.running.remove(job).gpus if runs else gang_gpus(view.demand(job)))
         if job in self.waiting:
-            self._order.left(job, self.waiting.pop(job))
+            self._order.stop_waiting(job, self.waiting.pop(job))
 
     # -- what is explained -----------------------------------------------------------------------
 
     def better(self, decided: Decided, job: JobId) -> list[JobId]:
-        """Return the running jobs that are not stopped for a waiting one, those that started at
-        this decision first.
-        """
+        """Return the running jobs that rank above a waiting one, new starts first."""
         key = self.waiting.get(job)
         if key is None:
             return []
@@ -424,23 +435,24 @@ class PriorityPreemption:
 
     # -- the walk --------------------------------------------------------------------------------
 
-    def settle(self, view: View) -> Mapping[JobId, Grant | None]:
-        """Return the changes that make the best jobs run."""
+    def allocate(self, view: View) -> Mapping[JobId, Grant | None]:
+        """Return the grant changes that make the best jobs run."""
         self._changes, self._stops = {}, 0
-        self._walk(view)
+        self._try_waiting(view)
         if self._upgrades is not None:
-            while any(view.room.free) and self._move_up(view, self._upgrades):
+            while any(view.room.free) and self._upgrade_jobs(view, self._upgrades):
                 self.interfered = True
-                self._walk(view)
+                self._try_waiting(view)
         if self._stops and not self.interfered:
             self.interfered = any(job in view.grants for job in self._changes)
         return self._changes
 
-    def _walk(self, view: View) -> None:
+    def _try_waiting(self, view: View) -> None:
+        """Try the waiting jobs that may fit, in priority order."""
         tally, waiting = self._tally, self.waiting
         tally.begin()
         line: list[Entry] = []
-        self._admit(line)
+        self._enqueue_heads(line)
         while line:
             entry = heappop(line)
             key, job, need, queue = entry
@@ -451,30 +463,33 @@ class PriorityPreemption:
             if heap[0][0] is key:
                 if waiting.get(job) is not key:
                     heappop(heap)
-                elif (tally.spent or not queue.until) and queue.hopeless((key, job), need, tally):
+                elif (tally.spent or not queue.until) and queue.cannot_start(
+                    (key, job), need, tally
+                ):
                     continue
                 else:
-                    found = self.room.fit(view, view.demand(job), key)
-                    if found is None:
-                        self._put_off((key, job), need, queue)
+                    placement = self.room.fit(view, view.demand(job), key)
+                    if placement is None:
+                        self._requeue((key, job), need, queue)
                         continue
                     heappop(heap)
-                    self._start(view, job, need, *found)
-            self._step_up(queue, line)
-            if tally.stirred:
-                self._admit(line)
+                    self._start(view, job, need, *placement)
+            self._promote_next(queue, line)
+            if tally.is_dirty:
+                self._enqueue_heads(line)
 
-    def _put_off(self, place: tuple[Key, JobId], need: int, queue: DemandQueue) -> None:
+    def _requeue(self, place: tuple[Key, JobId], need: int, queue: DemandQueue) -> None:
+        """Have a queue wait until enough GPUs are freed for its failed job."""
         missing = self.room.missing
         if missing:
-            told = place if self._one_pool or not self._block else None
-            queue.put_off(told, need, missing, self._tally)
+            bound_place = place if self._one_pool or not self._block else None
+            queue.requeue(bound_place, need, missing, self._tally)
         else:
             queue.block()
-            self._unlucky.append(queue)
+            self._misfits.append(queue)
 
-    def _step_up(self, queue: DemandQueue, line: list[Entry]) -> None:
-        """Let the next job of a queue into the line."""
+    def _promote_next(self, queue: DemandQueue, line: list[Entry]) -> None:
+        """Add the next job of a queue to the line of the current pass."""
         if queue.heap:
             queue.try_now()
             queue.in_line = queue.heap[0]
@@ -483,27 +498,28 @@ class PriorityPreemption:
             queue.filled = False
             self._filled.remove(queue)
 
-    def _admit(self, line: list[Entry]) -> None:
-        """Add to the line the first job of every queue that may have room now."""
+    def _enqueue_heads(self, line: list[Entry]) -> None:
+        """Add to the line the first job of every queue that may fit now."""
         tally = self._tally
-        if tally.stirred:
-            for queue in self._unlucky:
+        if tally.is_dirty:
+            for queue in self._misfits:
                 queue.try_now()
-            self._unlucky.clear()
-            tally.stirred = False
+            self._misfits.clear()
+            tally.is_dirty = False
         freed = tally.freed
-        # A job that was stopped just now may go before the one that stands for its queue.
-        found = [
+        # A job that was just preempted may go before the present entry of its queue.
+        entries = [
             queue.heap[0]
             for queue in self._filled
             if queue.until <= freed and queue.in_line is not queue.heap[0]
         ]
-        for entry in found:
+        for entry in entries:
             entry[3].in_line = entry
-        line += found
+        line += entries
         heapify(line)
 
     def _start(self, view: View, job: JobId, need: int, grant: Grant, stopped: list[JobId]) -> None:
+        """Record the start of a job and the preemption of others for it."""
         changes, grants = self._changes, view.grants
         if job in grants and grants[job] == grant:
             del changes[job]
@@ -514,7 +530,7 @@ class PriorityPreemption:
         taken = 0
         for victim in stopped:
             self._stops += 1
-            if self._stops > _ENDLESS * (len(self.waiting) + len(self.running.slots)):
+            if self._stops > _MAX_STOPS_PER_JOB * (len(self.waiting) + len(self.running.slots)):
                 both = f"the jobs in rows {job} and {victim} go before each other"
                 raise ContractError(f"{both}, so that each is stopped for the other")
             taken += self.running.remove(victim).gpus
@@ -523,11 +539,11 @@ class PriorityPreemption:
             else:
                 del changes[victim]
             self.wait(view, victim)
-            self._tally.stirred = True
+            self._tally.is_dirty = True
         self._tally.start((key, job), need, taken, one_pool=self._one_pool)
 
-    def _move_up(self, view: View, upgrades: Upgrades) -> bool:
-        """Move running jobs to faster types on room that is left over; tell whether any moved."""
+    def _upgrade_jobs(self, view: View, upgrades: Upgrades) -> bool:
+        """Move running jobs to faster GPU types on free nodes; return True if any moved."""
         slots, changes = self.running.slots, self._changes
         holding = [(job, slot.grant) for job, slot in slots.items() if job not in changes]
         moves = upgrades(view, holding)

@@ -1,4 +1,4 @@
-"""Quotas of teams around any policy."""
+"""Quota wrapper: quotas of tenants around any policy."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from allocators.nesting import Inside, Make, SubView
+from allocators.nesting import InnerPolicy, MakePolicy, SubView
 from allocators.quotas import (
     CATCH_ALL,
     Quota,
@@ -42,17 +42,17 @@ _TOLERANCE: Final = 1e-9
 
 @dataclass
 class Quotas(Allocator):
-    """Let each team's jobs through to another policy as far as its quota goes.
+    """Pass jobs to an inner policy while they are within the quota of their team.
 
     Notes
     -----
-    A job is let through when its team, and every group above it, has room for it: within the quota,
-    or, where quotas are lent, while what the team holds is below its fair share of what is asked
-    for. From then on it counts as held by its team until it ends, also while the inner policy lets
-    it wait. Nothing is taken back: what was lent returns when the jobs on it end. Within a team
-    jobs are let through by priority, then submission; the inner policy orders all that were.
+    A job is admitted when its team, and every group above it, has room for it: within the quota,
+    or, with lending, while the team holds less than its fair share of all requests. From then on it
+    counts as held by its team until it ends, even while it waits in the inner policy. Lent GPUs
+    return only when jobs end. Jobs of a team are admitted by priority, then submission; the inner
+    policy orders all admitted jobs.
 
-    A job that is larger than its team may ever hold is refused, which is said.
+    A job that is larger than its team may ever hold is refused, with a note.
     """
 
     inner: Spec = param(  # noqa: RUF009 - a Spec is frozen
@@ -87,7 +87,7 @@ class Quotas(Allocator):
         help="What the table counts: the GPUs that jobs hold, or their cores.",
     )
     _rows: tuple[Quota, ...] = field(init=False, repr=False, default=())
-    _inside: Inside | None = field(init=False, repr=False, default=None)
+    _inside: InnerPolicy | None = field(init=False, repr=False, default=None)
     _state: _Admission | None = field(init=False, repr=False, default=None)
 
     card = Card(
@@ -108,20 +108,20 @@ class Quotas(Allocator):
     )
 
     def __post_init__(self) -> None:
-        """Read the table.
+        """Parse the quota table.
 
         Raises
         ------
         ParameterError
-            If it cannot be read.
+            If the table cannot be read.
         """
         try:
             self._rows = read_quotas(self.table)
         except ParameterError as error:
             raise ParameterError(f"quota: table: {error}") from error
 
-    def assemble(self, make: Make) -> None:
-        """Build the inner allocator.
+    def assemble(self, make: MakePolicy) -> None:
+        """Build the inner policy.
 
         Raises
         ------
@@ -134,64 +134,65 @@ class Quotas(Allocator):
                 f"quota: {self.inner} changes the size of jobs, which quotas do not bound. Use a"
                 " policy that keeps it."
             )
-        self._inside = Inside(inner)
+        self._inside = InnerPolicy(inner)
 
     @property
     def cadence(self) -> Cadence:
-        """After every event, and when the inner allocator decides periodically."""
-        return Cadence(every_s=self._within().cadence.every_s)
+        """A call after every event, and the period of the inner policy."""
+        return Cadence(every_s=self._inner_policy().cadence.every_s)
 
     @property
     def needs(self) -> Needs:
-        """What the inner allocator needs."""
-        return self._within().allocator.needs
+        """The needs of the inner policy."""
+        return self._inner_policy().allocator.needs
 
     def allocate(self, view: View, /) -> Plan:
-        """Let through what quotas allow, and ask the inner policy."""
-        inside, state = self._within(), self._state
+        """Admit jobs that are within their quotas and call the inner policy."""
+        inside, state = self._inner_policy(), self._state
         if state is None:
             state = self._state = _Admission(view, self)
         delta = view.delta
         ended = tuple(job for job in delta.finished if job in state.visible)
-        hopeless = state.follow(view)
+        impossible = state.update_jobs(view)
         inside.notify(delta._replace(arrived=(), finished=ended))
-        for job in state.let_through(view):
+        for job in state.admit_jobs(view):
             inside.arrive(job)
         plan = EMPTY
         if inside.is_due(view.now_s, active=bool(state.visible)):
-            sub = SubView(view, inside.news())
+            sub = SubView(view, inside.take_events())
             if state.hidden:
                 waiting = [job for job in state.visible if job not in view.grants]
                 sub.narrow(sorted(waiting), list(view.grants), np.zeros(len(view.capacity), bool))
             plan = inside.decide(sub)
         for job in plan.refuse:
             state.forget(job)
-        if not hopeless:
+        if not impossible:
             return plan._replace(wake_at_s=inside.wake_at_s)
-        return plan._replace(refuse=plan.refuse | hopeless, wake_at_s=inside.wake_at_s)
+        return plan._replace(refuse=plan.refuse | impossible, wake_at_s=inside.wake_at_s)
 
     def quotas(self) -> tuple[Quota, ...]:
-        """Return the rows of its table in GPUs."""
+        """Return the quota rows in GPUs; none if they count cores."""
         return () if self.resource == _CORES else self._rows
 
     def remarks(self) -> tuple[str, ...]:
-        """Say which quotas were assumed, who has none, and what was refused."""
-        said = self._state.remarks() if self._state is not None else ()
-        return (*said, *remarks_of(self._within().allocator))
+        """Return notes on assumed quotas, teams without a quota, and refused jobs."""
+        own_notes = self._state.remarks() if self._state is not None else ()
+        return (*own_notes, *remarks_of(self._inner_policy().allocator))
 
     def explain(self, decided: Decided, job: JobId, /) -> Reason | None:
-        """State how the quota of its team stands, or what the inner policy states."""
+        """Explain a wait by the quota of the job's team, or by the inner policy."""
         state = self._state
         if state is None or job not in state.leaf_of:
             return None
         if job not in state.hidden:
             visible = state.visible
-            return self._within().allocator.explain(
+            return self._inner_policy().allocator.explain(
                 decided.narrowed(lambda one: one in visible, None), job
             )
         return state.reason(job)
 
-    def _within(self) -> Inside:
+    def _inner_policy(self) -> InnerPolicy:
+        """Return the inner policy, or raise if it is not built."""
         if self._inside is None:
             raise ParameterError(
                 "quota: the inner policy is not built yet. Build this one with allocators.make."
@@ -200,7 +201,7 @@ class Quotas(Allocator):
 
 
 class _Admission:
-    """Who was let through, and what each row holds."""
+    """Admitted and hidden jobs, and the use, requests and limits of every quota row."""
 
     def __init__(self, view: View, policy: Quotas) -> None:
         self._borrow, self._skip = policy.borrow, policy.skip
@@ -214,10 +215,10 @@ class _Admission:
         each = max(1.0, total // max(1, len(names))) if total < inf else total
         rows = given or tuple(Quota(name, each) for name in names) or (Quota(CATCH_ALL, total),)
         self.tree = QuotaTree(with_catch_all(rows))
-        self._strangers = [name for name in names if name not in self.tree.at]
-        self._said = self._about(given, rows, total, bool(names))
+        self._without_row = [name for name in names if name not in self.tree.at]
+        self._notes = self._table_notes(given, rows, total, bool(names))
         self.used = [0.0] * len(self.tree.rows)
-        self.asked = [0.0] * len(self.tree.rows)
+        self.requested = [0.0] * len(self.tree.rows)
         self.limits = [0.0] * len(self.tree.rows)
         self.leaf_of: dict[JobId, int] = {}
         self._size: dict[JobId, float] = {}
@@ -229,107 +230,108 @@ class _Admission:
             self._add(view, job)
             self._admit(job)
 
-    def _about(
-        self, given: tuple[Quota, ...], rows: tuple[Quota, ...], total: float, has_teams: bool
+    def _table_notes(
+        self, table_rows: tuple[Quota, ...], rows: tuple[Quota, ...], total: float, has_teams: bool
     ) -> list[str]:
-        said = []
-        if total == inf and not given:
-            said.append("quota: the nodes have no number of cores, so none are shared out.")
-        elif not given:
-            said.append(
+        """Return notes on assumed quotas, teams without a row, and quotas above the total."""
+        notes = []
+        if total == inf and not table_rows:
+            notes.append("quota: the nodes have no number of cores, so none are shared out.")
+        elif not table_rows:
+            notes.append(
                 f"quota was given no table: the teams of column {self._column} have"
                 f" {rows[0].deserved:g} {self._unit} each. A table by their use of the trace:"
                 " trainyard tenants."
                 if has_teams
                 else "quota was given no table, and the trace names no teams: nobody has a quota."
             )
-        elif self._strangers:
-            some = ", ".join(self._strangers[:5])
-            more = f" and {len(self._strangers) - 5} more" if len(self._strangers) > 5 else ""
-            said.append(f"quota: {some}{more} have no row; their quota is 0 ({CATCH_ALL}).")
+        elif self._without_row:
+            some = ", ".join(self._without_row[:5])
+            more = f" and {len(self._without_row) - 5} more" if len(self._without_row) > 5 else ""
+            notes.append(f"quota: {some}{more} have no row; their quota is 0 ({CATCH_ALL}).")
         whole = sum([row.deserved for row in rows if not row.parent])
         if whole > total:
-            said.append(
+            notes.append(
                 f"quota: the quotas add up to {whole:g} {self._unit}, the cluster has {total:g}."
             )
-        return said
+        return notes
 
     def remarks(self) -> tuple[str, ...]:
-        """Return sentences for the user."""
+        """Return the notes for the user."""
         if not self._refused:
-            return tuple(self._said)
+            return tuple(self._notes)
         jobs = "1 job was" if self._refused == 1 else f"{self._refused:,} jobs were"
         return (
-            *self._said,
+            *self._notes,
             f"{jobs} refused: larger than what the quota of the team ever allows.",
         )
 
     def _total(self, view: View, *, now: bool = False) -> float:
-        """Return what there is to share."""
+        """Return the GPUs or cores to share; `now` counts only nodes in service."""
         if self._resource == _CORES:
             return self._cores
         return float((view.capacity if now else gpus_to_share(view)).sum())
 
-    def follow(self, view: View) -> frozenset[JobId]:
-        """Take in who came and went; return those that can never be let through."""
+    def update_jobs(self, view: View) -> frozenset[JobId]:
+        """Add arrivals and remove finished jobs; return jobs too large for their quota."""
         for job in view.delta.finished:
             self.forget(job)
-        hopeless = set()
+        impossible = set()
         for job in view.delta.arrived:
             leaf = self._add(view, job)
             size = self._size[job]
             if any(size > self._most(at) + _TOLERANCE for at in self.tree.path(leaf)):
-                hopeless.add(job)
+                impossible.add(job)
                 self.forget(job)
                 continue
             self.hidden.add(job)
             line = self._lines.setdefault(leaf, {}).setdefault(size, [])
             heappush(line, (-view.one("priority", job), job))
-        self._refused += len(hopeless)
-        return frozenset(hopeless)
+        self._refused += len(impossible)
+        return frozenset(impossible)
 
     def forget(self, job: JobId) -> None:
-        """Note that a job is over."""
+        """Remove a job and its use and request."""
         leaf, size = self.leaf_of.pop(job, None), self._size.pop(job, 0.0)
         if leaf is None:
             return
         for at in self.tree.path(leaf):
-            self.asked[at] -= size
+            self.requested[at] -= size
             if job in self.visible:
                 self.used[at] -= size
         self.visible.discard(job)
         self.hidden.discard(job)
 
-    def let_through(self, view: View) -> list[JobId]:
-        """Return the jobs that quotas let through now."""
+    def admit_jobs(self, view: View) -> list[JobId]:
+        """Admit and return the jobs that quotas allow now."""
         if not self.hidden:
             return []
         total = self._total(view, now=True)
-        self.limits = self.tree.shares(total, self.asked)
-        found: list[JobId] = []
-        # The team furthest below its share is next, so that no order of names decides.
-        open_ = {leaf for leaf, line in self._lines.items() if line}
-        while open_:
-            leaf = min(open_, key=lambda at: (self.used[at] / max(self.limits[at], 1e-9), at))
+        self.limits = self.tree.shares(total, self.requested)
+        admitted: list[JobId] = []
+        # The team furthest below its share is next, so the order of names does not matter.
+        teams = {leaf for leaf, line in self._lines.items() if line}
+        while teams:
+            leaf = min(teams, key=lambda at: (self.used[at] / max(self.limits[at], 1e-9), at))
             job = self._first(leaf, total)
             if job is None:
-                open_.remove(leaf)
+                teams.remove(leaf)
                 continue
             self._admit(job)
             self.hidden.remove(job)
-            found.append(job)
-        return sorted(found)
+            admitted.append(job)
+        return sorted(admitted)
 
     def reason(self, job: JobId) -> Reason:
-        """Say which row keeps a job out."""
+        """Explain a wait by the quota row that blocks a job."""
         leaf = self.leaf_of[job]
         size = self._size[job]
         at = next((at for at in self.tree.path(leaf) if not self._allows(at, size)), leaf)
         row = self.tree.rows[at]
-        asked = "{need:gpus}" if self._resource != _CORES else "{need:number} cores"
+        request = "{need:gpus}" if self._resource != _CORES else "{need:number} cores"
         return Reason(
             f"its quota: {{team:text}} held {{held:number}} {self._unit} of {{quota:number}}, with"
-            f" a fair share of {{share:number}}, and this job asks for {asked}",
+            f" a fair share of {{share:number}}, and this job asks for {request}",
             {
                 "team": row.name,
                 "held": self.used[at],
@@ -340,26 +342,29 @@ class _Admission:
         )
 
     def _add(self, view: View, job: JobId) -> int:
+        """Record the team and size of a job; return the row of its team."""
         code = int(view.one(self._column, job))
         names = view.names(self._column)
         leaf = self.tree.leaf(names[code] if code >= 0 else "")
         self.leaf_of[job] = leaf
         size = self._size[job] = float(view.one(self._resource, job))
         for at in self.tree.path(leaf):
-            self.asked[at] += size
+            self.requested[at] += size
         return leaf
 
     def _admit(self, job: JobId) -> None:
+        """Show a job to the inner policy and count it as held."""
         self.visible.add(job)
         for at in self.tree.path(self.leaf_of[job]):
             self.used[at] += self._size[job]
 
     def _most(self, at: int) -> float:
-        """Return what a row may hold when nobody else asks for anything."""
+        """Return the most that a row may hold when no other row requests anything."""
         row = self.tree.rows[at]
         return row.maximum if self._borrow and row.weight else min(row.deserved, row.maximum)
 
     def _allows(self, at: int, size: float) -> bool:
+        """Return True if a row has room for a job of this size."""
         row, after = self.tree.rows[at], self.used[at] + size - _TOLERANCE
         if not size:
             return True
@@ -370,7 +375,7 @@ class _Admission:
         )
 
     def _first(self, leaf: int, total: float) -> JobId | None:
-        """Return the first job of a team that its quota lets through."""
+        """Return the first job of a team that its quota allows, or None."""
         path, lines = self.tree.path(leaf), self._lines[leaf]
         heads = []
         for size, line in list(lines.items()):
@@ -391,14 +396,14 @@ class _Admission:
 
 
 def hard_quotas(inner: Spec, table: str, tenant: str, resource: str = "gpus") -> Spec:
-    """Return a policy with quotas around it that are not lent.
+    """Return the spec of a policy inside quotas that are not lent.
 
     Parameters
     ----------
     inner : Spec
-        The policy.
+        The inner policy.
     table, tenant, resource : str
-        As the parameters of `Quotas`.
+        Parameters of `Quotas`.
     """
     more = {} if resource == "gpus" else {"resource": resource}
     return Spec.of("quota", inner=inner, table=table, tenant=tenant, borrow=False, **more)

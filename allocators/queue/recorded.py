@@ -1,4 +1,4 @@
-"""Replays the start times that the trace itself recorded: what happened, beside what if."""
+"""Recorded schedule: every job starts at the time recorded in the trace."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ from sim.contract import (
 
 @dataclass
 class Recorded(Allocator):
-    """Start every job exactly when the trace says that it started.
+    """Start every job exactly at the start time recorded in the trace.
 
     Notes
     -----
-    A job goes to the GPU type on which its run time was recorded, where the trace names it and that
-    type has room; else to the type that ``types`` prefers. Where the described cluster has no room,
-    the whole gang goes to the unpriced overflow node; the time spent there says when and by how
-    much the described cluster would not have done. A start before the submission happens at the
-    submission; an evicted job, whose start is over, starts again at once; a job without a recorded
-    start, or with one after the clock ends, is refused. The start is exact, the end follows the
-    performance model.
+    A job goes to the GPU type on which its run time was recorded, if the trace names it and that
+    type has room; otherwise to the type that ``types`` prefers. If the described cluster has no
+    room, the whole gang goes to an overflow node without a price; the time spent there shows when
+    and by how much the described cluster was too small. A start before the submission happens at
+    the submission; an evicted job starts again at once; a job without a recorded start, or with one
+    after the end of the clock, is refused. The start is exact; the end follows the performance
+    model.
     """
 
     placement: str = placement_param()
@@ -72,24 +72,24 @@ class Recorded(Allocator):
     )
 
     def __post_init__(self) -> None:
-        """Prepare the placement."""
+        """Create the placer."""
         self._place = Placer(self.placement, self.types, self.mix)
 
     @property
     def needs(self) -> Needs:
-        """Recorded starts, and somewhere to go where the cluster is too small."""
+        """Recorded starts, and an overflow node for jobs that the cluster cannot hold."""
         return Needs(frozenset({"recorded_start"}), frozenset({"overflow"}), mixes_types=self.mix)
 
     def allocate(self, view: View, /) -> Plan:
-        """Start what is due."""
+        """Start jobs at their recorded start; refuse jobs without one."""
         delta, due, now_s = view.delta, self._due, view.now_s
-        without: list[JobId] = []
+        without_start: list[JobId] = []
         for job in delta.arrived:
             start_s = view.one("recorded_start_s", job)
             if start_s <= LATEST_S:
                 heappush(due, (start_s, job))
             else:
-                without.append(job)
+                without_start.append(job)
         for eviction in delta.evicted:
             if eviction.job not in delta.finished:
                 heappush(due, (now_s, eviction.job))
@@ -98,35 +98,37 @@ class Recorded(Allocator):
             job = heappop(due)[1]
             demand = view.demand(job)
             started[job] = (
-                self._where_it_ran(view, job, demand)
+                self._place_on_recorded_type(view, job, demand)
                 or self._place(view, demand)
-                or _overflowing(view, demand)
+                or _overflow_grant(view, demand)
             )
         wake_at_s = due[0][0] if due else inf
-        if not started and not without and wake_at_s == inf:
+        if not started and not without_start and wake_at_s == inf:
             return EMPTY
-        return Plan(started, frozenset(without), wake_at_s)
+        return Plan(started, frozenset(without_start), wake_at_s)
 
     def explain(self, decided: Decided, job: JobId, /) -> Reason:
-        """State when the recording started it."""
+        """Explain a wait by the recorded start of the job."""
         return Reason(
             "the recording started it at {start:instant}",
             {"start": decided.view.one("recorded_start_s", job)},
         )
 
-    def _where_it_ran(self, view: View, job: JobId, demand: Demand) -> Grant | None:
+    def _place_on_recorded_type(self, view: View, job: JobId, demand: Demand) -> Grant | None:
+        """Reserve nodes of the GPU type on which a job was recorded, or return None."""
         kind = view.cluster.type_index.get(
             view.names("gpu_type")[int(view.one("gpu_type", job))], -1
         )
         if kind < 0 or not demand.gpus:
             return None
-        for pools in self._place.ways(view, demand).groups:
+        for pools in self._place.options(view, demand).groups:
             if all(view.room.pools[at].type_at == kind for at in pools):
-                return self._place.within(view, demand, pools)
+                return self._place.place_within(view, demand, pools)
         return None
 
 
-def _overflowing(view: View, demand: Demand) -> Grant:
+def _overflow_grant(view: View, demand: Demand) -> Grant:
+    """Return a grant of a whole gang on the overflow node."""
     node = view.room.overflow
     assert node is not None, "the simulator appends an overflow node for those that declare it"
     roles = (demand,) if demand.servers is None else (demand, demand.servers)

@@ -1,6 +1,4 @@
-"""Rounds around any allocator: it is asked at multiples of a round's length only, as Blox runs
-every policy.
-"""
+"""Rounds around any policy: it decides only at multiples of a round's length, as in Blox."""
 
 from __future__ import annotations
 
@@ -8,8 +6,8 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Final
 
-from allocators.nesting import Inside, Make, SubView, is_tick, next_tick
-from allocators.reasons import next_decision
+from allocators.nesting import InnerPolicy, MakePolicy, SubView, is_tick, next_tick
+from allocators.reasons import next_decision_reason
 from sim.contract import (
     EMPTY,
     Allocator,
@@ -29,20 +27,19 @@ from sim.contract import (
 )
 
 _NO_NEWS: Final = Delta()
-_TICKS_IN_VAIN: Final = 3  # so many in a row, and the one inside waits for nothing any more
+_MAX_IDLE_TICKS: Final = 3  # after so many ticks without a change, ticks are ignored
 
 
 @dataclass
 class Rounds(Allocator):
-    """One inner allocator, which is notified and decides only when a round begins.
+    """Call another policy only at the start of a round.
 
     Notes
     -----
-    Rounds begin at every multiple of ``every_s`` after the first submission [1]_. What arrived,
-    ended or failed since the last one is told to the inner allocator at the next, all at once; its
-    own wake-ups and ticks are put off to the first round that begins at or after them. GPUs that
-    come free within a round so stay idle until it ends, and a job that arrives waits for its end,
-    even where there is room.
+    Rounds begin at every multiple of ``every_s`` after the first submission [1]_. The inner policy
+    gets all events of a round at once when the next one begins; its own wake-ups and ticks move to
+    the first round at or after them. So GPUs freed within a round stay idle until it ends, and a
+    job that arrives waits for its end even if it fits.
 
     References
     ----------
@@ -59,7 +56,7 @@ class Rounds(Allocator):
         title="Policy inside",
         help="The policy that decides at the start of each round.",
     )
-    _inside: Inside | None = field(init=False, repr=False, default=None)
+    _inside: InnerPolicy | None = field(init=False, repr=False, default=None)
     _tick_s: float = field(init=False, repr=False, default=0.0)
     _idle_ticks: int = field(init=False, repr=False, default=0)
 
@@ -86,63 +83,63 @@ class Rounds(Allocator):
         ),
     )
 
-    def assemble(self, make: Make) -> None:
-        """Build the allocator inside.
+    def assemble(self, make: MakePolicy) -> None:
+        """Build the inner policy.
 
         Raises
         ------
         ParameterError
             If it cannot be built.
         """
-        self._inside = Inside(make(self.inner))
+        self._inside = InnerPolicy(make(self.inner))
 
     @property
     def cadence(self) -> Cadence:
-        """Asked when a round begins, whatever happens in between."""
+        """One call at the start of every round, none at events."""
         return Cadence(on_arrival=False, on_finish=False, on_capacity=False, every_s=self.every_s)
 
     @property
     def needs(self) -> Needs:
-        """What the allocator inside needs."""
-        return self._built().allocator.needs
+        """The needs of the inner policy."""
+        return self._inner_policy().allocator.needs
 
     def allocate(self, view: View, /) -> Plan:
-        """Ask the allocator inside if a round begins and it would have been asked meanwhile."""
-        inside, now_s = self._built(), view.now_s
+        """Call the inner policy at the start of a round if an event, tick or wake-up is pending."""
+        inside, now_s = self._inner_policy(), view.now_s
         inside.notify(view.delta)
         if view.delta != _NO_NEWS:
             self._idle_ticks = 0
-        if not is_tick(now_s, self.every_s):  # installed within a round, or a plan has just landed
+        if not is_tick(now_s, self.every_s):  # installed within a round, or after a delayed plan
             return Plan(wake_at_s=next_tick(now_s, self.every_s))
         ticks = self._tick_s <= now_s
         if ticks:
             self._tick_s = next_tick(now_s, inside.cadence.every_s)
         plan = EMPTY
         if ticks or inside.is_due(now_s, active=True):
-            plan = inside.decide(SubView(view, inside.news()))
+            plan = inside.decide(SubView(view, inside.take_events()))
             self._idle_ticks = 0 if plan.changes or plan.refuse else self._idle_ticks + ticks
-        return plan._replace(wake_at_s=self._next_beginning())
+        return plan._replace(wake_at_s=self._next_round_s())
 
     def explain(self, decided: Decided, job: JobId, /) -> Reason | None:
-        """State when the next round begins, or what the policy inside states."""
+        """Explain a wait by the next round, or by the inner policy at the start of one."""
         now_s = decided.view.now_s
         if not is_tick(now_s, self.every_s):
-            return next_decision(next_tick(now_s, self.every_s), "the next round began")
-        return self._built().allocator.explain(decided, job)
+            return next_decision_reason(next_tick(now_s, self.every_s), "the next round began")
+        return self._inner_policy().allocator.explain(decided, job)
 
-    def _next_beginning(self) -> float:
-        """Return when the round begins to which a wake-up or tick of the one inside is put off."""
-        # Ticks further apart than rounds must not look like patience at an end, unless they are in
-        # vain.
-        ticks_on = self._idle_ticks < _TICKS_IN_VAIN
-        at_s = min(self._built().wake_at_s, self._tick_s if ticks_on else inf)
+    def _next_round_s(self) -> float:
+        """Return the start of the round for the next wake-up or tick of the inner policy."""
+        # Without a wake-up the run could end before a tick of a period longer than a round.
+        ticks_on = self._idle_ticks < _MAX_IDLE_TICKS
+        at_s = min(self._inner_policy().wake_at_s, self._tick_s if ticks_on else inf)
         return at_s if at_s == inf or is_tick(at_s, self.every_s) else next_tick(at_s, self.every_s)
 
     def remarks(self) -> tuple[str, ...]:
-        """Return what the allocator inside has to say."""
-        return remarks_of(self._built().allocator)
+        """Return the notes of the inner policy."""
+        return remarks_of(self._inner_policy().allocator)
 
-    def _built(self) -> Inside:
+    def _inner_policy(self) -> InnerPolicy:
+        """Return the inner policy, or raise if it is not built."""
         if self._inside is None:
             raise ParameterError(
                 "rounds: the inner policy is not built yet. Build this one with allocators.make."

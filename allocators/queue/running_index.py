@@ -1,6 +1,4 @@
-"""An index of the running jobs that may be stopped, sorted by priority: the worst are found without
-looking at the others.
-"""
+"""Index of the preemptible running jobs, sorted by priority."""
 
 from __future__ import annotations
 
@@ -11,56 +9,54 @@ from typing import Any, NamedTuple, Protocol
 from sim.contract import Demand, Grant, JobId, View, inf
 
 Key = tuple[float, ...]
-"""Priority of a waiting job; smaller goes first, ties go to the lower job id."""
+"""Priority of a waiting job: smaller goes first, ties go to the lower job id."""
 Height = tuple[Any, ...]
-"""Place of a running job in its group; of two jobs the higher is the worse."""
+"""Sort key of a running job within its group: a larger height is a lower priority."""
 
-NOBODY: Height = (inf,)
-"""A limit that no job is above."""
-EVERYBODY: Height = ()
-"""A limit that every job is above."""
+MIN_PRIORITY_LIMIT: Height = (inf,)
+"""Height limit that no job exceeds."""
+MAX_PRIORITY_LIMIT: Height = ()
+"""Height limit that every job exceeds."""
 
 
 class Priorities(Protocol):
-    """The priorities of a policy: keys of waiting jobs, and heights of running jobs in groups.
+    """The priority order of a policy: keys of waiting jobs and heights of running jobs.
 
-    Jobs of one group compare by their heights at any time; jobs of several groups by `rank`.
+    Jobs of one group compare by height at any time; jobs of different groups by `rank`.
     """
 
     def key(self, view: View, job: JobId) -> Key:
-        """Return the priority of a job that begins to wait. It does not change while the job
-        waits.
-        """
+        """Return the priority of a job that begins to wait; constant while it waits."""
         ...
 
     def position(self, view: View, job: JobId, grant: Grant, key: Key) -> tuple[float, Height]:
         """Return group and height of a job that starts with this grant."""
         ...
 
-    def moved(
+    def move_position(
         self, view: View, job: JobId, grant: Grant, slot: RunningSlot
     ) -> tuple[float, Height]:
         """Return group and height of a running job that continues with another grant."""
         ...
 
     def limit(self, group: float, key: Key, now_s: float) -> Height:
-        """Return the height above which running jobs of a group stand behind a waiting job."""
+        """Return the height above which running jobs of a group rank below a waiting job."""
         ...
 
     def rank(self, group: float, height: Height, now_s: float) -> tuple[float, ...]:
-        """Return what jobs of different groups are compared by: larger is worse."""
+        """Return the key that compares jobs of different groups; larger is lower priority."""
         ...
 
-    def outdated(self, view: View, job: JobId, key: Key) -> bool:
-        """Tell whether the key of a job that has been stopped is no longer right."""
+    def is_outdated(self, view: View, job: JobId, key: Key) -> bool:
+        """Return True if the key of a preempted job must be computed again."""
         ...
 
-    def landed(self, view: View, job: JobId) -> None:
-        """Note that a job whose start was decided at the previous call holds its grant."""
+    def confirm_start(self, view: View, job: JobId) -> None:
+        """Record that a job holds the grant decided at the previous call."""
         ...
 
-    def left(self, job: JobId, key: Key) -> None:
-        """Note that a job waits no longer, or at another place, and was not started."""
+    def stop_waiting(self, job: JobId, key: Key) -> None:
+        """Record that a job left its place in the waiting queue without starting."""
         ...
 
 
@@ -69,7 +65,7 @@ Member = tuple[Height, JobId, int]
 
 
 class RunningGroup(NamedTuple):
-    """Running jobs on the same pools with the same tag, best first. ``pools`` is a bit set."""
+    """Running jobs on the same pools with the same tag, best first; ``pools`` is a bit set."""
 
     tag: float
     pools: int
@@ -77,7 +73,7 @@ class RunningGroup(NamedTuple):
 
 
 class RunningSlot(NamedTuple):
-    """Where a running job is found."""
+    """Group, height, GPUs and grant of a running job."""
 
     group: RunningGroup
     height: Height
@@ -86,12 +82,12 @@ class RunningSlot(NamedTuple):
 
 
 class RunningIndex:
-    """All running jobs that may be stopped, in groups.
+    """All preemptible running jobs, in groups sorted by priority.
 
     Parameters
     ----------
-    order : Order
-        The policy's priorities.
+    order : Priorities
+        The priority order of the policy.
     """
 
     def __init__(self, order: Priorities) -> None:
@@ -102,27 +98,27 @@ class RunningIndex:
         self._bit: dict[int, int] = {}
 
     def add(self, view: View, job: JobId, grant: Grant, key: Key) -> None:
-        """Take in a job that starts, or has just been found running."""
+        """Add a job that starts or was found running."""
         tag, height = self._order.position(view, job, grant, key)
         if view.one("preemptible", job):
-            at = (tag, self._pools(view, grant))
-            self._put(job, at, height, gpus_of(view.demand(job)), grant)
+            at = (tag, self._pool_mask(view, grant))
+            self._insert(job, at, height, gang_gpus(view.demand(job)), grant)
 
     def move(self, job: JobId, tag: float, height: Height) -> int:
-        """Give a job another height; return its GPUs."""
+        """Change the height of a job and return its GPUs."""
         slot = self.remove(job)
-        self._put(job, (tag, slot.group.pools), height, slot.gpus, slot.grant)
+        self._insert(job, (tag, slot.group.pools), height, slot.gpus, slot.grant)
         return slot.gpus
 
     def relocate(self, view: View, job: JobId, grant: Grant) -> int:
-        """Note that a running job continues with another grant; return its GPUs."""
+        """Change the grant of a running job and return its GPUs."""
         slot = self.remove(job)
-        tag, height = self._order.moved(view, job, grant, slot)
-        self._put(job, (tag, self._pools(view, grant)), height, slot.gpus, grant)
+        tag, height = self._order.move_position(view, job, grant, slot)
+        self._insert(job, (tag, self._pool_mask(view, grant)), height, slot.gpus, grant)
         return slot.gpus
 
     def remove(self, job: JobId) -> RunningSlot:
-        """Take a job out and return where it was."""
+        """Remove a job and return its slot."""
         slot = self.slots.pop(job)
         group = slot.group
         del group.members[bisect_left(group.members, (slot.height, job, 0))]
@@ -131,22 +127,23 @@ class RunningIndex:
         return slot
 
     def worse(self, view: View, demand: Demand, key: Key, gpus: float) -> tuple[list[JobId], int]:
-        """Return running jobs on the pools of a demand that rank behind a key, the worst first, and
-        the GPUs that they hold.
+        """Return lower-priority running jobs on the pools of a demand, and their GPUs.
+
+        The job of the lowest priority comes first.
 
         Parameters
         ----------
         view : View
             The instant.
         demand : Demand
-            Whose pools matter.
+            The demand with the pools to search.
         key : Key
-            Priority of a waiting job.
+            Priority of the waiting job.
         gpus : float
-            No more jobs than hold so many GPUs; inf = all of them.
+            Stop once the jobs hold so many GPUs; inf = return all of them.
         """
         mask, now_s, limit_on = self.mask(demand), view.now_s, self._order.limit
-        behind: list[tuple[float, list[Member]]] = []
+        candidates: list[tuple[float, list[Member]]] = []
         held = 0
         for tag, pools, members in self.all.values():
             if not pools & mask:
@@ -161,26 +158,27 @@ class RunningIndex:
                     break
                 held += member[2]
                 worst.append(member)
-            behind.append((tag, worst))
-        if len(behind) > 1:
-            return self._merged(behind, now_s, gpus)
-        return [job for _, worst in behind for _, job, _ in worst], held  # in order as they stand
+            candidates.append((tag, worst))
+        if len(candidates) > 1:
+            return self._merge_groups(candidates, now_s, gpus)
+        return [job for _, worst in candidates for _, job, _ in worst], held  # already in order
 
-    def _merged(
+    def _merge_groups(
         self,
-        behind: list[tuple[float, list[Member]]],
+        candidates: list[tuple[float, list[Member]]],
         now_s: float,
         gpus: float,
     ) -> tuple[list[JobId], int]:
-        found: list[tuple[tuple[float, ...], JobId, int]] = []
-        for tag, members in behind:
-            found += [
+        """Merge the jobs of several groups by rank, until they hold `gpus` GPUs."""
+        ranked: list[tuple[tuple[float, ...], JobId, int]] = []
+        for tag, members in candidates:
+            ranked += [
                 (self._order.rank(tag, height, now_s), job, size) for height, job, size in members
             ]
-        found.sort(reverse=True)
+        ranked.sort(reverse=True)
         jobs: list[JobId] = []
         held = 0
-        for _, job, size in found:
+        for _, job, size in ranked:
             if held >= gpus:
                 break
             jobs.append(job)
@@ -189,12 +187,12 @@ class RunningIndex:
 
     def mask(self, demand: Demand) -> int:
         """Return the pools of a demand as a bit set."""
-        known = self._masks.get(demand.key)
-        if known is None:
-            known = self._masks[demand.key] = _union(1 << pool for pool in demand.pools)
-        return known
+        mask = self._masks.get(demand.key)
+        if mask is None:
+            mask = self._masks[demand.key] = _union(1 << pool for pool in demand.pools)
+        return mask
 
-    def _put(
+    def _insert(
         self,
         job: JobId,
         at: tuple[float, int],
@@ -202,14 +200,16 @@ class RunningIndex:
         gpus: int,
         grant: Grant,
     ) -> None:
+        """Insert a job into its group and record its slot."""
         group = self.all.get(at)
         if group is None:
             group = self.all[at] = RunningGroup(*at, [])
         insort(group.members, (height, job, gpus))
-        # The named tuple's own constructor costs a second call, once per start.
+        # Faster than the constructor of the named tuple; this runs once per start.
         self.slots[job] = tuple.__new__(RunningSlot, (group, height, gpus, grant))
 
-    def _pools(self, view: View, grant: Grant) -> int:
+    def _pool_mask(self, view: View, grant: Grant) -> int:
+        """Return the pools of a grant as a bit set."""
         if not self._bit:
             self._bit = {
                 node: 1 << at for at, pool in enumerate(view.room.pools) for node in pool.nodes
@@ -218,8 +218,8 @@ class RunningIndex:
         return self._bit[nodes[0]] if len(nodes) == 1 else _union(self._bit[node] for node in nodes)
 
 
-def gpus_of(demand: Demand) -> int:
-    """Return the GPUs of a whole gang, of its servers too where they have any."""
+def gang_gpus(demand: Demand) -> int:
+    """Return the GPUs of a whole gang, including those of its servers."""
     gpus = demand.replicas * demand.gpus
     if demand.servers is None:
         return gpus

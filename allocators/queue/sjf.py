@@ -1,22 +1,27 @@
-"""Shortest job first: the waiting job with the least estimated run time, or GPU time, goes
-first.
-"""
+"""SJF: the waiting job with the least estimated run time or GPU time starts first."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
 from allocators.placement import (
-    RUN_TIME,
-    Patience,
+    RUN_TIME_NEEDS,
     Placer,
+    TypeWait,
     mix_param,
     placement_param,
     types_param,
     wait_for_type_param,
 )
-from allocators.reasons import in_line
-from allocators.toolkit import Backlog, Key, Lanes, backfill_param, backlog, queue_rule
+from allocators.reasons import queue_reason
+from allocators.toolkit import (
+    BlockingQueue,
+    Key,
+    SkippingQueue,
+    backfill_param,
+    make_queue,
+    queue_rule,
+)
 from sim.contract import (
     EMPTY,
     Allocator,
@@ -34,19 +39,18 @@ from sim.contract import (
 
 @dataclass
 class Sjf(Allocator):
-    """Start waiting jobs in order of their estimated run time or GPU time; ties go to the earlier
-    submission.
+    """Start waiting jobs in order of their estimated run time or GPU time.
 
     Notes
     -----
-    Non-preemptive. The run time is the estimated work left over the estimated rate at the requested
-    size, on the type that ``types`` prefers; it is asked when a job begins to wait, so an evicted
-    job queues with what it has left. With exact estimates and rigid jobs it is the recorded
-    duration.
+    Non-preemptive; ties go to the earlier submission. The run time is the remaining work over the
+    estimated rate at the requested size, on the type that ``types`` prefers. It is estimated when a
+    job begins to wait, so an evicted job queues with its remaining time. With exact estimates and
+    rigid jobs it is the recorded duration.
 
-    Under an estimator that predicts, these are the rivals of A-SRPT [1]_: SPJF is ``size=time``,
-    SPWF ``size=gpu_time``, and with ``backfill=first_fit`` they conserve work (WCS-Duration and
-    WCS-Workload; WCS by submission time is FIFO with ``backfill=first_fit``).
+    With predicted run times these are the policies that A-SRPT is compared with [1]_: SPJF is
+    ``size=time``, SPWF ``size=gpu_time``; with ``backfill=first_fit`` they conserve work
+    (WCS-Duration and WCS-Workload; WCS by submission time is FIFO with ``backfill=first_fit``).
 
     References
     ----------
@@ -69,7 +73,7 @@ class Sjf(Allocator):
     types: str = types_param()
     mix: bool = mix_param()
     wait_for_type: float = wait_for_type_param()
-    _queue: Backlog | Lanes = field(init=False, repr=False)
+    _queue: BlockingQueue | SkippingQueue = field(init=False, repr=False)
     _place: Placer = field(init=False, repr=False)
 
     card = Card(
@@ -100,19 +104,19 @@ class Sjf(Allocator):
     )
 
     def __post_init__(self) -> None:
-        """Prepare an empty queue."""
+        """Create the empty queue."""
         self._place = Placer(self.placement, self.types, self.mix)
-        self._queue = backlog(
-            self.backfill, self._key, Patience.of(self._place, self.wait_for_type)
+        self._queue = make_queue(
+            self.backfill, self._key, TypeWait.create(self._place, self.wait_for_type)
         )
 
     @property
     def needs(self) -> Needs:
-        """The estimated run time."""
-        return Needs(RUN_TIME, mixes_types=self.mix)
+        """The estimated run time of waiting jobs."""
+        return Needs(RUN_TIME_NEEDS, mixes_types=self.mix)
 
     def allocate(self, view: View, /) -> Plan:
-        """Start what has room, shortest first."""
+        """Start the jobs that fit, shortest first."""
         self._queue.feed(view)
         started = self._queue.start(view, self._place)
         if self.wait_for_type:
@@ -120,20 +124,21 @@ class Sjf(Allocator):
         return Plan(started) if started else EMPTY
 
     def rule(self) -> QueueRule | None:
-        """Return the order by size, then submission, unless jobs wait for a type."""
+        """Return the queue rule by size, then submission; None if jobs wait for a type."""
         if self.wait_for_type:
             return None
         size = "gpu_time_s" if self.size == "gpu_time" else "run_time_s"
         return queue_rule((size, "arrival_s"), self, backfill=self.backfill)
 
     def explain(self, decided: Decided, job: JobId, /) -> Reason:
-        """State how many jobs were ahead, and what the first of them waited for."""
+        """Explain a wait by the jobs ahead and the first of them."""
         order = "by GPU time" if self.size == "gpu_time" else "by run time"
-        return in_line(
+        return queue_reason(
             decided, job, self._queue.ahead(job), order, blocks=self.backfill != "first_fit"
         )
 
     def _key(self, view: View, job: JobId) -> Key:
+        """Return the estimated run time or GPU time of a job, then its submission."""
         time_s = self._place.run_time_s(view, job)
         return (
             time_s * max(view.one("gpus", job), 1.0) if self.size == "gpu_time" else time_s,

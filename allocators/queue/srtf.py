@@ -1,6 +1,4 @@
-"""Shortest remaining time first: running jobs are stopped for jobs that are estimated to need
-less.
-"""
+"""SRTF: jobs with the shortest estimated remaining time run first and preempt others."""
 
 from __future__ import annotations
 
@@ -10,26 +8,26 @@ from math import nextafter
 from typing import Any
 
 from allocators.placement import (
-    RUN_TIME,
-    WAITING,
+    RUN_TIME_NEEDS,
+    WAITING_PLACEMENTS,
     Placer,
-    alone,
+    empty_cluster_grant,
     mix_param,
     placement_param,
     types_param,
 )
 from allocators.queue.preemption import PriorityPreemption
 from allocators.queue.running_index import (
-    EVERYBODY,
-    NOBODY,
+    MAX_PRIORITY_LIMIT,
+    MIN_PRIORITY_LIMIT,
     Height,
     Key,
     Priorities,
     RunningIndex,
     RunningSlot,
 )
-from allocators.queue.upgrade import Upgrades, migrate_param, speed_of
-from allocators.reasons import behind
+from allocators.queue.upgrade import Upgrades, migrate_param, slowest_speed
+from allocators.reasons import outranked_reason
 from allocators.toolkit import backfill_param, queue_rule
 from sim.contract import (
     EMPTY,
@@ -51,141 +49,143 @@ from sim.contract import (
 )
 
 _UNUSED = "srtf stopped nobody: it only chose the order in which jobs start."
-_PATIENCE_S = 1 / 64  # how long after its estimated finish a job that still runs is asked anew
-_PAUSE_S = 1.0  # least time from one such question to the next
+_LATE_S = 1 / 64  # time after its estimated finish when a job is estimated again
+_MIN_WAKE_S = 1.0  # shortest time between two such wake-ups
 
 
 class Remaining:
-    """Order by estimated remaining time, or that times GPUs:
-    `allocators.queue.running_index.Order`.
+    """Priorities by estimated remaining time, or by remaining time times GPUs.
+
+    Implements `allocators.queue.running_index.Priorities`.
 
     Parameters
     ----------
     place : Placer
-        Where jobs go.
+        Places the jobs.
     by_gpus : bool
-        Whether times count once per GPU; a job without GPUs counts once.
+        Whether times are multiplied by GPUs; a job without GPUs counts once.
 
     Notes
     -----
-    Times are counted on a GPU of speed 1, whatever type a job holds or would get: two jobs that
-    want the same GPUs are then compared as they would run on them, and a job is not stopped for one
-    that would need longer in its place. On a cluster of one type this is remaining work over
-    estimated rate. They are rounded to whole microseconds, and include the pause of the start or
-    restart that a job would pay. On a GPU of another speed the pause takes as long, so the
-    estimated finish is that much too early or late; counted exactly, two jobs could each go before
-    the other once it runs.
+    Times are those on a GPU of speed 1, whatever type a job holds: jobs that compete for the same
+    GPUs are compared as they would run on them, and no job is preempted for one that would need
+    longer in its place. On a cluster of one type this is remaining work over estimated rate. Times
+    are rounded to microseconds and include the pause of the next start or restart. On a GPU of
+    another speed the pause takes as long, so the estimated finish is slightly wrong; an exact count
+    would let two jobs preempt each other forever.
 
-    The remaining time of a waiting job is constant, that of a running one falls at a constant pace.
-    So running jobs of one pace stay in order of their estimated finish, which is their height on
-    the group of that pace. A job that did not finish when it was estimated to is asked anew.
+    The remaining time of a waiting job is constant; that of a running one falls at a constant pace.
+    So running jobs of one pace stay sorted by estimated finish, which is their height in the group
+    of that pace. A job that did not finish in time is estimated again.
 
-    Equal jobs stand as at the decision before, newcomers last, as if a list were sorted anew at
-    every decision: a job that has waited since an earlier decision had needed less before and
-    stands first, then jobs that ran, then newcomers. Of two that ran, the one with the slower pace
-    had needed less; so had a job that an outage has just taken work from, before it stood where it
-    stands now. The height of a running job is therefore (finish, plus or minus the instant of its
-    start, count), and the key of a waiting job (time, since when it waits), with what `_place` says
-    if it ran until then.
+    Equal jobs keep the order of the previous decision, newcomers last, as if a list were sorted at
+    every decision: first jobs that have waited since an earlier decision, then jobs that ran, then
+    newcomers. Of two that ran, the one with the slower pace goes first. A job that has just lost
+    work by an outage keeps the place that it had before. The height of a running job is therefore
+    (finish, plus or minus the time of its start, count); the key of a waiting job is (remaining
+    time, start of its wait), followed by `_order_among_equals` if it ran until then.
     """
 
     def __init__(self, place: Placer, *, by_gpus: bool) -> None:
-        self._place, self._by_gpus = place, by_gpus
-        self._whole: dict[int, tuple[Grant, float]] = {}
+        self._order_among_equals, self._by_gpus = place, by_gpus
+        self._empty_grants: dict[int, tuple[Grant, float]] = {}
         self._scale: dict[JobId, tuple[float, float]] = {}
         self._pause_s: dict[JobId, float] = {}
-        self._begun: dict[JobId, tuple[float, Height, Key]] = {}
+        self._starts: dict[JobId, tuple[float, Height, Key]] = {}
         self._waited: dict[JobId, Key] = {}
         self._count = 0
         self.decided_s = 0.0
 
     def key(self, view: View, job: JobId) -> Key:
-        """Return the estimated remaining time of a job, and its tie-breaker."""
+        """Return the estimated remaining time of a job and its tie-breakers."""
         if job not in self._scale:
-            self._scale[job] = self._asked(view, job)
+            self._scale[job] = self._scale_and_weight(view, job)
             if job not in view.grants:
                 self._note_pause(view, job)
-        begun, now_s = self._begun.pop(job, None), view.now_s
-        if begun is None:
-            need, old = self._left(view, job), self._waited.pop(job, None) if self._waited else None
+        start, now_s = self._starts.pop(job, None), view.now_s
+        if start is None:
+            need, old = (
+                self._remaining_s(view, job),
+                self._waited.pop(job, None) if self._waited else None,
+            )
             if old is None or need < old[0]:
                 return need, now_s, inf
-            # A job that has lost work since it was stopped stood before those that need as much.
+            # A job that has lost work since it was stopped goes before those that need as much.
             return old if need == old[0] else (need, -now_s, *old)
-        pace, height, key = begun
+        pace, height, key = start
         if abs(height[1]) == now_s:
             if job not in view.grants:
-                return key  # it was to begin at this very decision
-            # Of those found running at this decision, each has its place among the others.
-            found = key[1:] == (now_s, inf)
-            place = (now_s, *_place(pace, height, now_s)) if found else key[1:]
-        elif job in view.grants or self._left(view, job) <= instant(height[0] - now_s) * pace:
-            place = (now_s, *_place(pace, height, now_s))
+                return key  # its start was decided at this instant
+            # Jobs that were running before this decision keep their order.
+            ran_until_now = key[1:] == (now_s, inf)
+            place = (now_s, *_order_among_equals(pace, height, now_s)) if ran_until_now else key[1:]
+        elif (
+            job in view.grants or self._remaining_s(view, job) <= instant(height[0] - now_s) * pace
+        ):
+            place = (now_s, *_order_among_equals(pace, height, now_s))
         else:
             before = instant(height[0] - self.decided_s) * pace
-            place = (now_s, _LOST, before, *_place(pace, height, self.decided_s))
+            place = (now_s, _LOST, before, *_order_among_equals(pace, height, self.decided_s))
         self._note_pause(view, job)
-        return (self._left(view, job), *place)
+        return (self._remaining_s(view, job), *place)
 
     def position(self, view: View, job: JobId, grant: Grant, key: Key) -> tuple[float, Height]:
-        """Return the pace at which the need falls with this grant, and the estimated finish."""
+        """Return the pace at which the remaining time falls, and the estimated finish."""
         scale, weight = self._scale[job]
-        pace = _rounded(view.estimates.rate(job, grant) * scale * weight)
+        pace = _round_pace(view.estimates.rate(job, grant) * scale * weight)
         now_s = view.now_s
         self._count += 1
-        # That of a waiting job, as `_tie` says, without a call once per start.
+        # Inlined from `_tie_key` for waiting jobs, to save a call per start.
         since, count = (
-            (-now_s, self._count) if key[1] < now_s else _tie(pace, key, now_s, self._count)
+            (-now_s, self._count) if key[1] < now_s else _tie_key(pace, key, now_s, self._count)
         )
-        # A job that starts must stand where it stood while it waited, or two jobs would stop each
-        # other for ever: the restart is part of the need and falls at the same pace, although on a
-        # faster GPU it takes no less time.
+        # A job that starts must keep its rank, or two jobs would preempt each other forever. So
+        # the pause counts at the same pace, although on a faster GPU it takes no less time.
         height = instant(now_s + key[0] / pace), since, count
-        self._begun[job] = pace, height, key
+        self._starts[job] = pace, height, key
         return pace, height
 
-    def moved(
+    def move_position(
         self, view: View, job: JobId, grant: Grant, slot: RunningSlot
     ) -> tuple[float, Height]:
-        """Return pace and finish of a running job on other GPUs, after the pause of the move."""
-        place = _place(slot.group.tag, slot.height, view.now_s)
+        """Return pace and finish of a running job after its move, with the pause of the move."""
+        place = _order_among_equals(slot.group.tag, slot.height, view.now_s)
         self._note_pause(view, job, slot.grant, grant)
-        return self.position(view, job, grant, (self._left(view, job), view.now_s, *place))
+        return self.position(view, job, grant, (self._remaining_s(view, job), view.now_s, *place))
 
     def limit(self, group: float, key: Key, now_s: float) -> Height:
-        """Return the finish beyond which a job needs more than the waiting one."""
-        since, count = _tie(group, key, now_s, inf)
+        """Return the finish beyond which a running job needs more time than the waiting one."""
+        since, count = _tie_key(group, key, now_s, inf)
         return instant(now_s + key[0] / group), since, count
 
     def rank(self, group: float, height: Height, now_s: float) -> tuple[float, ...]:
-        """Return what is needed."""
+        """Return the remaining time of a running job and its tie-breakers."""
         need = instant(height[0] - now_s) * group
-        return (need, *_place(group, height, now_s))
+        return (need, *_order_among_equals(group, height, now_s))
 
-    def outdated(self, view: View, job: JobId, key: Key) -> bool:
-        """Tell whether the job has lost work, or has worked on, since it was to be stopped."""
-        return self._left(view, job) != key[0]
+    def is_outdated(self, view: View, job: JobId, key: Key) -> bool:
+        """Return True if the remaining time of a preempted job has changed."""
+        return self._remaining_s(view, job) != key[0]
 
-    def landed(self, view: View, job: JobId) -> None:
-        """Do nothing: the remaining time of a job that began later is computed again when it is
-        late.
-        """
+    def confirm_start(self, view: View, job: JobId) -> None:
+        """Do nothing: a late start only makes the estimated finish late, which is updated."""
 
-    def left(self, job: JobId, key: Key) -> None:
-        """Keep the place of a job that may go on waiting, of another size."""
+    def stop_waiting(self, job: JobId, key: Key) -> None:
+        """Keep the key of a job that continues to wait with another size."""
         self._waited[job] = key
 
     def forget(self, finished: tuple[JobId, ...]) -> None:
-        """Drop what is known of jobs that are gone."""
+        """Delete the records of finished jobs."""
         for job in finished:
             self._scale.pop(job, None)
-            self._begun.pop(job, None)
+            self._starts.pop(job, None)
             if self._waited:
                 self._waited.pop(job, None)
             if self._pause_s:
                 self._pause_s.pop(job, None)
 
-    def _left(self, view: View, job: JobId) -> float:
+    def _remaining_s(self, view: View, job: JobId) -> float:
+        """Return the remaining time of a job, with its next pause, times its weight."""
         scale, weight = self._scale[job]
         left_s = view.one("remaining_work", job) * scale
         if self._pause_s:
@@ -195,128 +195,136 @@ class Remaining:
     def _note_pause(
         self, view: View, job: JobId, old: Grant | None = None, new: Grant | None = None
     ) -> None:
-        """Keep the pause of a job's next change; without `new`, of a start as requested."""
+        """Record the pause of a job's next change; without `new`, of its start."""
         if new is None:
-            demand = view.demand(job)  # another one than before, if the job has been resized
-            new, _ = self._whole.get(demand.key) or self._requested(view, demand)
+            demand = view.demand(job)  # changed if the job was resized
+            new, _ = self._empty_grants.get(demand.key) or self._empty_grant_and_speed(view, demand)
         pause_s = view.estimates.pause_s(job, old, new)
         if pause_s or job in self._pause_s:
             self._pause_s[job] = pause_s
 
-    def _asked(self, view: View, job: JobId) -> tuple[float, float]:
-        """Return seconds on a GPU of speed 1 per unit of work, and how often they count."""
+    def _scale_and_weight(self, view: View, job: JobId) -> tuple[float, float]:
+        """Return seconds on a GPU of speed 1 per unit of work, and the weight of a job."""
         demand = view.demand(job)
-        whole, speed = self._whole.get(demand.key) or self._requested(view, demand)
+        whole, speed = self._empty_grants.get(demand.key) or self._empty_grant_and_speed(
+            view, demand
+        )
         rate = view.estimates.rate(job, whole)
         weight = max(view.one("gpus", job), 1.0) if self._by_gpus else 1.0
         return speed / rate if rate > 0 else inf, weight
 
-    def _requested(self, view: View, demand: Demand) -> tuple[Grant, float]:
-        # A gang over several types, left by a policy before this one, may have no way of its own.
-        whole = alone(view, demand, self._place.ways(view, demand).groups or (demand.pools,))
-        self._whole[demand.key] = found = whole, speed_of(view, whole)
-        return found
+    def _empty_grant_and_speed(self, view: View, demand: Demand) -> tuple[Grant, float]:
+        """Return the grant of a demand on an empty cluster, and its speed."""
+        # A gang over several types, started by an earlier policy, may have no group of pools.
+        whole = empty_cluster_grant(
+            view, demand, self._order_among_equals.options(view, demand).groups or (demand.pools,)
+        )
+        self._empty_grants[demand.key] = entry = whole, slowest_speed(view, whole)
+        return entry
 
 
 @lru_cache(maxsize=1024)
-def _rounded(pace: float) -> float:
-    """Return a pace to nine digits, more than 0; there are few, and to look one up costs less."""
+def _round_pace(pace: float) -> float:
+    """Return a pace rounded to nine digits and above 0; cached because few values occur."""
     return max(round(pace, 9), 1e-9)
 
 
 _LOST = -1.0
 
 
-def _tie(pace: float, key: Key, now_s: float, count: float) -> tuple[Any, ...]:
-    """Return the place of a waiting job among running jobs of one pace that need as much."""
+def _tie_key(pace: float, key: Key, now_s: float, count: float) -> tuple[Any, ...]:
+    """Return the sort key of a waiting job among running jobs of the same remaining time."""
     if key[1] < now_s or key[2] == _LOST:
-        return -now_s, count  # before those that ran while it waited, or had needed more
+        return -now_s, count  # before jobs that ran while it waited
     if len(key) == 3:
         return now_s, count  # a newcomer
     if key[2] == 0 and key[3] != pace:
-        # It ran until now at another pace: next to those, and by that pace among its like.
+        # It ran until now at another pace: next to those jobs, sorted by that pace.
         return nextafter(-now_s if key[3] < pace else now_s, 0.0), key[3:]
-    return key[4:]  # stopped at this very decision
+    return key[4:]  # stopped at this decision
 
 
-def _place(pace: float, height: Height, now_s: float) -> tuple[Any, ...]:
-    """Return what compares a job with others that ran until now and need as much.
+def _order_among_equals(pace: float, height: Height, now_s: float) -> tuple[Any, ...]:
+    """Return the sort key of a running job among jobs of the same remaining time.
 
-    That is: whether it ran before (0) or has only just been started (-1 if it had waited, 1 if
-    not), its pace if it ran, and the rest of its height.
+    It consists of 0 for a job that ran before, -1 for one that waited and has just started, or 1
+    for a newcomer; then its pace if it ran, and the rest of its height.
     """
     _, started, count = height
     if started == now_s:
         return 1.0, 0.0, started, count
     if started == -now_s:
         return -1.0, 0.0, started, count
-    # As `_tie` puts a job that has changed its pace just now.
+    # `_tie_key` marks a job that has just changed its pace in this way.
     return (0.0, *count) if abs(started) == nextafter(now_s, 0.0) else (0.0, pace, started, count)
 
 
 class Smallest:
-    """Order by GPUs asked for, then by submission: `allocators.queue.running_index.Order`."""
+    """Priorities by number of GPUs, then by submission.
+
+    Implements `allocators.queue.running_index.Priorities`.
+    """
 
     def key(self, view: View, job: JobId) -> Key:
         """Return the GPUs and the row in the trace."""
         return view.one("gpus", job), job
 
     def position(self, view: View, job: JobId, grant: Grant, key: Key) -> tuple[float, Height]:
-        """Return the same."""
+        """Return the GPUs and the row in the trace as group and height."""
         del view, job, grant
         return key[0], key[1:]
 
-    def moved(
+    def move_position(
         self, view: View, job: JobId, grant: Grant, slot: RunningSlot
     ) -> tuple[float, Height]:
-        """Return the same."""
+        """Return the unchanged group and height."""
         del view, job, grant
         return slot.group.tag, slot.height
 
     def limit(self, group: float, key: Key, now_s: float) -> Height:
-        """Return the limit that covers all larger jobs, and later ones of the same size."""
+        """Return the limit that covers larger jobs, and later ones of the same size."""
         del now_s
         if group != key[0]:
-            return EVERYBODY if group > key[0] else NOBODY
+            return MAX_PRIORITY_LIMIT if group > key[0] else MIN_PRIORITY_LIMIT
         return key[1:]
 
     def rank(self, group: float, height: Height, now_s: float) -> tuple[float, ...]:
-        """Return GPUs and row."""
+        """Return the GPUs and the row in the trace."""
         del now_s
         return (group, *height)
 
-    def outdated(self, view: View, job: JobId, key: Key) -> bool:
-        """Tell that nothing changes."""
+    def is_outdated(self, view: View, job: JobId, key: Key) -> bool:
+        """Return False: the size of a job never changes."""
         del view, job, key
         return False
 
-    def landed(self, view: View, job: JobId) -> None:
-        """Do nothing."""
+    def confirm_start(self, view: View, job: JobId) -> None:
+        """Do nothing: the order does not depend on starts."""
 
-    def left(self, job: JobId, key: Key) -> None:
-        """Do nothing."""
+    def stop_waiting(self, job: JobId, key: Key) -> None:
+        """Do nothing: no waiting keys are stored."""
 
 
 @dataclass
 class Srtf(Allocator):
-    """Run the jobs that are estimated to need the least time from now, and stop others for them.
+    """Run the jobs with the least estimated remaining time and preempt others for them.
 
     Notes
     -----
-    Preemptive. All active jobs are walked by estimated remaining time (``size = time``), by that
-    times GPUs (SRSF, ``size = gpu_time``) or by GPUs alone (``size = gpus``); each gets its gang if
-    it fits beside those before it, and running jobs stay where they are. Equal jobs stand as at the
-    decision before, newcomers last, which is how the simulators of Tiresias and Lucid sort; with
-    ``size = gpus`` they stand by submission. The remaining time of a waiting job includes the pause
-    of its start, or of its restart if it ran before.
+    Preemptive. All active jobs are visited by estimated remaining time (``size = time``), by that
+    times GPUs (SRSF, ``size = gpu_time``) or by GPUs alone (``size = gpus``). Each gets its gang if
+    it fits next to those before it; running jobs keep their nodes. Equal jobs keep the order of the
+    previous decision, newcomers last, as in the simulators of Tiresias and Lucid; with
+    ``size = gpus`` they are sorted by submission. The remaining time of a waiting job includes the
+    pause of its start or restart.
 
     Our reading of the rest: a job is stopped only for one before it that has no room otherwise, the
-    last in order first, and as few as needed; what they leave over is offered to the next in order.
-    With one GPU this is SRPT, which minimises the mean completion time [1]_. A job that outlives
-    its estimated size is asked anew; the policy wakes itself up for that while others wait.
+    last in order first, and as few as needed; GPUs left over are offered to the next in order. With
+    one GPU this is SRPT, which minimizes the mean completion time [1]_. A job that outlives its
+    estimate is estimated again; the policy wakes up for that while others wait.
 
-    An upgrade, our addition, pays if the estimated remaining time there is shorter than here by
-    more than the pause.
+    An upgrade, our addition, is made if it shortens the estimated remaining time by more than the
+    pause.
 
     References
     ----------
@@ -385,7 +393,7 @@ class Srtf(Allocator):
     )
 
     def __post_init__(self) -> None:
-        """Prepare empty queues."""
+        """Create the priorities and the empty queues."""
         place = Placer(self.placement, self.types, self.mix)
         times = Remaining(place, by_gpus=self.size == "gpu_time")
         self._times = times if self.size != "gpus" else None
@@ -397,23 +405,23 @@ class Srtf(Allocator):
 
     @property
     def needs(self) -> Needs:
-        """Sizes, speeds and restarts; none of them if only GPUs are counted and no job moves."""
+        """Remaining work, rates and pauses; none if jobs are sorted by GPUs and never move."""
         blind = self.size == "gpus" and self.migrate == "never"
-        return Needs(frozenset() if blind else RUN_TIME | {"pause"}, mixes_types=self.mix)
+        return Needs(frozenset() if blind else RUN_TIME_NEEDS | {"pause"}, mixes_types=self.mix)
 
     def remarks(self) -> tuple[str, ...]:
-        """Say that no running job was stopped or moved."""
+        """Return a note if no running job was stopped or moved."""
         if self._preemption.interfered or not self._preemption.begun:
             return ()
         return (_UNUSED,)
 
     def allocate(self, view: View, /) -> Plan:
-        """Start what is best, and stop what must go for it."""
+        """Start the jobs with the least remaining time and preempt others for them."""
         preemption, times = self._preemption, self._times
         preemption.feed(view)
         if preemption.waiting and times is not None:
-            _ask_anew(view, preemption)
-        changes = preemption.settle(view)
+            _update_late_finishes(view, preemption)
+        changes = preemption.allocate(view)
         if times is None:
             return Plan(changes) if changes else EMPTY
         times.decided_s = view.now_s
@@ -424,19 +432,17 @@ class Srtf(Allocator):
         first = min(
             [members[0][0][0] for _, _, members in preemption.running.all.values()], default=inf
         )
-        return Plan(changes, wake_at_s=max(first + _PATIENCE_S, view.now_s + _PAUSE_S))
+        return Plan(changes, wake_at_s=max(first + _LATE_S, view.now_s + _MIN_WAKE_S))
 
     def rule(self) -> QueueRule | None:
-        """Return the order by remaining time; other sizes, and places for which a gang may wait,
-        have no rule.
-        """
-        if self.size != "time" or self.placement in WAITING:
+        """Return the queue rule by remaining time; None for other sizes or waiting placements."""
+        if self.size != "time" or self.placement in WAITING_PLACEMENTS:
             return None
         rule = queue_rule(("run_time_s",), self, self.backfill)
         return rule and replace(rule, preemption="remaining", unused=_UNUSED)
 
     def explain(self, decided: Decided, job: JobId, /) -> Reason:
-        """State which jobs with less left hold its GPUs, or which one took them."""
+        """Explain a wait or a preemption by the jobs with less remaining time."""
         preemption, view = self._preemption, decided.view
         better = preemption.better(decided, job)
         new = [one for one in better if one in decided.started]
@@ -462,20 +468,21 @@ class Srtf(Allocator):
             "gpu_time": "with less GPU time left",
             "gpus": "of fewer GPUs",
         }
-        return behind(decided, job, better, ranks[self.size])
+        return outranked_reason(decided, job, better, ranks[self.size])
 
 
-def _ask_anew(view: View, preemption: PriorityPreemption) -> None:
+def _update_late_finishes(view: View, preemption: PriorityPreemption) -> None:
     """Ask for the remaining time of running jobs that should have finished by now."""
-    for job in _late(preemption.running, view.now_s):
+    for job in _late_jobs(preemption.running, view.now_s):
         slot = preemption.running.slots[job]
         rate = view.estimates.rate(job, slot.grant)
         left_s = view.one("remaining_work", job) / rate if rate > 0 else inf
         finish_s = instant(view.now_s + max(left_s, STEP_S))
-        preemption.worsen(job, slot.group.tag, (finish_s, *slot.height[1:]))
+        preemption.demote(job, slot.group.tag, (finish_s, *slot.height[1:]))
 
 
-def _late(running: RunningIndex, now_s: float) -> list[JobId]:
+def _late_jobs(running: RunningIndex, now_s: float) -> list[JobId]:
+    """Return the running jobs past their estimated finish."""
     late = []
     for _, _, members in running.all.values():
         for height, job, _ in members:
@@ -486,7 +493,7 @@ def _late(running: RunningIndex, now_s: float) -> list[JobId]:
 
 
 def _gain_s(view: View, job: JobId, old: Grant, new: Grant) -> float:
-    """Return by how much sooner a job is estimated to finish if it moves."""
+    """Return the seconds by which a move brings the estimated finish of a job forward."""
     if not view.one("keeps_work", job):
         return 0.0
     here, there = view.estimates.rate(job, old), view.estimates.rate(job, new)

@@ -1,4 +1,4 @@
-"""Moves of running jobs to a faster GPU type on which there is room that no waiting job takes."""
+"""Moves of running jobs to faster GPU types on nodes that no waiting job takes."""
 
 from __future__ import annotations
 
@@ -9,13 +9,11 @@ from allocators.placement import Placer
 from sim.contract import Demand, Grant, JobId, View, param
 
 Gain = Callable[[View, JobId, Grant, Grant], float]
-"""(view, job, what it holds, what it would hold) -> seconds that the move saves, its pause taken
-off; without any the job stays.
-"""
+"""(view, job, old grant, new grant) -> seconds that the move saves after its pause; 0 = no move."""
 
 
 def migrate_param() -> Any:
-    """Declare the parameter ``migrate``."""
+    """Declare the policy parameter ``migrate``."""
     return param(
         "upgrade",
         title="Move running jobs",
@@ -29,15 +27,15 @@ def migrate_param() -> Any:
 
 
 class Upgrades:
-    """Finds the moves that pay.
+    """Finds moves of running jobs to faster GPU types that save time.
 
     Parameters
     ----------
     place : Placer
-        Where a gang goes, and in which order types are tried: a job only ever moves to a type
-        before its own, so moves cannot go round in circles.
+        Places gangs and orders the GPU types. A job only moves to a type before its own, so it
+        never moves back and forth.
     gain : Gain
-        What a move saves.
+        Returns the seconds that a move saves.
     """
 
     def __init__(self, place: Placer, gain: Gain) -> None:
@@ -45,7 +43,7 @@ class Upgrades:
         self._pool_of: dict[int, int] = {}
 
     def possible(self, view: View) -> bool:
-        """Tell whether the cluster has several GPU types at all; to be asked first."""
+        """Return True if the cluster has several GPU types; must be called first."""
         pools = view.room.pools
         self._pool_of = {node: at for at, pool in enumerate(pools) for node in pool.nodes}
         return len({pool.type_at for pool in pools if pool.type_at >= 0}) > 1
@@ -53,47 +51,51 @@ class Upgrades:
     def __call__(
         self, view: View, holding: Iterable[tuple[JobId, Grant]]
     ) -> list[tuple[JobId, Grant]]:
-        """Return moves, the largest gain first and ties by job id, as tentatively reserved now.
+        """Reserve and return the moves that save time, the largest gain first.
 
         Parameters
         ----------
         view : View
-            The instant, after all waiting jobs that have room have taken it.
+            The instant, after all waiting jobs that fit have started.
         holding : iterable
-            Running jobs that may be moved, and what they hold.
+            Running jobs that may move, with their grants.
         """
         roomy: dict[int, list[tuple[int, ...]]] = {}
-        found = []
+        candidates = []
         for job, old in holding:
             demand = view.demand(job)
             groups = roomy.get(demand.key)
             if groups is None:
-                groups = roomy[demand.key] = self._with_room(view, demand)
-            best = self._best(view, job, demand, old) if groups else None
+                groups = roomy[demand.key] = self._groups_with_room(view, demand)
+            best = self._best_move(view, job, demand, old) if groups else None
             if best is not None:
-                found.append((-best[0], job, old))
+                candidates.append((-best[0], job, old))
         moves = []
-        for _, job, old in sorted(found):
-            best = self._best(view, job, view.demand(job), old)  # room may be gone by now
+        for _, job, old in sorted(candidates):
+            best = self._best_move(
+                view, job, view.demand(job), old
+            )  # an earlier move may have taken it
             if best is not None:
                 view.room.take(best[1])
                 view.room.give(old)
                 moves.append((job, best[1]))
         return moves
 
-    def _with_room(self, view: View, demand: Demand) -> list[tuple[int, ...]]:
-        groups = self._place.ways(view, demand).groups[:-1] if demand.gpus else ()
+    def _groups_with_room(self, view: View, demand: Demand) -> list[tuple[int, ...]]:
+        """Return the groups of pools with enough free GPUs for a demand."""
+        groups = self._place.options(view, demand).groups[:-1] if demand.gpus else ()
         return [pools for pools in groups if view.room.gpus_free(pools) >= demand.replicas]
 
-    def _best(
+    def _best_move(
         self, view: View, job: JobId, demand: Demand, old: Grant
     ) -> tuple[float, Grant] | None:
+        """Return the gain in seconds and the grant of the best move, or None."""
         held = {self._pool_of[node] for node in old.gangs[0].workers.nodes}
         best: tuple[float, Grant] | None = None
-        for pools in self._place.ways(view, demand).groups:
+        for pools in self._place.options(view, demand).groups:
             if held.issubset(pools):
                 break
-            new = self._place.within(view, demand, pools)
+            new = self._place.place_within(view, demand, pools)
             if new is None:
                 continue
             view.room.give(new)
@@ -103,8 +105,8 @@ class Upgrades:
         return best
 
 
-def speed_of(view: View, grant: Grant) -> float:
-    """Return the nominal speed of the slowest GPU type that a grant holds."""
+def slowest_speed(view: View, grant: Grant) -> float:
+    """Return the nominal speed of the slowest GPU type in a grant."""
     nodes, cluster = grant.gangs[0].workers.nodes, view.cluster
     kinds = [kind for node in nodes if (kind := cluster.nodes[node].gpu_type)]
     return min([cluster.types[cluster.type_index[kind]].speed for kind in kinds], default=1.0)

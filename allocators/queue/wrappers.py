@@ -1,4 +1,4 @@
-"""Allocators built of allocators: one for each part of the cluster, or one after the other."""
+"""Wrapper policies: one policy per part of the cluster, or a change of policy mid-run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from math import inf
 import numpy as np
 from numpy.typing import NDArray
 
-from allocators.nesting import Inside, Make, SubView, is_tick, next_tick
+from allocators.nesting import InnerPolicy, MakePolicy, SubView, is_tick, next_tick
 from allocators.placement import could_ever_hold
 from sim.contract import (
     EMPTY,
@@ -36,10 +36,10 @@ from sim.contract import (
 
 @dataclass
 class _Part:
-    """One virtual cluster or partition: its allocator, its jobs, and the nodes that it may use."""
+    """A virtual cluster or partition with its policy, jobs and nodes."""
 
     name: str
-    inside: Inside
+    inside: InnerPolicy
     pools: frozenset[int]
     elsewhere: NDArray[np.bool_]
     waiting: dict[JobId, None] = field(default_factory=dict)
@@ -47,21 +47,21 @@ class _Part:
 
     @property
     def is_active(self) -> bool:
+        """Whether any job of this part waits or runs."""
         return bool(self.waiting or self.running)
 
 
 @dataclass
 class Partition(Allocator):
-    """One inner allocator for each virtual cluster (VC) or partition, which sees nothing of the
-    others.
+    """Run a separate policy in each virtual cluster (VC) or partition.
 
     Notes
     -----
-    A job may use the nodes that name its VC or partition, and those that name none; a job without
-    one may use all nodes. Where several share nodes, they are asked in order of their names and
-    each learns through ``delta.nodes`` that another has given room back. An inner allocator is
-    asked exactly when it would have been asked alone, so the cost of a decision does not grow with
-    the number of parts.
+    A job may use the nodes of its VC or partition, and those that belong to none; a job without one
+    may use all nodes. Parts that share nodes decide in order of their names, and each learns
+    through ``delta.nodes`` that another has released resources. An inner policy is called exactly
+    when it would be called without the wrapper, so the cost of a decision does not grow with the
+    number of parts.
     """
 
     by: str = param(
@@ -74,7 +74,7 @@ class Partition(Allocator):
     inner: Spec = param(  # noqa: RUF009 - a Spec is frozen
         Spec("fifo"), title="Policy of each partition", help="The policy of each partition."
     )
-    _make: Make | None = field(init=False, repr=False, default=None)
+    _make: MakePolicy | None = field(init=False, repr=False, default=None)
     _model: Allocator | None = field(init=False, repr=False, default=None)
     _parts: dict[int, _Part] = field(init=False, repr=False, default_factory=dict)
     _home: dict[JobId, int] = field(init=False, repr=False, default_factory=dict)
@@ -101,9 +101,8 @@ class Partition(Allocator):
         ),
     )
 
-    def assemble(self, make: Make) -> None:
-        """Build one inner allocator, to know what it needs; the others are built when the first job
-        of their part arrives.
+    def assemble(self, make: MakePolicy) -> None:
+        """Build one inner policy to learn its needs; each part builds its own at its first job.
 
         Raises
         ------
@@ -128,18 +127,18 @@ class Partition(Allocator):
         return self._inner_model().needs | Needs(confine_by=self.by)
 
     def allocate(self, view: View, /) -> Plan:
-        """Ask those whom something concerns."""
+        """Call the policies of the parts that have new events, and join their plans."""
         if not self._pool_of:
             self._begin(view)
-        concerned = self._route(view)
+        due_parts = self._route(view)
         changes: dict[JobId, Grant | None] = {}
         refuse: set[JobId] = set()
         notes: dict[str, float] = {}
         seamless: frozenset[JobId] = frozenset()
         ended: frozenset[JobId] = frozenset()
-        for code in concerned:
+        for code in due_parts:
             part = self._parts[code]
-            plan = self._ask(view, code, part)
+            plan = self._decide_part(view, code, part)
             changes.update(plan.changes)
             refuse.update(plan.refuse)
             seamless |= plan.seamless
@@ -153,17 +152,17 @@ class Partition(Allocator):
         )
 
     def remarks(self) -> tuple[str, ...]:
-        """Return what those inside have to say, of which part, and that there is one part only."""
+        """Return the notes of the inner policies by part; say so if there is only one part."""
         parts = {part.name: remarks_of(part.inside.allocator) for part in self._parts.values()}
         of_all = set.intersection(*map(set, parts.values())) if parts else set[str]()
-        told = [
+        part_notes = [
             sentence if sentence in of_all else f"{name}: {sentence}"
             for name, sentences in parts.items()
             for sentence in sentences
         ]
-        said = tuple(dict.fromkeys((*remarks_of(self._inner_model()), *told)))
+        all_notes = tuple(dict.fromkeys((*remarks_of(self._inner_model()), *part_notes)))
         if len(self._parts) != 1:
-            return said
+            return all_notes
         (part,) = self._parts.values()
         why = (
             f"no job names a {self.by}"
@@ -173,25 +172,26 @@ class Partition(Allocator):
         nodes = f" on the nodes of {part.name}" if part.elsewhere.any() else ""
         return (
             f"partition divided nothing: {why}; the schedule is that of {self.inner}{nodes}.",
-            *said,
+            *all_notes,
         )
 
     def explain(self, decided: Decided, job: JobId, /) -> Reason | None:
-        """State what the policy of its part states, and name the part."""
+        """Return the explanation of the part's own policy, with the name of the part."""
         code = self._home.get(job)
         if code is None:
             return None
         part, home = self._parts[code], self._home
-        said = part.inside.allocator.explain(
+        reason = part.inside.allocator.explain(
             decided.narrowed(lambda one: home.get(one) == code, part.elsewhere), job
         )
-        if said is None or part.name == "none":
-            return said
-        return said._replace(
-            rule=f"in {{part:text}}, {said.rule}", values={**said.values, "part": part.name}
+        if reason is None or part.name == "none":
+            return reason
+        return reason._replace(
+            rule=f"in {{part:text}}, {reason.rule}", values={**reason.values, "part": part.name}
         )
 
     def _inner_model(self) -> Allocator:
+        """Return the policy that was built to learn its needs."""
         if self._model is None:
             raise ParameterError(
                 "partition: the inner policy is not built yet. Build this one with allocators.make."
@@ -199,12 +199,14 @@ class Partition(Allocator):
         return self._model
 
     def _begin(self, view: View) -> None:
+        """Record the pool of every node and the jobs that already run."""
         at = {node: pool for pool, nodes in enumerate(view.room.pools) for node in nodes.nodes}
         self._pool_of = [at[node] for node in range(len(at))] + [-1]
         for job, grant in view.grants.items():
             self._part_of(view, job).running[job] = grant
 
     def _part_of(self, view: View, job: JobId) -> _Part:
+        """Return the part of a job; create it with its policy at its first job."""
         code = self._home[job] = int(view.one(self.by, job))
         part = self._parts.get(code)
         if part is None:
@@ -217,14 +219,15 @@ class Partition(Allocator):
             )
             elsewhere = np.array([at not in pools for at in self._pool_of[:-1]])
             part = self._parts[code] = _Part(
-                name or "none", Inside(self._make(self.inner)), pools, elsewhere
+                name or "none", InnerPolicy(self._make(self.inner)), pools, elsewhere
             )
         return part
 
-    # -- who is concerned
+    # -- routing of events
     # ----------------------------------------------------------------------------------------------
 
     def _route(self, view: View) -> Iterable[int]:
+        """Send the events to the parts and return the parts that must decide."""
         delta, parts = view.delta, self._parts
         touched: set[int] = set()
         for job in delta.arrived:
@@ -234,16 +237,16 @@ class Partition(Allocator):
             touched.add(self._home[job])
         self._route_endings(delta, touched)
         for node in delta.nodes:
-            touched.update(self._tell(node, -1))
+            touched.update(self._notify_parts(node, -1))
         for job in delta.resized:
             if job in self._home:
-                self._resized(view, job, touched)
+                self._route_resize(view, job, touched)
         while self._wakes and self._wakes[0][0] <= view.now_s:
             touched.add(heappop(self._wakes)[1])
         if is_tick(view.now_s, self.cadence.every_s):
             touched.update(parts)
         elif not touched:
-            return sorted(parts)  # no news explain the call, so it may concern anybody
+            return sorted(parts)  # no event explains the call, so any part may be due
         return sorted(
             code
             for code in touched
@@ -251,28 +254,31 @@ class Partition(Allocator):
         )
 
     def _route_endings(self, delta: Delta, touched: set[int]) -> None:
+        """Send ends and evictions of jobs to their parts."""
         for eviction in delta.evicted:
             part = self._parts[self._home[eviction.job]]
             part.inside.evict(eviction)
-            self._left(part, eviction.job, touched)
+            self._release_nodes(part, eviction.job, touched)
             part.waiting[eviction.job] = None
         for job in delta.finished:
             part = self._parts[self._home[job]]
             part.inside.finish(job)
-            self._left(part, job, touched)
+            self._release_nodes(part, job, touched)
             part.waiting.pop(job, None)
             del self._home[job]
 
-    def _resized(self, view: View, job: JobId, touched: set[int]) -> None:
+    def _route_resize(self, view: View, job: JobId, touched: set[int]) -> None:
+        """Send a change of a job's size to its part."""
         code = self._home[job]
         part = self._parts[code]
         part.inside.resize(job)
         touched.add(code)
         if job in part.running:
-            self._left(part, job, touched)
+            self._release_nodes(part, job, touched)
             part.running[job] = view.grants[job]
 
-    def _left(self, part: _Part, job: JobId, touched: set[int]) -> None:
+    def _release_nodes(self, part: _Part, job: JobId, touched: set[int]) -> None:
+        """Record that a job released its nodes, and notify parts that share them."""
         code = self._home[job]
         touched.add(code)
         grant = part.running.pop(job, None)
@@ -284,21 +290,24 @@ class Partition(Allocator):
                 if role is not None
                 for node in role.nodes
             }:
-                touched.update(self._tell(node, code))
+                touched.update(self._notify_parts(node, code))
 
-    def _tell(self, node: int, but: int) -> list[int]:
-        """Notify all parts that may use a node of a change on it."""
+    def _notify_parts(self, node: int, except_code: int) -> list[int]:
+        """Notify all parts but one that may use a changed node; return them."""
         pool = self._pool_of[node]
-        told = [code for code, part in self._parts.items() if pool in part.pools and code != but]
-        for code in told:
-            self._parts[code].inside.capacity(node)
-        return told
+        notified = [
+            code for code, part in self._parts.items() if pool in part.pools and code != except_code
+        ]
+        for code in notified:
+            self._parts[code].inside.change_node(node)
+        return notified
 
-    # -- what they say
+    # -- decisions of the parts
     # ----------------------------------------------------------------------------------------------
 
-    def _ask(self, view: View, code: int, part: _Part) -> Plan:
-        sub = SubView(view, part.inside.news())
+    def _decide_part(self, view: View, code: int, part: _Part) -> Plan:
+        """Return the plan of one part and update its jobs."""
+        sub = SubView(view, part.inside.take_events())
         sub.narrow(part.waiting, part.running, part.elsewhere)
         plan = part.inside.decide(sub)
         for job, grant in plan.changes.items():
@@ -316,13 +325,15 @@ class Partition(Allocator):
         return plan
 
     def _next_wake(self) -> float:
+        """Return the earliest wake-up of all parts."""
         wakes = self._wakes
         while wakes and wakes[0][0] != self._parts[wakes[0][1]].inside.wake_at_s:
             heappop(wakes)
         return wakes[0][0] if wakes else inf
 
 
-def _smallest(view: View, job: JobId) -> Demand:
+def _smallest_demand(view: View, job: JobId) -> Demand:
+    """Return the demand of a job at the smallest size that it may have."""
     demand = view.demand(job)
     return (
         replace(demand, replicas=max(1, int(view.one("min_gpus", job)))) if demand.gpus else demand
@@ -331,15 +342,14 @@ def _smallest(view: View, job: JobId) -> Demand:
 
 @dataclass
 class Switch(Allocator):
-    """One allocator up to an instant, another from then on.
+    """Change from one policy to another at a given time.
 
     Notes
     -----
-    What happens before ``at_s`` is what happens under ``first`` alone. Then ``then`` is called as
-    an allocator that is installed in the middle of a run: every waiting job has just arrived, and
-    running jobs go on until it decides otherwise. What either of them needs is declared for the
-    whole run, so a partition keeps confining jobs after the switch. A job that only ``first`` could
-    have placed is refused after it.
+    Before ``at_s`` the run equals one under ``first`` alone. Then ``then`` takes the whole state:
+    every waiting job counts as just arrived, and running jobs continue until it decides otherwise.
+    The needs of both are declared for the whole run, so a partition keeps confining jobs after the
+    switch. A job that only ``first`` could have placed is refused after it.
     """
 
     at_s: float = param(
@@ -355,8 +365,8 @@ class Switch(Allocator):
     then: Spec = param(  # noqa: RUF009 - a Spec is frozen
         Spec("easy"), title="Policy after the change", help="The policy after the change."
     )
-    _first: Inside | None = field(init=False, repr=False, default=None)
-    _then: Inside | None = field(init=False, repr=False, default=None)
+    _first: InnerPolicy | None = field(init=False, repr=False, default=None)
+    _then: InnerPolicy | None = field(init=False, repr=False, default=None)
     _begun: bool = field(init=False, repr=False, default=False)
     _switched: bool = field(init=False, repr=False, default=False)
 
@@ -377,15 +387,15 @@ class Switch(Allocator):
         ),
     )
 
-    def assemble(self, make: Make) -> None:
-        """Build both.
+    def assemble(self, make: MakePolicy) -> None:
+        """Build both policies.
 
         Raises
         ------
         ParameterError
             If one of them cannot be built, or they confine jobs by different columns.
         """
-        self._first, self._then = Inside(make(self.first)), Inside(make(self.then))
+        self._first, self._then = InnerPolicy(make(self.first)), InnerPolicy(make(self.then))
         if len({inside.allocator.needs.confine_by for inside in self._both()} - {""}) > 1:
             raise ParameterError(
                 f"switch: {self.first} and {self.then} confine jobs by different columns. Use the"
@@ -394,9 +404,7 @@ class Switch(Allocator):
 
     @property
     def cadence(self) -> Cadence:
-        """Asked when either wants to be, and periodically when ``then`` does; ticks of ``first``
-        with another period are wake-ups.
-        """
+        """The events of both policies and the period of ``then``; ``first`` ticks by wake-ups."""
         first, then = self._both()
         a, b = first.cadence, then.cadence
         return Cadence(
@@ -408,18 +416,18 @@ class Switch(Allocator):
 
     @property
     def needs(self) -> Needs:
-        """What either needs."""
+        """The needs of both policies."""
         first, then = self._both()
         return first.allocator.needs | then.allocator.needs
 
     def allocate(self, view: View, /) -> Plan:
-        """Ask the one whose time it is."""
+        """Return the plan of the policy that is active now."""
         first, then = self._both()
         self._begun, at_s = True, instant(self.at_s)
         if view.now_s < at_s:
-            first.notify(self._for(first, view, view.delta))
+            first.notify(self._possible_events(first, view, view.delta))
             plan = (
-                first.decide(SubView(view, first.news()))
+                first.decide(SubView(view, first.take_events()))
                 if first.is_due(view.now_s, active=len(view.active) > 0)
                 else EMPTY
             )
@@ -431,61 +439,59 @@ class Switch(Allocator):
             return plan._replace(wake_at_s=min(at_s, first.wake_at_s, own_tick_s))
         installed, self._switched = not self._switched, True
         delta = Delta(tuple(view.waiting.ids.tolist())) if installed else view.delta
-        possible = self._for(then, view, delta)
-        hopeless = frozenset(delta.arrived).difference(possible.arrived)
+        possible = self._possible_events(then, view, delta)
+        impossible = frozenset(delta.arrived).difference(possible.arrived)
         then.notify(possible)
         if installed or then.is_due(view.now_s, active=len(view.active) > 0):
-            plan = then.decide(SubView(view, then.news()))
-            return plan._replace(refuse=plan.refuse | hopeless) if hopeless else plan
+            plan = then.decide(SubView(view, then.take_events()))
+            return plan._replace(refuse=plan.refuse | impossible) if impossible else plan
         return (
-            Plan(refuse=hopeless, wake_at_s=then.wake_at_s)
-            if hopeless or then.wake_at_s < inf
+            Plan(refuse=impossible, wake_at_s=then.wake_at_s)
+            if impossible or then.wake_at_s < inf
             else EMPTY
         )
 
     def explain(self, decided: Decided, job: JobId, /) -> Reason | None:
-        """State what the policy states that decides now."""
+        """Return the explanation of the policy that decides now."""
         first, then = self._both()
         inside = then if self._switched else first
         return inside.allocator.explain(decided, job)
 
     def remarks(self) -> tuple[str, ...]:
-        """Return what either has to say, and that the run was over before the second one had its
-        turn.
-        """
-        said = tuple(
+        """Return the notes of both policies; say so if the run ended before the change."""
+        inner_notes = tuple(
             dict.fromkeys(
                 sentence for inside in self._both() for sentence in remarks_of(inside.allocator)
             )
         )
         if self._switched or not self._begun:
-            return said
+            return inner_notes
         return (
             (
                 f"switch never changed: nothing was left to decide at {self.at_s:,.0f} s; the"
                 f" schedule is that of {self.first}."
             ),
-            *said,
+            *inner_notes,
         )
 
-    def _both(self) -> tuple[Inside, Inside]:
+    def _both(self) -> tuple[InnerPolicy, InnerPolicy]:
+        """Return the two inner policies."""
         if self._first is None or self._then is None:
             raise ParameterError(
                 "switch: the inner policies are not built yet. Build this one with allocators.make."
             )
         return self._first, self._then
 
-    def _for(self, inside: Inside, view: View, delta: Delta) -> Delta:
-        """Leave out what the simulator would have settled as impossible if this allocator were
-        alone.
-        """
+    def _possible_events(self, inside: InnerPolicy, view: View, delta: Delta) -> Delta:
+        """Return a delta without arrivals that are impossible under one inner policy."""
         both, own = self.needs, inside.allocator.needs
         more = (both.requires - own.requires) & {"overflow", "scaling"}
         mixed, scales = own.mixes_types, "scaling" in own.requires
         if not delta.arrived or not (more or both.mixes_types > mixed):
             return delta
         demands = (
-            (job, _smallest(view, job) if scales else view.demand(job)) for job in delta.arrived
+            (job, _smallest_demand(view, job) if scales else view.demand(job))
+            for job in delta.arrived
         )
         return delta._replace(
             arrived=tuple(

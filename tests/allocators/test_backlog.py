@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allocators import make
-from allocators.placement import Denials, Patience, Placer
+from allocators.placement import NoFitCache, Placer, TypeWait
 from allocators.toolkit import newly_waiting, only_arrivals
 from sim.contract import (
     Allocator,
@@ -47,7 +47,7 @@ class Plain:
         self.needs, self.card = self.inner.needs, self.inner.card
         self.cadence = Cadence(every_s=1.0)
         self.keys: dict[JobId, tuple[float, ...]] = {}
-        self.patience = Patience(self.place, self.params["wait_for_type"])
+        self.patience = TypeWait(self.place, self.params["wait_for_type"])
         self.wake_at_s = inf
 
     def allocate(self, view: View) -> Plan:
@@ -56,7 +56,7 @@ class Plain:
         expected: dict[JobId, Grant | None] = {}
         for job in sorted(view.waiting.ids.tolist(), key=self.keys.__getitem__):
             waits = view.one("arrival_s", job) + self.params["wait_for_type"] > view.now_s
-            grant = (self.patience.place if waits else self.place)(view, view.demand(job))
+            grant = (self.patience.place_preferred if waits else self.place)(view, view.demand(job))
             if grant is not None:
                 expected[job] = grant
             elif self.params["backfill"] == "none":
@@ -100,7 +100,7 @@ def test_what_is_remembered_of_denials_changes_no_result(situation: Situation) -
         )
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Denials, "holds", lambda self, view, demand, pools: False)
+        patch.setattr(NoFitCache, "is_known_no_fit", lambda self, view, demand, pools: False)
         forgetful = run()
     assert run() == forgetful
 
@@ -116,32 +116,32 @@ def test_a_denial_holds_until_enough_came_free() -> None:
     held = [on(node, 1, 8.0 if node < 3 else 6.0) for node in range(4)]
     for grant in held:
         view.room.take(grant)
-    denials = Denials()
-    denials.deny(view, demand, (0,))
-    assert denials.holds(view, demand, (0,))
+    denials = NoFitCache()
+    denials.record_no_fit(view, demand, (0,))
+    assert denials.is_known_no_fit(view, demand, (0,))
     for at, still in ((3, True), (0, False)):
         view.room.give(held[at])
-        denials.give_back(held[at])
-        assert denials.holds(view, demand, (0,)) is still
+        denials.record_release(held[at])
+        assert denials.is_known_no_fit(view, demand, (0,)) is still
     assert Placer("fewest", "fastest", False)(view, demand) is not None
-    assert not denials.holds(view, Demand(1, 1, 1.0, 0.0, (0,)), (0,))
+    assert not denials.is_known_no_fit(view, Demand(1, 1, 1.0, 0.0, (0,)), (0,))
 
 
 def test_room_on_the_overflow_node_is_no_room() -> None:
-    view, demand, denials = view_of(LIMITED), Demand(9, 1, 4.0, 0.0, (0,)), Denials()
+    view, demand, denials = view_of(LIMITED), Demand(9, 1, 4.0, 0.0, (0,)), NoFitCache()
     view.room = FreeRoom(LIMITED, pools_of(LIMITED), overflow=True)
-    denials.deny(view, demand, (0,))
-    denials.give_back(on(view.room.overflow, 9, 1.0))
-    assert denials.holds(view, demand, (0,))
+    denials.record_no_fit(view, demand, (0,))
+    denials.record_release(on(view.room.overflow, 9, 1.0))
+    assert denials.is_known_no_fit(view, demand, (0,))
 
 
 def test_nothing_is_noted_where_nothing_was_denied_and_the_log_is_bounded() -> None:
-    view, demand, denials = view_of(LIMITED), Demand(9, 1, 4.0, 0.0, (0,)), Denials()
-    denials.renew([0, 1])
-    denials.deny(view, demand, (0,))
+    view, demand, denials = view_of(LIMITED), Demand(9, 1, 4.0, 0.0, (0,)), NoFitCache()
+    denials.record_nodes([0, 1])
+    denials.record_no_fit(view, demand, (0,))
     assert denials._known[demand.key, (0,)] == (0, 8)
-    denials.renew([0] * 20_001)
-    assert not denials.holds(view, demand, (0,))
+    denials.record_nodes([0] * 20_001)
+    assert not denials.is_known_no_fit(view, demand, (0,))
 
 
 def test_a_job_that_was_given_up_does_not_wait_again() -> None:

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from allocators import REGISTRY, make
-from allocators.placement import RUN_TIME
+from allocators.placement import RUN_TIME_NEEDS
 from sim.cluster import Change, Cluster, NodeGroup
 from sim.contract import (
     EMPTY,
@@ -336,7 +336,7 @@ def jct(result: RunResult) -> np.ndarray[Any, Any]:
 
 def blind(name: str) -> list[Spec]:
     """The default of a policy and each parameter changed alone, where no run time is read."""
-    return [spec for spec in specs(name) if not make(spec).needs.reads & RUN_TIME]
+    return [spec for spec in specs(name) if not make(spec).needs.reads & RUN_TIME_NEEDS]
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if Spec(name) in blind(name)])

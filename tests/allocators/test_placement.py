@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allocators.placement import PLACEMENTS, Placer, alone, could_ever_hold
+from allocators.placement import PLACEMENTS, Placer, could_ever_hold, empty_cluster_grant
 from sim.cluster import Cluster, GpuType
 from sim.contract import Demand, Gang, Grant, Part
 from sim.demand import pools_of
@@ -224,10 +224,10 @@ def test_only_admitted_pools() -> None:
 def test_alone_and_ever() -> None:
     view = view_of(Cluster.parse("1x2:v100,1x8:v100,1x4:t4"), [0, 0, 0])
     assert spots(
-        alone(
+        empty_cluster_grant(
             view,
             gpus(9, (0, 1)),
-            Placer("pack", "fastest", False).ways(view, gpus(9, (0, 1))).groups,
+            Placer("pack", "fastest", False).options(view, gpus(9, (0, 1))).groups,
         )
     ) == {0: 1, 1: 8}
     assert could_ever_hold(view, gpus(10, (0, 1)), mixed=False)

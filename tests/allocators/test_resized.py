@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from allocators import make
-from allocators.nesting import Inside, SubView
+from allocators.nesting import InnerPolicy, SubView
 from allocators.placement import Placer
 from sim.contract import Cadence, Demand, Grant, JobId, Plan, Spec, View
 from sim.engine.simulator import Simulator
@@ -43,14 +43,14 @@ class Meddles:
 
     def __post_init__(self) -> None:
         self.needs = self.inner.needs
-        self._inside = Inside(self.inner)
+        self._inside = InnerPolicy(self.inner)
 
     def allocate(self, view: View) -> Plan:
         self._inside.notify(view.delta)
         self._calls += 1
         job = self.chosen(view, self._calls)
         if job is None:
-            sub = SubView(view, self._inside.news())
+            sub = SubView(view, self._inside.take_events())
             sub.demand = self._demand(view)
             return self._inside.decide(sub)
         self.meddled += 1

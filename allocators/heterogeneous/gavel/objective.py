@@ -1,6 +1,4 @@
-"""What an objective of Gavel is asked for at one instant, and the shares of time that it answers
-with.
-"""
+"""Objectives of Gavel: the problem at one instant and its shares of time."""
 
 from __future__ import annotations
 
@@ -12,7 +10,7 @@ import numpy as np
 
 from allocators.heterogeneous.gavel.rounds import Roster
 from allocators.heterogeneous.timeshare.fluid import JobsSnapshot
-from allocators.heterogeneous.timeshare.matching import WAITS, allox, fifo, fifo_any, whole
+from allocators.heterogeneous.timeshare.matching import WAITS, allox, fifo, fifo_any, whole_shares
 from allocators.heterogeneous.timeshare.problem import (
     Hint,
     NoSharesError,
@@ -27,14 +25,14 @@ from allocators.heterogeneous.timeshare.shares import OBJECTIVES
 from allocators.heterogeneous.timeshare.water import Entities, water_filling
 from sim.contract import ContractError, Floats, Ints, View
 
-COUNTS_WORK: Final = frozenset({"finish_time_fairness", "makespan", "cost_slo", "allox"})
-"""Objectives that look at the work left."""
-LOOKS_AT_RATES: Final = COUNTS_WORK | {"max_sum_throughput", "cost"}
-"""Objectives that look at rates even if types are all alike to them."""
-EQUAL: Final = frozenset({"isolated", "gandiva"})
-"""Objectives that part the cluster equally, whatever the rates."""
+READS_WORK: Final = frozenset({"finish_time_fairness", "makespan", "cost_slo", "allox"})
+"""Objectives that read the remaining work."""
+READS_RATES: Final = READS_WORK | {"max_sum_throughput", "cost"}
+"""Objectives that read rates even if they ignore differences between types."""
+EQUAL_SHARES: Final = frozenset({"isolated", "gandiva"})
+"""Objectives that divide the cluster equally, regardless of rates."""
 FASTEST: Final = 0
-GANGS: Final = (
+ALLOX_GANGS_NOTE: Final = (
     "AlloX matches jobs of one GPU; here larger ones come first, in order of arrival, each on the"
     " fastest type with room."
 )
@@ -42,9 +40,7 @@ GANGS: Final = (
 
 @dataclass(frozen=True)
 class ObjectiveSpec:
-    """The parameters of `allocators.heterogeneous.gavel.policy.Gavel` that say what the shares are
-    chosen for; see there.
-    """
+    """The parameters of `allocators.heterogeneous.gavel.policy.Gavel` for its shares."""
 
     objective: str
     aware: bool
@@ -55,12 +51,14 @@ class ObjectiveSpec:
 
     @property
     def looks(self) -> bool:
-        """Whether rates matter, and not only where jobs can run."""
-        return self.objective in LOOKS_AT_RATES if not self.aware else self.objective not in EQUAL
+        """Whether the objective reads rates, not only where jobs can run."""
+        return (
+            self.objective in READS_RATES if not self.aware else self.objective not in EQUAL_SHARES
+        )
 
     @property
     def owner_column(self) -> str:
-        """Column of the trace that says who owns a job; empty where that does not matter."""
+        """Trace column with the owner of a job; "" if owners do not matter."""
         return self.owner if self.objective == "water_filling" and self.owner != "none" else ""
 
     def shares(
@@ -73,11 +71,11 @@ class ObjectiveSpec:
         snapshot : JobsSnapshot
             Jobs and GPUs.
         roster : Roster
-            The same jobs; what finish-time fairness remembers of them is brought up to date.
+            The same jobs; the records of finish-time fairness are updated.
         rng : numpy.random.Generator
-            For what is drawn.
+            Source of random draws.
         hint : Hint, optional
-            That of the last answer.
+            Hint of the last shares.
 
         Raises
         ------
@@ -92,22 +90,24 @@ class ObjectiveSpec:
     def _shares(
         self, snapshot: JobsSnapshot, roster: Roster, rng: np.random.Generator, hint: Hint | None
     ) -> Shares:
+        """Return the shares of time by the solver of the objective."""
         problem = self._problem(snapshot)._replace(hint=hint)
         if self.objective == "finish_time_fairness":
-            problem = _remember(roster, problem)
+            problem = _update_fair_records(roster, problem)
         special = _SPECIAL.get(self.objective)
         if special:
             return special(self, snapshot, roster, problem, rng)
         if self.faithful and self.objective in PUBLISHED:
             return PUBLISHED[self.objective](problem)
-        return OBJECTIVES["isolated" if self.objective in EQUAL else self.objective](problem)
+        return OBJECTIVES["isolated" if self.objective in EQUAL_SHARES else self.objective](problem)
 
     def _problem(self, snapshot: JobsSnapshot) -> Problem:
-        here = snapshot.gangs[:, None] <= snapshot.gpus
-        rates = snapshot.rates * here
+        """Return the problem of a snapshot, as the objective sees the rates."""
+        fits = snapshot.gangs[:, None] <= snapshot.gpus
+        rates = snapshot.rates * fits
         if not self.aware:
-            seen = agnostic(rates, FASTEST if self.objective in LOOKS_AT_RATES else None)
-            rates = seen * (here if self.faithful else rates > 0)
+            seen = agnostic(rates, FASTEST if self.objective in READS_RATES else None)
+            rates = seen * (fits if self.faithful else rates > 0)
         weights = np.where(snapshot.priority > 0, snapshot.priority, 1.0)
         return Problem(
             rates,
@@ -125,18 +125,18 @@ class ObjectiveSpec:
 def snapshot_of(
     view: View, spec: ObjectiveSpec, roster: Roster, columns: Sequence[int], gpus: Sequence[int]
 ) -> JobsSnapshot:
-    """Return the present state of the jobs of a roster, with the columns that the objective reads.
+    """Return the state of the roster's jobs with the columns that the objective reads.
 
     Parameters
     ----------
     view : View
         The instant.
     spec : ObjectiveSpec
-        What is asked for.
+        The objective.
     roster : Roster
         The jobs.
     columns : sequence of int
-        Which GPU type of the cluster each column is.
+        Index of the GPU type of each column.
     gpus : sequence of int
         GPUs of each type.
     """
@@ -149,7 +149,7 @@ def snapshot_of(
         np.array([view.cluster.types[at].price_per_gpu_hour for at in columns]),
         column(view, "priority", ids),
         view.now_s - column(view, "arrival_s", ids),
-        column(view, "remaining_work", ids) if spec.objective in COUNTS_WORK else 1.0,
+        column(view, "remaining_work", ids) if spec.objective in READS_WORK else 1.0,
         column(view, "deadline_s", ids) - view.now_s if spec.objective == "cost_slo" else np.inf,
         column(view, owner, ids).astype(np.int64) if owner else None,
         len(view.names(owner)) if owner else 1,
@@ -162,14 +162,16 @@ def column(view: View, name: str, ids: Ints) -> Floats:
     return values if len(values) == len(ids) else values[np.searchsorted(view.active.ids, ids)]
 
 
-def prices(asked: Floats) -> Floats:
-    """Return USD per GPU and hour above 0: a type without a price is as cheap as the cheapest that
-    has one, and all cost the same if none has.
+def prices(listed: Floats) -> Floats:
+    """Return USD per GPU hour above 0; a missing price is replaced by the lowest one.
+
+    Without any price all types cost the same.
     """
-    return np.where(asked > 0, asked, asked[asked > 0].min() if (asked > 0).any() else 1.0)
+    return np.where(listed > 0, listed, listed[listed > 0].min() if (listed > 0).any() else 1.0)
 
 
-def _remember(roster: Roster, problem: Problem) -> Problem:
+def _update_fair_records(roster: Roster, problem: Problem) -> Problem:
+    """Update the records of finish-time fairness and return the problem with them."""
     done = np.maximum(roster.left - problem.left, 0.0)
     roster.fair_s += np.where(
         roster.counted & (roster.fair_rate > 0),
@@ -181,69 +183,80 @@ def _remember(roster: Roster, problem: Problem) -> Problem:
     return problem._replace(isolated_s=roster.fair_s.copy())
 
 
-def _held(roster: Roster) -> Ints:
+def _held_types(roster: Roster) -> Ints:
+    """Return the column of the type with each job's largest share; `WAITS` for none."""
     return np.where(roster.share.max(axis=1, initial=0.0) > 0, roster.share.argmax(axis=1), WAITS)
 
 
-def _first_come(
+def _fifo_shares(
     spec: ObjectiveSpec,
     snapshot: JobsSnapshot,
     roster: Roster,
     problem: Problem,
     rng: np.random.Generator,
 ) -> Shares:
+    """Return the shares of the objective ``fifo``."""
     if spec.aware:
         return fifo(problem)
-    known = problem._replace(rates=snapshot.rates * (snapshot.gangs[:, None] <= snapshot.gpus))
-    return Shares(whole(fifo_any(known, _held(roster), rng), len(problem.devices)))
+    known_rates = problem._replace(
+        rates=snapshot.rates * (snapshot.gangs[:, None] <= snapshot.gpus)
+    )
+    return Shares(
+        whole_shares(fifo_any(known_rates, _held_types(roster), rng), len(problem.devices))
+    )
 
 
-def _matched(
+def _allox_shares(
     spec: ObjectiveSpec,
     snapshot: JobsSnapshot,
     roster: Roster,
     problem: Problem,
     rng: np.random.Generator,
 ) -> Shares:
-    # Larger jobs, which the method does not know, go first: in order of arrival each on the fastest
-    # type with room. Who has a type keeps it.
+    """Return the shares of the objective ``allox``; gangs go first."""
+    # AlloX has no gangs, so they go first: in order of arrival, each on the fastest type with room.
+    # A job that has a type keeps it.
     del spec, snapshot, rng
-    held, one = _held(roster), roster.gangs == 1
+    held, one = _held_types(roster), roster.gangs == 1
     if one.all():
-        return Shares(whole(allox(problem, held), len(problem.devices)))
+        return Shares(whole_shares(allox(problem, held), len(problem.devices)))
     taken = np.bincount(
         held[held != WAITS], roster.gangs[held != WAITS], len(problem.devices)
     ).astype(np.int64)
     free = np.maximum(problem.devices - taken, 0)
     large = np.flatnonzero(~one & (held == WAITS))
-    x = whole(held, len(free))
-    x[large] = fifo(_part(problem, large, free)).x
+    x = whole_shares(held, len(free))
+    x[large] = fifo(_subproblem(problem, large, free)).x
     free -= roster.gangs[large] @ x[large].astype(np.int64)
     small = np.flatnonzero(one & (held == WAITS))
-    x[small] = whole(allox(_part(problem, small, free), held[small]), len(free))
-    return Shares(x, note=GANGS)
+    x[small] = whole_shares(allox(_subproblem(problem, small, free), held[small]), len(free))
+    return Shares(x, note=ALLOX_GANGS_NOTE)
 
 
-def _part(problem: Problem, jobs: Ints, devices: Ints) -> Problem:
-    def of(values: Floats | float) -> Floats:
+def _subproblem(problem: Problem, jobs: Ints, devices: Ints) -> Problem:
+    """Return the problem of some of the jobs on these GPUs."""
+
+    def select(values: Floats | float) -> Floats:
+        """Return a column of these jobs."""
         return per_job(problem, values)[jobs]
 
     return problem._replace(
         rates=problem.rates[jobs],
         gangs=problem.gangs[jobs],
         devices=devices,
-        left=of(problem.left),
-        age_s=of(problem.age_s),
+        left=select(problem.left),
+        age_s=select(problem.age_s),
     )
 
 
-def _water_filling(
+def _water_filling_shares(
     spec: ObjectiveSpec,
     snapshot: JobsSnapshot,
     roster: Roster,
     problem: Problem,
     rng: np.random.Generator,
 ) -> Shares:
+    """Return the shares of the objective ``water_filling``."""
     del roster, rng
     if snapshot.owner is None:
         return water_filling(problem)
@@ -261,7 +274,7 @@ _SPECIAL: Final[
         str, Callable[[ObjectiveSpec, JobsSnapshot, Roster, Problem, np.random.Generator], Shares]
     ]
 ] = {
-    "fifo": _first_come,
-    "allox": _matched,
-    "water_filling": _water_filling,
+    "fifo": _fifo_shares,
+    "allox": _allox_shares,
+    "water_filling": _water_filling_shares,
 }

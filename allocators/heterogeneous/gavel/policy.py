@@ -1,4 +1,4 @@
-"""Gavel: shares of time on every GPU type under an objective of choice, carried out in rounds."""
+"""Gavel: shares of time on every GPU type under a chosen objective, followed in rounds."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from allocators.heterogeneous.gavel.objective import COUNTS_WORK, ObjectiveSpec, snapshot_of
+from allocators.heterogeneous.gavel.objective import READS_WORK, ObjectiveSpec, snapshot_of
 from allocators.heterogeneous.gavel.rounds import (
     Bools,
     DeficitRanking,
@@ -20,8 +20,8 @@ from allocators.heterogeneous.gavel.rounds import (
 from allocators.heterogeneous.timeshare.fluid import JobsSnapshot
 from allocators.heterogeneous.timeshare.problem import Hint
 from allocators.placement import Placer, placement_param
-from allocators.reasons import next_decision, room
-from allocators.toolkit import Aside, RoundClock, round_param
+from allocators.reasons import next_decision_reason, room
+from allocators.toolkit import CpuJobs, RoundClock, round_param
 from sim.contract import (
     EMPTY,
     Allocator,
@@ -56,53 +56,51 @@ OBJECTIVES: Final = (
 _SHUFFLE_STREAM: Final = 5
 _TINY: Final = 1e-6
 RECOMPUTE_S: Final = 1920.0
-"""Upstream's default of ``minimum_time_between_allocation_resets``."""
+"""Default of upstream's ``minimum_time_between_allocation_resets``."""
 
 
 @dataclass
 class Gavel(Allocator):
-    """Give every job shares of time on every GPU type so that an objective is the best possible,
-    and follow the shares in rounds.
+    """Give jobs the shares of time on each GPU type that are best for an objective, in rounds.
 
     Notes
     -----
-    Shares X [1]_: of all X with ``sum_j X_mj <= 1`` for every job m and ``sum_m gang_m X_mj <=
-    GPUs_j`` for every type j those that are the best for the `objective`, where job m makes ``sum_j
-    T_mj X_mj``; see `allocators.heterogeneous.timeshare.shares` for each. T is the estimated
-    throughput of the whole gang on one type; with ``aware = no`` all types are alike. They are
-    computed again in the first round after a job came or went, or GPUs did, but not within
-    `recompute_s`. With ``recompute_s = 0`` the time received counts anew at every arrival, and a
-    gang of small share waits for as long as jobs keep arriving.
+    Shares X [1]_: the best X for the `objective` with ``sum_j X_mj <= 1`` for every job m and
+    ``sum_m gang_m X_mj <= GPUs_j`` for every type j, where job m progresses at ``sum_j T_mj X_mj``;
+    see `allocators.heterogeneous.timeshare.shares` for each. T is the estimated throughput of the
+    whole gang on one type; with ``aware = no`` all types count the same. They are computed again in
+    the first round after jobs or GPUs came or went, but not within `recompute_s`. With
+    ``recompute_s = 0`` the time received restarts at every arrival, and a gang of small share waits
+    as long as jobs keep arriving.
 
     Rounds, as in the authors' simulator [2]_: type by type, the fastest first (in random order for
     `isolated`, and if not `aware`), jobs are ranked by share of time over time received since the
-    shares were computed; ties go to those that are owed more from before. Who fits wins; a job
-    without a share there may win what is left over, except under `fifo`. Who wins on the type that
-    it is on stays where it is. A job that ends inside a round leaves its GPUs idle until the round
-    ends, or until nobody runs any more.
+    shares were computed; ties go to the job that is owed more from before. Jobs that fit win; a job
+    without a share may win GPUs left over, except under `fifo`. A job that wins on its present type
+    keeps its nodes. A job that ends inside a round leaves its GPUs idle until the round ends, or
+    until no job runs.
 
     ``faithful = yes`` adds peculiarities of the published simulator: jobs that arrived since the
     shares were computed win GPUs but leave them idle; types come in random order, drawn as upstream
-    draws it for the same seed; as time received counts only what whole units of work took, so that
-    of two jobs that took turns the slower is ahead, and in the first round after an idle time that
-    time too; of several equally good shares those that upstream's solver ends at
+    draws it for the same seed; only whole units of work count as time received, so that of two jobs
+    in alternation the slower one is ahead, and an idle time counts in the first round after it; of
+    several equally good shares those of upstream's solver are taken
     (`allocators.heterogeneous.timeshare.published`); the makespan is found by bisection to within
-    5 %; and where the trace's own clock begins at 0, shares that were computed then count as never
-    computed. A trace that begins later (``from_zero``) does not have that last one.
+    5 %; and if the trace's own clock begins at 0, shares computed at 0 count as never computed. A
+    trace that begins later (``from_zero``) lacks this last one.
 
-    `gandiva` is that policy without its packing of two jobs on a GPU, which is to come: shares as
-    under `isolated`, but the fastest type is always tried first.
+    `gandiva` is that policy without its packing of two jobs on a GPU, which is not implemented:
+    shares as under `isolated`, but the fastest type is always tried first.
 
-    Ours: where upstream waits for the next arrival because only such newcomers won, shares are
-    computed at once. `fifo` without `aware` draws a type at random, as upstream says but does not
-    do. A job never wins on a type that it does not run on, and the agnostic objectives see a job
-    that does not run on the fastest type at its mean speed. Jobs that are alike have exactly equal
-    shares, and the one that came first goes first; upstream leaves that to the last digits of its
-    solver. Progress is fluid: upstream stops a job, and ends a round, up to one iteration early.
-    `allox`, a method for jobs of one GPU, lets larger ones go first. Jobs that must not be stopped
-    keep their GPUs; those without GPUs start at any time. Where cores or memory matter, or jobs of
-    one type may use different nodes, winners are placed one by one and those without room are
-    passed over.
+    Ours: where upstream waits for the next arrival because only newcomers won, shares are computed
+    at once. `fifo` without `aware` draws a type at random, as upstream documents but does not do. A
+    job never wins on a type that it cannot run on, and the agnostic objectives use the mean speed
+    of a job that cannot run on the fastest type. Equal jobs have exactly equal shares, and the
+    earlier one goes first; upstream leaves that to the last digits of its solver. Progress is
+    fluid: upstream stops a job, and ends a round, up to one iteration early. `allox`, a method for
+    jobs of one GPU, lets larger ones go first. Jobs that must not be stopped keep their GPUs; jobs
+    without GPUs start at any time. If cores or memory are limited, or jobs of one type may use
+    different nodes, winners are placed one by one and those that do not fit are skipped.
 
     References
     ----------
@@ -190,7 +188,7 @@ class Gavel(Allocator):
     placement: str = placement_param()
     _spec: ObjectiveSpec = field(init=False, repr=False)
     _place: Placer = field(init=False, repr=False)
-    _aside: Aside = field(init=False, repr=False)
+    _cpu_jobs: CpuJobs = field(init=False, repr=False)
     _clock: RoundClock = field(init=False, repr=False)
     _kinds: Kinds | None = field(init=False, repr=False, default=None)
     _placement: RoundPlacement = field(init=False, repr=False)
@@ -200,7 +198,7 @@ class Gavel(Allocator):
     _hint: Hint | None = field(init=False, repr=False, default=None)
     _remarks: dict[str, None] = field(init=False, repr=False, default_factory=dict)
     _types: frozenset[str] = field(init=False, repr=False, default=frozenset())
-    _shuffler: Random | None = field(init=False, repr=False, default=None)
+    _upstream_shuffler: Random | None = field(init=False, repr=False, default=None)
     _news: bool = field(init=False, repr=False, default=True)
     _computed_s: float = field(init=False, repr=False, default=-inf)
     _computed_for: tuple[Ints, tuple[int, ...]] = field(
@@ -254,44 +252,43 @@ class Gavel(Allocator):
     )
 
     def __post_init__(self) -> None:
-        """Prepare the rules of placement."""
+        """Create the objective, the placer, the clock and an empty roster."""
         self._spec = ObjectiveSpec(
             self.objective, self.aware, self.faithful, self.entity, self.entity_weights, self.within
         )
         self._place = Placer(self.placement, "fastest", False)
-        self._aside, self._clock = Aside(self._place), RoundClock(self.round_s)
+        self._cpu_jobs, self._clock = CpuJobs(self._place), RoundClock(self.round_s)
         self._roster = Roster(0, self.round_s / 2)
 
     @property
     def needs(self) -> Needs:
-        """Speeds unless types are all alike to it, and sizes if the objective counts them."""
+        """Rates if the objective reads them, and remaining work if it counts that."""
         rates = {"rates"} if self._spec.looks else set()
-        sizes = {"remaining_work"} if self.objective in COUNTS_WORK else set()
+        sizes = {"remaining_work"} if self.objective in READS_WORK else set()
         return Needs(frozenset(rates | sizes))
 
     @property
     def owner_column(self) -> str:
-        """Column that says who owns a job; see `allocators.heterogeneous.timeshare.fluid.Fluid`."""
+        """Trace column with the owner of a job; see `Fluid.owner_column`."""
         return self._spec.owner_column
 
     def shares(self, snapshot: JobsSnapshot, rng: np.random.Generator) -> Floats:
-        """Return shares of time outside of any run, on an instance of its own; see
-        `allocators.heterogeneous.timeshare.fluid.Fluid`.
+        """Return shares of time outside of a run; see `Fluid.shares`.
+
+        Must be called on an instance that is not used in a run.
         """
         if self._kinds is None and not len(self._roster):
             self._roster = Roster(snapshot.rates.shape[1], self.round_s / 2)
         roster = self._roster
         roster.align(snapshot.ids)
         roster.gangs, roster.rates = snapshot.gangs, snapshot.rates
-        found = self._spec.shares(snapshot, roster, rng, self._hint)
-        self._hint = found.hint
-        roster.reset(found.x, 0.0)
-        return found.x
+        answer = self._spec.shares(snapshot, roster, rng, self._hint)
+        self._hint = answer.hint
+        roster.reset(answer.x, 0.0)
+        return answer.x
 
     def remarks(self) -> tuple[str, ...]:
-        """Return what could not be done as the objective says, and that there was one GPU type
-        only.
-        """
+        """Return notes on objectives that could not be met, and if there is one GPU type only."""
         if len(self._types) != 1:
             return tuple(self._remarks)
         shares = "; the shares are those of its agnostic form" if self.aware else ""
@@ -301,10 +298,10 @@ class Gavel(Allocator):
         )
 
     def allocate(self, view: View, /) -> Plan:
-        """Begin a round if the last one is over; jobs without GPUs start at any time."""
-        self._aside.feed(view)
-        changes = self._aside.start(view)
-        if not self._clock.is_due(view, self._aside):
+        """Begin a round if the last one is over; start jobs without GPUs at any time."""
+        self._cpu_jobs.feed(view)
+        changes = self._cpu_jobs.start(view)
+        if not self._clock.is_due(view, self._cpu_jobs):
             self._news = self._news or any(view.delta)
             return Plan(changes, wake_at_s=self._clock.ends_s)
         notes = self._round(
@@ -318,13 +315,13 @@ class Gavel(Allocator):
         )
 
     def explain(self, decided: Decided, job: JobId, /) -> Reason:
-        """State the share of time of a job on its best type, and whether it is used up."""
+        """Explain a wait by a job's share on its best type and the time it received."""
         view, roster, clock = decided.view, self._roster, self._clock
         if not decided.wants(job):
             return room(decided, job)
         at = int(np.searchsorted(roster.ids, job))
         if at == len(roster) or roster.ids[at] != job or self._kinds is None:
-            return next_decision(clock.ends_s, "the next round began")
+            return next_decision_reason(clock.ends_s, "the next round began")
         kind = int(roster.share[at].argmax())
         name = view.cluster.types[self._kinds.types[kind]].name
         share, since_s = float(roster.share[at, kind]), view.now_s - self._computed_s
@@ -334,7 +331,7 @@ class Gavel(Allocator):
             "next": clock.ends_s if clock.ends_s < inf else view.now_s,
         }
         if not roster.counted[at]:
-            values["next"] = max(clock.ends_s, self._computed_s + self._least_apart_s)
+            values["next"] = max(clock.ends_s, self._computed_s + self._min_interval_s)
             return Reason(
                 "it arrived after shares were computed, which is done again from {next:instant}"
                 " on; until then it gets what jobs with a share leave over",
@@ -362,6 +359,7 @@ class Gavel(Allocator):
         )
 
     def _begin(self, view: View) -> Kinds:
+        """Create the types, the placement and the roster at the first call."""
         kinds = self._kinds = Kinds(view, self._place)
         self._placement = RoundPlacement(kinds, self._place)
         self._types = frozenset(node.gpu_type for node in view.cluster.nodes if node.gpus)
@@ -372,21 +370,23 @@ class Gavel(Allocator):
     def _round(
         self, view: View, kinds: Kinds, changes: dict[JobId, Grant | None], *, news: bool
     ) -> dict[str, float]:
-        """Add the changes of a round; return notes."""
+        """Decide a round: add its changes to `changes` and return its notes."""
         roster, placement = self._roster, self._placement
         if news:
-            self._enter(view, kinds)
-        if news or not placement.still(view, self._aside):
-            placement.look(view, roster, self._aside)
+            self._add_jobs(view, kinds)
+        if news or not placement.is_unchanged(view, self._cpu_jobs):
+            placement.read_grants(view, roster, self._cpu_jobs)
             self._ranking = None
         roster.time_s[placement.ran, placement.ran_on] += self._received_s(view)
         notes = (
-            self._compute(view, kinds)
-            if self._is_stale() and (self._is_old(view) or self._nobody_would_run())
+            self._compute_shares(view, kinds)
+            if self._is_stale() and (self._is_old(view) or self._would_idle())
             else {}
         )
-        changes |= placement.settle(view, roster, self._ranked(), self._order(view), self._sits_out)
-        # With nobody running new shares help, at the latest when they may be computed again.
+        changes |= placement.allocate(
+            view, roster, self._current_ranking(), self._type_order(view), self._sits_out
+        )
+        # If no job runs, new shares may help, at the latest when they may be computed again.
         self._clock.begin(view.now_s, goes_on=placement.runs or self._is_stale())
         return notes
 
@@ -395,12 +395,12 @@ class Gavel(Allocator):
         elapsed_s, ran = view.now_s - self._clock.began_s, self._placement.ran
         if not self.faithful:
             return elapsed_s
-        # Upstream counts from the end of the round before, however long nobody ran since.
+        # Upstream counts from the end of the previous round, including idle time.
         idle_s = self._clock.idle_s
         rate = view.running.rate
         if len(rate) > len(ran):
             rate = rate[view.running.ids.searchsorted(self._roster.ids[ran])]
-        # Less than one unit counts in full: it would never count otherwise.
+        # Less than one unit counts in full; otherwise it would never count.
         units = np.floor(rate * elapsed_s + _TINY)
         if units.all():
             return units / rate + idle_s
@@ -409,8 +409,9 @@ class Gavel(Allocator):
         )
         return received_s + idle_s
 
-    def _enter(self, view: View, kinds: Kinds) -> None:
-        roster, ids = self._roster, self._aside.others(view.active.ids)
+    def _add_jobs(self, view: View, kinds: Kinds) -> None:
+        """Add new jobs to the roster, with their gangs and rates."""
+        roster, ids = self._roster, self._cpu_jobs.without_cpu_jobs(view.active.ids)
         new = roster.align(ids)
         if len(new):
             roster.gangs[new] = [
@@ -421,63 +422,70 @@ class Gavel(Allocator):
             )
 
     @property
-    def _least_apart_s(self) -> float:
-        """Least time between computations of the shares; faithful reads 0 as upstream's default."""
+    def _min_interval_s(self) -> float:
+        """Least time between computations of the shares; with ``faithful`` 0 means the default."""
         return self.recompute_s or (RECOMPUTE_S if self.faithful else 0.0)
 
     def _is_old(self, view: View) -> bool:
-        # Upstream takes a clock at 0 for "never computed".
+        """Return True if the shares may be computed again."""
+        # Upstream treats a clock at 0 as "never computed".
         uncounted = self.faithful and self._computed_s == 0 and view.from_zero
-        return uncounted or view.now_s - self._computed_s >= self._least_apart_s
+        return uncounted or view.now_s - self._computed_s >= self._min_interval_s
 
     def _is_stale(self) -> bool:
-        """Tell whether jobs or GPUs came or went since the shares were computed."""
+        """Return True if jobs or GPUs came or went since the shares were computed."""
         ids, gpus = self._computed_for
         return len(self._roster) > 0 and (
             ids is not self._roster.ids or gpus != self._placement.gpus
         )
 
-    def _compute(self, view: View, kinds: Kinds) -> dict[str, float]:
+    def _compute_shares(self, view: View, kinds: Kinds) -> dict[str, float]:
+        """Compute and set new shares; return notes with the objective."""
         roster, placement = self._roster, self._placement
-        found = self._spec.shares(
+        answer = self._spec.shares(
             snapshot_of(view, self._spec, roster, kinds.types, placement.gpus),
             roster,
             view.rng,
             self._hint,
         )
-        self._hint = found.hint
-        if found.note:
-            self._remarks[found.note] = None
-        roster.reset(found.x, view.now_s - self._computed_s if self._computed_s > -inf else 0.0)
+        self._hint = answer.hint
+        if answer.note:
+            self._remarks[answer.note] = None
+        roster.reset(answer.x, view.now_s - self._computed_s if self._computed_s > -inf else 0.0)
         self._computed_s, self._computed_for, self._ranking = (
             view.now_s,
             (roster.ids, placement.gpus),
             None,
         )
-        return {"objective": found.value} if np.isfinite(found.value) else {}
+        return {"objective": answer.value} if np.isfinite(answer.value) else {}
 
-    def _nobody_would_run(self) -> bool:
-        # Upstream waits here for the next arrival, or computes at once if there will be none, which
-        # a scheduler does not know.
+    def _would_idle(self) -> bool:
+        """Return True if no job runs and none would win GPUs."""
+        # Upstream waits here for the next arrival, or computes at once if there is none, which a
+        # scheduler cannot know.
         roster, placement = self._roster, self._placement
         if len(placement.ran):
             return False
-        won = self._ranked().winners(roster.time_s, range(len(placement.gpus)), placement.gpus)
+        won = self._current_ranking().winners(
+            roster.time_s, range(len(placement.gpus)), placement.gpus
+        )
         return not (won[~self._sits_out] >= 0).any()
 
-    def _order(self, view: View) -> list[int]:
+    def _type_order(self, view: View) -> list[int]:
+        """Return the columns of types in filling order."""
         order = list(range(len(self._placement.gpus)))
         if (
             self.faithful
             and self.objective != "gandiva"
             and (not self.aware or self.objective == "isolated")
         ):
-            if self._shuffler is None:
-                self._shuffler = _shuffler(view.rng)
-            self._shuffler.shuffle(order)
+            if self._upstream_shuffler is None:
+                self._upstream_shuffler = _upstream_shuffler(view.rng)
+            self._upstream_shuffler.shuffle(order)
         return order
 
-    def _ranked(self) -> DeficitRanking:
+    def _current_ranking(self) -> DeficitRanking:
+        """Return the ranking of jobs under the present shares."""
         if self._ranking is None:
             roster = self._roster
             can = roster.rates > 0
@@ -489,9 +497,10 @@ class Gavel(Allocator):
         return self._ranking
 
 
-def _shuffler(rng: np.random.Generator) -> Random:
-    """Return upstream's own random stream for the order of types: on few jobs the result depends on
-    that order.
+def _upstream_shuffler(rng: np.random.Generator) -> Random:
+    """Return upstream's random stream for the order of types.
+
+    With few jobs the result depends on that order.
     """
     seeds = rng.bit_generator.seed_seq
     entropy = seeds.entropy if isinstance(seeds, np.random.SeedSequence) else None

@@ -1,6 +1,4 @@
-"""GPU types as columns, what the jobs hold on them at the end of a round, and the changes of grants
-that the next round takes.
-"""
+"""Rounds of Gavel: GPU types as columns, ranking of jobs, and changes of grants."""
 
 from __future__ import annotations
 
@@ -11,16 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from allocators.placement import Placer
-from allocators.toolkit import Aside, takes
+from allocators.toolkit import CpuJobs, takes
 from sim.contract import Demand, Floats, Gang, Grant, Ints, JobId, Part, Shape, View
 
 Bools = NDArray[np.bool_]
 Lane = tuple[Ints, Floats]
-"""Who may win on a type: places in the roster, and shares of time there; who is owed more comes
-first.
+"""Jobs that may win on a type: row indices in the roster, and shares of time there. The job that is
+owed more time comes first.
 """
 NONE: Final = -1
-"""In place of a type: the job holds, or wins, no whole gang on one type."""
+"""Marks a job without a whole gang on one type, in place of the type's column."""
 
 
 class DeficitRanking:
@@ -31,14 +29,14 @@ class DeficitRanking:
     roster : Roster
         The jobs.
     can : array of shape (jobs, types)
-        Where each job may win.
+        Types on which each job may win.
 
     Notes
     -----
     On each type jobs are ranked by share of time over time received since the shares were computed,
-    then by what was owed to them before, then by share, then by id. Upstream divides by the job's
-    part of the time received by all jobs on the type [1]_; that sum is common to a type and does
-    not change the order.
+    then by the time owed to them before, then by share, then by id. Upstream divides by the job's
+    part of the time received by all jobs on the type [1]_; that sum is the same for all jobs of a
+    type and does not change the order.
 
     References
     ----------
@@ -53,7 +51,7 @@ class DeficitRanking:
         ]
 
     def winners(self, time_s: Floats, order: Iterable[int], left: Sequence[int]) -> Ints:
-        """Return the type on which each job wins a place, -1 for none.
+        """Return the column of the type on which each job wins GPUs; -1 for none.
 
         Parameters
         ----------
@@ -68,24 +66,26 @@ class DeficitRanking:
         for kind in order:
             if left[kind] > 0 and others < len(won):
                 lane, received_s = self._lanes[kind], time_s[:, kind]
-                # Sorting thousands for the sake of a few is the cost of a round; only if those at
-                # the top leave GPUs over, are the others looked at.
+                # Sorting thousands of jobs for a few winners would dominate a round, so the others
+                # are ranked only if the top ones leave GPUs over.
                 enough = 2 * left[kind] + 32 + others
                 few = len(lane[0]) <= 2 * enough
-                found, over = self._best(
-                    lane if few else _furthest_behind(lane, received_s, enough),
+                winners, over = self._lane_winners(
+                    lane if few else _most_behind(lane, received_s, enough),
                     received_s,
                     won,
                     left[kind],
                 )
                 if over and not few:
-                    found, _ = self._best(lane, received_s, won, left[kind])
-                won[found] = kind
-                others += len(found)
+                    winners, _ = self._lane_winners(lane, received_s, won, left[kind])
+                won[winners] = kind
+                others += len(winners)
         return won
 
-    def _best(self, lane: Lane, received_s: Floats, won: Ints, left: int) -> tuple[Ints, int]:
-        """Return who of a lane wins, in any order, and what is left over then."""
+    def _lane_winners(
+        self, lane: Lane, received_s: Floats, won: Ints, left: int
+    ) -> tuple[Ints, int]:
+        """Return the winners of a lane, in any order, and the GPUs left over."""
         places, share = lane
         free = won.take(places) < 0
         places = places[free]
@@ -93,26 +93,26 @@ class DeficitRanking:
         total = int(sizes.sum())
         if total <= left:
             return places, left - total
-        ranked = (share[free] / -received_s.take(places)).argsort(kind="stable")
-        return _first_that_fit(places[ranked], sizes[ranked].tolist(), left)
+        ranked_rows = (share[free] / -received_s.take(places)).argsort(kind="stable")
+        return _first_that_fit(places[ranked_rows], sizes[ranked_rows].tolist(), left)
 
-    def ranked(self, time_s: Floats, kind: int) -> Ints:
-        """Return the jobs that may win on a type, as places in the roster, best first."""
+    def ranked_rows(self, time_s: Floats, kind: int) -> Ints:
+        """Return the roster rows of the jobs that may win on a type, best first."""
         places, share = self._lanes[kind]
-        ranked: Ints = places[np.argsort(-(share / time_s[places, kind]), kind="stable")]
-        return ranked
+        ranked_rows: Ints = places[np.argsort(-(share / time_s[places, kind]), kind="stable")]
+        return ranked_rows
 
 
 def _lane(roster: Roster, places: Ints, kind: int) -> Lane:
-    # What breaks ties stays the same from round to round, so only the priorities are sorted in
-    # each.
+    """Return the jobs of a type in the order that breaks ties."""
+    # The order of ties is the same in every round, so a round only sorts the priorities.
     share = roster.share[places, kind]
     order = np.lexsort((-share, -roster.deficit_s[places, kind]))
     return places[order], share[order]
 
 
-def _furthest_behind(lane: Lane, received_s: Floats, count: int) -> Lane:
-    """Return at least this many jobs of a lane, those furthest behind their shares."""
+def _most_behind(lane: Lane, received_s: Floats, count: int) -> Lane:
+    """Return at least `count` jobs of a lane that are furthest behind their shares."""
     places, share = lane
     behind = share / received_s.take(places)
     top = behind >= np.partition(behind, -count)[-count]
@@ -120,6 +120,7 @@ def _furthest_behind(lane: Lane, received_s: Floats, count: int) -> Lane:
 
 
 def _first_that_fit(ranked: Ints, sizes: list[int], left: int) -> tuple[Ints, int]:
+    """Return the ranked jobs that fit one after the other, and the GPUs left over."""
     taken = []
     for at, size in enumerate(sizes):
         if size <= left:
@@ -131,24 +132,23 @@ def _first_that_fit(ranked: Ints, sizes: list[int], left: int) -> tuple[Ints, in
 
 
 class Roster:
-    """What is remembered of every active GPU job: arrays in order of job id; types are columns, the
-    fastest first.
+    """Arrays of all active GPU jobs, in order of job id; types are columns, the fastest first.
 
     Attributes
     ----------
     ids, gangs : arrays of shape (jobs,)
-        Jobs, and the GPUs that they ask for.
+        Job ids, and the GPUs that the jobs request.
     rates : array of shape (jobs, types)
-        Estimated work per second of the complete gang, or 1 if rates are not looked at; 0 where it
+        Estimated work per second of the complete gang, or 1 if rates are not used; 0 where it
         cannot run.
     time_s, deficit_s, share : arrays of shape (jobs, types)
-        Seconds received since the shares were computed (and half a round), seconds owed before
+        Seconds received since the shares were computed (plus half a round), seconds owed before
         that, and the shares.
     counted : array of shape (jobs,)
-        Whether the job was there when the shares were computed.
+        Whether the job was active when the shares were computed.
     left, fair_rate, fair_s : arrays of shape (jobs,)
-        Work left when the shares were computed, work per second on a fair part of the cluster as it
-        was then, seconds that the work done before would have taken so.
+        Work left when the shares were computed, work per second on an equal part of the cluster at
+        that time, and the seconds that earlier work would have taken at such rates.
     """
 
     def __init__(self, types: int, head_start_s: float) -> None:
@@ -165,8 +165,9 @@ class Roster:
         return len(self.ids)
 
     def align(self, ids: Ints) -> Ints:
-        """Remove jobs that are gone and add new ones; return the rows of the new ones, whose gangs
-        and rates are still to be filled in.
+        """Remove jobs that are gone, add new ones, and return the rows of the new ones.
+
+        The caller must fill in the gangs and rates of the new rows.
         """
         before = self.ids
         if len(ids) == len(before) and bool((ids == before).all()):
@@ -183,15 +184,16 @@ class Roster:
             ("rates", 0.0),
             *self._by_type(),
         ):
-            setattr(self, name, _carried(getattr(self, name), at, new, fill))
+            setattr(self, name, _realign(getattr(self, name), at, new, fill))
         self.ids = ids
         return new
 
     def _by_type(self) -> tuple[tuple[str, float], ...]:
+        """Return the names of the arrays by type, with their initial values."""
         return ("time_s", self._head_start_s), ("deficit_s", 0.0), ("share", 0.0)
 
     def reset(self, share: Floats, since_s: float) -> None:
-        """Take new shares: note what is owed under the old ones, and restart the counts.
+        """Set new shares, add the time owed under the old ones, and restart the counts.
 
         Parameters
         ----------
@@ -206,26 +208,27 @@ class Roster:
         self.counted[:] = True
 
 
-def _carried(values: NDArray[Any], at: Ints, new: Ints, fill: float) -> NDArray[Any]:
+def _realign(values: NDArray[Any], at: Ints, new: Ints, fill: float) -> NDArray[Any]:
+    """Return an array rearranged to the new rows, with new rows filled with `fill`."""
     if len(new) == len(at):
         return np.full((len(at), *values.shape[1:]), fill, values.dtype)
-    made: NDArray[Any] = values.take(at, axis=0)
-    made[new] = fill
-    return made
+    carried: NDArray[Any] = values.take(at, axis=0)
+    carried[new] = fill
+    return carried
 
 
 _MOST_SEEN = 10_000
 
 
 class Kinds:
-    """The GPU types as columns, the fastest first, and where on each type a demand may go.
+    """The GPU types as columns, the fastest first, with the pools of each that a demand may use.
 
     Parameters
     ----------
     view : View
         The first instant.
     place : Placer
-        Finds nodes; must not mix types.
+        Places gangs; must not mix types.
     """
 
     def __init__(self, view: View, place: Placer) -> None:
@@ -255,55 +258,53 @@ class Kinds:
     def __len__(self) -> int:
         return len(self.types)
 
-    def ways(self, view: View, demand: Demand) -> Mapping[int, tuple[int, ...]]:
-        """Return the pools of each type, by column, on which a demand could be placed if they were
-        empty.
+    def type_pools(self, view: View, demand: Demand) -> Mapping[int, tuple[int, ...]]:
+        """Return, by column, the pools of each type that could hold a demand when empty.
 
-        What it learns on the way: `pools`, all that may be used, and `by_count`, whether counting
-        free GPUs is all that placing takes.
+        Also updates `pools`, all pools in use, and `by_count`, whether only free GPUs limit
+        placements.
         """
-        known = self._ways.get(demand.key)
-        if known is None:
-            found = self._place.ways(view, demand)
-            known = {
-                self._column[view.room.pools[pools[0]].type_at]: pools for pools in found.groups
+        pools_of = self._ways.get(demand.key)
+        if pools_of is None:
+            options = self._place.options(view, demand)
+            pools_of = {
+                self._column[view.room.pools[pools[0]].type_at]: pools for pools in options.groups
             }
-            self._ways[demand.key] = known
-            for column, pools in known.items():
+            self._ways[demand.key] = pools_of
+            for column, pools in pools_of.items():
                 if self.pools[column] not in ((), pools):
                     self.by_count = False
                 self.pools[column] = tuple(sorted({*self.pools[column], *pools}))
-            self.by_count = self.by_count and self._place.counts(view, demand)
-        return known
+            self.by_count = self.by_count and self._place.needs_only_gpus(view, demand)
+        return pools_of
 
     def free(self, view: View) -> list[int]:
         """Return the free GPUs of each type."""
         free = view.room.free
         return [sum([free[at] for at in pools]) for pools in self.pools]
 
-    def held(self, grant: Grant) -> list[int]:
-        """Return how many GPUs of each type a grant holds."""
-        held = [0] * len(self.types)
+    def gpus_by_type(self, grant: Grant) -> list[int]:
+        """Return the GPUs of each type in a grant."""
+        gpus_by_type = [0] * len(self.types)
         for gang in grant.gangs:
             for part in gang:
                 if part is not None and part.gpus:
                     for node, count in zip(part.nodes, part.count, strict=True):
                         if self._column_of_node[node] >= 0:
-                            held[self._column_of_node[node]] += count * part.gpus
-        return held
+                            gpus_by_type[self._column_of_node[node]] += count * part.gpus
+        return gpus_by_type
 
     def column(self, grant: Grant, demand: Demand) -> int:
-        """Return the type on which a grant holds exactly one whole gang; -1 if it holds anything
-        else.
-        """
-        known = self._seen.get(grant.key)
-        if known is None or known[0] is not grant or known[1] is not demand:
+        """Return the column of the type on which a grant holds exactly one gang, or -1."""
+        entry = self._seen.get(grant.key)
+        if entry is None or entry[0] is not grant or entry[1] is not demand:
             if len(self._seen) > _MOST_SEEN:
                 self._seen.clear()
-            known = self._seen[grant.key] = grant, demand, self._whole(grant, demand)
-        return known[2]
+            entry = self._seen[grant.key] = grant, demand, self._whole_gang_column(grant, demand)
+        return entry[2]
 
-    def _whole(self, grant: Grant, demand: Demand) -> int:
+    def _whole_gang_column(self, grant: Grant, demand: Demand) -> int:
+        """Return the column of a grant that holds exactly one gang on one type, or -1."""
         workers, servers = grant.gangs[0]
         size = (sum(workers.count), workers.gpus, workers.cpus, workers.mem_gb)
         if (
@@ -319,8 +320,10 @@ class Kinds:
         return columns.pop() if len(columns) == 1 else NONE
 
     def rates(self, view: View, ids: Ints, gangs: Ints, *, look: bool) -> Floats:
-        """Return the estimated work per second of complete gangs on each type, or 1 if speeds do
-        not matter; 0 where a gang cannot run.
+        """Return the estimated work per second of gangs on each type.
+
+        1 if speeds do not matter (`look` is False); 0 where a gang cannot run.
+
 
         Returns
         -------
@@ -328,7 +331,7 @@ class Kinds:
         """
         can = np.zeros((len(ids), len(self.types)))
         for at, job in enumerate(ids.tolist()):
-            can[at, list(self.ways(view, view.demand(job)))] = 1.0
+            can[at, list(self.type_pools(view, view.demand(job)))] = 1.0
         if not look:
             return can
         sizes, which = np.unique(gangs, return_inverse=True)
@@ -341,6 +344,7 @@ class Kinds:
         return can * np.nan_to_num(all_sizes[np.arange(len(ids)), which])
 
     def _shape(self, gpus: int, column: int) -> Shape:
+        """Return the shape of a gang of this size on one type."""
         at = self.types[column]
         return Shape(
             tuple([gpus if kind == at else 0 for kind in range(self._all_types)]),
@@ -349,23 +353,23 @@ class Kinds:
 
 
 class RoundPlacement:
-    """Who holds what at the end of a round, and who will at the beginning of the next.
+    """Grants of all jobs at the end of a round, and the changes for the next one.
 
     Parameters
     ----------
     kinds : Kinds
-        The types.
+        The GPU types.
     place : Placer
-        Finds nodes.
+        Places gangs.
 
     Attributes
     ----------
     on : array of shape (jobs,)
-        Column of the type on which a job holds its whole gang, -1 for none.
+        Column of the type on which a job holds its whole gang; -1 for none.
     ran : array of int
-        Places of the jobs that hold their whole gang on one type.
+        Roster rows of the jobs that hold their whole gang on one type.
     ran_on : array of int
-        Columns of the types on which these hold it.
+        Columns of these types.
     fixed : array of shape (jobs,)
         Whether a job runs and must not be stopped.
     gpus : tuple of int
@@ -378,9 +382,7 @@ class RoundPlacement:
         self._held: dict[int, Grant] = {}
         self._spread: dict[tuple[tuple[int, ...], int], Grant] = {}
         self._left: list[int] = []
-        self._odd: list[
-            int
-        ] = []  # places of those that hold something else than a whole gang on one type
+        self._odd: list[int] = []  # rows of jobs that hold no whole gang on one type
         self._some_stay = False
         self.on: Ints = np.zeros(0, np.int64)
         self.ran: Ints = np.zeros(0, np.int64)
@@ -393,18 +395,19 @@ class RoundPlacement:
         """Whether any job holds GPUs after the last changes."""
         return bool(self._held)
 
-    def still(self, view: View, aside: Aside) -> bool:
-        """Tell whether all jobs hold what the last changes gave and may be stopped; a plan that
-        took time may have become void.
+    def is_unchanged(self, view: View, cpu_jobs: CpuJobs) -> bool:
+        """Return True if all grants are as last decided and all jobs are preemptible.
+
+        A delayed plan may have become invalid.
         """
         grants, ids = view.grants, self._ids
-        if self._some_stay or len(grants) != len(self._held) + aside.running:
+        if self._some_stay or len(grants) != len(self._held) + cpu_jobs.running:
             return False
         return all(grants.get(ids[place]) is grant for place, grant in self._held.items())
 
-    def look(self, view: View, roster: Roster, aside: Aside) -> None:
-        """Take in what is held now; `roster` must know all jobs that are there."""
-        held = {job: grant for job, grant in view.grants.items() if job not in aside}
+    def read_grants(self, view: View, roster: Roster, cpu_jobs: CpuJobs) -> None:
+        """Read the present grants; `roster` must contain all active GPU jobs."""
+        held = {job: grant for job, grant in view.grants.items() if job not in cpu_jobs}
         at = np.searchsorted(roster.ids, np.fromiter(held, np.int64, len(held)))
         self._ids = roster.ids.tolist()
         self._held = dict(zip(at.tolist(), held.values(), strict=True))
@@ -416,10 +419,11 @@ class RoundPlacement:
             self.fixed[at] = ~view.running.preemptible[
                 np.searchsorted(view.running.ids, roster.ids[at])
             ]
-        self._count(view, roster.gangs)
+        self._count_gpus(view, roster.gangs)
 
-    def _count(self, view: View, gangs: Ints) -> None:
-        self._note_who_ran()
+    def _count_gpus(self, view: View, gangs: Ints) -> None:
+        """Compute the GPUs of each type that a round can give out."""
+        self._record_running()
         free, kinds = np.array(self._kinds.free(view)), len(self._kinds)
         held = np.bincount(self.ran_on, gangs[self.ran], kinds)
         kept = np.bincount(self.ran_on, gangs[self.ran] * self.fixed[self.ran], kinds)
@@ -429,17 +433,18 @@ class RoundPlacement:
             else []
         )
         for place in self._odd:
-            odd = np.array(self._kinds.held(self._held[place]))
+            odd = np.array(self._kinds.gpus_by_type(self._held[place]))
             held += odd
             kept += odd * self.fixed[place]
         self.gpus = tuple((free + held).astype(int).tolist())
         self._left = (free + held - kept).astype(int).tolist()
 
-    def _note_who_ran(self) -> None:
+    def _record_running(self) -> None:
+        """Record the jobs that hold their whole gang on one type."""
         self.ran = (self.on >= 0).nonzero()[0]
         self.ran_on = self.on.take(self.ran)
 
-    def settle(
+    def allocate(
         self,
         view: View,
         roster: Roster,
@@ -454,54 +459,54 @@ class RoundPlacement:
         view : View
             The instant.
         roster : Roster
-            The jobs, those of the last `look`.
+            The jobs, those of the last `read_grants`.
         ranking : DeficitRanking
-            Who would run where; without those that are fixed.
+            Ranking of the jobs that are not fixed.
         order : sequence of int
             Types, in the order in which they are filled.
         sits_out : array of shape (jobs,)
             Jobs that may win GPUs, but leave them idle.
         """
         if not self._kinds.by_count:
-            won, chosen = self._by_fit(view, roster, ranking, order)
+            won, chosen = self._place_by_fit(view, roster, ranking, order)
             won[sits_out] = NONE
-            leaving = self._leaving(self._moved(won))
-            return self._changed(
+            leaving = self._leaving_jobs(self._moved_jobs(won))
+            return self._apply_changes(
                 won, leaving, {place: grant for place, grant in chosen.items() if won[place] >= 0}
             )
         won = ranking.winners(roster.time_s, order, self._left)
         won[sits_out] = NONE
-        moved = self._moved(won)
+        moved = self._moved_jobs(won)
         if not len(moved) and not self._odd:
             return {}
-        leaving = self._leaving(moved)
-        return self._changed(won, leaving, self._placed(view, roster.gangs, won, moved, leaving))
+        leaving = self._leaving_jobs(moved)
+        return self._apply_changes(
+            won, leaving, self._place_moved(view, roster.gangs, won, moved, leaving)
+        )
 
-    def _moved(self, won: Ints) -> Ints:
-        """Return who won on another type than the one that it is on, or nowhere."""
+    def _moved_jobs(self, won: Ints) -> Ints:
+        """Return the jobs that won on another type than their present one, or on none."""
         differs = won != self.on
         if self._some_stay:
             differs &= ~self.fixed
         moved: Ints = differs.nonzero()[0]
         return moved
 
-    def _leaving(self, moved: Ints) -> list[int]:
-        """Return who holds something and shall not, or not there."""
+    def _leaving_jobs(self, moved: Ints) -> list[int]:
+        """Return the jobs that give up their present grants."""
         whole: list[int] = moved[self.on.take(moved) >= 0].tolist()
         return whole + [place for place in self._odd if not self.fixed[place]]
 
-    def _placed(
+    def _place_moved(
         self, view: View, gangs: Ints, won: Ints, moved: Ints, leaving: list[int]
     ) -> dict[int, Grant]:
-        """Return nodes for jobs that won a place on another type than their present one; jobs that
-        stay on a type keep their nodes.
-        """
+        """Return nodes for jobs that won on another type than their present one."""
         chosen: dict[int, Grant] = {}
         columns = won.take(moved)
         seeking = moved[columns >= 0]
-        # Large gangs first, so that small ones do not break up servers.
+        # Large gangs first, so that small ones do not fragment servers.
         order = seeking[(-gangs.take(seeking)).argsort(kind="stable")]
-        given, others = self._handed_on(view, leaving), []
+        given, others = self._release_or_hand_on(view, leaving), []
         for place, column in zip(order.tolist(), won.take(order).tolist(), strict=True):
             demand = view.demand(self._ids[place])
             left_behind = given.get((column, demand.key))
@@ -509,11 +514,14 @@ class RoundPlacement:
                 chosen[place] = left_behind.pop()
             else:
                 others.append((place, column, demand))
-        return chosen | self._found(view, others, given) if others else chosen
+        return chosen | self._place_elsewhere(view, others, given) if others else chosen
 
-    def _handed_on(self, view: View, leaving: list[int]) -> dict[tuple[int, int], list[Grant]]:
-        """Return, by type and demand, the grants of leaving jobs on nodes of one GPU, which are
-        interchangeable. Free all other grants of leaving jobs.
+    def _release_or_hand_on(
+        self, view: View, leaving: list[int]
+    ) -> dict[tuple[int, int], list[Grant]]:
+        """Return the grants of leaving jobs on one-GPU nodes, by type and demand.
+
+        These nodes are interchangeable; all other grants of leaving jobs are released.
         """
         given: dict[tuple[int, int], list[Grant]] = {}
         for place in leaving:
@@ -526,14 +534,15 @@ class RoundPlacement:
                 view.room.give(self._held[place])
         return given
 
-    def _found(
+    def _place_elsewhere(
         self,
         view: View,
         others: list[tuple[int, int, Demand]],
         given: Mapping[tuple[int, int], list[Grant]],
     ) -> dict[int, Grant]:
-        """Return nodes for gangs for which no grant of the same size became free: from nodes left
-        in the same rack, or elsewhere.
+        """Return nodes for gangs without a released grant of the same size.
+
+        They come from released nodes in a single rack, or from free nodes.
         """
         chosen: dict[int, Grant] = {}
         left: dict[int, list[int]] = {}
@@ -544,35 +553,38 @@ class RoundPlacement:
         for place, column, demand in others:
             nodes = left.get(column, [])
             if self._kinds.racks[column] == 1 and len(nodes) >= demand.replicas:
-                chosen[place] = self._each_one(nodes[: demand.replicas], demand)
+                chosen[place] = self._one_gpu_grant(nodes[: demand.replicas], demand)
                 del nodes[: demand.replicas]
                 continue
             if nodes:
-                view.room.give(self._each_one(nodes, demand))
+                view.room.give(self._one_gpu_grant(nodes, demand))
                 nodes.clear()
-            grant = self._place.within(view, demand, self._kinds.ways(view, demand)[column])
+            grant = self._place.place_within(
+                view, demand, self._kinds.type_pools(view, demand)[column]
+            )
             if grant is not None:
                 chosen[place] = grant
         return chosen
 
-    def _each_one(self, nodes: list[int], demand: Demand) -> Grant:
-        # The same few sets of nodes come again and again: the same object again costs nothing to
-        # build, check or add up.
+    def _one_gpu_grant(self, nodes: list[int], demand: Demand) -> Grant:
+        """Return a grant of one worker on each of these nodes; cached."""
+        # Few sets of nodes recur, and a shared object saves building, checking and adding it up.
         key = tuple(sorted(nodes)), demand.key
-        known = self._spread.get(key)
-        if known is None:
+        grant = self._spread.get(key)
+        if grant is None:
             if len(self._spread) >= _MOST_SEEN:
                 self._spread.clear()
-            known = self._spread[key] = Grant(
+            grant = self._spread[key] = Grant(
                 (Gang(Part(key[0], (1,) * len(nodes), 1, demand.cpus, demand.mem_gb)),)
             )
-        return known
+        return grant
 
-    def _by_fit(
+    def _place_by_fit(
         self, view: View, roster: Roster, ranking: DeficitRanking, order: Sequence[int]
     ) -> tuple[Ints, dict[int, Grant]]:
-        """Decide where cores, memory or separate pools matter: each winner is placed at once, and
-        skipped if there is no room.
+        """Place each winner at once and skip winners without room.
+
+        Used if cores, memory or separate pools limit placements.
         """
         for place, grant in self._held.items():
             if not self.fixed[place]:
@@ -580,30 +592,31 @@ class RoundPlacement:
         won = np.full(len(roster), NONE)
         chosen: dict[int, Grant] = {}
         for column in order:
-            denied: set[int] = set()  # room only shrinks, so who asks for the same has none either
-            for place in ranking.ranked(roster.time_s, column).tolist():
+            denied: set[int] = set()  # free resources only shrink, so equal demands fail too
+            for place in ranking.ranked_rows(roster.time_s, column).tolist():
                 demand = view.demand(self._ids[place])
                 if place in chosen or demand.key in denied:
                     continue
-                found = self._seat(view, demand, place, column)
-                if found is None:
+                new_grant = self._keep_or_place(view, demand, place, column)
+                if new_grant is None:
                     denied.add(demand.key)
                 else:
-                    chosen[place], won[place] = found, column
+                    chosen[place], won[place] = new_grant, column
         return won, chosen
 
-    def _seat(self, view: View, demand: Demand, place: int, column: int) -> Grant | None:
-        pools, held = self._kinds.ways(view, demand)[column], self._held.get(place)
+    def _keep_or_place(self, view: View, demand: Demand, place: int, column: int) -> Grant | None:
+        """Return the present grant of a winner if it fits, or a new one, or None."""
+        pools, held = self._kinds.type_pools(view, demand)[column], self._held.get(place)
         if not view.room.gpus_free(pools):
             return None
         if held is not None and self.on[place] == column and takes(view, held, demand):
             return held
-        return self._place.within(view, demand, pools)
+        return self._place.place_within(view, demand, pools)
 
-    def _changed(
+    def _apply_changes(
         self, won: Ints, leaving: list[int], chosen: Mapping[int, Grant]
     ) -> dict[JobId, Grant | None]:
-        """Return the changes, and remember what is held after them."""
+        """Return the changes of grants and record the grants after them."""
         ids, held = self._ids, self._held
         changes: dict[JobId, Grant | None] = {}
         for place in leaving:
@@ -616,5 +629,5 @@ class RoundPlacement:
                 changes[ids[place]] = held[place] = grant
                 self.on[place] = won[place]
         self._odd = []
-        self._note_who_ran()
+        self._record_running()
         return changes

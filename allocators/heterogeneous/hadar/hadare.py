@@ -1,6 +1,4 @@
-"""HadarE: jobs are forked into copies that train at the same time on nodes of their own, so that no
-node is idle while there is a job.
-"""
+"""HadarE: jobs are forked into copies that train at the same time on several nodes."""
 
 from __future__ import annotations
 
@@ -17,14 +15,14 @@ from allocators.heterogeneous.hadar.rounds import (
     RoundLoop,
     Sites,
     Spots,
+    fill_in_order,
     gang_of,
-    greedily,
     shape,
     spots_of,
 )
-from allocators.placement import RUN_TIME
-from allocators.reasons import behind, next_decision, room
-from allocators.toolkit import USUAL_ROUND_S, round_param
+from allocators.placement import RUN_TIME_NEEDS
+from allocators.reasons import next_decision_reason, outranked_reason, room
+from allocators.toolkit import DEFAULT_ROUND_S, round_param
 from sim.contract import (
     Allocator,
     Cadence,
@@ -43,34 +41,35 @@ from sim.contract import (
 )
 
 Copies = dict[JobId, list[Spots]]
-"""Job -> where each of its copies is: one node, or several for the only copy of a gang that no node
+"""Job -> nodes of each of its copies: one node, or several for the only copy of a gang that no node
 can hold.
 """
 
 
 class Speeds:
-    """Estimated work per second of copies on one node, for all jobs of a round at once.
+    """Estimated work per second of copies on one node, for all jobs of a round.
 
     Parameters
     ----------
     view, jobs : View, FreeJobs
         The instant.
     sites : Sites
-        Where demands may go.
+        Nodes that demands may use.
     """
 
     def __init__(self, view: View, jobs: FreeJobs, sites: Sites) -> None:
         self._view, self._jobs, self._types = view, jobs, len(view.cluster.types)
-        self._known: dict[tuple[int, int], tuple[Floats, Ints]] = {}
+        self._cache: dict[tuple[int, int], tuple[Floats, Ints]] = {}
         self._sites = sites
         self.demands = [view.demand(job) for job in jobs.ids.tolist()]
 
-    def of(self, kind: int, gpus: int) -> tuple[Floats, Ints]:
-        """Return the speed and the size of a copy on so many GPUs of a type: the gang, or the
-        largest part of it that the performance model knows.
+    def speeds_on(self, kind: int, gpus: int) -> tuple[Floats, Ints]:
+        """Return the speed and size of each job's copy on at most `gpus` GPUs of a type.
+
+        The size is the gang, or the largest part of it that the performance model supports.
         """
-        known = self._known.get((kind, gpus))
-        if known is None:
+        speeds_and_sizes = self._cache.get((kind, gpus))
+        if speeds_and_sizes is None:
             jobs = self._jobs
             speeds, sizes = np.zeros(len(jobs.ids)), np.zeros(len(jobs.ids), np.int64)
             for gang in np.unique(jobs.gangs).tolist():
@@ -84,28 +83,29 @@ class Speeds:
                     rates[np.arange(len(rows)), first],
                     np.array(tried)[first],
                 )
-            known = self._known[kind, gpus] = speeds, sizes
-        return known
+            speeds_and_sizes = self._cache[kind, gpus] = speeds, sizes
+        return speeds_and_sizes
 
-    def wide(self) -> list[bool]:
-        """Tell of which jobs no node could hold a copy, even an empty one."""
+    def are_wide(self) -> list[bool]:
+        """Return, for each job, whether no node could hold a copy even when empty."""
         verdicts: dict[int, list[tuple[int, int]]] = {}
-        found = []
+        flags = []
         for at, demand in enumerate(self.demands):
             most = verdicts.get(demand.key)
             if most is None:
                 most = [
-                    (kind, self._sites.most(self._view, demand, kind))
+                    (kind, self._sites.max_replicas(self._view, demand, kind))
                     for kind in self._sites.nodes(self._view, demand)
                 ]
                 verdicts[demand.key] = most
-            found.append(
+            flags.append(
                 not any(
-                    fit >= demand.replicas or (fit and self.of(kind, fit * demand.gpus)[0][at] > 0)
+                    fit >= demand.replicas
+                    or (fit and self.speeds_on(kind, fit * demand.gpus)[0][at] > 0)
                     for kind, fit in most
                 )
             )
-        return found
+        return flags
 
 
 ORDERS: Final[Mapping[str, str]] = {
@@ -114,7 +114,7 @@ ORDERS: Final[Mapping[str, str]] = {
     "shortest": "with less time left than its {left:duration}",
     "slowdown": "with a longer wait for the time they have left",
 }
-"""Order of the first nodes -> the clause of a reason on the jobs that go first."""
+"""Order of the first nodes -> the clause of a reason about the jobs that go first."""
 
 
 def first_node_ranks(order: str, jobs: FreeJobs, left_s: Floats, now_s: float) -> Ints:
@@ -145,7 +145,7 @@ def first_node_ranks(order: str, jobs: FreeJobs, left_s: Floats, now_s: float) -
 
 
 class DealRules(NamedTuple):
-    """Which jobs get nodes first, and how far they are forked.
+    """Order of jobs for their first node, and limits of forking.
 
     Parameters
     ----------
@@ -154,7 +154,7 @@ class DealRules(NamedTuple):
     max_copies : int
         Most copies of a job; 0 = one on every node.
     fill : bool
-        Whether a further copy is made even if it does not make its job faster.
+        Whether a copy is made even if it does not make its job faster.
     """
 
     ranks: Ints
@@ -163,24 +163,24 @@ class DealRules(NamedTuple):
 
 
 class Deal:
-    """One dealing out of nodes.
+    """Assignment of all nodes to jobs and their copies in one round.
 
     Parameters
     ----------
     view, jobs, paces : View, FreeJobs, array of shape (jobs, types)
-        The instant, and what complete gangs do on each type.
+        The instant, and the work per second of complete gangs on each type.
     free : Free
-        What there is.
+        Free resources.
     sites : Sites
-        Where demands may go.
+        Nodes that demands may use.
     rules : DealRules
-        Ranks of the jobs, and how far they are forked.
+        Ranks of the jobs and limits of forking.
 
     Notes
     -----
-    On each node, until it is full: of the jobs that have no copy there, fit, and have fewer than
-    the most copies, the one with the most time left at the speed that it has been given so far;
-    before them those that have none yet, in order of their ranks; ties by job id.
+    Each node is filled in turn. Candidates are the jobs that have no copy there, fit, and have
+    fewer than the most copies. Jobs without any copy go first, in order of their ranks; then the
+    job with the most time left at the speed that it has been given so far. Ties go by job id.
     """
 
     def __init__(
@@ -189,7 +189,7 @@ class Deal:
         self._view, self._free, self._sites, self._fill = view, free, sites, rules.fill
         self._speeds = Speeds(view, jobs, sites)
         self._demands, self._ids = self._speeds.demands, jobs.ids.tolist()
-        self._wide = np.array(self._speeds.wide(), bool)
+        self._wide = np.array(self._speeds.are_wide(), bool)
         self._left, self._given = jobs.left, np.zeros(len(jobs.ids))
         self._ranks = rules.ranks
         self._most = np.where(self._wide, 1, rules.max_copies or len(view.cluster.nodes))
@@ -202,33 +202,34 @@ class Deal:
         self.copies: Copies = {}
 
     def run(self) -> Copies:
-        """Deal out all nodes."""
+        """Assign all nodes and return the copies of each job."""
         for node in self._nodes():
             barred = np.zeros(len(self._ids), bool)
             while self._free.gpus[node]:
-                at = self._neediest(node, barred)
+                at = self._next_job(node, barred)
                 if at is None:
                     break
-                spots = self._spots(at, node)
+                spots = self._copy_nodes(at, node)
                 if spots:
-                    self._enter(at, spots)
+                    self._add_copy(at, spots)
                 barred[at] = True
         return self.copies
 
     def _nodes(self) -> Iterator[int]:
-        # The fastest type is the one on which the jobs run at the largest part of their best speed,
-        # on average.
+        """Yield the nodes with free GPUs, the fastest type first."""
+        # The fastest type has the largest mean of speed over best speed of the jobs.
         share = (self._paces / self._paces.max(axis=1, keepdims=True)).mean(axis=0)
         there = [node for node, gpus in enumerate(self._free.gpus) if gpus]
         yield from sorted(there, key=lambda node: (-share[self._kinds[node]], node))
 
-    def _neediest(
+    def _next_job(
         self, node: int, barred: np.ndarray[tuple[int], np.dtype[np.bool_]]
     ) -> int | None:
+        """Return the index of the job that gets a copy on a node, or None."""
         kind = self._kinds[node]
-        speed, _ = self._speeds.of(kind, self._free.gpus[node])
+        speed, _ = self._speeds.speeds_on(kind, self._free.gpus[node])
         runs = np.where(self._wide, self._paces[:, kind], speed) > 0
-        can = runs & ~barred & (self._number < self._most) & self._admitted(node)
+        can = runs & ~barred & (self._number < self._most) & self._allowed_jobs(node)
         if not can.any():
             return None
         first = can & (self._number == 0)
@@ -238,7 +239,8 @@ class Deal:
             np.where(can, self._left / np.where(self._given > 0, self._given, 1.0), -inf).argmax()
         )
 
-    def _admitted(self, node: int) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    def _allowed_jobs(self, node: int) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+        """Return which jobs may use a node."""
         pool = (
             next(at for at, pool in enumerate(self._view.room.pools) if node in pool.nodes)
             if node not in self._admit
@@ -249,10 +251,8 @@ class Deal:
             self._admit |= dict.fromkeys(self._view.room.pools[pool].nodes, mask)
         return self._admit[node]
 
-    def _spots(self, at: int, node: int) -> Spots:
-        """Return where a copy goes whose turn it is on a node; nothing if it has no room or,
-        without `fill`, makes the job no faster.
-        """
+    def _copy_nodes(self, at: int, node: int) -> Spots:
+        """Return the nodes of a job's copy on a node; empty if it has no room or no gain."""
         demand, kind = self._demands[at], self._kinds[node]
         fit = self._free.fit(node, demand)
         if self._wide[at]:
@@ -263,7 +263,7 @@ class Deal:
             ]
             return (
                 tuple(
-                    greedily(
+                    fill_in_order(
                         [(fit, node), *sorted(others, key=lambda fit: (-fit[0], fit[1]))],
                         demand.replicas,
                     )
@@ -272,7 +272,7 @@ class Deal:
                 else ()
             )
         speeds, sizes = (
-            self._speeds.of(kind, fit * demand.gpus) if fit else (self._given, self._number)
+            self._speeds.speeds_on(kind, fit * demand.gpus) if fit else (self._given, self._number)
         )
         if not fit or not speeds[at]:
             return ()
@@ -280,18 +280,22 @@ class Deal:
         return spots if self._fill or not self._number[at] or self._is_faster(at, spots) else ()
 
     def _is_faster(self, at: int, spots: Spots) -> bool:
+        """Return True if a further copy makes a job faster."""
         job, demand = self._ids[at], self._demands[at]
         before, after = (
             grant_of(demand, copies) for copies in (self.copies[job], [*self.copies[job], spots])
         )
         return self._view.estimates.rate(job, after) > self._view.estimates.rate(job, before)
 
-    def _enter(self, at: int, spots: Spots) -> None:
+    def _add_copy(self, at: int, spots: Spots) -> None:
+        """Record a copy of a job and subtract its resources."""
         kind, demand = self._kinds[spots[0][0]], self._demands[at]
         speed = (
             self._paces[at, kind]
             if self._wide[at]
-            else self._speeds.of(kind, self._free.fit(spots[0][0], demand) * demand.gpus)[0][at]
+            else self._speeds.speeds_on(kind, self._free.fit(spots[0][0], demand) * demand.gpus)[0][
+                at
+            ]
         )
         self._free.take(demand, spots)
         self._given[at] += speed
@@ -304,21 +308,22 @@ def grant_of(demand: Demand, copies: Sequence[Spots]) -> Grant:
     return Grant(tuple(gang_of(demand, spots) for spots in sorted(copies)))
 
 
-def kept_in_place(
+def keep_in_place(
     view: View, dealt: Copies, before: Mapping[JobId, Sequence[Spots]], free: Free
 ) -> Copies:
-    """Exchange equal nodes so that as many copies as possible stay where they were.
+    """Exchange equal nodes so that as many copies as possible keep their nodes.
 
     Parameters
     ----------
     view : View
         The instant.
     dealt, before : mappings
-        Where copies shall be, and where they are.
+        Assigned and present nodes of the copies.
     free : Free
-        What there was to deal: only nodes of one pool of which as much was free are equal.
+        Free resources before the assignment: nodes of one pool with the same free resources are
+        equal.
     """
-    likes = _alike(view, free)
+    likes = _node_keys(view, free)
     was: dict[tuple[JobId, int], list[int]] = {}
     for job, copies in before.items():
         for node, count in (spot for spots in copies for spot in spots):
@@ -352,7 +357,8 @@ def kept_in_place(
     }
 
 
-def _alike(view: View, free: Free) -> dict[int, tuple[int, int, float, float]]:
+def _node_keys(view: View, free: Free) -> dict[int, tuple[int, int, float, float]]:
+    """Return the key of each node; nodes with equal keys are interchangeable."""
     cpus, mem_gb = free.cpus or [inf] * len(free.gpus), free.mem_gb or [inf] * len(free.gpus)
     return {
         node: (at, free.gpus[node], cpus[node], mem_gb[node])
@@ -364,36 +370,34 @@ def _alike(view: View, free: Free) -> dict[int, tuple[int, int, float, float]]:
 
 @dataclass
 class HadarE(Allocator):
-    """Assign all nodes again every round, the fastest first: each job gets a node, then further
-    ones with a copy on each, as far as it gains.
+    """Assign all nodes in every round: each job gets one, then further nodes with copies of it.
 
     Notes
     -----
-    Our reading of [1]_, of which only the abstract was at hand. Every job may be forked into as
-    many copies as there are nodes, a copy runs on one node, and no two copies of a job on the same.
-    Nodes are dealt out one by one, to jobs that have none yet in the order of ``order``. So every
-    job has a node before any has two. A further node goes to the job with the largest remaining
-    time, estimated work left over the sum of the speeds given to it so far, if a copy there makes
-    the job faster; with ``fill`` even if it does not. How the steps of a round are split among
-    copies and what joining them costs is the performance model's business: rates of copies add up,
-    and every model takes off the time for joining once a round (``consolidate_s``, ``round_s``) and
-    what steps lose by being made apart (``efficiency``).
+    Our reading of the abstract of [1]_. Every job may be forked into as many copies as there are
+    nodes; a copy runs on one node, and a node has at most one copy of a job. Nodes are assigned one
+    by one, the fastest first: first to jobs without a node, in the order of ``order``, so every job
+    has a node before any has two. A further node goes to the job with the largest remaining time,
+    which is estimated work left over the sum of its speeds so far, if a copy there makes the job
+    faster; with ``fill`` even if it does not. The performance model decides how the steps of a
+    round are split and what joining copies costs: rates of copies add up, less the time for joining
+    once a round (``consolidate_s``, ``round_s``) and the loss of steps made separately
+    (``efficiency``).
 
-    Ours, chosen from the stated objective, utilisation and total time: ``order=submission`` is
+    Ours, chosen from the stated objectives, utilization and total time: ``order=submission`` is
     longest first for jobs that are submitted together, which ends a batch early, and does not
-    starve a stream; a copy that makes its job slower raises utilisation and the total time, so
+    starve a stream; a copy that makes its job slower raises utilization and the total time, so
     ``fill`` is off. See decision 0039.
 
-    Ours too: the fastest type is the one on which the jobs run at the largest part of their best
-    speed on average. On a node of several GPUs a copy takes as many as the job asks for, or the
-    largest smaller number that the performance model admits, and the rest goes on to the next job.
-    A job that no node can hold runs as one copy on the fewest nodes of one type. Equal nodes are
-    exchanged so that copies stay where they are. Rounds as in Hadar: one after the other as long as
-    something runs, then from the next arrival. CPU jobs start when there is room and are never
-    stopped.
+    Also ours: the fastest type has the largest mean of speed over best speed of the jobs. On a node
+    of several GPUs a copy takes as many as the job requests, or the largest smaller number that the
+    performance model supports; other GPUs go to the next job. A job that no node can hold runs as
+    one copy on the fewest nodes of one type. Equal nodes are exchanged so that copies keep their
+    nodes. Rounds are as in Hadar: back to back while a job runs, then from the next arrival. CPU
+    jobs start when they fit and are never stopped.
 
-    Found with it: with about as many jobs as nodes nearly all of the gain over Hadar comes from
-    dealing a batch by time left, which makes jobs end together, and little from forking;
+    Observed: with about as many jobs as nodes nearly all of the gain over Hadar comes from
+    assigning a batch by time left, which makes jobs end together, and little from forking;
     ``max_copies = 1`` shows how much. Forking itself pays with fewer jobs than nodes.
 
     References
@@ -484,44 +488,42 @@ class HadarE(Allocator):
 
     @property
     def needs(self) -> Needs:
-        """Sizes and speeds and, unless a job has one copy only, several gangs for a job."""
-        return Needs(RUN_TIME, frozenset({"forks"} if self.max_copies != 1 else ()))
+        """Remaining work and rates and, unless jobs have one copy only, several gangs per job."""
+        return Needs(RUN_TIME_NEEDS, frozenset({"forks"} if self.max_copies != 1 else ()))
 
     def __post_init__(self) -> None:
-        """Prepare the rounds."""
+        """Create the rounds."""
         self._rounds = RoundLoop(self.round_s)
 
     def remarks(self) -> tuple[str, ...]:
-        """Say that the performance model has rounds of its own, and whether no job was ever
-        forked.
-        """
-        said = []
-        if self.round_s != USUAL_ROUND_S:
-            joined = (
+        """Return notes on a changed round length, and if no job was ever forked."""
+        notes = []
+        if self.round_s != DEFAULT_ROUND_S:
+            joining_note = (
                 "Joining copies is charged once per round_s of the performance model (How jobs"
                 " scale), which should be as long."
             )
-            said.append(f"Rounds are {self.round_s:g} s long. {joined}")
+            notes.append(f"Rounds are {self.round_s:g} s long. {joining_note}")
         if self._dealt and not self._forked:
-            said.append(
+            notes.append(
                 f"hadare forked nothing: in {self._dealt:,} round{'s' if self._dealt > 1 else ''}"
                 " no job had a second copy."
             )
-        return tuple(said)
+        return tuple(notes)
 
     def allocate(self, view: View, /) -> Plan:
-        """Deal out the nodes for the round that begins now."""
+        """Assign the nodes for the round that begins now."""
         return self._rounds.plan(view, self._decide)
 
     def explain(self, decided: Decided, job: JobId, /) -> Reason:
-        """State that jobs ahead in the order got the nodes."""
+        """Explain a wait by the jobs ahead in the order."""
         if not decided.wants(job):
             return room(decided, job)
         if self._last_s != decided.view.now_s or job not in self._last_ranks:
-            return next_decision(self._rounds.ends_s, "the next round began")
+            return next_decision_reason(self._rounds.ends_s, "the next round began")
         own = self._last_ranks[job]
         ahead = [one for one in decided.grants if self._last_ranks.get(one, own) < own]
-        return behind(
+        return outranked_reason(
             decided,
             job,
             ahead,
@@ -532,22 +534,26 @@ class HadarE(Allocator):
     def _decide(
         self, view: View, jobs: FreeJobs, paces: Floats, free: Free
     ) -> tuple[dict[JobId, Grant], Mapping[str, float]]:
+        """Return the grants of a round and its notes."""
         ids, left_s = jobs.ids.tolist(), jobs.left / paces.max(axis=1)
         ranks = first_node_ranks(self.order, jobs, left_s, view.now_s)
         rules = DealRules(ranks, self.max_copies, self.fill)
         dealt = Deal(view, jobs, paces, free.copy(), self._rounds.sites, rules).run()
-        held = {job: _copies(grant) for job in ids if (grant := view.grants.get(job)) is not None}
+        held = {
+            job: _copy_spots(grant) for job in ids if (grant := view.grants.get(job)) is not None
+        }
         self._last_s, self._last_ranks = view.now_s, dict(zip(ids, ranks.tolist(), strict=True))
         self._left_s = dict(zip(ids, left_s.tolist(), strict=True))
         forked = sum([len(copies) > 1 for copies in dealt.values()])
         self._dealt, self._forked = self._dealt + 1, self._forked + forked
         target = {}
-        for job, copies in kept_in_place(view, dealt, held, free).items():
+        for job, copies in keep_in_place(view, dealt, held, free).items():
             grant = grant_of(view.demand(job), copies)
             now = view.grants.get(job)
             target[job] = now if now is not None and now.gangs == grant.gangs else grant
         return target, {"copies": sum([len(copies) for copies in dealt.values()]), "forked": forked}
 
 
-def _copies(grant: Grant) -> Sequence[tuple[tuple[int, int], ...]]:
+def _copy_spots(grant: Grant) -> Sequence[tuple[tuple[int, int], ...]]:
+    """Return the nodes and counts of each copy in a grant."""
     return [spots_of(gang) for gang in grant.gangs]

@@ -1,6 +1,4 @@
-"""Hadar: GPUs of every type have prices that rise with use, and each job takes the GPUs of the
-highest utility minus price, even of several types.
-"""
+"""Hadar: GPU prices rise with use, and jobs take the GPUs of highest net utility."""
 
 from __future__ import annotations
 
@@ -14,9 +12,9 @@ from allocators.heterogeneous.hadar.prices import (
     UTILITIES,
     PayoffFunction,
     QueueSizes,
-    bounds,
+    price_bounds,
     price_steps,
-    worth,
+    utility_functions,
 )
 from allocators.heterogeneous.hadar.rounds import (
     Free,
@@ -24,13 +22,13 @@ from allocators.heterogeneous.hadar.rounds import (
     RoundLoop,
     Sites,
     Spots,
+    fill_in_order,
     gang_of,
-    greedily,
     shape,
     spots_of,
 )
-from allocators.placement import RUN_TIME, Spot
-from allocators.reasons import behind, joined, next_decision, room
+from allocators.placement import RUN_TIME_NEEDS, Spot
+from allocators.reasons import joined, next_decision_reason, outranked_reason, room
 from allocators.toolkit import round_param
 from sim.contract import (
     Allocator,
@@ -56,11 +54,11 @@ ORDERS: Final[Mapping[str, str]] = {
     "utility_per_gpu": "of which an early finish is worth more than its {worth:number} per GPU",
     "submission": "submitted earlier, or at the same time and worth more,",
 }
-"""Orders of jobs, with the clause of a reason on the jobs that go first."""
+"""Order of jobs -> the clause of a reason about the jobs that go first."""
 
 
 class Placement(NamedTuple):
-    """A placement of a job (its place in the round), and its payoff."""
+    """A placement of a job, given by its index in the round, and its payoff."""
 
     at: int
     spots: Spots
@@ -68,43 +66,47 @@ class Placement(NamedTuple):
 
 
 class GangSpeed:
-    """Estimated work per second of placed gangs by GPUs of each type and number of nodes; asked
-    once for all jobs of a size, since it does not change.
+    """Estimated work per second of placed gangs, by GPUs of each type and number of nodes.
+
+    Cached; estimated once for all jobs of a size.
     """
 
     def __init__(self) -> None:
-        self._known: dict[JobId, dict[tuple[tuple[Spot, ...], int], float]] = {}
+        self._rates: dict[JobId, dict[tuple[tuple[Spot, ...], int], float]] = {}
 
-    def of(self, view: View, job: JobId, peers: Ints, held: tuple[Spot, ...], nodes: int) -> float:
-        """Return the pace of a job that holds (type, GPUs) pairs on so many nodes; `peers` ask for
-        as many GPUs and learn theirs as well.
+    def speed(
+        self, view: View, job: JobId, peers: Ints, held: tuple[Spot, ...], nodes: int
+    ) -> float:
+        """Return the work per second of a job with (type, GPUs) pairs on a number of nodes.
+
+        Its `peers`, which request as many GPUs, are estimated in the same call.
         """
-        known = self._known.get(job)
-        rate = known.get((held, nodes)) if known else None
+        job_rates = self._rates.get(job)
+        rate = job_rates.get((held, nodes)) if job_rates else None
         if rate is None:
             rates = view.estimates.rates(
                 peers, [shape(len(view.cluster.types), dict(held), nodes)]
             )[:, 0]
             for peer, value in zip(peers.tolist(), rates.tolist(), strict=True):
-                self._known.setdefault(peer, {})[held, nodes] = value
-            rate = self._known[job][held, nodes]
+                self._rates.setdefault(peer, {})[held, nodes] = value
+            rate = self._rates[job][held, nodes]
         return rate
 
     def forget(self, finished: Sequence[JobId]) -> None:
-        """Drop what is known of jobs that are gone."""
+        """Delete the records of finished jobs."""
         for job in finished:
-            self._known.pop(job, None)
+            self._rates.pop(job, None)
 
 
 class RoundMarket:
-    """The prices of one round, and who may buy.
+    """Prices, utilities and jobs of one round.
 
     Parameters
     ----------
     view, jobs : View, FreeJobs
         The instant.
     utility : PayoffFunction
-        Of each job.
+        Utility of each job.
     prices : two arrays of shape (types,)
         Lowest and highest price of a GPU.
     """
@@ -125,32 +127,30 @@ class RoundMarket:
         self.job = self._ids.__getitem__
 
     def peers(self, demand: Demand) -> Ints:
-        """Return the jobs that ask for as many GPUs."""
+        """Return the jobs that request as many GPUs as a demand."""
         return self._peers[demand.replicas * demand.gpus]
 
     def utility(self, at: int, wait_s: float, pace: float) -> float:
-        """Return the utility of running a job at this speed from this many seconds on."""
+        """Return the utility of running a job at this speed after `wait_s` seconds."""
         finish_s = self.view.now_s + wait_s + self._left[at] / pace
         return float(self._scale[at] / max(finish_s - self._origin_s[at], 1e-9))
 
     def steps(self, node: int) -> list[float]:
-        """Return what the first 0, 1, 2, ... GPUs of a node cost in all."""
+        """Return the total cost of the first 0, 1, 2, ... GPUs of a node; cached."""
         key = self.types[node], self.capacity[node]
-        known = self._price_steps.get(key)
-        if known is None:
+        costs = self._price_steps.get(key)
+        if costs is None:
             least, most = (float(bound[key[0]]) for bound in self.prices)
-            known = self._price_steps[key] = price_steps(least, most, key[1])
-        return known
+            costs = self._price_steps[key] = price_steps(least, most, key[1])
+        return costs
 
     def price(self, node: int, free: int) -> float:
-        """Return what the next GPU of a node costs, that of a full one the highest price."""
+        """Return the price of the next GPU of a node; the highest price for a full node."""
         steps, taken = self.steps(node), self.capacity[node] - free
         return steps[taken + 1] - steps[taken] if free else float(self.prices[1][self.types[node]])
 
     def cost(self, free: Free, spots: Spots, gpus: int) -> float:
-        """Return what replicas of so many GPUs each cost, every GPU dearer than the one before
-        it.
-        """
+        """Return the cost of replicas of `gpus` GPUs each on these nodes."""
         total = 0.0
         for node, count in spots:
             steps, taken = self.steps(node), self.capacity[node] - free.gpus[node]
@@ -159,23 +159,23 @@ class RoundMarket:
 
 
 class FindAlloc:
-    """Finds placements.
+    """Finds the placement of a job with the largest payoff.
 
     Parameters
     ----------
     mixing : bool
         Whether the workers of a job may be on GPUs of several types.
     overhead_s : float, seconds
-        What a job loses that does not stay where it is.
+        Time that a job loses by a change of GPUs.
     sites : Sites
-        Where demands may go.
+        Nodes that demands may use.
 
     Notes
     -----
-    Candidates: where the job is now; for each type the fewest servers, of single servers the
-    cheapest; with `mixing` the shortest prefix of the types, fastest first, in which the gang fits,
-    the fastest filled first. Longer prefixes give the same GPUs. A job that is on a type is not
-    moved within it but to fewer servers. Of equal payoffs the first counts.
+    Candidates: the present nodes of the job; for each type the fewest servers, of single servers
+    the cheapest; with `mixing` the shortest prefix of the types, fastest first, in which the gang
+    fits, with the fastest filled first. Longer prefixes give the same GPUs. A job that is on a type
+    moves within it only to fewer servers. Of equal payoffs the first candidate wins.
     """
 
     def __init__(self, sites: Sites, *, mixing: bool, overhead_s: float) -> None:
@@ -191,19 +191,18 @@ class FindAlloc:
         *,
         anyhow: bool = False,
     ) -> Placement | None:
-        """Return the placement with the largest payoff, or None if none is above 0 (with `anyhow`:
-        if there is no room).
+        """Return the placement with the largest payoff, or None if no payoff is above 0.
 
         Parameters
         ----------
         market : RoundMarket
             Utilities and prices.
         at : int
-            Place of the job in the round.
+            Index of the job in the round.
         paces : sequence of float
-            Its pace on each type.
+            Its work per second on each type.
         free : Free
-            What is left.
+            Free resources.
         anyhow : bool
             Whether a payoff of 0 or less is accepted.
         """
@@ -211,13 +210,13 @@ class FindAlloc:
         demand = view.demand(job)
         peers, best = market.peers(demand), None
         for spots, stays in self._candidates(
-            market, demand, paces, free, _seat(view.grants.get(job), demand)
+            market, demand, paces, free, _present_spots(view.grants.get(job), demand)
         ):
             held: dict[int, int] = {}
             for node, count in spots:
                 kind = market.types[node]
                 held[kind] = held.get(kind, 0) + count * demand.gpus
-            pace = self.pace.of(view, job, peers, tuple(held.items()), len(spots))
+            pace = self.pace.speed(view, job, peers, tuple(held.items()), len(spots))
             if pace > 0:
                 payoff = market.utility(at, 0.0 if stays else self._overhead_s, pace) - market.cost(
                     free, spots, demand.gpus
@@ -229,6 +228,7 @@ class FindAlloc:
     def _candidates(
         self, market: RoundMarket, demand: Demand, paces: Sequence[float], free: Free, seat: Spots
     ) -> Iterator[tuple[Spots, bool]]:
+        """Yield candidate placements, and whether the job keeps its GPUs."""
         nodes, need = self._sites.nodes(market.view, demand), demand.replicas
         kinds = sorted(
             (kind for kind in nodes if paces[kind] > 0), key=lambda kind: (-paces[kind], kind)
@@ -249,7 +249,7 @@ class FindAlloc:
         for place, kind in enumerate(kinds):
             there = sum([fit for fit, _ in fits[kind]])
             if there >= need:
-                spots = _fewest(market, free, fits[kind], need)
+                spots = _fewest_nodes(market, free, fits[kind], need)
                 if not (can_stay and held == {kind} and len(spots) >= len(seat)):
                     yield spots, False
             if self._mixing and room < need <= room + there and room:
@@ -258,13 +258,14 @@ class FindAlloc:
                     for before in kinds[: place + 1]
                     for entry in sorted(fits[before], key=lambda fit: (-fit[0], fit[1]))
                 ]
-                yield tuple(greedily(walk, need)), False
+                yield tuple(fill_in_order(walk, need)), False
             room += there
 
 
-def _seat(grant: Grant | None, demand: Demand) -> Spots:
-    """Return where a job is, if it is there as one gang of the size that it asks for; a gang of
-    another kind has been left by another policy.
+def _present_spots(grant: Grant | None, demand: Demand) -> Spots:
+    """Return the present nodes of a job that runs as one gang of its requested size.
+
+    A gang of another kind was started by another policy.
     """
     if (
         grant is None
@@ -280,22 +281,23 @@ def _seat(grant: Grant | None, demand: Demand) -> Spots:
     )
 
 
-def _fewest(market: RoundMarket, free: Free, fits: list[tuple[int, int]], need: int) -> Spots:
+def _fewest_nodes(market: RoundMarket, free: Free, fits: list[tuple[int, int]], need: int) -> Spots:
+    """Return the fewest nodes that hold the gang; of single nodes the cheapest."""
     whole = [node for fit, node in fits if fit >= need]
     if whole:
         return ((min(whole, key=lambda node: (market.price(node, free.gpus[node]), node)), need),)
-    return tuple(greedily(sorted(fits, key=lambda fit: (-fit[0], fit[1])), need))
+    return tuple(fill_in_order(sorted(fits, key=lambda fit: (-fit[0], fit[1])), need))
 
 
 class PartialPlan(NamedTuple):
-    """A partial decision: its total payoff, the GPUs left free, and the placements chosen."""
+    """A partial decision: its total payoff, the free resources, and the placements."""
 
     payoff: float
     free: Free
     choices: tuple[Placement, ...]
 
-    def with_(self, view: View, choice: Placement, job: JobId) -> PartialPlan:
-        """Return the state with one more job."""
+    def with_placement(self, view: View, choice: Placement, job: JobId) -> PartialPlan:
+        """Return the partial decision with one more placement."""
         free = self.free.copy()
         free.take(view.demand(job), choice.spots)
         return PartialPlan(self.payoff + choice.payoff, free, (*self.choices, choice))
@@ -303,34 +305,33 @@ class PartialPlan(NamedTuple):
 
 @dataclass
 class Hadar(Allocator):
-    """Place all jobs again every round: each job, the highest utility first, takes the GPUs where
-    its utility exceeds the prices the most.
+    """Place all jobs in every round on the GPUs where their utility exceeds the prices the most.
 
     Notes
     -----
-    Our reading of [1]_ and [2]_, of which only abstracts were at hand; structure and formulas
-    follow what is known of the primal-dual scheme.
+    Our reading of the abstracts of [1]_ and [2]_; structure and formulas follow the primal-dual
+    scheme that they name.
 
-    Utility of job j finishing at f: ``utility``, see `worth`. The abstracts name total time [2]_
-    and completion time and finish-time fairness [1]_ but no utility. Ours: ``auto`` is the share of
-    the best possible speed, ``t_min / (f - a)`` with submission ``a`` and the time ``t_min`` that
-    the job takes alone on its fastest type, for a batch, where it ends as early as ``makespan``
-    with few moves; under it a job of a stream is worth less the longer it waits, so there ``auto``
-    is ``ftf``, under which it is worth more. See decision 0039.
+    Utility of job j finishing at f: ``utility``, see `utility_functions`. The abstracts name total
+    time [2]_ and completion time and finish-time fairness [1]_ but no utility. Ours: ``auto`` is
+    the share of the best possible speed, ``t_min / (f - a)`` with submission ``a`` and the time
+    ``t_min`` that the job takes alone on its fastest type, for a batch, where it ends as early as
+    ``makespan`` with few moves; under it a job of a stream is worth less the longer it waits, so
+    there ``auto`` is ``ftf``, under which it is worth more. See decision 0039.
 
-    Price of a GPU of type r on a server with ``c`` GPUs of which ``g`` are taken:
-    ``Umin_r (Umax_r / Umin_r)^(g / c)``, with ``Umax_r = max_j U_j(t_min) / W_j`` and ``Umin_r =
-    min_j U_j(T - a_j) / (4 eta t_j W_j)`` over the jobs that run on the type, ``W`` GPUs asked for,
-    ``t_j`` seconds on the slowest type. Ours: the horizon ``T``, see `bounds`; ``Umin_r`` is kept
-    between 1e-12 and a half of ``Umax_r``. Jobs are walked in order of utility at their soonest
-    finish (ours, see ``order``), ties by job id, and each is placed by `FindAlloc` or skipped; of
-    the partial decisions so made the ``beam`` best are kept. Ours: the candidates, that a job keeps
-    its GPUs if others are no better, ``fill``, and that without ``fill`` an otherwise idle cluster
-    still takes the first job. Work is counted from when the policy first saw the job.
+    Price of a GPU of type r on a server with ``c`` GPUs of which ``g`` are taken: ``Umin_r (Umax_r
+    / Umin_r)^(g / c)``, with ``Umax_r = max_j U_j(t_min) / W_j`` and ``Umin_r = min_j U_j(T - a_j)
+    / (4 eta t_j W_j)`` over the jobs that run on the type, ``W`` GPUs requested, ``t_j`` seconds on
+    the slowest type. Ours: the horizon ``T``, see `price_bounds`; ``Umin_r`` is kept between 1e-12
+    and a half of ``Umax_r``. Jobs are visited in order of utility at their soonest finish (ours,
+    see ``order``), ties by job id, and each is placed by `FindAlloc` or skipped; the ``beam`` best
+    partial decisions are kept. Ours: the candidates, that a job keeps its GPUs if others are no
+    better, ``fill``, and that without ``fill`` an otherwise idle cluster still takes the first job.
+    Work is counted from the first time the policy saw the job.
 
-    Rounds follow each other as long as a job with GPUs runs; after that the next news begins one.
-    Jobs that wait, or lost their nodes, wait for the next round. Jobs that must not be stopped
-    stay, and their GPUs count as taken. CPU jobs start when there is room and are never stopped.
+    Rounds follow each other while a job with GPUs runs; otherwise the next event begins one.
+    Waiting and evicted jobs wait for the next round. Jobs that must not be stopped keep their GPUs.
+    CPU jobs start when they fit and are never stopped.
     The notes of a decision are the price of the next GPU of each type, averaged over the servers in
     service, and the sum of payoffs.
 
@@ -461,17 +462,17 @@ class Hadar(Allocator):
     )
 
     def __post_init__(self) -> None:
-        """Prepare rounds and search."""
+        """Create the rounds and the search for placements."""
         self._rounds = RoundLoop(self.round_s)
         self._find = FindAlloc(self._rounds.sites, mixing=self.mixing, overhead_s=self.overhead_s)
 
     @property
     def needs(self) -> Needs:
-        """Sizes, speeds and, with `mixing`, gangs over several types."""
-        return Needs(RUN_TIME, mixes_types=self.mixing)
+        """Remaining work, rates and, with `mixing`, gangs over several types."""
+        return Needs(RUN_TIME_NEEDS, mixes_types=self.mixing)
 
     def remarks(self) -> tuple[str, ...]:
-        """Say that there was nothing to choose between if all GPUs are of one type."""
+        """Return a note if all GPUs are of one type."""
         if len(self._types) != 1:
             return ()
         return (
@@ -489,12 +490,12 @@ class Hadar(Allocator):
         return self._rounds.plan(view, self._decide)
 
     def explain(self, decided: Decided, job: JobId, /) -> Reason:
-        """State what an early finish of a job is worth per GPU, against the price of a GPU."""
+        """Explain a wait by the utility per GPU of a job and the price of a GPU."""
         ids = [] if self._last is None else self._last[0].jobs.ids.tolist()
         if not decided.wants(job):
             return room(decided, job)
         if self._last is None or self._last[0].at_s != decided.view.now_s or job not in ids:
-            return next_decision(self._rounds.ends_s, "the next round began")
+            return next_decision_reason(self._rounds.ends_s, "the next round began")
         market, order, rows = self._last
         at = ids.index(job)
         utility = market.utility(at, 0.0, max(rows[at]))
@@ -514,7 +515,7 @@ class Hadar(Allocator):
                 worth=worth,
             )
         before = [ids[one] for one in order[: order.index(at)] if ids[one] in decided.grants]
-        return behind(
+        return outranked_reason(
             decided,
             job,
             before,
@@ -526,10 +527,11 @@ class Hadar(Allocator):
     def _decide(
         self, view: View, jobs: FreeJobs, paces: Floats, free: Free
     ) -> tuple[dict[JobId, Grant], Mapping[str, float]]:
-        market, order = self._open(view, jobs, paces)
+        """Return the grants of a round and its notes."""
+        market, order = self._open_market(view, jobs, paces)
         rows = paces.tolist()
-        state = self._walk(market, order, rows, PartialPlan(0.0, free, ()))
-        chosen = [*state.choices, *self._filled(market, order, rows, state)]
+        state = self._search(market, order, rows, PartialPlan(0.0, free, ()))
+        chosen = [*state.choices, *self._fill_idle(market, order, rows, state)]
         self._last = market, order, rows
         target = {}
         for choice in chosen:
@@ -537,41 +539,48 @@ class Hadar(Allocator):
             gang = gang_of(view.demand(job), choice.spots)
             held = view.grants.get(job)
             target[job] = held if held is not None and held.gangs == (gang,) else Grant((gang,))
-        return target, _notes(market, state.free) | {
+        return target, _price_notes(market, state.free) | {
             "payoff": sum([choice.payoff for choice in chosen])
         }
 
-    def _open(self, view: View, jobs: FreeJobs, paces: Floats) -> tuple[RoundMarket, list[int]]:
+    def _open_market(
+        self, view: View, jobs: FreeJobs, paces: Floats
+    ) -> tuple[RoundMarket, list[int]]:
+        """Return the market of a round and the order of its jobs."""
         for job, left in zip(jobs.ids.tolist(), jobs.left.tolist(), strict=True):
             self._work[job] = max(self._work.get(job, left), left)
         work = np.array([self._work[job] for job in jobs.ids.tolist()])
         queue = QueueSizes(jobs.gangs, jobs.arrival_s, work, jobs.left, paces)
-        devices = _devices(view)
+        devices = _gpus_by_type(view)
         self._types.update(
             kind.name
             for kind, count in zip(view.cluster.types, devices.tolist(), strict=True)
             if count
         )
-        utility = worth(self.utility, queue, view.now_s, devices)
+        utility = utility_functions(self.utility, queue, view.now_s, devices)
         market = RoundMarket(
-            view, jobs, utility, bounds(queue, utility, view.now_s, int(devices.sum()), self.eta)
+            view,
+            jobs,
+            utility,
+            price_bounds(queue, utility, view.now_s, int(devices.sum()), self.eta),
         )
-        value = utility.at(view.now_s + jobs.left / queue.best)
+        value = utility.utilities(view.now_s + jobs.left / queue.best)
         if self.order == "utility_per_gpu":
             value = value / jobs.gangs
-        # Rounded, so that equal worth is a tie.
+        # Rounded, so that equal utilities tie.
         keys = [jobs.ids, -np.round(value / value.max(), 12)]
         if self.order == "submission":
             keys.append(jobs.arrival_s)
         return market, np.lexsort(keys).tolist()
 
-    def _walk(
+    def _search(
         self,
         market: RoundMarket,
         order: Sequence[int],
         rows: Sequence[Sequence[float]],
         start: PartialPlan,
     ) -> PartialPlan:
+        """Place the jobs in order and return the best partial decision."""
         view, beam = market.view, [start]
         for at in order:
             grown = []
@@ -582,8 +591,7 @@ class Hadar(Allocator):
                 if choice is None:
                     continue
                 if self.beam == 1:
-                    # With one state kept, taking what has a payoff is always better than skipping
-                    # it.
+                    # With a single state, a positive payoff always beats skipping the job.
                     state.free.take(view.demand(market.job(at)), choice.spots)
                     beam = [
                         PartialPlan(
@@ -591,18 +599,19 @@ class Hadar(Allocator):
                         )
                     ]
                 else:
-                    grown.append(state.with_(view, choice, market.job(at)))
+                    grown.append(state.with_placement(view, choice, market.job(at)))
             if grown:
                 beam = sorted([*grown, *beam], key=lambda state: -state.payoff)[: self.beam]
         return beam[0]
 
-    def _filled(
+    def _fill_idle(
         self,
         market: RoundMarket,
         order: Sequence[int],
         rows: Sequence[Sequence[float]],
         state: PartialPlan,
     ) -> Iterator[Placement]:
+        """Yield placements of skipped jobs on idle GPUs."""
         idle = not state.choices and len(market.view.grants) == sum(
             [market.job(at) in market.view.grants for at in order]
         )
@@ -620,7 +629,8 @@ class Hadar(Allocator):
                     return
 
 
-def _devices(view: View) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def _gpus_by_type(view: View) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """Return the number of GPUs in service of each type."""
     counts = np.zeros(len(view.cluster.types), np.int64)
     for node, gpus in zip(view.cluster.nodes, view.capacity.tolist(), strict=True):
         if gpus:
@@ -628,7 +638,8 @@ def _devices(view: View) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     return counts
 
 
-def _notes(market: RoundMarket, free: Free) -> dict[str, float]:
+def _price_notes(market: RoundMarket, free: Free) -> dict[str, float]:
+    """Return the mean price of the next GPU of each type."""
     prices: dict[int, list[float]] = {}
     for node, capacity in enumerate(market.capacity):
         if capacity:

@@ -1,4 +1,4 @@
-"""Hadar's figures: the utility of a finish time, and the price of a GPU on a partly used node."""
+"""Hadar's utility of a finish time and price of a GPU on a partly used node."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from sim.contract import Floats, Ints
 
 UTILITIES: Final = ("auto", "effective_throughput_normalised", "raw", "jct", "makespan", "ftf")
 LEAST_RATIO: Final = 1e-12
-"""The lowest price is at least this part of the highest, and at most half of it."""
+"""Least ratio of the lowest to the highest price; the largest is a half."""
 
 
 class QueueSizes(NamedTuple):
-    """What utilities and prices are made from.
+    """Sizes and speeds of the jobs, the input of utilities and prices.
 
     Parameters
     ----------
     gangs : array of int, shape (jobs,)
-        GPUs each job asks for.
+        GPUs that each job requests.
     arrival_s : array of shape (jobs,), seconds
         Submission.
     work, left : arrays of shape (jobs,)
-        Estimated work when the job was first seen, and what is left of it.
+        Estimated work when the job was first seen, and the work left.
     paces : array of shape (jobs, types)
         Estimated work per second of the complete gang on each type; 0 = does not run there. Every
-        job runs somewhere.
+        job runs on some type.
     """
 
     gangs: Ints
@@ -49,39 +49,39 @@ class QueueSizes(NamedTuple):
 
 
 class PayoffFunction(NamedTuple):
-    """The utility of every job as a function of its finish: ``scale / (finish - origin)``, so never
-    rising and never negative.
+    """Utility of every job by its finish: ``scale / (finish - origin)``.
 
     Parameters
     ----------
     scale, origin_s : arrays of shape (jobs,)
-        See above.
+        Parameters of the function.
     shortest_s : array of shape (jobs,), seconds
-        The least that ``finish - origin`` can be, or could have been.
+        Least possible value of ``finish - origin``.
     """
 
     scale: Floats
     origin_s: Floats
     shortest_s: Floats
 
-    def at(self, finish_s: Floats | float) -> Floats:
+    def utilities(self, finish_s: Floats | float) -> Floats:
         """Return the utility of all jobs at these finishes."""
         return np.asarray(self.scale / np.maximum(finish_s - self.origin_s, 1e-9), np.float64)
 
 
-def worth(kind: str, queue: QueueSizes, now_s: float, devices: Ints) -> PayoffFunction:
-    """Return the utility functions.
+def utility_functions(kind: str, queue: QueueSizes, now_s: float, devices: Ints) -> PayoffFunction:
+    """Return the utility functions of all jobs.
 
     Parameters
     ----------
     kind : str
-        One of `UTILITIES`. auto: effective throughput, normalised, while all jobs were submitted at
-        one instant, else ftf. With ``a`` for submission, ``f`` for finish, ``w`` for work and ``v``
-        for the best rate: ``(w / v) / (f - a)``, the share of the best possible speed; ``w / (f -
-        a)``, the effective throughput; ``1 / (f - a)``; for the makespan ``(left / v)^2 / (f -
+        One of `UTILITIES`. auto: effective throughput, normalized, if all jobs were submitted at
+        the same time, else ftf. With ``a`` for submission, ``f`` for finish, ``w`` for work and
+        ``v`` for the best rate: ``(w / v) / (f - a)``, the share of the best possible speed; ``w /
+        (f - a)``, the effective throughput; ``1 / (f - a)``; for the makespan ``(left / v)^2 / (f -
         now)``, the share of the best possible speed from now on times the seconds that it takes, so
         that long jobs go first; for finish-time fairness the share of the best finish that is still
-        possible times its ratio to the job's isolated time, so that those worst off go first.
+        possible times its ratio to the job's isolated time, so that jobs with the worst ratio go
+        first.
     queue : QueueSizes
         The jobs.
     now_s : float, seconds
@@ -108,8 +108,9 @@ def worth(kind: str, queue: QueueSizes, now_s: float, devices: Ints) -> PayoffFu
 
 
 def isolated_s(queue: QueueSizes, devices: Ints) -> Floats:
-    """Return the seconds that each job would take with one n-th of the GPUs of each type, n the
-    number of jobs; at most the whole of its time.
+    """Return the seconds that each job would take with an equal part of every GPU type.
+
+    The part is one n-th for each of n jobs; shares of time add up to at most 1.
     """
     shares = devices[None, :] / (len(queue.gangs) * queue.gangs[:, None])
     shares = np.where(queue.paces > 0, shares, 0.0)
@@ -118,11 +119,10 @@ def isolated_s(queue: QueueSizes, devices: Ints) -> Floats:
     return np.asarray(queue.work / np.where(rate > 0, rate, queue.worst), np.float64)
 
 
-def bounds(
+def price_bounds(
     queue: QueueSizes, utility: PayoffFunction, now_s: float, gpus: int, eta: float
 ) -> tuple[Floats, Floats]:
-    """Return the lowest and the highest price of a GPU of each type, both of shape (types,); zeros
-    where no job runs on the type.
+    """Return the lowest and the highest price of a GPU of each type; zeros without jobs.
 
     Parameters
     ----------
@@ -139,23 +139,24 @@ def bounds(
     -----
     ``Umax = max_j U_j(shortest) / W_j`` and ``Umin = min_j U_j(T) / (4 eta t_j W_j)`` over the jobs
     that run on the type, ``t_j`` the seconds (1 or more) of the whole job on its slowest type.
-    ``T``, the horizon, is by when all jobs would be through on their slowest types: all GPU-seconds
+    ``T``, the horizon, is when all jobs would have ended on their slowest types: all GPU-seconds
     over all GPUs, then the longest job.
     """
     rest_s = queue.left / queue.worst
     horizon_s = now_s + float((rest_s * queue.gangs).sum()) / max(gpus, 1) + float(rest_s.max())
     runs = queue.paces > 0
-    highest = utility.at(utility.origin_s + utility.shortest_s) / queue.gangs
+    highest = utility.utilities(utility.origin_s + utility.shortest_s) / queue.gangs
     slowest_s = np.maximum(queue.work / queue.worst, 1.0)
-    lowest = utility.at(horizon_s) / (4 * eta * slowest_s * queue.gangs)
+    lowest = utility.utilities(horizon_s) / (4 * eta * slowest_s * queue.gangs)
     most = np.where(runs, highest[:, None], 0.0).max(axis=0)
     least = np.where(runs, lowest[:, None], np.inf).min(axis=0)
     return np.clip(np.where(np.isinf(least), 0.0, least), LEAST_RATIO * most, most / 2), most
 
 
 def price_steps(least: float, most: float, gpus: int) -> list[float]:
-    """Return what the first 0, 1, 2, ... GPUs of an empty node cost in all; the one after ``g``
-    others costs ``least (most / least)^(g / gpus)``.
+    """Return the total cost of the first 0, 1, 2, ... GPUs of an empty node.
+
+    The one after ``g`` others costs ``least (most / least)^(g / gpus)``.
     """
     if most <= 0:
         return [0.0] * (gpus + 1)

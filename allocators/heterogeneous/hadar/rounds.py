@@ -1,6 +1,4 @@
-"""Policies that place all jobs again in each round: when a round begins, which jobs it may place,
-and what is free without them.
-"""
+"""Rounds of Hadar and HadarE: all preemptible jobs are placed again in each round."""
 
 from __future__ import annotations
 
@@ -11,21 +9,21 @@ from typing import NamedTuple
 import numpy as np
 
 from allocators.placement import Placer, Spot, capacity_for
-from allocators.toolkit import Aside, RoundClock
+from allocators.toolkit import CpuJobs, RoundClock
 from sim.contract import Demand, Floats, Gang, Grant, Ints, JobId, Part, Plan, Shape, View, inf
 
 Spots = tuple[Spot, ...]
 
 
 class Free:
-    """What is free on each node, as it goes through the hands of one decision.
+    """Free resources of each node while a decision is made.
 
     Parameters
     ----------
     gpus : list of int
-        By node.
+        Free GPUs by node.
     cpus, mem_gb : list of float, or None
-        By node; None where no node limits them.
+        Free cores and memory by node; None if no node limits them.
     """
 
     __slots__ = ("cpus", "gpus", "mem_gb")
@@ -36,8 +34,8 @@ class Free:
         self.gpus, self.cpus, self.mem_gb = gpus, cpus, mem_gb
 
     @classmethod
-    def of(cls, view: View) -> Free:
-        """Read off what the room of a view has."""
+    def from_view(cls, view: View) -> Free:
+        """Return the free resources of a view."""
         cpus, mem_gb = view.free_cpus, view.free_mem_gb
         limits = [
             node for node in view.cluster.nodes if not (isinf(node.cpus) and isinf(node.mem_gb))
@@ -49,13 +47,13 @@ class Free:
         )
 
     def copy(self) -> Free:
-        """Return the same in other hands."""
+        """Return an independent copy."""
         return Free(
             self.gpus.copy(), self.cpus and self.cpus.copy(), self.mem_gb and self.mem_gb.copy()
         )
 
     def fit(self, node: int, demand: Demand) -> int:
-        """Return how many replicas of a GPU job the node can take."""
+        """Return how many replicas of a GPU job a node can take."""
         fit = self.gpus[node] // demand.gpus
         if (
             fit
@@ -63,7 +61,7 @@ class Free:
             and self.mem_gb is not None
             and (demand.cpus or demand.mem_gb)
         ):
-            # A hair's breadth is forgiven, as the ledger does.
+            # The same tolerance as in the engine's ledger.
             fit = (
                 min(fit, int((self.cpus[node] + 1e-9) // demand.cpus))
                 if demand.cpus and self.cpus[node] < inf
@@ -77,7 +75,7 @@ class Free:
         return fit
 
     def take(self, demand: Demand, spots: Iterable[Spot]) -> None:
-        """Take replicas."""
+        """Subtract the resources of replicas on these nodes."""
         for node, count in spots:
             self.gpus[node] -= count * demand.gpus
             if self.cpus is not None and self.mem_gb is not None:
@@ -86,12 +84,12 @@ class Free:
 
 
 class FreeJobs(NamedTuple):
-    """The GPU jobs that a round is free to place, in order of job id.
+    """The GPU jobs that a round may place, in order of job id.
 
     Parameters
     ----------
     ids, gangs : arrays of int, shape (jobs,)
-        Who, and how many GPUs each asks for.
+        Job ids, and the GPUs that the jobs request.
     arrival_s, left : arrays of shape (jobs,)
         Seconds of submission, and estimated work left.
     """
@@ -102,8 +100,8 @@ class FreeJobs(NamedTuple):
     left: Floats
 
     @classmethod
-    def of(cls, view: View) -> FreeJobs:
-        """Return all waiting jobs, and the running jobs that may be stopped."""
+    def from_view(cls, view: View) -> FreeJobs:
+        """Return all waiting jobs and the running jobs that may be stopped."""
         active = view.active
         mask = (active.gpus > 0) & (
             active.preemptible | ~np.isin(active.ids, np.array(list(view.grants), np.int64))
@@ -114,7 +112,7 @@ class FreeJobs(NamedTuple):
 
 
 class Sites:
-    """Where demands may go, type by type; built once, since demands are shared objects."""
+    """Nodes that demands may use, by GPU type; cached, since demands are shared objects."""
 
     def __init__(self) -> None:
         self._nodes: dict[int, dict[int, tuple[int, ...]]] = {}
@@ -122,20 +120,18 @@ class Sites:
         self._fewest: dict[tuple[int, int], int] = {}
 
     def nodes(self, view: View, demand: Demand) -> Mapping[int, tuple[int, ...]]:
-        """Return the nodes that a demand admits, by place of their GPU type in the cluster."""
-        known = self._nodes.get(demand.key)
-        if known is None:
-            known = {}
+        """Return the nodes that a demand may use, by index of their GPU type."""
+        by_type = self._nodes.get(demand.key)
+        if by_type is None:
+            by_type = {}
             for at in demand.pools:
                 pool = view.room.pools[at]
-                known[pool.type_at] = tuple(sorted((*known.get(pool.type_at, ()), *pool.nodes)))
-            self._nodes[demand.key] = known
-        return known
+                by_type[pool.type_at] = tuple(sorted((*by_type.get(pool.type_at, ()), *pool.nodes)))
+            self._nodes[demand.key] = by_type
+        return by_type
 
-    def most(self, view: View, demand: Demand, kind: int) -> int:
-        """Return the most replicas that one node of a type holds when it is empty, at most the
-        gang.
-        """
+    def max_replicas(self, view: View, demand: Demand, kind: int) -> int:
+        """Return the most replicas of a gang that one empty node of a type holds."""
         key = demand.key, kind
         if key not in self._most:
             self._most[key] = max(
@@ -143,9 +139,10 @@ class Sites:
             )
         return self._most[key]
 
-    def fewest(self, view: View, demand: Demand, kind: int) -> int:
-        """Return on how few nodes of a type the gang would be if they were empty; all of them if it
-        is too large for the type.
+    def fewest_nodes(self, view: View, demand: Demand, kind: int) -> int:
+        """Return the fewest empty nodes of a type that hold the gang.
+
+        All nodes if it is too large for the type.
         """
         key = demand.key, kind
         if key not in self._fewest:
@@ -161,35 +158,36 @@ class Sites:
 
 
 class JobSpeeds:
-    """Estimated work per second of every job as a complete gang on each type it admits, on the
-    fewest nodes; asked once, since speeds do not change.
-    """
+    """Estimated work per second of complete gangs on each type, on the fewest nodes; cached."""
 
     def __init__(self, sites: Sites) -> None:
         self._sites = sites
         self._rows: dict[JobId, Floats] = {}
 
-    def of(self, view: View, ids: Sequence[JobId]) -> Floats:
-        """Return work per second, of shape (jobs, types); 0 where a job does not run."""
+    def speeds(self, view: View, ids: Sequence[JobId]) -> Floats:
+        """Return the work per second, of shape (jobs, types); 0 where a job does not run."""
         fresh: dict[int, list[JobId]] = {}
         for job in ids:
             if job not in self._rows:
                 fresh.setdefault(view.demand(job).key, []).append(job)
         for jobs in fresh.values():
-            self._ask(view, jobs)
+            self._estimate(view, jobs)
         return np.array([self._rows[job] for job in ids]).reshape(len(ids), len(view.cluster.types))
 
     def forget(self, finished: Iterable[JobId]) -> None:
-        """Drop what is known of jobs that are gone."""
+        """Delete the records of finished jobs."""
         for job in finished:
             self._rows.pop(job, None)
 
-    def _ask(self, view: View, jobs: list[JobId]) -> None:
+    def _estimate(self, view: View, jobs: list[JobId]) -> None:
+        """Estimate the work per second of jobs with the same demand."""
         demand, types = view.demand(jobs[0]), len(view.cluster.types)
         kinds = sorted(self._sites.nodes(view, demand))
         shapes = [
             shape(
-                types, {kind: demand.replicas * demand.gpus}, self._sites.fewest(view, demand, kind)
+                types,
+                {kind: demand.replicas * demand.gpus},
+                self._sites.fewest_nodes(view, demand, kind),
             )
             for kind in kinds
         ]
@@ -202,7 +200,7 @@ Decide = Callable[[View, FreeJobs, Floats, Free], tuple[dict[JobId, Grant], Mapp
 
 
 class RoundLoop:
-    """Rounds in which all jobs that may be stopped are placed again.
+    """Rounds that place all preemptible jobs again.
 
     Parameters
     ----------
@@ -212,90 +210,95 @@ class RoundLoop:
     Attributes
     ----------
     sites, paces : Sites, JobSpeeds
-        Where demands may go, and how fast jobs are.
+        Nodes that demands may use, and speeds of jobs.
     """
 
     def __init__(self, round_s: float) -> None:
         self.sites = Sites()
         self.paces = JobSpeeds(self.sites)
         self._round_s, self._place = round_s, Placer("fewest", "fastest", False)
-        self._clock, self._aside = RoundClock(round_s), Aside(self._place)
+        self._clock, self._cpu_jobs = RoundClock(round_s), CpuJobs(self._place)
 
     @property
     def ends_s(self) -> float:
-        """When the round ends that goes on; inf = none does."""
+        """End of the current round; inf without one."""
         return self._clock.ends_s
 
     def plan(self, view: View, decide: Decide) -> Plan:
-        """Decide a round if one begins now; jobs without GPUs start at any time.
+        """Return the plan of a round if one begins now; jobs without GPUs start at any time.
 
         Parameters
         ----------
         view : View
             The instant.
         decide : callable
-            (view, jobs that run on some type, their `paces`, what is free without them) -> who
-            shall hold what, and notes.
+            (view, jobs that run on some type, their `paces`, free resources without them) -> the
+            grants of the round, and notes.
         """
         self.paces.forget(view.delta.finished)
-        self._aside.feed(view)
-        if not self._clock.is_due(view, self._aside):
-            return Plan(self._aside.start(view), wake_at_s=self._next_s(view))
-        jobs = FreeJobs.of(view)
-        free = _lifted(view, jobs)
-        paces = self.paces.of(view, jobs.ids.tolist())
+        self._cpu_jobs.feed(view)
+        if not self._clock.is_due(view, self._cpu_jobs):
+            return Plan(self._cpu_jobs.start(view), wake_at_s=self._next_s(view))
+        jobs = FreeJobs.from_view(view)
+        free = _release_jobs(view, jobs)
+        paces = self.paces.speeds(view, jobs.ids.tolist())
         runs = paces.max(axis=1, initial=0.0) > 0
         target, notes = (
             decide(view, FreeJobs(*(column[runs] for column in jobs)), paces[runs], free)
             if runs.any()
             else ({}, {})
         )
-        changes = _settled(view, jobs, target, self._place) | self._aside.start(view)
-        self._clock.begin(view.now_s, goes_on=_goes_on(view, changes))
+        changes = _grant_changes(view, jobs, target, self._place) | self._cpu_jobs.start(view)
+        self._clock.begin(view.now_s, goes_on=_needs_next_round(view, changes))
         return Plan(changes, wake_at_s=self._next_s(view), notes=notes)
 
     def _next_s(self, view: View) -> float:
-        # A job without GPUs that loses its nodes is no news, so while one runs it is looked after
-        # once a round, even if there are no rounds.
-        return min(self._clock.ends_s, view.now_s + self._round_s if self._aside.running else inf)
+        """Return when the policy must be called next."""
+        # No event reports that a job without GPUs lost its nodes, so while one runs the policy is
+        # called once per round length.
+        return min(
+            self._clock.ends_s, view.now_s + self._round_s if self._cpu_jobs.running else inf
+        )
 
 
-def _lifted(view: View, jobs: FreeJobs) -> Free:
-    """Return what is free without these jobs, and free it tentatively on the view."""
+def _release_jobs(view: View, jobs: FreeJobs) -> Free:
+    """Release the grants of these jobs on the view and return the free resources."""
     for job in jobs.ids.tolist():
         if job in view.grants:
             view.room.give(view.grants[job])
-    return Free.of(view)
+    return Free.from_view(view)
 
 
-def _settled(
+def _grant_changes(
     view: View, jobs: FreeJobs, target: Mapping[JobId, Grant], place: Placer
 ) -> dict[JobId, Grant | None]:
-    """Return the changes that lead to the target after `_lifted`; parameter servers go where the
-    workers of all leave room for them.
+    """Return the grant changes that lead from the released jobs to the target.
+
+    Parameter servers go where the workers of all jobs leave room.
     """
     grants, changes = view.grants, dict[JobId, Grant | None]()
     for job, grant in target.items():
         for workers in (
             [grant]
             if view.demand(job).servers is None
-            else [_of(gang.workers) for gang in grant.gangs]
+            else [_grant_of_part(gang.workers) for gang in grant.gangs]
         ):
             view.room.take(workers)
     for job in jobs.ids.tolist():
-        found, servers = target.get(job), view.demand(job).servers
-        if found is not None and servers is not None:
-            found = _with_servers(view, servers, found, grants.get(job), place)
-        if found != grants.get(job):
-            changes[job] = found
+        new, servers = target.get(job), view.demand(job).servers
+        if new is not None and servers is not None:
+            new = _with_servers(view, servers, new, grants.get(job), place)
+        if new != grants.get(job):
+            changes[job] = new
     return changes
 
 
 def _with_servers(
     view: View, servers: Demand, grant: Grant, held: Grant | None, place: Placer
 ) -> Grant | None:
-    """Return the same workers with servers: the job's present ones, or others; copies without
-    servers are dropped.
+    """Add servers to the workers of a grant: the job's present ones, or others.
+
+    Copies without room for servers are dropped.
     """
     room = view.room
     if held is not None and [gang.workers for gang in held.gangs] == [
@@ -306,20 +309,24 @@ def _with_servers(
             room.replicas_that_fit(node, servers) >= count
             for node, count in zip(*parts[0][:2], strict=True)
         ):
-            room.take(_of(parts[0]))
+            room.take(_grant_of_part(parts[0]))
             return held
-    found = [place.with_servers(view, servers, _of(gang.workers)) for gang in grant.gangs]
-    gangs = tuple(alone.gangs[0] for alone in found if alone is not None)
+    placed = [
+        place.with_servers(view, servers, _grant_of_part(gang.workers)) for gang in grant.gangs
+    ]
+    gangs = tuple(copy.gangs[0] for copy in placed if copy is not None)
     return Grant(gangs, grant.tuning) if gangs else None
 
 
-def _of(part: Part) -> Grant:
+def _grant_of_part(part: Part) -> Grant:
+    """Return a grant of one part."""
     return Grant((Gang(part),))
 
 
-def _goes_on(view: View, changes: Mapping[JobId, Grant | None]) -> bool:
-    # Who waits while only jobs without GPUs run may wait for cores; the end of a job is no news
-    # here.
+def _needs_next_round(view: View, changes: Mapping[JobId, Grant | None]) -> bool:
+    """Return True if another round follows this one."""
+    # A job that waits while only jobs without GPUs run may wait for cores, and the end of a job is
+    # no event here.
     running = [job for job, grant in {**view.grants, **changes}.items() if grant is not None]
     return bool(running) and (
         len(running) < len(view.active) or any(view.demand(job).gpus for job in running)
@@ -327,33 +334,32 @@ def _goes_on(view: View, changes: Mapping[JobId, Grant | None]) -> bool:
 
 
 def shape(types: int, gpus: Mapping[int, int], nodes: int) -> Shape:
-    """Return the shape of so many GPUs of each type on so many nodes."""
+    """Return the shape of GPUs of each type on a number of nodes."""
     return Shape(tuple([gpus.get(kind, 0) for kind in range(types)]), nodes)
 
 
 def gang_of(demand: Demand, spots: Iterable[Spot]) -> Gang:
-    """Return a gang on these nodes, in order of their numbers; until its parameter servers are
-    placed they count as if they were all on the first.
+    """Return a gang on these nodes, in order of their numbers.
+
+    Its parameter servers count as if they were all on the first node until they are placed.
     """
     nodes, count = zip(*sorted(spots), strict=True)
     servers = demand.servers
-    beside = (
+    server_part = (
         None
         if servers is None
         else Part(nodes[:1], (servers.replicas,), servers.gpus, servers.cpus, servers.mem_gb)
     )
-    return Gang(Part(nodes, count, demand.gpus, demand.cpus, demand.mem_gb), beside)
+    return Gang(Part(nodes, count, demand.gpus, demand.cpus, demand.mem_gb), server_part)
 
 
 def spots_of(gang: Gang) -> Spots:
-    """Return where the workers of a gang are."""
+    """Return the nodes and counts of the workers of a gang."""
     return tuple(zip(gang.workers.nodes, gang.workers.count, strict=True))
 
 
-def greedily(fits: Iterable[tuple[int, int]], need: int) -> list[Spot]:
-    """Fill nodes, given as (replicas that fit, node), in order, until nothing more is needed; empty
-    if it is not enough.
-    """
+def fill_in_order(fits: Iterable[tuple[int, int]], need: int) -> list[Spot]:
+    """Fill nodes, given as (replicas that fit, node), in order; empty if they are too few."""
     spots = []
     for fit, node in fits:
         if fit:

@@ -1,4 +1,4 @@
-"""Shares of time outside a simulation: for bounds that ignore rounds and whole GPUs."""
+"""Interface of policies that compute shares of time, for bounds without rounds."""
 
 from __future__ import annotations
 
@@ -10,19 +10,20 @@ from allocators.heterogeneous.timeshare.problem import Floats, Ints
 
 
 class JobsSnapshot(NamedTuple):
-    """The jobs with GPUs and the GPU types at one instant, jobs in order of id, types the fastest
-    first. A single number holds for all.
+    """The jobs with GPUs, in order of id, and the GPU types, fastest first, at one instant.
+
+    A single number holds for all jobs.
 
     Parameters
     ----------
     ids, gangs : arrays of shape (jobs,)
-        Jobs, and the GPUs that they ask for.
+        Job ids, and the GPUs that the jobs request.
     rates : array of shape (jobs, types)
         Estimated work per second of the whole gang on one type; 0 where it cannot run.
     gpus : array of shape (types,)
         GPUs in service that these jobs hold or could get.
     prices : array of shape (types,), USD per GPU and hour
-        As in the cluster; 0 = not known.
+        As in the cluster; 0 = unknown.
     priority, age_s : arrays of shape (jobs,)
         As in the trace, and seconds since submission.
     left : array of shape (jobs,)
@@ -30,9 +31,9 @@ class JobsSnapshot(NamedTuple):
     due_s : array of shape (jobs,)
         Seconds until the deadline; inf = none.
     owner : array of shape (jobs,)
-        Number of the owner of each job.
+        Index of the owner of each job.
     owners : int
-        How many owners there are.
+        Number of owners.
     """
 
     ids: Ints
@@ -50,17 +51,16 @@ class JobsSnapshot(NamedTuple):
 
 @runtime_checkable
 class Fluid(Protocol):
-    """An allocator that first decides on shares of time, which another may follow in its own
-    way.
-    """
+    """A policy that first computes shares of time, which others may follow in their own way."""
 
     @property
     def owner_column(self) -> str:
-        """Column of the trace that `JobsSnapshot.owner` is read from; "" = owners do not matter."""
+        """Trace column for `JobsSnapshot.owner`; "" if owners do not matter."""
         ...
 
     def shares(self, standing: JobsSnapshot, rng: np.random.Generator) -> Floats:
-        """Return the shares of time of every job on every type, 0 to 1, of shape (jobs, types);
-        calls must go forward in time.
+        """Return the shares of time, 0 to 1, of shape (jobs, types).
+
+        Calls must go forward in time.
         """
         ...

@@ -1,6 +1,4 @@
-"""What jobs on GPUs of several types cost at given prices: the cheapest mix of types for every
-throughput, for all jobs at once.
-"""
+"""Cost frontier: the cheapest mix of GPU types for every throughput, at given prices."""
 
 from __future__ import annotations
 
@@ -11,25 +9,25 @@ import numpy as np
 
 from allocators.heterogeneous.timeshare.problem import Floats, Hint, Ints, Problem
 
-_FEW: Final = 24  # jobs up to which finding those that are alike takes more time than it saves
+_MIN_GROUPED_JOBS: Final = (
+    24  # up to so many jobs, grouping equal ones costs more time than it saves
+)
 
 
 class Frontier(NamedTuple):
-    """The cheapest way to every throughput, for each kind of job: pieces between two types, one
-    after the other.
+    """The cheapest mix for every throughput of each kind of job, as pieces between two types.
 
     Parameters
     ----------
     pieces : int
-        Pieces per kind; a kind that has fewer ends with pieces of no length and infinite slope.
+        Pieces per kind; a kind with fewer pieces ends with pieces of no length and infinite slope.
     reached : array (types + 1 x kinds,)
         Throughputs at the ends of the pieces, relative to the fastest type: first 0 of all kinds,
-        then where their first pieces end, and so on.
+        then the ends of their first pieces, and so on.
     slope : array (types + 1 x kinds,)
-        Price of more throughput on the piece that starts there, for one GPU; never falls along the
-        pieces.
+        Price per throughput and GPU on the piece that starts there; never falls along the pieces.
     at : array (types + 1 x kinds,)
-        Column of the type there; the number of types stands for none, where the first piece starts.
+        Column of the type there; the number of types stands for none, at the first start.
     """
 
     pieces: int
@@ -39,8 +37,9 @@ class Frontier(NamedTuple):
 
 
 class FrontierPoint(NamedTuple):
-    """What jobs do at certain throughputs: where the piece of the frontier that each is on starts
-    and ends, and how far along it is.
+    """Position of every job on its frontier.
+
+    It consists of the start and end of the job's piece, and the fraction of the piece.
     """
 
     frontier: Frontier
@@ -51,20 +50,20 @@ class FrontierPoint(NamedTuple):
 
 @dataclass(frozen=True)
 class FrontierMarket:
-    """The jobs that run on some type, with throughputs relative to that on their fastest type.
+    """The jobs that run on some type, with throughputs relative to their fastest type.
 
     Parameters
     ----------
     jobs, types : array of int
-        Rows and columns of the problem that are in it; types without GPUs are not.
+        Rows and columns of the problem in the market; types without GPUs are left out.
     shape : tuple of int
-        Of the problem.
+        Shape of the problem.
     fastest : array (jobs,)
         Iterations per second on the fastest type.
     kinds : array (kinds, types)
-        Relative rates of jobs that are alike; of few jobs each is a kind.
+        Relative rates of each kind of equal jobs; with few jobs each is a kind.
     kind : array (jobs,)
-        Which of them a job is.
+        Kind of each job.
     gangs, devices : array of float
         GPUs of each job, of each type.
     """
@@ -79,15 +78,17 @@ class FrontierMarket:
     devices: Floats
 
     @classmethod
-    def of(cls, problem: Problem) -> FrontierMarket:
-        """Pick from a problem what can run."""
+    def from_problem(cls, problem: Problem) -> FrontierMarket:
+        """Return the market of the jobs and types of a problem that can run."""
         types = np.flatnonzero(problem.devices > 0)
         within = problem.rates[:, types]
         highest = within.max(axis=1, initial=0.0)
         jobs = np.flatnonzero(highest > 0)
         fastest = highest[jobs]
         rates = within[jobs] / fastest[:, None]
-        kinds, kind = alike(rates) if len(jobs) > _FEW else (rates, np.arange(len(jobs)))
+        kinds, kind = (
+            distinct_rows(rates) if len(jobs) > _MIN_GROUPED_JOBS else (rates, np.arange(len(jobs)))
+        )
         shape = (len(problem.rates), len(problem.devices))
         return cls(
             jobs,
@@ -101,12 +102,12 @@ class FrontierMarket:
         )
 
     def frontier(self, prices: Floats) -> Frontier:
-        """Return the cheapest mixes at these prices of a GPU of each type, all >= 0.
+        """Return the cheapest mixes at these prices per GPU of each type, all >= 0.
 
         Notes
         -----
-        The lower convex hull of the points (rate, price) and the origin, walked from there: the
-        next type is the one that more throughput is cheapest with.
+        The lower convex hull of the origin and the points (rate, price), built from the origin: the
+        next type is the one with the cheapest additional throughput.
         """
         kinds, types = self.kinds.shape
         every = np.arange(kinds)
@@ -136,9 +137,7 @@ class FrontierMarket:
         )
 
     def worthwhile(self, frontier: Frontier, worth: Floats) -> Floats:
-        """Return the relative throughput up to which a further unit costs a job no more than its
-        value.
-        """
+        """Return the throughput up to which more of it costs a job at most its value."""
         most = np.zeros(len(self.kind))
         for piece in range(frontier.pieces):
             start = self.kind + len(self.kinds) * piece
@@ -147,7 +146,7 @@ class FrontierMarket:
         return most
 
     def used(self, mix: FrontierPoint) -> Floats:
-        """Return the GPUs of each type that a mix takes on average."""
+        """Return the mean number of GPUs of each type in a mix."""
         faster, types = self.gangs * mix.along, len(self.devices) + 1
         at = mix.frontier.at
         taken = np.bincount(at[mix.end], faster, types) + np.bincount(
@@ -156,7 +155,7 @@ class FrontierMarket:
         return taken[:-1].astype(np.float64, copy=False)
 
     def slope(self, mix: FrontierPoint, growth: Floats) -> float:
-        """Return by how much the price of a mix grows if the throughputs do."""
+        """Return how fast the price of a mix grows with the throughputs."""
         return float((self.gangs * mix.frontier.slope[mix.start]) @ growth)
 
     def shares(self, mix: FrontierPoint) -> Floats:
@@ -167,21 +166,21 @@ class FrontierMarket:
         x[every, mix.frontier.at[mix.end]] = mix.along
         return x[:, :-1]
 
-    def usable(self, hint: Hint | None) -> list[Floats]:
+    def usable_prices(self, hint: Hint | None) -> list[Floats]:
         """Return the prices of an earlier answer that fit the types."""
         return [prices for prices in hint or () if len(prices) == len(self.types)]
 
-    def whole(self, x: Floats) -> Floats:
+    def to_problem(self, x: Floats) -> Floats:
         """Return shares of the market as shares of the problem."""
         full = np.zeros(self.shape)
         full[self.jobs[:, None], self.types] = x
         return full
 
 
-def alike(rows: Floats) -> tuple[Floats, Ints]:
-    """Return the different rows, and for every row which of them it is."""
-    # Sums with irrational weights tell rows apart faster than comparing them does; should two
-    # different rows have the same sum, every row is compared.
+def distinct_rows(rows: Floats) -> tuple[Floats, Ints]:
+    """Return the distinct rows, and the index of the distinct row of every row."""
+    # Sums with irrational weights are faster to compare than rows; if two different rows have the
+    # same sum, all rows are compared.
     key = rows @ np.sqrt(np.arange(2, 2 + rows.shape[1]))
     _, first, which = np.unique(key, return_index=True, return_inverse=True)
     if (rows[first][which] == rows).all():

@@ -1,5 +1,6 @@
-"""Optimal shares on several GPU types, by column generation: the highest level that all jobs reach,
-or the greatest value above a floor.
+"""Optimal shares on several GPU types by column generation.
+
+They reach the highest common level, or the greatest value above a floor.
 """
 
 from __future__ import annotations
@@ -13,12 +14,12 @@ from allocators.heterogeneous.timeshare.frontier import FrontierMarket, Frontier
 from allocators.heterogeneous.timeshare.problem import Floats, Ints
 
 Need = Callable[[float], tuple[Floats, Floats]]
-"""From a level to the throughputs it asks for, relative to each job's fastest type, and to their
-derivatives. Convex, and never falling with the level.
+"""Level -> required throughputs, relative to each job's fastest type, and their derivatives. Convex
+and non-decreasing in the level.
 """
 
 _EXACT: Final = 1e-9  # distance of value and bound at which to stop, relative to the bound
-_SMALL: Final = 1e-3  # of the first bound, to which it is relative at least
+_SMALL: Final = 1e-3  # that distance is relative to at least this part of the first bound
 _MOST_ROUNDS: Final = 500
 _BELOW: Final = 0.99
 _FULL: Final = 1e-7
@@ -32,18 +33,17 @@ _WRONG: Final = 1e-9
 
 
 class Goal(NamedTuple):
-    """What a level means.
+    """Throughputs required for a level, and the highest level.
 
     Parameters
     ----------
     need : callable
-        What it asks for.
+        Level -> required throughputs.
     most : float
-        The highest level at which no need is over 1: what the jobs could do if each were alone.
+        The highest level with all needs at most 1, as if each job were alone.
     steep : bool
-        Whether needs may grow without limit just above the level sought. Then every second answer
-        is one from a little below it, because those from above, of which none fits, make a poor
-        mixture.
+        Whether needs may grow without limit just above the best level. Then every second column is
+        taken a little below it, because columns from above, none of which fits, mix poorly.
     """
 
     need: Need
@@ -52,15 +52,16 @@ class Goal(NamedTuple):
 
 
 class Start(NamedTuple):
-    """A level that can be kept, with the shares of time that do it."""
+    """A feasible level with its shares of time."""
 
     level: float
     x: Floats
 
 
 class Mixture(NamedTuple):
-    """The best level or value found, its upper bound, the shares of time, and prices to start from
-    next time, best first.
+    """The best level or value, its upper bound, the shares, and prices for a warm start.
+
+    Prices are sorted, best first.
     """
 
     level: float
@@ -70,9 +71,7 @@ class Mixture(NamedTuple):
 
 
 class _Column(NamedTuple):
-    """An answer to prices: what it comes to, the GPUs of each type that it takes, and what no
-    mixture that fits can surpass, as these prices prove.
-    """
+    """The purchases at given prices: their value, the GPUs used, and the bound that they prove."""
 
     value: float
     used: Floats
@@ -81,54 +80,55 @@ class _Column(NamedTuple):
 
 
 def highest(market: FrontierMarket, goal: Goal, start: Start, prices: Sequence[Floats]) -> Mixture:
-    """Raise the level as far as GPUs and hours allow.
+    """Return the mixture with the highest feasible level.
 
     Parameters
     ----------
     market : FrontierMarket
         At least one job.
     goal : Goal
-        What a level means.
+        Required throughputs for a level.
     start : Start
-        Some level that can be kept.
+        A feasible level.
     prices : sequence of arrays (types,)
-        Prices of an earlier answer; they only save time.
+        Prices of an earlier solution; they only save time.
 
     Notes
     -----
-    At given prices of GPU time every job buys the cheapest mix of types that meets its need, and
-    the level at which all of them together cost as much as all GPUs are worth is a bound: nobody
-    can do better. The shares bought there are a column; the best mixture of columns that fits meets
-    the needs of its mean level, because needs are convex. Both come together at the optimum
-    (Dantzig-Wolfe decomposition), after some 10 prices, whatever the number of jobs.
+    At given prices of GPU time every job buys the cheapest mix of types that meets its need. The
+    level at which all purchases cost as much as all GPUs is an upper bound. The shares bought there
+    are a column; the best mixture of columns that fits meets the needs of its mean level, because
+    needs are convex. Bound and mixture meet at the optimum (Dantzig-Wolfe decomposition), after
+    some 10 prices, independent of the number of jobs.
     """
     high = goal.most
 
     def ask(tried: Floats, low: float) -> list[_Column]:
+        """Return the columns at given prices."""
         nonlocal high
         high, mix, used = _bound(market, goal.need, high, tried)
-        found = [_Column(high, used, high, mix)]
+        columns = [_Column(high, used, high, mix)]
         if goal.steep:
             level = low + _BELOW * (high - low)
             mix = market.mix(mix.frontier, np.minimum(goal.need(level)[0], 1.0))
-            found.append(_Column(level, market.used(mix), np.inf, mix))
-        return found
+            columns.append(_Column(level, market.used(mix), np.inf, mix))
+        return columns
 
-    asked = market.gangs @ market.kinds[market.kind]
-    return _generate(market, ask, start, prices or [asked / asked.sum()])
+    requested_gpus = market.gangs @ market.kinds[market.kind]
+    return _generate(market, ask, start, prices or [requested_gpus / requested_gpus.sum()])
 
 
 def _bound(
     market: FrontierMarket, need: Need, high: float, prices: Floats
 ) -> tuple[float, FrontierPoint, Floats]:
-    """Return the level, at most `high`, at which the needs of all jobs cost as much as all GPUs,
-    the cheapest mix there, and what it uses.
+    """Return the level at which all needs cost as much as all GPUs, its mix, and the GPUs used.
+
+    The level is at most `high`.
     """
     frontier = market.frontier(prices)
     for _ in range(
         _MOST_STEPS
-        # Newton's method from above, on a convex function: it never steps over the level that is
-        # sought
+        # Newton's method from above on a convex function never overshoots the root
     ):
         needed, growth = need(high)
         mix = market.mix(frontier, np.minimum(needed, 1.0))
@@ -148,39 +148,43 @@ def _bound(
 def fill(
     market: FrontierMarket, floor: Floats, worth: Floats, start: Floats, prices: Sequence[Floats]
 ) -> Mixture:
-    """Maximise the sum of the values of throughputs, with a floor for every job.
+    """Return the mixture with the greatest value of throughputs above a floor for every job.
 
     Parameters
     ----------
     market : FrontierMarket
         At least one job.
     floor : array (jobs,)
-        Relative throughputs that must be kept.
+        Least relative throughputs.
     worth : array (jobs,)
-        Of one relative throughput, >= 0.
+        Value of one relative throughput, >= 0.
     start : array (jobs, types)
-        Shares of time that keep the floor.
+        Shares of time that meet the floor.
     prices : sequence of arrays (types,)
-        Prices of an earlier answer; they only save time.
+        Prices of an earlier solution; they only save time.
 
     Notes
     -----
-    The same method: at given prices every job buys as long as more throughput is worth its price.
+    As in `highest`, but at given prices every job buys throughput while its value exceeds its
+    price.
     """
 
     def ask(tried: Floats, _: float) -> list[_Column]:
+        """Return the column at given prices."""
         frontier = market.frontier(tried)
         throughput = np.maximum(floor, market.worthwhile(frontier, worth))
         mix = market.mix(frontier, throughput)
         used, value = market.used(mix), float(worth @ throughput)
         return [_Column(value, used, value + float(tried @ (market.devices - used)), mix)]
 
-    made = float(worth @ (start * market.kinds[market.kind]).sum(axis=1))
-    return _generate(market, ask, Start(made, start), prices or [np.zeros(len(market.devices))])
+    start_value = float(worth @ (start * market.kinds[market.kind]).sum(axis=1))
+    return _generate(
+        market, ask, Start(start_value, start), prices or [np.zeros(len(market.devices))]
+    )
 
 
 def is_full(market: FrontierMarket, x: Floats) -> bool:
-    """Tell whether all GPUs are in use all the time, so that nothing is left over."""
+    """Return True if all GPUs are in use all the time."""
     return bool((market.gangs @ x >= market.devices * (1 - _FULL)).all())
 
 
@@ -190,29 +194,36 @@ def _generate(
     start: Start,
     prices: Sequence[Floats],
 ) -> Mixture:
-    """Return the best mixture that fits of a start and of answers to prices, of which those given
-    are asked about first.
+    """Return the best feasible mixture of a start and of columns at successive prices.
+
+    The given prices are tried first.
     """
     master, todo = _Master(market.devices), list(prices)[::-1]
     columns = [_Column(start.level, market.gangs @ start.x, np.inf, start.x)]
-    rounds: list[Floats] = []  # the prices asked about
-    asked = [-1]  # for each column the round that it answers
+    rounds: list[Floats] = []  # the prices tried
+    round_of_column = [-1]  # the round of each column; -1 = the start
     master.add(columns[0])
     bound, value, least, best = np.inf, -np.inf, 0.0, 0
     for _ in range(_MOST_ROUNDS):
         tried = todo.pop()
         rounds.append(tried)
-        found = ask(tried, master.value)
+        new_columns = ask(tried, master.value)
         if (
-            found[0].value >= found[0].bound and (found[0].used <= market.devices).all()
-        ):  # nothing is better, alone or mixed
-            return Mixture(found[0].value, found[0].bound, _bought(market, found[0]), [tried])
-        helped = found[0].bound < bound
+            new_columns[0].value >= new_columns[0].bound
+            and (new_columns[0].used <= market.devices).all()
+        ):  # optimal on its own
+            return Mixture(
+                new_columns[0].value,
+                new_columns[0].bound,
+                _column_shares(market, new_columns[0]),
+                [tried],
+            )
+        helped = new_columns[0].bound < bound
         if helped:
-            bound, best = found[0].bound, len(rounds) - 1
-        for column in found:
+            bound, best = new_columns[0].bound, len(rounds) - 1
+        for column in new_columns:
             columns.append(column)
-            asked.append(len(rounds) - 1)
+            round_of_column.append(len(rounds) - 1)
             master.add(column)
         if todo:
             continue
@@ -223,26 +234,28 @@ def _generate(
         helped, value = helped or master.value > value, master.value
         if not helped and np.array_equal(
             tried, master.prices
-        ):  # asked again, it would answer the same: rounding errors are all that is left
+        ):  # the same prices again: only rounding errors are left
             break
         todo = [master.prices]
     x = np.zeros((len(market.jobs), len(market.devices)))
     for at, weight in master.parts:
         if weight > 0:
-            x += weight * _bought(market, columns[at])
-    best_first = dict.fromkeys([best, *(asked[at] for at, _ in master.parts if at)])
+            x += weight * _column_shares(market, columns[at])
+    best_first = dict.fromkeys([best, *(round_of_column[at] for at, _ in master.parts if at)])
     return Mixture(master.value, bound, x, [rounds[at] for at in best_first])
 
 
-def _bought(market: FrontierMarket, column: _Column) -> Floats:
+def _column_shares(market: FrontierMarket, column: _Column) -> Floats:
+    """Return the shares of time of a column."""
     return (
         market.shares(column.answer) if isinstance(column.answer, FrontierPoint) else column.answer
     )
 
 
 class _Master:
-    """The linear program of the best mixture, kept as a basis: a row for the GPUs of each type, as
-    parts of all there are, and one for the weights.
+    """The linear program of the best mixture, stored as a basis of the simplex method.
+
+    It has a row for each type, in parts of its GPUs, and one for the sum of the weights.
     """
 
     def __init__(self, devices: Floats) -> None:
@@ -252,11 +265,12 @@ class _Master:
         self._values = np.zeros(64)
         self._count = self._types
         self._basis = np.arange(self._types + 1)
-        self._inverse: Floats | None = None  # of the basis; None = not known yet
+        self._inverse: Floats | None = None  # of the basis; None = not computed yet
         self._duals = np.zeros(self._types + 1)
         self._weights = (self._basis == self._types).astype(float)
 
     def add(self, column: _Column) -> None:
+        """Add a column to the program."""
         if self._count == len(self._values):
             self._matrix = np.hstack((self._matrix, np.zeros_like(self._matrix)))
             self._values = np.append(self._values, np.zeros_like(self._values))
@@ -266,9 +280,7 @@ class _Master:
         self._count += 1
 
     def solve(self) -> None:
-        """Bring the best columns into the basis, unless that gets too near to a singular one for
-        its weights to be what they should.
-        """
+        """Improve the basis, unless it becomes too close to singular for exact weights."""
         before = self._basis, self._inverse, self._weights
         self._pivot()
         wrong = np.abs(self._matrix[:, self._basis] @ self._weights - 1.0).max()
@@ -276,7 +288,7 @@ class _Master:
             self._basis, self._inverse, self._weights = before
 
     def _pivot(self) -> None:
-        """Go from basis to basis, by the simplex method from where it was left."""
+        """Run simplex pivots from the present basis."""
         matrix, values = self._matrix[:, : self._count], self._values[: self._count]
         largest, basis = float(np.abs(values).max()), self._basis
         inverse = self._inverse
@@ -291,9 +303,8 @@ class _Master:
             self._duals = values[basis] @ inverse
             enough = _NO_GAIN * largest + _NOISE * float(np.abs(self._duals).max())
             gains = values - self._duals @ matrix
-            gains[basis] = 0.0  # not to be taken for more by a rounding error
-            # Bland's rule, the first instead of the best, is slower, but cannot go round in
-            # circles.
+            gains[basis] = 0.0  # exact, without rounding errors
+            # Bland's rule (first instead of best) is slower but cannot cycle.
             enters = int(gains.argmax() if pivot < _PIVOTS else (gains > enough).argmax())
             if gains[enters] <= enough:
                 return
@@ -303,8 +314,8 @@ class _Master:
             nearest = np.flatnonzero(steps <= steps.min() + _NO_GAIN)
             if steps[nearest[0]] == np.inf:
                 return
-            # Of those that leave at the same step, the one with the largest pivot keeps the basis
-            # well apart from singular.
+            # Among columns that leave at the same step, the largest pivot keeps the basis far from
+            # singular.
             basis = basis.copy()
             basis[nearest[(change[nearest] if pivot < _PIVOTS else -basis[nearest]).argmax()]] = (
                 enters
@@ -313,15 +324,17 @@ class _Master:
 
     @property
     def value(self) -> float:
+        """Value of the best mixture."""
         return float(self._values[self._basis] @ self._weights)
 
     @property
     def prices(self) -> Floats:
+        """Dual prices of a GPU of each type."""
         return np.maximum(self._duals[:-1], 0.0) / self._devices
 
     @property
     def parts(self) -> list[tuple[int, float]]:
-        """Places and weights of the columns in the basis."""
+        """Indices and weights of the columns in the basis."""
         at: Ints = self._basis - self._types
         return [
             (int(place), float(weight))

@@ -1,5 +1,6 @@
-"""Linear programs over shares of time, handed to HiGHS as arrays: the general way to solve what
-`allocators.heterogeneous.timeshare.level` solves faster where it can.
+"""Linear programs over shares of time, solved by HiGHS.
+
+`allocators.heterogeneous.timeshare.level` solves most of them faster.
 """
 
 from __future__ import annotations
@@ -22,17 +23,18 @@ _TOLERANCE = 1e-9
 
 
 class LinearProgram(NamedTuple):
-    """Maximise ``level + sum(values * x)`` where every job makes at least ``least + gain * level``
-    iterations per second.
+    """Maximize ``level + sum(values * x)`` with at least ``least + gain * level`` per job.
+
+    The bound is in iterations per second.
 
     Parameters
     ----------
     values : array (jobs, types)
-        What a share of time is worth.
+        Value of a share of time.
     least : array (jobs,)
-        Iterations per second that a job must make.
+        Least iterations per second of each job.
     gain : array (jobs,), optional
-        By how much that grows with the level, >= 0; without it there is no level.
+        Growth of that bound with the level, >= 0; without it there is no level.
     """
 
     values: Floats
@@ -41,14 +43,14 @@ class LinearProgram(NamedTuple):
 
 
 class LinearSolution(NamedTuple):
-    """The optimum: shares of time, level (0 without one)."""
+    """Optimum of a linear program: shares of time, and the level (0 without one)."""
 
     x: Floats
     level: float
 
 
 def solve(problem: Problem, program: LinearProgram) -> LinearSolution | None:
-    """Return an optimum of a program, or None if there is none.
+    """Return an optimum of a program, or None if it is infeasible.
 
     Raises
     ------
@@ -57,8 +59,8 @@ def solve(problem: Problem, program: LinearProgram) -> LinearSolution | None:
 
     Notes
     -----
-    Jobs that run nowhere, or on no type that there is one of, are left out, whatever is asked for
-    them. Rows are scaled by a job's highest rate.
+    Jobs that cannot run on any type with GPUs are left out, with their bounds. Rows are scaled by
+    the highest rate of each job.
     """
     jobs, types = problem.rates.shape
     problem = problem._replace(rates=problem.rates * (problem.devices > 0))
@@ -66,7 +68,7 @@ def solve(problem: Problem, program: LinearProgram) -> LinearSolution | None:
     rows, columns = np.nonzero(problem.rates > 0)
     if not len(rows):
         return LinearSolution(np.zeros((jobs, types)), 0.0)
-    solver = _solver(_built(problem, program, fastest, (rows, columns)))
+    solver = _make_solver(_build_model(problem, program, fastest, (rows, columns)))
     solver.run()
     status = solver.getModelStatus()
     if status == highspy.HighsModelStatus.kInfeasible:
@@ -76,17 +78,19 @@ def solve(problem: Problem, program: LinearProgram) -> LinearSolution | None:
             f"HiGHS could not solve a program of {len(rows):,} shares of time"
             f" ({solver.modelStatusToString(status)})"
         )
-    found = np.asarray(solver.getSolution().col_value)
+    values = np.asarray(solver.getSolution().col_value)
     x = np.zeros((jobs, types))
-    x[rows, columns] = found[: len(rows)]
-    return LinearSolution(tidy(problem, x), float(found[-1]) if program.gain is not None else 0.0)
+    x[rows, columns] = values[: len(rows)]
+    return LinearSolution(tidy(problem, x), float(values[-1]) if program.gain is not None else 0.0)
 
 
-def _built(
+def _build_model(
     problem: Problem, program: LinearProgram, fastest: Floats, at: tuple[Ints, Ints]
 ) -> highspy.HighsLp:
-    """Lay out columns: shares of time in the order of `at`, then the level; rows: time of jobs,
-    GPUs of types, progress of jobs.
+    """Return the HiGHS model of a program.
+
+    Columns: shares of time in the order of `at`, then the level. Rows: time of jobs, GPUs of types,
+    progress of jobs.
     """
     rows, columns = at
     jobs, types = problem.rates.shape
@@ -124,7 +128,8 @@ def _built(
     return lp
 
 
-def _solver(lp: highspy.HighsLp) -> highspy.Highs:
+def _make_solver(lp: highspy.HighsLp) -> highspy.Highs:
+    """Return a HiGHS solver with this model, on one thread."""
     solver = highspy.Highs()  # type: ignore[no-untyped-call]
     for name, value in (
         ("output_flag", False),

@@ -1,6 +1,4 @@
-"""Whole GPUs instead of shares of time: first in, first out on GPUs of several types, and AlloX,
-which matches jobs of one GPU to places in queues.
-"""
+"""Whole GPUs instead of shares of time: FIFO on several GPU types, and AlloX matching."""
 
 from __future__ import annotations
 
@@ -20,22 +18,20 @@ from allocators.heterogeneous.timeshare.problem import (
 _STEPS: Final = 40
 _SPARE: Final = 2
 WAITS = -1
-"""In place of a type: the job has none."""
+"""Marks a waiting job, in place of the column of its type."""
 
 
 def fifo(problem: Problem) -> Shares:
-    """Give jobs, in order of arrival, the fastest type that still has GPUs for them, and stop at
-    the first that no type has enough GPUs for.
+    """Assign the fastest type with enough GPUs to jobs in order of arrival, until one does not fit.
 
     Notes
     -----
-    The order is that of ages, then of rows. A job that fits nowhere even on the empty cluster is
-    skipped, because it would block the queue for ever. A job that does not run on any of the types
-    that have GPUs enough for it waits too, but lets others pass, as upstream does: holding up GPUs
-    that it cannot use would help nobody.
+    The order is by age, then by row. A job that does not fit the empty cluster is skipped, because
+    it would block the queue forever. A job that cannot run on any type with enough GPUs waits but
+    lets others pass, as upstream does: blocking GPUs that it cannot use would help no job.
     """
     free, at = problem.devices.copy(), np.full(len(problem.rates), WAITS)
-    for job in queue(problem):
+    for job in arrival_order(problem):
         fits = np.flatnonzero(free >= problem.gangs[job])
         if not len(fits):
             break
@@ -43,35 +39,36 @@ def fifo(problem: Problem) -> Shares:
         if problem.rates[job, best] > 0:
             at[job] = best
             free[best] -= problem.gangs[job]
-    return Shares(whole(at, len(free)))
+    return Shares(whole_shares(at, len(free)))
 
 
 def fifo_any(problem: Problem, held: Ints, rng: np.random.Generator) -> Ints:
-    """Return the type of every job: what it holds, else in order of arrival a uniformly random one
-    among those that fit, up to the first job that fits on none.
+    """Return the type of every job: its present one, or in order of arrival a random one that fits.
+
+    It stops at the first job that fits on no type.
 
     Parameters
     ----------
     problem : Problem
-        Jobs present.
+        The active jobs.
     held : array (jobs,)
-        Column of the type given before, `WAITS` for none; kept until the job is done.
+        Column of the type assigned before, `WAITS` for none; kept until the job ends.
     rng : numpy.random.Generator
         One draw per job that starts.
 
     Notes
     -----
-    Upstream draws a type but then assigns another one, and may run its count of free GPUs below
-    zero; this is what it says it does.
+    Upstream draws a type but then assigns another one, and its count of free GPUs may fall below
+    zero; this follows its documentation.
     """
     at = held.copy()
     free = problem.devices - np.bincount(
         held[held != WAITS], problem.gangs[held != WAITS], minlength=len(problem.devices)
     ).astype(np.int64)
-    for job in queue(problem):
+    for job in arrival_order(problem):
         if at[job] != WAITS:
             continue
-        fits = _fits(problem, job, free)
+        fits = _fitting_types(problem, job, free)
         if not len(fits):
             break
         at[job] = fits[rng.integers(len(fits))]
@@ -79,7 +76,7 @@ def fifo_any(problem: Problem, held: Ints, rng: np.random.Generator) -> Ints:
     return at
 
 
-def whole(at: Ints, types: int) -> Floats:
+def whole_shares(at: Ints, types: int) -> Floats:
     """Return shares of time of jobs that have one type, or none, all the time."""
     x = np.zeros((len(at), types))
     has = np.flatnonzero(at != WAITS)
@@ -87,8 +84,8 @@ def whole(at: Ints, types: int) -> Floats:
     return x
 
 
-def queue(problem: Problem) -> list[int]:
-    """List jobs in order of arrival, leaving out those that fit on no type of the empty cluster."""
+def arrival_order(problem: Problem) -> list[int]:
+    """Return the jobs in order of arrival, without those too large for the empty cluster."""
     could = np.any(
         (problem.rates > 0) & (problem.gangs[:, None] <= problem.devices), axis=1
     ).tolist()
@@ -99,23 +96,23 @@ def queue(problem: Problem) -> list[int]:
     ]
 
 
-def _fits(problem: Problem, job: int, free: Ints) -> Ints:
+def _fitting_types(problem: Problem, job: int, free: Ints) -> Ints:
+    """Return the columns of types on which a job runs and fits."""
     return np.flatnonzero((problem.rates[job] > 0) & (free >= problem.gangs[job]))
 
 
 def allox(problem: Problem, held: Ints, alpha: float = 1.0) -> Ints:
-    """Return the type of every job: the one it holds, else the GPU's on which the best matching
-    puts it first.
+    """Return the type of every job: its present one, or that of the best matching of jobs to GPUs.
 
     Parameters
     ----------
     problem : Problem
-        Jobs present, all of one GPU; their `left` and `age_s` count.
+        The active jobs, all of one GPU, with `left` and `age_s`.
     held : array (jobs,)
-        Column of the type given before, `WAITS` for none; kept until the job is done.
+        Column of the type assigned before, `WAITS` for none; kept until the job ends.
     alpha : float
-        Part of the waiting jobs, in order of arrival, that is looked at; never fewer than there are
-        free GPUs.
+        Part of the waiting jobs, in order of arrival, that is matched; at least as many as there
+        are free GPUs.
 
     Raises
     ------
@@ -125,15 +122,17 @@ def allox(problem: Problem, held: Ints, alpha: float = 1.0) -> Ints:
     Notes
     -----
     A job that is the k-th from last on a GPU delays k jobs, itself included, by its run time there:
-    that is what the place costs. GPUs of one type cost the same. Jobs that do not run on any type
-    with a free GPU wait.
+    this is the cost of the place. Only the first job on each free GPU starts. Jobs that do not run
+    on any type with a free GPU wait.
     """
     if (problem.gangs != 1).any():
         raise NoSharesError("AlloX matches jobs of one GPU; some here have more")
     at = held.copy()
     free = problem.devices - np.bincount(held[held != WAITS], minlength=len(problem.devices))
     types = np.flatnonzero(free > 0)
-    waiting = np.array([job for job in queue(problem) if held[job] == WAITS], dtype=np.int64)
+    waiting = np.array(
+        [job for job in arrival_order(problem) if held[job] == WAITS], dtype=np.int64
+    )
     waiting = waiting[: max(int(alpha * len(waiting)), int(free.sum()))]
     waiting = waiting[(problem.rates[np.ix_(waiting, types)] > 0).any(axis=1)]
     if not len(waiting):
@@ -141,36 +140,36 @@ def allox(problem: Problem, held: Ints, alpha: float = 1.0) -> Ints:
     runs_s = np.full((len(waiting), len(types)), np.inf)
     rates = problem.rates[np.ix_(waiting, types)]
     np.divide(per_job(problem, problem.left)[waiting][:, None], rates, out=runs_s, where=rates > 0)
-    column, rank, gpu = _matched(runs_s, free[types])
+    column, rank, gpu = _match_jobs(runs_s, free[types])
     for chosen in range(len(types)):
         here = np.flatnonzero(column == chosen)
-        # The first to run on each GPU is the one with the most behind it.
+        # The first job on each GPU is the one with the highest rank from the last.
         order = here[np.lexsort((-rank[here], gpu[here]))]
         firsts = np.unique(gpu[order], return_index=True)[1]
         at[waiting[order[firsts]]] = types[chosen]
     return at
 
 
-def _matched(runs_s: Floats, gpus: Ints) -> tuple[Ints, Ints, Ints]:
+def _match_jobs(runs_s: Floats, gpus: Ints) -> tuple[Ints, Ints, Ints]:
     """Return column, rank from the last and GPU of every job in a matching of least cost.
 
     Notes
     -----
-    Scipy's algorithm is fast where nearly every job finds a place of its own among the cheapest. So
+    Scipy's algorithm is fast if nearly every job finds a place of its own among the cheapest. So
     the relaxed problem is solved first: its masses tell how many places are needed, and its prices
-    are added to the costs of places. To let that change nothing, imaginary jobs that cost nothing
-    fill all places. If a type's last rank is needed, more places are tried: where it is not, more
-    could not help, because a place of higher rank costs everybody more.
+    are added to the costs of places. Dummy jobs without costs fill all places, so that this does
+    not change the result. If the last rank of a type is used, more places are tried; otherwise more
+    could not help, because a place of higher rank costs every job more.
     """
     from scipy.optimize import linear_sum_assignment  # noqa: PLC0415
 
     jobs, types = runs_s.shape
-    if types == 1:  # the shortest goes first
+    if types == 1:  # the shortest job goes first
         number = np.empty(jobs, dtype=np.int64)
         number[np.argsort(-runs_s[:, 0], kind="stable")] = np.arange(jobs)
         return np.zeros(jobs, dtype=np.int64), number // gpus[0] + 1, number % gpus[0]
     most = -(-jobs // gpus)
-    ranks, pushed = _relaxed(runs_s, gpus)
+    ranks, pushed = _relax_matching(runs_s, gpus)
     enough = np.minimum(np.ceil(ranks[-1]).astype(np.int64) + _SPARE, most)
     while True:
         column, rank, gpu = (
@@ -199,14 +198,15 @@ def _places(column: int, gpus: int, ranks: int) -> tuple[Ints, Ints, Ints]:
     return np.full(len(number), column), number // gpus + 1, number % gpus
 
 
-def _relaxed(runs_s: Floats, gpus: Ints) -> tuple[Floats, Floats]:
-    """Return, for every type and its jobs from the longest to the shortest, the rank of each and
-    the run time of those of higher rank that it delays.
+def _relax_matching(runs_s: Floats, gpus: Ints) -> tuple[Floats, Floats]:
+    """Return fractional ranks of jobs on each type, and the run time of jobs they delay.
+
+    Rows are in order from the longest to the shortest job.
 
     Notes
     -----
-    Jobs may be divided among types: a convex program, solved nearly by the Frank-Wolfe method. A
-    job costs its rank x run time, and pushes all shorter ones.
+    Jobs may be divided among types: a convex program, solved approximately by the Frank-Wolfe
+    method. A job costs its rank x run time, and delays all shorter ones.
     """
     jobs, types = runs_s.shape
     runs = np.isfinite(runs_s)
@@ -216,15 +216,18 @@ def _relaxed(runs_s: Floats, gpus: Ints) -> tuple[Floats, Floats]:
     part = runs / runs.sum(axis=1, keepdims=True)
     costs = np.empty((jobs, types))
     for step in range(_STEPS):
-        rank, pushed = _pushed(part, order, sorted_s, gpus)
+        rank, pushed = _ranks_and_delays(part, order, sorted_s, gpus)
         np.put_along_axis(costs, order, sorted_s * rank + pushed, 0)
         best = np.where(runs, costs, np.inf).argmin(axis=1)
         part *= 1 - 2 / (step + 2)
         part[every, best] += 2 / (step + 2)
-    return _pushed(part, order, sorted_s, gpus)
+    return _ranks_and_delays(part, order, sorted_s, gpus)
 
 
-def _pushed(part: Floats, order: Ints, sorted_s: Floats, gpus: Ints) -> tuple[Floats, Floats]:
+def _ranks_and_delays(
+    part: Floats, order: Ints, sorted_s: Floats, gpus: Ints
+) -> tuple[Floats, Floats]:
+    """Return the ranks of fractional jobs on each type, and the run time of higher ranks."""
     mass = np.take_along_axis(part, order, 0) / gpus
     pushed = np.cumsum(mass * sorted_s, axis=0)
     return np.cumsum(mass, axis=0), pushed[-1] - pushed

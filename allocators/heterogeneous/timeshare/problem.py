@@ -1,6 +1,4 @@
-"""What Gavel's policies divide: jobs, GPU types and measured rates; the allocations that others are
-compared with; and the checks every answer passes.
-"""
+"""Problem of Gavel's objectives: jobs, GPU types and rates, reference allocations and checks."""
 
 from __future__ import annotations
 
@@ -15,25 +13,25 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 Hint = Sequence[Floats]
-"""Where to start: prices of GPU time that an earlier answer came with. It saves time on a problem
-that is much the same, and never changes the optimum.
+"""Prices of GPU time of an earlier solution, as a warm start. They save time on a similar problem
+and never change the optimum.
 """
 
 
 class NoSharesError(ValueError):
-    """A problem that has no answer, or none that a solver found; the message says which."""
+    """A problem without a solution, or one that no solver could solve."""
 
 
 class Problem(NamedTuple):
-    """Jobs (rows) and GPU types (columns) among which time is to be shared. A single number stands
-    for the same one in every row or column.
+    """Jobs (rows) and GPU types (columns) as the input of the objectives.
+
+    A single number holds for all rows or columns.
 
     Parameters
     ----------
     rates : array (jobs, types)
-        Iterations per second of the whole gang on GPUs of one type; 0 = does not run there. Whoever
-        makes it puts 0 also where a type has fewer GPUs than the gang, because a share of time on
-        GPUs that are never there at once is worth nothing.
+        Iterations per second of the whole gang on GPUs of one type; 0 = does not run there. Must be
+        0 also if a type has fewer GPUs than the gang, because the gang can never run there.
     gangs : array (jobs,)
         GPUs of each job, at least 1.
     devices : array (types,)
@@ -45,14 +43,14 @@ class Problem(NamedTuple):
     age_s : array (jobs,)
         Seconds since arrival.
     isolated_s : array (jobs,)
-        Seconds that the work done so far would have taken in isolation: after every stretch of
-        time, iterations done in it / `isolated_rates` at its start.
+        Seconds that the work done so far would have taken in isolation: the sum over time spans of
+        iterations done / `isolated_rates` at the start of the span.
     due_s : array (jobs,)
         Seconds until the deadline, inf = none; <= 0 = missed.
     prices : array (types,)
         US dollars per GPU and hour, > 0.
     hint : Hint, optional
-        That of the last answer.
+        Hint of the last solution.
 
     Notes
     -----
@@ -73,19 +71,18 @@ class Problem(NamedTuple):
 
 
 class Shares(NamedTuple):
-    """An answer.
+    """Solution of a problem: shares of time.
 
     Parameters
     ----------
     x : array (jobs, types)
         Shares of time.
     value : float
-        What the objective comes to, in its own unit; nan where there is none.
+        Value of the objective in its own unit; nan if it has none.
     note : str
-        A sentence for the user if the objective itself could not be met and something else was
-        done; empty otherwise.
+        Sentence for the user if the objective could not be met and another was used; else empty.
     hint : Hint, optional
-        For the next problem.
+        Warm start for the next problem.
     """
 
     x: Floats
@@ -100,48 +97,45 @@ def per_job(problem: Problem, value: Floats | float) -> Floats:
 
 
 def progress(problem: Problem, x: Floats) -> Floats:
-    """Return iterations per second of every job under an allocation."""
-    made: Floats = (problem.rates * x).sum(axis=1)
-    return made
+    """Return the iterations per second of every job under an allocation."""
+    rates: Floats = (problem.rates * x).sum(axis=1)
+    return rates
 
 
 def runs_somewhere(problem: Problem) -> Floats:
-    """Return the highest rate of every job; 0 marks jobs that run on no type, which get nothing and
-    which no objective counts.
-    """
+    """Return the highest rate of every job; 0 for jobs that run on no type."""
     highest: Floats = problem.rates.max(axis=1, initial=0.0)
     return highest
 
 
 def proportional(problem: Problem) -> Shares:
-    """Give all jobs the same: on every type an equal share of all GPUs.
+    """Return equal shares for all jobs: on each type its part of all GPUs.
 
     Notes
     -----
-    It ignores capacity with more jobs than GPUs: a yardstick, which `normal_rates` is computed
-    from, not a schedule.
+    It ignores capacity with more jobs than GPUs: a reference for `normal_rates`, not a schedule.
     """
-    return Shares(np.tile(_parts(problem), (len(problem.rates), 1)))
+    return Shares(np.tile(_type_fractions(problem), (len(problem.rates), 1)))
 
 
 def normal_rates(problem: Problem) -> Floats:
-    """Return iterations per second under `proportional`, which max-min fairness normalises by."""
-    rates: Floats = (problem.rates * _parts(problem)).sum(axis=1)
+    """Return iterations per second under `proportional`, to normalize max-min fairness."""
+    rates: Floats = (problem.rates * _type_fractions(problem)).sum(axis=1)
     return rates
 
 
-def _parts(problem: Problem) -> Floats:
+def _type_fractions(problem: Problem) -> Floats:
+    """Return the part of each type in all GPUs."""
     parts: Floats = problem.devices / max(1, problem.devices.sum())
     return parts
 
 
 def isolated(problem: Problem) -> Shares:
-    """Give every job an equal part of the GPUs of every type, as if the cluster were split; also
-    its own policy.
+    """Return the shares that give every job an equal part of the GPUs of every type.
 
     Notes
     -----
-    Gandiva without packing comes to the same shares: everybody takes turns.
+    Gandiva without packing has the same shares: jobs take turns.
     """
     jobs = len(problem.rates)
     x = problem.devices / (max(1, jobs) * problem.gangs[:, None])
@@ -149,25 +143,25 @@ def isolated(problem: Problem) -> Shares:
 
 
 def isolated_rates(problem: Problem) -> Floats:
-    """Return iterations per second under `isolated`, which finish-time fairness compares with."""
+    """Return iterations per second under `isolated`, for finish-time fairness."""
     return progress(problem, isolated(problem).x)
 
 
 def agnostic(rates: Floats, reference: int | None = None) -> Floats:
-    """Return the rates that a policy sees which does not know that GPU types differ.
+    """Return the rates as seen by a policy that ignores differences between GPU types.
 
     Parameters
     ----------
     rates : array (jobs, types)
-        What is measured.
+        Measured rates.
     reference : int, optional
-        Column of the type whose rates hold everywhere, for objectives in which iterations count;
-        without it every rate is 1, for those in which only their ratios do.
+        Column of the type whose rates hold for all types, for objectives that count iterations;
+        without it every rate is 1, for objectives that use only ratios.
 
     Notes
     -----
-    A job that does not run on the reference type is seen at the mean of its positive rates: with
-    upstream's 0 it would never get anything. A job that runs nowhere keeps its zeros.
+    A job that does not run on the reference type gets the mean of its positive rates; with
+    upstream's 0 it would never run. A job that runs on no type keeps its zeros.
     """
     runs = rates.max(axis=1, initial=0.0) > 0
     if reference is None:
@@ -183,9 +177,7 @@ def agnostic(rates: Floats, reference: int | None = None) -> Floats:
 
 
 def tidy(problem: Problem, x: Floats) -> Floats:
-    """Clip what a solver's tolerance has left over: negative shares, rows over 1 and types over
-    their GPUs.
-    """
+    """Clip rounding errors of a solver: negative shares, rows above 1, and types above capacity."""
     x = np.minimum(np.maximum(x, 0.0), 1.0)
     x /= np.maximum(1.0, x.sum(axis=1, keepdims=True))
     used = problem.gangs @ x

@@ -1,8 +1,8 @@
-"""Objectives of Gavel as its published code hands them to its solver, and where that solver ends.
+"""Objectives of Gavel as in its published code, with the solutions of its solver.
 
-`allocators.heterogeneous.timeshare.shares` finds the same optima. Where an optimum leaves a choice,
-it takes the centre of the choice; these are the shares that upstream's solver takes, on
-which its figures hang.
+`allocators.heterogeneous.timeshare.shares` finds the same optima. If an optimum is not unique, it
+takes the center of all; these are the shares that upstream's solver takes, on which its published
+figures depend.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from allocators.heterogeneous.timeshare.problem import (
 )
 
 CURVED_ROWS: Final = 3
-"""Rows of a second-order cone: the last ones of every job, where there is one."""
-_INSIDE: Final = 0.99  # how much of a unit a point that is inside already is moved back
+"""Rows of a second-order cone: the last rows of every job, if there is one."""
+_INSIDE: Final = 0.99  # part of a unit by which an interior point is moved back
 
 
 class Rows(NamedTuple):
@@ -41,7 +41,7 @@ class Rows(NamedTuple):
     gpus: Floats
 
     def plus(self, other: Rows, times: float = 1.0) -> Rows:
-        """Return the sum with a multiple of others."""
+        """Return the sum with a multiple of other rows."""
         return Rows(self.own + times * other.own, self.gpus + times * other.gpus)
 
     def dot(self, other: Rows) -> float:
@@ -50,13 +50,13 @@ class Rows(NamedTuple):
 
 
 class BlockColumns(NamedTuple):
-    """Numbers for all columns: each job's, of shape (jobs, columns), and that of the level."""
+    """Numbers for all columns: each job's, of shape (jobs, columns), and the level's."""
 
     own: Floats
     level: float
 
     def plus(self, other: BlockColumns, times: float = 1.0) -> BlockColumns:
-        """Return the sum with a multiple of others."""
+        """Return the sum with a multiple of other columns."""
         return BlockColumns(self.own + times * other.own, self.level + times * other.level)
 
     def dot(self, other: BlockColumns) -> float:
@@ -66,20 +66,20 @@ class BlockColumns(NamedTuple):
 
 @dataclass(frozen=True)
 class Cone:
-    """Minimise ``cost . x`` where ``limit - rows . x`` is in a cone.
+    """A cone program: minimize ``cost . x`` where ``limit - rows . x`` is in a cone.
 
     Parameters
     ----------
     rows : array (jobs, rows, columns)
-        Of each job, in its own columns: first one per GPU type, its shares of time there.
+        Coefficients of each job in its own columns; the first columns are its shares of time.
     on_level : array (jobs, rows)
-        The same in the column of the level.
+        Coefficients in the column of the level.
     gpus : array (jobs, types)
-        What shares of time take of the GPUs of each type.
+        GPUs of each type used per share of time.
     cost : BlockColumns
-        What is minimised.
+        The objective.
     limit : Rows
-        What rows leave something of.
+        The right-hand side.
     curved : bool
         Whether the last three rows of every job are a second-order cone; all others are >= 0.
     """
@@ -92,12 +92,12 @@ class Cone:
     curved: bool = False
 
     def times(self, x: BlockColumns) -> Rows:
-        """Return what all rows come to."""
+        """Return A x."""
         own = np.matmul(self.rows, x.own[:, :, None])[:, :, 0] + self.on_level * x.level
         return Rows(own, np.einsum("mk,mk->k", self.gpus, x.own[:, : self.gpus.shape[1]]))
 
-    def transposed(self, z: Rows) -> BlockColumns:
-        """Return what all columns come to."""
+    def transpose_times(self, z: Rows) -> BlockColumns:
+        """Return A^T z."""
         own = np.matmul(z.own[:, None, :], self.rows)[:, 0]
         own[:, : self.gpus.shape[1]] += self.gpus * z.gpus
         return BlockColumns(own, float(np.vdot(self.on_level, z.own)))
@@ -111,12 +111,12 @@ def norm(values: Rows | BlockColumns) -> float:
 
 def determinant(values: Floats) -> Floats:
     """Return head squared minus tail squared of every row: > 0 inside the second-order cone."""
-    found: Floats = values[:, 0] ** 2 - (values[:, 1:] ** 2).sum(axis=1)
-    return found
+    squares: Floats = values[:, 0] ** 2 - (values[:, 1:] ** 2).sum(axis=1)
+    return squares
 
 
 def mirror(values: Floats) -> Floats:
-    """Return the rows with their tails reversed."""
+    """Return the rows with their tails negated."""
     return np.concatenate((values[:, :1], -values[:, 1:]), axis=1)
 
 
@@ -131,7 +131,7 @@ def product(a: Rows, b: Rows, *, curved: bool) -> Rows:
 
 
 def quotient(by: Rows, a: Rows, *, curved: bool) -> Rows:
-    """Return what `by` times gives `a`."""
+    """Return the rows whose `product` with `by` is `a`."""
     own = a.own / by.own
     if curved:
         u, v = by.own[:, -CURVED_ROWS:], a.own[:, -CURVED_ROWS:]
@@ -143,7 +143,7 @@ def quotient(by: Rows, a: Rows, *, curved: bool) -> Rows:
 
 
 def unit(rows: Rows, *, curved: bool) -> Rows:
-    """Return what every `product` with leaves as it is."""
+    """Return the unit of `product`."""
     own = np.ones_like(rows.own)
     if curved:
         own[:, 1 - CURVED_ROWS :] = 0.0
@@ -160,13 +160,13 @@ def depth(rows: Rows, *, curved: bool) -> float:
     return lowest
 
 
-def into(rows: Rows, *, curved: bool) -> Rows:
+def move_inside(rows: Rows, *, curved: bool) -> Rows:
     """Move a point along the unit until it is well inside the cone."""
     lowest = depth(rows, curved=curved)
     return rows.plus(unit(rows, curved=curved), 1 + (-lowest if lowest <= 0 else -_INSIDE))
 
 
-def furthest(at: Rows, change: Rows, *, curved: bool) -> float:
+def inverse_max_step(at: Rows, change: Rows, *, curved: bool) -> float:
     """Return the inverse of the longest step in a direction that stays inside the cone, >= 0."""
     own = change.own / at.own
     if not curved:
@@ -186,24 +186,24 @@ _MOST_STEPS: Final = 100
 _PART: Final = 0.99  # of the way to the boundary that a step goes
 _LEAST, _LONGEST = 1e-6, 0.999
 _LEAST_CENTRING: Final = 1e-4
-_REFINED: Final = 1e-9  # of a right-hand side, what is missed of it is made good no further
+_REFINED: Final = 1e-9  # relative error of a right-hand side at which refinement stops
 _MOST_REFINEMENTS: Final = 9
-_REFINES: Final = 6  # times less is missed after each, or it was the last
+_REFINES: Final = 6  # each refinement must lower the error by this factor, or it is the last
 
 
 def solve(cone: Cone) -> Floats:
-    """Return where the path ends, a row of columns for each job.
+    """Return the end of the interior-point path, a row of columns for each job.
 
     Notes
     -----
-    The path ends where primal and dual are met to 1e-8, or after 100 steps.
+    The path ends when primal and dual are met to 1e-8, or after 100 steps.
     """
-    scaled, columns = _scaled(cone)
-    return _followed(scaled) / columns
+    scaled, columns = _scale_program(cone)
+    return _follow_path(scaled) / columns
 
 
-def _scaled(cone: Cone) -> tuple[Cone, Floats]:
-    """Divide rows and columns by the roots of their largest entries, three times."""
+def _scale_program(cone: Cone) -> tuple[Cone, Floats]:
+    """Return the program with scaled rows and columns, and the column scales."""
     rows, on_level, gpus = cone.rows, cone.on_level, cone.gpus
     by_column, by_level = np.ones(cone.cost.own.shape), 1.0
     limit, types = cone.limit, gpus.shape[1]
@@ -213,8 +213,8 @@ def _scaled(cone: Cone) -> tuple[Cone, Floats]:
             high[:, -CURVED_ROWS:] = high[:, -CURVED_ROWS:].sum(axis=1, keepdims=True)
         across = np.abs(rows).max(axis=1)
         across[:, :types] = np.maximum(across[:, :types], np.abs(gpus))
-        own, of_gpus = _root(high), _root(np.abs(gpus).max(axis=0))
-        column, level = _root(across), float(_root(np.abs(on_level).max()))
+        own, of_gpus = _safe_root(high), _safe_root(np.abs(gpus).max(axis=0))
+        column, level = _safe_root(across), float(_safe_root(np.abs(on_level).max()))
         rows = rows / own[:, :, None] / column[:, None, :]
         on_level = on_level / own / level
         gpus = gpus / of_gpus / column[:, :types]
@@ -224,7 +224,8 @@ def _scaled(cone: Cone) -> tuple[Cone, Floats]:
     return Cone(rows, on_level, gpus, cost, limit, cone.curved), by_column
 
 
-def _root(values: Floats) -> Floats:
+def _safe_root(values: Floats) -> Floats:
+    """Return the square roots of values; 1 for tiny ones."""
     return np.where(values < _TINY, 1.0, np.sqrt(values))
 
 
@@ -232,7 +233,7 @@ Solver = Callable[[BlockColumns, Rows], tuple[BlockColumns, Rows]]
 
 
 class Scaling:
-    """The Nesterov-Todd scaling W of a point: ``W z = s / W``, in the middle between both."""
+    """The Nesterov-Todd scaling W of a point: ``W z = s / W``."""
 
     def __init__(self, s: Rows, z: Rows, *, curved: bool) -> None:
         self._flat = slice(0, -CURVED_ROWS if curved else None)
@@ -245,7 +246,7 @@ class Scaling:
             a, b = a / size_a[:, None], b / size_b[:, None]
             between = np.sqrt((1 + (a * b).sum(axis=1)) / 2)
             self._axis = (a + mirror(b)) / (2 * between)[:, None]
-            self._length = np.sqrt(size_a / size_b)[:, None]
+            self._step_length = np.sqrt(size_a / size_b)[:, None]
 
     def apply(self, rows: Rows) -> Rows:
         """Return W times some rows."""
@@ -253,36 +254,36 @@ class Scaling:
         flat = own[:, self._flat]
         flat *= self._own
         if self._curved:
-            turned = self._turned(rows.own[:, -CURVED_ROWS:, None], back=False)[:, :, 0]
-            own[:, -CURVED_ROWS:] = turned
+            curved = self._turn_curved(rows.own[:, -CURVED_ROWS:, None], back=False)[:, :, 0]
+            own[:, -CURVED_ROWS:] = curved
         return Rows(own, rows.gpus * self._gpus)
 
-    def _turned(self, values: Floats, *, back: bool) -> Floats:
+    def _turn_curved(self, values: Floats, *, back: bool) -> Floats:
         """Return the block of the curved rows, or its inverse, times columns of values."""
         axis = mirror(self._axis) if back else self._axis
         head, tail = axis[:, :1, None], axis[:, 1:, None]
         along = (tail * values[:, 1:]).sum(axis=1, keepdims=True)
         first = head * values[:, :1] + along
         rest = values[:, 1:] + tail * (values[:, :1] + along / (1 + head))
-        length = self._length[:, :, None]
+        length = self._step_length[:, :, None]
         turned: Floats = np.concatenate((first, rest), axis=1)
         return turned / length if back else turned * length
 
     def _turn_back(self, values: Floats) -> None:
         """Divide the curved rows, the last columns of an array, by their block, in place."""
         bent = values[:, -CURVED_ROWS:]
-        bent[...] = self._turned(bent[:, :, None], back=True)[:, :, 0]
+        bent[...] = self._turn_curved(bent[:, :, None], back=True)[:, :, 0]
 
     def twice(self, rows: Rows) -> Rows:
         """Return W times W times some rows."""
         return self.apply(self.apply(rows))
 
     def solver(self, cone: Cone) -> Solver:
-        """Prepare the equations of a step: what columns ask of z, and rows of x and of z."""
+        """Return a function that solves the equations of a step for x and z."""
         types, columns = cone.gpus.shape[1], cone.rows.shape[2]
-        firm = cone.rows[:, types:].copy()  # after x >= 0, which needs no unknowns of its own
+        firm = cone.rows[:, types:].copy()  # without the rows x >= 0, which need no unknowns
         if self._curved:
-            firm[:, -CURVED_ROWS:] = self._turned(firm[:, -CURVED_ROWS:], back=True)
+            firm[:, -CURVED_ROWS:] = self._turn_curved(firm[:, -CURVED_ROWS:], back=True)
         weight = cone.rows[:, range(types), range(types)] / self._own[:, :types]
         wide = columns + firm.shape[1]
         joint = np.zeros((len(firm), wide, wide))
@@ -307,23 +308,25 @@ class Scaling:
             if self._curved:
                 self._turn_back(own)
             own[:, :types] += below.own[:, :types] * weight / self._own[:, :types]
-            alone = np.matmul(inverse, own[:, :, None])[:, :, 0]
-            asked = np.append(below.gpus, right.level) - np.einsum("mci,mc->i", shared, alone)
-            found = np.linalg.solve(small, asked)
-            alone -= np.matmul(carried, found)
-            x = alone[:, :columns]
+            job_part = np.matmul(inverse, own[:, :, None])[:, :, 0]
+            right_side = np.append(below.gpus, right.level) - np.einsum(
+                "mci,mc->i", shared, job_part
+            )
+            solution = np.linalg.solve(small, right_side)
+            job_part -= np.matmul(carried, solution)
+            x = job_part[:, :columns]
             if self._curved:
-                self._turn_back(alone)
+                self._turn_back(job_part)
             scale = self._own[:, :types]
             bound = (weight * x[:, :types] - below.own[:, :types] / scale) / scale
-            z = Rows(np.concatenate((bound, alone[:, columns:]), axis=1), found[:-1])
-            return BlockColumns(x, float(found[-1])), z
+            z = Rows(np.concatenate((bound, job_part[:, columns:]), axis=1), solution[:-1])
+            return BlockColumns(x, float(solution[-1])), z
 
         def step(right: BlockColumns, below: Rows) -> tuple[BlockColumns, Rows]:
             x, z = once(right, below)
             before = np.inf
             for _ in range(_MOST_REFINEMENTS):
-                missed = right.plus(cone.transposed(z), -1.0)
+                missed = right.plus(cone.transpose_times(z), -1.0)
                 short = below.plus(cone.times(x), -1.0).plus(self.twice(z))
                 error = norm(missed) / (1 + norm(right))
                 error = max(error, norm(short) / (1 + norm(below)))
@@ -336,18 +339,18 @@ class Scaling:
         return step
 
 
-def _length(
+def _step_length(
     at: Rows, changes: tuple[Rows, Rows], scalars: tuple[float, ...], *, curved: bool
 ) -> float:
-    """Return how far a step may go; `scalars` are two numbers > 0 and their changes."""
+    """Return the length of a step; `scalars` are two numbers > 0 and their changes."""
     tau, change, kappa, other = scalars
-    nearest = max(furthest(at, change, curved=curved) for change in changes)
+    nearest = max(inverse_max_step(at, change, curved=curved) for change in changes)
     nearest = max(nearest, -change / tau, -other / kappa)
     return min(max(1 / nearest if nearest > 0 else _LONGEST, _LEAST), _LONGEST)
 
 
 class Residuals(NamedTuple):
-    """By how much the embedding's equations are missed: columns, rows, and objectives."""
+    """Errors of the embedding's equations: columns, rows and objectives."""
 
     columns: BlockColumns
     rows: Rows
@@ -356,7 +359,7 @@ class Residuals(NamedTuple):
 
 @dataclass
 class _Point:
-    """Where the path is: primal x and s, dual z, and the two scalars of the embedding."""
+    """A point of the path: primal x and s, dual z, and the two scalars of the embedding."""
 
     cone: Cone
     x: BlockColumns
@@ -366,9 +369,9 @@ class _Point:
     kappa: float = 1.0
 
     def residuals(self) -> Residuals:
-        """Return what is missed."""
+        """Return the errors of the equations at this point."""
         cone = self.cone
-        columns = cone.transposed(self.z).plus(cone.cost, self.tau)
+        columns = cone.transpose_times(self.z).plus(cone.cost, self.tau)
         rows = self.s.plus(cone.times(self.x)).plus(cone.limit, -self.tau)
         return Residuals(
             BlockColumns(-columns.own, -columns.level),
@@ -377,13 +380,13 @@ class _Point:
         )
 
     def is_inside(self) -> bool:
-        """Tell whether rounding errors have left the point inside the cone."""
+        """Return True if the point is inside the cone despite rounding errors."""
         curved = self.cone.curved
         inside = min(depth(self.s, curved=curved), depth(self.z, curved=curved))
         return min(self.tau, self.kappa, inside) > 0
 
     def is_end(self, missed: Residuals) -> bool:
-        """Tell whether primal and dual are met and meet."""
+        """Return True if primal and dual constraints are met and their gap is closed."""
         cone = self.cone
         worth, bound = cone.cost.dot(self.x), -cone.limit.dot(self.z)
         if worth >= 0 and bound < -_TOLERANCE:
@@ -397,23 +400,23 @@ class _Point:
         return gap < _TOLERANCE or gap * self.tau < _TOLERANCE * scale
 
 
-def _followed(cone: Cone) -> Floats:
-    """Follow the path to its end; return the shares of a scaled program."""
+def _follow_path(cone: Cone) -> Floats:
+    """Follow the path to its end and return the shares of a scaled program."""
     curved, minus = cone.curved, BlockColumns(-cone.cost.own, -cone.cost.level)
     even = unit(cone.limit, curved=False)
     step = Scaling(even, even, curved=False).solver(cone)
     x, z = step(BlockColumns(np.zeros_like(minus.own), 0.0), cone.limit)
     nothing = Rows(np.zeros_like(even.own), np.zeros_like(even.gpus))
     s, dual = nothing.plus(z, -1.0), step(minus, nothing)[1]
-    at = _Point(cone, x, into(s, curved=curved), into(dual, curved=curved))
+    at = _Point(cone, x, move_inside(s, curved=curved), move_inside(dual, curved=curved))
     degree = even.own.size + len(even.gpus) + 1 - (CURVED_ROWS - 1) * len(even.own) * curved
     for _ in range(_MOST_STEPS):
         missed = at.residuals()
         if at.is_end(missed):
             break
         try:
-            onward = _advanced(at, missed, minus, degree)
-        except np.linalg.LinAlgError:  # so near the end that equations have become alike
+            onward = _advance(at, missed, minus, degree)
+        except np.linalg.LinAlgError:  # singular equations close to the end
             break
         if not onward.is_inside():
             break
@@ -421,14 +424,15 @@ def _followed(cone: Cone) -> Floats:
     return at.x.own / at.tau
 
 
-def _advanced(at: _Point, missed: Residuals, minus: BlockColumns, degree: int) -> _Point:
-    """Return the next point: a look ahead without centring, then as much of it as that asks for."""
+def _advance(at: _Point, missed: Residuals, minus: BlockColumns, degree: int) -> _Point:
+    """Return the next point by a predictor and a centering corrector step."""
     cone, curved, tau, kappa = at.cone, at.cone.curved, at.tau, at.kappa
     scaling = Scaling(at.s, at.z, curved=curved)
     middle, solver = scaling.apply(at.z), scaling.solver(cone)
     mean = (at.s.dot(at.z) + kappa * tau) / degree
 
     def worth(x: BlockColumns, z: Rows) -> float:
+        """Return the combined objective of a primal and a dual direction."""
         return cone.cost.dot(x) + cone.limit.dot(z)
 
     x1, z1 = solver(minus, cone.limit)
@@ -438,7 +442,7 @@ def _advanced(at: _Point, missed: Residuals, minus: BlockColumns, degree: int) -
     dual = scaling.apply(z2.plus(z1, more))
     primal = Rows(-dual.own - middle.own, -dual.gpus - middle.gpus)
     other = -kappa - kappa / tau * more
-    far = _length(middle, (primal, dual), (tau, more, kappa, other), curved=curved)
+    far = _step_length(middle, (primal, dual), (tau, more, kappa, other), curved=curved)
     centring = min(max((1 - far) ** 3, _LEAST_CENTRING), 1.0)
 
     wanted = product(middle, middle, curved=curved).plus(product(primal, dual, curved=curved))
@@ -453,7 +457,7 @@ def _advanced(at: _Point, missed: Residuals, minus: BlockColumns, degree: int) -
     dual = scaling.apply(change)
     primal = Rows(-wanted.own - dual.own, -wanted.gpus - dual.gpus)
     other = -(scalars + kappa * more) / tau
-    far = _PART * _length(middle, (primal, dual), (tau, more, kappa, other), curved=curved)
+    far = _PART * _step_length(middle, (primal, dual), (tau, more, kappa, other), curved=curved)
 
     return _Point(
         cone,
@@ -470,44 +474,48 @@ _IN_THE_CONE: Final = 2.0
 
 
 def max_min(problem: Problem) -> Shares:
-    """Maximise a level that every job's weighted, normalised throughput reaches."""
+    """Maximize the least weighted, normalized throughput."""
     jobs = np.flatnonzero(runs_somewhere(problem) > 0)
     if not len(jobs):
         return Shares(np.zeros(problem.rates.shape), np.inf)
     scale = problem.gangs / per_job(problem, problem.weights)
     scale[jobs] /= normal_rates(problem)[jobs]
     worth = problem.rates * scale[:, None]
-    rows, on_level, limit = _times(problem, jobs, 1, columns=0)
+    rows, on_level, limit = _time_rows(problem, jobs, 1, columns=0)
     types = problem.rates.shape[1]
     rows[:, -1, :types], on_level[:, -1] = -worth[jobs], 1.0
     cost = BlockColumns(np.zeros(rows[:, 0].shape), -1.0)
-    x = _answer(problem, jobs, Cone(rows, on_level, _taken(problem, jobs), cost, limit))
+    x = _solve_shares(
+        problem, jobs, Cone(rows, on_level, _gpus_per_share(problem, jobs), cost, limit)
+    )
     return Shares(x, float((worth * x).sum(axis=1)[jobs].min()))
 
 
 def max_sum_throughput(problem: Problem) -> Shares:
-    """Maximise the sum of iterations per second."""
+    """Maximize the sum of iterations per second."""
     jobs = np.flatnonzero(runs_somewhere(problem) > 0)
     if not len(jobs):
         return Shares(np.zeros(problem.rates.shape), 0.0)
-    rows, on_level, limit = _times(problem, jobs, 0, columns=0)
+    rows, on_level, limit = _time_rows(problem, jobs, 0, columns=0)
     cost = BlockColumns(-problem.rates[jobs], 0.0)
-    x = _answer(problem, jobs, Cone(rows, on_level, _taken(problem, jobs), cost, limit))
+    x = _solve_shares(
+        problem, jobs, Cone(rows, on_level, _gpus_per_share(problem, jobs), cost, limit)
+    )
     return Shares(x, float(progress(problem, x).sum()))
 
 
 def cost(problem: Problem) -> Shares:
-    """Maximise the sum of iterations per second, each divided by its type's price."""
+    """Maximize the sum of iterations per second, each divided by its type's price."""
     return max_sum_throughput(problem._replace(rates=problem.rates / problem.prices))
 
 
 def finish_time_fairness(problem: Problem) -> Shares:
-    """Minimise the largest ratio of completion time to that in isolation.
+    """Minimize the largest ratio of completion time to that in isolation.
 
     Notes
     -----
-    One more column per job stands for seconds per iteration, at least 1 / throughput. Of one job
-    alone these are minimised themselves. Where the solver gives up, shares are those of isolation.
+    One more column per job is seconds per iteration, at least 1 / throughput. With a single job
+    these are minimized directly. If the solver fails, the shares are those of isolation.
     """
     left, age_s, alone_s = (
         per_job(problem, values) for values in (problem.left, problem.age_s, problem.isolated_s)
@@ -517,7 +525,7 @@ def finish_time_fairness(problem: Problem) -> Shares:
         return Shares(np.zeros(problem.rates.shape), 0.0)
     whole_s = alone_s[jobs] + left[jobs] / isolated_rates(problem)[jobs]
     types, several = problem.rates.shape[1], len(jobs) > 1
-    rows, on_level, limit = _times(problem, jobs, 3 + several, columns=1)
+    rows, on_level, limit = _time_rows(problem, jobs, 3 + several, columns=1)
     per_wait = left[jobs] / whole_s
     if several:
         rows[:, -4, types], on_level[:, -4] = per_wait, -1.0
@@ -530,36 +538,38 @@ def finish_time_fairness(problem: Problem) -> Shares:
     program = Cone(
         rows,
         on_level,
-        _taken(problem, jobs),
+        _gpus_per_share(problem, jobs),
         BlockColumns(price, float(several)),
         limit,
         curved=True,
     )
-    x = _answer(problem, jobs, program)
-    made = progress(problem, x)[jobs]
-    if not (made > 0).all():
+    x = _solve_shares(problem, jobs, program)
+    rates = progress(problem, x)[jobs]
+    if not (rates > 0).all():
         x = isolated(problem).x
-        made = progress(problem, x)[jobs]
-    return Shares(x, float(((age_s[jobs] + left[jobs] / made) / whole_s).max()))
+        rates = progress(problem, x)[jobs]
+    return Shares(x, float(((age_s[jobs] + left[jobs] / rates) / whole_s).max()))
 
 
 def makespan(problem: Problem) -> Shares:
-    """Let all jobs be done within a time: the one at which upstream's bisection ends.
+    """Return shares that finish all jobs within the time at which upstream's bisection ends.
 
     Notes
     -----
-    The program has nothing to optimise. Where its answer is lies on the solver's path alone.
+    The program has no objective, so its solution depends on the path of the solver only.
     """
     left = per_job(problem, problem.left)
     within_s = shares.makespan(problem, bisection=True).value
     jobs = np.flatnonzero((runs_somewhere(problem) > 0) & (left > 0))
     if not len(jobs):
         return Shares(np.zeros(problem.rates.shape), 0.0)
-    rows, on_level, limit = _times(problem, jobs, 1, columns=0)
+    rows, on_level, limit = _time_rows(problem, jobs, 1, columns=0)
     rows[:, -1] = -problem.rates[jobs]
     limit.own[:, -1] = -left[jobs] / within_s
     cost = BlockColumns(np.zeros(rows[:, 0].shape), 0.0)
-    x = _answer(problem, jobs, Cone(rows, on_level, _taken(problem, jobs), cost, limit))
+    x = _solve_shares(
+        problem, jobs, Cone(rows, on_level, _gpus_per_share(problem, jobs), cost, limit)
+    )
     return Shares(x, within_s)
 
 
@@ -572,13 +582,15 @@ PUBLISHED: Final[Mapping[str, Callable[[Problem], Shares]]] = MappingProxyType(
         "cost": cost,
     }
 )
-"""By objective; the others have one answer only, or are told apart in
+"""Solver by objective. Other objectives have a unique optimum, or are handled in
 `allocators.heterogeneous.gavel.objective`.
 """
 
 
-def _times(problem: Problem, jobs: Ints, more: int, *, columns: int) -> tuple[Floats, Floats, Rows]:
-    """Write down that shares are >= 0 and a job's at most 1 in all, with room for more rows."""
+def _time_rows(
+    problem: Problem, jobs: Ints, more: int, *, columns: int
+) -> tuple[Floats, Floats, Rows]:
+    """Return rows for shares >= 0 with a sum of at most 1 per job, with room for more rows."""
     count, types = len(jobs), problem.rates.shape[1]
     rows = np.zeros((count, types + 1 + more, types + columns))
     rows[:, range(types), range(types)] = -1.0
@@ -588,14 +600,16 @@ def _times(problem: Problem, jobs: Ints, more: int, *, columns: int) -> tuple[Fl
     return rows, np.zeros(rows.shape[:2]), Rows(limit, problem.devices.astype(float))
 
 
-def _taken(problem: Problem, jobs: Ints) -> Floats:
+def _gpus_per_share(problem: Problem, jobs: Ints) -> Floats:
+    """Return the GPUs of each type used per share of time."""
     gangs: Floats = problem.gangs[jobs].astype(np.float64)
     return np.tile(gangs.reshape(-1, 1), (1, problem.rates.shape[1]))
 
 
-def _answer(problem: Problem, jobs: Ints, program: Cone) -> Floats:
+def _solve_shares(problem: Problem, jobs: Ints, program: Cone) -> Floats:
+    """Solve a program and return the shares of all jobs, rounded to single precision."""
     count, types = problem.rates.shape
     x = np.zeros((count, types))
     x[jobs] = solve(program)[:, :types]
-    # Alike jobs are to tie whatever the machine: digits beyond single precision are noise.
+    # Equal jobs must tie on every machine; digits beyond single precision are noise.
     return tidy(problem, x.astype(np.float32).astype(np.float64))

@@ -1,6 +1,4 @@
-"""Shares of time under the objectives of Gavel: fairness of throughputs or of finish times, the
-shortest makespan, and the greatest sums.
-"""
+"""Shares of time for Gavel's objectives: fairness, makespan, throughput and cost."""
 
 from __future__ import annotations
 
@@ -30,79 +28,67 @@ from allocators.heterogeneous.timeshare.problem import (
 )
 from allocators.heterogeneous.timeshare.water import water_filling
 
-_INSIDE: Final = (
-    1e-4  # how far, relatively, floors that are met exactly are lowered, so that there is an inside
-)
-# of what a limit leaves x its price to 1; shares of time are then right to a third of a per cent
+_INSIDE: Final = 1e-4  # relative reduction of the floors, so that the feasible set has an interior
+# Tolerance of slack x price = 1; shares of time are then accurate to a third of a percent.
 _CENTRED: Final = 0.01
 _MOST_STEPS: Final = 60
-_BOUNDARY: Final = 0.95  # part of the way to the nearest limit that a step goes at most
-_CHEAP: Final = 0.1  # first prices are those of limits that leave as much, or more
-_FEW: Final = (
-    32  # jobs up to which one dense matrix takes less time than some forty operations on columns
-)
+_BOUNDARY: Final = 0.95  # largest part of the way to the nearest limit in one step
+_CHEAP: Final = 0.1  # first prices are those of limits with at least this slack
+_FEW: Final = 32  # up to so many jobs one dense matrix is faster than operations on columns
 
 Balance = Callable[[Floats, Floats], Floats]
-"""From what one more of its price takes off what a limit leaves, and what it would leave for
-nothing, to the prices that Newton's step leads to.
-"""
+"""(slack per price, slack at price 0) of every limit -> prices of Newton's step."""
 
 
-def centre(market: FrontierMarket, floor: Floats, start: Floats) -> Floats:
-    """Return the shares of time that are farthest from all limits at once: of the greatest product
-    of all slacks and shares.
+def analytic_center(market: FrontierMarket, floor: Floats, start: Floats) -> Floats:
+    """Return the analytic center: the shares with the greatest product of all slacks and shares.
 
     Parameters
     ----------
     market : FrontierMarket
         At least one job.
     floor : array (jobs,)
-        Relative throughputs that must be kept, but for a ten-thousandth.
+        Least relative throughputs, to within a ten-thousandth.
     start : array (jobs, types)
-        Shares of time that keep the floor.
+        Shares of time that meet the floor.
 
     Notes
     -----
-    The primal-dual form of Newton's method: every limit has a price, and at the centre its product
-    with what the limit leaves is 1. Prices that must soar do so at once, which takes a quarter of
-    the steps that climbing the product alone does.
+    The primal-dual form of Newton's method: every limit has a price, and at the center the product
+    of price and slack is 1. It takes a quarter of the steps of a purely primal ascent.
 
-    What limits leave adds up: a job's shares of time and its idle time to 1; what it loses on
-    slower types or idle and what it has above its floor to 1 - floor; what jobs hold of a type and
-    its free GPUs to all of them. Prices add up the same way, each from one price per such sum, and
-    those are the only unknowns of a step. Jobs are coupled by the GPUs of types only, so that many
-    jobs cost no more than some operations each.
+    Slacks add up: a job's shares of time and its idle time to 1; its loss on slower types or idle
+    and its excess above the floor to 1 - floor; the GPUs of a type in use and its free GPUs to all
+    of them. Prices follow from one price per such sum, the only unknowns of a step. Jobs are
+    coupled by the GPUs of types only, so each job costs only a few operations.
 
-    Upstream's solvers end near this point, ours would at a corner of the choice: where GPUs are
-    left over the two make schedules that differ by several per cent in the average completion time,
-    and the centre is the one that reproduces the published code.
+    Upstream's solvers end near this point; a simplex method would end at a corner of the optimal
+    set. If GPUs are left over, the two schedules differ by several percent in the mean completion
+    time, and the center reproduces the published code.
     """
     rates = market.kinds.T[:, market.kind]
     runs = rates > 0
-    x = _inside(market, runs, start.T)
+    x = _interior_point(market, runs, start.T)
     speed = np.add.reduce(rates * x) - floor * (1 - _INSIDE)
     left = np.concatenate((x[runs], 1 - np.add.reduce(x), speed, market.devices - x @ market.gangs))
     prices = 1.0 / np.maximum(left, _CHEAP)
-    balance = (_dense if len(floor) <= _FEW else _by_columns)(rates, runs, market.gangs)
+    balance = (_dense_balance if len(floor) <= _FEW else _column_balance)(rates, runs, market.gangs)
     for _ in range(_MOST_STEPS):
         give, free = left / prices, 1.0 / prices
-        asked = balance(give, free)
-        more, dearer = free - give * asked, asked - prices
-        length = _length(left, more)
+        new_prices = balance(give, free)
+        more, dearer = free - give * new_prices, new_prices - prices
+        length = _step_length(left, more)
         left = left + length * more
-        prices = prices + _length(prices, dearer) * dearer
+        prices = prices + _step_length(prices, dearer) * dearer
         if length == 1.0 and np.abs(left * prices - 1.0).max() < _CENTRED:
             break
     x[runs] = left[: np.count_nonzero(runs)]
-    # Alike jobs are to tie whatever the machine: digits beyond those of single precision are
-    # rounding errors.
+    # Equal jobs must tie on every machine; digits beyond single precision are rounding errors.
     return x.T.astype(np.float32).astype(np.float64)
 
 
-def _inside(market: FrontierMarket, runs: NDArray[np.bool_], x: Floats) -> Floats:
-    """Move shares that keep the limits to where they keep them all with something to spare, using
-    up half of what is left; array (types, jobs).
-    """
+def _interior_point(market: FrontierMarket, runs: NDArray[np.bool_], x: Floats) -> Floats:
+    """Move feasible shares into the interior, using half of the slack; array (types, jobs)."""
     more = runs * (np.maximum(1 - np.add.reduce(x), 0.0) / (len(x) + 1))
     gpus = np.maximum(market.devices - x @ market.gangs, 0.0)
     fits = 0.5 * gpus / np.maximum(more @ market.gangs, 0.5 * market.devices)
@@ -111,13 +97,13 @@ def _inside(market: FrontierMarket, runs: NDArray[np.bool_], x: Floats) -> Float
     return inside
 
 
-def _length(values: Floats, change: Floats) -> float:
+def _step_length(values: Floats, change: Floats) -> float:
     """Return the part of a step after which all values are still positive."""
     return min(1.0, _BOUNDARY / max(_BOUNDARY, -float(np.minimum.reduce(change / values))))
 
 
-def _dense(rates: Floats, runs: NDArray[np.bool_], gangs: Floats) -> Balance:
-    """Write down which limits are in which sum, one sum a row."""
+def _dense_balance(rates: Floats, runs: NDArray[np.bool_], gangs: Floats) -> Balance:
+    """Return a solver of the price equations with one dense matrix."""
     types, jobs = rates.shape
     kind, job = np.nonzero(runs)
     share, every = np.arange(len(kind)), np.arange(jobs)
@@ -128,15 +114,17 @@ def _dense(rates: Floats, runs: NDArray[np.bool_], gangs: Floats) -> Balance:
     sums[2 * jobs + kind, share] = gangs[job]
 
     def balance(give: Floats, free: Floats) -> Floats:
-        asked: Floats = dposv((sums * give) @ sums.T, sums @ free)[1] @ sums
-        return asked
+        """Return the prices of Newton's step."""
+        prices: Floats = dposv((sums * give) @ sums.T, sums @ free)[1] @ sums
+        return prices
 
     return balance
 
 
-def _by_columns(rates: Floats, runs: NDArray[np.bool_], gangs: Floats) -> Balance:
-    """Solve the same equations sum by sum, for all jobs at once: first those of time, then those of
-    what is lost, last those of GPUs.
+def _column_balance(rates: Floats, runs: NDArray[np.bool_], gangs: Floats) -> Balance:
+    """Return a solver of the price equations by elimination for all jobs at once.
+
+    It eliminates the equations of time, then those of losses, and solves those of GPUs.
     """
     types, jobs = rates.shape
     used = np.vstack((runs, np.ones(jobs, dtype=bool)))  # idle time is one more type
@@ -144,10 +132,11 @@ def _by_columns(rates: Floats, runs: NDArray[np.bool_], gangs: Floats) -> Balanc
     ways = np.count_nonzero(used)
 
     def balance(give: Floats, free: Floats) -> Floats:
+        """Return the prices of Newton's step."""
         time = np.zeros((2, *used.shape))
         time[:, used] = give[:ways], free[:ways]
         total = time.sum(axis=1)
-        # Relative to a job's mean, losses stay exact where it runs on one type all the time.
+        # Losses relative to a job's mean stay exact if it runs on one type all the time.
         apart = lost - (lost * time[0]).sum(axis=0) / total[0]
         moved = apart * time
         rows = np.empty((types + 1, 2, jobs))
@@ -175,15 +164,14 @@ _SHORTEST_S, _LONGEST_S, _CLOSE = 100.0, 1e6, 1.05
 
 
 def max_min(problem: Problem) -> Shares:
-    """Maximise the least of all jobs' weighted throughputs, each relative to what the job would do
-    with its proportional share.
+    """Maximize the least weighted throughput, relative to that with a proportional share.
 
     Notes
     -----
-    The value is the least ``gang * throughput / (weight * normal rate)``. A job that runs nowhere
-    gets nothing and does not count.
+    The value is the least ``gang * throughput / (weight * normal rate)``. A job that runs on no
+    type gets nothing and does not count.
     """
-    market = FrontierMarket.of(problem)
+    market = FrontierMarket.from_problem(problem)
     wanted = (per_job(problem, problem.weights) * normal_rates(problem) / problem.gangs)[
         market.jobs
     ]
@@ -191,44 +179,41 @@ def max_min(problem: Problem) -> Shares:
 
 
 def makespan(problem: Problem, *, bisection: bool = False) -> Shares:
-    """Minimise the time until the last of the jobs present is done, were the shares kept until
-    then.
+    """Minimize the end of the last active job under constant shares.
 
     Parameters
     ----------
     problem : Problem
-        What to share.
+        Jobs and GPU types.
     bisection : bool
-        Whether to stop at a time up to 5 % longer, the one at which upstream's bisection from 100 s
-        and 1e6 s stops.
+        Whether to return upstream's time, which its bisection from 100 s and 1e6 s finds to 5 %.
 
     Notes
     -----
     The value is that time in seconds. With the rate of completion 1/T as the level it is one
     program, not a sequence.
     """
-    market = FrontierMarket.of(problem)
+    market = FrontierMarket.from_problem(problem)
     left = per_job(problem, problem.left)[market.jobs]
     if not left.any():
         return Shares(np.zeros(problem.rates.shape), 0.0)
-    found = _proportional_to(
-        problem, market, left, (lambda rate: 1.0 / _bisected(1.0 / rate)) if bisection else float
+    fastest = _proportional_to(
+        problem, market, left, (lambda rate: 1.0 / _bisect_time(1.0 / rate)) if bisection else float
     )
-    return found._replace(value=1.0 / found.value)
+    return fastest._replace(value=1.0 / fastest.value)
 
 
 def finish_time_fairness(problem: Problem) -> Shares:
-    """Minimise the largest of all jobs' ratios of the time they will have taken to the time that
-    they would have taken in isolation.
+    """Minimize the largest ratio of completion time to completion time in isolation.
 
     Notes
     -----
     The value is the largest ``(age_s + left / throughput) / (isolated_s + left / isolated rate)``.
-    Weights do not count, nor do jobs with nothing left. No bisection is needed: the throughput that
-    a ratio asks for is a convex function of its inverse, which so is a level like any other, and
-    `isolated`, which can always be done, is where it starts.
+    Weights and jobs without work left do not count. No bisection is needed: the throughput for a
+    ratio is a convex function of its inverse, which serves as the level. `isolated` is always
+    feasible and is the start.
     """
-    market = FrontierMarket.of(problem)
+    market = FrontierMarket.from_problem(problem)
     left, age_s, alone_s = (
         per_job(problem, column)[market.jobs]
         for column in (problem.left, problem.age_s, problem.isolated_s)
@@ -241,8 +226,9 @@ def finish_time_fairness(problem: Problem) -> Shares:
     relative_left = left / market.fastest  # seconds on the fastest type
 
     def need(level: float) -> tuple[Floats, Floats]:
-        # A job that is all but done after a long time has no seconds left by cancellation: it needs
-        # everything, not a division by zero.
+        """Return the throughputs for a level, and their derivatives."""
+        # Cancellation may leave a nearly finished job no seconds: it needs full speed, not a
+        # division by zero.
         left_s = (
             np.where(counts, np.maximum(whole_s / level - age_s, 1e-9), 1.0)
             if level > 0
@@ -256,39 +242,47 @@ def finish_time_fairness(problem: Problem) -> Shares:
     worst, best = (
         float(((age_s + left / rate) / whole_s)[counts].max()) for rate in (rates, market.fastest)
     )
-    shares = _raised(problem, market, Goal(need, 1 / best, steep=True), Start(1 / worst, start))
+    shares = _raise_level(
+        problem, market, Goal(need, 1 / best, steep=True), Start(1 / worst, start)
+    )
     return shares._replace(value=1 / shares.value)
 
 
 def max_sum_throughput(problem: Problem) -> Shares:
-    """Maximise the sum of iterations per second. Nothing is normalised: models of many small
-    iterations win.
+    """Maximize the sum of iterations per second.
+
+    Rates are not normalized, so models of many small iterations win.
     """
-    market = FrontierMarket.of(problem)
+    market = FrontierMarket.from_problem(problem)
     if not len(market.jobs):
         return Shares(np.zeros(problem.rates.shape), 0.0)
     nothing = np.zeros((len(market.jobs), len(market.types)))
-    found = fill(
-        market, np.zeros(len(market.jobs)), market.fastest, nothing, market.usable(problem.hint)
+    mixture = fill(
+        market,
+        np.zeros(len(market.jobs)),
+        market.fastest,
+        nothing,
+        market.usable_prices(problem.hint),
     )
-    x = tidy(problem, market.whole(found.x))
-    return Shares(x, float(progress(problem, x).sum()), hint=found.prices)
+    x = tidy(problem, market.to_problem(mixture.x))
+    return Shares(x, float(progress(problem, x).sum()), hint=mixture.prices)
 
 
 def cost(problem: Problem) -> Shares:
-    """Maximise the sum of iterations per second, each divided by the hourly price of a GPU of the
-    type: a linear stand-in for throughput per dollar.
+    """Maximize the sum of iterations per second, each divided by the price of a GPU hour.
+
+    A linear approximation of throughput per dollar.
     """
     return max_sum_throughput(problem._replace(rates=problem.rates / problem.prices))
 
 
 def cost_slo(problem: Problem) -> Shares:
-    """Do the same as `cost`, with every job fast enough for its deadline; if that cannot be,
-    without any deadlines, and the note says so.
+    """Maximize the same sum as `cost`, with every job fast enough for its deadline.
 
     Notes
     -----
-    A deadline that has passed asks for nothing any more. Jobs that run nowhere have none.
+    If that is infeasible, no deadlines count, and a note says so. A missed deadline no longer
+    counts. Jobs that run on no type have none.
     """
     values = problem.rates / problem.prices
     left, due_s = per_job(problem, problem.left), per_job(problem, problem.due_s)
@@ -296,13 +290,13 @@ def cost_slo(problem: Problem) -> Shares:
     np.divide(left, due_s, out=needed, where=due_s > 0)
     if not needed.any():
         return cost(problem)
-    found = solve(
+    solution = solve(
         problem,
         LinearProgram(values / max(float(values.max(initial=0.0)), np.finfo(float).tiny), needed),
     )
-    if found is None:
+    if solution is None:
         return cost(problem)._replace(note=NO_DEADLINES)
-    return Shares(found.x, float((values * found.x).sum()))
+    return Shares(solution.x, float((values * solution.x).sum()))
 
 
 OBJECTIVES: Final[Mapping[str, Callable[[Problem], Shares]]] = MappingProxyType(
@@ -319,8 +313,8 @@ OBJECTIVES: Final[Mapping[str, Callable[[Problem], Shares]]] = MappingProxyType(
         "water_filling": water_filling,
     }
 )
-"""Objectives that the problem is enough for, by name. `fifo_any` and `allox` also need to know who
-holds what.
+"""Objectives that need only the problem, by name. `fifo_any` and `allox` also need the types that
+jobs hold.
 """
 
 
@@ -330,8 +324,9 @@ def _proportional_to(
     wanted: Floats,
     content: Callable[[float], float] = float,
 ) -> Shares:
-    """Return shares of the highest level where throughputs are at least level x wanted, in
-    iterations per second; `content` says with which part of it.
+    """Return the shares of the highest level with throughputs of level x `wanted`.
+
+    In iterations per second; `content` maps the highest level to the one to take.
     """
     if not len(market.jobs):
         return Shares(np.zeros(problem.rates.shape), inf)
@@ -339,7 +334,7 @@ def _proportional_to(
     unit = 1.0 / float(growth.max())
     growth = growth * unit
     nothing = Start(0.0, np.zeros((len(market.jobs), len(market.types))))
-    shares = _raised(
+    shares = _raise_level(
         problem,
         market,
         Goal(lambda level: (growth * level, growth), 1.0),
@@ -349,24 +344,22 @@ def _proportional_to(
     return shares._replace(value=shares.value * unit)
 
 
-def _raised(
+def _raise_level(
     problem: Problem,
     market: FrontierMarket,
     goal: Goal,
     start: Start,
     content: Callable[[float], float] = float,
 ) -> Shares:
-    """Return shares of the highest level, or one to be content with instead: of all that reach it
-    the centre, as upstream's interior-point solvers do.
-    """
-    found = highest(market, goal, start, market.usable(problem.hint))
-    level = content(found.level)
-    x = found.x * (level / found.level)
+    """Return the central shares of the highest level, or of the level that `content` returns."""
+    mixture = highest(market, goal, start, market.usable_prices(problem.hint))
+    level = content(mixture.level)
+    x = mixture.x * (level / mixture.level)
     if not is_full(market, x):  # otherwise there is no choice
-        x = centre(market, np.minimum(goal.need(level)[0], 1.0), x)
+        x = analytic_center(market, np.minimum(goal.need(level)[0], 1.0), x)
     shares, gap = (
-        Shares(tidy(problem, market.whole(x)), level, hint=found.prices),
-        1 - found.level / found.bound,
+        Shares(tidy(problem, market.to_problem(x)), level, hint=mixture.prices),
+        1 - mixture.level / mixture.bound,
     )
     return (
         shares
@@ -377,10 +370,8 @@ def _raised(
     )
 
 
-def _bisected(shortest_s: float) -> float:
-    """Return the time at which upstream's bisection ends: the same midpoints, with the question
-    whether a time is enough answered by the shortest one.
-    """
+def _bisect_time(shortest_s: float) -> float:
+    """Return the time at which upstream's bisection ends, given the shortest feasible time."""
     low, high, most, enough = _SHORTEST_S, _LONGEST_S, _LONGEST_S, inf
     while enough == inf:
         while _CLOSE * low < high:

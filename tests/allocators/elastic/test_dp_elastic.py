@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allocators.elastic.dp import BATCHES, DpElastic, _Division
+from allocators.elastic.dp import BATCHES, DpElastic, _Admission
 from allocators.elastic.scaling import Choices, Market, SizeOptions
 from allocators.queue.fifo import Fifo
 from sim.cluster import Cluster
@@ -166,9 +166,9 @@ def choose(
     capacity: int,
     *,
     drop: bool = False,
-) -> tuple[dict[int, int], _Division]:
+) -> tuple[dict[int, int], _Admission]:
     view: Any = SimpleNamespace(room=SimpleNamespace(pools=[SimpleNamespace(type_at=0)]))
-    turn = _Division(view, Choices(), drop=drop)
+    turn = _Admission(view, Choices(), drop=drop)
     held = tuple(option(job, speedups, 1) for job, speedups in enumerate(running))
     queue = tuple(option(job, speedups) for job, speedups in enumerate(waiting, len(running)))
     return dict(turn.choose(Market((0,), 1, capacity, held, queue))), turn

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allocators.elastic.greedy import VARIANTS, Division, GreedyElastic
+from allocators.elastic.greedy import VARIANTS, GreedyElastic, UnitDivision
 from allocators.elastic.scaling import Market, SizeOptions
 from allocators.queue.fifo import Fifo
 from allocators.queue.wrappers import Partition, Switch
@@ -217,7 +217,7 @@ def test_a_step_that_gains_nothing_is_not_made() -> None:
         (),
         (SizeOptions(0, (1, 2, 4), (1.0, 1.0, 3.0), 0), SizeOptions(1, (1, 2), (1.0, 0.5), 0)),
     )
-    division = Division(market)
+    division = UnitDivision(market)
     division.start(reclaim=False)
     division.grow()
     assert division.units() == {0: 1, 1: 1}
@@ -420,7 +420,7 @@ def test_division_gives_no_more_than_there_is(variant: str) -> None:
         running,
         (SizeOptions(2, (1, 2), (1.0, 2.0), 0), SizeOptions(3, (3,), (1.0,), 0)),
     )
-    division = Division(market)
+    division = UnitDivision(market)
     division.start(reclaim=variant != "sticky")
     if variant == "fifo_fill":
         division.fill()
@@ -448,7 +448,7 @@ def test_gains_are_relative_to_the_smallest_size_and_per_unit() -> None:
         (6, {0: 2, 1: 2, 2: 1}),
         (7, {0: 2, 1: 2, 2: 3}),
     ):
-        division = Division(Market((0,), 1, capacity, (), waiting))
+        division = UnitDivision(Market((0,), 1, capacity, (), waiting))
         division.start(reclaim=False)
         division.grow()
         assert division.units() == units
@@ -462,11 +462,11 @@ def test_one_job_shrinks_step_by_step_as_far_as_it_must() -> None:
         SizeOptions(2, (1,), (1.0,), 0),
         SizeOptions(3, (1,), (1.0,), 0),
     )
-    division = Division(Market((0,), 1, 8, running, waiting))
+    division = UnitDivision(Market((0,), 1, 8, running, waiting))
     division.start(reclaim=True)
     # 8 -> 4 -> 2 for the 5 of job 1; the one left over is for job 2; job 3 gets the last that job 0
     # can give up.
     assert division.units() == {0: 1, 1: 5, 2: 1, 3: 1}
-    more = Division(Market((0,), 1, 8, running, (*waiting, SizeOptions(4, (1,), (1.0,), 0))))
+    more = UnitDivision(Market((0,), 1, 8, running, (*waiting, SizeOptions(4, (1,), (1.0,), 0))))
     more.start(reclaim=True)
     assert more.units() == {0: 1, 1: 5, 2: 1, 3: 1}  # and job 4 waits

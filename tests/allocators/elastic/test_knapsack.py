@@ -70,8 +70,8 @@ def test_it_finds_what_brute_force_finds(instance: Instance) -> None:
 def test_blocks_of_rows_change_nothing(instance: Instance, cells: int) -> None:
     whole = knapsack(*instance)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_knapsack, "_LEAST_ROWS", 1)
-        patch.setattr(_knapsack, "_MOST_CELLS", cells)
+        patch.setattr(_knapsack, "_MIN_ROWS", 1)
+        patch.setattr(_knapsack, "_MAX_CELLS", cells)
         assert knapsack(*instance) == whole
 
 

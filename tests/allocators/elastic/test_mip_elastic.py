@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from allocators.elastic import mip, programs
 from allocators.elastic.greedy import GreedyElastic
-from allocators.elastic.mip import MipElastic, _Optimisation
+from allocators.elastic.mip import MipElastic, _Optimization
 from allocators.elastic.scaling import Market, SizeOptions
 from allocators.elastic.utility import OBJECTIVES, Utility
 from allocators.queue.fifo import Fifo
@@ -83,9 +83,9 @@ class Instant:
         return Market((0,), 1, capacity, running, waiting)
 
 
-def turn(view: Instant, worth: Utility | None = None, **params: Any) -> _Optimisation:
+def turn(view: Instant, worth: Utility | None = None, **params: Any) -> _Optimization:
     asked = MipElastic(**params)
-    return _Optimisation(asked, view, worth or Utility(asked.objective, asked.phi), asked._solvers)  # type: ignore[arg-type]
+    return _Optimization(asked, view, worth or Utility(asked.objective, asked.phi), asked._solvers)  # type: ignore[arg-type]
 
 
 def decide(
@@ -258,21 +258,21 @@ def test_waiting_makes_heavier() -> None:
 def test_waiting_ends_with_the_first_start() -> None:
     worth = Utility("remaining", 1.0)
     waiting = Instant([Job(9000)], now_s=3600.0)
-    worth.started(waiting, 0)  # type: ignore[arg-type]
+    worth.record_first_start(waiting, 0)  # type: ignore[arg-type]
     for held, now_s in ((1, 9000.0), (0, 18_000.0)):
         later = Instant([Job(9000, held=held, served_gpu_s=5.0)], now_s=now_s)
         (option,) = [*later.market(4).running, *later.market(4).waiting]
-        assert worth.offer(later, option).weight == 2.0  # type: ignore[arg-type]
-        worth.started(later, 0)  # type: ignore[arg-type]
+        assert worth.evaluate_job(later, option).weight == 2.0  # type: ignore[arg-type]
+        worth.record_first_start(later, 0)  # type: ignore[arg-type]
     worth.forget([0])
-    assert worth.offer(waiting, waiting.market(4).waiting[0]).weight == 2.0  # type: ignore[arg-type]
+    assert worth.evaluate_job(waiting, waiting.market(4).waiting[0]).weight == 2.0  # type: ignore[arg-type]
 
 
 def test_what_ran_before_we_came_has_not_waited() -> None:
     for job in (Job(9000, held=1), Job(9000, served_gpu_s=5.0)):
         view = Instant([job], now_s=3600.0)
         (option,) = [*view.market(4).running, *view.market(4).waiting]
-        assert Utility("remaining", 1.0).offer(view, option).weight == 1.0  # type: ignore[arg-type]
+        assert Utility("remaining", 1.0).evaluate_job(view, option).weight == 1.0  # type: ignore[arg-type]
 
 
 def test_weights_count_in_every_objective() -> None:
@@ -954,12 +954,12 @@ def test_when_all_solvers_fail_the_run_stops_with_a_sentence(
 
 
 def test_a_missing_solver_is_said_before_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(programs, "available", lambda name: name == "cbc")
+    monkeypatch.setattr(programs, "is_available", lambda name: name == "cbc")
     assert MipElastic().remarks() == ()
     assert MipElastic(periods=2).remarks() == (
         "HiGHS is not installed (package highspy), so CBC solves the programs.",
     )
-    monkeypatch.setattr(programs, "available", lambda name: False)
+    monkeypatch.setattr(programs, "is_available", lambda name: False)
     assert MipElastic().remarks() == ()
     with pytest.raises(ParameterError, match="install highspy, or use the exact solver dp"):
         MipElastic(periods=2)

@@ -318,21 +318,21 @@ def test_what_is_out_of_reach_of_a_strict_queue_is_no_part_of_the_program() -> N
         [0, -1, 1, -1, -1, -1],
         True,
     )
-    assert _programs._within_reach(program) == [0, 1, 2, 3]
-    assert _programs._within_reach(program._replace(fifo=False)) == list(range(6))
-    assert _programs._within_reach(program._replace(capacity=5)) == [0, 1, 2]
-    assert _programs._within_reach(program._replace(sizes=[[4], [], [1, 2], [3], [9], [1]])) == [
+    assert _programs._reachable_jobs(program) == [0, 1, 2, 3]
+    assert _programs._reachable_jobs(program._replace(fifo=False)) == list(range(6))
+    assert _programs._reachable_jobs(program._replace(capacity=5)) == [0, 1, 2]
+    assert _programs._reachable_jobs(program._replace(sizes=[[4], [], [1, 2], [3], [9], [1]])) == [
         0,
         2,
     ]
-    assert _programs._within_reach(program._replace(optional=[True] * 6)) == [0, 1, 2, 3]
+    assert _programs._reachable_jobs(program._replace(optional=[True] * 6)) == [0, 1, 2, 3]
     for name in NAMES:
         assert solve(program, Solvers(name, EXACT)).at == [0, -1, 1, -1, -1, -1]
         assert solve(
             program._replace(values=[[0.5], *program.values[1:]]), Solvers(name, EXACT)
         ).at == [-1, 0, 0, 0, -1, -1]
     # Who must start may not be left out with the rest: there is no solution then.
-    assert _programs._within_reach(
+    assert _programs._reachable_jobs(
         program._replace(optional=[True, True, False, True, True, False])
     ) == list(range(6))
 
@@ -360,8 +360,8 @@ HOPELESS = SizeProgram([[3]], [[1.0]], [False], 2, [0])
 
 
 def without(monkeypatch: pytest.MonkeyPatch, *missing: str) -> None:
-    there = _programs.available
-    monkeypatch.setattr(_programs, "available", lambda name: name not in missing and there(name))
+    there = _programs.is_available
+    monkeypatch.setattr(_programs, "is_available", lambda name: name not in missing and there(name))
 
 
 def broken(monkeypatch: pytest.MonkeyPatch, name: str, fails: Any) -> None:
@@ -408,10 +408,10 @@ def test_without_any_there_is_no_run(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_missing_binary_is_noticed(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
-    assert _programs.available("cbc")
+    assert _programs.is_available("cbc")
     monkeypatch.setattr(pulp.PULP_CBC_CMD, "pulp_cbc_path", str(tmp_path / "gone"))
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert not _programs.available("cbc")
+    assert not _programs.is_available("cbc")
 
 
 @pytest.mark.parametrize("fails", [crash, give_up])
@@ -462,7 +462,7 @@ def test_what_is_infeasible_is_said_to_be(monkeypatch: pytest.MonkeyPatch) -> No
     ):
         solve(HOPELESS, solvers)
     without(monkeypatch, "highs")
-    monkeypatch.setattr(_programs, "available", lambda name: name == "cbc")
+    monkeypatch.setattr(_programs, "is_available", lambda name: name == "cbc")
     with pytest.raises(
         SolverError,
         match=(

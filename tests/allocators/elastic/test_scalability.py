@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allocators.elastic.dp import MOST, Scalability, candidates
+from allocators.elastic.dp import MAX_BATCHES, Scalability, candidates
 from sim.contract import Delta, Shape, Tuning
 from sim.perf.batch import Batch, speedups
 from tests.allocators.queue.walk import clusters, trace_of
@@ -184,7 +184,7 @@ def test_candidates() -> None:
     assert candidates(7, 33, 33) == candidates(50, 33, 33) == [33]
     assert candidates(2, 5, 5) == [5]
     many = candidates(1, 1, 10**6)
-    assert len(many) <= MOST + 2
+    assert len(many) <= MAX_BATCHES + 2
     assert (many[0], many[-1]) == (1, 10**6)
 
 
@@ -282,7 +282,7 @@ def test_forgetting_what_was_found_changes_nothing(monkeypatch: pytest.MonkeyPat
 
     kept, asked = again([COMPUTE, COMM, BALANCED])
     assert asked == 3 * 4 * len(SIZES)
-    monkeypatch.setattr("allocators.elastic.dp._KEPT", 7)
+    monkeypatch.setattr("allocators.elastic.dp._MAX_CACHED", 7)
     forgotten, asked = again([COMPUTE, COMM, BALANCED])
     assert forgotten.tolist() == kept.tolist()
     assert asked > 1000

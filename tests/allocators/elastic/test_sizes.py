@@ -150,13 +150,13 @@ class Dice:
             return self.choose(view, market)
 
         sizes = self.menu.divide(view, choose)
-        changes = self.menu.seat(view, sizes, self.tuning)
+        changes = self.menu.make_grants(view, sizes, self.tuning)
         self.markets += seen
         check_markets(seen)
         Outcome(
             view, seen, sizes, changes, self.granularity == "node", self.tuning is not None
         ).check()
-        return Plan(changes, refuse=self.menu.hopeless)
+        return Plan(changes, refuse=self.menu.impossible_jobs)
 
 
 def check_markets(markets: list[Market]) -> None:
@@ -791,8 +791,13 @@ class Ordered(Dice):
     def allocate(self, view: View) -> Plan:
         self.menu.feed(view)
         sizes = self.menu.divide(view, lambda market: self.choose(view, market), self.last)
-        self.asked.append([-1 if (passed := self.menu.passed(view, sizes)) is None else passed])
-        return Plan(self.menu.seat(view, sizes, in_order=self.in_order), refuse=self.menu.hopeless)
+        self.asked.append(
+            [-1 if (passed := self.menu.first_passed_job(view, sizes)) is None else passed]
+        )
+        return Plan(
+            self.menu.make_grants(view, sizes, in_order=self.in_order),
+            refuse=self.menu.impossible_jobs,
+        )
 
 
 # 66 cores: job 1 finds too few, job 2 needs none and one GPU of the six that are free; job 3 is in

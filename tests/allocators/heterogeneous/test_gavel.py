@@ -10,12 +10,12 @@ import pandas as pd
 import pytest
 
 from allocators import REGISTRY, make
-from allocators.heterogeneous.gavel.objective import GANGS, ObjectiveSpec
+from allocators.heterogeneous.gavel.objective import ALLOX_GANGS_NOTE, ObjectiveSpec
 from allocators.heterogeneous.gavel.policy import OBJECTIVES, Gavel
 from allocators.heterogeneous.gavel.rounds import Roster
 from allocators.heterogeneous.timeshare.fluid import JobsSnapshot
 from allocators.heterogeneous.timeshare.shares import NO_DEADLINES
-from allocators.placement import RUN_TIME, Placer
+from allocators.placement import RUN_TIME_NEEDS, Placer
 from jobtraces.generate.gavel import GavelPhysical
 from sim.cluster import Change, Cluster, GpuType, NodeGroup
 from sim.contract import Needs, ParameterError, Spec
@@ -348,7 +348,7 @@ def test_one_by_one_comes_to_the_same_where_counting_is_enough(
 ) -> None:
     made = GavelPhysical("max_min_fairness")
     counted = run(made.make(), made.machines(), Conditions(Profiled()))
-    monkeypatch.setattr(Placer, "counts", lambda *_: False)
+    monkeypatch.setattr(Placer, "needs_only_gpus", lambda *_: False)
     one_by_one = run(made.make(), made.machines(), Conditions(Profiled()))
     assert finishes(one_by_one) == finishes(counted)
 
@@ -508,7 +508,7 @@ def test_allox_lets_the_short_go_first_and_tells_of_gangs() -> None:
         Cluster.parse("1x2:v100"),
         allocator := Gavel(objective="allox"),
     ).run()
-    assert allocator.remarks() == (ONE_TYPE, GANGS)
+    assert allocator.remarks() == (ONE_TYPE, ALLOX_GANGS_NOTE)
 
 
 def test_time_in_isolation_counts_what_was_done_since() -> None:
@@ -576,8 +576,8 @@ def test_values_out_of_bounds_are_refused() -> None:
 def test_needs_are_what_the_objective_reads() -> None:
     assert Gavel().needs == Needs(frozenset({"rates"}))
     assert Gavel(aware=False).needs == Needs()
-    assert Gavel(objective="makespan").needs == Needs(RUN_TIME)
-    assert Gavel(objective="makespan", aware=False).needs == Needs(RUN_TIME)
+    assert Gavel(objective="makespan").needs == Needs(RUN_TIME_NEEDS)
+    assert Gavel(objective="makespan", aware=False).needs == Needs(RUN_TIME_NEEDS)
     assert Gavel(objective="isolated").needs == Gavel(objective="gandiva").needs == Needs()
     assert Gavel(objective="fifo").needs == Needs(frozenset({"rates"}))
     assert Gavel(objective="fifo", aware=False).needs == Needs()

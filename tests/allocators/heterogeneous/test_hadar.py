@@ -16,12 +16,12 @@ from allocators.heterogeneous.hadar.prices import (
     UTILITIES,
     PayoffFunction,
     QueueSizes,
-    bounds,
     isolated_s,
+    price_bounds,
     price_steps,
-    worth,
+    utility_functions,
 )
-from allocators.heterogeneous.hadar.rounds import Free, Spots, greedily
+from allocators.heterogeneous.hadar.rounds import Free, Spots, fill_in_order
 from allocators.placement import Placer
 from allocators.queue.wrappers import Partition
 from sim.cluster import Cluster, GpuType, NodeGroup
@@ -97,14 +97,14 @@ def test_bounds_by_hand() -> None:
     # The horizon: 10 + (100 x 1 + 20 x 2) / 4 GPUs + 100 = 145. Utilities there 25/145 and 40/141;
     # slowest runs 100 and 40 s.
     queue = two_jobs()
-    utility = worth("effective_throughput_normalised", queue, 10.0, np.array([2, 2]))
-    least, most = bounds(queue, utility, 10.0, gpus=4, eta=1.0)
+    utility = utility_functions("effective_throughput_normalised", queue, 10.0, np.array([2, 2]))
+    least, most = price_bounds(queue, utility, 10.0, gpus=4, eta=1.0)
     assert most == pytest.approx([1, 1])
     of_job_0, of_job_1 = 25 / 145 / (4 * 100), 40 / 141 / (4 * 40 * 2)
     assert of_job_0 < of_job_1
     assert least == pytest.approx([of_job_0, of_job_0])
     alone = QueueSizes(*(column[1:] for column in queue))
-    least, most = bounds(
+    least, most = price_bounds(
         alone, PayoffFunction(*(column[1:] for column in utility)), 10.0, gpus=4, eta=2.0
     )
     # Now the horizon is 10 + 20 x 2 / 4 + 20 = 40; nobody runs on the second type.
@@ -115,7 +115,9 @@ def test_bounds_by_hand() -> None:
 @pytest.mark.parametrize(("eta", "ratio"), [(1e9, LEAST_RATIO), (1e-9, 0.5)])
 def test_the_lowest_price_stays_within_its_bounds(eta: float, ratio: float) -> None:
     queue = two_jobs()
-    least, most = bounds(queue, worth("jct", queue, 10.0, np.array([2, 2])), 10.0, 4, eta)
+    least, most = price_bounds(
+        queue, utility_functions("jct", queue, 10.0, np.array([2, 2])), 10.0, 4, eta
+    )
     assert least == pytest.approx(ratio * most)
 
 
@@ -140,15 +142,17 @@ def test_utilities_by_hand() -> None:
     }
     assert tuple(expected) == UTILITIES
     for kind, values in expected.items():
-        assert worth(kind, two_jobs(), 10.0, np.array([2, 2])).at(60.0) == pytest.approx(values)
+        assert utility_functions(kind, two_jobs(), 10.0, np.array([2, 2])).utilities(
+            60.0
+        ) == pytest.approx(values)
 
 
 def test_auto_is_the_share_of_best_speed_of_a_batch() -> None:
     # Both came at 4: 25 s of 60 - 4, 40 s of 56.
     batch = two_jobs()._replace(arrival_s=np.array([4.0, 4.0]))
-    assert worth("auto", batch, 10.0, np.array([2, 2])).at(60.0) == pytest.approx(
-        [25 / 56, 40 / 56]
-    )
+    assert utility_functions("auto", batch, 10.0, np.array([2, 2])).utilities(
+        60.0
+    ) == pytest.approx([25 / 56, 40 / 56])
 
 
 @pytest.mark.parametrize(
@@ -166,8 +170,8 @@ def test_a_short_job_of_a_stream_does_not_starve(utility: str, start_s: float) -
 
 
 def test_nodes_are_filled_in_order() -> None:
-    assert greedily([(2, 7), (0, 5), (4, 1)], 5) == [(7, 2), (1, 3)]
-    assert greedily([(2, 7)], 3) == []
+    assert fill_in_order([(2, 7), (0, 5), (4, 1)], 5) == [(7, 2), (1, 3)]
+    assert fill_in_order([(2, 7)], 3) == []
 
 
 # -- placements

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from allocators.heterogeneous.timeshare import level as _level
 from allocators.heterogeneous.timeshare import shares as _shares
-from allocators.heterogeneous.timeshare.frontier import FrontierMarket, alike
+from allocators.heterogeneous.timeshare.frontier import FrontierMarket, distinct_rows
 from allocators.heterogeneous.timeshare.level import Goal, Mixture, Start, fill, highest
 from allocators.heterogeneous.timeshare.linear import LinearProgram, solve
 from allocators.heterogeneous.timeshare.problem import (
@@ -25,7 +25,7 @@ from allocators.heterogeneous.timeshare.problem import (
     progress,
 )
 from allocators.heterogeneous.timeshare.shares import (
-    centre,
+    analytic_center,
     cost,
     cost_slo,
     finish_time_fairness,
@@ -71,12 +71,12 @@ def cheapest(problem: Problem, market: FrontierMarket) -> tuple[Mixture, np.ndar
 @EASY
 @given(problem=problems)
 def test_the_highest_level_is_kept_by_its_shares(problem: Problem) -> None:
-    market = FrontierMarket.of(problem)
+    market = FrontierMarket.from_problem(problem)
     if not len(market.jobs):
         return
     found, wanted = cheapest(problem, market)
     assert ((found.x * market.kinds[market.kind]).sum(axis=1) >= wanted * (1 - 1e-9)).all()
-    assert_possible(problem, market.whole(np.clip(found.x, 0, 1)) * (1 - 1e-12))
+    assert_possible(problem, market.to_problem(np.clip(found.x, 0, 1)) * (1 - 1e-12))
 
 
 @EASY
@@ -247,7 +247,7 @@ def saturates(owned: bool, seed: int) -> None:
 @EASY
 @given(seed=st.integers(0, 2**32 - 1), problem=problems)
 def test_filling_is_the_optimum_above_a_floor(seed: int, problem: Problem) -> None:
-    market = FrontierMarket.of(problem)
+    market = FrontierMarket.from_problem(problem)
     if not len(market.jobs):
         return
     rng = np.random.default_rng(seed)
@@ -264,7 +264,7 @@ def test_filling_is_the_optimum_above_a_floor(seed: int, problem: Problem) -> No
     best = solve(problem, LinearProgram(values, least * (1 - 1e-10)))
     assert best is not None
     assert found.level == pytest.approx((values * best.x).sum(), rel=1e-8, abs=1e-9)
-    assert_possible(problem, market.whole(np.clip(found.x, 0, 1)) * (1 - 1e-12))
+    assert_possible(problem, market.to_problem(np.clip(found.x, 0, 1)) * (1 - 1e-12))
 
 
 def product(market: FrontierMarket, floor: np.ndarray, x: np.ndarray) -> float:
@@ -286,12 +286,12 @@ def product(market: FrontierMarket, floor: np.ndarray, x: np.ndarray) -> float:
 @settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1), problem=problems)
 def test_nothing_near_the_centre_is_farther_from_all_limits(seed: int, problem: Problem) -> None:
-    market = FrontierMarket.of(problem)
+    market = FrontierMarket.from_problem(problem)
     if not len(market.jobs):
         return
     found, wanted = cheapest(problem, market)
     start = found.x
-    x = centre(market, wanted, start)
+    x = analytic_center(market, wanted, start)
     best = product(market, wanted, x)
     assert best > -np.inf
     rng = np.random.default_rng(seed)
@@ -327,15 +327,17 @@ def test_water_filling_takes_the_general_solver_where_the_search_is_cut_short(
 @EASY
 @given(problem=problems)
 def test_the_centre_is_the_same_by_one_matrix_and_by_columns(problem: Problem) -> None:
-    market = FrontierMarket.of(problem)
+    market = FrontierMarket.from_problem(problem)
     if not len(market.jobs):
         return
     found, wanted = cheapest(problem, market)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(_shares, "_FEW", len(wanted))
-        one = centre(market, wanted, found.x)
+        one = analytic_center(market, wanted, found.x)
         patch.setattr(_shares, "_FEW", 0)
-        np.testing.assert_allclose(centre(market, wanted, found.x), one, rtol=1e-6, atol=1e-7)
+        np.testing.assert_allclose(
+            analytic_center(market, wanted, found.x), one, rtol=1e-6, atol=1e-7
+        )
 
 
 @pytest.mark.parametrize(
@@ -355,7 +357,7 @@ def test_alike_jobs_get_the_same_shares(seed: int, jobs: int) -> None:
 
 def test_rows_of_equal_sum_are_told_apart() -> None:
     rows = np.array([[np.sqrt(3), 0.0], [0.0, np.sqrt(2)], [np.sqrt(3), 0.0]])
-    different, which = alike(rows)
+    different, which = distinct_rows(rows)
     np.testing.assert_array_equal(different[which], rows)
     assert len(different) == 2
 

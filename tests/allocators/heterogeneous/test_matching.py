@@ -10,12 +10,12 @@ from scipy.optimize import linear_sum_assignment
 
 from allocators.heterogeneous.timeshare.matching import (
     WAITS,
-    _matched,
+    _match_jobs,
     allox,
+    arrival_order,
     fifo,
     fifo_any,
-    queue,
-    whole,
+    whole_shares,
 )
 from allocators.heterogeneous.timeshare.problem import NoSharesError, Problem
 from tests.allocators.heterogeneous.shared_time import assert_possible, drawn, problems
@@ -45,7 +45,7 @@ def test_fifo_gives_the_fastest_free_type_and_stops_at_the_first_that_does_not_f
 
 def test_a_job_that_never_fits_does_not_block_the_queue() -> None:
     problem = Problem(np.array([[1.0], [0.0], [1.0]]), np.array([8, 1, 1]), np.array([2]))
-    assert queue(problem) == [2]
+    assert arrival_order(problem) == [2]
     np.testing.assert_array_equal(fifo(problem).x, [[0], [0], [1]])
 
 
@@ -70,7 +70,7 @@ def test_fifo_any_keeps_what_it_gave_and_draws_among_what_fits() -> None:
 @given(problem=problems, seed=st.integers(0, 1000))
 def test_fifo_any_never_overbooks(problem: Problem, seed: int) -> None:
     at = fifo_any(problem, nobody(problem), np.random.default_rng(seed))
-    assert_possible(problem, whole(at, len(problem.devices)))
+    assert_possible(problem, whole_shares(at, len(problem.devices)))
     assert (problem.rates[np.arange(len(at)), at][at != WAITS] > 0).all()
 
 
@@ -133,7 +133,7 @@ def test_matching_is_the_best_of_all_divisions_among_types(seed: int) -> None:
     gpus = rng.integers(1, 4, types)
     if not len(runs_s):
         return
-    column, rank, gpu = _matched(runs_s, gpus)
+    column, rank, gpu = _match_jobs(runs_s, gpus)
     divisions = (np.array(at) for at in product(range(types), repeat=len(runs_s)))
     best = min(
         completion(runs_s, at, gpus)
@@ -152,7 +152,7 @@ def test_matching_is_that_of_the_whole_matrix(seed: int) -> None:
     runs_s = rng.lognormal(8, 2, (count, 1)) * rng.lognormal(0, 1, (count, 3))
     runs_s[rng.random(runs_s.shape) < 0.1] = np.inf
     runs_s[:, 0] = np.where(np.isfinite(runs_s).any(axis=1), runs_s[:, 0], 1.0)
-    column, rank, _ = _matched(runs_s, gpus)
+    column, rank, _ = _match_jobs(runs_s, gpus)
     kinds = np.concatenate([np.full(gpu * -(-count // gpu), at) for at, gpu in enumerate(gpus)])
     ranks = np.concatenate([np.arange(gpu * -(-count // gpu)) // gpu + 1 for gpu in gpus])
     costs = runs_s[:, kinds] * ranks

@@ -13,18 +13,18 @@ from allocators.parameter_server.replicas import Rebuild
 from allocators.parameter_server.scaling_rules import (
     COLD,
     PRESETS,
-    Before,
+    EarlierSpeed,
     FinishedJob,
     History,
     JobResources,
-    Seen,
+    Measurement,
     Watched,
     after_oom,
-    at_end_gb,
+    central_mean,
+    final_gb,
     first_servers,
-    halved,
+    halve_resources,
     hot_servers,
-    major,
     more_workers,
     servers_within,
     workers_within,
@@ -259,8 +259,8 @@ def seen(
     worker_cpus: float = 4,
     worker_gb: float = 6,
     server_gb: float = 10,
-) -> list[Seen]:
-    return [Seen(speed, worker_cpus, worker_gb, server_cpus, server_gb)]
+) -> list[Measurement]:
+    return [Measurement(speed, worker_cpus, worker_gb, server_cpus, server_gb)]
 
 
 @pytest.mark.parametrize(
@@ -272,24 +272,24 @@ def seen(
         ("code", 14, None, 0, LONG_S, 10),  # neither full nor idle
         ("code", 4, None, 1, LONG_S, 32),  # ceil(10 x 0.8 x 16/4), at most 32 at first
         ("code", 4, None, 1, 1800, 10),
-        ("code", 8, Before(5, 90), 2, LONG_S, 14),  # target 16, by 4
-        ("manifest", 8, Before(5, 90), 2, LONG_S, 17),  # target 17, by 8
-        ("code", 8, Before(5, 100), 2, LONG_S, 10),  # no faster than before
+        ("code", 8, EarlierSpeed(5, 90), 2, LONG_S, 14),  # target 16, by 4
+        ("manifest", 8, EarlierSpeed(5, 90), 2, LONG_S, 17),  # target 17, by 8
+        ("code", 8, EarlierSpeed(5, 100), 2, LONG_S, 10),  # no faster than before
         ("code", 8, None, 2, LONG_S, 10),
         (
             "code",
             8,
-            Before(5, 112),
+            EarlierSpeed(5, 112),
             1,
             LONG_S,
             10,
         ),  # slower by a tenth, so not even the second plan grows
-        ("manifest", 8, Before(5, 112), 1, LONG_S, 17),
+        ("manifest", 8, EarlierSpeed(5, 112), 1, LONG_S, 17),
         ("code", 0, None, 0, LONG_S, 10),
     ],
 )
 def test_workers(
-    preset: str, used: float, before: Before | None, plans: int, alone_s: float, expected: int
+    preset: str, used: float, before: EarlierSpeed | None, plans: int, alone_s: float, expected: int
 ) -> None:
     assert (
         more_workers(NOW, seen(used), before, plans, alone_s, PRESETS[preset]).workers == expected
@@ -298,7 +298,9 @@ def test_workers(
 
 def test_limits_of_workers() -> None:
     assert (
-        more_workers(NOW._replace(workers=58), seen(2), Before(50, 1), 9, LONG_S, CODE).workers
+        more_workers(
+            NOW._replace(workers=58), seen(2), EarlierSpeed(50, 1), 9, LONG_S, CODE
+        ).workers
         == 60
     )
     assert more_workers(NOW._replace(workers=2), seen(16), None, 9, LONG_S, CODE).workers == 1
@@ -373,8 +375,8 @@ def test_within_a_limit() -> None:
     assert workers_within(NOW, seen(15.3), None, (999, 999)) == NOW
     assert workers_within(NOW, seen(8), None, (100, 999)) == NOW
     # From 5 to 10 workers: 20 each before, 4 and 3.8 for each of the others.
-    assert workers_within(NOW, seen(8, speed=120), Before(5, 100), (999, 999)).workers == 18
-    assert workers_within(NOW, seen(8, speed=119), Before(5, 100), (999, 999)) == NOW
+    assert workers_within(NOW, seen(8, speed=120), EarlierSpeed(5, 100), (999, 999)).workers == 18
+    assert workers_within(NOW, seen(8, speed=119), EarlierSpeed(5, 100), (999, 999)) == NOW
     # A worker and its part of the servers use 4 + 3.2: 144/7.2 = 20 workers use 80, and leave 64 to
     # four servers.
     assert servers_within(NOW, seen(8), 144, 40)[3:] == (4, 16, 12)
@@ -399,18 +401,18 @@ def test_memory_that_ran_out() -> None:
 
 
 def test_half_of_it() -> None:
-    assert halved(JobResources(3, 20, 16, 2, 6, 10)) == JobResources(3, 10, 8, 2, 4, 6)
-    assert halved(JobResources(3, 2, 3, 2, 4, 0)) == JobResources(3, 2, 3, 2, 4, 0)
+    assert halve_resources(JobResources(3, 20, 16, 2, 6, 10)) == JobResources(3, 10, 8, 2, 4, 6)
+    assert halve_resources(JobResources(3, 2, 3, 2, 4, 0)) == JobResources(3, 2, 3, 2, 4, 0)
 
 
 def test_memory_at_the_end() -> None:
-    assert at_end_gb((100, 10), (80, 12)) == 20
-    assert at_end_gb((100, 10), (100, 10)) == at_end_gb((100, 10), (80, 10)) == 10
+    assert final_gb((100, 10), (80, 12)) == 20
+    assert final_gb((100, 10), (100, 10)) == final_gb((100, 10), (80, 10)) == 10
 
 
 def test_major_cluster() -> None:
-    assert major([1, 10, 11, 12, 50]) == 11
-    assert major([4]) == 4
+    assert central_mean([1, 10, 11, 12, 50]) == 11
+    assert central_mean([4]) == 4
 
 
 def test_history() -> None:

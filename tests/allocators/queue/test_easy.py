@@ -236,7 +236,7 @@ class Plain:
     def ways(self, view: View, job: JobId) -> list[tuple[tuple[int, ...], float]]:
         """Where a job may go, and from when on."""
         ways, until_s = (
-            self.place.ways(view, view.demand(job)),
+            self.place.options(view, view.demand(job)),
             view.one("arrival_s", job) + self.easy.wait_for_type,
         )
         return [
@@ -250,7 +250,7 @@ class Plain:
             (
                 grant
                 for group in groups
-                if (grant := self.place.within(view, view.demand(job), group))
+                if (grant := self.place.place_within(view, view.demand(job), group))
             ),
             None,
         )
@@ -337,7 +337,7 @@ class Plain:
     ) -> bool:
         demand, (at_s, pools), (_, ends, held) = view.demand(job), promise, state
         for group, from_s in self.ways(view, job):
-            grant = self.place.within(view, demand, group) if from_s <= view.now_s else None
+            grant = self.place.place_within(view, demand, group) if from_s <= view.now_s else None
             if grant is None:
                 continue
             end_s = view.now_s + view.one("remaining_work", job) / view.estimates.rate(job, grant)

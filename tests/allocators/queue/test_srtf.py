@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from allocators.queue.fifo import Fifo
-from allocators.queue.running_index import EVERYBODY
+from allocators.queue.running_index import MAX_PRIORITY_LIMIT
 from allocators.queue.srtf import Remaining, Srtf, _gain_s
 from allocators.queue.upgrade import Upgrades
 from sim.contract import ContractError, Demand, Grant, JobId, Plan, View, instant
@@ -241,7 +241,7 @@ def test_jobs_that_were_stopped_do_not_stop_each_other() -> None:
 def test_an_order_in_which_two_jobs_go_before_each_other_is_found_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(Remaining, "limit", lambda *_: EVERYBODY)
+    monkeypatch.setattr(Remaining, "limit", lambda *_: MAX_PRIORITY_LIMIT)
     with pytest.raises(
         ContractError,
         match=(

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from allocators import REGISTRY, make
 from allocators.nesting import is_tick, next_tick
-from allocators.placement import RUN_TIME
+from allocators.placement import RUN_TIME_NEEDS
 from allocators.queue.wrappers import Partition, Switch
 from sim.cluster import Cluster, NodeGroup
 from sim.contract import (
@@ -463,7 +463,7 @@ def test_insides_are_written_down_as_specs() -> None:
         )
         == text
     )
-    assert made.needs == Needs(RUN_TIME, confine_by="vc")
+    assert made.needs == Needs(RUN_TIME_NEEDS, confine_by="vc")
 
 
 def test_what_one_part_has_to_say_names_the_part() -> None:
