@@ -13,7 +13,7 @@ import yaml
 from allocators import make
 from allocators.quotas import Ask, fair_shares
 from allocators.sites.kai.queues import QueueSpec, ResourceQuota, read_queues
-from allocators.sites.kai.usage import Held
+from allocators.sites.kai.usage import UsageWindow
 from sim.cluster import Cluster
 from sim.contract import ParameterError, Spec
 from sim.engine.simulator import Conditions, Simulator
@@ -68,18 +68,18 @@ def test_past_usage_takes_from_a_part() -> None:
 
 
 def test_what_is_held_counts_less_with_age_and_not_before_the_window() -> None:
-    plain = Held(0, window_s=100, half_life_s=inf)
+    plain = UsageWindow(0, window_s=100, half_life_s=inf)
     plain.level = 4
     assert plain.at(50) == 200
     plain.level = 0
     assert plain.at(100) == 200
     assert plain.at(130) == pytest.approx(80)  # 20 s of it are left
     assert plain.at(160) == 0
-    halved = Held(0, window_s=1e9, half_life_s=10)
+    halved = UsageWindow(0, window_s=1e9, half_life_s=10)
     halved.level = 1
-    whole = halved.at(20)
+    whole = halved.integral(20)
     halved.level = 0
-    assert halved.at(30) == pytest.approx(whole / 2)
+    assert halved.integral(30) == pytest.approx(whole / 2)
 
 
 # -- what sites write

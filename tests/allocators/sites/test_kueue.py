@@ -25,7 +25,7 @@ from allocators.sites.kueue.policy import Kueue
 from allocators.sites.kueue.queueing import QueuedWorkload
 from allocators.sites.kueue.scheduler import Scheduler
 from allocators.sites.kueue.tree import QuotaNode
-from allocators.sites.manifests import written
+from allocators.sites.manifests import to_yaml
 from sim.cluster import Cluster
 from sim.engine.simulator import Simulator
 from sim.result import RunResult
@@ -78,7 +78,7 @@ def queue(name: str, cohort: str = "all", gpus: str = "", **spec: Any) -> dict[s
 
 
 def site(*objects: dict[str, Any]) -> str:
-    return written([flavor("any"), *objects])
+    return to_yaml([flavor("any"), *objects])
 
 
 Row = tuple[str, float, int, float]
