@@ -257,15 +257,15 @@ class _Run:
                 return ["Without a configuration, and no tenants in the trace, there is one queue."]
             return [
                 "Without a configuration there is an equal cluster queue for each"
-                f" {_TENANT_NOUNS[column]} of the trace, {named_count:,} in all, in one cohort; each"
-                " may reclaim its own quota, and jobs without a name have none of their own."
+                f" {_TENANT_NOUNS[column]} of the trace, {named_count:,} in all, in one cohort;"
+                " each may reclaim its own quota, and jobs without a name have none of their own."
             ]
         notes = [f"Jobs find their queue by their {_TENANT_NOUNS[column]}."]
         unmatched = [one.name for one in site.flavors if self._pools[one.name] is None]
         if unmatched and len(view.room.pools) > 1:
             notes.append(
-                f"Flavor {', '.join(unmatched)} names no GPU type or partition of this cluster, so it"
-                " is taken as all nodes. Add a node label with the type."
+                f"Flavor {', '.join(unmatched)} names no GPU type or partition of this cluster, so"
+                " it is taken as all nodes. Add a node label with the type."
             )
         closed = [queue.name for queue in site.queues if not queue.selects]
         if closed:

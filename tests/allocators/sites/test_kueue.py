@@ -387,7 +387,7 @@ def test_cores_and_memory_count_where_they_are_covered() -> None:
         trace = Trace.of(frame.assign(user="a"))
         result = Simulator(trace, Cluster.parse("2x4:v100"), policy).run()
         assert starts(result) == expected
-        told = [line.split(" asked ")[0] for line in result.remarks if "asked for cpu" in line]
+        told = [line.split(" requested ")[0] for line in result.remarks if "requested cpu" in line]
         assert told == (["2 jobs"] if given == text else [])
 
 
