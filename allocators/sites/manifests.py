@@ -1,6 +1,4 @@
-"""Objects of Kubernetes as YAML: read key by key, so that errors name their place and what nobody
-read is known; quantities are exact.
-"""
+"""Kubernetes objects in YAML, parsed key by key with located errors and exact quantities."""
 
 from __future__ import annotations
 
@@ -23,37 +21,37 @@ UNITS: Final[Mapping[str, Fraction]] = {
     **{f"{unit}i": Fraction(1024**power) for power, unit in enumerate("KMGTPE", 1)},
 }
 _QUANTITY: Final = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+))(?:[eE]([+-]?\d{1,2})|([A-Za-z]{0,2}))")
-_LONGEST: Final = 60
+_MAX_QUANTITY_LENGTH: Final = 60
 _TRUE: Final = frozenset({"true", "yes", "on"})
 _FALSE: Final = frozenset({"false", "no", "off"})
 
 
 def quantity(text: object) -> Fraction:
-    """Return the value of a quantity: ``8``, ``500m``, ``2Ki``, ``1.5G``, ``1e3``, ``1E``.
+    """Parse a Kubernetes quantity: ``8``, ``500m``, ``2Ki``, ``1.5G``, ``1e3``, ``1E``.
 
     Raises
     ------
     ParameterError
-        If it is none.
+        If the text is no quantity.
     """
-    written = str(text).strip()
-    found = _QUANTITY.fullmatch(written) if len(written) <= _LONGEST else None
-    if found is None or (found[3] or "") not in UNITS:
+    stripped = str(text).strip()
+    match = _QUANTITY.fullmatch(stripped) if len(stripped) <= _MAX_QUANTITY_LENGTH else None
+    if match is None or (match[3] or "") not in UNITS:
         raise ParameterError(
-            f"{written[:40]!r} is no quantity. Write a number with a unit of Kubernetes, such as 8,"
-            " 500m, 1k or 3Gi."
+            f"{stripped[:40]!r} is no quantity. Write a number with a unit of Kubernetes, such as"
+            " 8, 500m, 1k or 3Gi."
         )
-    power = Fraction(10) ** int(found[2]) if found[2] else UNITS[found[3] or ""]
-    return Fraction(found[1]) * power
+    power = Fraction(10) ** int(match[2]) if match[2] else UNITS[match[3] or ""]
+    return Fraction(match[1]) * power
 
 
-def as_text(value: Fraction) -> str:
-    """Write a quantity so that `quantity` reads the same value.
+def format_quantity(value: Fraction) -> str:
+    """Format a quantity so that `quantity` parses the same value.
 
     Raises
     ------
     ParameterError
-        If it is finer than the unit n, so that no quantity is exactly this.
+        If the value is finer than the unit n, and cannot be written exactly.
     """
     for unit in ("Ei", "Pi", "Ti", "Gi", "Mi", "Ki") if value else ():
         if (value / UNITS[unit]).denominator == 1:
@@ -65,28 +63,28 @@ def as_text(value: Fraction) -> str:
 
 
 class Fields:
-    """A mapping inside an object, which knows where it stands and which keys were asked for.
+    """A mapping inside an object; records its place and the keys that were read.
 
-    Scalars are texts, whatever YAML takes them for: a queue may be called ``no`` or ``1E``. A key
-    without a value counts as absent.
+    Scalars stay texts, so that a queue may be called ``no`` or ``1E``. A key without a value counts
+    as absent.
 
     Parameters
     ----------
     where : str
-        What messages begin with, such as "document 2 (ClusterQueue a)".
+        Prefix of messages, such as "document 2 (ClusterQueue a)".
     path : str
-        Keys that lead here, such as "spec.resourceGroups[0]".
+        Path of this mapping, such as "spec.resourceGroups[0]".
     data : mapping
         The values.
     """
 
-    __slots__ = ("_asked", "_data", "_inside", "path", "where")
+    __slots__ = ("_children", "_data", "_read_keys", "path", "where")
 
     def __init__(self, where: str, path: str, data: Mapping[Any, Any]) -> None:
         self.where, self.path = where, path
         self._data = {str(key): value for key, value in data.items() if value is not None}
-        self._asked: set[str] = set()
-        self._inside: list[Fields] = []
+        self._read_keys: set[str] = set()
+        self._children: list[Fields] = []
 
     def __contains__(self, key: str) -> bool:
         return key in self._data
@@ -102,15 +100,15 @@ class Fields:
         ParameterError
             If it is a list or a mapping, or none of the choices.
         """
-        value = self._take(key, default)
+        value = self._read_key(key, default)
         if isinstance(value, list | dict):
-            raise self.wrong(key, f"is no plain value but a {_kind(value)}")
+            raise self.error(key, f"is no plain value but a {_type_name(value)}")
         if choices and str(value) not in choices:
-            raise self.wrong(key, f"is {str(value)[:40]!r}; it must be {' or '.join(choices)}")
+            raise self.error(key, f"is {str(value)[:40]!r}; it must be {' or '.join(choices)}")
         return str(value)
 
-    def needed(self, key: str) -> str:
-        """Return a text that must be there.
+    def required_text(self, key: str) -> str:
+        """Return a text that must be present.
 
         Raises
         ------
@@ -118,11 +116,11 @@ class Fields:
             If it is missing.
         """
         if not (value := self.text(key)):
-            raise self.wrong(key, "is missing")
+            raise self.error(key, "is missing")
         return value
 
-    def whole(self, key: str, default: int | None = None) -> int | None:
-        """Return a whole number.
+    def integer(self, key: str, default: int | None = None) -> int | None:
+        """Return an integer.
 
         Raises
         ------
@@ -133,25 +131,27 @@ class Fields:
         if not text:
             return default
         if re.fullmatch(r"[+-]?\d{1,18}", text) is None:
-            raise self.wrong(key, f"is {text[:40]!r}; it must be a whole number")
+            raise self.error(key, f"is {text[:40]!r}; it must be a whole number")
         return int(text)
 
     def leaves(self) -> dict[str, str]:
-        """Return all plain values by their paths."""
-        found: dict[str, str] = {}
-        left: list[tuple[str, Any]] = [(self.path, self._data)]
-        while left:
-            path, value = left.pop()
+        """Return all plain values by path."""
+        values: dict[str, str] = {}
+        pending: list[tuple[str, Any]] = [(self.path, self._data)]
+        while pending:
+            path, value = pending.pop()
             if isinstance(value, dict):
-                left += [(f"{path}.{key}" if path else str(key), it) for key, it in value.items()]
+                pending += [
+                    (f"{path}.{key}" if path else str(key), it) for key, it in value.items()
+                ]
             elif isinstance(value, list):
-                left += [(f"{path}[{at}]", it) for at, it in enumerate(value)]
+                pending += [(f"{path}[{at}]", it) for at, it in enumerate(value)]
             elif value is not None:
-                found[path] = str(value)
-        return found
+                values[path] = str(value)
+        return values
 
     def flag(self, key: str, default: bool = False) -> bool:
-        """Return whether something is on.
+        """Return a boolean.
 
         Raises
         ------
@@ -160,11 +160,11 @@ class Fields:
         """
         text = self.text(key).lower()
         if text and text not in _TRUE | _FALSE:
-            raise self.wrong(key, f"is {text[:40]!r}; it must be true or false")
+            raise self.error(key, f"is {text[:40]!r}; it must be true or false")
         return text in _TRUE if text else default
 
     def quantity(self, key: str, default: Fraction | None = None) -> Fraction | None:
-        """Return a quantity, exactly.
+        """Return an exact quantity.
 
         Raises
         ------
@@ -177,7 +177,7 @@ class Fields:
         try:
             return quantity(text)
         except ParameterError as error:
-            raise ParameterError(f"{self.where}: {self._at(key)}: {error}") from error
+            raise ParameterError(f"{self.where}: {self._path_of(key)}: {error}") from error
 
     def texts(self, key: str) -> tuple[str, ...]:
         """Return a list of texts.
@@ -187,23 +187,23 @@ class Fields:
         ParameterError
             If it is no list, or holds anything but plain values.
         """
-        values = self._list(key)
+        values = self._read_list(key)
         for at, value in enumerate(values):
             if value is None or isinstance(value, list | dict):
-                raise self.wrong(f"{key}[{at}]", f"is no plain value but a {_kind(value)}")
+                raise self.error(f"{key}[{at}]", f"is no plain value but a {_type_name(value)}")
         return tuple(map(str, values))
 
-    def inside(self, key: str) -> Fields:
-        """Return a mapping; empty where the key is absent.
+    def mapping(self, key: str) -> Fields:
+        """Return a mapping; empty if the key is absent.
 
         Raises
         ------
         ParameterError
             If there is something else.
         """
-        return self._child(key, self._take(key, {}))
+        return self._add_child(key, self._read_key(key, {}))
 
-    def each(self, key: str) -> tuple[Fields, ...]:
+    def mappings(self, key: str) -> tuple[Fields, ...]:
         """Return a list of mappings.
 
         Raises
@@ -211,59 +211,65 @@ class Fields:
         ParameterError
             If there is something else.
         """
-        return tuple(self._child(f"{key}[{at}]", one) for at, one in enumerate(self._list(key)))
+        return tuple(
+            self._add_child(f"{key}[{at}]", one) for at, one in enumerate(self._read_list(key))
+        )
 
-    def ignore(self) -> None:
-        """Take all keys as asked for."""
-        self._asked.update(self._data)
+    def mark_all_read(self) -> None:
+        """Mark all keys as read."""
+        self._read_keys.update(self._data)
 
-    def unread(self) -> Iterator[str]:
-        """Yield the paths of keys that nobody asked for."""
-        yield from (self._at(key) for key in self._data if key not in self._asked)
-        for child in self._inside:
-            yield from child.unread()
+    def unread_keys(self) -> Iterator[str]:
+        """Yield the paths of the keys that were not read."""
+        yield from (self._path_of(key) for key in self._data if key not in self._read_keys)
+        for child in self._children:
+            yield from child.unread_keys()
 
-    def wrong(self, key: str, what: str) -> ParameterError:
-        """Return the error that something is wrong with a value."""
-        return ParameterError(f"{self.where}: {self._at(key)} {what}.")
+    def error(self, key: str, what: str) -> ParameterError:
+        """Return the error for an invalid value."""
+        return ParameterError(f"{self.where}: {self._path_of(key)} {what}.")
 
-    def _at(self, key: str) -> str:
+    def _path_of(self, key: str) -> str:
+        """Return the path of a key."""
         return f"{self.path}.{key}" if self.path else key
 
-    def _take(self, key: str, default: Any) -> Any:
-        self._asked.add(key)
+    def _read_key(self, key: str, default: Any) -> Any:
+        """Return the value of a key, and mark it as read."""
+        self._read_keys.add(key)
         return self._data.get(key, default)
 
-    def _list(self, key: str) -> list[Any]:
-        values = self._take(key, [])
+    def _read_list(self, key: str) -> list[Any]:
+        """Return a list; raise an error for other values."""
+        values = self._read_key(key, [])
         if not isinstance(values, list):
-            raise self.wrong(key, f"is no list but a {_kind(values)}")
+            raise self.error(key, f"is no list but a {_type_name(values)}")
         return values
 
-    def _child(self, key: str, data: Any) -> Fields:
+    def _add_child(self, key: str, data: Any) -> Fields:
+        """Return a mapping inside this one; raise an error for other values."""
         if not isinstance(data, dict):
-            raise self.wrong(key, f"is no mapping but a {_kind(data)}")
-        made = Fields(self.where, self._at(key), data)
-        self._inside.append(made)
-        return made
+            raise self.error(key, f"is no mapping but a {_type_name(data)}")
+        child = Fields(self.where, self._path_of(key), data)
+        self._children.append(child)
+        return child
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """One object.
+    """A Kubernetes object.
 
     Attributes
     ----------
     where : str
         Its place and name, such as "document 2 (ClusterQueue a)".
     group : str
-        What stands before the slash of its ``apiVersion``; "" for none.
+        API group: the part of ``apiVersion`` before the slash; "" = none.
     kind, name, namespace : str
-        What it is and is called; "" where that is not said.
+        Kind, name and namespace; "" = not given.
     fields : Fields
         All of its keys.
     source : str
-        Its part of the text.
+        Its text in the source.
     """
 
     where: str
@@ -274,24 +280,22 @@ class Manifest:
     fields: Fields
     source: str = field(default="", compare=False, repr=False)
 
-    def unread(self) -> list[str]:
-        """Return the keys that nobody asked for, each with its place; what Kubernetes itself writes
-        (``metadata``, ``status``) does not count.
-        """
-        return [f"{self.where}: {path}" for path in self.fields.unread() if path != "status"]
+    def unread_keys(self) -> list[str]:
+        """Return the unread keys with their places, except ``metadata`` and ``status``."""
+        return [f"{self.where}: {path}" for path in self.fields.unread_keys() if path != "status"]
 
 
 def manifests(text: str) -> tuple[Manifest, ...]:
-    """Read the objects of a YAML text: several documents, and lists of objects (``kind: List``).
+    """Parse the objects of a YAML text: documents, and lists (``kind: List``).
 
     Raises
     ------
     ParameterError
-        If it is no YAML, a key comes twice in a mapping, a document is no object, or an object does
-        not say its kind.
+        If the text is no YAML, a key is repeated in a mapping, a document is no object, or an
+        object has no kind.
     """
     try:
-        return tuple(_read(text))
+        return tuple(_parse_documents(text))
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = f"line {mark.line + 1}: " if mark else ""
@@ -302,15 +306,16 @@ def manifests(text: str) -> tuple[Manifest, ...]:
         raise ParameterError("This YAML is nested too deeply to be read.") from error
 
 
-def written(objects: Iterable[Mapping[str, Any]]) -> str:
-    """Return the YAML text of some objects, a document each."""
+def to_yaml(objects: Iterable[Mapping[str, Any]]) -> str:
+    """Return objects as YAML text, one document each."""
     text: str = yaml.safe_dump_all(
         objects, sort_keys=False, allow_unicode=True, default_flow_style=False, width=100
     )
     return text
 
 
-def _read(text: str) -> Iterator[Manifest]:
+def _parse_documents(text: str) -> Iterator[Manifest]:
+    """Yield the objects of all documents."""
     loader = _Loader(text)
     try:
         at = 0
@@ -319,58 +324,64 @@ def _read(text: str) -> Iterator[Manifest]:
             node = loader.get_node()
             data = loader.construct_document(node)
             if data is not None:
-                yield from _objects(data, node, text, f"document {at}")
+                yield from _parse_objects(data, node, text, f"document {at}")
     finally:
         loader.dispose()
 
 
-def _objects(data: Any, node: Any, text: str, where: str) -> Iterator[Manifest]:
+def _parse_objects(data: Any, node: Any, text: str, where: str) -> Iterator[Manifest]:
+    """Yield the objects of a document, which may be a list."""
     if isinstance(data, dict) and data.get("kind") == "List":
         items = data.get("items", [])
         if not isinstance(items, list):
-            raise ParameterError(f"{where}: items is no list but a {_kind(items)}.")
+            raise ParameterError(f"{where}: items is no list but a {_type_name(items)}.")
         node = next((value for key, value in node.value if key.value == "items"), None)
         data = items
     if not isinstance(data, list):
-        yield _object(data, where, _source(node, text))
+        yield _parse_object(data, where, _source_text(node, text))
         return
     for number, one in enumerate(data, 1):
-        yield _object(one, f"{where}, item {number}", _source(node.value[number - 1], text))
+        yield _parse_object(
+            one, f"{where}, item {number}", _source_text(node.value[number - 1], text)
+        )
 
 
-def _source(node: Any, text: str) -> str:
-    """Return the text of a node, moved to the left."""
+def _source_text(node: Any, text: str) -> str:
+    """Return the source text of a node without its indentation."""
     first, *rest = text[node.start_mark.index : node.end_mark.index].rstrip().split("\n")
     left = node.start_mark.column
     moved = [line[left:] if not line[:left].strip() else line for line in rest]
     return "\n".join([first, *moved]) + "\n"
 
 
-def _object(data: Any, where: str, source: str) -> Manifest:
+def _parse_object(data: Any, where: str, source: str) -> Manifest:
+    """Return the object of a document or list item."""
     if not isinstance(data, dict):
-        what = repr(data)[:40] if isinstance(data, str) else f"a {_kind(data)}"
+        what = repr(data)[:40] if isinstance(data, str) else f"a {_type_name(data)}"
         raise ParameterError(f"{where} is no object of Kubernetes but {what}.")
-    whole = Fields(where, "", data)
-    kind = whole.needed("kind")
-    about = whole.inside("metadata")
+    fields = Fields(where, "", data)
+    kind = fields.required_text("kind")
+    about = fields.mapping("metadata")
     name, namespace = about.text("name"), about.text("namespace")
-    about.ignore()
-    whole.where = f"{where} ({kind} {name})" if name else f"{where} ({kind})"
-    group, slash, _ = whole.text("apiVersion").partition("/")
-    return Manifest(whole.where, group if slash else "", kind, name, namespace, whole, source)
+    about.mark_all_read()
+    fields.where = f"{where} ({kind} {name})" if name else f"{where} ({kind})"
+    group, slash, _ = fields.text("apiVersion").partition("/")
+    return Manifest(fields.where, group if slash else "", kind, name, namespace, fields, source)
 
 
-def _kind(value: Any) -> str:
+def _type_name(value: Any) -> str:
+    """Return the YAML type of a value for messages."""
     return {"list": "list", "dict": "mapping", "NoneType": "null"}.get(type(value).__name__, "text")
 
 
 class _Loader(yaml.SafeLoader):  # type: ignore[misc]
-    """Leaves scalars as they are written; refuses a key that comes twice, and aliases, with which a
-    short text stands for a very long one, or for one without end.
+    """YAML loader that keeps scalars as text, and refuses repeated keys and aliases.
+
+    With aliases, a short text could expand to a huge or endless one.
     """
 
     def compose_node(self, parent: Any, index: Any) -> Any:
-        """Compose a node."""
+        """Compose a node; refuse aliases."""
         if self.check_event(yaml.AliasEvent):
             event = self.peek_event()
             raise yaml.composer.ComposerError(
@@ -379,7 +390,7 @@ class _Loader(yaml.SafeLoader):  # type: ignore[misc]
         return super().compose_node(parent, index)
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Hashable, Any]:
-        """Build a mapping."""
+        """Build a mapping; refuse repeated keys."""
         keys = [self.construct_object(key, deep=True) for key, _ in node.value]
         for at, key in enumerate(keys):
             if not isinstance(key, str) or key in keys[:at]:
@@ -387,11 +398,11 @@ class _Loader(yaml.SafeLoader):  # type: ignore[misc]
                 raise yaml.constructor.ConstructorError(
                     None, None, f"the key {str(key)[:40]!r} {what}", node.value[at][0].start_mark
                 )
-        made: dict[Hashable, Any] = super().construct_mapping(node, deep=deep)
-        return made
+        mapping: dict[Hashable, Any] = super().construct_mapping(node, deep=deep)
+        return mapping
 
 
-# Only null is told by its looks.
+# Only null is resolved; all other scalars stay text.
 _Loader.yaml_implicit_resolvers = {
     first: [entry for entry in entries if entry[0].endswith(":null")]
     for first, entries in yaml.SafeLoader.yaml_implicit_resolvers.items()

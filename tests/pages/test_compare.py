@@ -409,7 +409,8 @@ def test_a_row_that_is_clicked_is_highlighted_everywhere(
     app.query_params["high"] = "No such policy"
     app.run()
     sound(app)
-    assert "The link highlights “No such policy”, which is not compared." in texts(app).replace("\\", "")
+    sentences = texts(app).replace("\\", "")
+    assert "The link highlights “No such policy”, which is not compared." in sentences
     assert rows(app)["SRTF"]["kind"] == "high"
 
 

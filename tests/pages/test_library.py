@@ -232,8 +232,8 @@ def test_deleting_takes_it_off_this_list_only(browse: Browse, pool: FakePool, ti
     browse(BOB, tiny)
     app = press(choose(browse(ANN), 0), "runs/delete")
     assert (
-        "1 removed from your list, 0 results deleted. 4 results stay, because other entries need them."
-        in texts(app)
+        "1 removed from your list, 0 results deleted. 4 results stay, because other entries need"
+        " them." in texts(app)
     )
     assert listed(app) == []
     bob = browse(BOB)

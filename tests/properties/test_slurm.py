@@ -109,7 +109,7 @@ def tree_of(rng: np.random.Generator) -> tuple[Association, ...]:
 
 
 def everybody(fair: FairShare, entries: tuple[Association, ...]) -> list[Share]:
-    return [fair.of(entry.account, entry.user) for entry in entries if entry.user]
+    return [fair.user_share(entry.account, entry.user) for entry in entries if entry.user]
 
 
 @given(SEEDS, st.booleans())

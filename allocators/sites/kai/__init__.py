@@ -1,1 +1,1 @@
-"""The KAI scheduler: queues with quotas, fair shares beyond them, and taking back what was lent."""
+"""KAI Scheduler: queues with quotas, fair shares over quota, and reclaim."""

@@ -1,4 +1,4 @@
-"""KAI as a policy: queues with quotas that lend what they do not need, and take it back."""
+"""The KAI policy: queues lend unused quota and reclaim it when needed."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from allocators.sites.kai.queues import (
     RESOURCES,
     UNMAPPED,
     QueueSpec,
-    nothing_of_its_own,
-    one_each,
+    queue_per_tenant,
+    queue_without_quota,
     read_queues,
 )
 from allocators.sites.kai.tree import IdenticalJobs, JobOrder, QueueNode, QueueTree, Work
@@ -39,18 +39,18 @@ from sim.contract import (
 )
 
 CYCLE_S: Final = 1.0
-"""After stops a real scheduler looks again in its next cycle, so much later."""
+"""Length of a scheduling cycle: the delay to the next cycle after jobs were stopped."""
 USAGE_S: Final = 60.0
-"""Past usage is looked at again so often while jobs wait."""
-MOST_MOVED: Final = 16
-"""Jobs that one consolidation moves at most."""
+"""Period at which past usage is updated while jobs wait."""
+MAX_MOVED_JOBS: Final = 16
+"""Maximum number of jobs that one consolidation moves."""
 _PER_UNIT: Final = (1.0, 1000.0, 1000.0)
 """Units of `RESOURCES` per GPU, core and GB."""
 
 
 @dataclass
 class QueuedJobs:
-    """All jobs of a run that wait or run."""
+    """All waiting and running jobs of a run."""
 
     works: dict[JobId, Work] = field(default_factory=dict)
     waiting: set[JobId] = field(default_factory=set)
@@ -59,20 +59,20 @@ class QueuedJobs:
 
 @dataclass
 class Kai(Allocator):
-    """Give every queue its quota whenever it asks for it, and divide what is left by weight.
+    """Give each queue its quota on request, and divide the rest by over-quota weight.
 
     Notes
     -----
-    The cycle of the KAI scheduler: allocate, consolidate, reclaim, preempt. Queues form a tree; the
-    fair share of each is its quota as far as it asks for it, plus its part by weight of what is
-    left over. *Allocate* starts jobs of the queue that is furthest below its share, whatever its
-    share, up to its limit. *Consolidate* moves running jobs together where a waiting one lacks
-    nothing but a place. *Reclaim* stops jobs of queues above their share for a queue below its own.
-    *Preempt* stops jobs of lower priority in the same queue.
+    A cycle of the KAI scheduler: allocate, consolidate, reclaim, preempt. Queues form a tree. The
+    fair share of a queue is the requested part of its quota, plus its part by weight of the
+    resources over quota. *Allocate* starts jobs of the queue furthest below its share, up to its
+    limit. *Consolidate* moves running jobs to free a place for a waiting one. *Reclaim* stops jobs
+    of queues above their share for a queue below its own. *Preempt* stops jobs of lower priority in
+    the same queue.
 
-    Ours: the scheduler looks at every event and 1 s after it stopped somebody, not each second. A
-    resource that a queue does not name is not limited. Among victims one that turns out not to be
-    needed runs on. Not simulated: parts of GPUs, topology, node pools, elastic gangs.
+    Assumptions: a cycle runs at every event and 1 s after jobs were stopped, not every second.
+    Resources that a queue does not list are not limited. A victim that turns out not to be needed
+    runs on. Not simulated: fractional GPUs, topology, node pools, elastic gangs.
     """
 
     queues: str = param(
@@ -80,8 +80,8 @@ class Kai(Allocator):
         title="Your queues",
         file="queues.yaml",
         help=(
-            "YAML of KAI's Queue objects; empty = one queue per tenant, with equal"
-            " quotas, or with none if past usage counts."
+            "YAML text of the Queue objects of KAI. Empty = one queue per tenant with equal quotas,"
+            " or without quotas if past usage counts."
         ),
     )
     tenant: str = tenant_param()
@@ -91,19 +91,19 @@ class Kai(Allocator):
         low=0,
         high=1_000_000_000,
         help=(
-            "Jobs of at least this priority are never preempted and start only within"
-            " their queue's quota."
+            "Jobs with at least this priority are never stopped. They start only within the quota"
+            " of their queue."
         ),
     )
     consolidate: bool = param(
         True,
         title="Consolidation",
-        help="Whether running jobs move together where a waiting job lacks only a place.",
+        help="Move running jobs to make room for a waiting job if enough GPUs are free in total.",
     )
     usage: bool = param(
         False,
         title="Past usage counts",
-        help="Whether a queue that held much lately gets less of the surplus.",
+        help="Queues with more recent usage get a smaller part of the resources over quota.",
     )
     usage_window_h: float = param(
         168.0,
@@ -111,7 +111,7 @@ class Kai(Allocator):
         unit="h",
         low=0.01,
         high=100_000,
-        help="Window of past usage; with usage.",
+        help="Length of the past that counts; only with usage = true.",
     )
     usage_half_life_h: float = param(
         0.0,
@@ -119,14 +119,14 @@ class Kai(Allocator):
         unit="h",
         low=0,
         high=100_000,
-        help="After this, usage counts half; 0 = equal weights; with usage.",
+        help="Time after which usage counts half; 0 = no decay. Only with usage = true.",
     )
     usage_weight: float = param(
         1.0,
         title="Weight of past usage",
         low=0,
         high=1000,
-        help="Effect of past usage on a queue's share (kValue); with usage.",
+        help="Reduction of a queue's part by its usage (kValue); only with usage = true.",
     )
     placement: str = placement_param()
     types: str = types_param()
@@ -137,7 +137,7 @@ class Kai(Allocator):
     _jobs: QueuedJobs = field(init=False, repr=False, default_factory=QueuedJobs)
     _leaf_of: dict[int, QueueNode] = field(init=False, repr=False, default_factory=dict)
     _column: str = field(init=False, repr=False, default="")
-    _said: tuple[str, ...] = field(init=False, repr=False, default=())
+    _notes: tuple[str, ...] = field(init=False, repr=False, default=())
     _reclaimed: int = field(init=False, repr=False, default=0)
     _refused: int = field(init=False, repr=False, default=0)
 
@@ -145,25 +145,25 @@ class Kai(Allocator):
         title="KAI",
         brief="quotas per queue, the rest by weight, taken back",
         what=(
-            "Every queue gets its quota on demand; the rest is lent by weight and taken"
-            " back by preempting jobs."
+            "Every queue gets its quota on request; unused quota is lent by weight, and reclaimed"
+            " by stopping jobs."
         ),
         cost="Jobs beyond their queue's quota are stopped when another queue asks for its own.",
-        limits="Uses no run times; parts of GPUs and topology are not simulated.",
+        limits="Ignores run times; fractional GPUs and topology are not simulated.",
         source="KAI Scheduler (NVIDIA, Apache-2.0), plugins proportion and its actions, 2026",
         certainty="our reading of the scheduler's source; its division of shares is exact",
         goals=("fairness",),
         how=(
             "Each queue's fair share is its quota, plus a part by weight of what others leave.",
-            "The queue furthest below its share starts its next job that has a place.",
-            "Where only a place is lacking, running jobs are moved together.",
+            "The queue furthest below its share starts its next job that fits.",
+            "If enough GPUs are free but scattered, running jobs are moved together.",
             "A queue below its share stops jobs of queues above theirs.",
             "Within a queue, a higher priority stops a lower one.",
         ),
     )
 
     def __post_init__(self) -> None:
-        """Read the queues.
+        """Parse the queues.
 
         Raises
         ------
@@ -177,10 +177,10 @@ class Kai(Allocator):
             except ParameterError as error:
                 raise ParameterError(f"kai: queues: {error}") from error
             if unread:
-                self._said = (f"kai does not read {_listed(unread)}.",)
+                self._notes = (f"kai does not read {_join_names(unread)}.",)
 
     def quotas(self) -> tuple[Quota, ...]:
-        """Return the GPUs of its queues as rows."""
+        """Return the GPU quota of each configured queue."""
         return tuple(
             Quota(queue.name, gpu.deserved, gpu.limit, gpu.weight, queue.priority, queue.parent)
             for queue in self._given
@@ -188,28 +188,28 @@ class Kai(Allocator):
         )
 
     def remarks(self) -> tuple[str, ...]:
-        """Say which queues were assumed, who has none, and what was stopped."""
-        said = list(self._said)
+        """Return notes on assumed queues, unmapped tenants, and stopped or refused jobs."""
+        notes = list(self._notes)
         if self._reclaimed:
-            said.append(f"kai stopped {_jobs(self._reclaimed)} for another queue.")
+            notes.append(f"kai stopped {_jobs(self._reclaimed)} for another queue.")
         if self._refused:
-            said.append(
-                f"{_jobs(self._refused)} refused: beyond the limit of a queue or, as jobs that are"
-                " never stopped, beyond its quota even when nobody else uses it."
+            notes.append(
+                f"{_jobs(self._refused)} refused: larger than the limit of a queue, or never"
+                " stopped and larger than its quota."
             )
-        return tuple(said)
+        return tuple(notes)
 
     def allocate(self, view: View, /) -> Plan:
-        """Run one cycle."""
+        """Run one scheduling cycle."""
         tree = self._tree
         if tree is None:
-            tree = self._tree = self._begin(view)
-        hopeless = self._follow(view, tree)
-        self._refused += len(hopeless)
+            tree = self._tree = self._build_tree(view)
+        refused = self._sync_jobs(view, tree)
+        self._refused += len(refused)
         if self.usage:
-            tree.elapse(view.now_s)
+            tree.update_usage(view.now_s)
         total = _total(view, view.capacity, self._kinds)
-        tree.divide(total, self.usage_weight if self.usage else 0.0)
+        tree.update_shares(total, self.usage_weight if self.usage else 0.0)
         cycle = _Cycle(view, tree, self._jobs, self._place)
         if self._jobs.waiting:
             cycle.allocate()
@@ -218,15 +218,15 @@ class Kai(Allocator):
             cycle.reclaim()
             cycle.preempt()
         if self.usage:
-            tree.mark()
+            tree.record_allocations()
         self._reclaimed += cycle.reclaimed
         wake_at_s = self._wake_s(view, cycle)
-        if cycle.changes or hopeless or wake_at_s < inf:
-            return Plan(cycle.changes, hopeless, wake_at_s)
+        if cycle.changes or refused or wake_at_s < inf:
+            return Plan(cycle.changes, refused, wake_at_s)
         return EMPTY
 
     def explain(self, decided: Decided, job: JobId, /) -> Reason | None:
-        """State what kept a job out, and how its queue stands."""
+        """Return what blocks a job, and the allocation and fair share of its queue."""
         work = self._jobs.works.get(job)
         if work is None or job not in work.leaf.waiting:
             return None
@@ -251,23 +251,24 @@ class Kai(Allocator):
 
     # -- what happened -----------------------------------------------------------------------------
 
-    def _begin(self, view: View) -> QueueTree:
+    def _build_tree(self, view: View) -> QueueTree:
+        """Build the queue tree from the configuration or the tenants; collect notes."""
         cluster = view.cluster.nodes
-        known = (
+        is_limited = (
             any(node.gpus for node in cluster),
             all(isfinite(node.cpus) for node in cluster),
             all(isfinite(node.mem_gb) for node in cluster),
         )
-        self._kinds = tuple(at for at, is_known in enumerate(known) if is_known)
+        self._kinds = tuple(at for at, is_known in enumerate(is_limited) if is_known)
         self._column = tenant_column(view, self.tenant)
         tenants = named(view, self._column)
         gpus = int(gpus_to_share(view).sum())
-        # Quotas that are the whole cluster would leave nothing that past usage could divide.
+        # Quotas that add up to the cluster would leave nothing for past usage to divide.
         each = 0 if self.usage else gpus // max(1, len(tenants))
-        queues = self._given or one_each(tenants, each)
-        said = list(self._said)
+        queues = self._given or queue_per_tenant(tenants, each)
+        notes = list(self._notes)
         if not self.queues:
-            said.append(
+            notes.append(
                 f"kai was given no queues: {len(tenants)} with a quota of {each} GPUs each are"
                 f" assumed, one for each {COLUMN_WORDS[self._column]} of the trace."
                 if tenants
@@ -276,81 +277,82 @@ class Kai(Allocator):
             )
         parents = {queue.parent for queue in queues}
         leaves = {queue.name for queue in queues} - parents
-        strangers = [name for name in tenants if name not in leaves]
+        unmapped = [name for name in tenants if name not in leaves]
         if UNMAPPED not in {queue.name for queue in queues}:
-            queues = (*queues, nothing_of_its_own(UNMAPPED))
-        if strangers:
-            said.append(
-                f"No queue is there for {_listed(strangers)} of column {self._column}: their jobs"
-                f" are in {UNMAPPED}, whose quota is 0."
+            queues = (*queues, queue_without_quota(UNMAPPED))
+        if unmapped:
+            notes.append(
+                f"No queue for {_join_names(unmapped)} of column {self._column}: their jobs are in"
+                f" {UNMAPPED}, whose quota is 0."
             )
-        said += self._of_quotas(queues, _total(view, view.installed, self._kinds))
-        self._said = tuple(said)
+        notes += self._quota_notes(queues, _total(view, view.installed, self._kinds))
+        self._notes = tuple(notes)
         tree = QueueTree(queues, self._kinds)
         if self.usage:
-            tree.remember(
+            tree.track_usage(
                 view.now_s,
                 self.usage_window_h * 3600.0,
                 self.usage_half_life_h * 3600.0 or inf,
             )
         return tree
 
-    def _of_quotas(self, queues: Iterable[QueueSpec], total: list[float]) -> list[str]:
-        said = []
+    def _quota_notes(self, queues: Iterable[QueueSpec], total: list[float]) -> list[str]:
+        """Return a note for each resource with quotas above the cluster's capacity."""
+        notes = []
         for at, amount in zip(self._kinds, total, strict=True):
             quotas = [queue.quotas[at].deserved for queue in queues if not queue.parent]
-            whole = sum([quota for quota in quotas if quota < inf])
-            if whole > amount:
-                said.append(
-                    f"The quotas of {RESOURCES[at]} add up to {whole:g}, the cluster has"
+            quota_total = sum([quota for quota in quotas if quota < inf])
+            if quota_total > amount:
+                notes.append(
+                    f"The quotas of {RESOURCES[at]} add up to {quota_total:g}, the cluster has"
                     f" {amount:g}."
                 )
-        return said
+        return notes
 
-    def _follow(self, view: View, tree: QueueTree) -> frozenset[JobId]:
-        """Take over who waits and who runs, whatever became of the last plan; return the jobs that
-        can never start.
-        """
-        hopeless = []
+    def _sync_jobs(self, view: View, tree: QueueTree) -> frozenset[JobId]:
+        """Update waiting and running jobs from the view; return the jobs to refuse."""
+        unsatisfiable = []
         jobs, grants = self._jobs, view.grants
         waiting = set(view.waiting.ids.tolist())
         for job in jobs.held - grants.keys():
             tree.release(job, jobs.works[job])
             jobs.held.remove(job)
         for job in jobs.waiting - waiting:
-            tree.leave(job, jobs.works[job])
+            tree.dequeue(job, jobs.works[job])
             jobs.waiting.remove(job)
         for job in waiting - jobs.waiting:
             work = self._work(view, job)
-            if tree.is_hopeless(work):
-                hopeless.append(job)
+            if tree.is_unsatisfiable(work):
+                unsatisfiable.append(job)
                 del jobs.works[job]
                 continue
-            tree.wait(job, work)
+            tree.enqueue(job, work)
             jobs.waiting.add(job)
         for job in grants.keys() - jobs.held:
             work = self._work(view, job)
             work.since_s = view.now_s
-            tree.hold(job, work)
+            tree.allocate(job, work)
             jobs.held.add(job)
         for job in view.delta.finished:
             jobs.works.pop(job, None)
-        return frozenset(hopeless)
+        return frozenset(unsatisfiable)
 
     def _work(self, view: View, job: JobId) -> Work:
-        known = self._jobs.works.get(job)
-        if known is None:
+        """Return the queue, demand and priority of a job (cached)."""
+        work = self._jobs.works.get(job)
+        if work is None:
             demand, priority = view.demand(job), view.one("priority", job)
-            known = self._jobs.works[job] = Work(
+            work = self._jobs.works[job] = Work(
                 self._leaf(view, job),
                 tuple(_amounts(demand)[at] * _PER_UNIT[at] for at in self._kinds),
                 priority,
                 demand.key,
                 priority >= self.non_preemptible_from,
             )
-        return known
+        return work
 
     def _leaf(self, view: View, job: JobId) -> QueueNode:
+        """Return the queue of a job's tenant, or the queue for unmapped tenants."""
         assert self._tree is not None, "a job was sorted before the queues were built"
         code = int(view.one(self._column, job))
         leaf = self._leaf_of.get(code)
@@ -363,6 +365,7 @@ class Kai(Allocator):
         return leaf
 
     def _wake_s(self, view: View, cycle: _Cycle) -> float:
+        """Return the time of the next cycle without an event; inf = none."""
         now_s = view.now_s
         if cycle.stopped:
             return now_s + CYCLE_S
@@ -379,7 +382,7 @@ class Kai(Allocator):
 
 
 class _Cycle:
-    """One look at all queues."""
+    """One scheduling cycle."""
 
     def __init__(self, view: View, tree: QueueTree, jobs: QueuedJobs, place: Placer) -> None:
         self._view, self._tree, self._jobs, self._place = view, tree, jobs, place
@@ -388,10 +391,10 @@ class _Cycle:
         self.reclaimed = 0
 
     def allocate(self) -> None:
-        """Start what has a place, the queue furthest below its share first."""
+        """Start jobs that fit, from the queue furthest below its share."""
         tree, view = self._tree, self._view
         line = JobOrder(tree, self._jobs.works)
-        while (lane := line.first()) is not None:
+        while (lane := line.next_lane()) is not None:
             job, work = self._head(lane)
             lane.barrier = tree.barrier(work)
             if lane.barrier is not None:
@@ -399,42 +402,47 @@ class _Cycle:
                 continue
             grant = self._place(view, view.demand(job))
             if grant is None:
-                # Nobody frees anything in this action, so the others do not find a place either.
+                # No resources are freed in this action, so equal jobs do not fit either.
                 line.close(tree.by_demand[work.demand])
                 continue
             self._start(job, work, grant)
-            line.renew(work.leaf)
+            line.update_leaves(work.leaf)
 
     def consolidate(self) -> None:
-        """Move running jobs together where enough is free, but not in one place."""
+        """Move running jobs to make room for jobs that fit only in total."""
         view, tree = self._view, self._tree
         line = JobOrder(tree, self._jobs.works)
-        while (lane := line.first()) is not None:
+        while (lane := line.next_lane()) is not None:
             job, work = self._head(lane)
             demand = view.demand(job)
             free = view.room.gpus_free(demand.pools) >= demand.replicas * demand.gpus
-            if tree.barrier(work) or not demand.gpus or not free or not self._gather(job, work):
+            if (
+                tree.barrier(work)
+                or not demand.gpus
+                or not free
+                or not self._consolidate_for(job, work)
+            ):
                 line.close(tree.by_demand[work.demand] if not free else [lane])
                 continue
-            line.renew(work.leaf)
+            line.update_leaves(work.leaf)
 
     def reclaim(self) -> None:
-        """Stop jobs of queues above their share for jobs of queues below their own."""
+        """Stop jobs of queues above their share for queues below their share."""
         line = JobOrder(self._tree, self._jobs.works)
-        while (lane := line.first()) is not None:
+        while (lane := line.next_lane()) is not None:
             job, work = self._head(lane)
-            victims = self._reclaim(job, work) if self._tree.may_reclaim(work) else []
+            victims = self._reclaim_for(job, work) if self._tree.may_reclaim(work) else []
             if not victims:
                 line.close([lane])
                 continue
             self.reclaimed += len(victims)
-            line.renew(work.leaf, *(self._jobs.works[one].leaf for one in victims))
+            line.update_leaves(work.leaf, *(self._jobs.works[one].leaf for one in victims))
 
     def preempt(self) -> None:
-        """Stop jobs of lower priority for one of the same queue."""
+        """Stop jobs of lower priority for a job of the same queue."""
         view = self._view
         line = JobOrder(self._tree, self._jobs.works)
-        while (lane := line.first()) is not None:
+        while (lane := line.next_lane()) is not None:
             job, work = self._head(lane)
             worse = [
                 one
@@ -445,46 +453,47 @@ class _Cycle:
             if not worse or not self._make_room(job, work, worse):
                 line.close([lane])
                 continue
-            line.renew(work.leaf)
+            line.update_leaves(work.leaf)
 
     def reclaimable_s(self, job: JobId) -> float:
-        """Return from when on a running job may be stopped for another queue."""
+        """Return the time from which a running job may be stopped for another queue."""
         work = self._jobs.works[job]
         return work.since_s + work.leaf.reclaim_after_s
 
     def preemptible_s(self, job: JobId) -> float:
-        """Return from when on a running job may be stopped for one of its own queue."""
+        """Return the time from which a running job may be stopped for its own queue."""
         work = self._jobs.works[job]
         return work.since_s + work.leaf.preempt_after_s
 
     # -- steps -------------------------------------------------------------------------------------
 
     def _head(self, lane: IdenticalJobs) -> tuple[JobId, Work]:
+        """Return the first of some identical jobs."""
         head = lane.head
         assert head is not None, "a lane without jobs is next"
         return head[1], self._jobs.works[head[1]]
 
     def _start(self, job: JobId, work: Work, grant: Grant) -> None:
-        self._tree.leave(job, work)
-        self._tree.hold(job, work)
+        """Start a waiting job."""
+        self._tree.dequeue(job, work)
+        self._tree.allocate(job, work)
         self._jobs.waiting.remove(job)
         self._jobs.held.add(job)
         work.since_s = self._view.now_s
         self.changes[job] = grant
 
     def _stop(self, job: JobId) -> None:
+        """Stop a running job and requeue it."""
         work = self._jobs.works[job]
         self._tree.release(job, work)
-        self._tree.wait(job, work)
+        self._tree.enqueue(job, work)
         self._jobs.held.remove(job)
         self._jobs.waiting.add(job)
         self.changes[job] = None
         self.stopped = True
 
     def _victims(self, leaf: QueueNode) -> list[JobId]:
-        """Return the jobs of a queue that may be stopped, in the order in which they are: lowest
-        priority first, then the newest.
-        """
+        """Return the preemptible jobs of a queue: lowest priority first, then the newest."""
         works, view = self._jobs.works, self._view
         return sorted(
             [
@@ -495,83 +504,85 @@ class _Cycle:
             key=lambda job: (works[job].priority, -job),
         )
 
-    def _reclaim(self, job: JobId, work: Work) -> list[JobId]:
+    def _reclaim_for(self, job: JobId, work: Work) -> list[JobId]:
+        """Stop jobs of other queues for a job; return the stopped jobs."""
         tree, works, now_s = self._tree, self._jobs.works, self._view.now_s
-        line: dict[QueueNode, list[JobId]] = {}
+        victims_of: dict[QueueNode, list[JobId]] = {}
         for leaf in tree.leaves():
-            found = (
+            reclaimable = (
                 [one for one in self._victims(leaf) if self.reclaimable_s(one) <= now_s]
                 if leaf is not work.leaf and leaf.running
                 else []
             )
-            if found:
-                line[leaf] = found[::-1]
+            if reclaimable:
+                victims_of[leaf] = reclaimable[::-1]
 
         def in_turn() -> Iterable[JobId]:
-            while line:
-                leaf = tree.worst(line)
-                if not tree.may_take(work, works[line[leaf][-1]]):
-                    del line[leaf]  # it will not come to have more
+            while victims_of:
+                leaf = tree.last_queue(victims_of)
+                if not tree.can_reclaim_from(work, works[victims_of[leaf][-1]]):
+                    del victims_of[leaf]  # its allocation only shrinks
                     continue
-                yield line[leaf].pop()
-                if not line[leaf]:
-                    del line[leaf]
+                yield victims_of[leaf].pop()
+                if not victims_of[leaf]:
+                    del victims_of[leaf]
 
         return self._make_room(job, work, in_turn(), balanced=True)
 
     def _make_room(
         self, job: JobId, work: Work, victims: Iterable[JobId], *, balanced: bool = False
     ) -> list[JobId]:
-        """Stop as many jobs, in turn, as give one a place, and start it; return the stopped ones,
-        none if all together do not.
+        """Stop as few victims as needed, in order, to start a job; return them.
+
+        The list is empty, and no job is stopped, if all victims together do not help.
         """
         view, tree, works = self._view, self._tree, self._jobs.works
         room, demand = view.room, view.demand(job)
-        given: list[JobId] = []
+        freed: list[JobId] = []
         grant: Grant | None = None
         for victim in victims:
-            given.append(victim)
+            freed.append(victim)
             room.give(view.grants[victim])
-            tree.give(works[victim], -1)
+            tree.add_allocation(works[victim], -1)
             grant = None if tree.barrier(work) else self._place(view, demand)
             if grant is not None:
                 break
-        fair = not balanced or tree.is_balanced(work, [works[one] for one in given])
+        fair = not balanced or tree.is_balanced(work, [works[one] for one in freed])
         if grant is None or not fair:
             if grant is not None:
                 room.give(grant)
-            for victim in reversed(given):
+            for victim in reversed(freed):
                 room.take(view.grants[victim])
-                tree.give(works[victim], 1)
+                tree.add_allocation(works[victim], 1)
             return []
-        stopped = [given[-1]]  # without it there was no place
-        for victim in given[-2::-1]:
-            tree.give(works[victim], 1)
+        stopped = [freed[-1]]  # without it there was no place
+        for victim in freed[-2::-1]:
+            tree.add_allocation(works[victim], 1)
             if tree.barrier(work) or not takes(view, view.grants[victim], view.demand(victim)):
-                tree.give(works[victim], -1)
+                tree.add_allocation(works[victim], -1)
                 stopped.append(victim)
         for victim in stopped:
-            tree.give(works[victim], 1)
+            tree.add_allocation(works[victim], 1)
         for victim in stopped:
             self._stop(victim)
         self._start(job, work, grant)
         return stopped
 
-    def _gather(self, job: JobId, work: Work) -> bool:
-        """Give a job a place by moving others; tell whether that was possible."""
+    def _consolidate_for(self, job: JobId, work: Work) -> bool:
+        """Move other jobs to make room for a job; return True if it starts."""
         view, works = self._view, self._jobs.works
         room, demand = view.room, view.demand(job)
         leaves = [leaf for leaf in self._tree.leaves() if leaf.running]
         victims = [one for leaf in leaves for one in self._victims(leaf)]
         victims.sort(key=lambda one: (sum(works[one].amounts), works[one].priority, -one))
-        given: list[JobId] = []
-        for victim in victims[:MOST_MOVED]:
-            given.append(victim)
+        freed: list[JobId] = []
+        for victim in victims[:MAX_MOVED_JOBS]:
+            freed.append(victim)
             room.give(view.grants[victim])
             grant = self._place(view, demand)
             if grant is None:
                 continue
-            moved = self._settle(given)
+            moved = self._place_again(freed)
             if moved is not None:
                 for one, new in moved.items():
                     if new != view.grants[one]:
@@ -579,27 +590,27 @@ class _Cycle:
                 self._start(job, work, grant)
                 return True
             room.give(grant)
-        for victim in reversed(given):
+        for victim in reversed(freed):
             room.take(view.grants[victim])
         return False
 
-    def _settle(self, jobs: list[JobId]) -> dict[JobId, Grant] | None:
-        """Find places for jobs that hold none, the largest first; None = not for all."""
+    def _place_again(self, jobs: list[JobId]) -> dict[JobId, Grant] | None:
+        """Find places for jobs without resources, largest first; None = not for all."""
         view, works = self._view, self._jobs.works
-        found: dict[JobId, Grant] = {}
+        grants: dict[JobId, Grant] = {}
         for job in sorted(jobs, key=lambda one: (-sum(works[one].amounts), one)):
             demand, old = view.demand(job), view.grants[job]
             grant = old if takes(view, old, demand) else self._place(view, demand)
             if grant is None:
-                for new in found.values():
+                for new in grants.values():
                     view.room.give(new)
                 return None
-            found[job] = grant
-        return found
+            grants[job] = grant
+        return grants
 
 
 def _amounts(demand: Demand) -> tuple[float, float, float]:
-    """Return GPUs, cores and GB of all replicas and servers."""
+    """Return the GPUs, cores and GB of all replicas and servers."""
     gpus = float(demand.replicas * demand.gpus)
     cpus, mem_gb = demand.replicas * demand.cpus, demand.replicas * demand.mem_gb
     servers = demand.servers
@@ -610,7 +621,7 @@ def _amounts(demand: Demand) -> tuple[float, float, float]:
 
 
 def _total(view: View, gpus: Ints, kinds: Iterable[int]) -> list[float]:
-    """Return how much there is of each kind, on nodes that have these GPUs."""
+    """Return the total of each resource on nodes with these GPUs available."""
     up = [node for node, own in zip(view.cluster.nodes, gpus, strict=True) if own or not node.gpus]
     amounts = (
         float(gpus.sum()),
@@ -621,10 +632,12 @@ def _total(view: View, gpus: Ints, kinds: Iterable[int]) -> list[float]:
 
 
 def _jobs(count: int) -> str:
+    """Return a number of jobs as text."""
     return "1 job" if count == 1 else f"{count:,} jobs"
 
 
-def _listed(names: Iterable[str]) -> str:
-    known = [*names]
-    shown = ", ".join(known[:5])
-    return f"{shown} and {len(known) - 5} more" if len(known) > 5 else shown
+def _join_names(names: Iterable[str]) -> str:
+    """Return the first five names as text, with the number of further names."""
+    all_names = [*names]
+    shown = ", ".join(all_names[:5])
+    return f"{shown} and {len(all_names) - 5} more" if len(all_names) > 5 else shown

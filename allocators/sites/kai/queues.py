@@ -1,4 +1,4 @@
-"""KAI's queues: read from objects of Kubernetes, or one for each tenant."""
+"""KAI queues: parsed from Kubernetes objects, or one per tenant."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RESOURCES: Final = ("gpu", "cpu", "memory")
 """In GPUs, thousandths of a core, and MB."""
 GROUP: Final = "scheduling.run.ai"
 UNMAPPED: Final = "without-queue"
-"""Name of the queue of jobs whose tenant has none."""
+"""Queue of jobs whose tenant has no queue."""
 _USUAL_PRIORITY: Final = 100
 _DURATION: Final = re.compile(r"(?:\d+(?:\.\d+)?(?:h|ms|m|s))+")
 _PIECE: Final = re.compile(r"(\d+(?:\.\d+)?)(h|ms|m|s)")
@@ -25,16 +25,16 @@ _UNIT_S: Final = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 
 
 class ResourceQuota(NamedTuple):
-    """What a queue may have of one resource, in units of `RESOURCES`.
+    """Quota, over-quota weight and limit of a queue for one resource, in `RESOURCES` units.
 
     Parameters
     ----------
     deserved : float
-        What it gets back from others whenever it asks for it; inf = as much as there is.
+        Guaranteed amount, reclaimed from others when requested; inf = all of the cluster.
     weight : float
-        Its part of what others leave, relative to its siblings.
+        Weight among its siblings for resources over quota.
     limit : float
-        The most that it may have; inf = no maximum.
+        Maximum amount; inf = no maximum.
     """
 
     deserved: float = inf
@@ -44,21 +44,21 @@ class ResourceQuota(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class QueueSpec:
-    """One queue as it is written down.
+    """A queue as configured.
 
     Parameters
     ----------
     name : str
         Unique.
     parent : str
-        The queue above it; "" = none.
-    quotas : tuple of Quota
+        Parent queue; "" = none.
+    quotas : tuple of ResourceQuota
         In the order of `RESOURCES`.
     priority : int
         Queues of higher priority are served first.
     reclaim_after_s, preempt_after_s : float, optional
-        For so long after its start a job is not stopped for another queue, or for a job of its own
-        queue; None = as its parent has it, and 0 at the top.
+        Minimum run time of a job before it is stopped for another queue, or for its own; None =
+        that of the parent, and 0 at the root.
     """
 
     name: str
@@ -70,15 +70,14 @@ class QueueSpec:
 
 
 def read_queues(text: str) -> tuple[tuple[QueueSpec, ...], tuple[str, ...]]:
-    """Read the Queue objects of a YAML text, parents before their children, and what nobody read.
+    """Parse the Queue objects of a YAML text; return them, parents first, and the unread keys.
 
     A resource that a queue does not name is not limited.
 
     Raises
     ------
     ParameterError
-        If there are none, one is wrong, comes twice, has an unknown parent, or is its own
-        ancestor.
+        If there is no queue, or one is invalid, repeated, without its parent, or its own ancestor.
     """
     queues: dict[str, QueueSpec] = {}
     unread: list[str] = []
@@ -86,13 +85,13 @@ def read_queues(text: str) -> tuple[tuple[QueueSpec, ...], tuple[str, ...]]:
         if one.kind != "Queue" or one.group not in {GROUP, ""}:
             unread.append(f"{one.where}: only objects of the kind Queue of {GROUP} are read")
             continue
-        queue = _queue(one)
+        queue = _parse_queue(one)
         if queue.name in queues:
             raise ParameterError(
                 f"{one.where}: a queue of this name came before. Names must differ."
             )
         queues[queue.name] = queue
-        unread += one.unread()
+        unread += one.unread_keys()
     if not queues:
         raise ParameterError(
             "There is no Queue in this YAML. Give the output of 'kubectl get"
@@ -106,63 +105,69 @@ def read_queues(text: str) -> tuple[tuple[QueueSpec, ...], tuple[str, ...]]:
     return tuple(queues[name] for name in order), tuple(unread)
 
 
-def one_each(names: Iterable[str], gpus: float) -> tuple[QueueSpec, ...]:
-    """Return a queue for each tenant with a quota of so many GPUs."""
+def queue_per_tenant(names: Iterable[str], gpus: float) -> tuple[QueueSpec, ...]:
+    """Return a queue for each tenant with a quota of this many GPUs."""
     return tuple(
         QueueSpec(name, quotas=(ResourceQuota(gpus), ResourceQuota(), ResourceQuota()))
         for name in names
     )
 
 
-def nothing_of_its_own(name: str) -> QueueSpec:
-    """Return a queue that has what all others leave."""
+def queue_without_quota(name: str) -> QueueSpec:
+    """Return a queue without quota and over-quota weight."""
     return QueueSpec(name, quotas=(ResourceQuota(0.0, 0.0),) * len(RESOURCES))
 
 
-def _queue(one: Manifest) -> QueueSpec:
+def _parse_queue(one: Manifest) -> QueueSpec:
+    """Return the queue of a Queue object."""
     if not one.name:
         raise ParameterError(f"{one.where}: metadata.name is missing.")
-    spec = one.fields.inside("spec")
+    spec = one.fields.mapping("spec")
     spec.text("displayName")
-    resources = spec.inside("resources")
-    priority = spec.whole("priority", _USUAL_PRIORITY)
+    resources = spec.mapping("resources")
+    priority = spec.integer("priority", _USUAL_PRIORITY)
     assert priority is not None, "it has a default"
     return QueueSpec(
         one.name,
         spec.text("parentQueue"),
-        tuple(_quota(resources, name) for name in RESOURCES),
+        tuple(_parse_quota(resources, name) for name in RESOURCES),
         priority,
-        _duration_s(spec, "reclaimMinRuntime"),
-        _duration_s(spec, "preemptMinRuntime"),
+        _parse_duration_s(spec, "reclaimMinRuntime"),
+        _parse_duration_s(spec, "preemptMinRuntime"),
     )
 
 
-def _quota(resources: Fields, name: str) -> ResourceQuota:
+def _parse_quota(resources: Fields, name: str) -> ResourceQuota:
+    """Return the quota of a queue for a resource; without one it is not limited."""
     if name not in resources:
         return ResourceQuota()
-    fields = resources.inside(name)
+    fields = resources.mapping(name)
     weight = fields.quantity("overQuotaWeight", Fraction(1))
     if weight is None or weight < 0:
-        raise fields.wrong("overQuotaWeight", "is below 0")
+        raise fields.error("overQuotaWeight", "is below 0")
     return ResourceQuota(
-        _amount(fields, "quota", Fraction(0)), float(weight), _amount(fields, "limit", Fraction(-1))
+        _parse_amount(fields, "quota", Fraction(0)),
+        float(weight),
+        _parse_amount(fields, "limit", Fraction(-1)),
     )
 
 
-def _amount(fields: Fields, key: str, default: Fraction) -> float:
+def _parse_amount(fields: Fields, key: str, default: Fraction) -> float:
+    """Return an amount; -1 gives inf."""
     value = fields.quantity(key, default)
     assert value is not None, "it has a default"
     if value < 0 and value != -1:
-        raise fields.wrong(key, "is below 0; only -1 has a meaning, unlimited")
+        raise fields.error(key, "is below 0; only -1 has a meaning, unlimited")
     return inf if value == -1 else float(value)
 
 
-def _duration_s(fields: Fields, key: str) -> float | None:
+def _parse_duration_s(fields: Fields, key: str) -> float | None:
+    """Return a duration such as 1h30m in seconds; None = not set."""
     text = fields.text(key)
     if not text:
         return None
     if text == "0":
         return 0.0
     if _DURATION.fullmatch(text) is None:
-        raise fields.wrong(key, f"is {text[:40]!r}; it must be a duration such as 90s or 1h30m")
+        raise fields.error(key, f"is {text[:40]!r}; it must be a duration such as 90s or 1h30m")
     return sum([float(number) * _UNIT_S[unit] for number, unit in _PIECE.findall(text)])

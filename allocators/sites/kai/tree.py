@@ -1,4 +1,4 @@
-"""The queues of one run: what they hold, their fair shares, and whose turn it is."""
+"""The queue tree of a run: allocations, fair shares, and the order of queues."""
 
 from __future__ import annotations
 
@@ -9,28 +9,29 @@ from typing import Final, Literal, NamedTuple
 
 from allocators.quotas import Ask, fair_shares
 from allocators.sites.kai.queues import RESOURCES, QueueSpec
-from allocators.sites.kai.usage import Held
+from allocators.sites.kai.usage import UsageWindow
 from sim.contract import JobId
 
 _TOLERANCE: Final = 1e-6
-"""Amounts that differ less are equal: shares of cores and memory are not exact."""
+"""Tolerance of comparisons: shares of cores and memory are not exact."""
 _WITHOUT_SHARE: Final = 1000.0
-"""What is held of a resource without a share counts so many times its part of the cluster."""
+"""Weight of an allocation without a fair share, relative to its part of the cluster."""
 
 Amounts = tuple[float, ...]
 Key = tuple[object, ...]
 
 
 class Barrier(NamedTuple):
-    """What forbids a job to start: the limit of a queue, or its quota, and the queue's name."""
+    """The limit or quota of a queue that forbids a job to start."""
 
     kind: Literal["limit", "quota"]
     queue: str
 
 
 class IdenticalJobs:
-    """Waiting jobs of one queue that ask for the same and may be stopped alike: where the first
-    finds no place, no other does.
+    """Waiting jobs of one queue with equal demands and preemptibility.
+
+    If the first one does not fit, none of them does.
     """
 
     __slots__ = ("barrier", "demand", "fixed", "heap", "leaf")
@@ -42,7 +43,7 @@ class IdenticalJobs:
 
     @property
     def head(self) -> tuple[float, JobId] | None:
-        """Its first job, after its priority, negative; None = nobody waits."""
+        """(negative priority, id) of the first waiting job, or None."""
         waiting = self.leaf.waiting
         while self.heap and self.heap[0][1] not in waiting:
             heappop(self.heap)
@@ -50,7 +51,7 @@ class IdenticalJobs:
 
 
 class Work:
-    """One job that waits or runs."""
+    """A waiting or running job."""
 
     __slots__ = ("amounts", "demand", "fixed", "leaf", "priority", "since_s")
 
@@ -63,7 +64,7 @@ class Work:
 
 
 class QueueNode:
-    """A queue in a run."""
+    """A queue of the tree, with its allocations and shares."""
 
     __slots__ = (
         "above",
@@ -101,10 +102,10 @@ class QueueNode:
         none = [0.0] * len(kinds)
         self.allocated, self.fixed, self.request = [*none], [*none], [*none]
         self.fair, self.allocatable, self.usage = [*none], [*none], [*none]
-        self.past: list[Held] = []
+        self.past: list[UsageWindow] = []
         over_s = (above.reclaim_after_s, above.preempt_after_s) if above is not None else (0.0, 0.0)
-        self.reclaim_after_s: float = _first(queue.reclaim_after_s, over_s[0])
-        self.preempt_after_s: float = _first(queue.preempt_after_s, over_s[1])
+        self.reclaim_after_s: float = _own_or_inherited(queue.reclaim_after_s, over_s[0])
+        self.preempt_after_s: float = _own_or_inherited(queue.preempt_after_s, over_s[1])
         self.waiting: set[JobId] = set()
         self.running: set[JobId] = set()
         self.lanes: dict[tuple[int, bool], IdenticalJobs] = {}
@@ -112,26 +113,27 @@ class QueueNode:
         self.key: Key = ()
 
     def path(self) -> Iterator[QueueNode]:
-        """Yield itself and the queues above, up to the top."""
+        """Yield the queue and its ancestors, up to the root."""
         node: QueueNode | None = self
         while node is not None:
             yield node
             node = node.above
 
 
-def _first(own: float | None, above: float) -> float:
+def _own_or_inherited(own: float | None, above: float) -> float:
+    """Return a setting of the queue, or that of its parent."""
     return above if own is None else own
 
 
 class QueueTree:
-    """All queues of a run.
+    """The tree of all queues in a run.
 
     Parameters
     ----------
-    queues : iterable of Queue
+    queues : iterable of QueueSpec
         Parents before their children.
     kinds : sequence of int
-        The resources that count, by their place in `RESOURCES`.
+        Indices in `RESOURCES` of the resources that count.
     """
 
     def __init__(self, queues: Iterable[QueueSpec], kinds: Sequence[int]) -> None:
@@ -139,19 +141,19 @@ class QueueTree:
         self.roots: list[QueueNode] = []
         self.total: list[float] = [0.0] * len(kinds)
         self.by_demand: dict[int, list[IdenticalJobs]] = {}
-        self._capacity: list[Held] = []
+        self._capacity: list[UsageWindow] = []
         for at, queue in enumerate(queues):
             above = self.nodes.get(queue.parent)
             node = self.nodes[queue.name] = QueueNode(at, queue, above, kinds)
             (self.roots if above is None else above.children).append(node)
 
     def leaves(self) -> list[QueueNode]:
-        """Return the queues that hold jobs."""
+        """Return the queues without child queues."""
         return [node for node in self.nodes.values() if not node.children]
 
     # -- jobs --------------------------------------------------------------------------------------
 
-    def wait(self, job: JobId, work: Work) -> None:
+    def enqueue(self, job: JobId, work: Work) -> None:
         """Put a job into its queue."""
         leaf = work.leaf
         leaf.waiting.add(job)
@@ -163,30 +165,31 @@ class QueueTree:
         heappush(lane.heap, (-work.priority, job))
         self._add(leaf, work.amounts, "request", 1)
 
-    def leave(self, job: JobId, work: Work) -> None:
-        """Take a waiting job out of its queue."""
+    def dequeue(self, job: JobId, work: Work) -> None:
+        """Remove a waiting job from its queue."""
         work.leaf.waiting.remove(job)
         self._add(work.leaf, work.amounts, "request", -1)
 
-    def hold(self, job: JobId, work: Work) -> None:
-        """Note that a job holds what it asks for."""
+    def allocate(self, job: JobId, work: Work) -> None:
+        """Record that a job runs."""
         work.leaf.running.add(job)
         self._add(work.leaf, work.amounts, "request", 1)
-        self.give(work, 1)
+        self.add_allocation(work, 1)
 
     def release(self, job: JobId, work: Work) -> None:
-        """Note that a job holds nothing any more."""
+        """Record that a job runs no longer."""
         work.leaf.running.remove(job)
         self._add(work.leaf, work.amounts, "request", -1)
-        self.give(work, -1)
+        self.add_allocation(work, -1)
 
-    def give(self, work: Work, sign: int) -> None:
-        """Add what a job holds to its queue and those above, or take it away."""
+    def add_allocation(self, work: Work, sign: int) -> None:
+        """Add the resources of a job to its queue and ancestors; `sign` -1 removes them."""
         self._add(work.leaf, work.amounts, "allocated", sign)
         if work.fixed:
             self._add(work.leaf, work.amounts, "fixed", sign)
 
     def _add(self, leaf: QueueNode, amounts: Amounts, to: str, sign: int) -> None:
+        """Add amounts to an attribute of a queue and its ancestors."""
         for node in leaf.path():
             values = getattr(node, to)
             for at, amount in enumerate(amounts):
@@ -194,35 +197,36 @@ class QueueTree:
 
     # -- shares ------------------------------------------------------------------------------------
 
-    def remember(self, now_s: float, window_s: float, half_life_s: float) -> None:
-        """Begin to keep what was held."""
-        self._capacity = [Held(now_s, window_s, half_life_s) for _ in self.total]
+    def track_usage(self, now_s: float, window_s: float, half_life_s: float) -> None:
+        """Start to track past usage."""
+        self._capacity = [UsageWindow(now_s, window_s, half_life_s) for _ in self.total]
         for node in self.nodes.values():
-            node.past = [Held(now_s, window_s, half_life_s) for _ in self.total]
+            node.past = [UsageWindow(now_s, window_s, half_life_s) for _ in self.total]
 
-    def elapse(self, now_s: float) -> None:
-        """Renew the past usage of all queues, as parts of the cluster."""
-        whole = [held.at(now_s) for held in self._capacity]
+    def update_usage(self, now_s: float) -> None:
+        """Update the past usage of all queues, as parts of the cluster."""
+        capacity = [window.integral(now_s) for window in self._capacity]
         for node in self.nodes.values():
             node.usage = [
-                held.at(now_s) / amount if amount > 0 else 0.0
-                for held, amount in zip(node.past, whole, strict=True)
+                window.integral(now_s) / amount if amount > 0 else 0.0
+                for window, amount in zip(node.past, capacity, strict=True)
             ]
 
-    def mark(self) -> None:
-        """Note what is held from now on."""
-        for held, amount in zip(self._capacity, self.total, strict=True):
-            held.level = amount
+    def record_allocations(self) -> None:
+        """Start to integrate the current allocations into past usage."""
+        for window, amount in zip(self._capacity, self.total, strict=True):
+            window.level = amount
         for node in self.nodes.values():
-            for held, amount in zip(node.past, node.allocated, strict=True):
-                held.level = amount
+            for window, amount in zip(node.past, node.allocated, strict=True):
+                window.level = amount
 
-    def divide(self, total: list[float], k: float) -> None:
-        """Renew all fair shares of what there is; `k` = how much past usage counts."""
+    def update_shares(self, total: list[float], k: float) -> None:
+        """Recompute all fair shares; `k` is the weight of past usage."""
         self.total = total
-        self._divide(self.roots, total, k)
+        self._divide_among(self.roots, total, k)
 
-    def _divide(self, nodes: Sequence[QueueNode], total: Sequence[float], k: float) -> None:
+    def _divide_among(self, nodes: Sequence[QueueNode], total: Sequence[float], k: float) -> None:
+        """Divide an amount among sibling queues, then among their children."""
         for at, amount in enumerate(total):
             asks = [
                 Ask(
@@ -240,12 +244,12 @@ class QueueTree:
                 node.allocatable[at] = min(node.limits[at], max(node.deserved[at], share))
         for node in nodes:
             if node.children:
-                self._divide(node.children, node.fair, k)
+                self._divide_among(node.children, node.fair, k)
 
     # -- what is allowed ---------------------------------------------------------------------------
 
     def barrier(self, work: Work) -> Barrier | None:
-        """Return what forbids a job to hold what it asks for; None = nothing."""
+        """Return the limit or quota that forbids a job to start, or None."""
         for node in work.leaf.path():
             for at, amount in enumerate(work.amounts):
                 if amount and node.allocated[at] + amount > node.limits[at] + _TOLERANCE:
@@ -258,8 +262,8 @@ class QueueTree:
                     return Barrier("quota", node.queue.name)
         return None
 
-    def is_hopeless(self, work: Work) -> bool:
-        """Tell whether a queue could not hold what a job asks for even if it held nothing else."""
+    def is_unsatisfiable(self, work: Work) -> bool:
+        """Return True if a queue could never hold a job, even when empty."""
         return any(
             amount and amount > (min(limit, deserved) if work.fixed else limit) + _TOLERANCE
             for node in work.leaf.path()
@@ -269,22 +273,23 @@ class QueueTree:
         )
 
     def may_reclaim(self, work: Work) -> bool:
-        """Tell whether a job would leave its queue within its fair share, and within its quota if
-        it can never be stopped.
+        """Return True if a job may start by reclaim: its queue stays within its fair share.
+
+        A non-preemptible job must stay within the quota too.
         """
         leaf = work.leaf
-        return fits(leaf.allocated, work.amounts, leaf.fair) and (
-            not work.fixed or fits(leaf.fixed, work.amounts, leaf.deserved)
+        return is_within(leaf.allocated, work.amounts, leaf.fair) and (
+            not work.fixed or is_within(leaf.fixed, work.amounts, leaf.deserved)
         )
 
-    def may_take(self, work: Work, victim: Work) -> bool:
-        """Tell whether a job may stop another one's, as the queues stand now."""
-        own, other = parting(work.leaf, victim.leaf)
+    def can_reclaim_from(self, work: Work, victim: Work) -> bool:
+        """Return True if a job may stop a job of another queue by reclaim."""
+        own, other = diverging_ancestors(work.leaf, victim.leaf)
         return any(
             held > share + _TOLERANCE
             for held, share in zip(other.allocated, other.allocatable, strict=True)
         ) or (
-            fits(own.allocated, work.amounts, own.deserved)
+            is_within(own.allocated, work.amounts, own.deserved)
             and any(
                 held > deserved + _TOLERANCE
                 for held, deserved in zip(other.allocated, other.deserved, strict=True)
@@ -292,11 +297,12 @@ class QueueTree:
         )
 
     def is_balanced(self, work: Work, victims: Iterable[Work]) -> bool:
-        """Tell whether no queue on a job's path would end above its fair share and at least as far
-        above it as the one that gave.
+        """Return True if a reclaim leaves no queue of the job further above its share.
+
+        Each queue is compared with the sibling that lost the resources.
         """
         for victim in victims:
-            own, other = parting(work.leaf, victim.leaf)
+            own, other = diverging_ancestors(work.leaf, victim.leaf)
             for at, amount in enumerate(work.amounts):
                 ratio = _ratio(own.allocated[at] + amount, own.fair[at])
                 if ratio > 1 + _TOLERANCE and ratio >= _ratio(other.allocated[at], other.fair[at]):
@@ -306,12 +312,12 @@ class QueueTree:
     # -- order -------------------------------------------------------------------------------------
 
     def key(self, node: QueueNode, amounts: Amounts) -> Key:
-        """Return the sort key of a queue among its siblings, if it is given these amounts next.
+        """Return the sort key of a queue among its siblings if it gets these amounts next.
 
         Notes
         -----
-        A queue is above its fair share only if it is so in all of `RESOURCES`. Where the cluster
-        does not limit one of them, no queue is.
+        A queue counts as above its fair share only if it is above it in all of `RESOURCES`. If the
+        cluster does not limit one of them, no queue is above its share.
         """
         held = node.allocated
         zero, dominant, plain = False, 0.0, 0.0
@@ -327,7 +333,7 @@ class QueueTree:
         return (
             len(held) == len(RESOURCES)
             and all(a > b + _TOLERANCE for a, b in zip(held, node.fair, strict=True)),
-            not fits(held, amounts, node.deserved),
+            not is_within(held, amounts, node.deserved),
             -node.queue.priority,
             zero,
             round(dominant, 9),
@@ -336,8 +342,8 @@ class QueueTree:
             node.at,
         )
 
-    def worst(self, leaves: Iterable[QueueNode]) -> QueueNode:
-        """Return the queue that would be served last if nobody waited."""
+    def last_queue(self, leaves: Iterable[QueueNode]) -> QueueNode:
+        """Return the leaf queue that would be served last."""
         nothing = (0.0,) * len(self.total)
         return max(
             leaves,
@@ -346,7 +352,7 @@ class QueueTree:
 
 
 class JobOrder:
-    """The waiting jobs in the order in which one action looks at them."""
+    """Visiting order of the waiting jobs in one action of a cycle."""
 
     def __init__(self, tree: QueueTree, works: dict[JobId, Work]) -> None:
         self._tree, self._works = tree, works
@@ -354,30 +360,31 @@ class JobOrder:
         for leaf in tree.leaves():
             self._choose_lane(leaf)
         for node in reversed(tree.nodes.values()):  # children come after their parents
-            self._choose(node)
+            self._choose_child(node)
 
-    def first(self) -> IdenticalJobs | None:
-        """Return the lane whose first job is next; None = all were looked at."""
+    def next_lane(self) -> IdenticalJobs | None:
+        """Return the group of identical jobs to visit next; None = all visited."""
         best = min((node for node in self._tree.roots if node.next), key=_key, default=None)
         return best.next if best is not None else None
 
     def close(self, lanes: Iterable[IdenticalJobs]) -> None:
-        """Look at no job of these any more."""
+        """Exclude identical jobs from this action."""
         new = [lane for lane in lanes if lane not in self._closed]
         self._closed.update(new)
         for lane in new:
             if lane.leaf.next is lane:
-                self.renew(lane.leaf)
+                self.update_leaves(lane.leaf)
 
-    def renew(self, *leaves: QueueNode) -> None:
-        """Take in that queues hold something else, or that others of their jobs wait."""
+    def update_leaves(self, *leaves: QueueNode) -> None:
+        """Recompute the order after the jobs or allocations of some queues changed."""
         for leaf in leaves:
             self._choose_lane(leaf)
         for leaf in leaves:
             for node in leaf.path():
-                self._choose(node)
+                self._choose_child(node)
 
     def _choose_lane(self, leaf: QueueNode) -> None:
+        """Set the next identical jobs of a leaf queue."""
         leaf.next = None
         if leaf.waiting:
             heads = [
@@ -387,7 +394,8 @@ class JobOrder:
             ]
             leaf.next = min(heads, key=lambda pair: pair[0] or ())[1] if heads else None
 
-    def _choose(self, node: QueueNode) -> None:
+    def _choose_child(self, node: QueueNode) -> None:
+        """Set the next identical jobs and the sort key of a queue."""
         if node.children:
             best = min((child for child in node.children if child.next), key=_key, default=None)
             node.next = best.next if best is not None else None
@@ -401,10 +409,8 @@ def _key(node: QueueNode) -> Key:
     return node.key
 
 
-def parting(one: QueueNode, other: QueueNode) -> tuple[QueueNode, QueueNode]:
-    """Return the siblings under which two queues stand; the same queue twice where one is the
-    other.
-    """
+def diverging_ancestors(one: QueueNode, other: QueueNode) -> tuple[QueueNode, QueueNode]:
+    """Return the sibling ancestors of two queues, or the two queues on one path."""
     first, second = [*one.path()][::-1], [*other.path()][::-1]
     for a, b in zip(first, second, strict=False):
         if a is not b:
@@ -412,10 +418,11 @@ def parting(one: QueueNode, other: QueueNode) -> tuple[QueueNode, QueueNode]:
     return one, other
 
 
-def fits(held: Sequence[float], amounts: Amounts, most: Sequence[float]) -> bool:
-    """Tell whether what is held and these amounts stay within something, in every resource."""
+def is_within(held: Sequence[float], amounts: Amounts, most: Sequence[float]) -> bool:
+    """Return True if allocations plus amounts stay within a maximum, in every resource."""
     return all(a + b <= c + _TOLERANCE for a, b, c in zip(held, amounts, most, strict=True))
 
 
 def _ratio(amount: float, share: float) -> float:
+    """Return an amount relative to a share; without a share inf, or 0 for no amount."""
     return amount / share if share > 0 else inf if amount > _TOLERANCE else 0.0

@@ -1,4 +1,4 @@
-"""What was held in the past, the older the less it counts."""
+"""Past usage over a window, decayed with a half-life."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from collections import deque
 from math import inf, log
 
 
-class Held:
-    """The integral of what is held over a window of the past, with a half-life.
+class UsageWindow:
+    """Decayed integral of an amount in use over a window of the past.
 
     Parameters
     ----------
     window_s : float, seconds
-        How far back it counts.
+        Length of the window.
     half_life_s : float, seconds
-        After this it counts half; inf = all of the window counts alike.
+        Half-life of usage; inf = no decay.
     """
 
     __slots__ = ("_at_s", "_half_s", "_pieces", "_sum", "_window_s", "level")
@@ -24,11 +24,13 @@ class Held:
         self._pieces: deque[tuple[float, float, float]] = deque()
         self._sum = self.level = 0.0
 
-    def at(self, now_s: float) -> float:
-        """Return the integral, in units held x seconds."""
+    def integral(self, now_s: float) -> float:
+        """Return the integral up to now, in units x seconds."""
         past_s = now_s - self._at_s
         if past_s > 0:
-            self._sum = self._sum * self._kept(past_s) + self.level * self._whole(past_s)
+            self._sum = self._sum * self._decay_factor(past_s) + self.level * self._unit_integral(
+                past_s
+            )
             if self.level:
                 self._pieces.append((self._at_s, now_s, self.level))
             self._at_s = now_s
@@ -36,16 +38,23 @@ class Held:
         while self._pieces and self._pieces[0][0] < first_s:
             begin_s, end_s, level = self._pieces.popleft()
             cut_s = min(end_s, first_s)
-            self._sum -= level * (self._whole(now_s - begin_s) - self._whole(now_s - cut_s))
+            self._sum -= level * (
+                self._unit_integral(now_s - begin_s) - self._unit_integral(now_s - cut_s)
+            )
             if end_s > first_s:
                 self._pieces.appendleft((first_s, end_s, level))
         if not self._pieces:
             self._sum = 0.0
         return self._sum
 
-    def _kept(self, age_s: float) -> float:
+    def _decay_factor(self, age_s: float) -> float:
+        """Return the weight of usage of this age."""
         return 1.0 if self._half_s == inf else 0.5 ** (age_s / self._half_s)
 
-    def _whole(self, age_s: float) -> float:
-        """Return what one unit counts that was held for so long until now."""
-        return age_s if self._half_s == inf else (1 - self._kept(age_s)) * self._half_s / log(2)
+    def _unit_integral(self, age_s: float) -> float:
+        """Return the decayed integral of one unit in use for this long until now."""
+        return (
+            age_s
+            if self._half_s == inf
+            else (1 - self._decay_factor(age_s)) * self._half_s / log(2)
+        )

@@ -1,1 +1,1 @@
-"""Kueue: quotas of queues that lend to one another, read from the YAML of a site."""
+"""Kueue: cluster queues with quotas and borrowing, configured by the YAML of a site."""

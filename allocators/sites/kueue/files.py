@@ -1,4 +1,4 @@
-"""Kueue's objects from YAML, and back."""
+"""Parses Kueue objects from YAML and writes them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from allocators.sites.kueue.objects import (
     PriorityClass,
     ResourceFlavor,
 )
-from allocators.sites.manifests import Fields, Manifest, as_text, manifests, written
+from allocators.sites.manifests import Fields, Manifest, format_quantity, manifests, to_yaml
 from sim.contract import ParameterError
 
 GROUP: Final = "kueue.x-k8s.io"
@@ -47,55 +47,63 @@ _KINDS: Final = {
 } | {f"config.{GROUP}/Configuration"}
 _VERSION: Final = "v1beta1"
 _STOP_SEARCH: Final = "MayStopSearch"
-"""What newer versions call "Borrow" and "Preempt"."""
+"""Name of "Borrow" and "Preempt" in newer versions."""
 
 
 @lru_cache(maxsize=8)
 def read(text: str) -> Config:
-    """Read the objects of Kueue from YAML.
+    """Parse a Kueue configuration from YAML.
 
     Parameters
     ----------
     text : str
-        Documents; what ``kubectl get clusterqueues,cohorts,... -o yaml`` prints, or a site's files
-        one after another.
+        YAML documents: the output of ``kubectl get clusterqueues,cohorts,... -o yaml``, or
+        concatenated files.
 
     Raises
     ------
     ParameterError
-        If it is no YAML, there is no cluster queue, a value is wrong, a name comes twice, a flavor
-        is not defined, or cohorts are their own ancestors.
+        If the text is no YAML, there is no cluster queue, a value is invalid, a name is repeated, a
+        flavor is not defined, or cohorts form a cycle.
     """
-    found: dict[str, list[Manifest]] = {kind: [] for kind in _KINDS}
+    by_kind: dict[str, list[Manifest]] = {kind: [] for kind in _KINDS}
     ignored: list[str] = []
     objects = manifests(text)
     for one in objects:
         kind = f"{one.group or GROUP}/{one.kind}"
-        if kind in found:
-            found[kind].append(one)
+        if kind in by_kind:
+            by_kind[kind].append(one)
         else:
             ignored.append(f"{one.where}: objects of this kind are not read")
     queues, cohorts, locals_, flavors, classes = (
-        found[f"{GROUP}/{kind}"]
+        by_kind[f"{GROUP}/{kind}"]
         for kind in ("ClusterQueue", "Cohort", "LocalQueue", "ResourceFlavor", _PRIORITY_CLASS)
     )
-    for named in (queues, cohorts, flavors, classes, locals_):
-        _check_names(named)
-    configurations = found[f"config.{GROUP}/Configuration"]
+    for same_kind in (queues, cohorts, flavors, classes, locals_):
+        _check_names(same_kind)
+    configurations = by_kind[f"config.{GROUP}/Configuration"]
     if len(configurations) > 1:
         raise ParameterError(f"{configurations[1].where}: there is a Configuration already.")
     fair, strategies = (
-        _configuration(configurations[0]) if configurations else (False, Config.strategies)
+        _parse_configuration(configurations[0]) if configurations else (False, Config.strategies)
     )
     config = Config(
-        tuple(map(_queue, queues)),
-        tuple(map(_cohort, cohorts)),
-        tuple(map(_local_queue, locals_)),
-        tuple(map(_flavor, flavors)),
-        tuple(map(_class, classes)),
+        tuple(map(_parse_cluster_queue, queues)),
+        tuple(map(_parse_cohort, cohorts)),
+        tuple(map(_parse_local_queue, locals_)),
+        tuple(map(_parse_flavor, flavors)),
+        tuple(map(_parse_class, classes)),
         fair,
         strategies,
-        (*ignored, *(line for named in found.values() for one in named for line in one.unread())),
+        (
+            *ignored,
+            *(
+                line
+                for same_kind in by_kind.values()
+                for one in same_kind
+                for line in one.unread_keys()
+            ),
+        ),
     )
     if not config.queues:
         raise ParameterError(
@@ -103,24 +111,25 @@ def read(text: str) -> Config:
             " clusterqueues,cohorts,localqueues,resourceflavors -o yaml prints."
         )
     _check_flavors(config.flavors, [*queues, *cohorts], [*config.queues, *config.cohorts])
-    _check_ring(config.cohorts)
+    _check_cohort_cycle(config.cohorts)
     return config
 
 
 _PRIORITY_CLASS: Final = "WorkloadPriorityClass"
 
 
-def _check_names(named: Sequence[Manifest]) -> None:
-    known: dict[tuple[str, str], Manifest] = {}
-    for one in named:
+def _check_names(objects: Sequence[Manifest]) -> None:
+    """Raise an error if a name is missing or repeated."""
+    seen: dict[tuple[str, str], Manifest] = {}
+    for one in objects:
         if not one.name:
             raise ParameterError(f"{one.where}: metadata.name is missing.")
         key = (one.namespace if one.kind == "LocalQueue" else "", one.name)
-        if key in known:
+        if key in seen:
             raise ParameterError(
-                f"{one.where}: metadata.name is taken, {known[key].where} has it too."
+                f"{one.where}: metadata.name is taken, {seen[key].where} has it too."
             )
-        known[key] = one
+        seen[key] = one
 
 
 def _check_flavors(
@@ -128,6 +137,7 @@ def _check_flavors(
     places: Iterable[Manifest],
     holders: Iterable[ClusterQueue | Cohort],
 ) -> None:
+    """Raise an error if a queue or cohort uses an undefined flavor."""
     defined = {flavor.name for flavor in flavors}
     for place, holder in zip(places, holders, strict=True):
         for at, group in enumerate(holder.groups):
@@ -140,7 +150,8 @@ def _check_flavors(
                     )
 
 
-def _check_ring(cohorts: Iterable[Cohort]) -> None:
+def _check_cohort_cycle(cohorts: Iterable[Cohort]) -> None:
+    """Raise an error if cohorts are their own ancestors."""
     parents = {cohort.name: cohort.parent for cohort in cohorts}
     for name in parents:
         path = [name]
@@ -153,92 +164,104 @@ def _check_ring(cohorts: Iterable[Cohort]) -> None:
             )
 
 
-def _configuration(one: Manifest) -> tuple[bool, tuple[str, ...]]:
+def _parse_configuration(one: Manifest) -> tuple[bool, tuple[str, ...]]:
+    """Return whether fair sharing is on, and its preemption strategies."""
     if "fairSharing" not in one.fields:
         return False, Config.strategies
-    fair = one.fields.inside("fairSharing")
+    fair = one.fields.mapping("fairSharing")
     strategies = fair.texts("preemptionStrategies")
-    known = {(FINAL_SHARE, INITIAL_SHARE), (FINAL_SHARE,), (INITIAL_SHARE,), ()}
-    if strategies not in known:
-        raise fair.wrong(
+    valid = {(FINAL_SHARE, INITIAL_SHARE), (FINAL_SHARE,), (INITIAL_SHARE,), ()}
+    if strategies not in valid:
+        raise fair.error(
             "preemptionStrategies",
             f"must be {FINAL_SHARE}, {INITIAL_SHARE}, or the first, then the second",
         )
     return fair.flag("enable", True), strategies or Config.strategies
 
 
-def _flavor(one: Manifest) -> ResourceFlavor:
-    labels = one.fields.inside("spec").inside("nodeLabels")
+def _parse_flavor(one: Manifest) -> ResourceFlavor:
+    """Return the flavor of a ResourceFlavor object."""
+    labels = one.fields.mapping("spec").mapping("nodeLabels")
     return ResourceFlavor(one.name, tuple((key, labels.text(key)) for key in labels))
 
 
-def _class(one: Manifest) -> PriorityClass:
-    value = one.fields.whole("value")
+def _parse_class(one: Manifest) -> PriorityClass:
+    """Return the priority class of a WorkloadPriorityClass object."""
+    value = one.fields.integer("value")
     one.fields.text("description")
     if value is None:
-        raise one.fields.wrong("value", "is missing")
+        raise one.fields.error("value", "is missing")
     return PriorityClass(one.name, value)
 
 
-def _local_queue(one: Manifest) -> LocalQueue:
-    spec = one.fields.inside("spec")
-    return LocalQueue(one.namespace, one.name, spec.needed("clusterQueue"), _stop(spec))
-
-
-def _stop(spec: Fields) -> str:
-    return spec.text("stopPolicy", RUNS, (RUNS, HOLD, DRAIN))
-
-
-def _cohort(one: Manifest) -> Cohort:
-    spec = one.fields.inside("spec")
-    return Cohort(
-        one.name,
-        spec.text("parentName") or spec.text("parent"),
-        _groups(spec, limits=True),
-        _weight(spec),
+def _parse_local_queue(one: Manifest) -> LocalQueue:
+    """Return the local queue of a LocalQueue object."""
+    spec = one.fields.mapping("spec")
+    return LocalQueue(
+        one.namespace, one.name, spec.required_text("clusterQueue"), _parse_stop_policy(spec)
     )
 
 
-def _queue(one: Manifest) -> ClusterQueue:
-    spec = one.fields.inside("spec")
+def _parse_stop_policy(spec: Fields) -> str:
+    """Return the stopPolicy of a spec."""
+    return spec.text("stopPolicy", RUNS, (RUNS, HOLD, DRAIN))
+
+
+def _parse_cohort(one: Manifest) -> Cohort:
+    """Return the cohort of a Cohort object."""
+    spec = one.fields.mapping("spec")
+    return Cohort(
+        one.name,
+        spec.text("parentName") or spec.text("parent"),
+        _parse_groups(spec, limits=True),
+        _parse_weight(spec),
+    )
+
+
+def _parse_cluster_queue(one: Manifest) -> ClusterQueue:
+    """Return the cluster queue of a ClusterQueue object."""
+    spec = one.fields.mapping("spec")
     cohort = spec.text("cohortName") or spec.text("cohort")
     if "namespaceSelector" in spec:
-        spec.inside("namespaceSelector").ignore()
+        spec.mapping("namespaceSelector").mark_all_read()
     return ClusterQueue(
         one.name,
         cohort,
-        _groups(spec, limits=bool(cohort)),
+        _parse_groups(spec, limits=bool(cohort)),
         spec.text("queueingStrategy", BEST_EFFORT, (BEST_EFFORT, STRICT)),
-        _preemption(spec.inside("preemption")),
-        _fungibility(spec.inside("flavorFungibility")),
-        _weight(spec),
-        _stop(spec),
+        _parse_preemption(spec.mapping("preemption")),
+        _parse_fungibility(spec.mapping("flavorFungibility")),
+        _parse_weight(spec),
+        _parse_stop_policy(spec),
         "namespaceSelector" in spec,
     )
 
 
-def _weight(spec: Fields) -> Fraction:
-    fair = spec.inside("fairSharing")
+def _parse_weight(spec: Fields) -> Fraction:
+    """Return the fair-sharing weight of a spec; default 1."""
+    fair = spec.mapping("fairSharing")
     weight = fair.quantity("weight", ONE) or Fraction(0)
     if weight < 0:
-        raise fair.wrong("weight", f"is {as_text(weight)}; it must not be negative")
+        raise fair.error("weight", f"is {format_quantity(weight)}; it must not be negative")
     return weight
 
 
-def _preemption(fields: Fields) -> Preemption:
-    borrow = fields.inside("borrowWithinCohort")
-    made = Preemption(
+def _parse_preemption(fields: Fields) -> Preemption:
+    """Return the preemption policies of a cluster queue."""
+    borrow = fields.mapping("borrowWithinCohort")
+    preemption = Preemption(
         fields.text("withinClusterQueue", NEVER, (NEVER, LOWER, NEWER_EQUAL)),
         fields.text("reclaimWithinCohort", NEVER, (NEVER, LOWER, NEWER_EQUAL, ANY)),
         borrow.text("policy", NEVER, (NEVER, LOWER)),
-        borrow.whole("maxPriorityThreshold"),
+        borrow.integer("maxPriorityThreshold"),
     )
-    if made.borrow != NEVER and made.reclaim == NEVER:
-        raise borrow.wrong("policy", f"is {made.borrow}, which needs a reclaimWithinCohort")
-    return made
+    if preemption.borrow != NEVER and preemption.reclaim == NEVER:
+        raise borrow.error("policy", f"is {preemption.borrow}, which needs a reclaimWithinCohort")
+    return preemption
 
 
-def _fungibility(fields: Fields) -> Fungibility:
+def _parse_fungibility(fields: Fields) -> Fungibility:
+    """Return the flavor fungibility of a cluster queue."""
     borrow = fields.text("whenCanBorrow", BORROW, (BORROW, _STOP_SEARCH, TRY_NEXT))
     preempt = fields.text("whenCanPreempt", TRY_NEXT, (PREEMPT, _STOP_SEARCH, TRY_NEXT))
     return Fungibility(
@@ -248,35 +271,39 @@ def _fungibility(fields: Fields) -> Fungibility:
     )
 
 
-def _groups(spec: Fields, *, limits: bool) -> tuple[Group, ...]:
+def _parse_groups(spec: Fields, *, limits: bool) -> tuple[Group, ...]:
+    """Return the resource groups of a spec; borrowing limits need a cohort."""
     groups: list[Group] = []
     resources: set[str] = set()
     names: set[str] = set()
-    for fields in spec.each("resourceGroups"):
+    for fields in spec.mappings("resourceGroups"):
         covered = fields.texts("coveredResources")
         for at, resource in enumerate(covered):
             if resource in resources:
-                raise fields.wrong(f"coveredResources[{at}]", f"covers {resource!r} once more")
+                raise fields.error(f"coveredResources[{at}]", f"covers {resource!r} once more")
             resources.add(resource)
         flavors: list[FlavorQuotas] = []
-        for one in fields.each("flavors"):
-            name = one.needed("name")
+        for one in fields.mappings("flavors"):
+            name = one.required_text("name")
             if name in names:
-                raise one.wrong("name", f"is {name!r} once more; a flavor belongs to one group")
+                raise one.error("name", f"is {name!r} once more; a flavor belongs to one group")
             names.add(name)
-            flavors.append(FlavorQuotas(name, _quotas(one, covered, limits=limits)))
+            flavors.append(FlavorQuotas(name, _parse_quotas(one, covered, limits=limits)))
         if not covered or not flavors:
-            raise fields.wrong("coveredResources", "or flavors is missing or empty")
+            raise fields.error("coveredResources", "or flavors is missing or empty")
         groups.append(Group(covered, tuple(flavors)))
     return tuple(groups)
 
 
-def _quotas(flavor: Fields, covered: Sequence[str], *, limits: bool) -> dict[str, FlavorQuota]:
+def _parse_quotas(
+    flavor: Fields, covered: Sequence[str], *, limits: bool
+) -> dict[str, FlavorQuota]:
+    """Return the quotas of a flavor for all covered resources."""
     quotas: dict[str, FlavorQuota] = {}
-    for fields in flavor.each("resources"):
-        resource = fields.needed("name")
+    for fields in flavor.mappings("resources"):
+        resource = fields.required_text("name")
         if resource not in covered or resource in quotas:
-            raise fields.wrong(
+            raise fields.error(
                 "name", f"is {resource!r}, which is not covered by the group, or there already"
             )
         amounts = {
@@ -284,18 +311,18 @@ def _quotas(flavor: Fields, covered: Sequence[str], *, limits: bool) -> dict[str
         }
         nominal = amounts["nominalQuota"]
         if nominal is None:
-            raise fields.wrong("nominalQuota", "is missing")
+            raise fields.error("nominalQuota", "is missing")
         for key, amount in amounts.items():
             if amount is not None and amount < 0:
-                raise fields.wrong(key, f"is {as_text(amount)}; it must not be negative")
-        # Without a cohort there is nobody to borrow from or to lend to.
+                raise fields.error(key, f"is {format_quantity(amount)}; it must not be negative")
+        # Without a cohort, borrowing and lending limits have no effect.
         borrowing, lending = (
             (amounts["borrowingLimit"], amounts["lendingLimit"]) if limits else (None, None)
         )
         quotas[resource] = FlavorQuota(nominal, borrowing, lending)
     missing = [resource for resource in covered if resource not in quotas]
     if missing:
-        raise flavor.wrong("resources", f"has no quota for {missing[0]!r}, which the group covers")
+        raise flavor.error("resources", f"has no quota for {missing[0]!r}, which the group covers")
     return quotas
 
 
@@ -304,41 +331,44 @@ def _quotas(flavor: Fields, covered: Sequence[str], *, limits: bool) -> dict[str
 
 
 def write(config: Config) -> str:
-    """Return the YAML text of all objects; `read` gives the same configuration."""
-    return written(objects_of(config).values())
+    """Return a configuration as YAML text; `read` restores it."""
+    return to_yaml(config_objects(config).values())
 
 
-def objects_of(config: Config) -> dict[tuple[str, str], dict[str, Any]]:
-    """Return the objects as plain values: (kind, name) -> object; the name of a local queue has its
-    namespace before it.
+def config_objects(config: Config) -> dict[tuple[str, str], dict[str, Any]]:
+    """Return the objects of a configuration as plain values, by (kind, name).
+
+    The name of a local queue is namespace/name.
     """
-    made: dict[tuple[str, str], dict[str, Any]] = {}
+    objects: dict[tuple[str, str], dict[str, Any]] = {}
     for flavor in config.flavors:
-        made["ResourceFlavor", flavor.name] = _shell(
+        objects["ResourceFlavor", flavor.name] = _plain_object(
             "ResourceFlavor",
             flavor.name,
             {"nodeLabels": dict(flavor.labels)} if flavor.labels else {},
         )
     for one in config.classes:
-        shell = _shell(_PRIORITY_CLASS, one.name, {})
-        made[_PRIORITY_CLASS, one.name] = {**shell, "value": one.value}
+        shell = _plain_object(_PRIORITY_CLASS, one.name, {})
+        objects[_PRIORITY_CLASS, one.name] = {**shell, "value": one.value}
     for cohort in config.cohorts:
         spec = {"parentName": cohort.parent} if cohort.parent else {}
-        made["Cohort", cohort.name] = _shell(
+        objects["Cohort", cohort.name] = _plain_object(
             "Cohort",
             cohort.name,
-            {**spec, **_written_groups(cohort.groups), **_fair(cohort.weight)},
+            {**spec, **_groups_spec(cohort.groups), **_fair_sharing(cohort.weight)},
         )
     for queue in config.queues:
-        made["ClusterQueue", queue.name] = _shell("ClusterQueue", queue.name, _written_queue(queue))
+        objects["ClusterQueue", queue.name] = _plain_object(
+            "ClusterQueue", queue.name, _cluster_queue_spec(queue)
+        )
     for local in config.local_queues:
         stop = {"stopPolicy": local.stop} if local.stop != RUNS else {}
-        shell = _shell("LocalQueue", local.name, {"clusterQueue": local.queue, **stop})
+        shell = _plain_object("LocalQueue", local.name, {"clusterQueue": local.queue, **stop})
         if local.namespace:
             shell["metadata"]["namespace"] = local.namespace
-        made["LocalQueue", f"{local.namespace}/{local.name}"] = shell
+        objects["LocalQueue", f"{local.namespace}/{local.name}"] = shell
     if config.fair_sharing or config.strategies != Config.strategies:
-        made["Configuration", ""] = {
+        objects["Configuration", ""] = {
             "apiVersion": f"config.{GROUP}/{_VERSION}",
             "kind": "Configuration",
             "fairSharing": {
@@ -346,10 +376,11 @@ def objects_of(config: Config) -> dict[tuple[str, str], dict[str, Any]]:
                 "preemptionStrategies": list(config.strategies),
             },
         }
-    return made
+    return objects
 
 
-def _shell(kind: str, name: str, spec: Mapping[str, Any]) -> dict[str, Any]:
+def _plain_object(kind: str, name: str, spec: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a plain object with kind, name and spec."""
     shell: dict[str, Any] = {
         "apiVersion": f"{GROUP}/{_VERSION}",
         "kind": kind,
@@ -358,7 +389,8 @@ def _shell(kind: str, name: str, spec: Mapping[str, Any]) -> dict[str, Any]:
     return {**shell, "spec": dict(spec)} if spec else shell
 
 
-def _written_queue(queue: ClusterQueue) -> dict[str, Any]:
+def _cluster_queue_spec(queue: ClusterQueue) -> dict[str, Any]:
+    """Return the spec of a cluster queue, without default values."""
     default = ClusterQueue("")
     spec: dict[str, Any] = {}
     if queue.cohort:
@@ -367,13 +399,13 @@ def _written_queue(queue: ClusterQueue) -> dict[str, Any]:
         spec["namespaceSelector"] = {}
     if queue.strategy != default.strategy:
         spec["queueingStrategy"] = queue.strategy
-    spec |= _written_groups(queue.groups)
+    spec |= _groups_spec(queue.groups)
     preemption = queue.preemption
     if preemption != default.preemption:
         spec["preemption"] = {
             "withinClusterQueue": preemption.within,
             "reclaimWithinCohort": preemption.reclaim,
-            "borrowWithinCohort": dict(_borrow(preemption)),
+            "borrowWithinCohort": dict(_borrow_items(preemption)),
         }
     if queue.fungibility != default.fungibility:
         spec["flavorFungibility"] = {
@@ -381,23 +413,26 @@ def _written_queue(queue: ClusterQueue) -> dict[str, Any]:
             "whenCanPreempt": queue.fungibility.preempt,
             "preference": queue.fungibility.preference,
         }
-    spec |= _fair(queue.weight)
+    spec |= _fair_sharing(queue.weight)
     if queue.stop != default.stop:
         spec["stopPolicy"] = queue.stop
     return spec
 
 
-def _borrow(preemption: Preemption) -> Iterator[tuple[str, Any]]:
+def _borrow_items(preemption: Preemption) -> Iterator[tuple[str, Any]]:
+    """Yield the settings of borrowWithinCohort."""
     yield "policy", preemption.borrow
     if preemption.threshold is not None:
         yield "maxPriorityThreshold", preemption.threshold
 
 
-def _fair(weight: Fraction) -> dict[str, Any]:
-    return {} if weight == ONE else {"fairSharing": {"weight": as_text(weight)}}
+def _fair_sharing(weight: Fraction) -> dict[str, Any]:
+    """Return the fairSharing entry of a weight; empty for the default."""
+    return {} if weight == ONE else {"fairSharing": {"weight": format_quantity(weight)}}
 
 
-def _written_groups(groups: Sequence[Group]) -> dict[str, Any]:
+def _groups_spec(groups: Sequence[Group]) -> dict[str, Any]:
+    """Return the resourceGroups entry; empty without groups."""
     if not groups:
         return {}
     return {
@@ -408,7 +443,7 @@ def _written_groups(groups: Sequence[Group]) -> dict[str, Any]:
                     {
                         "name": flavor.flavor,
                         "resources": [
-                            {"name": resource, **_written_quota(flavor.quotas[resource])}
+                            {"name": resource, **_quota_spec(flavor.quotas[resource])}
                             for resource in group.resources
                         ],
                     }
@@ -420,8 +455,11 @@ def _written_groups(groups: Sequence[Group]) -> dict[str, Any]:
     }
 
 
-def _written_quota(quota: FlavorQuota) -> dict[str, str]:
+def _quota_spec(quota: FlavorQuota) -> dict[str, str]:
+    """Return the quota entry of a resource."""
     keys = ("nominalQuota", "borrowingLimit", "lendingLimit")
     return {
-        key: as_text(amount) for key, amount in zip(keys, quota, strict=True) if amount is not None
+        key: format_quantity(amount)
+        for key, amount in zip(keys, quota, strict=True)
+        if amount is not None
     }

@@ -1,4 +1,4 @@
-"""What a site configured: queues, cohorts, flavors and their quotas, as Kueue's objects say it."""
+"""Kueue's API objects: cluster queues, cohorts, flavors and quotas."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ RUNS, HOLD, DRAIN = "None", "Hold", "HoldAndDrain"
 
 
 class FlavorQuota(NamedTuple):
-    """What a queue or cohort owns of a resource of a flavor, in the unit of the resource (cores,
-    bytes, pieces); None = no limit on what it borrows or lends.
+    """Nominal quota, borrowing limit and lending limit of a resource of a flavor.
+
+    Amounts are in the unit of the resource (cores, bytes, pieces); None = no limit.
     """
 
     nominal: Fraction
@@ -26,30 +27,28 @@ class FlavorQuota(NamedTuple):
 
 
 class FlavorQuotas(NamedTuple):
-    """The quotas of one flavor: resource -> quota."""
+    """The quotas of one flavor, by resource."""
 
     flavor: str
     quotas: Mapping[str, FlavorQuota]
 
 
 class Group(NamedTuple):
-    """Resources that are given from one flavor together, and the flavors in the order in which they
-    are tried.
-    """
+    """A resource group: resources assigned from one flavor, and its flavors in order."""
 
     resources: tuple[str, ...]
     flavors: tuple[FlavorQuotas, ...]
 
 
 class ResourceFlavor(NamedTuple):
-    """A kind of nodes: key and value of each label that they have."""
+    """A kind of nodes, with (key, value) pairs of its node labels."""
 
     name: str
     labels: tuple[tuple[str, str], ...] = ()
 
 
 class LocalQueue(NamedTuple):
-    """The name by which a namespace calls a cluster queue."""
+    """The queue of a namespace, which points to a cluster queue."""
 
     namespace: str
     name: str
@@ -58,14 +57,14 @@ class LocalQueue(NamedTuple):
 
 
 class PriorityClass(NamedTuple):
-    """A priority with a name."""
+    """A named workload priority."""
 
     name: str
     value: int
 
 
 class Preemption(NamedTuple):
-    """Whom workloads of a queue may displace: in it, of others, and of others while borrowing."""
+    """Preemption policies: within the queue, reclaim in the cohort, and while borrowing."""
 
     within: str = NEVER
     reclaim: str = NEVER
@@ -74,7 +73,7 @@ class Preemption(NamedTuple):
 
 
 class Fungibility(NamedTuple):
-    """When the next flavor is tried although one would do by borrowing, or by preemption."""
+    """Flavor fungibility: when the next flavor is tried instead of borrowing or preemption."""
 
     borrow: str = BORROW
     preempt: str = TRY_NEXT
@@ -88,7 +87,7 @@ FIRST_THAT_DOES: Final = Fungibility()
 
 @dataclass(frozen=True)
 class ClusterQueue:
-    """A queue with quotas; ``cohort`` is "" where it shares with nobody."""
+    """A queue with quotas; without a ``cohort`` it does not share them."""
 
     name: str
     cohort: str = ""
@@ -99,12 +98,12 @@ class ClusterQueue:
     weight: Fraction = ONE
     stop: str = RUNS
     selects: bool = True
-    """Whether it says which namespaces may use it; without that Kueue admits nobody."""
+    """Whether it has a namespaceSelector; without one Kueue admits no workloads."""
 
 
 @dataclass(frozen=True)
 class Cohort:
-    """Queues and cohorts that lend to one another, perhaps with quotas of its own."""
+    """A group of queues and cohorts that lend to one another, with optional quotas."""
 
     name: str
     parent: str = ""
@@ -114,8 +113,9 @@ class Cohort:
 
 @dataclass(frozen=True)
 class Config:
-    """All objects; ``ignored`` lists what was not read, each with its place, and is no part of the
-    value.
+    """All objects of a configuration.
+
+    ``ignored`` lists the entries that are not simulated; it does not affect equality.
     """
 
     queues: tuple[ClusterQueue, ...] = ()

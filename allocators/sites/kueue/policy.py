@@ -1,6 +1,4 @@
-"""Kueue as sites run it: jobs wait in queues until quota can be reserved for them, perhaps lent by
-other queues, and then for room on nodes.
-"""
+"""The Kueue policy: jobs wait for quota, which cohorts lend and reclaim, then for nodes."""
 
 from __future__ import annotations
 
@@ -33,40 +31,39 @@ from sim.contract import (
     param,
 )
 
-_SHOWN: Final = 5
-"""Lines of a configuration that remarks quote."""
+_MAX_QUOTED: Final = 5
+"""Maximum number of configuration entries quoted in a note."""
 _NOT_PLACED: Final = "admitted_without_place"
 
 
 @dataclass
 class Kueue(Allocator):
-    """Reserve quota for whole jobs queue by queue, let queues of a cohort lend to one another, and
-    place what is admitted.
+    """Reserve quota for whole jobs by queue, with borrowing in cohorts, then place them.
 
     Notes
     -----
-    The rules of Kueue's scheduler (2026) for quotas with borrowing and lending limits in a tree of
-    cohorts, flavors and their fungibility, queueing strategies, preemption within a queue and
-    within a cohort, and fair sharing by the dominant resource share.
+    Rules of Kueue's scheduler (2026): quotas with borrowing and lending limits in a tree of
+    cohorts, flavor fungibility, queueing strategies, preemption within a queue and within a cohort,
+    and fair sharing by the dominant resource share.
 
-    A workload is a gang. Admission reserves quota; then nodes must have room. A job that is
-    admitted where no node has room waits and **holds its quota** meanwhile, as with Kueue itself
-    without topology-aware scheduling; figures of a run count such jobs.
+    A workload is a gang. Admission reserves quota; then nodes must have room. An admitted job
+    without room **holds its quota** while it waits, as in Kueue without topology-aware scheduling;
+    the results count such jobs.
 
-    A preempted workload keeps its place by submission: only workloads that were evicted because
-    their pods did not become ready queue by the time of the eviction, and that is not simulated. A
-    job that lost its nodes keeps its quota and waits for others.
+    A preempted workload is queued by its submission time. (Kueue queues only workloads with pods
+    that did not become ready by eviction time, which is not simulated.) A job that lost its nodes
+    keeps its quota and waits for others.
 
-    A job that others were displaced for stays the head of its queue until it is admitted (the
-    sticky workload of Kueue's BestEffortFIFO), else others would take what was freed for it.
+    A job for which others were preempted stays the head of its queue until it is admitted (the
+    sticky workload of Kueue's BestEffortFIFO), else other jobs would take the freed quota.
 
-    Ours: the scheduler reacts to every event at once, and preempted jobs are gone at once. A
-    workload is displaced at most once at an instant. A flavor that could not hold a job even on
-    empty nodes is passed over. Resources that a queue does not cover are not counted, except that a
-    job with GPUs is refused by a queue without any. What a trace has as one replica is a pod. Jobs
-    that could never be admitted are refused, instead of waiting for ever. Not simulated:
-    topology-aware scheduling, MultiKueue, partial admission, elastic slices, admission checks,
-    admission fair sharing by usage, and timeouts of pods that are not ready.
+    Assumptions: the scheduler reacts to every event at once, and preempted jobs stop at once. A
+    workload is preempted at most once at an instant. A flavor that could not hold a job on empty
+    nodes is skipped. Resources that a queue does not cover are not counted, but a queue without
+    GPUs refuses jobs with GPUs. One replica in a trace is one pod. Jobs that could never be
+    admitted are refused. Not simulated: topology-aware scheduling, MultiKueue, partial admission,
+    elastic slices, admission checks, admission fair sharing by usage, and timeouts of pods that are
+    not ready.
     """
 
     config: str = param(
@@ -74,8 +71,8 @@ class Kueue(Allocator):
         title="Configuration",
         file="kueue.yaml",
         help=(
-            "YAML of ClusterQueues, Cohorts, LocalQueues and ResourceFlavors; empty ="
-            " equal queues per tenant."
+            "YAML of ClusterQueues, Cohorts, LocalQueues and ResourceFlavors. Empty = one queue per"
+            " tenant of the trace, with equal quotas."
         ),
     )
     tenant: str = param(
@@ -83,13 +80,12 @@ class Kueue(Allocator):
         title="What names the queue of a job",
         choices=("auto", *COLUMNS),
         labels={
-            "auto": "Whatever fits best",
+            "auto": "Best match",
             **{column: word.capitalize() for column, word in COLUMN_WORDS.items()},
         },
         help=(
-            "Column with names of local queues, namespaces or cluster queues. auto: the"
-            " column with most of them; without configuration the first with several"
-            " names."
+            "Column with names of local queues, namespaces or cluster queues. auto: the column with"
+            " most matches; without a configuration the first column with several names."
         ),
     )
     fair_sharing: str = param(
@@ -98,20 +94,19 @@ class Kueue(Allocator):
         choices=("as_configured", "on", "off"),
         labels={"as_configured": "As configured", "on": "On", "off": "Off"},
         help=(
-            "Whether the queue that borrows least goes first and the one that borrows"
-            " most is preempted first. as_configured: the YAML's Configuration, else"
-            " off."
+            "Admit the queue with the smallest borrowed share first, and preempt the one with the"
+            " largest. As configured: set by a Configuration in the YAML, else off."
         ),
     )
     requeue_s: float = param(
         0.0,
-        title="Delay of another try",
+        title="Retry delay",
         unit="s",
         low=0,
         high=3600,
         help=(
-            "Delay from a release of quota to the next try of jobs that did not fit; 0"
-            " = none. Kueue collects releases for 1 s."
+            "Time from a release of quota to the next try of jobs that did not fit; 0 = at once."
+            " Kueue batches releases for 1 s."
         ),
     )
     placement: str = placement_param()
@@ -123,11 +118,10 @@ class Kueue(Allocator):
         title="Kueue",
         brief="quotas that queues lend to one another",
         what=(
-            "Each queue owns a quota, borrows unused quota of its cohort, and may take"
-            " its own back."
+            "Each queue has a quota, borrows unused quota of its cohort, and may reclaim its own."
         ),
-        cost="Jobs that run on borrowed quota are stopped when its owner wants it.",
-        limits="Uses no run times, and reserves quota without looking at nodes.",
+        cost="Jobs on borrowed quota are stopped when its owner reclaims it.",
+        limits="Ignores run times, and reserves quota without checking nodes.",
         source="Kueue (kubernetes-sigs/kueue), version of 2026: documentation and scheduler",
         certainty=(
             "exact for the rules named, without topology-aware scheduling and admission checks"
@@ -143,29 +137,29 @@ class Kueue(Allocator):
     )
 
     def __post_init__(self) -> None:
-        """Read the configuration."""
+        """Parse the configuration."""
         self._site = read(self.config) if self.config.strip() else None
         self._place = Placer(self.placement)
 
     def remarks(self) -> tuple[str, ...]:
-        """Say what of the configuration is not simulated, and what was assumed."""
+        """Return notes on entries that are not simulated, assumptions, and refused jobs."""
         ignored = self._site.ignored if self._site is not None else ()
-        said = []
+        notes = []
         if ignored:
-            more = len(ignored) - _SHOWN
+            more = len(ignored) - _MAX_QUOTED
             rest = f"; and {more:,} more" if more > 0 else ""
-            said.append(
-                f"Of the configuration {len(ignored):,}"
-                f" {'entry is' if len(ignored) == 1 else 'entries are'} not simulated:"
-                f" {'; '.join(ignored[:_SHOWN])}{rest}."
+            notes.append(
+                f"{len(ignored):,} {'entry' if len(ignored) == 1 else 'entries'} of the"
+                f" configuration {'is' if len(ignored) == 1 else 'are'} not simulated:"
+                f" {'; '.join(ignored[:_MAX_QUOTED])}{rest}."
             )
-        return (*said, *(self._run.remarks() if self._run is not None else ()))
+        return (*notes, *(self._run.remarks() if self._run is not None else ()))
 
     def allocate(self, view: View, /) -> Plan:
-        """Take in what happened, reserve quota, and start what has room."""
+        """Update the queues, reserve quota, and start jobs that have room."""
         run = self._run
         if run is None:
-            run = self._run = self._begin(view)
+            run = self._run = self._start_run(view)
         run.begin(view)
         refused = run.follow(view)
         changes = run.decide(view, self._place)
@@ -175,38 +169,40 @@ class Kueue(Allocator):
         return Plan(changes, refuse=refused, wake_at_s=run.wake_s, notes=notes)
 
     def explain(self, decided: Decided, job: JobId, /) -> Reason | None:
-        """State what its queue uses and who is before it, or that only nodes are missing."""
+        """Return the usage of a job's queue and the jobs ahead, or that only nodes are missing."""
         return self._run.explain(decided, job) if self._run is not None else None
 
-    def _begin(self, view: View) -> _Run:
+    def _start_run(self, view: View) -> _Run:
+        """Build the scheduler from the configuration, or from proposed queues."""
         if self._site is None:
-            site, tenants = sites.proposed(view, self.tenant)
+            site, tenants = sites.propose_queues(view, self.tenant)
         else:
             site, tenants = self._site, sites.tenants_of(self._site, view, self.tenant)
         scheduler = Scheduler(site, fair=self._is_fair(site), requeue_s=self.requeue_s)
         return _Run(view, site, tenants, scheduler, proposed=self._site is None)
 
     def _is_fair(self, site: Config) -> bool:
+        """Return True if fair sharing is on."""
         if self.fair_sharing == "as_configured":
             return site.fair_sharing
         return self.fair_sharing == "on"
 
 
 class _Run:
-    """What a policy knows of one run.
+    """The state of a Kueue policy in one run.
 
     Parameters
     ----------
     view : View
-        The first instant; what runs already is booked.
+        The view at the first decision; quota of running jobs is booked.
     site : Config
         The objects.
     tenants : Tenants
-        Which queue a job is in.
+        Queue of each tenant.
     scheduler : Scheduler
         The queues of the objects.
     proposed : bool
-        Whether the objects are a proposal.
+        Whether the objects were proposed without a configuration.
     """
 
     def __init__(
@@ -219,7 +215,7 @@ class _Run:
         proposed: bool,
     ) -> None:
         self._site, self._tenants = site, tenants
-        self._stopped = sites.stopped(site)
+        self._stopped = sites.stopped_queues(site)
         self._scheduler = scheduler
         classes = {one.name: float(one.value) for one in site.classes}
         self._classes = {
@@ -228,7 +224,7 @@ class _Run:
         scheduler.begin(view.now_s)
         self._pools = {flavor.name: sites.pools_of(flavor, view) for flavor in site.flavors}
         self._jobs: dict[JobId, QueuedWorkload] = {}
-        self._narrow: dict[tuple[int, tuple[str, ...]], Demand] = {}
+        self._narrowed_demands: dict[tuple[int, tuple[str, ...]], Demand] = {}
         self._fitting: dict[int, frozenset[str]] = {}
         self._requests: dict[
             tuple[QueueState, int], tuple[tuple[tuple[str, int], ...], tuple[str, ...]]
@@ -242,10 +238,10 @@ class _Run:
         self._last: dict[JobId, Grant | None] = {}
         self._refused: Counter[str] = Counter()
         self._uncounted: Counter[str] = Counter()
-        self._noted = 0
+        self._reported_unplaced = 0
         self._ever_waited: set[JobId] = set()
         self._demands: dict[int, Demand] = {}
-        self._said = self._assumptions(view, proposed=proposed)
+        self._assumption_notes = self._assumptions(view, proposed=proposed)
         for job in view.grants:
             self._adopt(view, job)
 
@@ -253,57 +249,58 @@ class _Run:
     # ----------------------------------------------------------------------------------------------
 
     def _assumptions(self, view: View, *, proposed: bool) -> list[str]:
+        """Return notes on assumptions about queues, flavors and quotas."""
         column, site = self._tenants.column, self._site
         if proposed:
-            named = len([name for name in self._tenants.queues if name != sites.UNNAMED])
-            if not named:
+            named_count = len([name for name in self._tenants.queues if name != sites.UNNAMED])
+            if not named_count:
                 return ["Without a configuration, and no tenants in the trace, there is one queue."]
             return [
                 "Without a configuration there is an equal cluster queue for each"
-                f" {_WHOSE[column]} of the trace, {named:,} in all, in one cohort; each may"
-                " reclaim its own quota, and jobs without a name have none of their own."
+                f" {_TENANT_NOUNS[column]} of the trace, {named_count:,} in all, in one cohort;"
+                " each may reclaim its own quota, and jobs without a name have none of their own."
             ]
-        said = [f"Jobs find their queue by their {_WHOSE[column]}."]
-        blind = [one.name for one in site.flavors if self._pools[one.name] is None]
-        if blind and len(view.room.pools) > 1:
-            said.append(
-                f"Nothing in flavor {', '.join(blind)} names a GPU type or partition of this"
-                " cluster: taken as all nodes. A node label with the name of the type says which."
+        notes = [f"Jobs find their queue by their {_TENANT_NOUNS[column]}."]
+        unmatched = [one.name for one in site.flavors if self._pools[one.name] is None]
+        if unmatched and len(view.room.pools) > 1:
+            notes.append(
+                f"Flavor {', '.join(unmatched)} names no GPU type or partition of this cluster, so"
+                " it is taken as all nodes. Add a node label with the type."
             )
         closed = [queue.name for queue in site.queues if not queue.selects]
         if closed:
-            said.append(
-                f"Cluster queue {', '.join(closed[:_SHOWN])} has no namespaceSelector, so Kueue"
-                " would admit nobody to it; here it is open."
+            notes.append(
+                f"Cluster queue {', '.join(closed[:_MAX_QUOTED])} has no namespaceSelector, so"
+                " Kueue would admit no jobs; here it is open."
             )
-        return said + sites.over_the_cluster(site, self._pools, view)
+        return notes + sites.quotas_above_cluster(site, self._pools, view)
 
     def remarks(self) -> tuple[str, ...]:
-        """Return sentences on what was assumed and what happened."""
-        said = list(self._said)
-        said += [f"{_jobs(count)} refused: {why}." for why, count in self._refused.items()]
-        said += [
-            f"{_jobs(count)} asked for {what}, which does not cover it: not counted there."
-            " Kueue itself admits such jobs only where it is told to ignore the resource."
+        """Return notes on assumptions, refused jobs, and jobs without a place."""
+        notes = list(self._assumption_notes)
+        notes += [f"{_jobs(count)} refused: {why}." for why, count in self._refused.items()]
+        notes += [
+            f"{_jobs(count)} requested {what}, which does not cover it: not counted."
+            " Kueue admits such jobs only if it is configured to ignore the resource."
             for what, count in self._uncounted.items()
         ]
         if self._ever_waited:
-            said.append(
+            notes.append(
                 f"{_jobs(len(self._ever_waited))} admitted without a place: quota was reserved, and"
                 " held, while no nodes had room."
             )
-        return tuple(said)
+        return tuple(notes)
 
     def notes(self) -> dict[str, float]:
-        """Return how many jobs hold quota without a place, when that has changed."""
+        """Return the number of admitted jobs without a place, if it has changed."""
         count = len(self._unplaced)
-        if count == self._noted:
+        if count == self._reported_unplaced:
             return {}
-        self._noted = count
+        self._reported_unplaced = count
         return {_NOT_PLACED: float(count)}
 
     def explain(self, decided: Decided, job: JobId) -> Reason | None:
-        """State why a job waits."""
+        """Return why a job waits: quota in use, jobs ahead, or missing nodes."""
         one = self._jobs.get(job)
         if one is None:
             return None
@@ -333,12 +330,13 @@ class _Run:
 
     @property
     def wake_s(self) -> float:
-        """When there is something to decide next, whatever happens."""
+        """Time of the next decision without an event."""
         return self._scheduler.wake_s
 
     def begin(self, view: View) -> None:
-        """Find out which changes of the last plan did not take effect: a decision that takes time
-        lands without those that became void.
+        """Detect the changes of the last plan that did not take effect.
+
+        With decision latency, changes of jobs that ended or were evicted become void.
         """
         self._scheduler.begin(view.now_s)
         delta = view.delta
@@ -349,15 +347,15 @@ class _Run:
                 continue
             one = self._jobs[job]
             if held is None:
-                self._unplace(view, one)
-            else:  # it was to be stopped or moved, and runs on
+                self._await_nodes(view, one)
+            else:  # its stop or move became void
                 self._forget_place(job)
                 if not one.order:
-                    self._scheduler.book(one, *self._running_on(view, one, held))
+                    self._scheduler.book(one, *self._usage_on_nodes(view, one, held))
         self._last = {}
 
     def follow(self, view: View) -> frozenset[JobId]:
-        """Take in what happened; return the jobs that can never be admitted."""
+        """Process the events since the last decision; return the jobs to refuse."""
         delta: Delta = view.delta
         refused: list[JobId] = []
         self._freed = bool(delta.finished or delta.evicted or delta.nodes or delta.resized)
@@ -372,17 +370,18 @@ class _Run:
             if one is None:
                 self._submit(view, eviction.job, refused)
             elif one.order:
-                self._unplace(view, one)
+                self._await_nodes(view, one)
         for job in delta.resized:
-            self._resize(view, job, refused)
+            self._resubmit(view, job, refused)
         for job in delta.arrived:
             if job not in self._jobs:
                 self._submit(view, job, refused)
         return frozenset(refused)
 
     def _submit(self, view: View, job: JobId, refused: list[JobId]) -> None:
+        """Submit a job to its queue, or add it to `refused`."""
         one = self._workload(view, job)
-        why = one if isinstance(one, str) else self._obstacle(one)
+        why = one if isinstance(one, str) else self._permanent_obstacle(one)
         if why:
             self._refused[why] += 1
             refused.append(job)
@@ -391,7 +390,8 @@ class _Run:
         self._jobs[job] = one
         self._scheduler.submit(one)
 
-    def _resize(self, view: View, job: JobId, refused: list[JobId]) -> None:
+    def _resubmit(self, view: View, job: JobId, refused: list[JobId]) -> None:
+        """Submit or book a resized job again."""
         old = self._jobs.pop(job, None)
         if old is None:
             return
@@ -403,26 +403,27 @@ class _Run:
             self._submit(view, job, refused)
 
     def _adopt(self, view: View, job: JobId) -> None:
-        """Book the quota of a job that runs already."""
+        """Book the quota of a job that already runs."""
         one = self._workload(view, job)
         if isinstance(one, QueuedWorkload):
             self._jobs[job] = one
-            self._scheduler.book(one, *self._running_on(view, one, view.grants[job]))
+            self._scheduler.book(one, *self._usage_on_nodes(view, one, view.grants[job]))
 
-    def _running_on(
+    def _usage_on_nodes(
         self, view: View, one: QueuedWorkload, grant: Grant
     ) -> tuple[list[tuple[int, int]], list[str]]:
-        """Return the usage and the flavors of a job on the nodes that it holds."""
+        """Return the usage and flavors of a job on its current nodes."""
         nodes = set(grant.gangs[0].workers.nodes)
         usage: list[tuple[int, int]] = []
         chosen: list[str] = []
-        for choices, wanted in one.queue.wanted(one.request):
-            on = next((it for it in choices if nodes <= self._nodes(view, it)), choices[0])
-            usage += [(on.cells[name], amount) for name, amount in wanted]
+        for choices, requests in one.queue.group_requests(one.request):
+            on = next((it for it in choices if nodes <= self._flavor_nodes(view, it)), choices[0])
+            usage += [(on.cells[name], amount) for name, amount in requests]
             chosen.append(on.name)
         return usage, chosen
 
-    def _nodes(self, view: View, choice: FlavorChoice) -> set[int]:
+    def _flavor_nodes(self, view: View, choice: FlavorChoice) -> set[int]:
+        """Return the nodes of a flavor."""
         here = self._pools[choice.name]
         return {
             node
@@ -435,17 +436,17 @@ class _Run:
     # ----------------------------------------------------------------------------------------------
 
     def _workload(self, view: View, job: JobId) -> QueuedWorkload | str:
-        """Return the workload of a job, or why there is none."""
+        """Return the workload of a job, or the reason to refuse it."""
         tenants = self._tenants
         code = int(view.one(tenants.column, job))
         name = tenants.queues[code]
         if name == sites.HELD:
             return "their local queue is stopped (stopPolicy)"
         if not name:
-            who = view.names(tenants.column)[code]
-            if not who:
-                return f"they name no {_WHOSE[tenants.column]}, so no queue"
-            return f"no local or cluster queue of the configuration is called {who[:40]!r}"
+            tenant = view.names(tenants.column)[code]
+            if not tenant:
+                return f"they name no {_TENANT_NOUNS[tenants.column]}, so no queue"
+            return f"no local or cluster queue of the configuration is called {tenant[:40]!r}"
         queue = self._scheduler.queues[name]
         demand = view.demand(job)
         request = self._request(queue, demand)
@@ -457,113 +458,117 @@ class _Run:
             self._priority(view, job),
             view.one("arrival_s", job),
             request,
-            self._flavors(view, demand),
+            self._feasible_flavors(view, demand),
             bool(view.one("preemptible", job)),
         )
 
     def _priority(self, view: View, job: JobId) -> float:
-        """Return the value of the class that a job names, else what the trace says."""
+        """Return the value of a job's priority class, else the priority in the trace."""
         own = view.one("priority", job)
         return self._classes.get(int(view.one("qos", job)), own) if self._classes else own
 
     def _request(self, queue: QueueState, demand: Demand) -> tuple[tuple[str, int], ...] | str:
-        """Return what a gang asks of a queue, or why it cannot be in it."""
-        known = self._requests.get((queue, demand.key))
-        if known is None:
+        """Return the amounts that a gang requests of a queue, or the reason to refuse it."""
+        cached = self._requests.get((queue, demand.key))
+        if cached is None:
             covered = sorted(queue.covered)
             gpu = next((name for name in covered if sites.is_gpu(name)), sites.GPU)
-            asked = {name: sites.amount(name, demand) for name in (gpu, *sites.OTHERS)}
+            amounts = {
+                name: sites.requested_amount(name, demand) for name in (gpu, *sites.OTHER_RESOURCES)
+            }
             missing = tuple(
-                name for name, amount in asked.items() if amount and name not in covered
+                name for name, amount in amounts.items() if amount and name not in covered
             )
-            request = tuple((name, asked[name]) for name in covered if asked.get(name))
-            known = self._requests[queue, demand.key] = request, missing
-        request, missing = known
+            request = tuple((name, amounts[name]) for name in covered if amounts.get(name))
+            cached = self._requests[queue, demand.key] = request, missing
+        request, missing = cached
         for name in missing if not self._proposed else ():
             if sites.is_gpu(name):
-                return f"they ask for GPUs, which cluster queue {queue.config.name} does not cover"
+                return f"they request GPUs, which cluster queue {queue.config.name} does not cover"
             if name != "pods":
                 self._uncounted[f"{name} in cluster queue {queue.config.name}"] += 1
         return request
 
-    def _obstacle(self, one: QueuedWorkload) -> str:
+    def _permanent_obstacle(self, one: QueuedWorkload) -> str:
         """Return why a queue could never admit a workload; "" = it could."""
         queue = one.queue
         if queue.config.name in self._stopped:
             return f"cluster queue {queue.config.name} is stopped (stopPolicy)"
         if not self._scheduler.can_ever(one):
             return (
-                f"they ask for more than cluster queue {queue.config.name} could ever get, with all"
-                " that it may borrow, of flavors whose nodes could hold them"
+                f"they request more than cluster queue {queue.config.name} could ever get, borrowed"
+                " quota included, of flavors whose nodes could hold them"
             )
         return ""
 
-    def _flavors(self, view: View, demand: Demand) -> frozenset[str]:
-        """Return the flavors whose nodes could hold a gang."""
-        known = self._fitting.get(demand.key)
-        if known is None:
-            known = self._fitting[demand.key] = frozenset(
+    def _feasible_flavors(self, view: View, demand: Demand) -> frozenset[str]:
+        """Return the flavors with nodes that can hold a gang (cached)."""
+        feasible = self._fitting.get(demand.key)
+        if feasible is None:
+            feasible = self._fitting[demand.key] = frozenset(
                 name
                 for name in self._pools
-                if could_ever_hold(view, self._restricted(demand, (name,)), mixed=False)
+                if could_ever_hold(view, self._narrow_demand(demand, (name,)), mixed=False)
             )
-        return known
+        return feasible
 
-    def _restricted(self, demand: Demand, chosen: tuple[str, ...]) -> Demand:
-        """Return a demand on the nodes of the flavors that were chosen for it."""
-        known = self._narrow.get((demand.key, chosen))
-        if known is None:
+    def _narrow_demand(self, demand: Demand, chosen: tuple[str, ...]) -> Demand:
+        """Return a demand limited to the nodes of its assigned flavors."""
+        narrowed = self._narrowed_demands.get((demand.key, chosen))
+        if narrowed is None:
             pools = demand.pools
             for name in chosen:
                 here = self._pools[name]
                 if here is not None:
                     pools = tuple(at for at in pools if at in here)
-            known = demand if pools == demand.pools else replace(demand, pools=pools)
-            self._narrow[demand.key, chosen] = known
-        return known
+            narrowed = demand if pools == demand.pools else replace(demand, pools=pools)
+            self._narrowed_demands[demand.key, chosen] = narrowed
+        return narrowed
 
     # -- what is decided
     # ----------------------------------------------------------------------------------------------
 
     def decide(self, view: View, place: Placer) -> dict[JobId, Grant | None]:
-        """Reserve quota and start what has room."""
+        """Reserve quota, and start admitted jobs that have room; return the changes."""
         changes: dict[JobId, Grant | None] = {}
         for one, admitted in self._scheduler.run():
             if admitted:
-                self._unplace(view, one)
+                self._await_nodes(view, one)
             elif one.id in self._unplaced:
                 self._forget_place(one.id)
             elif one.id not in changes:
                 view.room.give(view.grants[one.id])
                 changes[one.id] = None
                 self._freed = True
-        changes.update(self._start(view, place))
+        changes.update(self._start_admitted(view, place))
         self._ever_waited.update(self._unplaced)
         self._last = changes
         return changes
 
-    def _unplace(self, view: View, one: QueuedWorkload) -> None:
-        """Let a workload with quota wait for nodes."""
-        demand = self._restricted(view.demand(one.id), one.chosen)
+    def _await_nodes(self, view: View, one: QueuedWorkload) -> None:
+        """Queue an admitted workload for nodes."""
+        demand = self._narrow_demand(view.demand(one.id), one.chosen)
         self._unplaced[one.id] = one.order
         self._demands[demand.key] = demand
         heappush(self._lanes.setdefault(demand.key, []), (one.order, one.id))
         self._fresh.add(demand.key)
 
     def _forget_place(self, job: JobId) -> None:
+        """Remove a job from the queue for nodes."""
         self._unplaced.pop(job, None)
 
-    def _start(self, view: View, place: Placer) -> dict[JobId, Grant | None]:
-        """Start what has quota and room, in order of admission; where one has no room, no other
-        that asks for the same has.
+    def _start_admitted(self, view: View, place: Placer) -> dict[JobId, Grant | None]:
+        """Start admitted jobs that fit, in order of admission.
+
+        If a job does not fit, jobs with the same demand are not tried.
         """
         if self._freed:
             self._full.clear()
-            hopeful = set(self._lanes)
+            candidates = set(self._lanes)
         else:
-            hopeful = self._fresh - self._full
+            candidates = self._fresh - self._full
         self._fresh.clear()
-        heads = [(*self._lanes[key][0], key) for key in hopeful]
+        heads = [(*self._lanes[key][0], key) for key in candidates]
         heapify(heads)
         started: dict[JobId, Grant | None] = {}
         while heads:
@@ -584,7 +589,7 @@ class _Run:
         return started
 
 
-_WHOSE: Final = {"": "trace", **COLUMN_WORDS}
+_TENANT_NOUNS: Final = {"": "trace", **COLUMN_WORDS}
 
 
 def _jobs(count: int) -> str:

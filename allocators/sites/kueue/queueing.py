@@ -1,6 +1,4 @@
-"""Workloads and the queues in which they wait: which one is a queue's head, and which wait until
-something changes.
-"""
+"""Workloads and cluster queues: which workload is the head, and which are parked."""
 
 from __future__ import annotations
 
@@ -14,31 +12,31 @@ from allocators.sites.kueue.objects import ANY, LOWER, NEVER, STRICT, ClusterQue
 from allocators.sites.kueue.tree import FlavorResource, QuotaNode, Usage
 
 Shape = tuple[float, tuple[tuple[str, int], ...], frozenset[str]]
-"""Priority, request and admitted flavors: where one fails, all of the same shape do."""
+"""Priority, request and flavors; if one workload does not fit, none of its shape does."""
 
 
 @dataclass(eq=False, slots=True)
 class QueuedWorkload:
-    """A gang that asks for quota.
+    """A gang that requests quota.
 
     Attributes
     ----------
     request : tuple
-        (resource, amount), amounts as the tree counts them.
+        (resource, amount) pairs, in the units of the quota tree.
     flavors : frozenset of str
-        Flavors whose nodes may carry it.
+        Flavors whose nodes can hold it.
     stoppable : bool
-        Whether it may be displaced.
+        Whether it may be preempted.
     usage, chosen : tuple
-        While it holds quota: what is booked, and the flavors.
+        Booked usage and assigned flavors while it holds quota.
     order : int
-        Number of its admission; 0 = it holds no quota.
+        Sequence number of its admission; 0 = not admitted.
     resumes : tuple
-        The generation of its tree, and where in the flavors of each group the next try goes on.
+        Generation of its root, and the next flavor to try in each group.
     preempting : bool
-        Whether others have been displaced for it that it waits to replace.
+        Whether workloads were preempted for it and it waits for their quota.
     displaced_s : float
-        When it was displaced last.
+        Time of its last preemption.
     """
 
     id: int
@@ -57,17 +55,17 @@ class QueuedWorkload:
 
     @property
     def shape(self) -> Shape:
-        """What decides whether it fits."""
+        """The attributes that decide whether it fits."""
         return self.priority, self.request, self.flavors
 
     @property
     def rank(self) -> tuple[float, float, int]:
-        """Its place in its queue."""
+        """Sort key in its queue."""
         return -self.priority, self.since_s, self.id
 
 
 class FlavorChoice(NamedTuple):
-    """A flavor of a group: resource -> cell."""
+    """A flavor of a group, with the cell of each resource."""
 
     name: str
     cells: Mapping[str, int]
@@ -85,20 +83,20 @@ class Bucket:
 
 @dataclass(eq=False)
 class QueueState:
-    """A cluster queue: its configuration, who holds its quota and who waits.
+    """State of a cluster queue: configuration, admitted and waiting workloads.
 
     Attributes
     ----------
     groups : list
         The flavors of each group of resources, in order.
     potential : list
-        By cell, what could be taken if nothing were in use.
+        Quota per cell that would be available without any usage.
     sticky : Workload or None
-        The head for which others made way.
+        The head for which workloads were preempted.
     strict : bool
-        Whether the first workload holds up all others.
+        StrictFIFO: the first workload blocks all others.
     reclaims, preempts : bool
-        Whether workloads of other queues, and any at all, may be displaced for those of this one.
+        Whether it may preempt workloads of other queues, and any workloads.
     """
 
     config: ClusterQueue
@@ -108,7 +106,7 @@ class QueueState:
     waiting: dict[int, QueuedWorkload] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Find the cells of the groups."""
+        """Compute the cells and potential quota of the resource groups."""
         self.groups: list[list[FlavorChoice]] = [
             [
                 FlavorChoice(
@@ -126,7 +124,7 @@ class QueueState:
             resource for group in self.config.groups for resource in group.resources
         )
         self.potential = [self.node.potential(cell) for cell in range(len(self.cells))]
-        self._wanted: dict[
+        self._group_requests: dict[
             tuple[tuple[str, int], ...], list[tuple[list[FlavorChoice], list[tuple[str, int]]]]
         ] = {}
         self._buckets: dict[Shape, Bucket] = {}
@@ -139,21 +137,21 @@ class QueueState:
         self.reclaims = self.node.parent is not None and preemption.reclaim != NEVER
         self.preempts = preemption.within != NEVER or self.reclaims
 
-    def wanted(
+    def group_requests(
         self, request: tuple[tuple[str, int], ...]
     ) -> list[tuple[list[FlavorChoice], list[tuple[str, int]]]]:
-        """Return what a request asks of each group of resources that it asks anything of."""
-        known = self._wanted.get(request)
-        if known is None:
-            known = self._wanted[request] = [
-                (choices, wanted)
+        """Return the flavors and requested amounts of each group a request uses."""
+        requests = self._group_requests.get(request)
+        if requests is None:
+            requests = self._group_requests[request] = [
+                (choices, amounts)
                 for choices in self.groups
-                if (wanted := [item for item in request if item[0] in choices[0].cells])
+                if (amounts := [item for item in request if item[0] in choices[0].cells])
             ]
-        return known
+        return requests
 
-    def wait(self, one: QueuedWorkload) -> bool:
-        """Let a workload wait; tell whether it may have a chance now."""
+    def enqueue(self, one: QueuedWorkload) -> bool:
+        """Put a workload into the queue; return False if its shape is parked."""
         self.waiting[one.id] = one
         bucket = self._buckets.get(one.shape)
         if bucket is None:
@@ -164,14 +162,14 @@ class QueueState:
             heappush(self._line, (*entry, bucket))
         return not bucket.parked
 
-    def leave(self, one: QueuedWorkload) -> None:
-        """Take a workload out of the queue."""
+    def dequeue(self, one: QueuedWorkload) -> None:
+        """Remove a workload from the waiting ones."""
         self.waiting.pop(one.id, None)
         if one is self.sticky:
             self.sticky = None
 
     def head(self) -> QueuedWorkload | None:
-        """Return the first workload that may have a chance; under StrictFIFO the first of all."""
+        """Return the first workload to try; under StrictFIFO the first of all."""
         if self.sticky is not None:
             return self.sticky
         line = self._line
@@ -179,7 +177,7 @@ class QueueState:
             rank, one, bucket = line[0]
             stale = bucket.parked and not self.strict
             if not stale:
-                self._tidy(bucket)
+                self._drop_stale(bucket)
                 stale = not bucket.heap or bucket.heap[0][1] is not one or one.rank != rank
             if not stale:
                 return None if bucket.parked else one
@@ -190,18 +188,16 @@ class QueueState:
 
     @property
     def has_parked(self) -> bool:
-        """Whether workloads wait for something to change."""
+        """True if workloads are parked."""
         return bool(self._parked)
 
     def stick(self, one: QueuedWorkload) -> None:
-        """Let a workload be the head until it is admitted or fits no longer, because others made
-        way for it; a strict queue keeps to its order.
-        """
+        """Keep a workload at the head until it is admitted; strict queues keep their order."""
         if not self.strict:
             self.sticky = one
 
     def park(self, one: QueuedWorkload) -> None:
-        """Note that neither a workload nor any other of its shape fits until something changes."""
+        """Park all workloads of a shape until something changes."""
         if one is self.sticky:
             self.sticky = None
         bucket = self._buckets[one.shape]
@@ -209,49 +205,49 @@ class QueueState:
         self._parked.append(bucket)
 
     def unpark(self) -> None:
-        """Let all workloads have a chance again."""
+        """Let all parked workloads be tried again."""
         for bucket in self._parked:
             bucket.parked = False
             if not self.strict:
-                self._tidy(bucket)
+                self._drop_stale(bucket)
                 if bucket.heap:
                     heappush(self._line, (*bucket.heap[0], bucket))
         self._parked.clear()
 
     def ahead(self, one: QueuedWorkload) -> list[QueuedWorkload]:
-        """Return the waiting workloads before one, the first first."""
+        """Return the waiting workloads ahead of one, in order."""
         return sorted(
             (other for other in self.waiting.values() if other.rank < one.rank),
             key=lambda other: other.rank,
         )
 
-    def hold(self, one: QueuedWorkload) -> None:
-        """Note that a workload holds quota."""
+    def add_admitted(self, one: QueuedWorkload) -> None:
+        """Record that a workload holds quota."""
         self.admitted[one.id] = one
         self._priorities[one.priority] += 1
 
-    def free(self, one: QueuedWorkload) -> None:
-        """Note that a workload holds quota no longer."""
+    def remove_admitted(self, one: QueuedWorkload) -> None:
+        """Record that a workload holds quota no longer."""
         del self.admitted[one.id]
         self._priorities[one.priority] -= 1
 
-    def may_lose(self, rule: str, priority: float) -> bool:
-        """Tell whether anybody holds quota here whose priority a rule lets this one displace."""
+    def has_preemptible(self, rule: str, priority: float) -> bool:
+        """Return True if a rule allows to preempt some admitted workload."""
         return any(
             count and (held < priority or (rule != LOWER and (rule == ANY or held == priority)))
             for held, count in self._priorities.items()
         )
 
-    def may_displace_own(self, one: QueuedWorkload, other: QueuedWorkload) -> bool:
-        """Tell whether a workload of this queue may displace another one of it."""
-        return _beats(self.config.preemption.within, one, other)
+    def can_preempt_own(self, one: QueuedWorkload, other: QueuedWorkload) -> bool:
+        """Return True if a workload may preempt another one of this queue."""
+        return _allows_preemption(self.config.preemption.within, one, other)
 
-    def may_displace_foreign(self, one: QueuedWorkload, other: QueuedWorkload) -> bool:
-        """Tell whether a workload of this queue may displace one of another queue."""
-        return _beats(self.config.preemption.reclaim, one, other)
+    def can_preempt_foreign(self, one: QueuedWorkload, other: QueuedWorkload) -> bool:
+        """Return True if a workload may preempt one of another queue."""
+        return _allows_preemption(self.config.preemption.reclaim, one, other)
 
-    def may_while_borrowing(self, one: QueuedWorkload, other: QueuedWorkload) -> bool:
-        """Tell whether it may do that although it borrows itself."""
+    def can_preempt_while_borrowing(self, one: QueuedWorkload, other: QueuedWorkload) -> bool:
+        """Return True if a borrowing workload may preempt one of another queue."""
         preemption = self.config.preemption
         limit = preemption.threshold
         return (
@@ -260,13 +256,15 @@ class QueueState:
             and (limit is None or other.priority <= limit)
         )
 
-    def _tidy(self, bucket: Bucket) -> None:
+    def _drop_stale(self, bucket: Bucket) -> None:
+        """Remove entries of workloads that no longer wait from the top of a heap."""
         heap = bucket.heap
         while heap and self.waiting.get(heap[0][1].id) is not heap[0][1]:
             heappop(heap)
 
 
-def _beats(rule: str, one: QueuedWorkload, other: QueuedWorkload) -> bool:
+def _allows_preemption(rule: str, one: QueuedWorkload, other: QueuedWorkload) -> bool:
+    """Return True if a policy allows a workload to preempt another one."""
     if rule == NEVER:
         return False
     if other.priority < one.priority:
@@ -277,6 +275,6 @@ def _beats(rule: str, one: QueuedWorkload, other: QueuedWorkload) -> bool:
     return newer or rule == ANY
 
 
-def displacement_order(workloads: Sequence[QueuedWorkload]) -> list[QueuedWorkload]:
-    """Sort workloads that may be displaced: lower priority, then later admission first."""
+def preemption_order(workloads: Sequence[QueuedWorkload]) -> list[QueuedWorkload]:
+    """Sort candidates: lower priority, then later admission first."""
     return sorted(workloads, key=lambda one: (one.priority, -one.order))

@@ -1,6 +1,4 @@
-"""Kueue's scheduling cycle: the heads of all queues, the flavors for each, and who is admitted. It
-knows neither view nor plan.
-"""
+"""Kueue's scheduling cycle: heads of queues, flavor assignment, preemption and admission."""
 
 from __future__ import annotations
 
@@ -15,12 +13,12 @@ from allocators.sites.kueue.targets import Preemptor, fits, restore
 from allocators.sites.kueue.tree import BorrowedShare, CohortTree, QuotaNode, Usage
 
 NO_FIT, NO_CANDIDATES, PREEMPT, RECLAIM, FIT = range(5)
-"""What a flavor can do for a workload, the worst first."""
+"""Outcomes of trying a flavor for a workload, worst first."""
 _FARTHEST: Final = 1 << 30
 
 
 class Mode(NamedTuple):
-    """What can be done, and from how far up quota is borrowed: 0 = nothing is."""
+    """The outcome of a flavor, and the cohort height from which quota is borrowed (0 = none)."""
 
     what: int
     borrows: int
@@ -30,8 +28,8 @@ _WORST: Final = Mode(NO_FIT, _FARTHEST)
 _BEST: Final = Mode(FIT, 0)
 
 
-class Tried(NamedTuple):
-    """One flavor: what it can do, and of which cells too little is available."""
+class FlavorAttempt(NamedTuple):
+    """The outcome of one flavor, and the cells without enough available quota."""
 
     mode: Mode
     choice: FlavorChoice
@@ -40,7 +38,7 @@ class Tried(NamedTuple):
 
 @dataclass(slots=True)
 class Entry:
-    """The head of a queue in a cycle, and the flavors found for it."""
+    """The head of a queue in a cycle, with its assigned flavors and preemption targets."""
 
     workload: QueuedWorkload
     fits: bool = True
@@ -54,16 +52,16 @@ class Entry:
 
 @dataclass(eq=False)
 class Root:
-    """A tree of cohorts, or a queue without one: decisions in one have no effect on another.
+    """A root cohort with its queues, scheduled independently of other roots.
 
     Attributes
     ----------
     generation : int
-        Grows whenever quota comes free.
+        Counter of quota releases.
     dirty : bool
-        Whether a cycle may have an effect.
+        Whether a cycle may change something.
     due_s : float
-        When workloads that did not fit have a chance again.
+        Time at which parked workloads are tried again.
     """
 
     node: QuotaNode
@@ -74,17 +72,17 @@ class Root:
 
 
 class Scheduler:
-    """All queues of a configuration.
+    """Kueue's scheduler over all cluster queues of a configuration.
 
     Parameters
     ----------
     config : Config
         The objects.
     fair : bool
-        Whether shares decide whose turn it is and who is displaced.
+        Whether shares decide order and preemption (fair sharing).
     requeue_s : float
-        How long after quota came free the workloads that did not fit have a chance again; those of
-        strict queues have it at once.
+        Delay from a release of quota to the next try of parked workloads; strict queues retry at
+        once.
     """
 
     def __init__(self, config: Config, *, fair: bool, requeue_s: float = 0.0) -> None:
@@ -112,57 +110,57 @@ class Scheduler:
     # ----------------------------------------------------------------------------------------------
 
     def submit(self, one: QueuedWorkload) -> None:
-        """Let a workload wait for quota."""
-        if one.queue.wait(one):
+        """Put a workload into its queue."""
+        if one.queue.enqueue(one):
             self._root_of[one.queue].dirty = True
 
     def withdraw(self, one: QueuedWorkload) -> None:
-        """Take a workload out, whether it waits or holds quota."""
-        one.queue.leave(one)
+        """Remove a workload that waits or holds quota."""
+        one.queue.dequeue(one)
         if one.order:
             self.release(one)
 
     def begin(self, now_s: float) -> None:
-        """Note the time, before anything else at an instant."""
+        """Set the current time, before other calls at this instant."""
         self._now_s = now_s
 
     @property
     def wake_s(self) -> float:
-        """When workloads have a chance again next."""
+        """Next time at which parked workloads are tried again."""
         return min([root.due_s for root in self.roots])
 
     def release(self, one: QueuedWorkload) -> None:
         """Free the quota of a workload."""
         one.queue.node.remove(one.usage)
-        one.queue.free(one)
+        one.queue.remove_admitted(one)
         one.usage, one.chosen, one.order = (), (), 0
-        self._stir(self._root_of[one.queue])
+        self._mark_dirty(self._root_of[one.queue])
 
     def book(self, one: QueuedWorkload, usage: Usage, chosen: Iterable[str]) -> None:
-        """Give quota to a workload, whether there is any or not: it runs already."""
-        one.queue.leave(one)
+        """Book quota for a workload that already runs, even above the limits."""
+        one.queue.dequeue(one)
         one.queue.node.add(usage)
-        self._hold(one, tuple(usage), tuple(chosen))
+        self._admit(one, tuple(usage), tuple(chosen))
 
     def can_ever(self, one: QueuedWorkload) -> bool:
-        """Tell whether its queue could ever admit a workload."""
+        """Return True if its queue could ever admit a workload."""
         potential = one.queue.potential
         return all(
             any(
                 choice.name in one.flavors
-                and all(amount <= potential[choice.cells[name]] for name, amount in wanted)
+                and all(amount <= potential[choice.cells[name]] for name, amount in requests)
                 for choice in choices
             )
-            for choices, wanted in one.queue.wanted(one.request)
+            for choices, requests in one.queue.group_requests(one.request)
         )
 
     def run(self) -> list[tuple[QueuedWorkload, bool]]:
-        """Make cycles until nothing changes any more.
+        """Run cycles until nothing changes.
 
         Returns
         -------
         list of (Workload, bool)
-            Who was admitted (True) and who displaced (False), in order.
+            Admitted (True) and preempted (False) workloads, in order.
         """
         for root in self.roots:
             if root.due_s <= self._now_s:
@@ -177,69 +175,71 @@ class Scheduler:
     # ----------------------------------------------------------------------------------------------
 
     def _cycle(self, root: Root, events: list[tuple[QueuedWorkload, bool]]) -> bool:
-        """Look at the head of each queue once; tell whether there were any."""
+        """Process the head of each queue once; return False if there are none."""
         heads = [head for queue in root.queues if (head := queue.head()) is not None]
         if not heads:
             return False
         entries: list[Entry] = []
         for head in heads:
-            entry = self._nominate(head, root)
+            entry = self._assign_flavors(head, root)
             if entry.fits:
                 entries.append(entry)
             else:
-                self._put_off(entry, root)
+                self._requeue(entry, root)
         booked: list[tuple[QuotaNode, Usage]] = []
-        displaced: list[QueuedWorkload] = []
-        for entry in self._in_order(root, entries):
-            self._process(entry, root, booked, displaced, events)
+        preempted: list[QueuedWorkload] = []
+        for entry in self._ordered_entries(root, entries):
+            self._process_entry(entry, root, booked, preempted, events)
         for node, usage in reversed(booked):
             node.remove(usage)
-        for victim in displaced:
+        for victim in preempted:
             self.release(victim)
             victim.displaced_s = self._now_s
             events.append((victim, False))
             self.submit(victim)
         return True
 
-    def _process(
+    def _process_entry(
         self,
         entry: Entry,
         root: Root,
         booked: list[tuple[QuotaNode, Usage]],
-        displaced: list[QueuedWorkload],
+        preempted: list[QueuedWorkload],
         events: list[tuple[QueuedWorkload, bool]],
     ) -> None:
+        """Admit the workload of an entry, mark its targets, or requeue it."""
         one = entry.workload
         queue, node = one.queue, one.queue.node
         if entry.short and not entry.targets:
-            if queue.config.preemption.reclaim != ANY:  # else what it owns can be had at any time
-                kept = self._reserved(entry)
-                node.add(kept)
-                booked.append((node, kept))
-            self._put_off(entry, root)
+            if queue.config.preemption.reclaim != ANY:  # else it can reclaim its quota at any time
+                reserved = self._reserved_usage(entry)
+                node.add(reserved)
+                booked.append((node, reserved))
+            self._requeue(entry, root)
             return
         one.resumes = (-1, {})
-        if any(target in displaced for target in entry.targets):
+        if any(target in preempted for target in entry.targets):
             return
-        gone = [*displaced, *entry.targets]
-        for other in gone:
+        removed = [*preempted, *entry.targets]
+        for other in removed:
             other.queue.node.remove(other.usage)
         enough = fits(node, entry.usage, borrow=True)
-        restore(gone)
+        restore(removed)
         if not enough:
             return
         node.add(entry.usage)
         if entry.targets:
             booked.append((node, entry.usage))
-            displaced += entry.targets
+            preempted += entry.targets
             one.preempting = True
             queue.stick(one)
         else:
-            queue.leave(one)
-            self._hold(one, tuple(entry.usage), tuple(entry.chosen))
+            queue.dequeue(one)
+            self._admit(one, tuple(entry.usage), tuple(entry.chosen))
             events.append((one, True))
 
-    def _put_off(self, entry: Entry, root: Root) -> None:
+    def _requeue(self, entry: Entry, root: Root) -> None:
+        """Keep a workload at the head if flavors are left to try, else park it."""
         one = entry.workload
         one.preempting = False
         if entry.resumes:  # flavors are left that were not tried
@@ -248,24 +248,26 @@ class Scheduler:
             one.resumes = (-1, {})
             one.queue.park(one)
 
-    def _reserved(self, entry: Entry) -> list[tuple[int, int]]:
-        """Return what is kept in this cycle for a workload that waits for its own quota."""
+    def _reserved_usage(self, entry: Entry) -> list[tuple[int, int]]:
+        """Return the usage reserved in this cycle for a workload without targets."""
         node = entry.workload.queue.node
-        kept = []
+        reserved = []
         for cell, amount in entry.usage:
             left = node.nominal[cell] - node.used[cell]
             limit = node.borrowing[cell]
             most = (amount if limit is None else left + limit) if entry.borrows else left
-            kept.append((cell, max(0, min(amount, most))))
-        return kept
+            reserved.append((cell, max(0, min(amount, most))))
+        return reserved
 
-    def _hold(self, one: QueuedWorkload, usage: Usage, chosen: tuple[str, ...]) -> None:
+    def _admit(self, one: QueuedWorkload, usage: Usage, chosen: tuple[str, ...]) -> None:
+        """Admit a workload with its usage and flavors."""
         self._admissions += 1
         one.usage, one.chosen, one.order = usage, chosen, self._admissions
         one.preempting = False
-        one.queue.hold(one)
+        one.queue.add_admitted(one)
 
-    def _stir(self, root: Root) -> None:
+    def _mark_dirty(self, root: Root) -> None:
+        """Note freed quota: queues of the root are tried again, now or after the delay."""
         root.generation += 1
         root.dirty = True
         if not self._requeue_s:
@@ -278,6 +280,7 @@ class Scheduler:
                 root.due_s = min(root.due_s, self._now_s + self._requeue_s)
 
     def _unpark(self, root: Root) -> None:
+        """Let all queues of a root try their parked workloads again."""
         root.due_s = inf
         root.dirty = True
         for queue in root.queues:
@@ -286,7 +289,8 @@ class Scheduler:
     # -- whose turn it is
     # ----------------------------------------------------------------------------------------------
 
-    def _in_order(self, root: Root, entries: list[Entry]) -> Iterator[Entry]:
+    def _ordered_entries(self, root: Root, entries: list[Entry]) -> Iterator[Entry]:
+        """Yield entries by borrowing and rank, or by fair shares."""
         if len(entries) < 2 or not self.fair:
             yield from sorted(
                 entries,
@@ -304,9 +308,7 @@ class Scheduler:
             yield entry
 
     def _shares(self, entries: Iterable[Entry]) -> dict[tuple[QuotaNode, int], BorrowedShare]:
-        """Return the shares that nodes would have with a workload admitted: (node, workload) ->
-        share.
-        """
+        """Return the share of each node on its path with a workload added."""
         shares: dict[tuple[QuotaNode, int], BorrowedShare] = {}
         for entry in entries:
             node = entry.workload.queue.node
@@ -322,9 +324,10 @@ class Scheduler:
         left: Mapping[QuotaNode, Entry],
         shares: Mapping[tuple[QuotaNode, int], BorrowedShare],
     ) -> Entry:
-        found = self._tournament(node, left, shares)
-        assert found is not None
-        return found
+        """Return the entry with the lowest share; there must be one."""
+        entry = self._tournament(node, left, shares)
+        assert entry is not None
+        return entry
 
     def _tournament(
         self,
@@ -332,6 +335,7 @@ class Scheduler:
         left: Mapping[QuotaNode, Entry],
         shares: Mapping[tuple[QuotaNode, int], BorrowedShare],
     ) -> Entry | None:
+        """Return the entry with the lowest share below a node, or None."""
         if node in left:
             return left[node]
         best: Entry | None = None
@@ -350,123 +354,128 @@ class Scheduler:
     # -- flavors
     # ----------------------------------------------------------------------------------------------
 
-    def _nominate(self, one: QueuedWorkload, root: Root) -> Entry:
-        """Find the flavors of a workload, and whom it displaces."""
+    def _assign_flavors(self, one: QueuedWorkload, root: Root) -> Entry:
+        """Assign flavors to a workload, and find its preemption targets."""
         entry = Entry(one)
         generation, resumes = one.resumes
-        asked = _Asked(self._preemptor, one, self._now_s)
-        for at, (choices, wanted) in enumerate(one.queue.wanted(one.request)):
+        target_cache = _TargetCache(self._preemptor, one, self._now_s)
+        for at, (choices, requests) in enumerate(one.queue.group_requests(one.request)):
             first = resumes.get(at, 0) if generation == root.generation else 0
-            best, last = self._best(one, choices[first:], wanted, asked)
+            best, last = self._best_flavor(one, choices[first:], requests, target_cache)
             if best is None:
                 entry.fits = False
                 return entry
             if first + last < len(choices) - 1:
                 entry.resumes[at] = first + last + 1
-            entry.usage += [(best.choice.cells[name], amount) for name, amount in wanted]
+            entry.usage += [(best.choice.cells[name], amount) for name, amount in requests]
             entry.chosen.append(best.choice.name)
             entry.short += best.short
             entry.borrows = max(entry.borrows, best.mode.borrows)
         if entry.short:
-            entry.targets = asked.targets(entry.usage, entry.short)
+            entry.targets = target_cache.targets(entry.usage, entry.short)
         return entry
 
-    def _best(
+    def _best_flavor(
         self,
         one: QueuedWorkload,
         choices: list[FlavorChoice],
-        wanted: list[tuple[str, int]],
-        asked: _Asked,
-    ) -> tuple[Tried | None, int]:
-        """Return the best flavor, and the number of the last one that was tried."""
+        requests: list[tuple[str, int]],
+        target_cache: _TargetCache,
+    ) -> tuple[FlavorAttempt | None, int]:
+        """Return the best flavor attempt, and the index of the last flavor tried."""
         rules = one.queue.config.fungibility
-        best: Tried | None = None
+        best: FlavorAttempt | None = None
         last = 0
         for last, choice in enumerate(choices):
             if choice.name not in one.flavors:
                 continue
-            tried = self._try(one, choice, wanted, asked)
-            mode = tried.mode
+            attempt = self._try_flavor(one, choice, requests, target_cache)
+            mode = attempt.mode
             if mode.what > NO_CANDIDATES and not (
                 (mode.what != FIT and rules.preempt == TRY_NEXT)
                 or (mode.borrows and rules.borrow == TRY_NEXT)
             ):
-                return tried, last
-            if preferred(mode, _WORST if best is None else best.mode, rules.preference):
-                best = tried
+                return attempt, last
+            if is_preferred(mode, _WORST if best is None else best.mode, rules.preference):
+                best = attempt
         return best, last
 
-    def _try(
+    def _try_flavor(
         self,
         one: QueuedWorkload,
         choice: FlavorChoice,
-        wanted: list[tuple[str, int]],
-        asked: _Asked,
-    ) -> Tried:
+        requests: list[tuple[str, int]],
+        target_cache: _TargetCache,
+    ) -> FlavorAttempt:
+        """Return the worst outcome over the requested resources of a flavor."""
         preference = one.queue.config.fungibility.preference
         worst, short = _BEST, []
-        for name, amount in wanted:
+        for name, amount in requests:
             cell = choice.cells[name]
-            mode = self._mode(one, cell, amount, asked)
-            if preferred(worst, mode, preference):
+            mode = self._cell_mode(one, cell, amount, target_cache)
+            if is_preferred(worst, mode, preference):
                 worst = mode
             if worst.what == NO_FIT:
                 break
             if mode.what != FIT:
                 short.append(cell)
-        return Tried(worst, choice, tuple(short))
+        return FlavorAttempt(worst, choice, tuple(short))
 
-    def _mode(self, one: QueuedWorkload, cell: int, amount: int, asked: _Asked) -> Mode:
+    def _cell_mode(
+        self, one: QueuedWorkload, cell: int, amount: int, target_cache: _TargetCache
+    ) -> Mode:
+        """Return the outcome for an amount of one cell."""
         queue = one.queue
         node = queue.node
         if amount > queue.potential[cell]:
             return _WORST
-        borrows, below_root = borrowed_from(node, cell, amount)
+        borrows, below_root = borrowing_level(node, cell, amount)
         if amount <= node.available(cell):
             return Mode(FIT, borrows)
         if not (
             amount <= node.nominal[cell] or below_root or self._preempts_while_borrowing(queue)
         ):
             return Mode(NO_FIT, borrows)
-        targets = asked.targets([(cell, amount)], [cell])
+        targets = target_cache.targets([(cell, amount)], [cell])
         if not targets:
             return Mode(NO_CANDIDATES, borrows)
         for other in targets:
             other.queue.node.remove(other.usage)
-        borrows, _ = borrowed_from(node, cell, amount)
+        borrows, _ = borrowing_level(node, cell, amount)
         restore(targets)
         own = any(other.queue is queue for other in targets)
         return Mode(PREEMPT if own else RECLAIM, borrows)
 
     def _preempts_while_borrowing(self, queue: QueueState) -> bool:
+        """Return True if a queue may preempt while it borrows."""
         preemption = queue.config.preemption
         return preemption.borrow != NEVER or (self.fair and preemption.reclaim != NEVER)
 
 
-class _Asked:
-    """Whom a workload displaces, asked for several cells; equal questions are answered once."""
+class _TargetCache:
+    """Preemption targets of a workload, cached by cell and amount."""
 
     def __init__(self, preemptor: Preemptor, one: QueuedWorkload, now_s: float) -> None:
         self._find: Callable[[Usage, list[int]], list[QueuedWorkload]] = lambda usage, short: (
             preemptor.targets(one, usage, frozenset(short), now_s)
         )
-        self._known: dict[tuple[tuple[int, int], ...], list[QueuedWorkload]] = {}
+        self._cached: dict[tuple[tuple[int, int], ...], list[QueuedWorkload]] = {}
         self._preempts = one.queue.preempts
 
     def targets(self, usage: list[tuple[int, int]], short: list[int]) -> list[QueuedWorkload]:
-        """Return whom it displaces."""
+        """Return the workloads to preempt for a usage."""
         if not self._preempts:
             return []
         key = tuple(usage)
         if len(key) > 1:
             return self._find(usage, short)
-        if key not in self._known:
-            self._known[key] = self._find(usage, short)
-        return self._known[key]
+        if key not in self._cached:
+            self._cached[key] = self._find(usage, short)
+        return self._cached[key]
 
 
-def preferred(mode: Mode, other: Mode, preference: str) -> bool:
-    """Tell whether a mode is better than another one."""
+def is_preferred(mode: Mode, other: Mode, preference: str) -> bool:
+    """Return True if an outcome is better than another one."""
     if NO_FIT in (mode.what, other.what):
         return mode.what != NO_FIT
     if (mode.what == NO_CANDIDATES) != (other.what == NO_CANDIDATES):
@@ -476,16 +485,18 @@ def preferred(mode: Mode, other: Mode, preference: str) -> bool:
     return (mode.what, -mode.borrows) > (other.what, -other.borrows)
 
 
-def borrowed_from(node: QuotaNode, cell: int, amount: int) -> tuple[int, bool]:
-    """Return the height of the lowest subtree whose own quota suffices for an amount more, that of
-    the whole tree if none does, and whether it is smaller than the whole tree.
+def borrowing_level(node: QuotaNode, cell: int, amount: int) -> tuple[int, bool]:
+    """Return the height of the cohort that an amount is borrowed from.
+
+    It is the lowest subtree whose quota suffices, else the root. The flag is True if the subtree is
+    smaller than the whole tree.
     """
     if not node.borrows_with(cell, amount) or node.parent is None:
         return 0, node.parent is not None
-    left = amount - node.free_here(cell)
+    left = amount - node.free_local(cell)
     cohort = node
     for cohort in node.ancestors:
         if not cohort.borrows_with(cell, left):
             break
-        left -= cohort.free_here(cell)
+        left -= cohort.free_local(cell)
     return cohort.height, cohort.parent is not None

@@ -1,6 +1,4 @@
-"""How a trace and a cluster meet a configuration: which queue a job is in, which nodes a flavor
-stands for, and what is proposed where there is no configuration.
-"""
+"""Maps tenants to queues and flavors to nodes; proposes queues without a configuration."""
 
 from __future__ import annotations
 
@@ -24,7 +22,7 @@ from allocators.sites.kueue.objects import (
     Preemption,
     ResourceFlavor,
 )
-from allocators.sites.kueue.tree import whole
+from allocators.sites.kueue.tree import to_quota_units
 from allocators.tenants import COLUMNS, gpus_to_share, named, tenant_column
 from sim.contract import Demand, View
 
@@ -32,44 +30,44 @@ GPU: Final = "nvidia.com/gpu"
 SHARED: Final = "all"
 """The cohort of proposed queues."""
 UNNAMED: Final = "default"
-"""The proposed queue of jobs that name no tenant."""
+"""The proposed queue of jobs without a tenant."""
 HELD: Final = "(held)"
-"""What stands for the cluster queue of a stopped local queue; no object can have this name."""
-OTHERS: Final = ("cpu", "memory", "pods")
-"""Resources besides GPUs of which traces know what jobs ask for."""
+"""Placeholder for the cluster queue of a stopped local queue; not a valid object name."""
+OTHER_RESOURCES: Final = ("cpu", "memory", "pods")
+"""Resources other than GPUs that jobs of a trace request."""
 
 
 def is_gpu(resource: str) -> bool:
-    """Tell whether a resource of Kubernetes counts GPUs."""
+    """Return True if a Kubernetes resource counts GPUs."""
     return resource.rpartition("/")[2].startswith("gpu")
 
 
-def amount(resource: str, demand: Demand) -> int:
-    """Return what a gang asks for of a resource, as the tree counts it; 0 where traces do not know
-    of such a resource.
-    """
+def requested_amount(resource: str, demand: Demand) -> int:
+    """Return the amount of a resource that a gang requests, in tree units; 0 if unknown."""
     parts = (demand, demand.servers) if demand.servers is not None else (demand,)
     if is_gpu(resource):
         return sum([part.replicas * part.gpus for part in parts])
     if resource == "pods":
         return sum([part.replicas for part in parts])
     if resource == "cpu":
-        return whole(resource, Fraction(sum([part.replicas * part.cpus for part in parts])))
+        return to_quota_units(
+            resource, Fraction(sum([part.replicas * part.cpus for part in parts]))
+        )
     if resource == "memory":
         gb = sum([part.replicas * part.mem_gb for part in parts])
-        return whole(resource, Fraction(round(gb * 1024), 1) * 2**20)
+        return to_quota_units(resource, Fraction(round(gb * 1024), 1) * 2**20)
     return 0
 
 
 class Tenants(NamedTuple):
-    """Where the jobs of each tenant go.
+    """The queue of each tenant of a trace.
 
     Parameters
     ----------
     column : str
         The column that names tenants.
     queues : tuple
-        By code of the column, the name of the cluster queue; "" = none has this name.
+        Name of the cluster queue by code of the column; "" = no queue.
     """
 
     column: str
@@ -77,28 +75,29 @@ class Tenants(NamedTuple):
 
 
 def tenants_of(config: Config, view: View, column: str) -> Tenants:
-    """Map the names in a column to cluster queues: a local queue as namespace/name, by its name, by
-    its namespace, or the name of a cluster queue itself.
+    """Map the names in a column to cluster queues.
+
+    A name may be namespace/name of a local queue, its name, its namespace, or a cluster queue.
 
     Parameters
     ----------
     config : Config
         The objects.
     view : View
-        For the names.
+        View with the tenant names.
     column : str
-        One of `COLUMNS`, or "auto": the one that names most queues.
+        One of `TENANT_COLUMNS`, or "auto": the column that matches most queues.
     """
-    known = _addresses(config)
-    tried = [
-        Tenants(name, tuple(known.get(tenant, "") for tenant in view.names(name)))
+    queue_by_name = _queue_by_name(config)
+    mappings = [
+        Tenants(name, tuple(queue_by_name.get(tenant, "") for tenant in view.names(name)))
         for name in (COLUMNS if column == "auto" else (column,))
     ]
-    return max(tried, key=lambda one: sum(map(bool, one.queues)))
+    return max(mappings, key=lambda one: sum(map(bool, one.queues)))
 
 
-def _addresses(config: Config) -> dict[str, str]:
-    """Return name -> cluster queue; a name that could mean several means none."""
+def _queue_by_name(config: Config) -> dict[str, str]:
+    """Return the cluster queue of each name; ambiguous names are left out."""
     queues = {queue.name for queue in config.queues}
     local = [
         (one.namespace, one.name, one.queue if one.stop == RUNS else HELD)
@@ -110,19 +109,19 @@ def _addresses(config: Config) -> dict[str, str]:
         [(namespace, queue) for namespace, _, queue in local],
         [(name, name) for name in queues],
     )
-    known: dict[str, str] = {}
+    queue_by_name: dict[str, str] = {}
     for level in levels:
-        found: dict[str, set[str]] = {}
+        candidates: dict[str, set[str]] = {}
         for name, queue in level:
-            found.setdefault(name, set()).add(queue)
-        for name, meant in found.items():
-            if name and len(meant) == 1:
-                known.setdefault(name, next(iter(meant)))
-    return {name: queue for name, queue in known.items() if queue in {*queues, HELD}}
+            candidates.setdefault(name, set()).add(queue)
+        for name, targets in candidates.items():
+            if name and len(targets) == 1:
+                queue_by_name.setdefault(name, next(iter(targets)))
+    return {name: queue for name, queue in queue_by_name.items() if queue in {*queues, HELD}}
 
 
-def stopped(config: Config) -> frozenset[str]:
-    """Return the cluster queues that admit nobody."""
+def stopped_queues(config: Config) -> frozenset[str]:
+    """Return the cluster queues with a stopPolicy."""
     return frozenset(queue.name for queue in config.queues if queue.stop != RUNS)
 
 
@@ -131,45 +130,45 @@ def stopped(config: Config) -> frozenset[str]:
 
 
 def pools_of(flavor: ResourceFlavor, view: View) -> frozenset[int] | None:
-    """Return the pools of nodes that a flavor stands for: those whose GPU type, or else partition,
-    a label or else its name says. None = it says neither.
-    """
+    """Return the node pools of a flavor; None = it names no GPU type or partition."""
     pools, types = view.room.pools, view.cluster.types
     texts = [value for _, value in flavor.labels]
-    for said in (texts, [flavor.name]):
+    for labels_or_name in (texts, [flavor.name]):
         kinds = [
-            at for at, kind in enumerate(types) if any(_names(text, kind.name) for text in said)
+            at
+            for at, kind in enumerate(types)
+            if any(_matches_gpu_type(text, kind.name) for text in labels_or_name)
         ]
         if kinds:
             return frozenset(at for at, pool in enumerate(pools) if pool.type_at in kinds)
     named = {*texts, flavor.name}
-    found = frozenset(at for at, pool in enumerate(pools) if named & set(pool.partitions))
-    return found or None
+    matching = frozenset(at for at, pool in enumerate(pools) if named & set(pool.partitions))
+    return matching or None
 
 
-def _names(text: str, kind: str) -> bool:
-    """Tell whether a label such as ``NVIDIA-A100-SXM4-80GB`` names a GPU type."""
+def _matches_gpu_type(text: str, kind: str) -> bool:
+    """Return True if a label such as ``NVIDIA-A100-SXM4-80GB`` names a GPU type."""
     words = re.findall(r"[a-z0-9]+", text.lower())
-    wanted = "".join(re.findall(r"[a-z0-9]+", kind.lower()))
+    joined_kind = "".join(re.findall(r"[a-z0-9]+", kind.lower()))
     return any(
-        "".join(words[first:last]) == wanted
+        "".join(words[first:last]) == joined_kind
         for first in range(len(words))
         for last in range(first + 1, len(words) + 1)
     )
 
 
-def over_the_cluster(
+def quotas_above_cluster(
     config: Config, pools: Mapping[str, frozenset[int] | None], view: View
 ) -> list[str]:
-    """Return a sentence for each flavor with larger quotas than its nodes have."""
+    """Return a note per flavor with quotas above the capacity of its nodes."""
     quotas: Counter[tuple[str, str]] = Counter()
     holders: tuple[ClusterQueue | Cohort, ...] = (*config.queues, *config.cohorts)
     for holder in holders:
         for group in holder.groups:
             for flavor in group.flavors:
                 for resource, quota in flavor.quotas.items():
-                    quotas[flavor.flavor, resource] += whole(resource, quota.nominal)
-    said = []
+                    quotas[flavor.flavor, resource] += to_quota_units(resource, quota.nominal)
+    notes = []
     for (name, resource), total in quotas.items():
         here = pools[name]
         nodes = [
@@ -186,27 +185,28 @@ def over_the_cluster(
             sizes[resource] = ("GPUs", 1, float(sum([node.gpus for node in nodes])))
         what, unit, have = sizes.get(resource, ("", 1, inf))
         if total / unit > have:
-            said.append(
+            notes.append(
                 f"The quotas of flavor {name} are {total / unit:,.10g} {what} in all, its nodes"
                 f" have {have:,.10g}."
             )
-    return said
+    return notes
 
 
 # -- without a configuration
 # --------------------------------------------------------------------------------------------------
 
 
-def proposed(view: View, column: str) -> tuple[Config, Tenants]:
-    """Return equal cluster queues for the tenants that a trace names, in one cohort; of each GPU
-    type every queue owns an equal part, and may reclaim it.
+def propose_queues(view: View, column: str) -> tuple[Config, Tenants]:
+    """Return equal cluster queues for the tenants of a trace, in one cohort.
+
+    Each queue has an equal part of the GPUs of each type, and may reclaim it.
 
     Parameters
     ----------
     view : View
-        For tenants and GPU types.
+        View with the tenants and GPU types.
     column : str
-        One of `COLUMNS`, or "auto": the first that names several.
+        One of `TENANT_COLUMNS`, or "auto": the first column with several names.
     """
     chosen = tenant_column(view, column)
     names = view.names(chosen)
@@ -214,12 +214,12 @@ def proposed(view: View, column: str) -> tuple[Config, Tenants]:
     gpus = _gpus_by_type(view)
     queues = [
         ClusterQueue(
-            owner, SHARED, _equal(gpus, at, len(owners)), preemption=Preemption(LOWER, ANY)
+            owner, SHARED, _equal_groups(gpus, at, len(owners)), preemption=Preemption(LOWER, ANY)
         )
         for at, owner in enumerate(owners)
     ]
-    if UNNAMED not in owners:  # whoever names no tenant has no quota, and may borrow
-        nothing = _equal(dict.fromkeys(gpus, 0), 0, 1)
+    if UNNAMED not in owners:  # jobs without a tenant have no quota, and may borrow
+        nothing = _equal_groups(dict.fromkeys(gpus, 0), 0, 1)
         queues.append(ClusterQueue(UNNAMED, SHARED, nothing, preemption=Preemption(LOWER)))
     flavors = tuple(ResourceFlavor(kind, (("gpu-type", kind),)) for kind in gpus)
     return (
@@ -229,7 +229,7 @@ def proposed(view: View, column: str) -> tuple[Config, Tenants]:
 
 
 def _gpus_by_type(view: View) -> dict[str, int]:
-    """Return the GPUs of each type, the fastest type first."""
+    """Return the number of GPUs per type, fastest type first."""
     gpus: Counter[str] = Counter()
     for node, amount in zip(view.cluster.nodes, gpus_to_share(view).tolist(), strict=True):
         gpus[node.gpu_type] += amount
@@ -237,7 +237,8 @@ def _gpus_by_type(view: View) -> dict[str, int]:
     return {kind.name: gpus[kind.name] for kind in kinds if gpus[kind.name]}
 
 
-def _equal(gpus: Mapping[str, int], at: int, owners: int) -> tuple[Group, ...]:
+def _equal_groups(gpus: Mapping[str, int], at: int, owners: int) -> tuple[Group, ...]:
+    """Return the resource group of one owner: an equal part of the GPUs of each type."""
     quotas: Sequence[FlavorQuotas] = [
         FlavorQuotas(kind, {GPU: FlavorQuota(Fraction(count // owners + (at < count % owners)))})
         for kind, count in gpus.items()

@@ -1,4 +1,4 @@
-"""Whom a workload displaces: Kueue's preemption, by priority and quota, and by fair shares."""
+"""Preemption in Kueue: victims by priority and quota, or by fair shares."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from allocators.sites.kueue.objects import FINAL_SHARE, INITIAL_SHARE, NEVER
-from allocators.sites.kueue.queueing import QueuedWorkload, QueueState, displacement_order
+from allocators.sites.kueue.queueing import QueuedWorkload, QueueState, preemption_order
 from allocators.sites.kueue.tree import QuotaNode, Usage
 
 OWN, ADVANTAGE, WHILE_BORROWING, WITHOUT_BORROWING = range(4)
-"""Why a workload may be displaced: it is in the same queue, the other one needs only what its
-subtree owns, or it borrows and may be displaced by one that borrows, or only by one that does not.
+"""Why a workload may be preempted: it is in the same queue; the preemptor fits in the quota of its
+subtree; or it borrows, and even a borrowing preemptor may preempt it, or only one that does not.
 """
 
 
 class Candidate(NamedTuple):
-    """A workload that may be displaced; ``common`` is the nearest cohort above both queues."""
+    """A workload that may be preempted; ``common`` is the nearest shared cohort."""
 
     workload: QueuedWorkload
     why: int
@@ -26,16 +26,16 @@ class Candidate(NamedTuple):
 
 @dataclass
 class Preemptor:
-    """Finds the workloads that make way for another one.
+    """Finds the workloads to preempt for another one.
 
     Parameters
     ----------
     queue_of : mapping
-        Node -> its queue, for nodes that are cluster queues.
+        Cluster queue of each node that is one.
     fair : bool
-        Whether fair shares decide.
+        Whether fair sharing is on.
     strategies : sequence of str
-        The rules of fair sharing, in order.
+        Preemption strategies of fair sharing, in order.
     """
 
     queue_of: Mapping[QuotaNode, QueueState]
@@ -45,38 +45,41 @@ class Preemptor:
     def targets(
         self, one: QueuedWorkload, usage: Usage, short: Collection[int], now_s: float
     ) -> list[QueuedWorkload]:
-        """Return whom a workload displaces; nobody where that would not help.
+        """Return the workloads to preempt for a workload; empty if it would not fit.
 
         Parameters
         ----------
         one : Workload
-            Who asks for quota.
+            The workload that needs quota.
         usage : sequence of (cell, amount)
-            What it asks for.
+            Its request.
         short : collection of int
-            The cells of which too little is available.
+            Cells without enough available quota.
         now_s : float
-            Nobody is displaced twice at the same instant.
+            Current time; a workload is preempted once per instant.
         """
         if not one.queue.preempts:
             return []
         if self.fair:
-            return _Fair(self, one, usage, short, now_s).targets()
-        return self._classical(one, usage, short, now_s)
+            return _FairPreemption(self, one, usage, short, now_s).targets()
+        return self._classical_targets(one, usage, short, now_s)
 
     # -- by priority and quota
     # ----------------------------------------------------------------------------------------------
 
-    def _classical(
+    def _classical_targets(
         self, one: QueuedWorkload, usage: Usage, short: Collection[int], now_s: float
     ) -> list[QueuedWorkload]:
+        """Return the workloads to preempt by priority and quota."""
         queue = one.queue
         own = [Candidate(other, OWN, None) for other in self.own_candidates(one, short, now_s)]
         forbidden = queue.config.preemption.borrow == NEVER
-        # Whoever needs more than it owns displaces others without an advantage only if it may while
-        # borrowing, or if its own workloads make way too.
-        hopeless = forbidden and not own and not _fits_quota(queue.node, usage)
-        privileged, others = self._foreign(one, usage, short, now_s, advantage_only=hopeless)
+        # A workload above its quota preempts others without an advantage only if it may do so while
+        # borrowing, or if workloads of its own queue are preempted too.
+        needs_advantage = forbidden and not own and not _fits_quota(queue.node, usage)
+        privileged, others = self._foreign_candidates(
+            one, usage, short, now_s, advantage_only=needs_advantage
+        )
         candidates = [*privileged, *others, *own]
         if not candidates:
             return []
@@ -88,28 +91,28 @@ class Preemptor:
         else:
             attempts = [True, False]
         for borrow in attempts:
-            found = self._fewest(queue, usage, short, candidates, borrow=borrow)
-            if found:
-                return found
+            targets = self._minimal_targets(queue, usage, short, candidates, borrow=borrow)
+            if targets:
+                return targets
         return []
 
     def own_candidates(
         self, one: QueuedWorkload, short: Collection[int], now_s: float
     ) -> list[QueuedWorkload]:
-        """Return the workloads of the same queue that may be displaced, the first first."""
+        """Return the workloads of the same queue that may be preempted, in order."""
         queue = one.queue
         within = queue.config.preemption.within
-        if within == NEVER or not queue.may_lose(within, one.priority):
+        if within == NEVER or not queue.has_preemptible(within, one.priority):
             return []
-        return displacement_order(
+        return preemption_order(
             [
                 other
                 for other in queue.admitted.values()
-                if _counts(other, short, now_s) and queue.may_displace_own(one, other)
+                if _is_candidate(other, short, now_s) and queue.can_preempt_own(one, other)
             ]
         )
 
-    def _foreign(
+    def _foreign_candidates(
         self,
         one: QueuedWorkload,
         usage: Usage,
@@ -118,51 +121,53 @@ class Preemptor:
         *,
         advantage_only: bool,
     ) -> tuple[list[Candidate], list[Candidate]]:
-        """Return those of other queues: where the request fits the quota of a subtree, those
-        outside of it, and all others.
+        """Return candidates of other queues: with the advantage of own quota, and others.
+
+        The advantage: the request fits in the quota of a subtree, and the candidate is outside it.
         """
         queue, node = one.queue, one.queue.node
         privileged: list[Candidate] = []
         others: list[Candidate] = []
         if not queue.reclaims:
             return privileged, others
-        left = list(usage)
-        done: QuotaNode | None = None
-        advantage = _fits_quota(node, left)
-        left = _beyond(node, left)
+        remaining = list(usage)
+        visited: QuotaNode | None = None
+        advantage = _fits_quota(node, remaining)
+        remaining = _excess_usage(node, remaining)
         for cohort in node.ancestors:
             look = advantage or not advantage_only
-            for other_queue in self._borrowers(cohort, done, queue, short) if look else ():
-                if not other_queue.may_lose(queue.config.preemption.reclaim, one.priority):
+            for other_queue in self._borrowers(cohort, visited, queue, short) if look else ():
+                if not other_queue.has_preemptible(queue.config.preemption.reclaim, one.priority):
                     continue
                 for other in other_queue.admitted.values():
-                    if _counts(other, short, now_s) and queue.may_displace_foreign(one, other):
+                    if _is_candidate(other, short, now_s) and queue.can_preempt_foreign(one, other):
                         if advantage:
                             privileged.append(Candidate(other, ADVANTAGE, cohort))
                         else:
-                            eager = queue.may_while_borrowing(one, other)
+                            eager = queue.can_preempt_while_borrowing(one, other)
                             why = WHILE_BORROWING if eager else WITHOUT_BORROWING
                             others.append(Candidate(other, why, cohort))
-            advantage = advantage or _fits_quota(cohort, left)
-            left = _beyond(cohort, left)
-            done = cohort
-        for found in (privileged, others):
-            found.sort(key=lambda it: (it.workload.priority, -it.workload.order))
+            advantage = advantage or _fits_quota(cohort, remaining)
+            remaining = _excess_usage(cohort, remaining)
+            visited = cohort
+        for candidates in (privileged, others):
+            candidates.sort(key=lambda it: (it.workload.priority, -it.workload.order))
         return privileged, others
 
     def _borrowers(
-        self, cohort: QuotaNode, done: QuotaNode | None, own: QueueState, short: Collection[int]
+        self, cohort: QuotaNode, visited: QuotaNode | None, own: QueueState, short: Collection[int]
     ) -> Iterator[QueueState]:
+        """Yield the queues below a cohort that use more than their quota."""
         for child in cohort.children:
-            if child is done or child is own.node or child.is_within(short):
+            if child is visited or child is own.node or child.is_within_quota(short):
                 continue
             queue = self.queue_of.get(child)
             if queue is None:
-                yield from self._borrowers(child, done, own, short)
+                yield from self._borrowers(child, visited, own, short)
             else:
                 yield queue
 
-    def _fewest(
+    def _minimal_targets(
         self,
         queue: QueueState,
         usage: Usage,
@@ -171,24 +176,25 @@ class Preemptor:
         *,
         borrow: bool,
     ) -> list[QueuedWorkload]:
-        gone: list[QueuedWorkload] = []
+        """Return a minimal set of candidates to preempt for a usage."""
+        removed: list[QueuedWorkload] = []
         for candidate in candidates:
             other = candidate.workload
             if candidate.why != OWN and (
                 (borrow and candidate.why == WITHOUT_BORROWING)
-                or not _borrows_still(other.queue.node, candidate.common, short)
+                or not _is_still_borrowing(other.queue.node, candidate.common, short)
             ):
                 continue
             other.queue.node.remove(other.usage)
-            gone.append(other)
+            removed.append(other)
             if fits(queue.node, usage, borrow=borrow):
-                return put_back(queue.node, usage, gone, borrow=borrow)
-        restore(gone)
+                return restore_unneeded(queue.node, usage, removed, borrow=borrow)
+        restore(removed)
         return []
 
 
-class _Fair:
-    """One search by fair shares."""
+class _FairPreemption:
+    """One search for targets by fair shares."""
 
     def __init__(
         self,
@@ -201,9 +207,10 @@ class _Fair:
         self._preemptor, self._one, self._usage, self._short = preemptor, one, usage, short
         self._now_s = now_s
         self._above = set(one.queue.node.ancestors)
-        self._gone: list[QueuedWorkload] = []
+        self._removed: list[QueuedWorkload] = []
 
     def targets(self) -> list[QueuedWorkload]:
+        """Return the workloads to preempt; empty if the workload would not fit."""
         queue, node = self._one.queue, self._one.queue.node
         candidates: dict[QueueState, list[QueuedWorkload]] = {}
         own = self._preemptor.own_candidates(self._one, self._short, self._now_s)
@@ -214,36 +221,37 @@ class _Fair:
             others = [
                 other
                 for other in other_queue.admitted.values()
-                if _counts(other, self._short, self._now_s)
-                and queue.may_displace_foreign(self._one, other)
+                if _is_candidate(other, self._short, self._now_s)
+                and queue.can_preempt_foreign(self._one, other)
             ]
             if others:
-                candidates[other_queue] = displacement_order(others)
+                candidates[other_queue] = preemption_order(others)
         if not candidates:
             return []
-        node.add(self._usage)  # shares are those with the workload that comes
+        node.add(self._usage)  # shares include the preemptor
         try:
-            found = self._search(root, candidates)
+            is_enough = self._search(root, candidates)
         finally:
             node.remove(self._usage)
-        if not found:
-            restore(self._gone)
+        if not is_enough:
+            restore(self._removed)
             return []
-        return put_back(node, self._usage, self._gone, borrow=True)
+        return restore_unneeded(node, self._usage, self._removed, borrow=True)
 
     def _search(self, root: QuotaNode, candidates: dict[QueueState, list[QueuedWorkload]]) -> bool:
+        """Remove workloads of queues with larger shares until the workload fits."""
         first, *more = self._preemptor.strategies
         retry: dict[QueueState, list[QueuedWorkload]] = {}
         pruned: set[QuotaNode] = set()
         flat = all(child in self._preemptor.queue_of for child in root.children)
-        while (queue := self._next(root, candidates, pruned)) is not None:
+        while (queue := self._next_queue(root, candidates, pruned)) is not None:
             if queue is self._one.queue:
-                if self._drop(candidates[queue].pop(0)):
+                if self._remove_and_check(candidates[queue].pop(0)):
                     return True
                 continue
-            mine, theirs = self._rivals(queue)
+            mine, theirs = self._compared_nodes(queue)
             new, old = mine.share().key, theirs.share().key
-            free = self._one.queue.node.is_within([cell for cell, _ in self._usage])
+            free = self._one.queue.node.is_within_quota([cell for cell, _ in self._usage])
             if not free and new > old:
                 if flat and not candidates.get(self._one.queue):
                     break  # no other queue has a larger share
@@ -251,23 +259,28 @@ class _Fair:
                 candidates[queue].clear()
             while candidates[queue]:
                 other = candidates[queue].pop(0)
-                if free or self._passes(first, new, old, theirs, other):
-                    if self._drop(other):
+                if free or self._satisfies_strategy(first, new, old, theirs, other):
+                    if self._remove_and_check(other):
                         return True
                     break  # another queue may have the largest share now
                 retry.setdefault(queue, []).append(other)
-        return INITIAL_SHARE in more and self._second(root, retry)
+        return INITIAL_SHARE in more and self._search_initial_share(root, retry)
 
-    def _second(self, root: QuotaNode, candidates: dict[QueueState, list[QueuedWorkload]]) -> bool:
+    def _search_initial_share(
+        self, root: QuotaNode, candidates: dict[QueueState, list[QueuedWorkload]]
+    ) -> bool:
+        """Apply LessThanInitialShare to the workloads left; one per queue."""
         pruned: set[QuotaNode] = set()
-        while (queue := self._next(root, candidates, pruned)) is not None:
-            mine, theirs = self._rivals(queue)
-            if mine.share().key < theirs.share().key and self._drop(candidates[queue].pop(0)):
+        while (queue := self._next_queue(root, candidates, pruned)) is not None:
+            mine, theirs = self._compared_nodes(queue)
+            if mine.share().key < theirs.share().key and self._remove_and_check(
+                candidates[queue].pop(0)
+            ):
                 return True
             pruned.add(queue.node)  # one of each queue
         return False
 
-    def _passes(
+    def _satisfies_strategy(
         self,
         rule: str,
         new: tuple[bool, float],
@@ -275,6 +288,7 @@ class _Fair:
         theirs: QuotaNode,
         other: QueuedWorkload,
     ) -> bool:
+        """Return True if a strategy allows to preempt a workload."""
         if rule != FINAL_SHARE:
             return new < old
         other.queue.node.remove(other.usage)
@@ -282,18 +296,18 @@ class _Fair:
         other.queue.node.add(other.usage)
         return new <= after
 
-    def _drop(self, other: QueuedWorkload) -> bool:
-        """Take a workload out; tell whether the other one fits now."""
+    def _remove_and_check(self, other: QueuedWorkload) -> bool:
+        """Remove a workload; return True if the preemptor fits now."""
         node = self._one.queue.node
         other.queue.node.remove(other.usage)
-        self._gone.append(other)
+        self._removed.append(other)
         node.remove(self._usage)
         enough = fits(node, self._usage, borrow=True)
         node.add(self._usage)
         return enough
 
-    def _rivals(self, queue: QueueState) -> tuple[QuotaNode, QuotaNode]:
-        """Return the two nodes below the nearest common cohort that lead to both queues."""
+    def _compared_nodes(self, queue: QueueState) -> tuple[QuotaNode, QuotaNode]:
+        """Return the children of the nearest shared cohort that lead to both queues."""
         theirs = queue.node
         for common in queue.node.ancestors:
             if common in self._above:
@@ -304,13 +318,13 @@ class _Fair:
             mine = mine.parent
         return mine, theirs
 
-    def _next(
+    def _next_queue(
         self,
         cohort: QuotaNode,
         candidates: Mapping[QueueState, list[QueuedWorkload]],
         pruned: set[QuotaNode],
     ) -> QueueState | None:
-        """Return the queue with the largest share, found by descending; None = none is left."""
+        """Return the queue with the largest share below a cohort; None = none left."""
         if cohort is self._one.queue.node:  # without a cohort
             return self._one.queue if candidates.get(self._one.queue) else None
         while cohort not in pruned:
@@ -334,33 +348,37 @@ class _Fair:
                 pruned.add(cohort)
                 return None
             queue = self._preemptor.queue_of.get(chosen)
-            found = queue if queue is not None else self._next(chosen, candidates, pruned)
-            if found is not None:
-                return found
+            queue_below = (
+                queue if queue is not None else self._next_queue(chosen, candidates, pruned)
+            )
+            if queue_below is not None:
+                return queue_below
         return None
 
     def _borrowers(self, cohort: QuotaNode) -> Iterator[QueueState]:
+        """Yield the other queues below a cohort that use more than their quota."""
         for child in cohort.children:
             queue = self._preemptor.queue_of.get(child)
             if queue is None:
                 yield from self._borrowers(child)
-            elif queue is not self._one.queue and not child.is_within(self._short):
+            elif queue is not self._one.queue and not child.is_within_quota(self._short):
                 yield queue
 
 
 def fits(node: QuotaNode, usage: Usage, *, borrow: bool) -> bool:
-    """Tell whether usage is available to a queue, perhaps only from what it owns."""
+    """Return True if a queue can take usage, with or without borrowing."""
     return all(
         amount <= node.available(cell) and (borrow or not node.borrows_with(cell, amount))
         for cell, amount in usage
     )
 
 
-def put_back(
+def restore_unneeded(
     node: QuotaNode, usage: Usage, gone: Sequence[QueuedWorkload], *, borrow: bool
 ) -> list[QueuedWorkload]:
-    """Return those of the workloads taken out that must stay out, the last one always; all usage is
-    booked again.
+    """Restore removed workloads that need not be preempted; return the targets.
+
+    The last one is always needed. The usage of all is booked again.
     """
     needed = [gone[-1]]
     for other in reversed(gone[:-1]):
@@ -373,12 +391,13 @@ def put_back(
 
 
 def restore(gone: Sequence[QueuedWorkload]) -> None:
-    """Book the usage of workloads again."""
+    """Book the usage of removed workloads again."""
     for other in gone:
         other.queue.node.add(other.usage)
 
 
-def _counts(other: QueuedWorkload, short: Collection[int], now_s: float) -> bool:
+def _is_candidate(other: QueuedWorkload, short: Collection[int], now_s: float) -> bool:
+    """Return True if a workload may be preempted and uses one of the short cells."""
     return (
         other.stoppable
         and other.displaced_s != now_s
@@ -387,22 +406,22 @@ def _counts(other: QueuedWorkload, short: Collection[int], now_s: float) -> bool
 
 
 def _fits_quota(node: QuotaNode, usage: Usage) -> bool:
+    """Return True if usage fits in the quota of a node's subtree."""
     return all(node.used[cell] + amount <= node.subtree[cell] for cell, amount in usage)
 
 
-def _beyond(node: QuotaNode, usage: Usage) -> list[tuple[int, int]]:
-    return [(cell, max(0, amount - node.free_here(cell))) for cell, amount in usage]
+def _excess_usage(node: QuotaNode, usage: Usage) -> list[tuple[int, int]]:
+    """Return the part of a usage that exceeds the free local quota of a node."""
+    return [(cell, max(0, amount - node.free_local(cell))) for cell, amount in usage]
 
 
-def _borrows_still(node: QuotaNode, common: QuotaNode | None, short: Collection[int]) -> bool:
-    """Tell whether neither a queue nor a cohort above it, below the common one, has come down to
-    what it owns.
-    """
-    if node.is_within(short):
+def _is_still_borrowing(node: QuotaNode, common: QuotaNode | None, short: Collection[int]) -> bool:
+    """Return True if a queue and its cohorts up to the common one still borrow."""
+    if node.is_within_quota(short):
         return False
     for cohort in node.ancestors:
         if cohort is common:
             break
-        if cohort.is_within(short):
+        if cohort.is_within_quota(short):
             return False
     return True

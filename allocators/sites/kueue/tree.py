@@ -1,4 +1,4 @@
-"""The tree of quotas: what a queue may take, and how much more than its own it has."""
+"""The quota tree of Kueue: available quota, borrowing, and dominant shares."""
 
 from __future__ import annotations
 
@@ -10,26 +10,27 @@ from typing import Final, NamedTuple
 from allocators.sites.kueue.objects import ClusterQueue, Cohort, Config, Group
 from sim.contract import ParameterError
 
-MOST: Final = 1 << 62
+MAX_AMOUNT: Final = 1 << 62
 Usage = Sequence[tuple[int, int]]
-"""(cell, amount): amounts are whole numbers, of millicores for ``cpu``, else of the unit."""
+"""(cell, amount) pairs: whole numbers, in millicores for ``cpu``, else in the unit."""
 
 
 class FlavorResource(NamedTuple):
-    """A resource of a flavor."""
+    """A resource of a flavor; the key of a cell."""
 
     flavor: str
     resource: str
 
 
-def whole(resource: str, amount: Fraction) -> int:
-    """Return an amount as the tree counts it, rounded up."""
+def to_quota_units(resource: str, amount: Fraction) -> int:
+    """Return an amount in the units of the tree (millicores for ``cpu``), rounded up."""
     return ceil(amount * 1000) if resource == "cpu" else ceil(amount)
 
 
 class BorrowedShare(NamedTuple):
-    """How much a node borrows: of what others lend it, in thousandths, divided by its weight. A
-    node of weight 0 that borrows comes after all others.
+    """The weighted dominant share that a node borrows, in thousandths of the lendable quota.
+
+    A node of weight 0 that borrows (`endless`) sorts after all others.
     """
 
     endless: bool
@@ -39,12 +40,12 @@ class BorrowedShare(NamedTuple):
 
     @property
     def key(self) -> tuple[bool, float]:
-        """What shares are compared by."""
+        """Sort key of shares."""
         return self.endless, self.value
 
     @property
     def reported(self) -> float:
-        """The whole number that Kueue's metrics show; inf for weight 0."""
+        """The integer in Kueue's metrics; inf for weight 0."""
         return inf if self.endless else float(ceil(self.value))
 
 
@@ -52,13 +53,13 @@ NO_SHARE: Final = BorrowedShare(False, 0.0)
 
 
 class QuotaNode:
-    """A queue or cohort: its quotas, and what is used below it.
+    """A queue or cohort with its quotas and usage.
 
-    Lists are indexed by cell. ``nominal``, ``borrowing`` and ``lending`` are its own (None = no
-    limit), ``subtree`` is what it and those below it own and lend upwards, ``local`` what it never
-    lends, ``used`` what counts here: of children only what exceeds their ``local``. ``lent`` has
-    for each resource its cells and what could be had of them below the parent at most; it is empty
-    without a parent.
+    Lists are indexed by cell. ``nominal``, ``borrowing`` and ``lending`` are its own quotas (None =
+    no limit). ``subtree`` is its quota plus the quotas that its children lend. ``local`` is the
+    part that it never lends. ``used`` is its usage; of children it includes only usage above their
+    ``local``. ``lent`` lists each resource with its cells and the potential below the parent; it is
+    empty without a parent.
     """
 
     __slots__ = (
@@ -91,12 +92,12 @@ class QuotaNode:
         self.local = [0] * cells
         self.used = [0] * cells
 
-    def settle(self) -> None:
-        """Compute what follows from the quotas, bottom up; call it on roots."""
+    def compute_quotas(self) -> None:
+        """Compute subtree and local quotas, bottom up; call it on roots."""
         self.subtree = list(self.nominal)
         self.height = min(len(self.children), 1)
         for child in self.children:
-            child.settle()
+            child.compute_quotas()
             if child.children:
                 self.height = max(self.height, child.height + 1)
             for cell, amount in enumerate(child.subtree):
@@ -107,14 +108,14 @@ class QuotaNode:
                 for amount, limit in zip(self.subtree, self.lending, strict=True)
             ]
 
-    def settle_paths(self, above: tuple[QuotaNode, ...] = ()) -> None:
-        """Note the ancestors of all below, the nearest first; call it on roots."""
+    def compute_ancestors(self, above: tuple[QuotaNode, ...] = ()) -> None:
+        """Set the ancestors of all descendants, nearest first; call it on roots."""
         self.ancestors = above
         for child in self.children:
-            child.settle_paths((self, *above))
+            child.compute_ancestors((self, *above))
 
     def available(self, cell: int) -> int:
-        """Return what can still be taken of a cell; below 0 where others took what is its own."""
+        """Return the available quota of a cell; negative if others borrowed its own quota."""
         parent, used = self.parent, self.used[cell]
         if parent is None:
             return self.subtree[cell] - used
@@ -126,7 +127,7 @@ class QuotaNode:
         return max(0, local - used) + above
 
     def potential(self, cell: int) -> int:
-        """Return what could be taken of a cell if nothing were in use."""
+        """Return the quota of a cell that would be available without any usage."""
         parent = self.parent
         if parent is None:
             return self.subtree[cell]
@@ -135,40 +136,40 @@ class QuotaNode:
         return most if limit is None else min(most, self.subtree[cell] + limit)
 
     def add(self, usage: Usage) -> None:
-        """Book usage here and above."""
+        """Book usage; the part above the local quota is booked at the ancestors too."""
         for cell, amount in usage:
             node: QuotaNode | None = self
             while node is not None and amount > 0:
                 free = node.local[cell] - node.used[cell]
                 node.used[cell] += amount
                 if free > 0:
-                    amount -= free  # noqa: PLW2901 - what goes further up
+                    amount -= free  # noqa: PLW2901 - the rest goes to the parent
                 node = node.parent
 
     def remove(self, usage: Usage) -> None:
-        """Undo `add`."""
+        """Remove booked usage; the reverse of `add`."""
         for cell, amount in usage:
             node: QuotaNode | None = self
             while node is not None and amount > 0:
                 above = node.used[cell] - node.local[cell]
                 node.used[cell] -= amount
-                amount = min(amount, above)  # noqa: PLW2901 - what is stored further up
+                amount = min(amount, above)  # noqa: PLW2901 - the rest is booked at the parent
                 node = node.parent
 
-    def free_here(self, cell: int) -> int:
-        """Return what is left of what this node never lends."""
+    def free_local(self, cell: int) -> int:
+        """Return the unused part of the local quota of a cell."""
         return max(0, self.local[cell] - self.used[cell])
 
     def borrows_with(self, cell: int, amount: int) -> bool:
-        """Tell whether it needs more than its own with an amount added."""
+        """Return True if the node borrows once an amount is added."""
         return self.used[cell] + amount > self.subtree[cell]
 
-    def is_within(self, cells: Iterable[int]) -> bool:
-        """Tell whether it uses no more than its own in any of some cells."""
+    def is_within_quota(self, cells: Iterable[int]) -> bool:
+        """Return True if usage is within the subtree quota in all of some cells."""
         return all(self.used[cell] <= self.subtree[cell] for cell in cells)
 
     def share(self) -> BorrowedShare:
-        """Return its dominant share with respect to its parent."""
+        """Return the dominant share that the node borrows from its parent."""
         highest, dominant = 0.0, ""
         borrowed: list[int] = []
         for resource, places, lendable in self.lent:
@@ -188,18 +189,18 @@ class QuotaNode:
 
 
 class CohortTree:
-    """All queues and cohorts of a configuration.
+    """The tree of all cluster queues and cohorts of a configuration.
 
     Attributes
     ----------
     cells : dict
-        Flavor and resource -> number.
+        Number of each cell, by flavor and resource.
     by_resource : dict
-        Resource -> numbers of its cells, resources in alphabetical order.
+        Numbers of the cells of each resource, resources in alphabetical order.
     queues : dict
-        Name -> node of a cluster queue.
+        Node of each cluster queue, by name.
     cohorts : dict
-        Name -> node of a cohort, those that are only named among them.
+        Node of each cohort, by name; includes cohorts that are only referenced.
 
     Raises
     ------
@@ -221,20 +222,21 @@ class CohortTree:
         for cell, number in self.cells.items():
             resources.setdefault(cell.resource, []).append(number)
         self.by_resource: Mapping[str, Sequence[int]] = dict(sorted(resources.items()))
-        self.queues = {queue.name: self._node(queue) for queue in config.queues}
-        self.cohorts = {cohort.name: self._node(cohort) for cohort in config.cohorts}
+        self.queues = {queue.name: self._build_node(queue) for queue in config.queues}
+        self.cohorts = {cohort.name: self._build_node(cohort) for cohort in config.cohorts}
         for queue in config.queues:
-            self._hang(self.queues[queue.name], queue.cohort)
+            self._attach(self.queues[queue.name], queue.cohort)
         for cohort in config.cohorts:
-            self._hang(self.cohorts[cohort.name], cohort.parent)
-        self._settle()
+            self._attach(self.cohorts[cohort.name], cohort.parent)
+        self._compute_nodes()
 
-    def _settle(self) -> None:
+    def _compute_nodes(self) -> None:
+        """Compute quotas, ancestors and potentials of all nodes."""
         nodes = (*self.queues.values(), *self.cohorts.values())
         for node in nodes:
             if node.parent is None:
-                node.settle()
-                node.settle_paths()
+                node.compute_quotas()
+                node.compute_ancestors()
         for node in nodes:
             parent = node.parent
             if parent is not None:
@@ -243,25 +245,30 @@ class CohortTree:
                     for resource, places in self.by_resource.items()
                 ]
 
-    def _hang(self, node: QuotaNode, parent: str) -> None:
+    def _attach(self, node: QuotaNode, parent: str) -> None:
+        """Make a node the child of a cohort; an undefined cohort is created."""
         if parent:
             if parent not in self.cohorts:
                 self.cohorts[parent] = QuotaNode(parent, len(self.cells))
             node.parent = self.cohorts[parent]
             node.parent.children.append(node)
 
-    def _node(self, holder: ClusterQueue | Cohort) -> QuotaNode:
+    def _build_node(self, holder: ClusterQueue | Cohort) -> QuotaNode:
+        """Build the node of a cluster queue or cohort."""
         node = QuotaNode(holder.name, len(self.cells), float(holder.weight))
         for group in holder.groups:
-            self._own(node, group)
+            self._set_quotas(node, group)
         return node
 
-    def _own(self, node: QuotaNode, group: Group) -> None:
+    def _set_quotas(self, node: QuotaNode, group: Group) -> None:
+        """Set the quotas of a resource group at a node."""
         for flavor in group.flavors:
             for resource, quota in flavor.quotas.items():
                 cell = self.cells[FlavorResource(flavor.flavor, resource)]
-                amounts = [None if amount is None else whole(resource, amount) for amount in quota]
-                if any(amount is not None and amount > MOST for amount in amounts):
+                amounts = [
+                    None if amount is None else to_quota_units(resource, amount) for amount in quota
+                ]
+                if any(amount is not None and amount > MAX_AMOUNT for amount in amounts):
                     raise ParameterError(
                         f"The quota of {resource} of flavor {flavor.flavor} in {node.name} is too"
                         " large to count with."

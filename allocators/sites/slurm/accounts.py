@@ -1,6 +1,4 @@
-"""Who may use a cluster and how much of it: associations and qualities of service, as ``sacctmgr``
-writes and takes them.
-"""
+"""Associations and qualities of service, read from ``sacctmgr`` dumps and commands."""
 
 from __future__ import annotations
 
@@ -19,7 +17,7 @@ from allocators.sites.slurm.keys import (
     LISTS,
     MISSED,
     MISSED_OF_ACCOUNTS,
-    NO_LIMIT,
+    NOT_LIMITS,
     NUMBERS_OF_QOS,
     ONE_TRES,
     TRES,
@@ -30,13 +28,13 @@ from sim.contract import ParameterError
 
 _PAIR: Final = re.compile(r"([\w.]+)\s*(\+?=|-=)\s*(\"[^\"]*\"|'[^']*'|\S+)")
 _DUMPED: Final = re.compile(r"([A-Z]\w*)=('[^']*'|[^:]*?(?::[^:]+?)*?)(?=:[A-Z]\w*=|\s*$)")
-"""A setting of a dump; what it says may hold colons, as in ``gres/gpu:a100=4``."""
+"""A setting of a dump; its value may hold colons, as in ``gres/gpu:a100=4``."""
 _SIZES: Final = {"K": 1 / 1024, "M": 1.0, "G": 1024.0, "T": 1024.0**2}
 
 
 @dataclass(frozen=True)
 class AssociationLimits:
-    """What an association or a quality of service allows; inf, or a resource left out, is no limit.
+    """Limits of an association or QOS; inf, or a resource left out, is no limit.
 
     Resources are named as in TRES lists (``cpu``, ``mem`` in MB, ``node``, ``gres/gpu``); times
     are in seconds, TRES-minutes in minutes. `unread` holds settings that are not simulated, as
@@ -77,22 +75,21 @@ class Qos:
     name : str
         In lower case.
     priority : int
-        Over the largest of all it becomes a factor.
-    limits : Limits
-        What its jobs may use together and one by one.
+        Divided by the largest priority of all QOS to get a factor.
+    limits : AssociationLimits
+        Limits on its jobs, together and per job.
     usage_factor : float
-        What a second counts in fair share.
+        Multiplier of usage in fair share.
     limit_factor, min_priority, usage_threshold : float
-        Times the limits of associations; below this priority jobs wait; below this fair share jobs
-        wait.
+        Multiplier of association limits; minimum priority of a job; minimum fair-share factor.
     flags, preempts : frozenset of str
-        In lower case: flags, and the qualities whose jobs it may displace.
+        In lower case: flags, and the QOS whose jobs it may preempt.
     preempt_mode : str
-        What becomes of its displaced jobs, in capitals; "" = as the cluster says.
+        PreemptMode of its jobs in capitals; "" = that of the cluster.
     exempt_s : float, seconds
-        For how long after their start its jobs are not displaced; below 0 = as the cluster says.
+        PreemptExemptTime of its jobs; below 0 = that of the cluster.
     grace_s : float, seconds
-        For how long its displaced jobs still run.
+        GraceTime: time that its preempted jobs still run.
     """
 
     name: str
@@ -111,28 +108,28 @@ class Qos:
 
 @dataclass(frozen=True)
 class Associations:
-    """Who may use the cluster, and on what terms.
+    """Accounts and users of the cluster with their limits, and all QOS.
 
     Attributes
     ----------
     entries : tuple of Association
         Accounts and users.
     qos : mapping
-        Quality of service in lower case -> its priority.
+        Priority of each QOS, by its name in lower case.
     qualities : mapping
-        Quality of service in lower case -> all of it.
+        Each QOS, by its name in lower case.
     limits : mapping
-        (account, user) -> limits, user "" = the account's own.
+        Limits by (account, user); user "" = those of the account.
     in_partition : mapping
-        (account, user, partition in lower case) -> limits there, in the place of the user's own.
+        Limits by (account, user, partition in lower case); they replace those of the user.
     default_qos, priorities : mapping
-        (account, user) -> quality of service of jobs that name none, and priority.
+        Default QOS and priority, by (account, user).
     default_account : mapping
-        User -> account of jobs that name none.
+        Default account of each user.
     findings : tuple of Finding
-        What changes results and is not simulated.
+        Settings that change results and are not simulated.
     where : mapping
-        (account, user), or ("", quality of service) -> the line that said something of it last.
+        Last line about each (account, user), or ("", QOS).
     """
 
     entries: tuple[Association, ...]
@@ -148,7 +145,7 @@ class Associations:
 
     @property
     def bare(self) -> Associations:
-        """What it says, without where; two states that hold the same are equal."""
+        """The associations in sorted order, without line numbers and findings."""
         return replace(
             self,
             entries=tuple(sorted(self.entries, key=lambda one: (one.account, one.user))),
@@ -162,49 +159,48 @@ NOBODY: Final = Associations((), {})
 
 
 def read_associations(text: str, qos_text: str = "") -> Associations:
-    """Read what ``sacctmgr dump`` writes, or a script of ``sacctmgr`` commands, and what
-    ``sacctmgr show qos -P`` prints.
+    """Parse a ``sacctmgr`` dump or script, and the table of ``sacctmgr show qos -P``.
 
     Raises
     ------
     ParameterError
-        If a user or account names an account that is not there, or an account its own child.
+        If a parent account is missing, or an account is its own ancestor.
     """
-    reading = _AccountsReader()
+    reader = _AccountsReader()
     for line in lines(text):
         head, _, rest = line.text.partition(" - ")
         if rest and head.strip().lower() in {"cluster", "parent", "account", "user", "qos"}:
-            reading.dumped(head.strip().lower(), rest, line.number)
+            reader.read_dump_line(head.strip().lower(), rest, line.number)
         else:
-            reading.command(line.text.split(), line)
-    reading.table(qos_text)
-    entries = tuple(reading.entries.values())
-    known = {entry.account for entry in entries if not entry.user} | {ROOT}
+            reader.read_command(line.text.split(), line)
+    reader.read_qos_table(qos_text)
+    entries = tuple(reader.entries.values())
+    accounts = {entry.account for entry in entries if not entry.user} | {ROOT}
     for entry in entries:
-        if entry.parent not in known:
-            named = entry.user or entry.account
-            at = reading.where.get((entry.account, entry.user), 0)
+        if entry.parent not in accounts:
+            owner = entry.user or entry.account
+            number = reader.where.get((entry.account, entry.user), 0)
             raise ParameterError(
-                f"sacctmgr, line {at}: {named} belongs to the account {entry.parent}, which is"
+                f"sacctmgr, line {number}: {owner} belongs to the account {entry.parent}, which is"
                 " not there."
             )
-    _refuse_rings(entries, reading.where)
+    _refuse_cycles(entries, reader.where)
     return Associations(
         entries,
-        {name: qos.priority for name, qos in reading.qualities.items()},
-        reading.qualities,
-        reading.limits,
-        reading.in_partition,
-        reading.default_qos,
-        reading.priorities,
-        reading.default_account,
-        tuple(reading.found()),
-        reading.where,
+        {name: qos.priority for name, qos in reader.qualities.items()},
+        reader.qualities,
+        reader.limits,
+        reader.in_partition,
+        reader.default_qos,
+        reader.priorities,
+        reader.default_account,
+        tuple(reader.missed_settings()),
+        reader.where,
     )
 
 
 class _AccountsReader:
-    """Lines become associations and qualities, one after the other."""
+    """Collects associations and QOS from the lines of a dump or script."""
 
     def __init__(self) -> None:
         self.entries: dict[tuple[str, str], Association] = {}
@@ -219,81 +215,89 @@ class _AccountsReader:
         self.where: dict[tuple[str, str], int] = {}
         self._parent = ROOT
 
-    def dumped(self, kind: str, rest: str, number: int) -> None:
-        """Take a line of a dump."""
+    def read_dump_line(self, kind: str, rest: str, number: int) -> None:
+        """Add one line of a dump; users belong to the last Parent line."""
         name, _, tail = rest.partition(":")
         name = name.strip().strip("'\"")
         pairs = {key.lower(): value.strip("'\"") for key, value in _DUMPED.findall(tail)}
         if kind == "parent":
             self._parent = name
         elif kind == "qos":
-            self._set_quality(name, pairs, number)
+            self._set_qos(name, pairs, number)
         elif kind == "account":
-            self._add(name, "", self._parent, pairs, number)
+            self._add_association(name, "", self._parent, pairs, number)
         elif kind == "user":
-            self._add(self._parent, name, self._parent, pairs, number)
+            self._add_association(self._parent, name, self._parent, pairs, number)
 
-    def found(self) -> Iterator[Finding]:
-        """Return what changes results and is not simulated, each setting once."""
+    def missed_settings(self) -> Iterator[Finding]:
+        """Yield the settings that are not simulated, each with its first line."""
         yield from self.findings
         for (key, value), numbers in self._missed.items():
-            # Where none is listed, there is the usual one at least.
+            # Without a table of QOS there is at least the default one, normal.
             if key == "qos" and (
-                _named(value) >= self.qualities.keys() if self.qualities else value == "normal"
+                _split_names(value) >= self.qualities.keys()
+                if self.qualities
+                else value == "normal"
             ):
-                continue  # nobody is kept from any
+                continue  # no QOS is excluded
             unknown = "is not a setting that is known here, so it has no effect"
             why = MISSED_OF_ACCOUNTS.get(key, unknown)
             first, more = next(iter(numbers)), len(numbers) - 1
             also = f" (and {more} more of such lines)" if more else ""
             yield Finding("sacctmgr", first, key, value, MISSED, f"{why}{also}")
 
-    def command(self, words: list[str], line: ConfigLine) -> None:
-        """Take a command."""
+    def read_command(self, words: list[str], line: ConfigLine) -> None:
+        """Apply one ``sacctmgr`` command; other entities than QOS, accounts, users are skipped."""
         words = words[1:] if words[0].lower() == "sacctmgr" else words
         words = [word for word in words if word not in {"-i", "--immediate"}]
         verb, what = words[0].lower(), words[1].lower() if len(words) > 1 else ""
-        found = _PAIR.findall(line.text)
-        # Of lists "+=" adds and "-=" takes away; the sign stays with the key.
-        pairs = {_key(key.lower(), sign): value.strip("\"'") for key, sign, value in found}
+        key_values = _PAIR.findall(line.text)
+        # "+=" adds to a list and "-=" removes from it; the sign stays with the key.
+        pairs = {
+            _option_key(key.lower(), sign): value.strip("\"'") for key, sign, value in key_values
+        }
         if verb not in {"add", "create", "modify", "delete", "remove"} or what not in HOLDERS:
             return
-        names = self._names(verb, words[1:], pairs, line.number)
+        names = self._target_names(verb, words[1:], pairs, line.number)
         if what == "qos":
             for name in names:
                 if verb in {"delete", "remove"}:
                     self.qualities.pop(name.lower(), None)
                 else:
-                    self._set_quality(name, pairs, line.number)
+                    self._set_qos(name, pairs, line.number)
         elif what in {"account", "accounts"}:
             for name in names:
                 parent = pairs.get("parent", ROOT)
-                self._command_on(verb, (name, ""), parent, pairs, line.number)
+                self._apply_verb(verb, (name, ""), parent, pairs, line.number)
         elif what in {"user", "users"}:
             default = pairs.get("account", pairs.get("defaultaccount", ""))
             for name in names:
-                held = [one for one in self.entries if one[1] == name]
-                accounts = default.split(",") if default else [one[0] for one in held] or [ROOT]
+                associations_of_user = [one for one in self.entries if one[1] == name]
+                accounts = (
+                    default.split(",")
+                    if default
+                    else [one[0] for one in associations_of_user] or [ROOT]
+                )
                 for account in accounts:
-                    self._command_on(verb, (account, name), account, pairs, line.number)
+                    self._apply_verb(verb, (account, name), account, pairs, line.number)
 
-    def _names(
+    def _target_names(
         self, verb: str, words: list[str], pairs: dict[str, str], number: int
     ) -> Sequence[str]:
-        """Return whom a command is about."""
+        """Return the names of the entities that a command applies to."""
         plain = [
             word for word in words[1:] if "=" not in word and word.lower() not in {"set", "where"}
         ]
-        written = pairs.pop("name", "") or pairs.pop("names", "") or ",".join(plain)
-        if names := [name for name in written.split(",") if name]:
+        to_yaml = pairs.pop("name", "") or pairs.pop("names", "") or ",".join(plain)
+        if names := [name for name in to_yaml.split(",") if name]:
             return names
-        where = _conditions(words[1:])
+        where = _where_clause(words[1:])
         if verb != "modify":
             raise ParameterError(
                 f"sacctmgr, line {number}: the command does not say which {words[0]} it is about."
                 " Name one."
             )
-        # As with -i: all of them, of the account or parent that is named.
+        # As with -i: all entities, or those below the named account or parent.
         kind = words[0].lower()
         what = kind if kind == "qos" else kind.removesuffix("s")
         by = {"user": "account", "account": "parent"}.get(what, "")
@@ -312,8 +316,8 @@ class _AccountsReader:
         ]
         return list(dict.fromkeys(held))
 
-    def table(self, text: str) -> None:
-        """Take what ``sacctmgr show qos -P`` prints."""
+    def read_qos_table(self, text: str) -> None:
+        """Add the rows of the table that ``sacctmgr show qos -P`` prints."""
         rows = [line.split("|") for line in text.splitlines() if line.strip()]
         if not rows:
             return
@@ -326,9 +330,9 @@ class _AccountsReader:
         for number, cells in enumerate(rows[1:], 2):
             row = dict(zip(head, cells, strict=False))
             pairs = {key: cell for key, cell in row.items() if cell.strip()}
-            self._set_quality(pairs.pop("name"), pairs, number)
+            self._set_qos(pairs.pop("name"), pairs, number)
 
-    def _command_on(
+    def _apply_verb(
         self,
         verb: str,
         key: tuple[str, str],
@@ -336,27 +340,29 @@ class _AccountsReader:
         pairs: Mapping[str, str],
         number: int,
     ) -> None:
+        """Add, change or delete one association."""
         if verb in {"delete", "remove"}:
-            self._delete(key, pairs.get("partition", "").lower())
+            self._delete_association(key, pairs.get("partition", "").lower())
         elif verb != "modify":
-            self._add(*key, parent, pairs, number)
+            self._add_association(*key, parent, pairs, number)
         elif "partition" in pairs:
-            self._in_partitions(key, pairs, number, known=True)
+            self._set_partition_limits(key, pairs, number, existing_only=True)
         elif key in self.entries:
             entry = self.entries[key]
             shared = {"fairshare", "shares"} & pairs.keys()
-            shares = _shares(pairs, number) if shared else entry.shares
+            shares = _parse_shares(pairs, number) if shared else entry.shares
             above = pairs.get("parent", entry.parent)
             self.entries[key] = replace(entry, shares=shares, parent=above)
             if pairs.get("defaultaccount") == key[0]:
                 self.default_account[key[1]] = key[0]
-            self._settings(key, pairs, number)
+            self._apply_settings(key, pairs, number)
             for one in self.in_partition:
                 if one[:2] == key:
                     own = self.in_partition[one]
-                    self.in_partition[one] = _limits(own, pairs, number)  # noted above
+                    self.in_partition[one] = _merge_limits(own, pairs, number)  # noted above
 
-    def _delete(self, key: tuple[str, str], partition: str) -> None:
+    def _delete_association(self, key: tuple[str, str], partition: str) -> None:
+        """Delete an association, or only its entry in one partition."""
         for one in [one for one in self.in_partition if one[:2] == key]:
             if partition in {"", one[2]}:
                 del self.in_partition[one]
@@ -366,75 +372,83 @@ class _AccountsReader:
             held.pop(key, None)
         account, user = key
         if not user:
-            # Our reading: all that is below an account goes with it.
+            # Assumption: deleting an account deletes all associations below it.
             below = [key for key, entry in self.entries.items() if entry.parent == account]
             for held_by in below:
-                self._delete(held_by, "")
+                self._delete_association(held_by, "")
         if user and self.default_account.get(user) == account:
             del self.default_account[user]
 
-    def _add(
+    def _add_association(
         self, account: str, user: str, parent: str, pairs: Mapping[str, str], number: int
     ) -> None:
-        made = Association(account, user, parent, _shares(pairs, number))
+        """Add an account or user; a user may be limited to partitions."""
+        association = Association(account, user, parent, _parse_shares(pairs, number))
         in_part = user and "partition" in pairs
         if in_part:
             why = "counts for limits; fair share, priority and QOS are the same in all partitions"
             self.findings.append(
                 Finding("sacctmgr", number, "Partition", pairs["partition"], MISSED, why)
             )
-            self._in_partitions((account, user), pairs, number)
-            # The user's own, which may follow, goes before.
-            self.entries.setdefault((account, user), made)
+            self._set_partition_limits((account, user), pairs, number)
+            # An association without a partition, which may follow, has precedence.
+            self.entries.setdefault((account, user), association)
         else:
-            self.entries[account, user] = made
+            self.entries[account, user] = association
         if user and (user not in self.default_account or pairs.get("defaultaccount") == account):
             self.default_account[user] = account
         if in_part:
             self.where.setdefault((account, user), number)
         else:
-            self._settings((account, user), pairs, number)
+            self._apply_settings((account, user), pairs, number)
 
-    def _in_partitions(
-        self, key: tuple[str, str], pairs: Mapping[str, str], number: int, *, known: bool = False
+    def _set_partition_limits(
+        self,
+        key: tuple[str, str],
+        pairs: Mapping[str, str],
+        number: int,
+        *,
+        existing_only: bool = False,
     ) -> None:
-        """Set limits in partitions, with `known` only where there were some."""
+        """Set a user's limits in partitions; with `existing_only` where limits exist."""
         for part in filter(None, pairs["partition"].lower().split(",")):
             one = (*key, part)
-            if one in self.in_partition or not known:
+            if one in self.in_partition or not existing_only:
                 was = self.in_partition.get(one, NO_LIMITS)
-                self.in_partition[one] = self._limits(was, pairs, number)
+                self.in_partition[one] = self._change_limits(was, pairs, number)
 
-    def _limits(
+    def _change_limits(
         self, was: AssociationLimits, pairs: Mapping[str, str], number: int
     ) -> AssociationLimits:
-        """Return limits with changes; what is not simulated is noted with its line."""
-        made = _limits(was, pairs, number)
+        """Return changed limits; record settings that are not simulated by line."""
+        changed = _merge_limits(was, pairs, number)
         for key in pairs:
-            if key in made.unread and key not in IDLE_OF_ACCOUNTS:
+            if key in changed.unread and key not in IDLE_OF_ACCOUNTS:
                 self._missed.setdefault((key, pairs[key]), {})[number] = None
-        return made
+        return changed
 
-    def _settings(self, key: tuple[str, str], pairs: Mapping[str, str], number: int) -> None:
+    def _apply_settings(self, key: tuple[str, str], pairs: Mapping[str, str], number: int) -> None:
+        """Apply limits, default QOS and priority to an association."""
         self.where[key] = number
-        self.limits[key] = self._limits(self.limits.get(key, NO_LIMITS), pairs, number)
+        self.limits[key] = self._change_limits(self.limits.get(key, NO_LIMITS), pairs, number)
         if "defaultqos" in pairs:
             self.default_qos[key] = pairs["defaultqos"].lower()
             if self.default_qos[key] in UNLIMITED:
                 del self.default_qos[key]
         if "priority" in pairs:
-            self.priorities[key] = _number("Priority", pairs["priority"], number)
+            self.priorities[key] = _parse_number("Priority", pairs["priority"], number)
             if self.priorities[key] == inf:
                 del self.priorities[key]
 
-    def _set_quality(self, name: str, pairs: Mapping[str, str], number: int) -> None:
+    def _set_qos(self, name: str, pairs: Mapping[str, str], number: int) -> None:
+        """Create or change a QOS."""
         name = name.lower()
         self.where["", name] = number
         was = self.qualities.get(name, Qos(name))
-        changed: dict[str, Any] = {"limits": self._limits(was.limits, pairs, number)}
+        changed: dict[str, Any] = {"limits": self._change_limits(was.limits, pairs, number)}
         for key, one in NUMBERS_OF_QOS.items():
             if key in pairs:
-                changed[one] = _number(key, pairs[key], number)
+                changed[one] = _parse_number(key, pairs[key], number)
         for key, one in LISTS.items():
             for sign in ("", "+", "-"):
                 if key + sign in pairs:
@@ -447,12 +461,14 @@ class _AccountsReader:
             changed["preempt_mode"] = "" if mode == "CLUSTER" else mode
         if "preemptexempttime" in pairs:
             exempt = pairs["preemptexempttime"].strip()
-            known = exempt != "-1"
-            changed["exempt_s"] = _time("PreemptExemptTime", exempt, number) if known else -1.0
+            is_set = exempt != "-1"
+            changed["exempt_s"] = (
+                _parse_time_s("PreemptExemptTime", exempt, number) if is_set else -1.0
+            )
         if "gracetime" in pairs:
             # sacctmgr takes seconds, -1 for none, and prints them as 00:02:00.
             text = pairs["gracetime"].strip()
-            read = _time if ":" in text else _number
+            read = _parse_time_s if ":" in text else _parse_number
             given = read("GraceTime", text, number)
             changed["grace_s"] = given if given < inf else 0.0
         if "priority" in changed:
@@ -461,76 +477,83 @@ class _AccountsReader:
         self.qualities[name] = replace(was, **changed)
 
 
-def _limits(was: AssociationLimits, pairs: Mapping[str, str], number: int) -> AssociationLimits:
+def _merge_limits(
+    was: AssociationLimits, pairs: Mapping[str, str], number: int
+) -> AssociationLimits:
+    """Return limits with the settings of a line applied."""
     changed: dict[str, Any] = {}
 
     def add(name: str, more: Mapping[str, float]) -> None:
         # A resource that is not named keeps its limit.
-        whole = {**changed.get(name, getattr(was, name)), **more}
-        changed[name] = {tres: most for tres, most in whole.items() if most < inf}
+        merged = {**changed.get(name, getattr(was, name)), **more}
+        changed[name] = {tres: most for tres, most in merged.items() if most < inf}
 
     for key, text in pairs.items():
         if key in TRES:
             add(TRES[key], tres_of(text, number))
         elif key in ONE_TRES:
-            name, what = ONE_TRES[key]
-            add(name, {what: _number(key, text, number)})
+            name, resource = ONE_TRES[key]
+            add(name, {resource: _parse_number(key, text, number)})
         elif key in COUNTS:
-            changed[COUNTS[key]] = _number(key, text, number)
+            changed[COUNTS[key]] = _parse_number(key, text, number)
         elif key in WALLS:
-            changed[WALLS[key]] = _time(key, text, number)
-        elif key.rstrip("+-") not in NO_LIMIT:
-            left = {**changed.get("unread", was.unread), key: text}
-            changed["unread"] = {one: value for one, value in left.items() if value != "-1"}
+            changed[WALLS[key]] = _parse_time_s(key, text, number)
+        elif key.rstrip("+-") not in NOT_LIMITS:
+            unread = {**changed.get("unread", was.unread), key: text}
+            changed["unread"] = {one: value for one, value in unread.items() if value != "-1"}
     return replace(was, **changed) if changed else was
 
 
 def tres_of(text: str, number: int = 0) -> dict[str, float]:
-    """Return a list such as ``cpu=100,mem=200G,gres/gpu=8``, memory in MB; inf = no limit.
+    """Parse a TRES list such as ``cpu=100,mem=200G,gres/gpu=8``; memory in MB.
 
     Raises
     ------
     ParameterError
         If an amount is no number.
     """
-    found: dict[str, float] = {}
+    amounts: dict[str, float] = {}
     for part in filter(None, text.strip().split(",")):
         name, _, amount = part.partition("=")
         scale = _SIZES.get(amount[-1:].upper()) if name.lower() == "mem" else None
-        found[name.strip().lower()] = _number(
+        amounts[name.strip().lower()] = _parse_number(
             name, amount[:-1] if scale is not None else amount, number
         ) * (scale or 1.0)
-    return found
+    return amounts
 
 
-def _key(key: str, sign: str) -> str:
+def _option_key(key: str, sign: str) -> str:
+    """Return the canonical key of an option; list options keep the sign of += and -=."""
     return f"{key}{sign[:-1]}" if key in LISTS else {"accounts": "account"}.get(key, key)
 
 
-def _conditions(words: Sequence[str]) -> dict[str, str]:
-    """Return what a command says before the word set, or after where."""
-    found, is_set = {}, False
+def _where_clause(words: Sequence[str]) -> dict[str, str]:
+    """Return the conditions of a command: options before ``set``, or after ``where``."""
+    conditions, is_set = {}, False
     for word in words:
         key, sign, value = word.partition("=")
         if sign and not is_set:
-            found[_key(key.lower(), "=")] = value.strip("\"'")
+            conditions[_option_key(key.lower(), "=")] = value.strip("\"'")
         elif word.lower() in {"set", "where"}:
             is_set = word.lower() == "set"
-    return found
+    return conditions
 
 
-def _named(value: str) -> frozenset[str]:
+def _split_names(value: str) -> frozenset[str]:
+    """Split a comma-separated list into names in lower case."""
     return frozenset(value.lower().split(","))
 
 
-def _time(key: str, text: str, number: int) -> float:
+def _parse_time_s(key: str, text: str, number: int) -> float:
+    """Parse a time in seconds; errors name the line and the option."""
     try:
         return seconds(text)
     except ParameterError as error:
         raise ParameterError(f"sacctmgr, line {number}: {key}: {error}") from error
 
 
-def _number(key: str, text: str, number: int) -> float:
+def _parse_number(key: str, text: str, number: int) -> float:
+    """Parse a number, unlimited = inf; errors name the line and the option."""
     if text.strip().lower() in UNLIMITED:
         return inf
     try:
@@ -541,7 +564,8 @@ def _number(key: str, text: str, number: int) -> float:
         ) from error
 
 
-def _shares(pairs: Mapping[str, str], number: int) -> int | None:
+def _parse_shares(pairs: Mapping[str, str], number: int) -> int | None:
+    """Return the shares of an association; None = Fairshare=parent."""
     text = pairs.get("fairshare", pairs.get("shares", "1"))
     if text.lower() == "parent":
         return None
@@ -550,7 +574,8 @@ def _shares(pairs: Mapping[str, str], number: int) -> int | None:
     return int(text)
 
 
-def _refuse_rings(entries: tuple[Association, ...], where: Mapping[tuple[str, str], int]) -> None:
+def _refuse_cycles(entries: tuple[Association, ...], where: Mapping[tuple[str, str], int]) -> None:
+    """Raise an error if an account is its own ancestor."""
     above = {entry.account: entry.parent for entry in entries if not entry.user}
     for account, parent in above.items():
         seen, at = {account}, parent

@@ -1,4 +1,4 @@
-"""The backfill scheduler: plans for all waiting jobs that it tests, of whole nodes, in steps."""
+"""The backfill scheduler: plans whole nodes for all tested waiting jobs, in time steps."""
 
 from __future__ import annotations
 
@@ -13,18 +13,20 @@ from typing import Final, NamedTuple
 
 from allocators.sites.slurm.preempt import Victim
 from allocators.sites.slurm.reservations import Calendar
-from allocators.sites.slurm.select import Ahead, FreeNodes, is_enough
+from allocators.sites.slurm.select import FreeNodes, ReleaseForecast, is_enough
 from allocators.sites.slurm.state import Mask, Placement, SlurmJob, mask_of
 
 FIRST_STEP_S: Final = 30
-"""Width of the first step in which ends of running jobs are gathered; it doubles."""
+"""Width of the first time step that groups ends of running jobs; widths double."""
 YEAR_S: Final = 365 * 86_400.0
 _NOBODY: Final = frozenset[int]()
 
 
 class Gap(NamedTuple):
-    """An instant from which nodes are free for a span: the nodes that somebody keeps in it, and
-    when the first of them becomes free (0 = none does).
+    """A start time from which nodes are free for a span.
+
+    `kept` are the nodes planned for others in the span; the first becomes free at `later_s` (0 =
+    none does).
     """
 
     from_s: float
@@ -32,28 +34,29 @@ class Gap(NamedTuple):
     later_s: float
 
 
-Found = tuple[float, Placement]
-"""When and where a job could start; -inf = now, inf = never."""
+Start = tuple[float, Placement]
+"""Time and placement of a possible start; -inf = now, inf = never."""
 
 
 class NodeForecast(NamedTuple):
-    """What will be free: the nodes now, how it grows as jobs end, and what was found in it, by the
-    shape of jobs. To a job that may displace others these are gone.
+    """Free nodes now and as jobs end, without the jobs in `gone`.
+
+    `starts` caches the possible starts by shape of jobs and available nodes.
     """
 
     nodes: FreeNodes
-    ahead: Ahead
+    ahead: ReleaseForecast
     gone: frozenset[int]
-    found: dict[int, dict[Mask, Found]]
+    starts: dict[int, dict[Mask, Start]]
 
 
 class NodeReservations:
-    """Which nodes are kept for waiting jobs, from when to when: rows without gaps."""
+    """A timeline of the nodes planned for waiting jobs."""
 
     def __init__(self, begin_s: float) -> None:
         self._begins, self._kept = [begin_s], [0]
-        self.hopeful_s = inf
-        """Of the last walk over `gaps`."""
+        self.first_feasible_s = inf
+        """First feasible start of the last walk over `gaps`."""
 
     def gaps(
         self,
@@ -61,27 +64,29 @@ class NodeReservations:
         span_s: float,
         may: tuple[Mask, int],
         until_s: float = inf,
-        tried: tuple[Mapping[Mask, Found], Mask] = (MappingProxyType({}), 0),
+        tried: tuple[Mapping[Mask, Start], Mask] = (MappingProxyType({}), 0),
     ) -> Iterator[Gap]:
-        """Yield the instants, of those at which nodes become free, from which enough nodes are free
-        for a span, both ends included. `hopeful_s` is then the first of them, whatever was tried.
+        """Yield the start times from which enough nodes are free for a span.
+
+        Candidates are times at which nodes become free; both ends of the span count. The first
+        feasible one is `first_feasible_s`, tried or not.
 
         Parameters
         ----------
         from_s, span_s : float, seconds
-            The first instant that is looked at, and the span.
+            Earliest start time, and the span.
         may : tuple of (int, int)
-            Nodes, and how many of them are enough.
+            Mask of candidate nodes, and the number required.
         until_s : float, seconds
-            Later instants are not looked at.
+            Latest start time.
         tried : tuple of (mapping, int)
-            Nodes -> the start that was found on them; instants are left out where nodes become free
-            again before that. And the nodes in question.
+            Cached starts by available nodes, and the nodes of the partition. Times are skipped
+            where nodes become free again before the cached start.
         """
         begins, rows = self._begins, self._kept
         nodes, least = may
-        known, within = tried
-        self.hopeful_s = inf
+        cached_starts, within = tried
+        self.first_feasible_s = inf
         first = middle = bisect_right(begins, from_s) - 1
         last = bisect_right(begins, from_s + span_s)
         kept = reduce(or_, rows[first:last])
@@ -97,10 +102,10 @@ class NodeReservations:
                         break
                     row += 1
             if (nodes & ~kept).bit_count() >= least:
-                if self.hopeful_s == inf:
-                    self.hopeful_s = from_s
-                found = known.get(within & ~kept) if later_s else None
-                if found is None or found[0] <= later_s:
+                if self.first_feasible_s == inf:
+                    self.first_feasible_s = from_s
+                cached = cached_starts.get(within & ~kept) if later_s else None
+                if cached is None or cached[0] <= later_s:
                     yield Gap(from_s, kept, later_s)
             if not later_s or later_s > until_s:
                 return
@@ -115,18 +120,19 @@ class NodeReservations:
             kept = below[middle - 1 - first] | behind
 
     def is_free(self, from_s: float, to_s: float, nodes: Mask) -> bool:
-        """Tell whether nobody keeps these nodes in a span without its end."""
+        """Return True if no plan uses these nodes in a span, its end excluded."""
         first = max(bisect_right(self._begins, from_s) - 1, 0)
         span = self._kept[first : bisect_left(self._begins, to_s)]
         return not reduce(or_, span, 0) & nodes
 
     def keep(self, from_s: float, to_s: float, nodes: Mask) -> None:
-        """Keep nodes over a span."""
-        first, last = self._cut(from_s), self._cut(to_s)
+        """Reserve nodes over a span."""
+        first, last = self._split_row(from_s), self._split_row(to_s)
         for row in range(first, last):
             self._kept[row] |= nodes
 
-    def _cut(self, at_s: float) -> int:
+    def _split_row(self, at_s: float) -> int:
+        """Return the row that begins at a time; split a row if needed."""
         if at_s <= self._begins[0]:
             return 0
         row = bisect_left(self._begins, at_s)
@@ -137,17 +143,16 @@ class NodeReservations:
 
 
 class Planner:
-    """Finds when and where jobs could start; what it found holds until something starts, ends or
-    is overdue.
+    """Finds when and where jobs can start; caches results until jobs start or end.
 
     Parameters
     ----------
-    nodes : Nodes
-        What is free.
+    nodes : FreeNodes
+        Free resources now.
     window_s, resolution_s : float, seconds
-        No plan begins later; plans are rounded down to it.
+        Plans begin within the window; their times are rounded down to the resolution.
     clock_s : float, seconds
-        What the clock of the epoch shows at zero.
+        Seconds since 1970 at the zero of the trace.
     linear : bool
         Steps widen by 30 s each instead of doubling.
     calendar : Calendar or None
@@ -169,113 +174,117 @@ class Planner:
         self._clock_s, self._linear, self._calendar = clock_s, linear, calendar
         self._least: dict[int, int] = {}
         self._could: dict[int, dict[Mask, bool]] = {}
-        self._outlooks: dict[frozenset[int], NodeForecast] = {}
-        """By who is gone."""
+        self._forecasts: dict[frozenset[int], NodeForecast] = {}
+        """By the ids of the preempted jobs."""
         self._now_s = 0.0
         self._plans: list[tuple[float, float, Mask]] = []
         self._tables: dict[str, NodeReservations] = {}
-        """By the reservation of jobs: the nodes of others are kept from them."""
-        self._hopeless: dict[tuple[str, Mask], list[tuple[float, int, float]]] = {}
+        """By the reservation of jobs: other nodes are reserved from them."""
+        self._infeasible_until: dict[tuple[str, Mask], list[tuple[float, int, float]]] = {}
 
     def forget(self) -> None:
-        """Drop what was found: what is free has changed."""
-        self._outlooks.clear()
+        """Drop all forecasts, because free resources changed."""
+        self._forecasts.clear()
 
     def begin(self, now_s: float) -> None:
-        """Begin a cycle without plans."""
+        """Start a cycle without plans."""
         self._now_s = now_s
         self._plans.clear()
         self._tables.clear()
-        self._hopeless.clear()
-        known = self._outlooks.get(_NOBODY)
-        if known is not None and known.ahead.at_s and known.ahead.at_s[0] <= now_s + 1.0:
+        self._infeasible_until.clear()
+        forecast = self._forecasts.get(_NOBODY)
+        if forecast is not None and forecast.ahead.at_s and forecast.ahead.at_s[0] <= now_s + 1.0:
             self.forget()
 
     @property
     def is_ready(self) -> bool:
-        """Whether the ends of running jobs are known, see `look_ahead`."""
-        return _NOBODY in self._outlooks
+        """True if the ends of running jobs are known, see `look_ahead`."""
+        return _NOBODY in self._forecasts
 
     def look_ahead(self, running: list[SlurmJob]) -> None:
-        """Take note of the running jobs; those that are overdue end in a second."""
+        """Build the forecast from the running jobs; overdue jobs end in a second."""
         now_s = self._now_s
         ends = sorted([(max(one.end_s, now_s + 1.0), one.id, one) for one in running])
-        ahead = Ahead(self._nodes, [(end_s, one) for end_s, _, one in ends])
-        self._outlooks[_NOBODY] = NodeForecast(self._nodes, ahead, _NOBODY, {})
+        ahead = ReleaseForecast(self._nodes, [(end_s, one) for end_s, _, one in ends])
+        self._forecasts[_NOBODY] = NodeForecast(self._nodes, ahead, _NOBODY, {})
 
-    def outlook(self, gone: Sequence[Victim]) -> NodeForecast:
-        """Return what will be free without some of the running jobs; the memory of suspended ones
-        stays taken.
-        """
+    def forecast(self, gone: Sequence[Victim]) -> NodeForecast:
+        """Return the forecast without some running jobs; suspended jobs keep their memory."""
         ids = frozenset([one.job.id for one in gone]) if gone else _NOBODY
-        known = self._outlooks.get(ids)
-        if known is None:
+        cached = self._forecasts.get(ids)
+        if cached is None:
             nodes = self._nodes.copy()
             for one in gone:
-                one.leave(nodes)
-            ends = [end for end in self._outlooks[_NOBODY].ahead.ends if end[1].id not in ids]
-            known = self._outlooks[ids] = NodeForecast(nodes, Ahead(nodes, ends), ids, {})
-        return known
+                one.release(nodes)
+            ends = [end for end in self._forecasts[_NOBODY].ahead.ends if end[1].id not in ids]
+            cached = self._forecasts[ids] = NodeForecast(
+                nodes, ReleaseForecast(nodes, ends), ids, {}
+            )
+        return cached
 
     def could_fit(self, job: SlurmJob, nodes: Mask) -> bool:
-        """Tell whether these nodes, all of them empty, could hold a job."""
-        known = self._could.setdefault(self._nodes.form(job), {})
-        found = known.get(nodes)
-        if found is None:
-            found = known[nodes] = bool(self._empty.select(job, nodes))
-        return found
+        """Return True if these nodes could hold a job when empty."""
+        cached = self._could.setdefault(self._nodes.shape_id(job), {})
+        fits = cached.get(nodes)
+        if fits is None:
+            fits = cached[nodes] = bool(self._empty.select(job, nodes))
+        return fits
 
     def least_nodes(self, job: SlurmJob) -> int:
-        """Return on how many empty nodes a job goes at least."""
-        form = self._nodes.form(job)
-        known = self._least.get(form)
-        if known is None:
+        """Return the minimum number of empty nodes that a job needs."""
+        shape_id = self._nodes.shape_id(job)
+        count = self._least.get(shape_id)
+        if count is None:
             most = max(self._empty.room(job), default=1)
-            known = self._least[form] = max(job.needed_nodes, -(-job.tasks // most))
-        return known
+            count = self._least[shape_id] = max(job.needed_nodes, -(-job.tasks // most))
+        return count
 
     def place(
         self, job: SlurmJob, nodes: Mask, *, keeps: bool, gone: Sequence[Victim] = ()
     ) -> Placement | None:
-        """Return where a job starts now; () = it has a plan, None = it has none.
+        """Return the placement of a job that starts now; () = planned, None = neither.
 
         Parameters
         ----------
         job : Job
             The next of the queue.
         nodes : int
-            Those of its partition.
+            Mask of the nodes of its partition.
         keeps : bool
-            Whether nodes are kept for it if it does not start.
+            Whether nodes may be planned for it if it does not start.
         gone : sequence of Victim
-            Those that it may displace: they count as gone, and it may have to displace them.
+            Jobs that it may preempt; they count as ended.
         """
-        now_s, table = self._now_s, self._table(job)
+        now_s, table = self._now_s, self._reservations_for(job)
         limit_s = min(job.limit_s, YEAR_S)
         may, least = nodes & job.may, self.least_nodes(job)
-        known = self._hopeless.setdefault((job.reservation, may), [])
-        # Plans only grow in a cycle: where nodes were too few for one that needs no more of them
-        # for no longer, they are too few here.
+        infeasible = self._infeasible_until.setdefault((job.reservation, may), [])
+        # Plans only grow in a cycle: times without room for a smaller and shorter job have no room
+        # for this one.
         from_s = max(
-            [until_s for other_s, fewer, until_s in known if other_s <= limit_s and fewer <= least],
+            [
+                until_s
+                for other_s, fewer, until_s in infeasible
+                if other_s <= limit_s and fewer <= least
+            ],
             default=now_s,
         )
         until_s = now_s + self._window_s
-        outlook = self.outlook(gone)
-        tried = outlook.found.setdefault(job.form, {})
+        forecast = self.forecast(gone)
+        tried = forecast.starts.setdefault(job.shape_id, {})
         is_first = True
         while from_s <= until_s:
             walk = table.gaps(from_s, limit_s, (may, least), until_s, (tried, nodes))
             gap = next(walk, None)
-            if is_first and table.hopeful_s > from_s:
-                known.append((limit_s, least, table.hopeful_s))
+            if is_first and table.first_feasible_s > from_s:
+                infeasible.append((limit_s, least, table.first_feasible_s))
             is_first, from_s = False, inf
             while gap is not None and (keeps or gap.from_s <= now_s):
                 available = nodes & ~gap.kept
-                found = tried.get(available)
-                if found is None:
-                    found = tried[available] = self._search(job, available, outlook)
-                start_s, held = found
+                start = tried.get(available)
+                if start is None:
+                    start = tried[available] = self._find_start(job, available, forecast)
+                start_s, held = start
                 start_s = max(start_s, gap.from_s)
                 if start_s == inf or (gap.later_s and start_s > gap.later_s):
                     gap = next(walk, None)
@@ -284,7 +293,7 @@ class Planner:
                     return held
                 if start_s > until_s or not keeps:
                     return None
-                if self._keep(table, start_s, limit_s, held):
+                if self._add_plan(table, start_s, limit_s, held):
                     return ()
                 # Rounded down, it overlaps another plan.
                 if start_s > gap.from_s:
@@ -294,12 +303,14 @@ class Planner:
         return None
 
     def keep_now(self, job: SlurmJob, held: Placement) -> None:
-        """Keep nodes for a job that starts as soon as those have left whom it displaced."""
-        self._keep(self._table(job), self._now_s, min(job.limit_s, YEAR_S), held)
+        """Plan nodes for a job that starts once its victims have left."""
+        self._add_plan(self._reservations_for(job), self._now_s, min(job.limit_s, YEAR_S), held)
 
-    def _keep(self, own: NodeReservations, start_s: float, limit_s: float, held: Placement) -> bool:
-        """Keep the nodes of a plan wholly; False = they are kept for another then."""
-        begin_s, end_s = self._rounded(start_s), self._rounded(start_s + limit_s)
+    def _add_plan(
+        self, own: NodeReservations, start_s: float, limit_s: float, held: Placement
+    ) -> bool:
+        """Plan nodes over a rounded span; return False if another plan has them."""
+        begin_s, end_s = self._round_down_s(start_s), self._round_down_s(start_s + limit_s)
         nodes = mask_of(held)
         if not own.is_free(begin_s, end_s, nodes):
             return False
@@ -308,35 +319,38 @@ class Planner:
             table.keep(begin_s, end_s, nodes)
         return True
 
-    def _table(self, job: SlurmJob) -> NodeReservations:
-        """Return which nodes are kept from a job."""
+    def _reservations_for(self, job: SlurmJob) -> NodeReservations:
+        """Return the timeline of nodes reserved from a job."""
         table = self._tables.get(job.reservation)
         if table is None:
             now_s = self._now_s
             table = self._tables[job.reservation] = NodeReservations(now_s)
             last_s = now_s + self._window_s
             until_s = last_s + YEAR_S
-            reserved = self._calendar.kept(job, now_s, last_s, until_s) if self._calendar else ()
+            reserved = (
+                self._calendar.reserved_spans(job, now_s, last_s, until_s) if self._calendar else ()
+            )
             for begin_s, end_s, nodes in (*reserved, *self._plans):
                 table.keep(begin_s, end_s, nodes)
         return table
 
-    def _rounded(self, at_s: float) -> float:
+    def _round_down_s(self, at_s: float) -> float:
+        """Round a time down to the resolution on the clock of the epoch."""
         clock, step = self._clock_s, self._resolution_s
         return floor((at_s + clock) / step) * step - clock
 
-    def _search(self, job: SlurmJob, available: Mask, outlook: NodeForecast) -> Found:
-        """Return when and where a job could start if only running jobs end, at their limits."""
+    def _find_start(self, job: SlurmJob, available: Mask, forecast: NodeForecast) -> Start:
+        """Return the earliest start of a job if running jobs end at their limits."""
         held = self._nodes.select(job, available)
-        if not held and outlook.nodes is not self._nodes:
-            held = outlook.nodes.select(job, available)
+        if not held and forecast.nodes is not self._nodes:
+            held = forecast.nodes.select(job, available)
         if held:
             return -inf, held
-        if not self._empty.could(job, available):
+        if not self._empty.has_enough(job, available):
             return inf, ()
-        ahead, may = outlook.ahead, available & job.may
+        ahead, may = forecast.ahead, available & job.may
         rooms = ahead.rooms(job)
-        for last in self._steps(ahead, available):
+        for last in self._step_ends(ahead, available):
             if len(rooms) <= last + 1:
                 ahead.extend(job, last + 1)
             if is_enough(job, rooms[last + 1], may):
@@ -345,8 +359,8 @@ class Planner:
                     return ahead.at_s[last], held
         return inf, ()
 
-    def _steps(self, ahead: Ahead, available: Mask) -> Iterator[int]:
-        """Yield the last job of each step in which ends on these nodes are gathered."""
+    def _step_ends(self, ahead: ReleaseForecast, available: Mask) -> Iterator[int]:
+        """Yield the index of the last job that ends in each time step on these nodes."""
         at_s = ahead.at_s
         listed = (at for at, on in enumerate(ahead.on) if on & available)
         last = next(listed, -1)
@@ -357,11 +371,11 @@ class Planner:
         for at in listed:
             if at_s[at] > edge + width:
                 yield last
-                width = self._wider(width)
+                width = self._next_width(width)
                 while at_s[at] > edge + width:
-                    width = self._wider(width)
+                    width = self._next_width(width)
             last = at
         yield last
 
-    def _wider(self, width: float) -> float:
+    def _next_width(self, width: float) -> float:
         return width + FIRST_STEP_S if self._linear else width * 2

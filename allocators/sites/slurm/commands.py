@@ -1,6 +1,4 @@
-"""Associations and qualities of service as commands of ``sacctmgr``: those that make them, and
-those that make others of them.
-"""
+"""Writes associations and QOS, and their changes, as ``sacctmgr`` commands."""
 
 from __future__ import annotations
 
@@ -33,7 +31,7 @@ _KEYS: Final[Mapping[str, str]] = {
     "max_submit_pa": "MaxSubmitJobsPerAccount",
     "max_wall_s": "MaxWall",
 }
-"""Attribute of `AssociationLimits` -> its option."""
+"""``sacctmgr`` option of each attribute of `AssociationLimits`."""
 _OFF: Final[Mapping[str, str]] = {
     "Fairshare": "1",
     "Parent": ROOT,
@@ -44,18 +42,16 @@ _OFF: Final[Mapping[str, str]] = {
     "MinPrioThreshold": "0",
     "UsageThreshold": "0",
 }
-"""Option -> what takes a setting back where -1 does not."""
+"""Value that resets an option, where -1 does not."""
 _DEFAULT_ACCOUNT: Final = "DefaultAccount"
 _OF_USERS: Final = frozenset({_DEFAULT_ACCOUNT, "Fairshare", "DefaultQOS", "Priority"})
-"""Settings of a user that are no limits."""
+"""Settings of a user that are not limits."""
 Terms = dict[tuple[str, str], str]
-"""(option, resource or "") -> value of the settings that are not as usual."""
+"""Values of the settings that differ from the default, by (option, TRES or "")."""
 
 
 class Holder(NamedTuple):
-    """What settings belong to: a quality of service, an account, a user of an account, or that user
-    in one partition; "" where it is none of these.
-    """
+    """The owner of settings: a QOS, an account, a user, or a user in one partition."""
 
     kind: str
     account: str = ""
@@ -64,34 +60,35 @@ class Holder(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """Name of the user, or of the account or QOS."""
         return self.user or self.account
 
     def where(self, joined: str) -> str:
-        """Return account and partition of a user."""
-        found = f"account={self.account}" if self.user else ""
-        return f"{found}{joined}partition={self.partition}" if self.partition else found
+        """Return the account and partition conditions of a command on a user."""
+        account = f"account={self.account}" if self.user else ""
+        return f"{account}{joined}partition={self.partition}" if self.partition else account
 
 
 class Command(NamedTuple):
-    """A command without the word sacctmgr, and the settings before it ("" = none)."""
+    """A ``sacctmgr`` command, and the previous values of the settings it changes."""
 
     text: str
     was: str = ""
 
 
 def script(people: Associations) -> str:
-    """Return the commands that make associations and qualities of service, a line each."""
+    """Return the commands that create associations and QOS, one per line."""
     lines = []
     for holder, terms in _terms(people).items():
         if not _is_implied(holder, people):
-            lines.append(f"{_added(holder, terms, people)}\n")
+            lines.append(f"{_add_command(holder, terms, people)}\n")
     return "".join(lines)
 
 
 def _is_implied(holder: Holder, people: Associations) -> bool:
-    """Tell whether a user is in single partitions only: then there is no association besides, and
-    to make one would let the user into all partitions.
+    """Return True if a user has only associations in single partitions.
+
+    A command for the user itself would admit it to all partitions.
     """
     key = (holder.account, holder.user)
     return (
@@ -102,15 +99,13 @@ def _is_implied(holder: Holder, people: Associations) -> bool:
 
 
 def commands(before: Associations, after: Associations) -> list[Command]:
-    """Return what makes one state of associations and qualities of service another one, in the
-    order in which it has to be run.
-    """
+    """Return the commands that turn one state of associations and QOS into another, in order."""
     old, new = _terms(before), _terms(after)
-    found = []
+    changes = []
     for holder, terms in new.items():
         if holder not in old:
             if not _is_implied(holder, after):
-                found.append(Command(_added(holder, terms, after)))
+                changes.append(Command(_add_command(holder, terms, after)))
             continue
         was = old[holder]
         keys = [key for key in {**was, **terms} if was.get(key) != terms.get(key)]
@@ -121,55 +116,58 @@ def commands(before: Associations, after: Associations) -> list[Command]:
             continue
         text = f"modify {holder.kind} {holder.name}"
         text += f" where {holder.where(' ')}" if holder.user else ""
-        found.append(
+        changes.append(
             Command(
-                f"{text} set {_written({key: terms.get(key, _off(key)) for key in keys})}",
-                _written({key: was.get(key, "(unset)") for key in keys}),
+                f"{text} set "
+                f"{_format_terms({key: terms.get(key, _reset_value(key)) for key in keys})}",
+                _format_terms({key: was.get(key, "(unset)") for key in keys}),
             )
         )
         if holder.user and not holder.partition:
             limits = {key: terms.get(key) for key in keys if key[0] not in _OF_USERS}
             _change_in_partitions(old, holder, limits)
     for holder in reversed(old):
-        whole = holder._replace(partition="")
-        if holder not in new and (holder == whole or whole in new):
-            found.append(Command(_deleted(holder)))
-    return found
+        unpartitioned = holder._replace(partition="")
+        if holder not in new and (holder == unpartitioned or unpartitioned in new):
+            changes.append(Command(_delete_command(holder)))
+    return changes
 
 
 def _change_in_partitions(
     old: dict[Holder, Terms], holder: Holder, limits: Mapping[tuple[str, str], str | None]
 ) -> None:
-    """Note that limits of a user were changed, which counts in each of its partitions, too."""
+    """Apply changed limits of a user to the recorded limits in each partition."""
     for one, terms in old.items():
         if one[1:3] == holder[1:3] and one.partition:
             merged = {**terms, **limits}
             old[one] = {key: value for key, value in merged.items() if value is not None}
 
 
-def _added(holder: Holder, terms: Terms, people: Associations) -> str:
+def _add_command(holder: Holder, terms: Terms, people: Associations) -> str:
+    """Return the command that creates the owner of some settings."""
     if holder.partition:
-        # Fair share is one in all partitions; which line says it does not matter.
-        terms = {**_of_user(people, holder.account, holder.user), **terms}
-    parts = [f"add {holder.kind} name={holder.name}", holder.where(" "), _written(terms)]
+        # Fair share is the same in all partitions, so any line may set it.
+        terms = {**_user_terms(people, holder.account, holder.user), **terms}
+    parts = [f"add {holder.kind} name={holder.name}", holder.where(" "), _format_terms(terms)]
     return " ".join(part for part in parts if part)
 
 
-def _deleted(holder: Holder) -> str:
+def _delete_command(holder: Holder) -> str:
+    """Return the command that deletes the owner of some settings."""
     where = holder.where(" ")
     return f"delete {holder.kind} name={holder.name}{' ' if where else ''}{where}"
 
 
-def _of_user(people: Associations, account: str, user: str) -> Terms:
-    """Return what is the same in all partitions."""
+def _user_terms(people: Associations, account: str, user: str) -> Terms:
+    """Return the settings of a user that are the same in all partitions."""
     entry = next(one for one in people.entries if (one.account, one.user) == (account, user))
     default = people.default_account.get(user) == account
-    return _of_entry(entry) | ({(_DEFAULT_ACCOUNT, ""): account} if default else {})
+    return _association_terms(entry) | ({(_DEFAULT_ACCOUNT, ""): account} if default else {})
 
 
 def _terms(people: Associations) -> dict[Holder, Terms]:
-    """Return all settings: qualities, accounts below their parents, users, users in partitions."""
-    found = {Holder("qos", name): _of_quality(one) for name, one in people.qualities.items()}
+    """Return all settings: QOS, accounts below their parents, users, users in partitions."""
+    terms_of = {Holder("qos", name): _qos_terms(one) for name, one in people.qualities.items()}
     above = {entry.account: entry.parent for entry in people.entries if not entry.user}
 
     def depth(entry: Association) -> tuple[bool, int]:
@@ -180,19 +178,20 @@ def _terms(people: Associations) -> dict[Holder, Terms]:
 
     for entry in sorted(people.entries, key=depth):
         key = (entry.account, entry.user)
-        terms = _of_user(people, *key) if entry.user else _of_entry(entry)
-        terms |= dict(_of_limits(people.limits.get(key, NO_LIMITS)))
+        terms = _user_terms(people, *key) if entry.user else _association_terms(entry)
+        terms |= dict(_limit_terms(people.limits.get(key, NO_LIMITS)))
         if key in people.default_qos:
             terms["DefaultQOS", ""] = people.default_qos[key]
         if key in people.priorities:
-            terms["Priority", ""] = _number(people.priorities[key])
-        found[Holder("user" if entry.user else "account", *key)] = terms
+            terms["Priority", ""] = _format_number(people.priorities[key])
+        terms_of[Holder("user" if entry.user else "account", *key)] = terms
     for (account, user, partition), limits in people.in_partition.items():
-        found[Holder("user", account, user, partition)] = dict(_of_limits(limits))
-    return found
+        terms_of[Holder("user", account, user, partition)] = dict(_limit_terms(limits))
+    return terms_of
 
 
-def _of_entry(entry: Association) -> Terms:
+def _association_terms(entry: Association) -> Terms:
+    """Return the fair share and parent of an association as settings."""
     terms: Terms = {}
     if entry.shares != 1:
         terms["Fairshare", ""] = "parent" if entry.shares is None else str(entry.shares)
@@ -201,10 +200,11 @@ def _of_entry(entry: Association) -> Terms:
     return terms
 
 
-def _of_quality(quality: Qos) -> Terms:
+def _qos_terms(quality: Qos) -> Terms:
+    """Return the settings of a QOS that differ from the default."""
     usual = Qos("")
-    # A priority of 0 is taken back by no -1.
-    terms: Terms = {("Priority", ""): _number(quality.priority)}
+    # A priority of 0 must be written: -1 does not reset it.
+    terms: Terms = {("Priority", ""): _format_number(quality.priority)}
     for option, name in (
         ("UsageFactor", "usage_factor"),
         ("LimitFactor", "limit_factor"),
@@ -212,54 +212,61 @@ def _of_quality(quality: Qos) -> Terms:
         ("UsageThreshold", "usage_threshold"),
     ):
         if getattr(quality, name) != getattr(usual, name):
-            terms[option, ""] = _number(getattr(quality, name))
+            terms[option, ""] = _format_number(getattr(quality, name))
     for option, names in (("Flags", quality.flags), ("Preempt", quality.preempts)):
         if names:
             terms[option, ""] = ",".join(sorted(names))
     if quality.preempt_mode:
         terms["PreemptMode", ""] = quality.preempt_mode.lower()
     if quality.grace_s:
-        terms["GraceTime", ""] = _number(quality.grace_s)
+        terms["GraceTime", ""] = _format_number(quality.grace_s)
     if quality.exempt_s >= 0:
-        terms["PreemptExemptTime", ""] = _time(quality.exempt_s)
-    return terms | dict(_of_limits(quality.limits))
+        terms["PreemptExemptTime", ""] = _format_time(quality.exempt_s)
+    return terms | dict(_limit_terms(quality.limits))
 
 
-def _of_limits(limits: AssociationLimits) -> Iterator[tuple[tuple[str, str], str]]:
+def _limit_terms(limits: AssociationLimits) -> Iterator[tuple[tuple[str, str], str]]:
+    """Yield the limits as settings: ((option, TRES or ""), value)."""
     for item in fields(AssociationLimits):
         value: Any = getattr(limits, item.name)
         if item.name == "unread":
             yield from (((key, ""), text) for key, text in value.items())
         elif isinstance(value, Mapping):
-            yield from (((_KEYS[item.name], tres), _number(most)) for tres, most in value.items())
+            yield from (
+                ((_KEYS[item.name], tres), _format_number(most)) for tres, most in value.items()
+            )
         elif value < inf:
-            write = _time if item.name.endswith("_s") else _number
+            write = _format_time if item.name.endswith("_s") else _format_number
             yield (_KEYS[item.name], ""), write(value)
 
 
-def _written(terms: Mapping[tuple[str, str], str]) -> str:
-    """Return settings as options, the resources of one in one list."""
+def _format_terms(terms: Mapping[tuple[str, str], str]) -> str:
+    """Return settings as options; the TRES of one option form one list."""
     lists: dict[str, list[str]] = {}
     for (option, tres), value in terms.items():
-        lists.setdefault(option, []).append(f"{tres}={value}" if tres else _quoted(value))
+        lists.setdefault(option, []).append(f"{tres}={value}" if tres else _quote(value))
     return " ".join(f"{option}={','.join(values)}" for option, values in lists.items())
 
 
-def _quoted(value: str) -> str:
+def _quote(value: str) -> str:
+    """Quote a value with spaces."""
     return f'"{value}"' if " " in value else value
 
 
-def _off(key: tuple[str, str]) -> str:
+def _reset_value(key: tuple[str, str]) -> str:
+    """Return the value that resets a setting."""
     return _OFF.get(key[0], "-1")
 
 
-def _number(value: float) -> str:
+def _format_number(value: float) -> str:
+    """Return a number as text; unlimited is -1."""
     if value == inf:
         return "-1"
     return str(int(value)) if value == int(value) else repr(float(value))
 
 
-def _time(seconds: float) -> str:
+def _format_time(seconds: float) -> str:
+    """Return a time as D-HH:MM:SS."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours // 24}-{hours % 24:02}:{minutes:02}:{rest:02}"

@@ -1,4 +1,4 @@
-"""What a site wrote down: ``slurm.conf`` and ``topology.conf``."""
+"""Read ``slurm.conf`` and ``topology.conf``."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ _PRIORITIES: Final[Mapping[str, bool]] = {"priority/basic": False, "priority/mul
 
 
 class ConfigLine(NamedTuple):
-    """One logical line: where it begins, and its text."""
+    """A logical line of a file: the number of its first physical line, and its text."""
 
     number: int
     text: str
 
 
 def lines(text: str) -> Iterator[ConfigLine]:
-    """Yield the lines without comments; a backslash at the end joins the next one."""
-    begun, held = 0, ""
+    """Yield the logical lines without comments; a trailing backslash joins the next line."""
+    first_number, joined = 0, ""
     for number, raw in enumerate(text.splitlines(), 1):
-        bare = re.sub(r"(?<!\\)#.*", "", raw).rstrip()
-        begun = begun or number
-        if bare.endswith("\\"):
-            held += bare[:-1] + " "
+        stripped = re.sub(r"(?<!\\)#.*", "", raw).rstrip()
+        first_number = first_number or number
+        if stripped.endswith("\\"):
+            joined += stripped[:-1] + " "
             continue
-        whole = (held + bare).strip()
-        if whole:
-            yield ConfigLine(begun, whole)
-        begun, held = 0, ""
+        logical = (joined + stripped).strip()
+        if logical:
+            yield ConfigLine(first_number, logical)
+        first_number, joined = 0, ""
 
 
 def hosts(text: str) -> tuple[str, ...]:
-    """Return the names behind a host list.
+    """Expand a Slurm host list to node names.
 
     Raises
     ------
@@ -53,32 +53,31 @@ def hosts(text: str) -> tuple[str, ...]:
 
 
 def seconds(text: str) -> float:
-    """Return the seconds of a time as Slurm writes limits and half-lives: minutes, ``m:s``,
-    ``h:m:s``, ``d-h``, ``d-h:m`` and ``d-h:m:s``; inf where there is no limit.
+    """Parse a Slurm time, such as ``30``, ``1:30:00`` or ``1-12:00``, to seconds.
+
+    Formats are minutes, ``m:s``, ``h:m:s``, ``d-h``, ``d-h:m`` and ``d-h:m:s``; no limit is inf.
 
     Raises
     ------
     ParameterError
-        If it is none of these.
+        If the text has another format.
     """
     if text.strip().lower() in UNLIMITED:
         return inf
-    found = re.fullmatch(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", text.strip())
-    if found is None:
+    match = re.fullmatch(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", text.strip())
+    if match is None:
         raise ParameterError(f"{text!r:.40} is no time; write it as 1-12:00:00, or in minutes.")
-    days, first, second, third = (int(part) if part else 0 for part in found.groups())
-    if found[1] is not None:
+    days, first, second, third = (int(part) if part else 0 for part in match.groups())
+    if match[1] is not None:
         return float(((days * 24 + first) * 60 + second) * 60 + third)
-    if found[4] is not None:
+    if match[4] is not None:
         return float((first * 60 + second) * 60 + third)
     return float(first * 60 + second)
 
 
 @dataclass(frozen=True)
 class NodeEntry:
-    """One node as configured: memory in MB, GPUs by type ("" = not said), CPUs of a core and of a
-    socket.
-    """
+    """A node of ``slurm.conf``: memory in MB, GPUs by type, CPUs per core and per socket."""
 
     name: str
     cpus: int
@@ -93,7 +92,7 @@ class NodeEntry:
 
 @dataclass(frozen=True)
 class PartitionEntry:
-    """One partition; times in seconds, memory in MB (0 = no default)."""
+    """A partition of ``slurm.conf``: times in seconds, memory in MB (0 = no default)."""
 
     name: str
     nodes: tuple[str, ...]
@@ -124,20 +123,20 @@ class PartitionEntry:
 
 @dataclass(frozen=True)
 class SlurmConfig:
-    """A ``slurm.conf``.
+    """A parsed ``slurm.conf``.
 
     Attributes
     ----------
     nodes, partitions : tuple
         In the order of the file.
     values : mapping
-        Other keys in lower case -> value.
+        Value of each other key, by the key in lower case.
     options : mapping
-        Of ``SchedulerParameters`` in lower case -> value, "" = a flag.
+        Value of each option of ``SchedulerParameters``, by its name in lower case; "" = a flag.
     where : mapping
-        Key in lower case -> its line.
+        Line number of each key, by the key in lower case.
     findings : tuple of Finding
-        What becomes of each setting.
+        One per setting: used, without effect, or not simulated.
     """
 
     nodes: tuple[NodeEntry, ...]
@@ -148,28 +147,29 @@ class SlurmConfig:
     findings: tuple[Finding, ...] = ()
 
     def number(self, key: str, usual: float) -> float:
-        """Return a number of the file, or what Slurm takes where it says nothing."""
+        """Return the number set for a key, or Slurm's default."""
         return self._as_number(key, self.values.get(key.lower()), usual)
 
     def option(self, key: str, usual: float) -> float:
-        """Return a number of ``SchedulerParameters``."""
+        """Return the number set for an option of ``SchedulerParameters``, or its default."""
         return self._as_number(key, self.options.get(key.lower()), usual)
 
     def time_s(self, key: str, usual: str) -> float:
-        """Return a time of the file in seconds."""
+        """Return the time set for a key, or Slurm's default, in seconds."""
         return seconds(self.values.get(key.lower(), usual))
 
     @property
     def by_priority(self) -> bool:
-        """Whether priorities are computed; else jobs go by submission."""
-        return _one_of(self, "PriorityType", "priority/multifactor", _PRIORITIES)
+        """True if priorities are computed; False if jobs are ordered by submission."""
+        return _config_choice(self, "PriorityType", "priority/multifactor", _PRIORITIES)
 
     @property
     def by_switches(self) -> bool:
-        """Whether jobs are kept under few switches."""
+        """True if placement minimizes the switches of a job (topology/tree)."""
         return self.values.get("topologyplugin", "").strip().lower() == "topology/tree"
 
     def _as_number(self, key: str, text: str | None, usual: float) -> float:
+        """Parse a number; empty text gives the default, "unlimited" gives inf."""
         if text is None or not text.strip():
             return usual
         if text.strip().lower() in UNLIMITED:
@@ -183,35 +183,36 @@ class SlurmConfig:
             ) from error
 
 
-def _one_of(config: SlurmConfig, key: str, usual: str, known: Mapping[str, bool]) -> bool:
-    found = config.values.get(key.lower(), usual).strip().lower()
-    if found not in known:
+def _config_choice(config: SlurmConfig, key: str, usual: str, flags: Mapping[str, bool]) -> bool:
+    """Return the flag mapped to the value of a key; raise on values not simulated."""
+    value = config.values.get(key.lower(), usual).strip().lower()
+    if value not in flags:
         raise ParameterError(
-            f"slurm.conf, line {config.where.get(key.lower(), 0)}: {key}={found} cannot be"
-            f" simulated; known are {', '.join(name for name in known if name)}."
+            f"slurm.conf, line {config.where.get(key.lower(), 0)}: {key}={value} cannot be"
+            f" simulated; known are {', '.join(name for name in flags if name)}."
         )
-    return known[found]
+    return flags[value]
 
 
 def read_conf(text: str) -> SlurmConfig:
-    """Read a ``slurm.conf``.
+    """Parse a ``slurm.conf``.
 
     Raises
     ------
     ParameterError
-        If a line cannot be read, or a partition names a node that is nowhere described.
+        If a line cannot be read, or a partition names a node without a NodeName line.
     """
-    reading = _ConfigReader()
+    reader = _ConfigReader()
     for line in lines(text):
-        reading.take(line)
-    config = reading.config()
+        reader.read_line(line)
+    config = reader.config()
     if not config.partitions:
         raise ParameterError("slurm.conf: there is no partition; add a line PartitionName=...")
     return config
 
 
 class _ConfigReader:
-    """Lines become nodes, partitions and values, one after the other."""
+    """Collects nodes, partitions and values from the lines of a ``slurm.conf``."""
 
     def __init__(self) -> None:
         self._values: dict[str, str] = {}
@@ -221,13 +222,13 @@ class _ConfigReader:
         self._nodes: dict[str, NodeEntry] = {}
         self._partitions: list[tuple[int, dict[str, str]]] = []
 
-    def take(self, line: ConfigLine) -> None:
-        """Read one line."""
-        found = _PAIR.findall(line.text)
-        pairs = {key.lower(): value.strip('"') for key, value in found}
+    def read_line(self, line: ConfigLine) -> None:
+        """Add one line: an Include, a node, a partition, or a key with its value."""
+        key_values = _PAIR.findall(line.text)
+        pairs = {key.lower(): value.strip('"') for key, value in key_values}
         kind = next((kind for kind in self._usual if f"{kind}name" in pairs), "")
         if line.text.split()[0].lower() == "include":
-            self._findings.append(_finding(line.number, "Include", line.text[7:].strip()))
+            self._findings.append(_make_finding(line.number, "Include", line.text[7:].strip()))
         elif not pairs:
             raise ParameterError(
                 f"slurm.conf, line {line.number}: {line.text!r:.60} is no KEY=VALUE."
@@ -235,81 +236,95 @@ class _ConfigReader:
         elif kind:
             self._findings += [
                 Finding("slurm.conf", line.number, key, text, *class_of_part(kind, key, text))
-                for key, value in found
+                for key, value in key_values
                 for text in (value.strip('"'),)
             ]
-            self._describe(kind, pairs, line.number)
+            self._add_entry(kind, pairs, line.number)
         else:
-            self._set(line)
+            self._set_value(line)
 
-    def _describe(self, kind: str, pairs: dict[str, str], number: int) -> None:
+    def _add_entry(self, kind: str, pairs: dict[str, str], number: int) -> None:
+        """Add a NodeName or PartitionName line, or update the defaults of its kind."""
         usual, name = self._usual[kind], pairs[f"{kind}name"]
         if name.upper() == "DEFAULT":
             usual |= pairs
         elif kind == "partition":
             self._partitions.append((number, usual | pairs))
         else:
-            made = {entry.name: entry for entry in _nodes(name, usual | pairs, number)}
-            if twice := made.keys() & self._nodes.keys():
-                why = f"describes {min(twice)} a second time: the last description counts"
+            entries = {entry.name: entry for entry in _parse_nodes(name, usual | pairs, number)}
+            if repeated := entries.keys() & self._nodes.keys():
+                why = f"describes {min(repeated)} a second time: the last description counts"
                 self._findings.append(Finding("slurm.conf", number, "NodeName", name, MISSED, why))
-            self._nodes |= made
+            self._nodes |= entries
 
-    def _set(self, line: ConfigLine) -> None:
+    def _set_value(self, line: ConfigLine) -> None:
+        """Store the value of a key; a repeated key replaces the earlier value."""
         key, _, value = line.text.partition("=")
         key, value = key.strip(), value.strip().strip('"')
         if key.lower() in self._values:
             why = "is given a second time: the last one counts"
             self._findings.append(Finding("slurm.conf", line.number, key, value, MISSED, why))
         self._values[key.lower()], self._where[key.lower()] = value, line.number
-        self._findings.append(_finding(line.number, key, value))
+        self._findings.append(_make_finding(line.number, key, value))
 
     def config(self) -> SlurmConfig:
-        """Return what was read."""
+        """Return the configuration collected so far, with its findings."""
         values = self._values
         config = SlurmConfig(
             tuple(self._nodes.values()),
             tuple(
-                _partition(pairs, self._nodes, number, values) for number, pairs in self._partitions
+                _parse_partition(pairs, self._nodes, number, values)
+                for number, pairs in self._partitions
             ),
             values,
-            _options(values.get("schedulerparameters", "")),
+            _parse_options(values.get("schedulerparameters", "")),
             self._where,
         )
-        found = [_with_turns(one) if _takes_turns(one, values) else one for one in self._findings]
-        return replace(config, findings=(*found, *_of_options(config)))
+        line_findings = [
+            _mark_suspend_missed(one) if _is_suspend_under_qos(one, values) else one
+            for one in self._findings
+        ]
+        return replace(config, findings=(*line_findings, *_option_findings(config)))
 
 
-def _takes_turns(one: Finding, values: Mapping[str, str]) -> bool:
+def _is_suspend_under_qos(finding: Finding, values: Mapping[str, str]) -> bool:
+    """Return True if a finding is PreemptMode=SUSPEND under preempt/qos."""
     by_quality = values.get("preempttype", "").lower() == "preempt/qos"
-    return by_quality and one.key.lower() == "preemptmode" and "suspend" in one.value.lower()
+    return (
+        by_quality and finding.key.lower() == "preemptmode" and "suspend" in finding.value.lower()
+    )
 
 
-def _with_turns(one: Finding) -> Finding:
+def _mark_suspend_missed(finding: Finding) -> Finding:
+    """Mark suspension within a partition as not simulated."""
     why = "is not simulated between jobs of one partition: none is preempted"
-    return one._replace(kind=MISSED, why=why)
+    return finding._replace(kind=MISSED, why=why)
 
 
-def _finding(line: int, key: str, value: str) -> Finding:
+def _make_finding(line: int, key: str, value: str) -> Finding:
+    """Return the finding for a key outside node and partition lines."""
     kind, why = class_of(key, value)
     if key.lower() == "schedulerparameters" and value.startswith("="):
         why = "has a doubled =, which Slurm reads as a single one"
     return Finding("slurm.conf", line, key, value, kind, why)
 
 
-def _of_options(config: SlurmConfig) -> Iterator[Finding]:
+def _option_findings(config: SlurmConfig) -> Iterator[Finding]:
+    """Yield a finding for each option of ``SchedulerParameters``."""
     line = config.where.get("schedulerparameters", 0)
     for key, value in config.options.items():
         yield Finding("slurm.conf", line, key, value, *class_of_option(key, value))
 
 
-def _options(text: str) -> dict[str, str]:
+def _parse_options(text: str) -> dict[str, str]:
     # Slurm searches the text for each option, so that a doubled "=" before the first one works.
-    found = {key.lower(): value or "" for key, value in _OPTION.findall(text)}
-    return {_HISTORIC.get(key, key): value for key, value in found.items()}
+    """Parse ``SchedulerParameters``; historic names are mapped to current ones."""
+    options = {key.lower(): value or "" for key, value in _OPTION.findall(text)}
+    return {_HISTORIC.get(key, key): value for key, value in options.items()}
 
 
-def _nodes(name: str, pairs: Mapping[str, str], number: int) -> Iterator[NodeEntry]:
+def _parse_nodes(name: str, pairs: Mapping[str, str], number: int) -> Iterator[NodeEntry]:
+    """Yield one node entry per host of a NodeName line."""
     try:
         cores = (
             int(pairs.get("boards", "1"))
@@ -339,24 +354,25 @@ def _nodes(name: str, pairs: Mapping[str, str], number: int) -> Iterator[NodeEnt
 
 
 def gres_of(text: str) -> dict[str, int]:
-    """Return the GPUs in a list of generic resources by type: ``gpu:a100:4(S:0-1)`` is 4 of a100.
+    """Count the GPUs in a Gres list by type: ``gpu:a100:4(S:0-1)`` gives {"a100": 4}.
 
-    Other resources than GPUs do not count.
+    Generic resources other than GPUs are skipped.
     """
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for part in re.sub(r"\([^)]*\)", "", text).lower().split(","):
         words = re.split(r"[:=]", part.removeprefix("gres/").removeprefix("gres:"))
         if words[0] != "gpu":
             continue
         count = int(words[-1]) if words[-1].isdigit() and len(words) > 1 else 1
-        kind = words[1] if len(words) > 1 and not words[1].isdigit() else ""
-        found[kind] = found.get(kind, 0) + count
-    return found
+        gpu_type = words[1] if len(words) > 1 and not words[1].isdigit() else ""
+        counts[gpu_type] = counts.get(gpu_type, 0) + count
+    return counts
 
 
-def _partition(
+def _parse_partition(
     pairs: Mapping[str, str], nodes: Mapping[str, NodeEntry], number: int, values: Mapping[str, str]
 ) -> PartitionEntry:
+    """Return the partition entry of a PartitionName line."""
     name, listed = pairs["partitionname"], pairs.get("nodes", "")
     members = tuple(nodes) if listed.upper() == "ALL" else hosts(listed)
     for host in members:
@@ -378,15 +394,15 @@ def _partition(
             float(pairs.get("defmempercpu", values.get("defmempercpu", "0"))),
             float(pairs.get("defmempernode", values.get("defmempernode", "0"))),
             pairs.get("oversubscribe", pairs.get("shared", "NO")).upper() == "EXCLUSIVE",
-            _count(pairs.get("maxnodes", "UNLIMITED")),
+            _parse_limit(pairs.get("maxnodes", "UNLIMITED")),
             int(pairs.get("minnodes", "0")),
-            _count(pairs.get("maxmempercpu", values.get("maxmempercpu", "0"))) or inf,
-            _count(pairs.get("maxmempernode", values.get("maxmempernode", "0"))) or inf,
-            _one_name(pairs.get("qos", "")),
-            _some(pairs.get("allowaccounts", "ALL")),
-            _some(pairs.get("denyaccounts", "")),
-            _some(pairs.get("allowqos", "ALL")),
-            _some(pairs.get("denyqos", "")),
+            _parse_limit(pairs.get("maxmempercpu", values.get("maxmempercpu", "0"))) or inf,
+            _parse_limit(pairs.get("maxmempernode", values.get("maxmempernode", "0"))) or inf,
+            _qos_name(pairs.get("qos", "")),
+            _parse_name_list(pairs.get("allowaccounts", "ALL")),
+            _parse_name_list(pairs.get("denyaccounts", "")),
+            _parse_name_list(pairs.get("allowqos", "ALL")),
+            _parse_name_list(pairs.get("denyqos", "")),
             pairs.get("state", "UP").upper() in {"UP", "DRAIN"},
             tuple(weights_of(pairs.get("tresbillingweights", "")).items()),
             pairs.get("preemptmode", "").upper(),
@@ -398,33 +414,33 @@ def _partition(
         raise ParameterError(f"slurm.conf, line {number}: a number cannot be read.") from error
 
 
-def _count(text: str) -> float:
+def _parse_limit(text: str) -> float:
+    """Parse a limit; unlimited gives inf."""
     return inf if text.strip().lower() in UNLIMITED else float(text)
 
 
-def _one_name(text: str) -> str:
+def _qos_name(text: str) -> str:
+    """Return a QOS name in lower case; "" for none."""
     return "" if text.strip().lower() in {"", "n/a", "none"} else text.strip().lower()
 
 
-def _some(text: str) -> frozenset[str]:
-    """Return names in lower case; all of them = none named."""
+def _parse_name_list(text: str) -> frozenset[str]:
+    """Return names in lower case; a list with ALL gives the empty set."""
     names = frozenset(part.strip().lower() for part in text.split(",") if part.strip())
     return frozenset() if names & {"all", "(null)", "n/a"} else names
 
 
 def weights_of(text: str) -> dict[str, float]:
-    """Return weights per unit of a resource as Slurm writes them: ``CPU=1.0,Mem=0.25G,GRES/gpu=2``;
-    memory per MB.
-    """
-    found: dict[str, float] = {}
+    """Parse TRES weights such as ``CPU=1.0,Mem=0.25G,GRES/gpu=2``; memory is per MB."""
+    weights: dict[str, float] = {}
     for key, number, unit in _WEIGHT.findall(text):
         scale = {"K": 1024.0, "M": 1.0, "G": 1 / 1024, "T": 1 / 1024**2}.get(unit.upper(), 1.0)
-        found[key.lower()] = float(number) * scale
-    return found
+        weights[key.lower()] = float(number) * scale
+    return weights
 
 
 class Switch(NamedTuple):
-    """A switch: its own nodes, or the switches below it."""
+    """A switch of ``topology.conf``: its nodes, or its child switches."""
 
     name: str
     nodes: tuple[str, ...]
@@ -432,14 +448,14 @@ class Switch(NamedTuple):
 
 
 def read_topology(text: str) -> tuple[Switch, ...]:
-    """Read a ``topology.conf``, in its order.
+    """Parse a ``topology.conf``, in file order.
 
     Raises
     ------
     ParameterError
-        If a line is no switch, or switches form a ring.
+        If a line has no SwitchName, or switches form a cycle.
     """
-    found: list[Switch] = []
+    switches: list[Switch] = []
     where: dict[str, int] = {}
     for line in lines(text):
         pairs = {key.lower(): value for key, value in _PAIR.findall(line.text)}
@@ -448,8 +464,8 @@ def read_topology(text: str) -> tuple[Switch, ...]:
         name = pairs["switchname"]
         where[name] = line.number
         below = hosts(pairs.get("switches", ""))
-        found.append(Switch(name, hosts(pairs.get("nodes", "")), below))
-    above = {child: switch.name for switch in found for child in switch.switches}
+        switches.append(Switch(name, hosts(pairs.get("nodes", "")), below))
+    above = {child: switch.name for switch in switches for child in switch.switches}
     for child, parent in above.items():
         seen, at = {child}, parent
         while at in above:
@@ -459,4 +475,4 @@ def read_topology(text: str) -> tuple[Switch, ...]:
                 )
             seen.add(at)
             at = above[at]
-    return tuple(found)
+    return tuple(switches)

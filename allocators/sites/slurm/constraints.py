@@ -1,4 +1,4 @@
-"""What a job's constraint asks of its nodes: ``A&B``, ``(A|B)&C``, ``[A|B]``, ``A*2&B*1``."""
+"""Job constraints on node features: ``A&B``, ``(A|B)&C``, ``[A|B]``, ``A*2&B*1``."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ _COUNTED: Final = re.compile(r"(.+)\*(\d+)")
 
 
 class NotSimulatedError(ValueError):
-    """A constraint that is not simulated, in the words of a sentence."""
+    """A constraint that is not simulated; its text completes a sentence."""
 
     def __str__(self) -> str:
         return f"constraint: {self.args[0]}: refused"
 
 
 class Alternative(NamedTuple):
-    """Nodes that a job may use, or how many of which."""
+    """Nodes that satisfy a constraint, and node counts required per feature mask."""
 
     nodes: Mask
     counts: tuple[tuple[Mask, int], ...] = ()
 
 
 def alternatives(text: str, features: Mapping[str, Mask], every: Mask) -> tuple[Alternative, ...]:
-    """Return what a constraint admits: the first alternative that a job fits counts.
+    """Return the alternatives of a constraint; the first that a job fits applies.
 
     Parameters
     ----------
     text : str
-        As the job was submitted with it.
+        The constraint of the submission.
     features : mapping
-        Feature -> nodes that have it.
+        Mask of the nodes with each feature.
     every : int
-        All nodes.
+        Mask of all nodes.
 
     Raises
     ------
@@ -48,79 +48,84 @@ def alternatives(text: str, features: Mapping[str, Mask], every: Mask) -> tuple[
     tokens = _TOKEN.findall(text)
     if "".join(tokens) != re.sub(r"\s", "", text):
         raise NotSimulatedError(f"{text:.60} cannot be read")
-    reading = _Reading(tokens, features, every)
-    found = tuple(reading.whole())
-    if reading.left:
+    parser = _ConstraintParser(tokens, features, every)
+    parsed = tuple(parser.parse())
+    if parser.tokens:
         raise NotSimulatedError(f"{text:.60} cannot be read")
-    return found
+    return parsed
 
 
-class _Reading:
-    """A descent over the tokens: | binds less than &."""
+class _ConstraintParser:
+    """Recursive-descent parser over the tokens; ``|`` binds less tightly than ``&``."""
 
     def __init__(self, tokens: list[str], features: Mapping[str, Mask], every: Mask) -> None:
-        self.left = tokens
+        self.tokens = tokens
         self._features, self._every = features, every
 
-    def whole(self) -> Iterator[Alternative]:
-        """Yield the alternatives of the whole text."""
-        if any(_COUNTED.fullmatch(token) for token in self.left):
-            yield self._counts()
+    def parse(self) -> Iterator[Alternative]:
+        """Yield the alternatives of the constraint."""
+        if any(_COUNTED.fullmatch(token) for token in self.tokens):
+            yield self._parse_counts()
         else:
-            yield from (Alternative(mask) for mask in self._either())
+            yield from (Alternative(mask) for mask in self._parse_or())
 
-    def _counts(self) -> Alternative:
-        words = [token for token in self.left if token not in {"[", "]", "(", ")", "&"}]
-        if "|" in self.left:
+    def _parse_counts(self) -> Alternative:
+        """Parse a constraint with node counts, such as ``A*2&B*1``."""
+        words = [token for token in self.tokens if token not in {"[", "]", "(", ")", "&"}]
+        if "|" in self.tokens:
             raise NotSimulatedError("a constraint with both counts and | is not simulated")
-        self.left = []
+        self.tokens = []
         counts = []
         for word in words:
-            found = _COUNTED.fullmatch(word)
-            name, count = (found[1], int(found[2])) if found else (word, 1)
+            match = _COUNTED.fullmatch(word)
+            name, count = (match[1], int(match[2])) if match else (word, 1)
             counts.append((self._features.get(name, 0), count))
         union = 0
         for mask, _ in counts:
             union |= mask
         return Alternative(union, tuple(counts))
 
-    def _either(self) -> list[Mask]:
-        found = self._both()
-        while self.left[:1] == ["|"]:
-            self.left = self.left[1:]
-            other = self._both()
+    def _parse_or(self) -> list[Mask]:
+        """Parse operands joined by ``|``."""
+        masks = self._parse_and()
+        while self.tokens[:1] == ["|"]:
+            self.tokens = self.tokens[1:]
+            other = self._parse_and()
             # Outside of brackets the nodes of a job may differ.
-            found = [one | two for one in found for two in other]
-        return found
+            masks = [one | two for one in masks for two in other]
+        return masks
 
-    def _both(self) -> list[Mask]:
-        found = self._one()
-        while self.left[:1] == ["&"]:
-            self.left = self.left[1:]
-            other = self._one()
-            found = [one & two for one in found for two in other]
-        return found
+    def _parse_and(self) -> list[Mask]:
+        """Parse operands joined by ``&``."""
+        masks = self._parse_operand()
+        while self.tokens[:1] == ["&"]:
+            self.tokens = self.tokens[1:]
+            other = self._parse_operand()
+            masks = [one & two for one in masks for two in other]
+        return masks
 
-    def _one(self) -> list[Mask]:
-        if not self.left:
+    def _parse_operand(self) -> list[Mask]:
+        """Parse a feature, or an expression in brackets."""
+        if not self.tokens:
             raise NotSimulatedError("a constraint ends where a feature is missing")
-        token, self.left = self.left[0], self.left[1:]
+        token, self.tokens = self.tokens[0], self.tokens[1:]
         if token == "(":
-            found = self._either()
-            self._close(")")
-            return found
+            masks = self._parse_or()
+            self._expect(")")
+            return masks
         if token == "[":
-            found = self._both()
-            while self.left[:1] == ["|"]:
-                self.left = self.left[1:]
-                found += self._both()
-            self._close("]")
-            return found
+            masks = self._parse_and()
+            while self.tokens[:1] == ["|"]:
+                self.tokens = self.tokens[1:]
+                masks += self._parse_and()
+            self._expect("]")
+            return masks
         if token in {")", "]", "&", "|"}:
             raise NotSimulatedError(f"a constraint has {token} where a feature is missing")
         return [self._features.get(token, 0) & self._every]
 
-    def _close(self, bracket: str) -> None:
-        if self.left[:1] != [bracket]:
+    def _expect(self, bracket: str) -> None:
+        """Consume a closing bracket or raise an error."""
+        if self.tokens[:1] != [bracket]:
             raise NotSimulatedError(f"a constraint lacks {bracket}")
-        self.left = self.left[1:]
+        self.tokens = self.tokens[1:]

@@ -1,4 +1,4 @@
-"""Jobs that may not start yet: before their begin time, or before the jobs that they depend on."""
+"""Ineligible jobs: before their begin time, or with unmet dependencies."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ _PART: Final = re.compile(
 
 
 class Condition(NamedTuple):
-    """One dependency: its kind, the jobs, and seconds to wait after they started ("after")."""
+    """A dependency: its type, the jobs, and the delay in seconds after a start ("after")."""
 
     kind: str
     jobs: tuple[tuple[int, float], ...] = ()
 
 
 class IneligibleJob(NamedTuple):
-    """A job that is not eligible: its entries, not before when, and what it depends on; of a group
-    of `conditions` one is enough if `any_of`.
+    """A job before its begin time or with unmet dependencies.
+
+    With `any_of` one met condition is enough, else all must be met.
     """
 
     entries: tuple[SlurmJob, ...]
@@ -34,36 +35,39 @@ class IneligibleJob(NamedTuple):
     name: str = ""
 
 
-class NeverError(ValueError):
-    """A dependency that can never be met, in words."""
+class UnsatisfiableError(ValueError):
+    """A dependency that can never be met; its text completes a sentence."""
 
 
 def conditions_of(
     text: str, ids: Mapping[str, Sequence[int]], own: str = ""
 ) -> tuple[tuple[Condition, ...], bool]:
-    """Return the dependencies that a text names, and whether one of them is enough; jobs that are
-    not known ended well before the trace.
+    """Parse a dependency; return its conditions and whether one of them is enough.
 
     Parameters
     ----------
     text : str
-        As the job was submitted with it.
+        The dependency of the submission.
     ids : mapping
-        Id, of an array or one of its tasks, too -> the jobs.
+        Jobs of each id; also of the ids of arrays and array tasks.
     own : str
-        Id of the job itself: ``aftercorr`` waits for the task with its number.
+        Id of the dependent job: ``aftercorr`` waits for the task with the same number.
 
     Raises
     ------
     NeverError
-        If it cannot be read, or waits for a failure of a job that is not known.
+        If it cannot be read, or waits for the failure of a job outside the trace.
+
+    Notes
+    -----
+    Jobs outside the trace count as completed before it.
     """
-    found = []
+    conditions = []
     for part in re.split(r"[,?]", text.strip()):
         match = _PART.fullmatch(part.strip())
         kind = match[1].lower() if match else ""
         if match is None or kind not in _TYPES:
-            raise NeverError(f"dependency {part:.40}, which cannot be read: refused")
+            raise UnsatisfiableError(f"dependency {part:.40}, which cannot be read: refused")
         jobs: list[tuple[int, float]] = []
         for name in filter(None, match[2].split(":")):
             number, _, minutes = name.partition("+")
@@ -71,66 +75,69 @@ def conditions_of(
             if kind == "aftercorr" and "_" in own:
                 task = f"{number}_{own.partition('_')[2]}"
                 number = task if task in ids else number
-            known = ids.get(number, ids.get(number.partition("_")[0], ()))
-            if kind == "afternotok" and not known:
-                raise NeverError("dependency on the failure of a job that is not known: refused")
-            jobs += [(job, 60.0 * float(minutes or 0)) for job in known]
-        found.append(Condition(kind, tuple(jobs)))
-    return tuple(found), "?" in text
+            matching_jobs = ids.get(number, ids.get(number.partition("_")[0], ()))
+            if kind == "afternotok" and not matching_jobs:
+                raise UnsatisfiableError(
+                    "dependency on the failure of a job that is not known: refused"
+                )
+            jobs += [(job, 60.0 * float(minutes or 0)) for job in matching_jobs]
+        conditions.append(Condition(kind, tuple(jobs)))
+    return tuple(conditions), "?" in text
 
 
 class Waitlist:
-    """Jobs that are not eligible yet."""
+    """Jobs that are not eligible yet, with the state of the jobs they depend on."""
 
     def __init__(self) -> None:
         self.held: dict[int, IneligibleJob] = {}
         self._started: dict[int, float] = {}
         self._ended: dict[int, bool] = {}
-        """Job -> whether it ended well."""
+        """Job -> True if it completed, False if it failed."""
         self._named: dict[tuple[str, str], set[int]] = {}
         self._name_of: dict[int, tuple[str, str]] = {}
 
-    def submitted(self, job: int, user: str, name: str) -> None:
-        """Note a job, for those that wait for all others of its name."""
+    def add_submission(self, job: int, user: str, name: str) -> None:
+        """Register a job by user and name, for singleton dependencies."""
         self._named.setdefault((user, name), set()).add(job)
         self._name_of[job] = user, name
 
-    def started(self, job: int, now_s: float) -> None:
-        """Note a start."""
+    def record_start(self, job: int, now_s: float) -> None:
+        """Record the first start of a job."""
         self._started.setdefault(job, now_s)
 
-    def ended(self, job: int, *, well: bool = True) -> None:
-        """Note an end."""
+    def record_end(self, job: int, *, well: bool = True) -> None:
+        """Record the end of a job; `well` is False if it failed."""
         self._ended[job] = well
         name = self._name_of.pop(job, None)
         if name is not None:
             self._named[name].discard(job)
 
-    def never(self) -> list[int]:
-        """Return the jobs whose dependencies can no longer be met, and drop them."""
-        found = []
-        for job, one in list(self.held.items()):
-            lost = [self._is_lost(condition) for condition in one.conditions]
-            if lost and (all(lost) if one.any_of else any(lost)):
+    def pop_unsatisfiable(self) -> list[int]:
+        """Remove and return the jobs with unsatisfiable dependencies."""
+        unsatisfiable = []
+        for job, waiting in list(self.held.items()):
+            is_unmet = [self._cannot_be_met(condition) for condition in waiting.conditions]
+            if is_unmet and (all(is_unmet) if waiting.any_of else any(is_unmet)):
                 del self.held[job]
-                found.append(job)
-        return found
+                unsatisfiable.append(job)
+        return unsatisfiable
 
-    def _is_lost(self, condition: Condition) -> bool:
+    def _cannot_be_met(self, condition: Condition) -> bool:
+        """Return True if a job of a condition ended in the wrong state."""
         wrong = {"afterok": False, "aftercorr": False, "afternotok": True}.get(condition.kind)
         return wrong is not None and any(
             self._ended.get(job, not wrong) is wrong for job, _ in condition.jobs
         )
 
     def release(self, now_s: float) -> Iterator[tuple[SlurmJob, ...]]:
-        """Take out and yield the jobs that are eligible now."""
+        """Remove and yield the jobs that have become eligible, once per partition."""
         for job, one in list(self.held.items()):
             if not self.why(now_s, job):
                 del self.held[job]
                 yield one.entries
 
     def why(self, now_s: float, job: int) -> str:
-        """Return why a job is not eligible, as ``squeue`` says it; "" = it is."""
+        """Return the ``squeue`` reason of an ineligible job; "" if it is eligible."""
         one = self.held[job]
         if one.begin_s > now_s:
             return "BeginTime"
@@ -140,7 +147,7 @@ class Waitlist:
         return "" if (any(met) if one.any_of else all(met)) else "Dependency"
 
     def wake_s(self, now_s: float) -> float:
-        """Return when the clock alone makes a job eligible; inf = never."""
+        """Return the next time at which the clock makes a job eligible; inf = never."""
         due = [one.begin_s for one in self.held.values() if one.begin_s > now_s]
         due += [
             at_s
@@ -153,6 +160,7 @@ class Waitlist:
         return min(due, default=inf)
 
     def _is_met(self, now_s: float, one: IneligibleJob, condition: Condition) -> bool:
+        """Return True if a dependency of an ineligible job is met."""
         if condition.kind == "singleton":
             entry = one.entries[0]
             others = self._named.get((entry.user, one.name), set())

@@ -1,6 +1,4 @@
-"""Fair share: how much users and accounts have used, and what priority follows (Slurm's
-priority/multifactor, classic and Fair Tree).
-"""
+"""Fair share of users and accounts (priority/multifactor): classic and Fair Tree."""
 
 from __future__ import annotations
 
@@ -15,10 +13,10 @@ ROOT = "root"
 
 @dataclass(frozen=True)
 class Association:
-    """An account, or a user of one (`user` not empty).
+    """An account, or a user of an account (`user` not empty).
 
-    Without shares (Fairshare=parent) an account dissolves into the one above it, and a user has
-    the standing of the account.
+    Without shares (Fairshare=parent) an account is merged into its parent, and a user has the
+    factor of the account.
     """
 
     account: str
@@ -29,7 +27,7 @@ class Association:
 
 @dataclass
 class Share:
-    """An account or a user in the tree.
+    """A node of the fair-share tree: an account or a user.
 
     Attributes
     ----------
@@ -38,11 +36,11 @@ class Share:
     usage : float
         Decayed billing units x seconds.
     normal : float
-        Part of the cluster that the shares stand for.
+        Normalized shares: part of the cluster.
     effective : float
-        Classic: the usage that counts, of all usage.
+        Classic: effective usage as a part of all usage.
     factor : float
-        0 to 1; 1 = nothing used.
+        Fair-share factor from 0 to 1; 1 = no usage.
     """
 
     name: str
@@ -57,21 +55,21 @@ class Share:
 
 
 class FairShare:
-    """The tree of associations with its usage.
+    """The tree of accounts and users with usage and factors.
 
     Parameters
     ----------
     associations : sequence of Association
-        Accounts and users; users that are in none get one of their own at their first job. The user
-        root has one share beside the accounts unless it is named.
+        Accounts and users. A user without one gets one share at the first job. User root gets one
+        share next to the accounts unless it is listed.
     half_life_s : float, seconds
-        After which used time counts half; inf = never forgotten.
+        Half-life of usage; inf = no decay.
     dampening : float
-        Of the classic factor.
+        Dampening of the classic factor.
     tree : bool
         Fair Tree instead of the classic factor.
     lag : bool
-        The classic factor is of the usage before a renewal, as in Slurm.
+        The classic factor uses the usage before a renewal, as in Slurm.
 
     Notes
     -----
@@ -90,7 +88,7 @@ class FairShare:
         tree: bool,
         lag: bool = True,
     ) -> None:
-        self._keep = kept_in_a_second(half_life_s)
+        self._keep = usage_decay_per_s(half_life_s)
         self._dampening, self._tree, self._lag = dampening, tree, lag
         self._root = Share(ROOT, is_user=False, shares=1, effective=1.0)
         self._accounts = {ROOT: self._root}
@@ -110,83 +108,89 @@ class FairShare:
         for entry in associations:
             if entry.user:
                 self._add_user(entry.account, entry.user, entry.shares)
-        self._normalise()
+        self._normalize()
 
-    def of(self, account: str, user: str) -> Share:
-        """Return the association of a user; one that is not described gets one share."""
-        found = self._users.get((account, user))
-        if found is None:
+    def user_share(self, account: str, user: str) -> Share:
+        """Return the share of a user; a user without one gets one share."""
+        share = self._users.get((account, user))
+        if share is None:
             if account not in self._accounts:
-                made = Share(account, is_user=False, shares=1)
-                self._attach(made, self._root)
-                self._accounts[account] = made
-            found = self._add_user(account, user, 1)
-            self._normalise()
-        return found
+                node = Share(account, is_user=False, shares=1)
+                self._attach(node, self._root)
+                self._accounts[account] = node
+            share = self._add_user(account, user, 1)
+            self._normalize()
+        return share
 
     def renew(self, elapsed_s: float, running: list[tuple[Share, float, float]]) -> None:
-        """Decay, book what is running, and compute the factors.
+        """Decay usage, book the usage of running jobs, and compute the factors.
 
         Parameters
         ----------
         elapsed_s : float, seconds
-            Since the last renewal.
+            Time since the last renewal.
         running : list of (Share, float, float)
             User, seconds run since the last renewal or the start, and billing units.
         """
         if not self._tree and self._lag:
-            self._classic()
+            self._compute_classic()
         self._decay(self._root, self._keep**elapsed_s)
         for share, ran_s, billing in running:
             self.book(share, ran_s * self._keep**ran_s * billing)
         if self._tree:
-            self._rank()
+            self._rank_fair_tree()
         elif not self._lag:
-            self._classic()
+            self._compute_classic()
 
     def reset(self) -> None:
-        """Forget all usage."""
+        """Reset all usage to 0."""
         self._decay(self._root, 0.0)
 
     def book(self, share: Share, used: float) -> None:
-        """Add usage to a user and to all accounts above."""
-        at: Share | None = share
-        while at is not None:
-            at.usage += used
-            at = at.parent
+        """Add usage to a user and all accounts above."""
+        node: Share | None = share
+        while node is not None:
+            node.usage += used
+            node = node.parent
 
     def _add_user(self, account: str, user: str, shares: int | None) -> Share:
-        made = Share(user, is_user=True, shares=shares)
-        self._attach(made, self._accounts[account])
-        self._users[account, user] = made
-        return made
+        """Add a user to an account."""
+        node = Share(user, is_user=True, shares=shares)
+        self._attach(node, self._accounts[account])
+        self._users[account, user] = node
+        return node
 
     def _attach(self, child: Share, parent: Share) -> None:
+        """Make a node the child of another one."""
         child.parent = parent
         parent.children.append(child)
 
-    def _normalise(self) -> None:
-        def below(parent: Share) -> None:
+    def _normalize(self) -> None:
+        """Compute the normalized shares of all nodes."""
+
+        def visit(parent: Share) -> None:
             total = sum([child.shares or 0 for child in parent.children])
             for child in parent.children:
                 part = 1.0 if child.shares is None else child.shares / total if total else 0.0
                 child.normal = parent.normal * part
-                below(child)
+                visit(child)
 
-        below(self._root)
+        visit(self._root)
 
-    def _decay(self, at: Share, keep: float) -> None:
-        at.usage *= keep
-        for child in at.children:
-            self._decay(child, keep)
+    def _decay(self, node: Share, factor: float) -> None:
+        """Multiply the usage of a subtree by a factor."""
+        node.usage *= factor
+        for child in node.children:
+            self._decay(child, factor)
 
-    def _classic(self) -> None:
-        whole = self._root.usage
+    def _compute_classic(self) -> None:
+        """Compute effective usage and factor of all nodes by the classic algorithm."""
+        total_usage = self._root.usage
 
-        def below(parent: Share) -> None:
+        def visit(parent: Share) -> None:
             total = sum([child.shares or 0 for child in parent.children])
             for child in parent.children:
-                used = child.usage / whole if whole else 0.0
+                used = child.usage / total_usage if total_usage else 0.0
                 if child.shares is None:
                     child.effective = parent.effective
                 elif parent is self._root:
@@ -199,12 +203,12 @@ class FairShare:
                     if child.normal
                     else 0.0
                 )
-                below(child)
+                visit(child)
 
-        below(self._root)
+        visit(self._root)
 
-    def _rank(self) -> None:
-        """Rank all users by Fair Tree: ties share a rank, and accounts that tie are one."""
+    def _rank_fair_tree(self) -> None:
+        """Rank all users by Fair Tree; ties share a rank, and tied accounts are merged."""
         count = len(self._users)
         rank = left = count
 
@@ -217,41 +221,40 @@ class FairShare:
             used = sum([one.usage for one in siblings])
             return (child.shares / shares) / (child.usage / used)
 
-        def below(groups: list[list[Share]], *, is_tied: bool) -> None:
+        def visit(groups: list[list[Share]], *, is_tied: bool) -> None:
             nonlocal rank, left
-            found = [(level(child, siblings), child) for siblings in groups for child in siblings]
-            found.sort(key=lambda item: (-item[0], not item[1].is_user))
+            ranked = [(level(child, siblings), child) for siblings in groups for child in siblings]
+            ranked.sort(key=lambda item: (-item[0], not item[1].is_user))
             at = 0
-            while at < len(found):
-                value, child = found[at]
-                is_tied = is_tied if at == 0 else value == found[at - 1][0]
+            while at < len(ranked):
+                value, child = ranked[at]
+                is_tied = is_tied if at == 0 else value == ranked[at - 1][0]
                 end = at + 1
                 if child.is_user:
                     rank = rank if is_tied else left
                     child.factor = rank / count
                     left -= 1
                 else:
-                    while end < len(found) and found[end][0] == value:
+                    while end < len(ranked) and ranked[end][0] == value:
                         end += 1
-                    below([one.children for _, one in found[at:end]], is_tied=is_tied)
+                    visit([one.children for _, one in ranked[at:end]], is_tied=is_tied)
                 at = end
 
-        below([self._root.children], is_tied=False)
+        visit([self._root.children], is_tied=False)
 
 
-def kept_in_a_second(half_life_s: float) -> float:
-    """Return what is left of usage after a second; 1 = it is never forgotten (0 and inf)."""
+def usage_decay_per_s(half_life_s: float) -> float:
+    """Return the decay factor of usage per second; 1 = no decay (half-life 0 or inf)."""
     return max(0.0, 1.0 - 0.693 / half_life_s) if 0 < half_life_s < inf else 1.0
 
 
 def read_usage(text: str) -> Iterator[tuple[str, str, float]]:
-    """Yield account, user and used billing seconds of what ``sshare -alP`` prints; accounts hold
-    those of their users.
+    """Yield (account, user, billing seconds) from the output of ``sshare -alP``.
 
     Raises
     ------
     ParameterError
-        If it has no columns Account, User and RawUsage, or a usage is no number.
+        If a column Account, User or RawUsage is missing, or a usage is no number.
     """
     rows = [line.split("|") for line in text.splitlines() if line.strip()]
     if not rows:

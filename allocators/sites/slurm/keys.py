@@ -1,6 +1,4 @@
-"""Which keys of a ``slurm.conf`` are used here, which have no effect on a simulation, and which
-would change its results but are not simulated.
-"""
+"""Classes of Slurm settings: used, without effect on a simulation, or not simulated."""
 
 from __future__ import annotations
 
@@ -12,20 +10,20 @@ CLASSES: Final = (USED, IDLE, MISSED)
 
 
 class Finding(NamedTuple):
-    """One setting of a file.
+    """What the simulation does with one setting of a configuration file.
 
     Parameters
     ----------
     file : str
-        Usual name of the file.
+        Common name of the file.
     line : int
-        Where it begins.
+        Line number.
     key, value : str
         As written.
     kind : str
         One of `CLASSES`.
     why : str
-        What is missed, as the rest of a sentence; "" = nothing to say.
+        What is not simulated, as the end of a sentence; "" = no comment.
     """
 
     file: str
@@ -36,7 +34,7 @@ class Finding(NamedTuple):
     why: str = ""
 
     def sentence(self) -> str:
-        """Return it as a sentence for the user."""
+        """Return the finding as a sentence for the user."""
         value = f"={self.value}" if self.value else ""
         shown = f"{self.key}{value}"
         shown = shown if len(shown) <= 80 else f"{shown[:79]}…"
@@ -157,7 +155,7 @@ _MISSED: Final[Mapping[str, str]] = {
     "completewait": "is not simulated: jobs leave their nodes at once",
     "licenses": "is not simulated: licenses are not counted",
     "burstbuffertype": "is not simulated: jobs do not stage data",
-    "jobsubmitplugins": "may change jobs as they are submitted; the trace has them as they were",
+    "jobsubmitplugins": "may change jobs at submission; the trace has the submitted jobs",
     "suspendtime": "is not simulated: nodes are not switched off",
     "resumetimeout": "is not simulated: nodes are not switched off",
     "resumerate": "is not simulated: nodes are not switched off",
@@ -168,7 +166,7 @@ _MISSED: Final[Mapping[str, str]] = {
     "overtimelimitresv": "is not simulated",
     "schedulertimeslice": "is not simulated: jobs do not take turns",
     "federationparameters": "is not simulated: there is one cluster",
-    "prioritysitefactorplugin": "is not run: the trace may say what it adds (site_priority)",
+    "prioritysitefactorplugin": "is not run: give its terms in column site_priority of the trace",
     "jobsizelimit": "is not simulated",
     "include": "names a file that was not read; paste its lines in its place",
     "nodeset": "is not read by the policy; the cluster takes it from the file",
@@ -256,15 +254,15 @@ WALLS: Final = {
 
 LISTS: Final = {"flags": "flags", "preempt": "preempts"}
 """Settings of a quality of service that are lists -> their attributes."""
-NO_LIMIT: Final = NUMBERS_OF_QOS.keys() | words("""
+NOT_LIMITS: Final = NUMBERS_OF_QOS.keys() | words("""
     account accounts adminlevel cluster clusters defaultaccount defaultqos description fairshare
     flags gracetime organization parent partition preempt preemptexempttime preemptmode shares
 """)
-"""Settings that are read as something else, or are words about people."""
+"""Settings that are not limits: read elsewhere, or descriptive."""
 IDLE_OF_ACCOUNTS: Final = words("""
     coordinator coordinators defaultwckey descr email id newname rawusage wckey wckeys
 """)
-"""Settings that are kept as written and change no result."""
+"""Settings that are kept as written and do not change results."""
 _WAITS: Final = "is not simulated: all waiting jobs gain by their age"
 _RUN_MINS: Final = "is not simulated: only GrpTRESRunMins is"
 MISSED_OF_ACCOUNTS: Final[Mapping[str, str]] = {
@@ -285,8 +283,8 @@ MISSED_OF_ACCOUNTS: Final[Mapping[str, str]] = {
 HOLDERS: Final = {"qos", "account", "accounts", "user", "users"}
 
 
-def _partly(key: str, value: str) -> str:
-    """Return what of a key that is used is not simulated; "" = nothing."""
+def _partial_support(key: str, value: str) -> str:
+    """Return the unsupported aspect of a supported key; "" if none."""
     if key == "preemptmode" and {"suspend", "gang"} & set(value.split(",")) == {"suspend"}:
         return "lacks GANG, without which Slurm does not suspend jobs: none is suspended"
     if key == "priorityflags" and "depth_oblivious" in value:
@@ -299,11 +297,9 @@ def _partly(key: str, value: str) -> str:
 
 
 def class_of(key: str, value: str) -> tuple[str, str]:
-    """Return the class of a key of ``slurm.conf`` that describes neither nodes nor partitions, and
-    what is missed.
-    """
+    """Classify a global key of ``slurm.conf``; return class and explanation."""
     low, off = key.lower(), value.strip().lower() in _OFF
-    if why := _partly(low, value.lower()):
+    if why := _partial_support(low, value.lower()):
         return MISSED, why
     if low in USED_KEYS:
         return USED, ""
@@ -315,7 +311,7 @@ def class_of(key: str, value: str) -> tuple[str, str]:
 
 
 def class_of_option(key: str, value: str) -> tuple[str, str]:
-    """Do the same for an option of ``SchedulerParameters``."""
+    """Classify an option of ``SchedulerParameters``; return class and explanation."""
     low = key.lower()
     if low in USED_OPTIONS:
         return USED, ""
@@ -327,7 +323,7 @@ def class_of_option(key: str, value: str) -> tuple[str, str]:
 
 
 def class_of_part(kind: str, key: str, value: str) -> tuple[str, str]:
-    """Do the same for a key of a partition or node (`kind` "partition" or "node")."""
+    """Classify a key of a partition or node line; return its class and explanation."""
     low = key.lower()
     used, idle, missed = {
         "partition": (USED_PARTITION, _IDLE_PARTITION, _MISSED_PARTITION),

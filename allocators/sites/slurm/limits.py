@@ -1,6 +1,4 @@
-"""What associations and qualities of service allow, in the words in which ``squeue`` says why a job
-waits.
-"""
+"""Limits of associations and QOS, reported with the reasons of ``squeue``."""
 
 from __future__ import annotations
 
@@ -18,15 +16,16 @@ _NAMES: Final = {"cpu": "Cpu", "mem": "Mem", "node": "Node", "billing": "Billing
 _WALL: Final = "wall"
 Key = tuple[str, ...]
 Level = tuple[Key, AssociationLimits, str]
-"""Whose limits, the limits, and "qos" or "assoc"."""
+"""Key of the association or QOS, its limits, and "qos" or "assoc"."""
 Scope = tuple[Key, float, Mapping[str, float], str, str]
-"""Whose use is counted; jobs and resources that may run at once; and how the word begins and ends.
-"""
+"""Key of the counted usage, limits on running jobs and TRES, prefix and suffix of the reason."""
 
 
-class _Chain(NamedTuple):
-    """Whose limits hold for jobs of a user: all levels, those of associations, what is counted, and
-    the levels that limit use over time.
+class _LimitChain(NamedTuple):
+    """The limits that apply to the jobs of a user, from specific to general.
+
+    `levels` are all limits, `assoc` those of associations, `scopes` the counted usages, and
+    `metered` the levels that limit usage over time.
     """
 
     levels: tuple[Level, ...]
@@ -35,26 +34,27 @@ class _Chain(NamedTuple):
     metered: tuple[Level, ...]
 
 
-def _word(before: str, tres: str, after: str) -> str:
+def _tres_reason(before: str, tres: str, after: str) -> str:
+    """Return the ``squeue`` reason for a limit on a TRES."""
     name = _NAMES.get(tres, "GRES" if tres.startswith("gres/") else "TRES")
     return f"{before}{name}{after}" + ("Limit" if name not in {"GRES", "TRES"} else "")
 
 
 class UsageLimits:
-    """Counts what jobs use, and tells which may start.
+    """Checks jobs against the limits of associations, QOS and partitions.
 
     Parameters
     ----------
     associations : Associations
         Limits of accounts, users and qualities of service.
     partitions : sequence of PartitionEntry or None
-        By number, for what a partition itself allows; None = anything.
+        Partitions by number; None = without limits of its own.
     enforced : frozenset of str
-        Of "limits", "qos" and "safe".
+        Subset of "limits", "qos" and "safe".
     part_limits : {"ALL", "ANY", "NO"}
-        EnforcePartLimits: whether a job that breaks limits of its partitions is refused.
+        EnforcePartLimits: refuse jobs that break limits of all, any or none of their partitions.
     keep : float
-        What is left of a second's use after another second.
+        Decay factor of usage per second.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class UsageLimits:
         self._running: dict[Key, Counter[str]] = {}
         self._submitted: Counter[Key] = Counter()
         self._counted: dict[int, tuple[Key, ...]] = {}
-        """Job -> where it was counted at its submission; it may start in another partition."""
+        """Keys that counted each submitted job; it may start in another partition."""
         self._jobs: dict[Key, dict[int, SlurmJob]] = {}
         self._used: dict[Key, dict[str, tuple[float, float]]] = {}
         self._arrays: Counter[str] = Counter()
@@ -81,39 +81,39 @@ class UsageLimits:
             associations.qualities.get(entry.qos) if entry is not None and entry.qos else None
             for entry in partitions
         ]
-        self._chains: dict[tuple[str, str, str, int], _Chain] = {}
+        self._chains: dict[tuple[str, str, str, int], _LimitChain] = {}
 
     # -- at submission
     # ----------------------------------------------------------------------------------------------
 
     def refusal(self, jobs: tuple[SlurmJob, ...]) -> str:
-        """Return why a job is refused at its submission; "" = it is not.
+        """Return the reason to refuse a job at submission; "" = accepted.
 
         Parameters
         ----------
         jobs : tuple of Job
-            The job, once for each of its partitions.
+            The entries of the job, one per partition.
         """
         if self._part_limits != "NO":
-            broken = [self._of_partition(one) for one in jobs]
-            every = all(broken) if self._part_limits == "ANY" else any(broken)
-            if every:
-                return next(filter(None, broken))
+            broken_limits = [self._partition_reason(entry) for entry in jobs]
+            is_refused = all(broken_limits) if self._part_limits == "ANY" else any(broken_limits)
+            if is_refused:
+                return next(filter(None, broken_limits))
         job = jobs[0]
-        word = self._too_many(job) if self._limits else ""
-        if not word and self._denies(job):
-            word = self._per_job(job)
-        never = [self._never(one) for one in jobs]
-        return word or (never[0] if all(never) else "")
+        reason = self._submit_reason(job) if self._limits else ""
+        if not reason and self._is_deny_on_limit(job):
+            reason = self._per_job_reason(job)
+        permanent_reasons = [self._permanent_reason(entry) for entry in jobs]
+        return reason or (permanent_reasons[0] if all(permanent_reasons) else "")
 
-    def _never(self, job: SlurmJob) -> str:
-        """Return what would keep a job waiting for ever."""
-        return self._of_itself(job) or (self._by_count(job, {}) if self._qos else "")
+    def _permanent_reason(self, job: SlurmJob) -> str:
+        """Return the limit that would block a job forever."""
+        return self._own_reason(job) or (self._concurrency_reason(job, {}) if self._qos else "")
 
-    def _too_many(self, job: SlurmJob) -> str:
-        """Return which limit of jobs in the queue a submission would exceed."""
+    def _submit_reason(self, job: SlurmJob) -> str:
+        """Return the limit on queued jobs that a submission would exceed."""
         count = self._submitted
-        chain = self._chain(job)
+        chain = self._limit_chain(job)
         own = next((one.max_submit for _, one, _ in chain.assoc if one.max_submit < inf), inf)
         if chain.assoc and count[chain.assoc[0][0]] >= own:
             return "AssocMaxSubmitJobLimit"
@@ -126,22 +126,23 @@ class UsageLimits:
                 return "QOSMaxSubmitJobPerAccountLimit"
         return ""
 
-    def submitted(self, job: SlurmJob, sign: int = 1) -> None:
-        """Count a job that was submitted; `sign` -1 = it is gone."""
+    def count_submission(self, job: SlurmJob, sign: int = 1) -> None:
+        """Count a submitted job; with `sign` -1 it has left the queue."""
         if not self._limits:
             return
         if sign > 0:
-            self._counted[job.id] = tuple(self._keys(job))
+            self._counted[job.id] = tuple(self._usage_keys(job))
         for key in self._counted[job.id] if sign > 0 else self._counted.pop(job.id, ()):
             self._submitted[key] += sign
 
-    def _denies(self, job: SlurmJob) -> bool:
+    def _is_deny_on_limit(self, job: SlurmJob) -> bool:
+        """Return True if a job beyond its limits is refused instead of queued."""
         quality = self._all.qualities.get(job.qos)
         flags = quality.flags if quality is not None else frozenset()
         return "denyonlimit" in flags or self._part_limits != "NO"
 
-    def _of_partition(self, job: SlurmJob) -> str:
-        """Return what of its partition a job breaks."""
+    def _partition_reason(self, job: SlurmJob) -> str:
+        """Return the limit of its partition that a job breaks."""
         entry = self._partitions[job.partition]
         if entry is None:
             return ""
@@ -166,34 +167,35 @@ class UsageLimits:
     # -- before a start
     # ----------------------------------------------------------------------------------------------
 
-    def waits(self, now_s: float, job: SlurmJob) -> str:
-        """Return why a job may not start whatever is free; "" = it may."""
+    def blocking_reason(self, now_s: float, job: SlurmJob) -> str:
+        """Return the reason that blocks a job even with free nodes; "" = none."""
         if job.barred is None:
-            job.barred = self._of_itself(job)
+            job.barred = self._own_reason(job)
         if job.barred:
             return job.barred
         if job.array_most < inf and self._arrays[job.array] >= job.array_most:
             return "JobArrayTaskLimit"
         if not self._qos:
             return ""
-        chain = self._chain(job)
+        chain = self._limit_chain(job)
         quality = self._all.qualities.get(job.qos)
-        word = _below(job, quality) if quality is not None else ""
-        if not word and chain.scopes:
-            word = self._by_count(job, self._running)
-        return word or (self._by_use(now_s, job) if chain.metered else "")
+        reason = _threshold_reason(job, quality) if quality is not None else ""
+        if not reason and chain.scopes:
+            reason = self._concurrency_reason(job, self._running)
+        return reason or (self._metered_reason(now_s, job) if chain.metered else "")
 
-    def _of_itself(self, job: SlurmJob) -> str:
-        """Return what keeps a job waiting for ever, whoever runs beside it."""
+    def _own_reason(self, job: SlurmJob) -> str:
+        """Return the limit that a job breaks by its own size, regardless of usage."""
         entry = self._partitions[job.partition]
         if entry is not None and not entry.up:
             return "PartitionDown"
-        return self._of_partition(job) or (self._per_job(job) if self._qos else "")
+        return self._partition_reason(job) or (self._per_job_reason(job) if self._qos else "")
 
-    def _per_job(self, job: SlurmJob) -> str:
+    def _per_job_reason(self, job: SlurmJob) -> str:
+        """Return the limit per job that a job breaks."""
         nodes, wall_s = float(job.needed_nodes), job.limit_s
         seen: set[tuple[str, str]] = set()
-        for _, limits, name in self._chain(job).levels:
+        for _, limits, name in self._limit_chain(job).levels:
             before = "QOS" if name == "qos" else "Assoc"
             for field, after, over, share in (
                 ("max_tres", "PerJob", True, 1.0),
@@ -206,10 +208,10 @@ class UsageLimits:
                     seen.add((field, tres))
                     has = job.tres.get(tres, 0.0) / share
                     if has > most if over else has < most:
-                        return _word(f"{before}{'Max' if over else 'Min'}", tres, after)
+                        return _tres_reason(f"{before}{'Max' if over else 'Min'}", tres, after)
             for tres, most in limits.max_tres_mins.items():
                 if ("mins", tres) not in seen and job.tres.get(tres, 0.0) * wall_s / 60 > most:
-                    return _word(f"{before}Max", tres, "MinutesPerJob")
+                    return _tres_reason(f"{before}Max", tres, "MinutesPerJob")
                 seen.add(("mins", tres))
             if limits.max_wall_s < inf and ("wall", "") not in seen:
                 seen.add(("wall", ""))
@@ -217,38 +219,42 @@ class UsageLimits:
                     return f"{before}MaxWallDurationPerJobLimit"
         return ""
 
-    def _by_count(self, job: SlurmJob, used: Mapping[Key, Mapping[str, float]]) -> str:
-        for scope, most_jobs, most, word, after in self._chain(job).scopes:
+    def _concurrency_reason(self, job: SlurmJob, used: Mapping[Key, Mapping[str, float]]) -> str:
+        """Return the limit on running jobs or TRES that one more job would exceed."""
+        for scope, most_jobs, most, word, after in self._limit_chain(job).scopes:
             running = used.get(scope, _NOTHING)
             if running["jobs"] >= most_jobs:
                 return f"{word}Jobs{after}Limit"
             for tres, amount in most.items():
                 if running[tres] + job.tres.get(tres, 0.0) > amount + 1e-9:
-                    return _word(word, tres, after)
+                    return _tres_reason(word, tres, after)
         return ""
 
-    def _by_use(self, now_s: float, job: SlurmJob) -> str:
+    def _metered_reason(self, now_s: float, job: SlurmJob) -> str:
+        """Return the limit on TRES-minutes or wall time that a job would exceed."""
         minutes = job.limit_s / 60
-        for key, limits, name in self._chain(job).metered:
+        for key, limits, name in self._limit_chain(job).metered:
             before = "QOS" if name == "qos" else "Assoc"
             for tres, most in limits.grp_tres_run_mins.items():
-                ahead = self._ahead(now_s, key, tres) + job.tres.get(tres, 0.0) * minutes
+                ahead = self._committed_min(now_s, key, tres) + job.tres.get(tres, 0.0) * minutes
                 if ahead > most:
-                    return _word(f"{before}Grp", tres, "RunMinutes")
+                    return _tres_reason(f"{before}Grp", tres, "RunMinutes")
             for tres, most in limits.grp_tres_mins.items():
                 used = self._used_min(now_s, key, tres)
                 if self._safe:
-                    used += self._ahead(now_s, key, tres) + job.tres.get(tres, 0.0) * minutes
+                    used += (
+                        self._committed_min(now_s, key, tres) + job.tres.get(tres, 0.0) * minutes
+                    )
                 if used > most or (not self._safe and used >= most):
-                    return _word(f"{before}Grp", tres, "Minutes")
+                    return _tres_reason(f"{before}Grp", tres, "Minutes")
             if limits.grp_wall_s < inf:
                 used = self._used_min(now_s, key, _WALL) * 60
                 if used >= limits.grp_wall_s:
                     return f"{before}GrpWallLimit"
         return ""
 
-    def _ahead(self, now_s: float, key: Key, tres: str) -> float:
-        """Return what the running jobs of a scope may still use, at their limits."""
+    def _committed_min(self, now_s: float, key: Key, tres: str) -> float:
+        """Return the TRES-minutes that running jobs may still use up to their limits."""
         jobs = self._jobs.get(key, {}).values()
         return sum(
             [
@@ -258,8 +264,9 @@ class UsageLimits:
         )
 
     def _used_min(self, now_s: float, key: Key, tres: str) -> float:
+        """Return the decayed usage of a key in TRES-minutes, running jobs included."""
         used, at_s = self._used.get(key, {}).get(tres, (0.0, now_s))
-        used *= self._decayed(key, now_s - at_s)
+        used *= self._decay_factor(key, now_s - at_s)
         running = self._jobs.get(key, {}).values()
         return used + sum(
             [
@@ -268,7 +275,8 @@ class UsageLimits:
             ]
         )
 
-    def _decayed(self, key: Key, elapsed_s: float) -> float:
+    def _decay_factor(self, key: Key, elapsed_s: float) -> float:
+        """Return the share of usage left after some time; 1 for QOS with NoDecay."""
         quality = self._all.qualities.get(key[1]) if key[0] == "qos" else None
         if quality is not None and "nodecay" in quality.flags:
             return 1.0
@@ -277,26 +285,26 @@ class UsageLimits:
     # -- what runs
     # ----------------------------------------------------------------------------------------------
 
-    def started(self, job: SlurmJob) -> None:
+    def count_start(self, job: SlurmJob) -> None:
         """Count a job that starts."""
         if job.array_most < inf:
             self._arrays[job.array] += 1
         if self._qos:
-            for key in self._keys(job):
+            for key in self._usage_keys(job):
                 counts = self._running.setdefault(key, Counter())
                 counts["jobs"] += 1
                 for tres, amount in job.tres.items():
                     counts[tres] += amount  # type: ignore[assignment]  # counts hold fractions, too
                 self._jobs.setdefault(key, {})[job.id] = job
 
-    def ended(self, now_s: float, job: SlurmJob) -> None:
-        """Count a job that runs no longer."""
+    def count_end(self, now_s: float, job: SlurmJob) -> None:
+        """Count the end of a running job and book its usage."""
         if job.array_most < inf:
             self._arrays[job.array] -= 1
         if not self._qos:
             return
         minutes = (now_s - job.start_s) / 60
-        for key in self._keys(job):
+        for key in self._usage_keys(job):
             counts = self._running[key]
             counts["jobs"] -= 1
             del self._jobs[key][job.id]
@@ -305,38 +313,40 @@ class UsageLimits:
                 if tres != _WALL:
                     counts[tres] -= amount  # type: ignore[assignment]
                 used, at_s = book.get(tres, (0.0, now_s))
-                used = used * self._decayed(key, now_s - at_s)
+                used = used * self._decay_factor(key, now_s - at_s)
                 book[tres] = used + minutes * amount, now_s
 
     def reset(self) -> None:
-        """Forget what was used by jobs that have ended."""
+        """Reset the usage of ended jobs to 0."""
         self._used.clear()
 
     # -- who counts
     # ----------------------------------------------------------------------------------------------
 
-    def _keys(self, job: SlurmJob) -> Iterator[Key]:
-        for key, _, name in self._chain(job).levels:
+    def _usage_keys(self, job: SlurmJob) -> Iterator[Key]:
+        """Yield the keys under which the usage of a job is counted."""
+        for key, _, name in self._limit_chain(job).levels:
             yield key
             if name == "qos":
                 yield (*key, "user", job.user)
                 yield (*key, "account", job.account)
 
-    def _chain(self, job: SlurmJob) -> _Chain:
-        """Return whose limits hold for a job, the first to be asked first."""
-        who = (job.account, job.user, job.qos, job.partition)
-        known = self._chains.get(who)
-        if known is None:
-            levels = tuple(self._levels(*who))
-            known = self._chains[who] = _Chain(
+    def _limit_chain(self, job: SlurmJob) -> _LimitChain:
+        """Return the limits that apply to a job, most specific first."""
+        key = (job.account, job.user, job.qos, job.partition)
+        chain = self._chains.get(key)
+        if chain is None:
+            levels = tuple(self._levels(*key))
+            chain = self._chains[key] = _LimitChain(
                 levels,
                 tuple([level for level in levels if level[2] == "assoc"]),
                 tuple(_scopes(levels, job.user, job.account)),
                 tuple([level for level in levels if _is_metered(level[1])]),
             )
-        return known
+        return chain
 
     def _levels(self, account: str, user: str, qos: str, partition: int) -> Iterator[Level]:
+        """Yield the limits of QOS, partition QOS, user and accounts, most specific first."""
         quality, of_part = self._all.qualities.get(qos), self._quality_of[partition]
         order: list[Qos | None] = [of_part, quality]
         if quality is not None and "overpartqos" in quality.flags:
@@ -352,23 +362,24 @@ class UsageLimits:
         in_part = (account, user, entry.name.lower() if entry is not None else "")
         own = self._all.in_partition.get(in_part)
         if own is not None:
-            # It stands in the place of the user's own, and counts for itself.
+            # It replaces the limits of the user, and its usage is counted separately.
             key = ("assoc", *in_part)
         else:
             own = self._all.limits.get((account, user), NO_LIMITS)
-        yield key, _times(own, factor), "assoc"
-        at, seen = account, set[str]()
-        while at and at not in seen:
-            seen.add(at)
-            own = self._all.limits.get((at, ""), NO_LIMITS)
-            yield ("assoc", at, ""), _times(own, factor), "assoc"
-            at = self._parents.get(at, "" if at == ROOT else ROOT)
+        yield key, _scale_limits(own, factor), "assoc"
+        ancestor, seen = account, set[str]()
+        while ancestor and ancestor not in seen:
+            seen.add(ancestor)
+            own = self._all.limits.get((ancestor, ""), NO_LIMITS)
+            yield ("assoc", ancestor, ""), _scale_limits(own, factor), "assoc"
+            ancestor = self._parents.get(ancestor, "" if ancestor == ROOT else ROOT)
 
 
 _NOTHING: Final[Mapping[str, float]] = Counter()
 
 
-def _times(limits: AssociationLimits, factor: float) -> AssociationLimits:
+def _scale_limits(limits: AssociationLimits, factor: float) -> AssociationLimits:
+    """Return limits with all TRES amounts multiplied by a factor."""
     if factor == 1.0:
         return limits
     changed = {
@@ -379,42 +390,44 @@ def _times(limits: AssociationLimits, factor: float) -> AssociationLimits:
     return AssociationLimits(**{**vars(limits), **changed})
 
 
-def _below(job: SlurmJob, quality: Qos) -> str:
+def _threshold_reason(job: SlurmJob, quality: Qos) -> str:
+    """Return the QOS threshold that a job's priority or fair share is below."""
     if job.priority < quality.min_priority:
         return "QOSMinPrioThreshold"
     return "QOSUsageThreshold" if job.share.factor < quality.usage_threshold else ""
 
 
 def _is_metered(limits: AssociationLimits) -> bool:
+    """Return True if limits restrict usage over time."""
     return bool(limits.grp_tres_mins or limits.grp_tres_run_mins or limits.grp_wall_s < inf)
 
 
 def _scopes(levels: tuple[Level, ...], user: str, account: str) -> Iterator[Scope]:
-    """Yield what is counted: limits of groups at every level, those of single users and accounts
-    at the first level that has them.
-    """
+    """Yield the counted limits: of groups at every level, per user at the first level."""
     seen: set[tuple[str, str]] = set()
     own = next((key for key, _, name in levels if name == "assoc"), ())
 
-    def first(kind: str, jobs: float, tres: Mapping[str, float]) -> tuple[float, dict[str, float]]:
+    def unseen_limits(
+        kind: str, jobs: float, tres: Mapping[str, float]
+    ) -> tuple[float, dict[str, float]]:
         most = {name: amount for name, amount in tres.items() if (kind, name) not in seen}
         jobs = inf if (kind, "") in seen else jobs
         seen.update((kind, name) for name in (*most, *([""] if jobs < inf else [])))
         return jobs, most
 
     for key, limits, name in levels:
-        found: list[Scope] = []
+        scopes: list[Scope] = []
         if name == "qos":
-            found.append((key, limits.grp_jobs, limits.grp_tres, "QOSGrp", ""))
-            jobs, most = first("user", limits.max_jobs_pu, limits.max_tres_pu)
-            found.append(((*key, "user", user), jobs, most, "QOSMax", "PerUser"))
-            jobs, most = first("account", limits.max_jobs_pa, limits.max_tres_pa)
-            found.append(((*key, "account", account), jobs, most, "QOSMax", "PerAccount"))
+            scopes.append((key, limits.grp_jobs, limits.grp_tres, "QOSGrp", ""))
+            jobs, most = unseen_limits("user", limits.max_jobs_pu, limits.max_tres_pu)
+            scopes.append(((*key, "user", user), jobs, most, "QOSMax", "PerUser"))
+            jobs, most = unseen_limits("account", limits.max_jobs_pa, limits.max_tres_pa)
+            scopes.append(((*key, "account", account), jobs, most, "QOSMax", "PerAccount"))
         else:
-            found.append((key, limits.grp_jobs, limits.grp_tres, "AssocGrp", ""))
-            # An account's own is that of each of its users who has none.
-            jobs, most = first("jobs", limits.max_jobs, {})
-            found.append((own, jobs, most, "AssocMax", ""))
-        for scope in found:
+            scopes.append((key, limits.grp_jobs, limits.grp_tres, "AssocGrp", ""))
+            # The limit of an account applies to each of its users without one.
+            jobs, most = unseen_limits("jobs", limits.max_jobs, {})
+            scopes.append((own, jobs, most, "AssocMax", ""))
+        for scope in scopes:
             if scope[1] < inf or scope[2]:
                 yield scope

@@ -1,6 +1,4 @@
-"""Slurm as sites run it: multifactor priority with fair share, the main scheduling pass, and the
-backfill scheduler that plans for all waiting jobs.
-"""
+"""The Slurm policy: multifactor priority with fair share, the main pass, and backfill."""
 
 from __future__ import annotations
 
@@ -14,7 +12,12 @@ from allocators.placement import Placer
 from allocators.reasons import joined, room
 from allocators.sites.slurm.constraints import NotSimulatedError
 from allocators.sites.slurm.controller import Controller
-from allocators.sites.slurm.eligible import IneligibleJob, NeverError, Waitlist, conditions_of
+from allocators.sites.slurm.eligible import (
+    IneligibleJob,
+    UnsatisfiableError,
+    Waitlist,
+    conditions_of,
+)
 from allocators.sites.slurm.fairshare import FairShare, read_usage
 from allocators.sites.slurm.keys import Finding
 from allocators.sites.slurm.preempt import CANCEL, SUSPEND, preemption_of
@@ -27,18 +30,18 @@ from allocators.sites.slurm.site import (
     IN_FILE,
     RULE_OF,
     SlurmSite,
-    depth_told,
+    depth_note,
     gate_of,
     is_classic,
     levels_on,
-    missed,
+    limits_above_cluster,
+    missed_sentences,
     name_order,
     partitions_on,
     preference,
     read_site,
     rules_of,
     threads_of,
-    too_large,
     topology_notes,
 )
 from allocators.sites.slurm.state import Placement, SlurmJob, replicas_on
@@ -61,37 +64,34 @@ from sim.contract import (
 
 HOUR_S: Final = 3600.0
 REQUEUE_S: Final = 121.0
-"""A displaced job does not start again before: the lifetime of a credential, and a second."""
+"""Delay before a preempted job may start again: credential lifetime plus one second."""
 
 
 @dataclass
 class Slurm(Settings):
-    """Start jobs as a Slurm controller would: by priority in the main pass, and where the plans of
-    the backfill leave room.
+    """Start jobs by priority in the main pass, and early where backfill plans leave room.
 
     Notes
     -----
-    The rules of Slurm's priority/multifactor, sched/backfill and select/cons_tres plugins, as its
-    manuals and sources state them (20.02 to 26.11). Priorities are renewed every five minutes only.
-    A pass starts jobs in the order of their priority until one of a partition does not fit, whose
-    nodes are then out for all that follow. The backfill keeps whole nodes free for every waiting
-    job that it tests, from the end of running jobs at their time limits on, in steps that double
-    from 30 s and on whole minutes of the clock.
+    Rules of Slurm's priority/multifactor, sched/backfill and select/cons_tres plugins, from its
+    manuals and sources (20.02 to 26.11). Priorities are renewed every five minutes only. A pass
+    starts jobs by priority; a job that does not fit blocks the nodes of its partition for later
+    jobs. The backfill plans whole nodes for every waiting job that it tests. Plans begin at the
+    time limits of running jobs, in steps that double from 30 s, on whole minutes of the clock.
 
-    The instants of the three clocks are not known of any real cluster; they are drawn from the seed
-    of the run. A loaded controller amplifies a shift of seconds into hours for single jobs, so
-    compare repeats, not single runs.
+    The phases of the three clocks are not recorded for any real cluster; they are drawn from the
+    seed of the run. Under load, a shift of seconds can move single jobs by hours: compare repeats,
+    not single runs.
 
-    Ours: a job without a time limit has that of ``default_limit_h``; a job that outlives its limit
-    is not stopped unless ``limits`` says so. A gang stays on one GPU type, the first of the cluster
-    that has room; types are those of the cluster, as its ``slurm.conf`` or ``gres.conf`` names
-    them. The size of a job and what is billed are its cores, or its GPUs where it names no cores.
-    Each user of a trace without accounts has one share. A job that lost its nodes queues
-    anew; what a displaced one keeps is a matter of its checkpoints. Jobs end well here, so that a
-    job which depends on a failure starts only where the other is ended at its limit or displaced;
-    jobs that a limit would keep waiting for ever are refused. A job in a reservation starts if its
-    limit ends within. A suspended job loses nothing, and queues anew if its node fails. Not
-    simulated: jobs that take turns, arrays as one record, heterogeneous jobs, licences.
+    Assumptions: a job without a time limit gets ``default_limit_h``. A job beyond its limit is
+    stopped only under ``limits`` = kill. A gang stays on one GPU type, the first with room; type
+    names are those of ``slurm.conf`` or ``gres.conf``. Size and billing count cores, or GPUs for
+    jobs without cores. Each user of a trace without accounts has one share. A job that lost its
+    nodes is requeued; a preempted job keeps what its checkpoints saved. Jobs complete unless they
+    are ended at their limit or preempted, which decides dependencies on failures. Jobs that a limit
+    would block forever are refused. A job in a reservation starts if its limit ends within it. A
+    suspended job loses no work, and is requeued if its node fails. Not simulated: time slicing,
+    arrays as one record, heterogeneous jobs, licenses.
     """
 
     _run: SlurmRun | None = field(init=False, repr=False, default=None)
@@ -100,11 +100,11 @@ class Slurm(Settings):
         title="Slurm",
         brief="priority by age, usage and size, backfill around plans",
         what=(
-            "Starts jobs by a priority of age, fair share and size; backfill may start"
-            " others that delay no planned job."
+            "Starts jobs by a priority of age, fair share and size; a job may start early if it"
+            " delays no plan of a waiting job."
         ),
-        cost="Plans keep whole nodes free until the time limits, so GPUs idle while jobs wait.",
-        limits="Knows time limits only; single starts depend on when its clocks tick.",
+        cost="Plans hold whole nodes until the time limits, so GPUs can idle while jobs wait.",
+        limits="Uses time limits, not run times; single starts depend on the phase of its clocks.",
         source=(
             "Slurm 20.02 to 26.11: priority/multifactor, sched/backfill and select/cons_tres, as"
             " documented by SchedMD; weights of the example in its manual"
@@ -125,35 +125,35 @@ class Slurm(Settings):
 
     @property
     def needs(self) -> Needs:
-        """Jobs stay in their partition."""
+        """Jobs stay within their partition."""
         return Needs(confine_by="partition")
 
     def __post_init__(self) -> None:
-        """Read the files, so that what cannot be read is said before a run."""
+        """Parse the files, so that errors are raised before a run."""
         site = self.site
         if site.config is not None:
             rules_of(site, site.config)
 
     @property
     def site(self) -> SlurmSite:
-        """The files of the site, as parsed."""
+        """The parsed files of the site."""
         topology = self.topology if is_file_text(self.topology) else ""
         return read_site(self.conf, self.accounts, self.qos, topology, self.reservations)
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """What becomes of each setting of the files."""
+        """What the simulation does with each setting of the files."""
         return self.site.findings
 
     def remarks(self) -> tuple[str, ...]:
-        """Say what is not simulated, which parameters replace the file, and what was assumed."""
-        notes = [*missed(self.site), *self._overrides()]
+        """Return notes on settings not simulated, overridden keys, and assumptions."""
+        notes = [*missed_sentences(self.site), *self._override_notes()]
         notes += filter(None, [is_classic(self.site, self.fairshare)[1]])
         notes += topology_notes(self.site, self.topology)
         return (*notes, *(self._run.remarks() if self._run is not None else ()))
 
-    def _overrides(self) -> tuple[str, ...]:
-        """Return the parameters that replace a setting of the file."""
+    def _override_notes(self) -> tuple[str, ...]:
+        """Return a note for each parameter that overrides a key of the file."""
         config = self.site.config
         if config is None:
             return ()
@@ -165,18 +165,18 @@ class Slurm(Settings):
         )
 
     def allocate(self, view: View, /) -> Plan:
-        """Pass on what happened, run the scheduling passes that are due, and start their jobs."""
+        """Update the controller, run the passes that are due, and return their decisions."""
         if self._run is None:
             self._run = SlurmRun(self, view)
             return self._run.step(view, ())
         return self._run.step(view, self._run.follow(view))
 
     def explain(self, decided: Decided, job: JobId, /) -> Reason | None:
-        """State why a job waits in the words of squeue, its priority, and who is before it."""
+        """Return the ``squeue`` reason of a waiting job, its priority and the jobs ahead."""
         return self._run.explain(decided, job) if self._run is not None else None
 
     def timers(self, view: View, rules: Rules) -> Timers:
-        """Return when the clocks tick: as the parameters say, or drawn from the seed of the run."""
+        """Return the first tick of each clock: from parameters, or drawn from the seed."""
         phases = (self.main_phase_s, self.bf_phase_s, self.calc_phase_s)
         periods = (rules.main_interval_s, rules.interval_s, rules.period_s)
         main_s, backfill_s, priority_s = (
@@ -195,7 +195,7 @@ class Slurm(Settings):
         )
 
     def rules(self) -> Rules:
-        """Return the rules of the file, changed by the parameters that are not at their default."""
+        """Return the rules of the file, overridden by parameters that were changed."""
         config = self.site.config
         own = {name: convert(getattr(self, name)) for name, (_, convert) in IN_FILE.items()}
         ours = {"size_by_used": self.size_nodes == "used"}
@@ -209,7 +209,7 @@ class Slurm(Settings):
         return replace(rules, **changed, **ours)  # type: ignore[arg-type]
 
     def fair_share(self) -> FairShare:
-        """Return the shares of accounts and users with the usage before the trace."""
+        """Return the fair-share tree with the usage before the trace."""
         site, config = self.site, self.site.config
         dampening = self.dampening
         if config is not None and self.dampening == DEFAULTS["dampening"]:
@@ -218,7 +218,7 @@ class Slurm(Settings):
         entries = site.associations.entries
         shares = FairShare(entries, self.half_life_s or inf, dampening, tree=tree)
         for account, user, used in read_usage(self.usage):
-            shares.book(shares.of(account, user), used)
+            shares.book(shares.user_share(account, user), used)
         if self.usage:
             # Usage before the trace counts from the first job on.
             shares.renew(0.0, [])
@@ -226,7 +226,7 @@ class Slurm(Settings):
 
     @property
     def half_life_s(self) -> float:
-        """Half-life of usage, of the parameter or else of the file; 0 = never forgotten."""
+        """Half-life of usage from the parameter, else from the file; 0 = no decay."""
         config = self.site.config
         if config is not None and self.half_life_h == DEFAULTS["half_life_h"]:
             return config.time_s("PriorityDecayHalfLife", "7-0")
@@ -234,7 +234,7 @@ class Slurm(Settings):
 
     @property
     def kill_after_s(self) -> float:
-        """Seconds after its time limit at which a job is ended; inf = never."""
+        """Time after its limit at which a job is ended, in seconds; inf = never."""
         if self.limits != "kill":
             return inf
         config = self.site.config
@@ -244,14 +244,14 @@ class Slurm(Settings):
 
 
 class SlurmRun:
-    """A Slurm controller on the nodes of one run, with the jobs it does not know yet or any more.
+    """A Slurm controller on the nodes of one run, with ineligible and ended jobs.
 
     Parameters
     ----------
     policy : Slurm
         Parameters and files of the site.
     view : View
-        The cluster at the first decision; jobs that run already are adopted.
+        The view at the first decision; jobs that run already are adopted.
     """
 
     def __init__(self, policy: Slurm, view: View) -> None:
@@ -264,7 +264,7 @@ class SlurmRun:
         )
         ordered = [machines[node] for node in self._order]
         self._requests = Requests(site, view, self._order, policy.default_limit_h * HOUR_S)
-        self._noted = self._requests.remarks
+        self._note_counts = self._requests.remarks
         nodes = FreeNodes(
             [node.gpus for node in ordered],
             [node.cpus for node in ordered],
@@ -288,7 +288,7 @@ class SlurmRun:
         )
         self._undated = bool(site.reserved) and not view.clock_s
         unknown = self._calendar.unknown if self._calendar is not None else ()
-        self._site_notes = (*too_large(site, ordered), *unknown)
+        self._site_notes = (*limits_above_cluster(site, ordered), *unknown)
         rules = policy.rules()
         self._controller = Controller(
             rules,
@@ -309,14 +309,14 @@ class SlurmRun:
         self._limits_due: list[tuple[float, JobId]] = []
         self._killed = 0
         for job, grant in view.grants.items():
-            entries, held = self._requests.job(view, job), self._held_by(grant)
+            entries, held = self._requests.job(view, job), self._placement_of(grant)
             tasks = replicas_on(held, entries[0].tasks) if held else ()
             adopted = self._controller.adopt(view.now_s, entries, tasks)
-            self._surplus.note(adopted, view.demand(job))
-        self._sync(view)
+            self._surplus.add(adopted, view.demand(job))
+        self._sync_nodes(view)
 
     def remarks(self) -> list[str]:
-        """Return what the run showed: settings without effect, jobs ended or read otherwise."""
+        """Return notes on the run: settings without effect, jobs refused or ended."""
         notes = list(self._site_notes)
         if self._undated:
             notes.append(
@@ -334,43 +334,43 @@ class SlurmRun:
             )
         notes += [
             f"{count:,} {'job names' if count == 1 else 'jobs name'} a {what}."
-            for what, count in self._noted.items()
+            for what, count in self._note_counts.items()
         ]
         if self._controller.cycles:
-            notes.append(depth_told(self._controller.tested / self._controller.cycles))
+            notes.append(depth_note(self._controller.tested / self._controller.cycles))
         return notes
 
     def step(self, view: View, requeued: Sequence[JobId]) -> Plan:
-        """Submit the jobs that arrived, run the passes that are due, and return what they decided.
+        """Submit arrived jobs, run the passes that are due, and return the plan.
 
         Parameters
         ----------
         view : View
-            The cluster now.
+            The current view.
         requeued : sequence of JobId
-            Suspended jobs that lost a node and queue again.
+            Suspended jobs that lost a node and are requeued.
         """
         now_s, controller = view.now_s, self._controller
         arrived = [*newly_waiting(view.delta), *requeued]
         refused = frozenset([job for job in arrived if not self._submit(view, job)])
-        refused |= frozenset(self._refuse_unmet())
-        self._release(view)
+        refused |= frozenset(self._refuse_unsatisfiable())
+        self._release_eligible(view)
         ended = self._end_overdue(now_s)
         changes: dict[JobId, Grant | None] = {}
         started = controller.tick(now_s)
         ended |= self._stop_preempted(view, changes)
         seamless = frozenset(changes.keys() & controller.suspended.keys())
-        self._resume(view, changes)
-        for one in started:
-            grant = self._grant(view, one)
+        self._resume_jobs(view, changes)
+        for started_job in started:
+            grant = self._grant(view, started_job)
             if grant is None:
-                controller.put_back(one)
+                controller.undo_start(started_job)
             else:
-                changes[one.id] = grant
-                self._waitlist.started(one.id, now_s)
-                self._expect_end(one)
+                changes[started_job.id] = grant
+                self._waitlist.record_start(started_job.id, now_s)
+                self._expect_end(started_job)
         if self._waitlist.held and changes:
-            self._release(view)
+            self._release_eligible(view)
         wake_at_s = min(controller.wake_s(), self._waitlist.wake_s(now_s))
         if self._limits_due:
             wake_at_s = min(wake_at_s, self._limits_due[0][0])
@@ -378,14 +378,14 @@ class SlurmRun:
             return Plan(changes, refused, wake_at_s, seamless=seamless, ended=ended)
         return EMPTY
 
-    def _refuse_unmet(self) -> list[JobId]:
-        """Return the jobs whose dependencies can no longer be met."""
-        never = self._waitlist.never() if self._waitlist.held else []
-        if never:
-            self._noted["dependency that can never be met: refused"] += len(never)
-        return never
+    def _refuse_unsatisfiable(self) -> list[JobId]:
+        """Return the jobs with unsatisfiable dependencies, and count them."""
+        unsatisfiable = self._waitlist.pop_unsatisfiable() if self._waitlist.held else []
+        if unsatisfiable:
+            self._note_counts["dependency that can never be met: refused"] += len(unsatisfiable)
+        return unsatisfiable
 
-    def _release(self, view: View) -> None:
+    def _release_eligible(self, view: View) -> None:
         """Submit the jobs that have become eligible."""
         if not self._waitlist.held:
             return
@@ -396,7 +396,7 @@ class SlurmRun:
             self._controller.submit(view.now_s, first, tuple(others))
 
     def _end_overdue(self, now_s: float) -> frozenset[JobId]:
-        """Return the jobs to end because their time limit and grace are over."""
+        """Return the jobs to end because they exceeded limit and grace time."""
         overdue = []
         while self._limits_due and self._limits_due[0][0] <= now_s:
             at_s, job = heappop(self._limits_due)
@@ -408,18 +408,18 @@ class SlurmRun:
         return frozenset(overdue)
 
     def _stop_preempted(self, view: View, changes: dict[JobId, Grant | None]) -> frozenset[JobId]:
-        """Stop preempted jobs in `changes`; return those that are canceled."""
+        """Add the stops of preempted jobs to `changes`; return the canceled jobs."""
         controller = self._controller
         canceled = []
         for one, mode, _ in controller.displaced:
             view.room.give(view.grants[one.id])
-            self._surplus.note(one, view.demand(one.id), -1)
+            self._surplus.add(one, view.demand(one.id), -1)
             changes[one.id] = None
             if mode == CANCEL:
                 canceled.append(one.id)
                 continue
             if mode == SUSPEND:
-                self._surplus.note_suspended(one)
+                self._surplus.add_suspended(one)
                 continue
             entries = [replace(entry, since_s=view.now_s) for entry in controller.entries(one)]
             again_s = view.now_s + REQUEUE_S
@@ -428,14 +428,14 @@ class SlurmRun:
         controller.displaced.clear()
         return frozenset(canceled)
 
-    def _resume(self, view: View, changes: dict[JobId, Grant | None]) -> None:
-        """Grant resumed jobs their nodes again in `changes`, or suspend them again."""
+    def _resume_jobs(self, view: View, changes: dict[JobId, Grant | None]) -> None:
+        """Add the grants of resumed jobs to `changes`; suspend again those without room."""
         controller = self._controller
         for one in controller.resumed:
-            self._surplus.note_suspended(one, -1)
+            self._surplus.add_suspended(one, -1)
             grant = self._grant(view, one)
             if grant is None:
-                self._surplus.note_suspended(one)
+                self._surplus.add_suspended(one)
                 controller.suspend(view.now_s, one)
             else:
                 changes[one.id] = grant
@@ -443,24 +443,24 @@ class SlurmRun:
         controller.resumed.clear()
 
     def _expect_end(self, one: SlurmJob) -> None:
-        """Note when a started job is ended at its limit."""
+        """Schedule the end of a started job at its time limit."""
         if self._kill_after_s < inf:
             heappush(self._limits_due, (one.end_s + self._kill_after_s, one.id))
 
     def explain(self, decided: Decided, job: JobId) -> Reason | None:
-        """State why a job waits in the words of squeue, its priority, and who is before it."""
+        """Return the ``squeue`` reason of a waiting job, its priority and the jobs ahead."""
         controller = self._controller
-        mine = controller.waiting.get(job)
-        if mine is None:
+        slurm_job = controller.waiting.get(job)
+        if slurm_job is None:
             return self._explain_not_queued(decided.view.now_s, job)
-        if mine.why not in {"None", "Priority", "Resources"}:
-            return Reason("it was held back ({word:text})", {"word": mine.why})
-        ahead = [other for other in controller.queue() if other.rank < mine.rank]
+        if slurm_job.why not in {"None", "Priority", "Resources"}:
+            return Reason("it was held back ({word:text})", {"word": slurm_job.why})
+        ahead = [other for other in controller.queue() if other.rank < slurm_job.rank]
         if not ahead:
             return joined(
                 "its priority of {own:number} was the highest (Resources)",
                 room(decided, job),
-                own=mine.priority,
+                own=slurm_job.priority,
             )
         first = ahead[0]
         return joined(
@@ -470,11 +470,11 @@ class SlurmRun:
             ahead=len(ahead),
             first=first.id,
             other=first.priority,
-            own=mine.priority,
+            own=slurm_job.priority,
         )
 
     def _explain_not_queued(self, now_s: float, job: JobId) -> Reason | None:
-        """State why a job is not in the queue: suspended, or not eligible yet."""
+        """Return the reason of a job outside the queue: suspended, or not eligible."""
         if job in self._controller.suspended:
             return Reason("it was suspended: jobs that go before it had its cores (Suspended)", {})
         if job not in self._waitlist.held:
@@ -493,7 +493,7 @@ class SlurmRun:
         nodes, counts = zip(*parts, strict=True)
         grant = Grant((Gang(Part(nodes, counts, demand.gpus, demand.cpus, demand.mem_gb)),))
         room.take(grant)
-        self._surplus.note(job, demand)
+        self._surplus.add(job, demand)
         return (
             grant
             if demand.servers is None
@@ -501,30 +501,30 @@ class SlurmRun:
         )
 
     def _submit(self, view: View, job: JobId) -> bool:
-        """Submit a job or hold it until it is eligible; return False if it can never run."""
+        """Submit a job or hold it until eligible; return False if it is refused."""
         if job in self._lost and not self._requests.may_requeue(view, job):
-            self._noted["node that failed, and may not queue again: refused"] += 1
+            self._note_counts["node that failed, and may not queue again: refused"] += 1
             return False
         try:
             entries = self._requests.job(view, job)
-            # Where a partition can never hold it, it would only keep nodes from others.
+            # In a partition that cannot hold it, it would only block nodes of other jobs.
             fitting = tuple([one for one in entries if self._controller.could_fit(one)])
             held = self._ineligible(view, fitting or entries)
-        except (NeverError, NotSimulatedError) as error:
-            self._noted[str(error)] += 1
+        except (UnsatisfiableError, NotSimulatedError) as error:
+            self._note_counts[str(error)] += 1
             return False
         if not fitting:
-            self._noted["shape that even the empty cluster cannot hold: refused"] += 1
+            self._note_counts["shape that even the empty cluster cannot hold: refused"] += 1
             return False
         entries = fitting
         if self._calendar is not None and entries[0].reservation:
             word = self._calendar.refusal(entries[0])
             if word:
-                self._noted[f"reservation that it may not use ({word}): refused"] += 1
+                self._note_counts[f"reservation that it may not use ({word}): refused"] += 1
                 return False
         word = self._limits.refusal(entries) if self._limits is not None else ""
         if word:
-            self._noted[f"request beyond a limit ({word}): refused"] += 1
+            self._note_counts[f"request beyond a limit ({word}): refused"] += 1
             return False
         if held is None:
             self._controller.submit(view.now_s, entries[0], entries[1:])
@@ -533,7 +533,7 @@ class SlurmRun:
         return True
 
     def _ineligible(self, view: View, entries: tuple[SlurmJob, ...]) -> IneligibleJob | None:
-        """Return a job with its begin time and unmet dependencies; None = it is eligible."""
+        """Return a job that must wait for its begin time or dependencies; else None."""
         job, requests = entries[0].id, self._requests
         begin_s = view.one("begin_s", job)
         text, name, own = requests.text(view, "dependency", job), "", ""
@@ -542,7 +542,7 @@ class SlurmRun:
             for job_id in dict.fromkeys((own, own.partition("_")[0])):
                 self._jobs_of_id.setdefault(job_id, []).append(job)
             name = requests.text(view, "name", job)
-            self._waitlist.submitted(job, entries[0].user, name)
+            self._waitlist.add_submission(job, entries[0].user, name)
         if not text and begin_s <= view.now_s:
             return None
         conditions, any_of = conditions_of(text, self._jobs_of_id, own) if text else ((), False)
@@ -553,7 +553,7 @@ class SlurmRun:
         return held if why else None
 
     def follow(self, view: View) -> list[JobId]:
-        """Pass on the jobs that ended and the nodes that changed since the last decision.
+        """Pass ended jobs and changed nodes to the controller; return suspended jobs to requeue.
 
         Returns
         -------
@@ -565,7 +565,7 @@ class SlurmRun:
         gone = [*delta.finished, *(eviction.job for eviction in delta.evicted)]
         self._lost = {eviction.job for eviction in delta.evicted if eviction.cause != "void"}
         for job in delta.finished:
-            self._waitlist.ended(job, well=job not in self._failed)
+            self._waitlist.record_end(job, well=job not in self._failed)
         lost = [
             one.id
             for one in (controller.suspended.values() if delta.nodes else ())
@@ -574,37 +574,37 @@ class SlurmRun:
         ]
         self._lost.update(lost)
         for job in (*gone, *lost):
-            self._end(view, job)
+            self._end_job(view, job)
             controller.forget(job)
             self._waitlist.held.pop(job, None)
         if delta.nodes or delta.resized:
             controller.follow_nodes(view.now_s)
         if gone or delta.nodes or delta.resized:
-            self._sync(view)
+            self._sync_nodes(view)
         return lost
 
-    def _end(self, view: View, job: JobId) -> None:
+    def _end_job(self, view: View, job: JobId) -> None:
         """End a suspended or running job in the controller."""
         controller = self._controller
         if (suspended := controller.suspended.get(job)) is not None:
-            # With a latency it may have ended before its stop arrived.
-            self._surplus.note_suspended(suspended, -1)
+            # With decision latency, the job may end before its stop takes effect.
+            self._surplus.add_suspended(suspended, -1)
             controller.end(view.now_s, job)
         elif (running := controller.running.get(job)) is not None:
-            self._surplus.note(running, view.demand(job), -1)
+            self._surplus.add(running, view.demand(job), -1)
             controller.end(view.now_s, job)
 
-    def _sync(self, view: View) -> None:
-        """Set what is free on each node: nodes fail, and other policies may share them."""
+    def _sync_nodes(self, view: View) -> None:
+        """Set the free resources per node: nodes fail, and other policies may share them."""
         nodes, order = self._controller.nodes, self._order
         gpus: list[int] = view.free_gpus[order].tolist()
         cpus: list[float] = view.free_cpus[order].tolist()
         mem_gb: list[float] = view.free_mem_gb[order].tolist()
-        self._surplus.take_from(gpus, cpus, mem_gb)
-        nodes.follow(gpus, cpus, mem_gb)
+        self._surplus.subtract_from(gpus, cpus, mem_gb)
+        nodes.set_free(gpus, cpus, mem_gb)
 
-    def _held_by(self, grant: Grant) -> Placement:
-        """Return the tasks per node of a grant; nodes beyond the cluster are left out."""
+    def _placement_of(self, grant: Grant) -> Placement:
+        """Return the placement of a grant; nodes outside the cluster are skipped."""
         places = {node: place for place, node in enumerate(self._order)}
         workers = grant.gangs[0].workers
         return tuple(

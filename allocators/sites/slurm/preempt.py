@@ -1,4 +1,4 @@
-"""Whose nodes a job may take: preempt/partition_prio and preempt/qos."""
+"""Preemption between jobs: preempt/partition_prio and preempt/qos."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ _TYPES: Final = {"preempt/partition_prio": "tier", "preempt/qos": "qos"}
 
 
 class Victim(NamedTuple):
-    """A running job that may be displaced, what becomes of it, and how many seconds later."""
+    """A running job to preempt, its PreemptMode, and its grace time."""
 
     job: SlurmJob
     mode: str
     grace_s: float = 0.0
 
-    def leave(self, nodes: FreeNodes) -> None:
-        """Free what it holds: all of it, or its cores where it is suspended."""
-        give = nodes.take_cores if self.mode == SUSPEND else nodes.take
-        give(self.job, self.job.held, -1)
+    def release(self, nodes: FreeNodes) -> None:
+        """Free its resources on `nodes`: all of them, or the cores of a suspended job."""
+        take = nodes.take_cores if self.mode == SUSPEND else nodes.take
+        take(self.job, self.job.held, -1)
 
 
 @dataclass(frozen=True)
 class PreemptionRules:
-    """Who may displace whom, and what becomes of the displaced.
+    """The preemption settings of a site.
 
     Parameters
     ----------
@@ -44,8 +44,8 @@ class PreemptionRules:
         PreemptExemptTime.
     youngest_first : bool
         preempt_youngest_first.
-    site : Site
-        For the modes of qualities of service.
+    site : SlurmSite
+        For the PreemptMode of each QOS.
     modes, graces_s : tuple
         PreemptMode ("" = that of the cluster) and GraceTime of each partition, by number.
     reorders : int
@@ -66,12 +66,12 @@ class PreemptionRules:
 
     @property
     def suspends(self) -> bool:
-        """Whether the gang scheduler runs, without which nobody is suspended."""
+        """True if the gang scheduler runs, which suspension needs."""
         return GANG in self.mode.split(",")
 
     @property
     def by_priority(self) -> bool:
-        """Whether the priorities of jobs may decide who displaces whom."""
+        """True if job priorities may decide a preemption (PreemptMode=WITHIN)."""
         qualities = self.site.associations.qualities.values()
         modes = [self.mode, *[quality.preempt_mode for quality in qualities]]
         return any(WITHIN in mode for mode in modes)
@@ -83,74 +83,77 @@ class PreemptionRules:
         running: Iterable[SlurmJob],
         partitions: Sequence[SlurmPartition],
     ) -> list[Victim]:
-        """Return the jobs that a job may displace, those to go first at the beginning.
+        """Return the jobs that a job may preempt, in Slurm's order.
 
         Notes
         -----
-        Slurm's order: the lower tier, or the lower priority of the quality of service, first, then
-        those on fewer nodes.
+        Slurm's order: lower tier or lower priority of the QOS first, then fewer nodes.
         """
         tier, preempts = partitions[job.partition].tier, self.site.quality(job.qos).preempts
-        found: list[tuple[float, Victim]] = []
-        for one in running:
+        ranked: list[tuple[float, Victim]] = []
+        for running_job in running:
             if self.by == "tier":
-                above = float(partitions[one.partition].tier)
-                may, mode = above < tier, self.modes[one.partition] or self.mode
-                exempt_s, grace_s = self.exempt_s, self.graces_s[one.partition]
+                standing = float(partitions[running_job.partition].tier)
+                may, mode = standing < tier, self.modes[running_job.partition] or self.mode
+                exempt_s, grace_s = self.exempt_s, self.graces_s[running_job.partition]
             else:
-                quality = self.site.quality(one.qos)
-                above, mode = quality.priority, quality.preempt_mode or self.mode
-                may = one.qos in preempts and bool(one.qos)
-                if WITHIN in mode.split(",") and one.qos == job.qos:
-                    may = one.priority < job.priority
+                quality = self.site.quality(running_job.qos)
+                standing, mode = quality.priority, quality.preempt_mode or self.mode
+                may = running_job.qos in preempts and bool(running_job.qos)
+                if WITHIN in mode.split(",") and running_job.qos == job.qos:
+                    may = running_job.priority < job.priority
                 exempt_s = quality.exempt_s if quality.exempt_s >= 0 else self.exempt_s
                 grace_s = quality.grace_s
-            # Ours: who started at this very instant stays for now.
-            if not may or one.stays or now_s - one.start_s < exempt_s or one.start_s >= now_s:
+            # Assumption: jobs started at this instant are not preempted.
+            if (
+                not may
+                or running_job.stays
+                or now_s - running_job.start_s < exempt_s
+                or running_job.start_s >= now_s
+            ):
                 continue
-            if one.suspended_s < inf:
-                found.append((above, Victim(one, SUSPEND)))
+            if running_job.suspended_s < inf:
+                ranked.append((standing, Victim(running_job, SUSPEND)))
                 continue
             words = mode.split(",")
             if CANCEL in words or REQUEUE in words:
-                what = REQUEUE if REQUEUE in words and one.requeue else CANCEL
-                found.append((above, Victim(one, what, grace_s)))
-            elif SUSPEND in words and self.suspends and one.partition != job.partition:
-                found.append((above, Victim(one, SUSPEND)))
+                what = REQUEUE if REQUEUE in words and running_job.requeue else CANCEL
+                ranked.append((standing, Victim(running_job, what, grace_s)))
+            elif SUSPEND in words and self.suspends and running_job.partition != job.partition:
+                ranked.append((standing, Victim(running_job, SUSPEND)))
         if self.youngest_first:
-            found.sort(key=lambda item: (-item[1].job.start_s, item[1].job.id))
+            ranked.sort(key=lambda item: (-item[1].job.start_s, item[1].job.id))
         else:
-            found.sort(key=lambda item: (item[0], item[1].job.on.bit_count(), item[1].job.id))
-        return [victim for _, victim in found]
+            ranked.sort(key=lambda item: (item[0], item[1].job.on.bit_count(), item[1].job.id))
+        return [victim for _, victim in ranked]
 
-    def chosen(
+    def choose_victims(
         self, job: SlurmJob, available: Mask, nodes: FreeNodes, victims: Sequence[Victim]
     ) -> tuple[Placement, list[Victim]]:
-        """Return where a job goes in the place of others, and which of them leave; () = it does not
-        fit even without all of them.
+        """Return the placement of a job and the victims to preempt; () = it cannot fit.
 
         Notes
         -----
-        As select/cons_tres does: victims leave one by one until the job fits. Whose leaving made
-        room is moved to the front, those before it go by the number of nodes that they share with
-        the job (`strict`: stay as they are), and it begins anew, once more than `reorders` says.
-        Whoever has left and is on none of the chosen nodes stays. Those that are suspended already
-        do not count. Which cores a job has is not known here: ours is to suspend as few.
+        As in select/cons_tres, victims are removed one by one until the job fits. The last one is
+        moved to the front, the others are sorted by the number of nodes shared with the job
+        (unless `strict`), and the search is repeated `reorders` + 1 times. Victims outside the
+        chosen nodes keep running. Suspended jobs do not count. Cores are not tracked one by one,
+        so that as few jobs as possible are suspended.
         """
         suspended = [one for one in victims if one.job.suspended_s < inf]
         order, tries = [one for one in victims if one.job.suspended_s == inf], 0
         if suspended:
             nodes = nodes.copy()
             for one in suspended:
-                one.leave(nodes)
-            if found := nodes.select(job, available):
-                return found, []
+                one.release(nodes)
+            if placement := nodes.select(job, available):
+                return placement, []
         while True:
-            ahead, gone = nodes.copy(), list[Victim]()
+            ahead, removed = nodes.copy(), list[Victim]()
             held: Placement = ()
             for victim in order:
-                victim.leave(ahead)
-                gone.append(victim)
+                victim.release(ahead)
+                removed.append(victim)
                 held = ahead.select(job, available)
                 if held:
                     break
@@ -158,22 +161,23 @@ class PreemptionRules:
                 return (), []
             on = mask_of(held)
             if tries > self.reorders or len(order) <= tries + 1:
-                return held, [one for one in gone if one.job.on & on]
+                return held, [one for one in removed if one.job.on & on]
             tries += 1
-            last, before = gone[-1], gone[:-1]
+            decisive, before = removed[-1], removed[:-1]
             if not self.strict:
-                rest = order[len(gone) :]
+                rest = order[len(removed) :]
                 before = sorted(before, key=lambda one: -(one.job.on & on).bit_count())
-                order = [last, *before, *rest]
+                order = [decisive, *before, *rest]
             else:
-                order = [last, *[one for one in order if one is not last]]
+                order = [decisive, *[one for one in order if one is not decisive]]
 
 
 def resumable(
     suspended: Iterable[SlurmJob], nodes: FreeNodes, tiers: Sequence[SlurmPartition]
 ) -> list[SlurmJob]:
-    """Return the suspended jobs whose cores nobody uses, the higher tier and those that started
-    first at the beginning. All that they hold is booked in `nodes`.
+    """Return the suspended jobs with free cores, higher tiers and earlier starts first.
+
+    Their resources are all booked in `nodes`.
     """
     cores: dict[int, float] = {}
     own = {
@@ -183,17 +187,17 @@ def resumable(
     for parts in own.values():
         for node, cpus in parts:
             cores[node] = cores.get(node, 0.0) + cpus
-    found = []
+    resumed = []
     for job in sorted(own, key=lambda one: (-tiers[one.partition].tier, one.start_s, one.id)):
         if all(nodes.cpus[node] + cores[node] >= cpus - 1e-9 for node, cpus in own[job]):
-            found.append(job)
+            resumed.append(job)
             for node, cpus in own[job]:
                 cores[node] -= cpus
-    return found
+    return resumed
 
 
 def preemption_of(site: SlurmSite) -> PreemptionRules | None:
-    """Return the preemption that a ``slurm.conf`` sets; None = none."""
+    """Return the preemption rules of a ``slurm.conf``; None = preemption is off."""
     config = site.config
     if config is None:
         return None

@@ -1,4 +1,4 @@
-"""What a job asks for, in the terms of the controller."""
+"""Converts the columns of a trace to jobs of the Slurm controller."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from allocators.sites.slurm.constraints import Alternative, alternatives
 from allocators.sites.slurm.site import (
     MB_PER_GB,
     SlurmSite,
-    levels_of_preemption,
+    billing_units,
+    qos_preemption_levels,
     tres_weights,
-    weighed,
 )
 from allocators.sites.slurm.state import Mask, SlurmJob
 from sim.contract import Demand, JobId, View
@@ -30,18 +30,18 @@ _ASSUMED: Final = {
 
 
 class Requests:
-    """Builds the jobs of a controller from the columns of a trace.
+    """Builds the controller's jobs from the columns of a trace.
 
     Parameters
     ----------
-    site : Site
-        What the files say.
+    site : SlurmSite
+        The parsed files.
     view : View
-        At the first decision: names, nodes.
+        The view at the first decision, for names and nodes.
     order : sequence of int
-        Place among the controller's nodes -> number of the node in the cluster.
+        Cluster index of each node of the controller.
     default_limit_s : float, seconds
-        Of jobs without a limit in partitions without one.
+        Time limit of jobs without one in partitions without a default.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Requests:
         self._by_type: dict[int, tuple[Mask, ...]] = {}
         self._admitted: dict[str, tuple[Alternative, ...]] = {}
         self.remarks: Counter[str] = Counter()
-        """What was assumed or left out -> jobs."""
+        """Number of jobs per assumption or omission."""
         self.without_limit = 0
         config = site.config
         self._entries: list[PartitionEntry | None] = (
@@ -84,20 +84,22 @@ class Requests:
             or 1,
             "assoc": max(site.associations.priorities.values(), default=0) or 1,
         }
-        # By tier those of the higher come first anyway.
+        # Under preempt/partition_prio the tier decides the order already.
         by_quality = config is not None and config.values.get("preempttype") == "preempt/qos"
-        self._levels = levels_of_preemption(site) if by_quality else {}
+        self._levels = qos_preemption_levels(site) if by_quality else {}
         self._weights = tres_weights(config) if config is not None else {}
-        self._totals = [self._total(entry) for entry in self._entries] if self._weights else []
+        self._totals = (
+            [self._partition_totals(entry) for entry in self._entries] if self._weights else []
+        )
 
     @property
     def entries(self) -> list[PartitionEntry | None]:
-        """Partitions by their numbers; None = nothing is said of it."""
+        """Partitions by number; None = no configuration."""
         return self._entries
 
     @property
     def gres(self) -> list[list[int]]:
-        """Of each kind of resource other than GPUs the number on each node."""
+        """Counts of the other generic resources: one list per kind, by node."""
         return [[dict(node.gres).get(name, 0) for node in self._machines] for name in self._kinds]
 
     def text(self, view: View, column: str, job: JobId) -> str:
@@ -108,7 +110,7 @@ class Requests:
         return names[int(view.one(column, job))]
 
     def job(self, view: View, job: JobId) -> tuple[SlurmJob, ...]:
-        """Return a job: once for each of its partitions.
+        """Return the entries of a job, one per partition.
 
         Raises
         ------
@@ -119,29 +121,30 @@ class Requests:
         account = self.text(view, "account", job)
         if not account:
             account = self._site.associations.default_account.get(user, "")
-        quality = self._quality(view, job, account, user)
-        made = []
-        for part in self._partitions(view, job):
-            one = self._in(view, job, part, (user, account, quality))
-            made.append(one)
-        return tuple(made)
+        quality = self._job_qos(view, job, account, user)
+        entries = []
+        for part in self._partition_numbers(view, job):
+            entry = self._entry_in(view, job, part, (user, account, quality))
+            entries.append(entry)
+        return tuple(entries)
 
     def may_requeue(self, view: View, job: JobId) -> bool:
-        """Tell whether a job may queue again after it lost its nodes."""
-        said = view.one("requeue", job)
-        if not isnan(said):
-            return bool(said)
+        """Return True if a job may be requeued after it lost its nodes."""
+        requeue = view.one("requeue", job)
+        if not isnan(requeue):
+            return bool(requeue)
         config = self._site.config
         return config is None or config.number("JobRequeue", 1) != 0
 
-    def _in(self, view: View, job: JobId, part: int, who: tuple[str, str, Qos]) -> SlurmJob:
-        user, account, quality = who
+    def _entry_in(self, view: View, job: JobId, part: int, owner: tuple[str, str, Qos]) -> SlurmJob:
+        """Return the entry of a job for one partition."""
+        user, account, quality = owner
         demand = view.demand(job)
         entry = self._entries[part] if self._site.config is not None else None
         limit_s = self._limit_s(view, job, entry)
         shape = self._shape(view, job, demand, entry)
         array = _ARRAY.fullmatch(self.text(view, "array", job))
-        made = SlurmJob(
+        slurm_job = SlurmJob(
             id=job,
             user=user,
             account=account,
@@ -160,9 +163,10 @@ class Requests:
             requeue=self.may_requeue(view, job),
             **shape,  # type: ignore[arg-type]
         )
-        return self._valued(made, entry, part, quality)
+        return self._add_priority_terms(slurm_job, entry, part, quality)
 
     def _limit_s(self, view: View, job: JobId, entry: PartitionEntry | None) -> float:
+        """Return the time limit of a job: its own, the partition's, or the default."""
         limit_s = view.one("time_limit_s", job)
         if limit_s < inf:
             return limit_s
@@ -171,20 +175,22 @@ class Requests:
         self.without_limit += 1
         return self._default_limit_s
 
-    def _partitions(self, view: View, job: JobId) -> tuple[int, ...]:
+    def _partition_numbers(self, view: View, job: JobId) -> tuple[int, ...]:
+        """Return the numbers of the partitions that a job names."""
         if self._site.config is None:
             return (int(view.one("partition", job)) + 1,)
         text = self.text(view, "partition", job)
         if not text:
             return (self._default_part,)
-        found = []
+        numbers = []
         for name in text.split(","):
             if name not in self._parts:
                 self.remarks[f"partition {name}, which slurm.conf does not have: all nodes"] += 1
-            found.append(self._parts.get(name, 0))
-        return tuple(dict.fromkeys(found))
+            numbers.append(self._parts.get(name, 0))
+        return tuple(dict.fromkeys(numbers))
 
-    def _quality(self, view: View, job: JobId, account: str, user: str) -> Qos:
+    def _job_qos(self, view: View, job: JobId, account: str, user: str) -> Qos:
+        """Return the QOS of a job: named, by association, or normal."""
         associations = self._site.associations
         name = self.text(view, "qos", job).lower()
         if not name:
@@ -192,8 +198,8 @@ class Requests:
             name = defaults.get((account, user), defaults.get((account, ""), ""))
         if not name and "normal" in associations.qualities:
             name = "normal"
-        found = self._site.quality(name)
-        return found if found.name else replace(found, name=name)
+        qos = self._site.quality(name)
+        return qos if qos.name else replace(qos, name=name)
 
     # -- its shape
     # ----------------------------------------------------------------------------------------------
@@ -201,17 +207,18 @@ class Requests:
     def _shape(
         self, view: View, job: JobId, demand: Demand, entry: PartitionEntry | None
     ) -> dict[str, object]:
+        """Return tasks, resources, nodes and constraints of a job as attributes."""
         tasks = int(view.one("tasks", job))
         shape = (
-            self._of_tasks(view, job, tasks, demand)
+            self._task_shape(view, job, tasks, demand)
             if tasks and demand.servers is None
-            else self._of_demand(demand)
+            else self._demand_shape(demand)
         )
         nodes = int(view.one("nodes", job))
         if nodes <= shape["tasks"] or tasks:
             shape["nodes"] = nodes
             shape["tasks"] = max(shape["tasks"], nodes)
-        self._memory(shape, entry)
+        self._set_memory(shape, entry)
         text = self.text(view, "exclusive", job).lower()
         linear = self._site.config is not None and "linear" in self._site.config.values.get(
             "selecttype", ""
@@ -219,20 +226,21 @@ class Requests:
         shape["alone"] = text == "user" or (entry is not None and entry.one_user)
         whole = text not in {"", "no", "0", "false", "user", "ok"}
         shape["whole"] = whole or linear or (entry is not None and entry.whole_nodes)
-        counts, kinds = self._gres_of(view, job)
-        allowed = self._allowed(view, demand)
+        counts, kinds = self._parse_gres(view, job)
+        allowed = self._allowed_masks(view, demand)
         if kinds:
             allowed = tuple(mask & kinds for mask in allowed)
         constraint = self.text(view, "constraint", job)
-        asked: tuple[tuple[Mask, int], ...] = ()
+        required_counts: tuple[tuple[Mask, int], ...] = ()
         if constraint:
-            allowed, asked = self._constrained(constraint, allowed)
-            counted = sum([count for _, count in asked])
+            allowed, required_counts = self._apply_constraint(constraint, allowed)
+            counted = sum([count for _, count in required_counts])
             shape["tasks"] = max(shape["tasks"], counted)
-        return {**shape, "gres": counts, "allowed": allowed, "counts": asked}
+        return {**shape, "gres": counts, "allowed": allowed, "counts": required_counts}
 
-    def _of_demand(self, demand: Demand) -> dict[str, int | float]:
-        # The controller knows one kind of task: servers are divided among the workers.
+    def _demand_shape(self, demand: Demand) -> dict[str, int | float]:
+        # The controller has one kind of task, so servers are divided among the workers.
+        """Return the shape of a job without task columns: one task per replica."""
         servers = demand.servers
         share = servers.replicas / demand.replicas if servers else 0.0
         return {
@@ -242,9 +250,10 @@ class Requests:
             "mem_gb": demand.mem_gb + (share * servers.mem_gb if servers else 0.0),
         }
 
-    def _of_tasks(
+    def _task_shape(
         self, view: View, job: JobId, tasks: int, demand: Demand
     ) -> dict[str, int | float]:
+        """Return the shape of a job from its task, GPU and memory columns."""
         per_node = int(view.one("tasks_per_node", job))
         each = view.one("cpus_per_task", job)
         cores = view.one("cpus", job)
@@ -259,7 +268,7 @@ class Requests:
         elif gpus % nodes == 0:
             shape["node_gpus"] = gpus // nodes
         else:
-            return self._of_demand(demand)
+            return self._demand_shape(demand)
         per_node_gb, per_cpu_gb = view.one("mem_per_node_gb", job), view.one("mem_per_cpu_gb", job)
         if per_node_gb:
             shape["node_mem_gb"] = per_node_gb
@@ -267,7 +276,8 @@ class Requests:
             shape["mem_gb"] = per_cpu_gb * cpus or demand.mem_gb * demand.replicas / tasks
         return shape
 
-    def _memory(self, shape: dict[str, int | float], entry: PartitionEntry | None) -> None:
+    def _set_memory(self, shape: dict[str, int | float], entry: PartitionEntry | None) -> None:
+        """Apply the memory defaults and MaxMemPerCPU of a partition to a shape."""
         config = self._site.config
         if config is None:
             return
@@ -278,15 +288,13 @@ class Requests:
             shape["mem_gb"] = entry.def_mem_per_cpu_mb / MB_PER_GB * shape["cpus"]
             shape["node_mem_gb"] = entry.def_mem_per_node_mb / MB_PER_GB
         if entry is not None and shape["cpus"] and shape.get("mem_gb"):
-            # Slurm gives more cores where a job asks for more memory per core than there may be.
+            # Slurm adds cores to a job that requests more memory per core than the maximum.
             most_gb = entry.max_mem_per_cpu_mb / MB_PER_GB
             if shape["mem_gb"] > shape["cpus"] * most_gb * (1 + 1e-9):
                 shape["cpus"] = float(ceil(shape["mem_gb"] / most_gb - 1e-9))
 
-    def _gres_of(self, view: View, job: JobId) -> tuple[tuple[tuple[int, int], ...], Mask]:
-        """Return the resources other than GPUs on each node, and the nodes with GPUs of the type
-        that is asked for; 0 = any.
-        """
+    def _parse_gres(self, view: View, job: JobId) -> tuple[tuple[tuple[int, int], ...], Mask]:
+        """Return other generic resources per node, and the mask of the GPU types (0 = any)."""
         text = self.text(view, "gres", job).lower()
         if not text:
             return (), 0
@@ -298,7 +306,7 @@ class Requests:
             name = ":".join(words)
             if words[0] == "gpu":
                 if len(words) > 1 and words[1] in self._types:
-                    kinds |= self._with_type(words[1])
+                    kinds |= self._type_mask(words[1])
                 elif len(words) > 1:
                     self.remarks[f"GPU type {words[1]}, which the cluster lacks: any type"] += 1
             elif name in self._kinds:
@@ -307,12 +315,14 @@ class Requests:
                 self.remarks[f"resource {name}, which the cluster lacks: not counted"] += 1
         return tuple(sorted(counts.items())), kinds
 
-    def _with_type(self, kind: str) -> Mask:
+    def _type_mask(self, kind: str) -> Mask:
+        """Return the mask of the nodes with a GPU type."""
         return sum([1 << at for at, node in enumerate(self._machines) if node.gpu_type == kind])
 
-    def _allowed(self, view: View, demand: Demand) -> tuple[Mask, ...]:
-        known = self._by_type.get(demand.key)
-        if known is None:
+    def _allowed_masks(self, view: View, demand: Demand) -> tuple[Mask, ...]:
+        """Return the node masks of a demand, one per GPU type."""
+        cached = self._by_type.get(demand.key)
+        if cached is None:
             masks: dict[int, int] = {}
             for at in demand.pools:
                 pool = view.room.pools[at]
@@ -320,43 +330,44 @@ class Requests:
                 masks[kind] = masks.get(kind, 0) | sum(
                     [1 << self._places[node] for node in pool.nodes]
                 )
-            known = self._by_type[demand.key] = tuple(masks[kind] for kind in sorted(masks))
-        return known
+            cached = self._by_type[demand.key] = tuple(masks[kind] for kind in sorted(masks))
+        return cached
 
-    def _constrained(
+    def _apply_constraint(
         self, text: str, allowed: tuple[Mask, ...]
     ) -> tuple[tuple[Mask, ...], tuple[tuple[Mask, int], ...]]:
-        """Return the nodes that a constraint leaves, and how many of which it asks for."""
+        """Return the node masks that a constraint leaves, and its required counts."""
         if not self._features:
             self.remarks["constraint, but the cluster has no features: it is not looked at"] += 1
             return allowed, ()
-        found = self._admitted.get(text)
-        if found is None:
-            found = self._admitted[text] = alternatives(text, self._features, self._every)
-        return tuple(mask & one.nodes for one in found for mask in allowed), found[0].counts
+        admitted = self._admitted.get(text)
+        if admitted is None:
+            admitted = self._admitted[text] = alternatives(text, self._features, self._every)
+        return tuple(mask & one.nodes for one in admitted for mask in allowed), admitted[0].counts
 
     # -- its priority
     # ----------------------------------------------------------------------------------------------
 
     def tres(self, job: SlurmJob) -> dict[str, float]:
-        """Return what a job asks for by the names of TRES; memory in MB."""
+        """Return the requested amounts of a job by TRES name; memory in MB."""
         nodes = job.needed_nodes
         gpus = job.tasks * job.gpus + nodes * job.node_gpus
         mem_gb = job.tasks * job.mem_gb + nodes * job.node_mem_gb
-        found = {
+        amounts = {
             "cpu": job.tasks * job.cpus,
             "mem": mem_gb * MB_PER_GB,
             "node": float(nodes),
             "gres/gpu": float(gpus),
         }
         for kind in self._types if gpus else ():
-            if all(not mask & ~self._with_type(kind) for mask in job.allowed):
-                found[f"gres/gpu:{kind}"] = float(gpus)
-        return found
+            if all(not mask & ~self._type_mask(kind) for mask in job.allowed):
+                amounts[f"gres/gpu:{kind}"] = float(gpus)
+        return amounts
 
-    def _valued(
+    def _add_priority_terms(
         self, job: SlurmJob, entry: PartitionEntry | None, part: int, quality: Qos
     ) -> SlurmJob:
+        """Return a job with its TRES, billing and fixed priority terms."""
         config, flags = self._site.config, self._site.flags
         if config is None:
             return job
@@ -367,21 +378,22 @@ class Requests:
         qos = quality.priority / (1.0 if "no_normal_qos" in flags else self._priorities["qos"])
         term = config.number("PriorityWeightAssoc", 0) * assoc
         term += config.number("PriorityWeightQOS", 0) * qos
-        for what, weight in self._weights.items():
-            total = 1.0 if "no_normal_tres" in flags else self._totals[part].get(what, 0.0)
-            term += weight * tres.get(what, 0.0) / total if total else 0.0
+        for tres_name, weight in self._weights.items():
+            total = 1.0 if "no_normal_tres" in flags else self._totals[part].get(tres_name, 0.0)
+            term += weight * tres.get(tres_name, 0.0) / total if total else 0.0
         billed = None
         if entry is not None:
-            billed = weighed(entry, tres, largest="max_tres" in flags)
+            billed = billing_units(entry, tres, largest="max_tres" in flags)
         if quality.usage_factor != 1.0:
             billed = quality.usage_factor * (job.billing if billed is None else billed)
         if billed is not None:
             tres["billing"] = billed
         return replace(job, term=term, billed=billed, tres=tres)
 
-    def _total(self, entry: PartitionEntry | None) -> Mapping[str, float]:
+    def _partition_totals(self, entry: PartitionEntry | None) -> Mapping[str, float]:
+        """Return the total amount of each TRES on the nodes of a partition."""
         nodes = [node for node in self._machines if entry is None or node.name in set(entry.nodes)]
-        found = {
+        totals = {
             "cpu": sum([node.cpus for node in nodes if node.cpus < inf]),
             "mem": sum([node.mem_gb for node in nodes if node.mem_gb < inf]) * MB_PER_GB,
             "node": float(len(nodes)),
@@ -390,11 +402,11 @@ class Requests:
         for node in nodes:
             if node.gpus:
                 key = f"gres/gpu:{node.gpu_type}"
-                found[key] = found.get(key, 0.0) + node.gpus
-        return found
+                totals[key] = totals.get(key, 0.0) + node.gpus
+        return totals
 
 
 def consumes_memory(config: SlurmConfig) -> bool:
-    """Tell whether memory is given out to jobs."""
+    """Return True if memory is a consumable resource (SelectTypeParameters)."""
     text = config.values.get("selecttypeparameters", "CR_Core_Memory").lower()
     return "_memory" in text

@@ -1,4 +1,4 @@
-"""Nodes that are kept for some users, or for maintenance: ``scontrol show res -o``."""
+"""Reservations of nodes for users or maintenance, from ``scontrol show res -o``."""
 
 from __future__ import annotations
 
@@ -25,33 +25,33 @@ _NOBODY: Final = frozenset({"", "(null)", "N/A"})
 _NONE: Final = "no reservations in the system"
 _MOST_NAMED: Final = 5
 _JUST_AFTER_S: Final = 1e-6
-"""A job that ends as a reservation begins is not in its way."""
+"""A job may end at the instant at which a reservation begins."""
 
 
 @dataclass(frozen=True)
 class Reserved:
-    """One reservation.
+    """A reservation.
 
     Attributes
     ----------
     name : str
-        As jobs ask for it.
+        Name that jobs request.
     begin_s, end_s : float, seconds
-        Since 1970, of the first time.
+        Seconds since 1970 of the first occurrence.
     every_s : float, seconds
-        It comes again after so long; inf = once.
+        Period of its repetition; inf = once.
     nodes : tuple of str
-        Names; () = `count` nodes, the first by name.
+        Names of nodes; () = the first `count` nodes by name.
     count : int
-        How many nodes.
+        Number of nodes.
     users, accounts : frozenset of str
-        Who may use it; both empty = everybody who asks for it.
+        Users and accounts that may use it; both empty = all that request it.
     barred_users, barred_accounts : frozenset of str
-        Who may not.
+        Users and accounts that may not use it.
     maintenance : bool
         Flag MAINT.
     for_groups : bool
-        It names groups. Who is in them is not known, so that for groups alone it admits nobody.
+        It names groups. Their members are unknown, so a reservation for groups alone admits no job.
     """
 
     name: str
@@ -68,7 +68,7 @@ class Reserved:
     for_groups: bool = False
 
     def admits(self, user: str, account: str) -> bool:
-        """Tell whether jobs of a user may be in it."""
+        """Return True if jobs of a user may use the reservation."""
         if user in self.barred_users or account in self.barred_accounts:
             return False
         if not (self.users or self.accounts):
@@ -77,14 +77,14 @@ class Reserved:
 
 
 def read_reservations(text: str) -> tuple[tuple[Reserved, ...], tuple[Finding, ...]]:
-    """Read what ``scontrol show res -o`` prints: one reservation a line.
+    """Parse the output of ``scontrol show res -o``: one reservation per line.
 
     Raises
     ------
     ParameterError
-        If a line is no reservation, or a time cannot be read.
+        If a line has no ReservationName, or a time cannot be read.
     """
-    made: list[Reserved] = []
+    reservations: list[Reserved] = []
     findings: list[Finding] = []
     for line in lines(text):
         if line.text.lower().startswith(_NONE):
@@ -95,28 +95,31 @@ def read_reservations(text: str) -> tuple[tuple[Reserved, ...], tuple[Finding, .
                 f"{FILE}, line {line.number}: ReservationName= is missing; export it by scontrol"
                 " show res -o."
             )
-        made.append(_reservation(pairs, line.number))
-        findings += _findings(pairs, line.number)
-    return tuple(made), tuple(findings)
+        reservations.append(_parse_reservation(pairs, line.number))
+        findings += _reservation_findings(pairs, line.number)
+    return tuple(reservations), tuple(findings)
 
 
-def _reservation(pairs: Mapping[str, str], number: int) -> Reserved:
-    begin_s = _date_s(pairs.get("starttime", ""), number)
+def _parse_reservation(pairs: Mapping[str, str], number: int) -> Reserved:
+    """Return the reservation of a line."""
+    begin_s = _parse_date_s(pairs.get("starttime", ""), number)
     if "endtime" in pairs:
-        end_s = _date_s(pairs["endtime"], number)
+        end_s = _parse_date_s(pairs["endtime"], number)
     else:
-        end_s = begin_s + _duration_s(pairs.get("duration", "UNLIMITED"), number)
+        end_s = begin_s + _parse_duration_s(pairs.get("duration", "UNLIMITED"), number)
     flags = set(pairs.get("flags", "").upper().split(","))
     listed, where = pairs.get("nodes", ""), f"{FILE}, line {number}"
-    users, barred_users = _people(pairs.get("users", ""))
-    accounts, barred_accounts = _people(pairs.get("accounts", ""))
+    users, barred_users = _split_names(pairs.get("users", ""))
+    accounts, barred_accounts = _split_names(pairs.get("accounts", ""))
     return Reserved(
         pairs["reservationname"],
         begin_s,
         end_s,
         next((span_s for flag, span_s in _EVERY_S.items() if flag in flags), inf),
         () if listed in _NOBODY or listed.upper() == "ALL" else tuple(hosts_of(listed, where)),
-        1_000_000 if listed.upper() == "ALL" else _count(pairs.get("nodecnt", ""), number),
+        1_000_000
+        if listed.upper() == "ALL"
+        else _parse_node_count(pairs.get("nodecnt", ""), number),
         users,
         accounts,
         barred_users,
@@ -126,7 +129,8 @@ def _reservation(pairs: Mapping[str, str], number: int) -> Reserved:
     )
 
 
-def _count(text: str, number: int) -> int:
+def _parse_node_count(text: str, number: int) -> int:
+    """Parse NodeCnt; errors name the line."""
     if text in _NOBODY:
         return 0
     if not text.isdecimal():
@@ -136,15 +140,16 @@ def _count(text: str, number: int) -> int:
     return int(text)
 
 
-def _duration_s(text: str, number: int) -> float:
+def _parse_duration_s(text: str, number: int) -> float:
+    """Parse Duration in seconds; errors name the line."""
     try:
         return seconds(text)
     except ParameterError as error:
         raise ParameterError(f"{FILE}, line {number}: Duration: {error}") from error
 
 
-def _people(text: str) -> tuple[frozenset[str], frozenset[str]]:
-    """Return who is named, and who is named with a minus."""
+def _split_names(text: str) -> tuple[frozenset[str], frozenset[str]]:
+    """Return the names in a list, and the names excluded by a minus."""
     names = [name for name in text.split(",") if name not in _NOBODY]
     return (
         frozenset(name for name in names if not name.startswith("-")),
@@ -152,7 +157,8 @@ def _people(text: str) -> tuple[frozenset[str], frozenset[str]]:
     )
 
 
-def _findings(pairs: Mapping[str, str], number: int) -> Iterator[Finding]:
+def _reservation_findings(pairs: Mapping[str, str], number: int) -> Iterator[Finding]:
+    """Yield the findings on the name, flags, groups and node selection of a line."""
     yield Finding(FILE, number, "ReservationName", pairs["reservationname"], USED)
     for flag in pairs.get("flags", "").upper().split(","):
         if flag in _NOBODY:
@@ -161,7 +167,7 @@ def _findings(pairs: Mapping[str, str], number: int) -> Iterator[Finding]:
         why = "is not simulated" if kind == MISSED else ""
         yield Finding(FILE, number, "Flags", flag, kind, why)
     if pairs.get("groups", "") not in _NOBODY:
-        named = _people(pairs.get("users", ""))[0] | _people(pairs.get("accounts", ""))[0]
+        named = _split_names(pairs.get("users", ""))[0] | _split_names(pairs.get("accounts", ""))[0]
         who = "only its users and accounts" if named else "nobody"
         why = f"is not simulated: {who} may use it"
         yield Finding(FILE, number, "Groups", pairs["groups"], MISSED, why)
@@ -173,12 +179,14 @@ def _findings(pairs: Mapping[str, str], number: int) -> Iterator[Finding]:
             yield Finding(FILE, number, key, pairs[key.lower()], MISSED, why)
 
 
-def _listed(names: list[str]) -> str:
+def _join_names(names: list[str]) -> str:
+    """Return the first names as text, with the number of further names."""
     more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
     return ", ".join(names[:_MOST_NAMED]) + more
 
 
-def _date_s(text: str, number: int) -> float:
+def _parse_date_s(text: str, number: int) -> float:
+    """Parse a date to seconds since 1970; errors name the line."""
     try:
         return datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()
     except ValueError as error:
@@ -189,16 +197,16 @@ def _date_s(text: str, number: int) -> float:
 
 @dataclass
 class Calendar:
-    """The reservations of a run, on its clock.
+    """The reservations of a run, in seconds of the run.
 
     Parameters
     ----------
     clock_s : float
         Seconds since 1970 at the zero of the trace.
     names : sequence of str
-        Of the nodes, in order.
+        Names of the nodes, in order.
     reserved : tuple of Reserved
-        What is reserved; those with a number of nodes take the first of `nodes`.
+        The reservations; those with a node count take the first nodes.
     """
 
     clock_s: float
@@ -206,11 +214,11 @@ class Calendar:
     reserved: tuple[Reserved, ...]
     nodes: dict[str, Mask] = field(init=False)
     unknown: tuple[str, ...] = field(init=False)
-    """Which names of nodes the cluster does not have, as sentences."""
+    """Sentences on reserved nodes that the cluster does not have."""
     _by_name: dict[str, Reserved] = field(init=False)
 
     def __post_init__(self) -> None:
-        """Find the nodes of each."""
+        """Compute the node mask of each reservation."""
         at = {name: 1 << place for place, name in enumerate(self.names)}
         self.nodes = {
             one.name: reduce(
@@ -219,21 +227,21 @@ class Calendar:
             for one in self.reserved
         }
         self.unknown = tuple(
-            f"reservation {one.name} names {_listed(names)}, which the cluster does not have."
+            f"reservation {one.name} names {_join_names(names)}, which the cluster does not have."
             for one in self.reserved
             if (names := [name for name in dict.fromkeys(one.nodes) if name not in at])
         )
         self._by_name = {one.name: one for one in self.reserved}
 
     def refusal(self, job: SlurmJob) -> str:
-        """Return why a job may not ask for its reservation; "" = it may."""
+        """Return the reason to refuse a job its reservation; "" = accepted."""
         one = self._by_name.get(job.reservation)
         if one is None:
             return "ReservationInvalid"
         return "" if one.admits(job.user, job.account) else "ReservationAccessDenied"
 
     def spans(self, one: Reserved, from_s: float, until_s: float) -> Iterator[tuple[float, float]]:
-        """Yield from when until when it holds, where that touches a span, in seconds of the run."""
+        """Yield the (begin, end) times of a reservation that touch a time range."""
         begin_s, end_s = one.begin_s - self.clock_s, one.end_s - self.clock_s
         if one.every_s < inf and end_s < from_s:
             behind = (from_s - end_s) // one.every_s
@@ -245,9 +253,11 @@ class Calendar:
                 return
             begin_s, end_s = begin_s + one.every_s, end_s + one.every_s
 
-    def barred(self, now_s: float, job: SlurmJob) -> Mask:
-        """Return the nodes on which a job may not start now, as it would be there when they are
-        reserved for others; -1 = all nodes, as its own reservation does not hold long enough.
+    def barred_nodes(self, now_s: float, job: SlurmJob) -> Mask:
+        """Return the nodes on which a job may not start now; -1 = all nodes.
+
+        These are nodes reserved for others before the job's limit. For a job in a reservation they
+        are all other nodes, or all nodes if the reservation ends before the limit.
         """
         end_s = now_s + job.limit_s
         if job.reservation:
@@ -257,26 +267,26 @@ class Calendar:
                 for begin_s, last_s in self.spans(own, now_s, now_s)
             )
             return ~self.nodes[own.name] if holds else -1
-        found = 0
-        for one in self.reserved:
-            if self._overlaps(one, now_s, end_s):
-                found |= self.nodes[one.name]
-        return found
+        barred = 0
+        for reservation in self.reserved:
+            if self._overlaps(reservation, now_s, end_s):
+                barred |= self.nodes[reservation.name]
+        return barred
 
     def _overlaps(self, one: Reserved, from_s: float, until_s: float) -> bool:
-        """Tell whether a reservation holds at some instant of a span."""
+        """Return True if a reservation holds at some time of a range."""
         return any(
             begin_s < until_s and end_s > from_s
             for begin_s, end_s in self.spans(one, from_s, until_s)
         )
 
-    def kept(
+    def reserved_spans(
         self, job: SlurmJob, now_s: float, last_s: float, until_s: float
     ) -> Iterator[tuple[float, float, Mask]]:
-        """Yield from when until when which nodes are not for a job.
+        """Yield (begin, end, nodes) for the nodes that are reserved from a job.
 
-        Plans begin at `last_s` at the latest: a job there at a later time of a reservation
-        meets the first one behind `last_s` too, so those that follow are left out.
+        Plans begin at `last_s` at the latest, so that only the first occurrence of a reservation
+        after `last_s` matters.
         """
         if not job.reservation:
             for one in self.reserved:
@@ -299,14 +309,14 @@ class Calendar:
             yield at_s, until_s, self.nodes[own.name]
 
     def holds(self, job: SlurmJob, now_s: float) -> bool:
-        """Tell whether the reservation of a job holds now."""
+        """Return True if the reservation of a job is active now."""
         own = self._by_name.get(job.reservation)
         return own is not None and any(
             begin_s <= now_s < end_s for begin_s, end_s in self.spans(own, now_s, now_s)
         )
 
     def why(self, now_s: float, job: SlurmJob) -> str:
-        """Return why a job waits that its nodes are kept from, as ``squeue`` says it."""
+        """Return the ``squeue`` reason of a job that reservations block."""
         if job.reservation:
             return "Reservation"
         end_s = now_s + job.limit_s
@@ -315,13 +325,13 @@ class Calendar:
                 return "ReqNodeNotAvail, Reserved for maintenance"
         return "ReqNodeNotAvail"
 
-    def edge_s(self, now_s: float) -> float:
-        """Return when a reservation begins or ends next; inf = never again."""
-        found = [
-            at_s
+    def next_edge_s(self, now_s: float) -> float:
+        """Return the next begin or end of a reservation; inf = none."""
+        edges = [
+            edge_s
             for one in self.reserved
             for span in self.spans(one, now_s, now_s + min(one.every_s, 1e9))
-            for at_s in span
-            if at_s > now_s
+            for edge_s in span
+            if edge_s > now_s
         ]
-        return min(found, default=inf)
+        return min(edges, default=inf)

@@ -1,4 +1,4 @@
-"""What a site sets: the rules of its controller, its partitions and clocks."""
+"""Scheduling rules of a site: controller settings, partitions and clocks."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from allocators.sites.slurm.state import Mask, SlurmJob
 
 @dataclass(frozen=True)
 class Timers:
-    """When the daemon's clocks tick, in seconds from the zero of the trace.
+    """Times at which the daemon's clocks tick, in seconds from the zero of the trace.
 
     Parameters
     ----------
     main_s, backfill_s, priority_s : float
         First instants.
     cycle_s : float
-        Length of a backfill cycle, which the next interval waits for; below 0 = by the jobs tested
-        and those that run or have plans.
+        Length of a backfill cycle, added to the interval; below 0 = estimated from the tested,
+        running and planned jobs.
     instants : tuple of float
-        Instants of backfill cycles where they are known; then `backfill_s` comes after them.
+        Recorded start times of backfill cycles; `backfill_s` is used without them.
     clock_s : float
-        What the clock of the epoch shows at zero: steps are aligned to it.
+        Seconds since 1970 at the zero of the trace; plan steps are aligned to it.
     """
 
     main_s: float = 0.0
@@ -38,20 +38,20 @@ class Timers:
 
 @dataclass(frozen=True)
 class SlurmPartition:
-    """Nodes with a queue.
+    """A partition of the controller: a set of nodes with a queue.
 
     Parameters
     ----------
     nodes : int
-        Mask.
+        Bit mask of its nodes.
     tier : int
-        Jobs of a higher tier are looked at first.
+        Jobs of a higher tier are scheduled first.
     factor : float
-        0 to 1, times the weight of partitions.
+        0 to 1, multiplied by PriorityWeightPartition.
     name : str
-        What the site calls it.
+        Its name at the site.
     up : bool
-        Whether jobs start in it.
+        True if jobs may start in it.
     """
 
     nodes: Mask
@@ -63,7 +63,7 @@ class SlurmPartition:
 
 @dataclass(frozen=True)
 class Rules:
-    """What a site sets; the names are those of ``slurm.conf``, times are in seconds.
+    """Controller settings with the meaning of their ``slurm.conf`` keys; times in seconds.
 
     Parameters
     ----------
@@ -74,7 +74,7 @@ class Rules:
     favor_small : bool
         PriorityFavorSmall.
     size_by_used : bool
-        The size of a job counts the nodes that it needs at least, not those that it asked for.
+        The size of a job is its minimum number of nodes instead of the requested one.
     multifactor : bool
         False = by submission (priority/basic).
     delay_s, main_interval_s : float, seconds
@@ -90,31 +90,31 @@ class Rules:
     most_per_part, most_per_user_part, most_per_account, most_per_array : float
         bf_max_job_part, bf_max_job_user_part, bf_max_job_assoc, bf_max_job_array_resv.
     most_plans : float
-        For so many jobs nodes are kept; 1 = for the first of the queue only, as EASY does.
+        Maximum number of jobs with planned nodes; 1 = only the first job, as in EASY.
     most_plans_part : float
-        bf_job_part_count_reserve: for so many jobs of a partition nodes are kept.
+        bf_job_part_count_reserve: maximum number of planned jobs per partition.
     most_started, most_started_pass : float
-        bf_max_job_start of a cycle, sched_max_job_start of a pass.
+        bf_max_job_start per cycle, sched_max_job_start per pass.
     depth_per_part : float
-        partition_job_depth of a pass after an event.
+        partition_job_depth of a pass that follows an event.
     least_age_s, least_priority : float
-        bf_min_age_reserve, bf_min_prio_reserve: below them no nodes are kept for a job.
+        bf_min_age_reserve, bf_min_prio_reserve: jobs below them get no planned nodes.
     one_plan : bool
         bf_one_resv_per_job: a job in several partitions is planned in the first only.
     linear : bool
         bf_window_linear: steps widen by 30 s each instead of doubling.
     defer : bool
-        Nothing starts at the submission itself.
+        No job starts at its submission.
     limit_stops : bool
-        assoc_limit_stop: a job at a limit holds up its partition.
+        assoc_limit_stop: a job at a limit blocks its partition.
     reset : str
         PriorityUsageResetPeriod: when all usage becomes 0.
     never_lowered : bool
         INCR_ONLY: priorities only rise.
     by_time : bool
-        SMALL_RELATIVE_TO_TIME: sizes count per minute of the time limit.
+        SMALL_RELATIVE_TO_TIME: sizes are divided by the time limit in minutes.
     accrue_always : bool
-        ACCRUE_ALWAYS: the wait counts from the submission on, not from when the job may start.
+        ACCRUE_ALWAYS: age counts from submission, not from eligibility.
     """
 
     weight_age: float = 0.0
@@ -156,36 +156,35 @@ class Rules:
     accrue_always: bool = False
 
 
-def caps(rules: Rules) -> list[tuple[Callable[[SlurmJob], object], float]]:
-    """Return what is counted of the jobs that a cycle tests, and up to which number; where None is,
-    nothing is.
-    """
-    found: list[tuple[Callable[[SlurmJob], object], float]] = [
+def backfill_caps(rules: Rules) -> list[tuple[Callable[[SlurmJob], object], float]]:
+    """Return the limits on jobs tested per cycle: (group key of a job, maximum)."""
+    limits: list[tuple[Callable[[SlurmJob], object], float]] = [
         (lambda job: job.user, rules.most_per_user),
         (lambda job: job.partition, rules.most_per_part),
         (lambda job: (job.user, job.partition), rules.most_per_user_part),
         (lambda job: (job.account, job.user, ""), rules.most_per_account),
+        # A job without an array belongs to no group.
         (lambda job: (job.array,) if job.array else None, rules.most_per_array),
     ]
-    return [(of, most) for of, most in found if most < inf]
+    return [(group_of, maximum) for group_of, maximum in limits if maximum < inf]
 
 
 def next_reset_s(period: str, at_s: float) -> float:
-    """Return when usage is reset next after an instant, both in seconds since 1970; inf = never."""
+    """Return the next reset of usage after a time; both are seconds since 1970, inf = never."""
     at = datetime.fromtimestamp(at_s, UTC)
     day = at.replace(hour=0, minute=0, second=0, microsecond=0)
     if period == "DAILY":
-        found = day + timedelta(days=1)
+        reset = day + timedelta(days=1)
     elif period == "WEEKLY":
         # Weeks begin with their Sunday.
-        found = day + timedelta(days=7 - day.isoweekday() % 7)
+        reset = day + timedelta(days=7 - day.isoweekday() % 7)
     elif period in _MONTHS:
         months = _MONTHS[period]
         behind = (day.month - 1) // months * months + months
-        found = day.replace(year=day.year + behind // 12, month=behind % 12 + 1, day=1)
+        reset = day.replace(year=day.year + behind // 12, month=behind % 12 + 1, day=1)
     else:
         return inf
-    return found.timestamp()
+    return reset.timestamp()
 
 
 _MONTHS: Final = {"MONTHLY": 1, "QUARTERLY": 3, "YEARLY": 12}

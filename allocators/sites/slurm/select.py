@@ -1,4 +1,4 @@
-"""What is free on which node, and on which nodes a job would go."""
+"""Node selection of the Slurm controller: free resources per node, and placements of jobs."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ from allocators.sites.slurm.state import Mask, Placement, SlurmJob, replicas_on
 from sim.contract import Demand
 
 Room = dict[int, Mask]
-"""Tasks that a node can take -> the nodes that can take just so many."""
+"""Mask of the nodes with room for exactly N tasks of a job, by N."""
 Share = tuple[int, float, float]
 """GPUs, cores and GB."""
 Free = tuple[Share, tuple[int, ...]]
-"""What is free on a node: GPUs, cores and GB, and of each of `FreeNodes.gres`."""
+"""Free GPUs, cores and GB of a node, and free counts of each of `FreeNodes.gres`."""
 _LITTLE: Final = 1e-9
 _LEAST_SURPLUS: Final = 1e-6
 _MANY: Final = 1_000_000
-"""Tasks on a node of which nothing limits them."""
+"""Maximum number of tasks on a node that no resource limits."""
 
 
 class SwitchNodes(NamedTuple):
-    """The nodes below a switch, and those of each leaf below it."""
+    """The node masks of a switch and of its leaf switches."""
 
     nodes: Mask
     leaves: tuple[Mask, ...]
 
 
-class _Known:
-    """How many tasks of a shape each node can take, and how far the log was followed."""
+class _CapacityCache:
+    """Number of tasks of one shape that each node can take, and the log position."""
 
-    __slots__ = ("room", "seen", "tasks")
+    __slots__ = ("log_position", "room", "tasks")
 
-    def __init__(self, tasks: list[int], seen: int) -> None:
-        self.tasks, self.seen = tasks, seen
+    def __init__(self, tasks: list[int], log_position: int) -> None:
+        self.tasks, self.log_position = tasks, log_position
         self.room: Room = {}
         for node, count in enumerate(tasks):
             if count:
@@ -42,27 +42,26 @@ class _Known:
 
 
 class FreeNodes:
-    """What is free on each node.
+    """Free resources per node, and the selection of nodes for a job.
 
     Parameters
     ----------
     gpus, cpus, mem_gb : sequence
-        Of each node.
+        Totals of each node.
     levels : sequence of sequence of SwitchNodes
         The switches of each level, from the leaves up; empty = none.
     weights : sequence of int
-        Of each node: lighter ones are used first; empty = all alike.
+        Weight of each node: lower weights are used first; empty = equal weights.
     prefer : {"", "busy", "idle"}
-        "" = the node that holds the rest with the least room, else the largest; "busy" = those with
-        the least room first; "idle" = those with the most.
+        Order of nodes. "" = best fit for the remaining tasks, else the largest node; "busy" = least
+        free first; "idle" = most free first.
     threads : int or sequence of int
-        Cores come in so many at once: threads of a core, or cores of a socket, belong together; of
-        each node, or of all.
+        CPUs allocated as one unit (threads of a core or of a socket), for each node or all.
     gres : sequence of sequence of int
-        Other countable resources: of each kind the number on each node.
+        Other generic resources: for each kind the count on each node.
     """
 
-    def __init__(  # noqa: PLR0913 - what a node has, and how nodes are chosen
+    def __init__(  # noqa: PLR0913 - resources, and selection rules
         self,
         gpus: Sequence[int],
         cpus: Sequence[float],
@@ -85,9 +84,9 @@ class FreeNodes:
             sum([1 << at for at, weight in enumerate(weights) if weight <= most])
             for most in sorted(set(weights))
         ] or [self.up]
-        self._forms: dict[object, int] = {}
+        self._shape_ids: dict[object, int] = {}
         self._log: list[int] = []
-        self._known: dict[int, _Known] = {}
+        self._caches: dict[int, _CapacityCache] = {}
 
     def __len__(self) -> int:
         return len(self.gpus)
@@ -96,7 +95,7 @@ class FreeNodes:
     # ----------------------------------------------------------------------------------------------
 
     def take(self, job: SlurmJob, held: Placement, sign: int = 1) -> None:
-        """Book what a job takes on its nodes; `sign` -1 gives it back."""
+        """Allocate the resources of a job on its nodes; `sign` -1 frees them."""
         for node, tasks in held:
             gpus, cpus, mem_gb = self.share(job, node, tasks)
             self.gpus[node] -= sign * gpus
@@ -107,13 +106,13 @@ class FreeNodes:
             self._log.append(node)
 
     def take_cores(self, job: SlurmJob, held: Placement, sign: int = 1) -> None:
-        """Book the cores of a job alone."""
+        """Allocate only the cores of a job; `sign` -1 frees them."""
         for node, tasks in held:
             self.cpus[node] -= sign * self.share(job, node, tasks)[1]
             self._log.append(node)
 
-    def follow(self, gpus: Sequence[int], cpus: Sequence[float], mem_gb: Sequence[float]) -> None:
-        """Take over what is free on each node."""
+    def set_free(self, gpus: Sequence[int], cpus: Sequence[float], mem_gb: Sequence[float]) -> None:
+        """Set the free resources of all nodes, and log the nodes that changed."""
         own: list[Sequence[float]] = [self.gpus, self.cpus, self.mem_gb]
         for amounts, others in zip(own, (gpus, cpus, mem_gb), strict=True):
             if amounts != others:
@@ -137,26 +136,26 @@ class FreeNodes:
         return tasks * job.gpus + job.node_gpus, cpus, tasks * job.mem_gb + job.node_mem_gb
 
     def copy(self) -> FreeNodes:
-        """Return the same nodes with what is free now, for looking ahead."""
-        made: FreeNodes = object.__new__(FreeNodes)
-        made.__dict__ |= self.__dict__
-        made.gpus, made.cpus, made.mem_gb = self.gpus[:], self.cpus[:], self.mem_gb[:]
-        made.gres = [one[:] for one in self.gres]
-        made._log, made._known = [], {}
-        return made
+        """Return a copy for forecasts; later changes do not affect this object."""
+        copied: FreeNodes = object.__new__(FreeNodes)
+        copied.__dict__ |= self.__dict__
+        copied.gpus, copied.cpus, copied.mem_gb = self.gpus[:], self.cpus[:], self.mem_gb[:]
+        copied.gres = [one[:] for one in self.gres]
+        copied._log, copied._caches = [], {}
+        return copied
 
     def free(self, node: int) -> Free:
-        """Return what is free on a node."""
+        """Return the free resources of a node."""
         own = self.gpus[node], self.cpus[node], self.mem_gb[node]
         return own, tuple([one[node] for one in self.gres])
 
-    def usable(self, job: SlurmJob, node: int) -> int:
-        """Return how many tasks of a job a node can take."""
+    def tasks_that_fit(self, job: SlurmJob, node: int) -> int:
+        """Return the number of tasks of a job that a node can take now."""
         free = self.gpus[node], self.cpus[node], self.mem_gb[node]
-        return self.usable_of(job, node, free, [one[node] for one in self.gres])
+        return self.tasks_that_fit_in(job, node, free, [one[node] for one in self.gres])
 
-    def usable_of(self, job: SlurmJob, node: int, free: Share, gres: Sequence[int]) -> int:
-        """Return how many tasks of a job a node can take of which so much is free."""
+    def tasks_that_fit_in(self, job: SlurmJob, node: int, free: Share, gres: Sequence[int]) -> int:
+        """Return the number of tasks that a node with the given free resources can take."""
         gpus, cpus, mem_gb = free
         if job.whole and not self._is_idle(node, free):
             return 0
@@ -177,6 +176,7 @@ class FreeNodes:
         return 0 if job.per_node and tasks < min(job.per_node, job.tasks) else max(tasks, 0)
 
     def _is_idle(self, node: int, free: Share) -> bool:
+        """Return True if no job uses a node."""
         gpus, cpus, mem_gb = self.all
         return (
             free[0] == gpus[node]
@@ -184,38 +184,39 @@ class FreeNodes:
             and free[2] >= mem_gb[node] - _LITTLE
         )
 
-    def form(self, job: SlurmJob) -> int:
-        """Return the number of a job's shape: jobs of one shape fit in the same places."""
-        if job.form < 0:
-            job.form = self._forms.setdefault(job.shape, len(self._forms))
-        return job.form
+    def shape_id(self, job: SlurmJob) -> int:
+        """Return the number of a job's shape; jobs of one shape fit in the same places."""
+        if job.shape_id < 0:
+            job.shape_id = self._shape_ids.setdefault(job.shape, len(self._shape_ids))
+        return job.shape_id
 
     def room(self, job: SlurmJob) -> Room:
-        """Return how many tasks of a job the nodes can take, kept for its shape."""
-        form = self.form(job)
-        known = self._known.get(form)
+        """Return the nodes by the number of tasks of a job that they can take (cached)."""
+        shape_id = self.shape_id(job)
+        cache = self._caches.get(shape_id)
         log = self._log
-        if known is None:
-            known = self._known[form] = _Known(self._counted(job), len(log))
-        elif known.seen < len(log):
-            fresh = set(log[known.seen :])
-            known.seen = len(log)
-            known.room = moved(known.tasks, known.room, self.counts(job, fresh))
-        return known.room
+        if cache is None:
+            cache = self._caches[shape_id] = _CapacityCache(self._count_tasks(job), len(log))
+        elif cache.log_position < len(log):
+            fresh = set(log[cache.log_position :])
+            cache.log_position = len(log)
+            cache.room = update_room(cache.tasks, cache.room, self.counts(job, fresh))
+        return cache.room
 
     def tasks(self, job: SlurmJob) -> list[int]:
-        """Return the same node by node."""
+        """Return the number of tasks of a job that each node can take."""
         self.room(job)
-        return self._known[job.form].tasks
+        return self._caches[job.shape_id].tasks
 
     def counts(self, job: SlurmJob, nodes: Iterable[int]) -> Iterator[tuple[int, int]]:
-        """Yield nodes with the tasks that they can take."""
+        """Yield (node, tasks that it can take) for the allowed nodes among some."""
         may = job.may
         for node in nodes:
             if may >> node & 1:
-                yield node, self.usable(job, node)
+                yield node, self.tasks_that_fit(job, node)
 
-    def _counted(self, job: SlurmJob) -> list[int]:
+    def _count_tasks(self, job: SlurmJob) -> list[int]:
+        """Return the number of tasks of a job that each node can take, uncached."""
         tasks = [0] * len(self)
         for node, count in self.counts(job, range(len(self))):
             tasks[node] = count
@@ -224,22 +225,22 @@ class FreeNodes:
     # -- where a job goes
     # ----------------------------------------------------------------------------------------------
 
-    def could(self, job: SlurmJob, available: Mask) -> bool:
-        """Tell whether these nodes have enough in all for a job, wherever it would go."""
+    def has_enough(self, job: SlurmJob, available: Mask) -> bool:
+        """Return True if nodes have enough resources in total for a job."""
         room = self.room(job)
         return any(is_enough(job, room, available & mask) for mask in job.allowed)
 
     def select(self, job: SlurmJob, available: Mask, room: Room | None = None) -> Placement:
-        """Return where a job goes on these nodes; () = it does not fit.
+        """Return the placement of a job on these nodes; () = it does not fit.
 
         Parameters
         ----------
         job : Job
-            Of which the shape counts.
+            The job; only its shape matters.
         available : int
             Mask of nodes.
         room : Room or None
-            What is free, instead of now.
+            Task counts to use instead of the current ones.
         """
         room = self.room(job) if room is None else room
         available &= self.up
@@ -247,35 +248,38 @@ class FreeNodes:
             nodes = available & allowed
             if not is_enough(job, room, nodes):
                 continue
-            own = _within(room, nodes)
+            own = _restrict_room(room, nodes)
             for union in self._unions:
                 light = own
                 if len(self._unions) > 1:
                     if not is_enough(job, own, union):
                         continue
-                    light = _within(own, union)
-                lay = _counted_out if job.counts else self._under_switches
-                if found := lay(job, light):
-                    return found
+                    light = _restrict_room(own, union)
+                lay = _place_by_counts if job.counts else self._place_under_switch
+                if placement := lay(job, light):
+                    return placement
         return ()
 
-    def _under_switches(self, job: SlurmJob, room: Room) -> Placement:
+    def _place_under_switch(self, job: SlurmJob, room: Room) -> Placement:
+        """Place a job under the lowest-level switch that can hold it."""
         if not self._levels:
-            return _filled(job, room, _runs(_union(room)), self._ranks())
+            return _pack_tasks(
+                job, room, _consecutive_runs(_usable_nodes(room)), self._node_ranks()
+            )
         for level in self._levels:
             fewest, chosen, leaves = len(self) + 1, room, level[0].leaves
             for switch in level:
                 if is_enough(job, room, switch.nodes):
-                    own = _within(room, switch.nodes)
-                    count = _union(own).bit_count()
+                    own = _restrict_room(room, switch.nodes)
+                    count = _usable_nodes(own).bit_count()
                     if count < fewest:
                         fewest, chosen, leaves = count, own, switch.leaves
             if fewest <= len(self):
-                return _filled(job, chosen, leaves, self._ranks())
+                return _pack_tasks(job, chosen, leaves, self._node_ranks())
         return ()
 
-    def _ranks(self) -> Sequence[float]:
-        """Return by what nodes are taken one after the other; () = by best fit."""
+    def _node_ranks(self) -> Sequence[float]:
+        """Return the sort keys of the nodes by preference; () = best fit."""
         if not self.prefer:
             return ()
         sign = 1.0 if self.prefer == "busy" else -1.0
@@ -283,15 +287,15 @@ class FreeNodes:
         return [sign * amount for amount in amounts]
 
 
-class Ahead:
-    """What will be free as running jobs end at their limits, one after the other.
+class ReleaseForecast:
+    """Free resources as running jobs end one by one at their time limits.
 
     Parameters
     ----------
-    nodes : Nodes
-        What is free now.
-    ends : sequence of (float, Job)
-        When jobs end, in order.
+    nodes : FreeNodes
+        Resources that are free now.
+    ends : sequence of (float, SlurmJob)
+        End times of running jobs, in order.
     """
 
     def __init__(self, nodes: FreeNodes, ends: Sequence[tuple[float, SlurmJob]]) -> None:
@@ -300,115 +304,114 @@ class Ahead:
         self.at_s = [end_s for end_s, _ in ends]
         self.on = [job.on for _, job in ends]
         self._steps: list[list[tuple[int, Share, tuple[int, ...]]]] = []
-        self._latest: dict[int, Free] = {}
+        self._free_after: dict[int, Free] = {}
         self._rooms: dict[int, tuple[list[int], list[Room]]] = {}
 
     def rooms(self, job: SlurmJob) -> list[Room]:
-        """Return how many tasks of a job the nodes can take when 0, 1, ... jobs have ended, as far
-        as `extend` went.
-        """
-        form = self._now.form(job)
-        known = self._rooms.get(form)
-        if known is None:
+        """Return the room of a job after 0, 1, ... ends, as far as `extend` computed it."""
+        shape_id = self._now.shape_id(job)
+        cached = self._rooms.get(shape_id)
+        if cached is None:
             now = self._now.room(job)
-            known = self._rooms[form] = self._now.tasks(job)[:], [now]
-        return known[1]
+            cached = self._rooms[shape_id] = self._now.tasks(job)[:], [now]
+        return cached[1]
 
     def extend(self, job: SlurmJob, ended: int) -> None:
-        """Let the rooms of a job reach until so many jobs have ended."""
-        tasks, rooms = self._rooms[job.form]
-        usable_of, may = self._now.usable_of, job.may
-        for at in range(len(rooms) - 1, ended):
+        """Compute the rooms of a job up to a number of ended jobs."""
+        tasks, rooms = self._rooms[job.shape_id]
+        tasks_that_fit_in, may = self._now.tasks_that_fit_in, job.may
+        for end_index in range(len(rooms) - 1, ended):
             counts = [
-                (node, usable_of(job, node, free, gres))
-                for node, free, gres in self.freed(at)
+                (node, tasks_that_fit_in(job, node, free, gres))
+                for node, free, gres in self.released_nodes(end_index)
                 if may >> node & 1
             ]
-            rooms.append(moved(tasks, rooms[at], counts))
+            rooms.append(update_room(tasks, rooms[end_index], counts))
 
-    def freed(self, at: int) -> list[tuple[int, Share, tuple[int, ...]]]:
-        """Return the nodes of a job, the number of which is given, with what is free once it has
-        ended.
-        """
+    def released_nodes(self, end_index: int) -> list[tuple[int, Share, tuple[int, ...]]]:
+        """Return the nodes of the job with this index, with their free resources at its end."""
         steps = self._steps
-        while len(steps) <= at:
-            steps.append(self._step(len(steps)))
-        return steps[at]
+        while len(steps) <= end_index:
+            steps.append(self._release_of(len(steps)))
+        return steps[end_index]
 
     def select(self, job: SlurmJob, available: Mask, ended: int) -> Placement:
-        """Return where a job goes on these nodes when so many jobs have ended."""
+        """Return the placement of a job after a number of jobs have ended."""
         if self._nodes.prefer:
-            # What is left on nodes decides, too.
-            self._nodes.follow(self._now.gpus, self._now.cpus, self._now.mem_gb)
+            # The preference needs the free resources of that time.
+            self._nodes.set_free(self._now.gpus, self._now.cpus, self._now.mem_gb)
             for _, other in self.ends[:ended]:
                 self._nodes.take(other, other.held, -1)
         return self._nodes.select(job, available, self.rooms(job)[ended])
 
-    def _step(self, at: int) -> list[tuple[int, Share, tuple[int, ...]]]:
-        job, now = self.ends[at][1], self._now
-        made = []
+    def _release_of(self, end_index: int) -> list[tuple[int, Share, tuple[int, ...]]]:
+        """Compute the free resources on the nodes of a job after its end."""
+        job, now = self.ends[end_index][1], self._now
+        released = []
         for node, tasks in job.held:
-            (gpus, cpus, mem_gb), gres = self._latest.get(node) or now.free(node)
+            (gpus, cpus, mem_gb), gres = self._free_after.get(node) or now.free(node)
             more = now.share(job, node, tasks)
             own = dict(job.gres)
             after = (
                 (gpus + more[0], cpus + more[1], mem_gb + more[2]),
                 tuple(count + own.get(kind, 0) for kind, count in enumerate(gres)),
             )
-            self._latest[node] = after
-            made.append((node, *after))
-        return made
+            self._free_after[node] = after
+            released.append((node, *after))
+        return released
 
 
-def moved(tasks: list[int], room: Room, counts: Iterable[tuple[int, int]]) -> Room:
-    """Return the room when nodes can take other numbers of tasks, which are noted in `tasks`."""
-    made: Room | None = None
+def update_room(tasks: list[int], room: Room, counts: Iterable[tuple[int, int]]) -> Room:
+    """Return the room after nodes changed their task counts; `tasks` is updated."""
+    updated: Room | None = None
     for node, count in counts:
-        was = tasks[node]
-        if was == count:
+        old_count = tasks[node]
+        if old_count == count:
             continue
-        made = dict(room) if made is None else made
+        updated = dict(room) if updated is None else updated
         bit = 1 << node
-        if was:
-            left = made[was] & ~bit
+        if old_count:
+            left = updated[old_count] & ~bit
             if left:
-                made[was] = left
+                updated[old_count] = left
             else:
-                del made[was]
+                del updated[old_count]
         if count:
-            made[count] = made.get(count, 0) | bit
+            updated[count] = updated.get(count, 0) | bit
         tasks[node] = count
-    return room if made is None else made
+    return room if updated is None else updated
 
 
-def _within(room: Room, nodes: Mask) -> Room:
+def _restrict_room(room: Room, nodes: Mask) -> Room:
+    """Return the room on a subset of nodes."""
     return {tasks: mask for tasks, all_of in room.items() if (mask := all_of & nodes)}
 
 
-def _union(room: Room) -> Mask:
-    found = 0
+def _usable_nodes(room: Room) -> Mask:
+    """Return the mask of the nodes that can take a task."""
+    nodes = 0
     for mask in room.values():
-        found |= mask
-    return found
+        nodes |= mask
+    return nodes
 
 
 def is_enough(job: SlurmJob, room: Room, nodes: Mask) -> bool:
-    """Tell whether so many of these nodes, and so much on them, is free as a job needs."""
+    """Return True if nodes have room for all tasks and for the node counts of a job."""
     count = size = 0
     for tasks, mask in room.items():
-        found = (mask & nodes).bit_count()
-        count += found
-        size += tasks * found
+        node_count = (mask & nodes).bit_count()
+        count += node_count
+        size += tasks * node_count
     if count < job.needed_nodes or size < job.tasks:
         return False
     if not job.counts:
         return True
-    usable = _union(room) & nodes
-    return all((usable & mask).bit_count() >= most for mask, most in job.counts)
+    usable_nodes = _usable_nodes(room) & nodes
+    return all((usable_nodes & mask).bit_count() >= required for mask, required in job.counts)
 
 
-def _runs(nodes: Mask) -> list[Mask]:
-    """Return runs of consecutive nodes."""
+def _consecutive_runs(nodes: Mask) -> list[Mask]:
+    """Split a mask into runs of consecutive nodes."""
     runs: list[Mask] = []
     while nodes:
         beyond = nodes + (nodes & -nodes)
@@ -417,32 +420,32 @@ def _runs(nodes: Mask) -> list[Mask]:
     return runs
 
 
-def _pick(group: Room, most: int, ranks: Sequence[float]) -> tuple[int, int]:
-    """Return the node to take next, and how many tasks it can take."""
+def _pick_node(group: Room, tasks_left: int, ranks: Sequence[float]) -> tuple[int, int]:
+    """Return the node to fill next, and the number of tasks that it can take."""
     if ranks:
-        found = []
+        ranked = []
         for tasks, mask in group.items():
             rest = mask
             while rest:
                 node = (rest & -rest).bit_length() - 1
                 rest &= rest - 1
-                found.append((ranks[node], node, tasks))
-        _, node, tasks = min(found)
+                ranked.append((ranks[node], node, tasks))
+        _, node, tasks = min(ranked)
         return node, tasks
-    tasks = min([tasks for tasks in group if tasks >= most], default=0) or max(group)
+    tasks = min([tasks for tasks in group if tasks >= tasks_left], default=0) or max(group)
     return (group[tasks] & -group[tasks]).bit_length() - 1, tasks
 
 
-def _filled(job: SlurmJob, room: Room, parts: Sequence[Mask], ranks: Sequence[float]) -> Placement:
-    """Lay tasks on nodes: the part that suffices with the least room, else the largest, then the
-    rest again; inside a part the node that holds the rest with the least room, else the largest.
-    """
+def _pack_tasks(
+    job: SlurmJob, room: Room, parts: Sequence[Mask], ranks: Sequence[float]
+) -> Placement:
+    """Place tasks on the part of the nodes that fits best, then on the next ones."""
     left, nodes_left = job.tasks, job.needed_nodes
     if len(room) == 1:
         [(each, nodes)] = room.items()
         sizes = [each * (nodes & part).bit_count() for part in parts]
     else:
-        nodes, pairs = _union(room), list(room.items())
+        nodes, pairs = _usable_nodes(room), list(room.items())
         sizes = [sum([n * (mask & part).bit_count() for n, mask in pairs]) for part in parts]
     left_parts = [part for part, size in zip(parts, sizes, strict=True) if size]
     sizes = [size for size in sizes if size]
@@ -456,12 +459,12 @@ def _filled(job: SlurmJob, room: Room, parts: Sequence[Mask], ranks: Sequence[fl
         choose = {True: min, False: max}[bool(enough)]
         at = choose(enough or range(len(sizes)), key=sizes.__getitem__)
         sizes.pop(at)
-        group = _within(room, left_parts.pop(at))
+        group = _restrict_room(room, left_parts.pop(at))
         while group and left:
             # Each further node that is asked for gets at least one task.
-            most = max(left - max(nodes_left - 1, 0), 1)
-            node, tasks = _pick(group, most, ranks)
-            taken[node] = min(tasks, most)
+            max_tasks = max(left - max(nodes_left - 1, 0), 1)
+            node, tasks = _pick_node(group, max_tasks, ranks)
+            taken[node] = min(tasks, max_tasks)
             group[tasks] &= ~(1 << node)
             if not group[tasks]:
                 del group[tasks]
@@ -470,9 +473,10 @@ def _filled(job: SlurmJob, room: Room, parts: Sequence[Mask], ranks: Sequence[fl
     return tuple(sorted(taken.items())) if not left and nodes_left <= 0 else ()
 
 
-def _counted_out(job: SlurmJob, room: Room) -> Placement:
-    """Lay tasks on so many nodes of each kind as a constraint asks for, those with most room first;
-    our reading where kinds overlap.
+def _place_by_counts(job: SlurmJob, room: Room) -> Placement:
+    """Place tasks on the node counts that a constraint requires, largest nodes first.
+
+    Where feature masks overlap, a node counts for the first one (an assumption).
     """
     by_room = [
         (node, tasks)
@@ -494,31 +498,31 @@ def _counted_out(job: SlurmJob, room: Room) -> Placement:
         chosen[node] = tasks
     if len(chosen) > job.tasks:
         return ()
-    left, made = job.tasks - len(chosen), []
+    left, placement = job.tasks - len(chosen), []
     for node, tasks in sorted(chosen.items()):
         more = min(tasks - 1, left)
         left -= more
-        made.append((node, 1 + more))
-    return tuple(made)
+        placement.append((node, 1 + more))
+    return tuple(placement)
 
 
 class Surplus:
-    """What the controller books beyond the simulator on each node.
+    """Resources that Slurm reserves beyond the simulator's, per node.
 
-    It comes from whole nodes, memory by default, whole cores, and what suspended jobs still hold.
+    Sources are exclusive nodes, default memory, whole cores, and the resources of suspended jobs.
 
     Parameters
     ----------
-    nodes : Nodes
-        Of the controller.
+    nodes : FreeNodes
+        Nodes of the controller.
     """
 
     def __init__(self, nodes: FreeNodes) -> None:
         self._nodes = nodes
         self._more: dict[int, Share] = {}
 
-    def note(self, job: SlurmJob, demand: Demand, sign: int = 1) -> None:
-        """Count a job that runs; `sign` -1 = it runs no longer."""
+    def add(self, job: SlurmJob, demand: Demand, sign: int = 1) -> None:
+        """Add the surplus of a running job; `sign` -1 removes it."""
         if demand.servers is not None or (sign < 0 and not self._more):
             return
         held = dict(replicas_on(job.held, demand.replicas, evenly=job.node_gpus > 0))
@@ -533,19 +537,20 @@ class Surplus:
             if any(abs(one) > _LEAST_SURPLUS for one in more):
                 self._add(place, more, sign)
 
-    def note_suspended(self, job: SlurmJob, sign: int = 1) -> None:
-        """Count a job that is suspended: the simulator sees it hold nothing."""
+    def add_suspended(self, job: SlurmJob, sign: int = 1) -> None:
+        """Add all resources of a suspended job; the simulator counts none of them."""
         for place, tasks in job.held:
             self._add(place, self._nodes.share(job, place, tasks), sign)
 
-    def take_from(self, gpus: list[int], cpus: list[float], mem_gb: list[float]) -> None:
-        """Subtract it from what is free on each node."""
+    def subtract_from(self, gpus: list[int], cpus: list[float], mem_gb: list[float]) -> None:
+        """Subtract the surplus from the free resources of each node."""
         for place, more in self._more.items():
             gpus[place] -= int(more[0])
             cpus[place] -= more[1]
             mem_gb[place] -= more[2]
 
     def _add(self, place: int, more: Share, sign: int) -> None:
+        """Change the surplus of a node."""
         gpus, cpus, mem_gb = self._more.get(place, (0, 0.0, 0.0))
         self._more[place] = (
             gpus + sign * int(more[0]),

@@ -1,4 +1,4 @@
-"""The parameters of the policy `slurm`."""
+"""Parameters of the Slurm policy."""
 
 from __future__ import annotations
 
@@ -9,61 +9,59 @@ from sim.contract import Allocator, param
 
 @dataclass
 class Settings(Allocator):
-    """What can be set besides the files of a site; the names in the help are those of
-    ``slurm.conf``.
-    """
+    """Parameters of the Slurm policy; help texts name the keys of ``slurm.conf``."""
 
     conf: str = param(
         "",
         title="Your slurm.conf",
         file="slurm.conf",
         include="Include",
-        help="Settings of the site; parameters below that differ from their default override them.",
+        help="A parameter below that is not at its default overrides the file.",
     )
     accounts: str = param(
         "",
         title="Your accounts and users",
         file="sacctmgr.script",
-        help="What sacctmgr dump writes, or a script of sacctmgr commands.",
+        help="Output of sacctmgr dump, or a script of sacctmgr commands.",
     )
     qos: str = param(
         "",
         title="Your qualities of service",
         file="qos.txt",
-        help="What sacctmgr show qos -P prints.",
+        help="Output of sacctmgr show qos -P.",
     )
     reservations: str = param(
         "",
         title="Your reservations",
         file="reservations.txt",
-        help="What scontrol show res -o prints; the trace needs dates.",
+        help="Output of scontrol show res -o; the trace needs dates.",
     )
     usage: str = param(
         "",
         title="Usage at the start",
         file="sshare.txt",
-        help="What sshare -alP prints: usage before the first job.",
+        help="Output of sshare -alP: usage of each user before the first job.",
     )
     weight_age: int = param(
         1000,
         title="Weight of age",
         low=0,
         high=4_000_000_000,
-        help="PriorityWeightAge: what a job gains by waiting for the full maximum age.",
+        help="PriorityWeightAge: priority that a job gains by waiting for the maximum age.",
     )
     weight_fairshare: int = param(
         10_000,
         title="Weight of fair share",
         low=0,
         high=4_000_000_000,
-        help="PriorityWeightFairshare: what a user gains who has used nothing.",
+        help="PriorityWeightFairshare: priority that a user without usage gains.",
     )
     weight_size: int = param(
         1000,
         title="Weight of job size",
         low=0,
         high=4_000_000_000,
-        help="PriorityWeightJobSize: what a job gains that needs the whole cluster.",
+        help="PriorityWeightJobSize: priority that a job of the size of the cluster gains.",
     )
     favor_small: bool = param(
         False,
@@ -179,9 +177,8 @@ class Settings(Allocator):
         title="At the time limit",
         choices=("inform", "kill"),
         labels={"inform": "Jobs run on", "kill": "Jobs are ended"},
-        help="kill: a job that outlives its limit, OverTimeLimit and KillWait fails; also"
-        " with default_limit_h. inform: it runs on. Recorded jobs that timed out already"
-        " have that length.",
+        help="Kill: a job beyond its limit, OverTimeLimit and KillWait ends as failed, also by"
+        " default_limit_h. Recorded timeouts have that length already.",
     )
     main_phase_s: float = param(
         -1.0,
@@ -189,7 +186,7 @@ class Settings(Allocator):
         unit="s",
         low=-1,
         high=86_400,
-        help="Seconds after the first submission; -1 = drawn from the seed.",
+        help="Seconds after the first submission; -1 = random, drawn from the seed.",
     )
     bf_phase_s: float = param(
         -1.0,
@@ -213,14 +210,14 @@ class Settings(Allocator):
         unit="s",
         low=-1,
         high=3600,
-        help="Duration of a cycle, before the next interval begins; -1 = 0.2 ms per tested,"
-        " running or planned job, at most 1 s.",
+        help="Run time of a cycle; the next interval begins at its end. -1 = 0.2 ms per pair of"
+        " tested job and running or planned job, at most 1 s.",
     )
     bf_instants: tuple[float, ...] = param(
         (),
         title="Known backfill cycles",
         unit="s",
         low=0,
-        help="Starts of cycles from a log, in seconds after the first submission; then the"
-        " interval counts again.",
+        help="Start times of cycles from a log, in seconds after the first submission. After the"
+        " last one, bf_interval applies.",
     )

@@ -1,4 +1,4 @@
-"""The files of a site become the rules, partitions and switches of a controller."""
+"""Builds the rules, partitions and switches of a controller from a site's files."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from allocators.sites.slurm.config import (
     read_topology,
     weights_of,
 )
-from allocators.sites.slurm.config import Switch as Named
-from allocators.sites.slurm.fairshare import kept_in_a_second
+from allocators.sites.slurm.config import Switch as ConfiguredSwitch
+from allocators.sites.slurm.fairshare import usage_decay_per_s
 from allocators.sites.slurm.keys import MISSED, Finding
 from allocators.sites.slurm.limits import UsageLimits
 from allocators.sites.slurm.reservations import Reserved, read_reservations
@@ -28,12 +28,12 @@ from allocators.sites.slurm.state import Mask
 from sim.contract import Node
 
 _NUMBERED: Final = re.compile(r"(.*?)(\d*)")
-_OLD: Final[Mapping[str, str]] = {
+_REMOVED_IN: Final[Mapping[str, str]] = {
     "cachegroups": "16.05",
     "checkpointtype": "19.05",
     "fastschedule": "20.02",
 }
-"""Keys that Slurm no longer knows -> from which version on."""
+"""Version that removed each key."""
 _DEPTH: Final = re.compile(r"The backfill tested ([\d,.]+) jobs a cycle")
 _NO_QOS: Final = Qos("")
 HOUR_S: Final = 3600.0
@@ -59,7 +59,7 @@ IN_FILE: Final[Mapping[str, tuple[str, Callable[[float], float]]]] = {
     "bf_max_job_user": ("bf_max_job_user", lambda jobs: jobs or inf),
     "queue_depth": ("default_queue_depth", _as_is),
 }
-"""Parameter -> the key of ``slurm.conf`` that says the same, and its value in seconds and jobs."""
+"""Key of ``slurm.conf`` for each parameter, and the conversion to its unit."""
 RULE_OF: Final = {
     "weight_age": "weight_age",
     "weight_fairshare": "weight_fairshare",
@@ -73,35 +73,35 @@ RULE_OF: Final = {
     "bf_max_job_user": "most_per_user",
     "queue_depth": "depth",
 }
-"""Parameter -> attribute of `Rules`."""
+"""Attribute of `Rules` for each parameter."""
 
 
 class SlurmSite(NamedTuple):
-    """What its files say.
+    """The parsed configuration files of a site.
 
     Parameters
     ----------
     config : SlurmConfig or None
-        None = no ``slurm.conf`` is given.
+        None = no ``slurm.conf``.
     associations : Associations
-        Users and qualities of service.
-    switches : tuple of Named
-        Of ``topology.conf``.
+        Accounts, users and QOS.
+    switches : tuple of ConfiguredSwitch
+        Switches of ``topology.conf``.
     reserved : tuple of Reserved
         Reservations.
     of_reserved : tuple of Finding
-        What becomes of each.
+        Findings on the reservations.
     """
 
     config: SlurmConfig | None = None
     associations: Associations = NOBODY
-    switches: tuple[Named, ...] = ()
+    switches: tuple[ConfiguredSwitch, ...] = ()
     reserved: tuple[Reserved, ...] = ()
     of_reserved: tuple[Finding, ...] = ()
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """What becomes of each setting."""
+        """Findings on all settings of the files."""
         own = self.config.findings if self.config is not None else ()
         return (*own, *self.associations.findings, *self.of_reserved)
 
@@ -113,21 +113,19 @@ class SlurmSite(NamedTuple):
 
     @property
     def enforced(self) -> frozenset[str]:
-        """What of the associations is enforced: "limits", "qos", "safe"; the latter two go with
-        limits.
-        """
+        """Enforced limits: "limits", "qos" and "safe" ("safe" and "all" imply "limits")."""
         if self.config is None:
             return frozenset()
         text = self.config.values.get("accountingstorageenforce", "").lower()
-        found = {part.strip() for part in text.split(",") if part.strip()}
-        if found & {"all", "safe", "limits"}:
-            found |= {"limits"}
-        if "all" in found:
-            found |= {"qos", "safe"}
-        return frozenset(found)
+        words = {part.strip() for part in text.split(",") if part.strip()}
+        if words & {"all", "safe", "limits"}:
+            words |= {"limits"}
+        if "all" in words:
+            words |= {"qos", "safe"}
+        return frozenset(words)
 
     def quality(self, name: str) -> Qos:
-        """Return a quality of service; one that is not described changes nothing."""
+        """Return a QOS by name; an undefined QOS has no limits."""
         return self.associations.qualities.get(name, _NO_QOS)
 
 
@@ -135,12 +133,12 @@ class SlurmSite(NamedTuple):
 def read_site(
     conf: str, accounts: str, qos: str, topology: str, reservations: str = ""
 ) -> SlurmSite:
-    """Read the texts of the files; "" = not given.
+    """Parse the files of a site; "" = file not given.
 
     Raises
     ------
     ParameterError
-        If one cannot be read.
+        If a file cannot be read.
     """
     return SlurmSite(
         read_conf(conf) if conf else None,
@@ -151,18 +149,18 @@ def read_site(
 
 
 def name_order(names: Sequence[str]) -> list[int]:
-    """Return the places of nodes in the order that Slurm keeps them in: by prefix, then number."""
+    """Return node indices in Slurm's order: by name prefix, then by number."""
 
     def key(at: int) -> tuple[str, int, str]:
-        found = _NUMBERED.fullmatch(names[at])
-        assert found is not None, "matches any text"
-        return found[1], int(found[2] or -1), names[at]
+        match = _NUMBERED.fullmatch(names[at])
+        assert match is not None, "matches any text"
+        return match[1], int(match[2] or -1), names[at]
 
     return sorted(range(len(names)), key=key)
 
 
 def is_classic(site: SlurmSite, chosen: str) -> tuple[bool, str]:
-    """Return whether fair share is the classic one, and what to say of that."""
+    """Return whether the classic fair-share algorithm applies, and a note for the user."""
     if chosen in {"classic", "tree"} or site.config is None:
         return chosen == "classic", ""
     flags, config = site.flags, site.config
@@ -173,24 +171,24 @@ def is_classic(site: SlurmSite, chosen: str) -> tuple[bool, str]:
         )
     if "no_fair_tree" in flags:
         return True, ""
-    dampened = config.where.get("fairsharedampeningfactor", 0)
-    old = next((key for key in _OLD if key in config.values), "")
-    if not dampened or "fair_tree" in flags:
+    dampening_line = config.where.get("fairsharedampeningfactor", 0)
+    old = next((key for key in _REMOVED_IN if key in config.values), "")
+    if not dampening_line or "fair_tree" in flags:
         return False, ""
     if old:
         return True, (
             f"slurm.conf, line {config.where[old]}, has a key that Slurm no longer knows from"
-            f" {_OLD[old]} on, so fair share is the classic one of that time (fairshare = auto);"
+            f" {_REMOVED_IN[old]} on, so classic fair share is assumed (fairshare = auto);"
             " set fairshare = tree if this Slurm is newer."
         )
     return False, (
-        f"slurm.conf, line {dampened}: FairShareDampeningFactor has no effect under Fair Tree, the"
-        " default from 19.05 on; set fairshare = classic if this Slurm is older."
+        f"slurm.conf, line {dampening_line}: FairShareDampeningFactor has no effect under Fair"
+        " Tree, the default from 19.05 on; set fairshare = classic if this Slurm is older."
     )
 
 
 def rules_of(site: SlurmSite, config: SlurmConfig) -> Rules:
-    """Return what a ``slurm.conf`` sets.
+    """Return the controller rules that a ``slurm.conf`` sets.
 
     Raises
     ------
@@ -199,10 +197,10 @@ def rules_of(site: SlurmSite, config: SlurmConfig) -> Rules:
     """
     option, number, flags = config.option, config.number, site.flags
 
-    def most(key: str) -> float:
+    def limit(key: str) -> float:
         return option(key, 0) or inf
 
-    def said(key: str) -> bool:
+    def is_set(key: str) -> bool:
         return key in config.options
 
     return Rules(
@@ -222,21 +220,21 @@ def rules_of(site: SlurmSite, config: SlurmConfig) -> Rules:
         window_s=60 * option("bf_window", 1440),
         resolution_s=option("bf_resolution", 60),
         most_tested=option("bf_max_job_test", 500),
-        most_per_user=most("bf_max_job_user"),
-        most_per_part=most("bf_max_job_part"),
-        most_per_user_part=most("bf_max_job_user_part"),
-        most_per_account=most("bf_max_job_assoc"),
+        most_per_user=limit("bf_max_job_user"),
+        most_per_part=limit("bf_max_job_part"),
+        most_per_user_part=limit("bf_max_job_user_part"),
+        most_per_account=limit("bf_max_job_assoc"),
         most_per_array=option("bf_max_job_array_resv", 20),
-        most_plans_part=most("bf_job_part_count_reserve"),
-        most_started=most("bf_max_job_start"),
-        most_started_pass=most("sched_max_job_start"),
-        depth_per_part=most("partition_job_depth"),
+        most_plans_part=limit("bf_job_part_count_reserve"),
+        most_started=limit("bf_max_job_start"),
+        most_started_pass=limit("sched_max_job_start"),
+        depth_per_part=limit("partition_job_depth"),
         least_age_s=option("bf_min_age_reserve", 0),
         least_priority=option("bf_min_prio_reserve", 0),
-        one_plan=said("bf_one_resv_per_job"),
-        linear=said("bf_window_linear"),
-        defer=said("defer") or said("defer_batch"),
-        limit_stops=said("assoc_limit_stop"),
+        one_plan=is_set("bf_one_resv_per_job"),
+        linear=is_set("bf_window_linear"),
+        defer=is_set("defer") or is_set("defer_batch"),
+        limit_stops=is_set("assoc_limit_stop"),
         reset=config.values.get("priorityusageresetperiod", "NONE").upper(),
         never_lowered="incr_only" in flags,
         by_time="small_relative_to_time" in flags,
@@ -247,7 +245,7 @@ def rules_of(site: SlurmSite, config: SlurmConfig) -> Rules:
 def partitions_of(
     site: SlurmSite, config: SlurmConfig, names: Sequence[str]
 ) -> Iterator[SlurmPartition]:
-    """Yield the partitions of a ``slurm.conf`` on nodes of these names."""
+    """Yield the partitions of a ``slurm.conf`` as masks over the named nodes."""
     at = {name: 1 << place for place, name in enumerate(names)}
     largest = max([entry.job_factor for entry in config.partitions], default=1) or 1
     raw = "no_normal_part" in site.flags
@@ -263,22 +261,24 @@ def partitions_of(
 
 
 def partitions_on(
-    site: SlurmSite, named: Sequence[str], ordered: Sequence[Node]
+    site: SlurmSite, job_partitions: Sequence[str], ordered: Sequence[Node]
 ) -> list[SlurmPartition]:
-    """Return the partitions on these nodes: of ``slurm.conf``, or those that jobs name."""
+    """Return the partitions on these nodes, from ``slurm.conf`` or the trace."""
     names = [node.name for node in ordered]
-    found = (
-        [SlurmPartition(0, name=name) for name in named]
+    partitions = (
+        [SlurmPartition(0, name=name) for name in job_partitions]
         if site.config is None
         else list(partitions_of(site, site.config, names))
     )
-    # Of a cluster with other names of nodes its own partitions count.
+    # If node names differ from slurm.conf, the partitions of the cluster apply.
     return [
-        part if part.nodes else replace(part, nodes=_members(ordered, part.name)) for part in found
+        part if part.nodes else replace(part, nodes=_partition_mask(ordered, part.name))
+        for part in partitions
     ]
 
 
-def _members(ordered: Sequence[Node], name: str) -> Mask:
+def _partition_mask(ordered: Sequence[Node], name: str) -> Mask:
+    """Return the mask of the nodes in a partition of the cluster."""
     return sum(
         [
             1 << at
@@ -288,28 +288,28 @@ def _members(ordered: Sequence[Node], name: str) -> Mask:
     )
 
 
-def levels_of(switches: Sequence[Named], names: Sequence[str]) -> list[list[SwitchNodes]]:
-    """Return the switches of each level, from the leaves up; nodes below none are a leaf of their
-    own.
-    """
+def levels_of(
+    switches: Sequence[ConfiguredSwitch], names: Sequence[str]
+) -> list[list[SwitchNodes]]:
+    """Return the switches per level, leaves first; nodes without a switch form a leaf."""
     at = {name: 1 << place for place, name in enumerate(names)}
     by_name = {switch.name: switch for switch in switches}
     leaves: dict[str, tuple[Mask, ...]] = {}
     heights: dict[str, int] = {}
 
-    def look(switch: Named) -> None:
+    def collect_leaves(switch: ConfiguredSwitch) -> None:
         if switch.name in leaves:
             return
         below = [by_name[name] for name in switch.switches if name in by_name]
         for child in below:
-            look(child)
+            collect_leaves(child)
         own = sum([at.get(name, 0) for name in switch.nodes])
-        found = [own] if own else []
-        leaves[switch.name] = (*found, *(mask for one in below for mask in leaves[one.name]))
+        own_leaf = [own] if own else []
+        leaves[switch.name] = (*own_leaf, *(mask for one in below for mask in leaves[one.name]))
         heights[switch.name] = 1 + max([heights[one.name] for one in below], default=-1)
 
     for switch in switches:
-        look(switch)
+        collect_leaves(switch)
     levels: list[list[SwitchNodes]] = [[] for _ in range(max(heights.values(), default=-1) + 1)]
     covered = 0
     for switch in switches:
@@ -319,14 +319,16 @@ def levels_of(switches: Sequence[Named], names: Sequence[str]) -> list[list[Swit
         covered |= nodes
         if nodes:
             levels[heights[switch.name]].append(SwitchNodes(nodes, leaves[switch.name]))
-    alone = ((1 << len(names)) - 1) & ~covered
-    if alone and levels:
-        levels[0].append(SwitchNodes(alone, (alone,)))
+    unconnected = ((1 << len(names)) - 1) & ~covered
+    if unconnected and levels:
+        levels[0].append(SwitchNodes(unconnected, (unconnected,)))
     return [level for level in levels if level]
 
 
-def switches_on(ordered: Sequence[Node], above: Sequence[tuple[str, str]]) -> tuple[Named, ...]:
-    """Return the switches that nodes of a cluster name, with those above them; () = none does."""
+def switches_on(
+    ordered: Sequence[Node], above: Sequence[tuple[str, str]]
+) -> tuple[ConfiguredSwitch, ...]:
+    """Return the switches that the nodes of a cluster name, and their parents."""
     leaves: dict[str, list[str]] = {}
     for node in ordered:
         if node.switch:
@@ -336,25 +338,26 @@ def switches_on(ordered: Sequence[Node], above: Sequence[tuple[str, str]]) -> tu
         below.setdefault(parent, []).append(child)
     names = dict.fromkeys([*leaves, *below]) if leaves else {}
     return tuple(
-        Named(name, tuple(leaves.get(name, ())), tuple(below.get(name, ()))) for name in names
+        ConfiguredSwitch(name, tuple(leaves.get(name, ())), tuple(below.get(name, ())))
+        for name in names
     )
 
 
 def levels_on(
     site: SlurmSite, chosen: str, ordered: Sequence[Node], above: Sequence[tuple[str, str]]
 ) -> list[list[SwitchNodes]]:
-    """Return the switches over these nodes: of ``topology.conf``, of the cluster, or its racks.
+    """Return the switches per level of ``topology.conf``, the cluster, or its racks.
 
     Parameters
     ----------
     site : Site
-        For its files.
+        The parsed files.
     chosen : str
-        "flat" = none, unless a file has them.
+        "flat" = no switches, unless a file defines them.
     ordered : sequence of Node
         In Slurm's order.
     above : sequence of (str, str)
-        Each switch of the cluster with the one above it.
+        (switch, parent switch) pairs of the cluster.
     """
     config, names = site.config, [node.name for node in ordered]
     if site.switches:
@@ -374,23 +377,23 @@ def levels_on(
 
 
 def gate_of(site: SlurmSite, entries: list[PartitionEntry | None]) -> UsageLimits | None:
-    """Return the gate that a site's files set; None = there is no ``slurm.conf``."""
+    """Return the usage limits of a site's files; None = no ``slurm.conf``."""
     config = site.config
     if config is None:
         return None
-    said = config.values.get("enforcepartlimits", "NO").upper()
+    part_limits = config.values.get("enforcepartlimits", "NO").upper()
     half_life_s = config.time_s("PriorityDecayHalfLife", "7-0")
     return UsageLimits(
         site.associations,
         entries,
         site.enforced,
-        {"YES": "ALL"}.get(said, said),
-        kept_in_a_second(half_life_s),
+        {"YES": "ALL"}.get(part_limits, part_limits),
+        usage_decay_per_s(half_life_s),
     )
 
 
 def topology_notes(site: SlurmSite, chosen: str) -> list[str]:
-    """Return what to say where ``slurm.conf`` and the given topology do not go together."""
+    """Return notes on a mismatch of ``slurm.conf`` and the given topology."""
     config = site.config
     if config is None:
         return []
@@ -408,7 +411,7 @@ def topology_notes(site: SlurmSite, chosen: str) -> list[str]:
 
 
 def preference(config: SlurmConfig | None) -> str:
-    """Return which nodes come first, see `Nodes`."""
+    """Return the node preference "busy", "idle" or "", see `FreeNodes`."""
     if config is None:
         return ""
     text = config.values.get("selecttypeparameters", "").lower()
@@ -418,27 +421,29 @@ def preference(config: SlurmConfig | None) -> str:
 
 
 def threads_of(config: SlurmConfig | None, names: Sequence[str]) -> list[int]:
-    """Return how many CPUs are given out together on each node: those of a core, or of a socket."""
+    """Return the CPUs allocated as one unit per node: a core's or a socket's."""
     text = config.values.get("selecttypeparameters", "CR_Core_Memory").lower() if config else ""
     if config is None or "cr_cpu" in text:
         return [1] * len(names)
     sizes = {
         node.name: node.per_socket if "cr_socket" in text else node.threads for node in config.nodes
     }
-    # Of a cluster with other names of nodes all are alike.
+    # If node names differ from slurm.conf, all nodes get the same unit.
     usual = max(sizes.values(), default=1)
     return [sizes.get(name, usual) for name in names]
 
 
 def tres_weights(config: SlurmConfig) -> dict[str, float]:
-    """Return PriorityWeightTRES."""
+    """Return PriorityWeightTRES as weight per TRES."""
     return weights_of(config.values.get("priorityweighttres", ""))
 
 
-def weighed(entry: PartitionEntry, tres: Mapping[str, float], *, largest: bool) -> float | None:
-    """Return what TRESBillingWeights make of resources; None = the partition has none.
+def billing_units(
+    entry: PartitionEntry, tres: Mapping[str, float], *, largest: bool
+) -> float | None:
+    """Return the billing units of resources by TRESBillingWeights; None without weights.
 
-    `largest` (MAX_TRES) counts the largest of the terms of a node instead of their sum.
+    `largest` (MAX_TRES) takes the largest term instead of the sum.
     """
     if not entry.billing:
         return None
@@ -449,50 +454,48 @@ def weighed(entry: PartitionEntry, tres: Mapping[str, float], *, largest: bool) 
     return max(own, default=0.0)
 
 
-def missed(site: SlurmSite) -> tuple[str, ...]:
-    """Return what changes results and is not simulated, as sentences."""
+def missed_sentences(site: SlurmSite) -> tuple[str, ...]:
+    """Return one sentence per setting that changes results and is not simulated."""
     return tuple(dict.fromkeys(one.sentence() for one in site.findings if one.kind == MISSED))
 
 
-def depth_told(depth: float) -> str:
-    """Return the sentence on how many jobs a backfill cycle tests on average."""
+def depth_note(depth: float) -> str:
+    """Return the sentence on the average number of jobs tested per backfill cycle."""
     return f"The backfill tested {depth:,.1f} jobs a cycle (Depth Mean of sdiag)."
 
 
 def depth_in(remarks: Iterable[str]) -> float | None:
-    """Return what `depth_told` told among the remarks on a run; None = no cycle had jobs."""
-    found = next(filter(None, map(_DEPTH.match, remarks)), None)
-    return float(found[1].replace(",", "")) if found else None
+    """Extract the average backfill depth from the notes of a run; None = no cycles."""
+    match = next(filter(None, map(_DEPTH.match, remarks)), None)
+    return float(match[1].replace(",", "")) if match else None
 
 
-def too_large(site: SlurmSite, machines: Sequence[Node]) -> tuple[str, ...]:
-    """Return the limits on what may be used at once that are above the cluster, as sentences."""
+def limits_above_cluster(site: SlurmSite, machines: Sequence[Node]) -> tuple[str, ...]:
+    """Return one sentence per group limit above the cluster's capacity."""
     totals = {
         "cpu": sum([node.cpus for node in machines]),
         "node": float(len(machines)),
         "mem": sum([node.mem_gb for node in machines]) * MB_PER_GB,
         "gres/gpu": float(sum([node.gpus for node in machines])),
     }
-    found, people = [], site.associations
-    named = [(f"QOS {name}", ("", name), one.limits) for name, one in people.qualities.items()]
-    named += [
+    sentences, people = [], site.associations
+    limits_of = [(f"QOS {name}", ("", name), one.limits) for name, one in people.qualities.items()]
+    limits_of += [
         (f"{user or account}", (account, user), own)
         for (account, user), own in people.limits.items()
     ]
-    for who, key, limits in named:
-        for tres, most in limits.grp_tres.items():
-            if most > totals.get(tres, inf):
-                found.append(
-                    f"sacctmgr, line {people.where.get(key, 0)}: GrpTRES={tres}={most:g} of {who}"
+    for who, key, limits in limits_of:
+        for tres, limit in limits.grp_tres.items():
+            if limit > totals.get(tres, inf):
+                sentences.append(
+                    f"sacctmgr, line {people.where.get(key, 0)}: GrpTRES={tres}={limit:g} of {who}"
                     f" is above the {totals[tres]:g} of the cluster, so it never holds a job back."
                 )
-    return tuple(found)
+    return tuple(sentences)
 
 
-def levels_of_preemption(site: SlurmSite) -> dict[str, int]:
-    """Return how many qualities of service are below each, one below the other: jobs of the higher
-    come first, as they may displace the others.
-    """
+def qos_preemption_levels(site: SlurmSite) -> dict[str, int]:
+    """Return the length of the longest chain of QOS that each QOS may preempt."""
     qualities = site.associations.qualities
 
     def level(name: str, above: frozenset[str]) -> int:

@@ -1,4 +1,4 @@
-"""Jobs as the controller sees them."""
+"""Job state of the Slurm controller."""
 
 from __future__ import annotations
 
@@ -17,50 +17,50 @@ Mask = int
 
 @dataclass(eq=False)
 class SlurmJob:
-    """A job as it was submitted.
+    """A job as submitted to the Slurm controller, with its scheduling state.
 
     Attributes
     ----------
     id : int
-        Ties go to the lower one.
+        Ties are broken by the lower id.
     user, account, partition : str, str, int
-        Who pays, and where it waits.
+        User, account, and number of the partition.
     tasks, nodes, per_node : int
-        Tasks, nodes asked for (0 = not said) and tasks on each node (0 = not said).
+        Tasks, requested nodes (0 = not given) and tasks per node (0 = not given).
     gpus, cpus, mem_gb : int, float, float
-        Of each task.
+        Per task.
     node_gpus, node_mem_gb : int, float
-        On each node beside those of its tasks.
+        Per node, in addition to those of its tasks.
     allowed : tuple of int
-        Masks of nodes; one of them carries the whole job, the first that can.
+        Masks of nodes; the job runs inside the first mask that can hold all of it.
     counts : tuple of (int, int)
-        Nodes of which mask it must have, and how many; () = any.
+        (mask, number of nodes required from it); () = any nodes.
     limit_s, since_s : float, seconds
-        Time limit, and when it became eligible.
+        Time limit, and time at which it became eligible.
     nice : float
         Subtracted from its priority.
     whole, alone : bool
-        Takes its nodes wholly; shares them with jobs of its user only.
+        ``--exclusive``: allocates whole nodes, or shares nodes only with jobs of its user.
     gres : tuple of (int, int)
-        Other countable resources on each of its nodes: which of `Nodes.gres`, and how many.
+        (index in `FreeNodes.gres`, count) of other generic resources per node.
     qos, array, reservation : str
         Quality of service, array and reservation; "" = none.
     array_most : float
-        Of its array so many run at once at most.
+        Maximum number of running tasks of its array.
     term : float
-        What association, quality of service and resources add to its priority.
+        Priority from association, quality of service and TRES.
     billed : float or None
-        What a second of it counts in fair share; None = its cores, or GPUs.
+        Billing units; None = its cores, or GPUs without cores.
     level : int
-        Jobs of a higher one come first, as they may displace the others.
+        Preemption level of its QOS; jobs of a higher level are scheduled first.
     test_only : bool
-        The backfill starts it, but keeps no nodes for it.
+        The backfill may start it, but plans no nodes for it.
     stays, requeue : bool
-        It must not be stopped; it may queue again when it was.
+        It cannot be preempted; it is requeued after preemption.
     tres : mapping
-        What it asks for by the names of TRES; memory in MB.
+        Requested amounts by TRES name; memory in MB.
     why : str
-        Why it waits, as ``squeue`` says it.
+        Reason shown by ``squeue``.
     """
 
     id: int
@@ -96,7 +96,7 @@ class SlurmJob:
     tres: Mapping[str, float] = field(default_factory=dict)
     why: str = "None"
     kept_off: bool = field(init=False, default=False)
-    """Reservations of others alone keep it from starting."""
+    """True if only reservations of others prevent its start."""
     share: Share = field(default_factory=lambda: Share("", is_user=True, shares=1))
     priority: int = 1
     fixed: float = 0.0
@@ -106,26 +106,26 @@ class SlurmJob:
     on: Mask = 0
     """The nodes of `held`."""
     doomed_s: float = field(init=False, default=inf)
-    """When it ends as it was displaced, with a time of grace."""
+    """End of its grace time after preemption; inf = not preempted."""
     suspended_s: float = field(init=False, default=inf)
-    """Since when it is suspended; inf = it is not."""
+    """Time of its suspension; inf = not suspended."""
     paused_s: float = field(init=False, default=0.0)
-    """How long it was suspended before; its limit does not count that."""
+    """Earlier time in suspension, which does not count toward its limit."""
     shape: tuple[Any, ...] = field(init=False)
-    """What decides where it fits."""
-    form: int = field(init=False, default=-1)
-    """Number of its shape, see `Nodes.form`."""
+    """Attributes that determine its placements."""
+    shape_id: int = field(init=False, default=-1)
+    """Number of its shape, see `FreeNodes.shape_id`."""
     may: Mask = field(init=False)
     """All nodes of `allowed`."""
     needed_nodes: int = field(init=False)
-    """Fewest nodes that it takes."""
+    """Minimum number of nodes."""
     rank: tuple[float, ...] = field(init=False, default=())
-    """What the queue is sorted by."""
+    """Sort key in the queue."""
     barred: str | None = field(init=False, default=None)
-    """What of its own keeps it from starting, see `Gate`; None = not looked at yet."""
+    """Reason that blocks it permanently, see `UsageLimits`; None = not computed yet."""
 
     def __post_init__(self) -> None:
-        """Gather its shape, and its fewest nodes."""
+        """Compute the shape and the minimum number of nodes."""
         self.shape = (
             *(self.tasks, self.allowed, self.nodes, self.per_node, self.gpus, self.cpus),
             *(self.mem_gb, self.node_gpus, self.node_mem_gb, self.whole, self.gres, self.counts),
@@ -138,34 +138,35 @@ class SlurmJob:
         self.needed_nodes = max(self.nodes, spread, counted, 1)
 
     def hold(self, held: Placement) -> None:
-        """Note where it runs."""
+        """Set the placement of the running job."""
         self.held, self.on = held, mask_of(held)
 
     @property
     def end_s(self) -> float:
-        """When it ends at the latest, as far as its limit counts."""
+        """Latest end by its time limit or grace time."""
         return min(self.start_s + self.limit_s + self.paused_s, self.doomed_s)
 
     @property
     def size(self) -> float:
-        """Its cores, or its GPUs where it names no cores."""
+        """Its cores, or its GPUs without cores."""
         return self.tasks * (self.cpus or self.gpus)
 
     @property
     def billing(self) -> float:
-        """What a second of it counts in fair share."""
+        """Billing units that accrue per second."""
         return self.size if self.billed is None else self.billed
 
 
 def mask_of(held: Placement) -> Mask:
-    """Return the nodes of a placement."""
+    """Return the mask of the nodes of a placement."""
     return sum([1 << node for node, _ in held])
 
 
 def replicas_on(held: Placement, replicas: int, *, evenly: bool = False) -> Placement:
-    """Divide the replicas of the simulator among the nodes of a job by its tasks there, or
-    `evenly`, as where it asks for GPUs of each node; each node has one at least, where there are
-    enough.
+    """Distribute the simulator's replicas over the nodes of a job.
+
+    Replicas follow the tasks on each node, or are spread `evenly`. Each node gets at least one
+    replica if there are enough.
     """
     if evenly and replicas >= len(held):
         each, more = divmod(replicas, len(held))
@@ -176,11 +177,11 @@ def replicas_on(held: Placement, replicas: int, *, evenly: bool = False) -> Plac
     if len(held) == 1 or replicas <= len(held):
         shares = [replicas] if len(held) == 1 else [1] * replicas
         return tuple((node, share) for (node, _), share in zip(held, shares, strict=False))
-    spare, made = replicas - len(held), []
-    seen = given = 0
+    spare, counts = replicas - len(held), []
+    tasks_so_far = replicas_so_far = 0
     for node, count in held:
-        seen += count
-        upto = spare * seen // tasks
-        made.append((node, 1 + upto - given))
-        given = upto
-    return tuple(made)
+        tasks_so_far += count
+        replicas_due = spare * tasks_so_far // tasks
+        counts.append((node, 1 + replicas_due - replicas_so_far))
+        replicas_so_far = replicas_due
+    return tuple(counts)

@@ -13,7 +13,7 @@ import yaml
 from allocators import make
 from allocators.quotas import Ask, fair_shares
 from allocators.sites.kai.queues import QueueSpec, ResourceQuota, read_queues
-from allocators.sites.kai.usage import Held
+from allocators.sites.kai.usage import UsageWindow
 from sim.cluster import Cluster
 from sim.contract import ParameterError, Spec
 from sim.engine.simulator import Conditions, Simulator
@@ -68,18 +68,18 @@ def test_past_usage_takes_from_a_part() -> None:
 
 
 def test_what_is_held_counts_less_with_age_and_not_before_the_window() -> None:
-    plain = Held(0, window_s=100, half_life_s=inf)
+    plain = UsageWindow(0, window_s=100, half_life_s=inf)
     plain.level = 4
-    assert plain.at(50) == 200
+    assert plain.integral(50) == 200
     plain.level = 0
-    assert plain.at(100) == 200
-    assert plain.at(130) == pytest.approx(80)  # 20 s of it are left
-    assert plain.at(160) == 0
-    halved = Held(0, window_s=1e9, half_life_s=10)
+    assert plain.integral(100) == 200
+    assert plain.integral(130) == pytest.approx(80)  # 20 s of it are left
+    assert plain.integral(160) == 0
+    halved = UsageWindow(0, window_s=1e9, half_life_s=10)
     halved.level = 1
-    whole = halved.at(20)
+    whole = halved.integral(20)
     halved.level = 0
-    assert halved.at(30) == pytest.approx(whole / 2)
+    assert halved.integral(30) == pytest.approx(whole / 2)
 
 
 # -- what sites write
@@ -225,7 +225,7 @@ def test_what_could_never_start_is_refused() -> None:
     result, remarks = run(rows, "1x8:v100", queue("a", resources=gpus(4, limit=6)), B)
     outcomes = result.jobs["outcome"].tolist()
     assert outcomes == ["refused", "refused", "refused", "completed", "completed"]
-    assert any(told.startswith("3 jobs refused: beyond the limit") for told in remarks)
+    assert any(told.startswith("3 jobs refused: larger than the limit") for told in remarks)
 
 
 def test_no_queue_goes_beyond_its_limit_nor_that_of_its_parent() -> None:
@@ -316,7 +316,7 @@ def test_jobs_without_a_queue_are_in_one_without_quota() -> None:
     rows = [(0, 4, 100, "x", 0), (0, 4, 100, "x", 0), (10, 4, 100, "a", 0)]
     result, remarks = run(rows, "1x8:v100", A, B)
     assert remarks[0] == (
-        "No queue is there for x of column vc: their jobs are in without-queue, whose quota is 0."
+        "No queue for x of column vc: their jobs are in without-queue, whose quota is 0."
     )
     # What nobody else asks for is theirs, until somebody does.
     assert stints(result) == [(0, 0, 100), (1, 0, 10), (1, 100, 190), (2, 10, 110)]

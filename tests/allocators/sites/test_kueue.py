@@ -25,7 +25,7 @@ from allocators.sites.kueue.policy import Kueue
 from allocators.sites.kueue.queueing import QueuedWorkload
 from allocators.sites.kueue.scheduler import Scheduler
 from allocators.sites.kueue.tree import QuotaNode
-from allocators.sites.manifests import written
+from allocators.sites.manifests import to_yaml
 from sim.cluster import Cluster
 from sim.engine.simulator import Simulator
 from sim.result import RunResult
@@ -78,7 +78,7 @@ def queue(name: str, cohort: str = "all", gpus: str = "", **spec: Any) -> dict[s
 
 
 def site(*objects: dict[str, Any]) -> str:
-    return written([flavor("any"), *objects])
+    return to_yaml([flavor("any"), *objects])
 
 
 Row = tuple[str, float, int, float]
@@ -387,7 +387,7 @@ def test_cores_and_memory_count_where_they_are_covered() -> None:
         trace = Trace.of(frame.assign(user="a"))
         result = Simulator(trace, Cluster.parse("2x4:v100"), policy).run()
         assert starts(result) == expected
-        told = [line.split(" asked ")[0] for line in result.remarks if "asked for cpu" in line]
+        told = [line.split(" requested ")[0] for line in result.remarks if "requested cpu" in line]
         assert told == (["2 jobs"] if given == text else [])
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allocators.sites.manifests import UNITS, as_text, manifests, quantity, written
+from allocators.sites.manifests import UNITS, format_quantity, manifests, quantity, to_yaml
 from sim.contract import ParameterError
 
 
@@ -45,12 +45,12 @@ def test_no_quantities(text: str) -> None:
 @given(st.integers(-(10**6), 10**6), st.sampled_from(sorted(UNITS)))
 def test_a_quantity_that_was_written_is_read_as_the_same(number: int, unit: str) -> None:
     value = number * UNITS[unit]
-    assert quantity(as_text(value)) == value
+    assert quantity(format_quantity(value)) == value
 
 
 def test_a_quantity_is_written_exactly_or_not_at_all() -> None:
     with pytest.raises(ParameterError, match="finer"):
-        as_text(Fraction(1, 3))
+        format_quantity(Fraction(1, 3))
 
 
 TRAPS = """
@@ -79,11 +79,11 @@ def test_scalars_stay_as_they_are_written() -> None:
     assert (first.group, first.kind, first.name) == ("scheduling.run.ai", "Queue", "no")
     assert (second.group, second.name, second.namespace) == ("kueue.x-k8s.io", "b", "ns")
     assert second.where == "document 3, item 1 (Cohort b)"
-    spec = first.fields.inside("spec")
+    spec = first.fields.mapping("spec")
     assert spec.text("parent") == "1E"
     assert spec.quantity("parent") == 10**18
     assert spec.quantity("share") == Fraction(1, 2)
-    assert spec.whole("count") == 10
+    assert spec.integer("count") == 10
     assert spec.text("empty", "absent") == "absent"
     assert spec.flag("wanted") is True
     assert spec.flag("missing", True) is True
@@ -91,15 +91,15 @@ def test_scalars_stay_as_they_are_written() -> None:
 
 def test_what_nobody_read_is_known() -> None:
     first, second = manifests(TRAPS)
-    spec = first.fields.inside("spec")
+    spec = first.fields.mapping("spec")
     spec.text("parent")
-    [deep] = spec.inside("other").each("deep")
+    [deep] = spec.mapping("other").mappings("deep")
     deep.text("key")
-    assert first.unread() == [
+    assert first.unread_keys() == [
         f"document 1 (Queue no): spec.{path}"
         for path in ("share", "count", "wanted", "other.deep[0].more")
     ]
-    assert second.unread() == []
+    assert second.unread_keys() == []
 
 
 @pytest.mark.parametrize(
@@ -132,15 +132,15 @@ BAD = "kind: A\nmetadata: {name: a}\nspec: {number: 5x, word: left, list: [a, [b
     ("method", "arguments", "message"),
     [
         ("quantity", ("number",), "document 1 (A a): spec.number: '5x' is no quantity"),
-        ("whole", ("number",), "spec.number is '5x'; it must be a whole number"),
+        ("integer", ("number",), "spec.number is '5x'; it must be a whole number"),
         ("flag", ("word",), "spec.word is 'left'; it must be true or false"),
         ("text", ("word", "", ("up", "down")), "spec.word is 'left'; it must be up or down"),
         ("text", ("list",), "spec.list is no plain value but a list"),
         ("texts", ("list",), "spec.list[1] is no plain value but a list"),
         ("texts", ("word",), "spec.word is no list but a text"),
-        ("inside", ("map",), "spec.map is no mapping but a text"),
-        ("each", ("list",), "spec.list[0] is no mapping but a text"),
-        ("needed", ("name",), "spec.name is missing"),
+        ("mapping", ("map",), "spec.map is no mapping but a text"),
+        ("mappings", ("list",), "spec.list[0] is no mapping but a text"),
+        ("required_text", ("name",), "spec.name is missing"),
     ],
 )
 def test_errors_name_document_path_and_value(
@@ -148,14 +148,14 @@ def test_errors_name_document_path_and_value(
 ) -> None:
     [one] = manifests(BAD)
     with pytest.raises(ParameterError) as caught:
-        getattr(one.fields.inside("spec"), method)(*arguments)
+        getattr(one.fields.mapping("spec"), method)(*arguments)
     assert message in str(caught.value)
 
 
 def test_what_is_written_is_read() -> None:
-    text = written([{"kind": "A", "metadata": {"name": "no"}, "spec": {"n": "8", "on": "1E"}}])
+    text = to_yaml([{"kind": "A", "metadata": {"name": "no"}, "spec": {"n": "8", "on": "1E"}}])
     [one] = manifests(text)
-    assert (one.kind, one.name, one.fields.inside("spec").text("on")) == ("A", "no", "1E")
+    assert (one.kind, one.name, one.fields.mapping("spec").text("on")) == ("A", "no", "1E")
 
 
 def test_each_object_knows_its_part_of_the_text() -> None:

@@ -164,7 +164,11 @@ TWO = (
 
 def test_classic_fair_share_lags_one_period_and_halves() -> None:
     fair = FairShare(TWO, 1000.0, 1.0, tree=False)
-    ann, abe, bob = fair.of("a", "ann"), fair.of("a", "abe"), fair.of("b", "bob")
+    ann, abe, bob = (
+        fair.user_share("a", "ann"),
+        fair.user_share("a", "abe"),
+        fair.user_share("b", "bob"),
+    )
     fair.renew(300.0, [(ann, 300.0, 10.0)])
     assert [ann.factor, abe.factor, bob.factor] == [1.0, 1.0, 1.0]  # no usage when it was computed
     keep = (1 - 0.693 / 1000) ** 300
@@ -181,7 +185,11 @@ def test_classic_fair_share_lags_one_period_and_halves() -> None:
 
 def test_fair_tree_ranks_accounts_before_their_users() -> None:
     fair = FairShare(TWO, inf, 1.0, tree=True)
-    ann, abe, bob = fair.of("a", "ann"), fair.of("a", "abe"), fair.of("b", "bob")
+    ann, abe, bob = (
+        fair.user_share("a", "ann"),
+        fair.user_share("a", "abe"),
+        fair.user_share("b", "bob"),
+    )
     fair.renew(100.0, [(ann, 100.0, 2.0), (abe, 100.0, 1.0), (bob, 100.0, 1.0)])
     # Level of b: 0.69 / 0.25; of a: 0.3 / 0.75; in a abe has used less. The user root has used
     # nothing and comes first; 4 users with him.
@@ -262,11 +270,11 @@ def shares_of(accounts: str, users: str, *, tree: bool) -> dict[str, tuple[Share
     # The trees of Slurm's tests have no user root beside those that are named.
     fair = FairShare([*entries, Association("root", "root", "root", 0)], inf, 1.0, tree=tree)
     found = {
-        user: (fair.of(account, user), [float(text) for text in printed])
+        user: (fair.user_share(account, user), [float(text) for text in printed])
         for account, user, _, _, *printed in rows
     }
     for account, user, _, used, *_ in rows:
-        fair.book(fair.of(account, user), float(used))
+        fair.book(fair.user_share(account, user), float(used))
     fair.renew(0.0, [])
     return found
 
@@ -295,14 +303,18 @@ def test_fair_tree_ranks_are_those_of_slurms_own_test() -> None:
 
 def test_a_user_root_that_is_named_counts_once() -> None:
     fair = FairShare([*TWO, Association("root", "root", "root", 1)], inf, 1.0, tree=True)
-    ann, abe, bob = fair.of("a", "ann"), fair.of("a", "abe"), fair.of("b", "bob")
+    ann, abe, bob = (
+        fair.user_share("a", "ann"),
+        fair.user_share("a", "abe"),
+        fair.user_share("b", "bob"),
+    )
     fair.renew(100.0, [(ann, 100.0, 2.0), (abe, 100.0, 1.0), (bob, 100.0, 1.0)])
     assert [bob.factor, abe.factor, ann.factor] == [3 / 4, 2 / 4, 1 / 4]
 
 
 def test_usage_of_users_adds_up_to_the_root() -> None:
     fair = FairShare((), 5000.0, 1.0, tree=True)
-    users = [fair.of("", name) for name in "abc"]
+    users = [fair.user_share("", name) for name in "abc"]
     for span_s in (300.0, 17.0, 300.0):
         fair.renew(span_s, [(user, span_s, at + 1.0) for at, user in enumerate(users)])
     root = users[0].parent
@@ -358,7 +370,7 @@ def test_a_timeline() -> None:
     table.keep(90.0, 300.0, 0b10)
 
     def first(from_s: float, span_s: float, least: int, **more: Any) -> tuple[Any, float]:
-        return next(table.gaps(from_s, span_s, (0b11, least), **more), None), table.hopeful_s
+        return next(table.gaps(from_s, span_s, (0b11, least), **more), None), table.first_feasible_s
 
     assert first(0.0, 59.0, 0)[0] == (0.0, 0, 0.0)
     assert first(0.0, 60.0, 0)[0] == (0.0, 0b01, 120.0)  # both ends count

@@ -10,7 +10,7 @@ import pytest
 from allocators import make
 from allocators.sites.slurm.accounts import read_associations
 from allocators.sites.slurm.config import read_conf
-from allocators.sites.slurm.eligible import Condition, NeverError, conditions_of
+from allocators.sites.slurm.eligible import Condition, UnsatisfiableError, conditions_of
 from allocators.sites.slurm.limits import UsageLimits
 from allocators.sites.slurm.state import SlurmJob
 from sim.cluster import Cluster, NodeGroup
@@ -76,12 +76,12 @@ def test_why_a_job_may_not_start(
     made = gate(script)
     for one in running:
         one.start_s = 0.0
-        made.started(one)
-    assert made.waits(0.0, asked) == word
+        made.count_start(one)
+    assert made.blocking_reason(0.0, asked) == word
     for one in running:
-        made.ended(60.0, one)
+        made.count_end(60.0, one)
     if running:
-        assert made.waits(60.0, asked) == ""
+        assert made.blocking_reason(60.0, asked) == ""
 
 
 def test_used_minutes_add_up_and_safe_looks_ahead() -> None:
@@ -90,20 +90,20 @@ def test_used_minutes_add_up_and_safe_looks_ahead() -> None:
         made = gate(script, safe=safe)
         one = job(0)
         one.start_s = 0.0
-        made.started(one)
-        made.ended(600.0, one)  # 4 cores for 10 minutes: 40 of 60
-        assert made.waits(600.0, job(1)) == expected  # safe: 40 more would be 80
-        made.started(one)
-        made.ended(300.0, one)
-        assert made.waits(600.0, job(1)) == "AssocGrpCpuMinutesLimit"
+        made.count_start(one)
+        made.count_end(600.0, one)  # 4 cores for 10 minutes: 40 of 60
+        assert made.blocking_reason(600.0, job(1)) == expected  # safe: 40 more would be 80
+        made.count_start(one)
+        made.count_end(300.0, one)
+        assert made.blocking_reason(600.0, job(1)) == "AssocGrpCpuMinutesLimit"
 
 
 def test_submissions_are_limited() -> None:
     made = gate("modify user ann set MaxSubmitJobs=1")
-    made.submitted(job(0))
+    made.count_submission(job(0))
     assert made.refusal((job(1),)) == "AssocMaxSubmitJobLimit"
     assert made.refusal((job(1, "bob"),)) == ""
-    made.submitted(job(0), -1)
+    made.count_submission(job(0), -1)
     assert made.refusal((job(1),)) == ""
 
 
@@ -146,7 +146,7 @@ def test_dependencies_are_read() -> None:
     assert conditions_of("afterany:9", ids)[0] == conditions_of("afterany:9_*", ids)[0] == after_all
     assert conditions_of("aftercorr:9", ids, "12_2")[0] == (Condition("aftercorr", ((3, 0.0),)),)
     for text in ("sometime:7", "afterok:x", "afternotok:99"):
-        with pytest.raises(NeverError):
+        with pytest.raises(UnsatisfiableError):
             conditions_of(text, ids)
 
 
@@ -194,14 +194,14 @@ def test_limits_of_an_account_hold_for_each_of_its_users() -> None:
     made = gate("modify account phys set MaxJobs=1 MaxSubmitJobs=1")
     one = job(0)
     one.start_s = 0.0
-    made.started(one)
-    made.submitted(one)
-    assert made.waits(0.0, job(1)) == "AssocMaxJobsLimit"
-    assert made.waits(0.0, job(1, "bob")) == ""
+    made.count_start(one)
+    made.count_submission(one)
+    assert made.blocking_reason(0.0, job(1)) == "AssocMaxJobsLimit"
+    assert made.blocking_reason(0.0, job(1, "bob")) == ""
     assert made.refusal((job(1),)) == "AssocMaxSubmitJobLimit"
     own = gate("modify account phys set MaxJobs=1\nmodify user ann set MaxJobs=2")
-    own.started(one)
-    assert own.waits(0.0, job(1)) == ""
+    own.count_start(one)
+    assert own.blocking_reason(0.0, job(1)) == ""
 
 
 def test_limits_above_the_cluster_are_said_with_both_numbers() -> None:
@@ -304,27 +304,27 @@ def test_limits_of_a_user_in_one_partition() -> None:
     made = UsageLimits(people, list(parts), frozenset({"limits"}), "NO", 1.0)
 
     def waits(number: int, part: int) -> str:
-        return made.waits(0.0, job(number, partition=part))
+        return made.blocking_reason(0.0, job(number, partition=part))
 
     # Each association counts its own: 1 in fast, 2 elsewhere; the account counts all 3.
     first = job(0, partition=1)
-    made.started(first)
+    made.count_start(first)
     assert (waits(1, 1), waits(1, 0)) == ("AssocMaxJobsLimit", "")
     second = job(1)
-    made.started(second)
+    made.count_start(second)
     assert waits(2, 0) == ""
     third = job(2)
-    made.started(third)
+    made.count_start(third)
     assert waits(3, 0) == "AssocMaxJobsLimit"
-    assert made.waits(0.0, job(3, "bob")) == "AssocGrpJobsLimit"
-    made.ended(0.0, first)
+    assert made.blocking_reason(0.0, job(3, "bob")) == "AssocGrpJobsLimit"
+    made.count_end(0.0, first)
     assert (waits(3, 1), waits(3, 0)) == ("", "AssocMaxJobsLimit")
     # In the queue of fast at most 2; a job that starts in its other partition leaves that one.
     for number in (4, 5):
-        made.submitted(job(number, partition=1))
+        made.count_submission(job(number, partition=1))
     asks = job(6, partition=1)
     assert made.refusal((asks,)) == "AssocMaxSubmitJobLimit"
-    made.submitted(job(5, partition=0), -1)
+    made.count_submission(job(5, partition=0), -1)
     assert made.refusal((asks,)) == ""
 
 

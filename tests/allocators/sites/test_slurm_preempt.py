@@ -106,10 +106,10 @@ def test_only_those_on_the_chosen_nodes_leave() -> None:
     nodes = machines(3)
     every = running(nodes, *[(job(at), ((at, 4),)) for at in range(3)])
     lists, asks = by_tier(), job(9, partition=HIGH, allowed=(0b100,))
-    held, leave = lists.chosen(asks, 7, nodes, lists.victims(10.0, asks, every, PARTS))
+    held, leave = lists.choose_victims(asks, 7, nodes, lists.victims(10.0, asks, every, PARTS))
     assert held == ((2, 4),)
     assert [one.job.id for one in leave] == [2]
-    assert lists.chosen(job(8, 5, allowed=(0b100,)), 7, nodes, leave) == ((), [])
+    assert lists.choose_victims(job(8, 5, allowed=(0b100,)), 7, nodes, leave) == ((), [])
 
 
 def test_the_last_one_needed_is_moved_forward_so_that_fewer_leave() -> None:
@@ -121,7 +121,7 @@ def test_the_last_one_needed_is_moved_forward_so_that_fewer_leave() -> None:
         lists = by_tier(reorders=reorders, strict=strict)
         asks = job(9, asked, partition=HIGH)
         victims = lists.victims(10.0, asks, every, PARTS)
-        return [one.job.id for one in lists.chosen(asks, 1, nodes, victims)[1]]
+        return [one.job.id for one in lists.choose_victims(asks, 1, nodes, victims)[1]]
 
     assert leave([2, 2, 4], 4, 1) == [0, 1]
     # Sizes 1, 1 and 6, of which 6 are asked for: one by one all leave; the last moved forward is
@@ -147,7 +147,7 @@ def test_who_is_on_more_of_the_nodes_goes_before_unless_the_order_is_strict(
     asks = job(9, 6, per_node=3, partition=HIGH)
     victims = lists.victims(10.0, asks, every, PARTS)
     assert [one.job.id for one in victims] == [0, 1, 2]
-    held, leave = lists.chosen(asks, 3, nodes, victims)
+    held, leave = lists.choose_victims(asks, 3, nodes, victims)
     assert held == ((0, 3), (1, 3))
     assert [one.job.id for one in leave] == expected
 

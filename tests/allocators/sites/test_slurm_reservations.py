@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from allocators import make
-from allocators.sites.slurm.fairshare import FairShare, kept_in_a_second, read_usage
+from allocators.sites.slurm.fairshare import FairShare, read_usage, usage_decay_per_s
 from allocators.sites.slurm.keys import MISSED
 from allocators.sites.slurm.reservations import Calendar, read_reservations
 from allocators.sites.slurm.rules import next_reset_s
@@ -100,11 +100,15 @@ def test_times_come_again_and_edges_follow() -> None:
     one, _ = read_reservations(reserved(flags="DAILY"))
     calendar = Calendar(EPOCH_S, ["n1", "n2", "n3", "n4"], one)
     assert list(calendar.spans(one[0], 90_000.0, 180_000.0)) == [(173_400.0, 174_600.0)]
-    assert [calendar.edge_s(at_s) for at_s in (0.0, 600.0, 1800.0)] == [600.0, 1800.0, 87_000.0]
+    assert [calendar.next_edge_s(at_s) for at_s in (0.0, 600.0, 1800.0)] == [
+        600.0,
+        1800.0,
+        87_000.0,
+    ]
     asks = job(0, 4, 600.0)
-    assert calendar.barred(0.0, asks) == 0  # ends as it begins
-    assert calendar.barred(1.0, asks) == 0b1100
-    assert calendar.barred(1800.0, asks) == 0
+    assert calendar.barred_nodes(0.0, asks) == 0  # ends as it begins
+    assert calendar.barred_nodes(1.0, asks) == 0b1100
+    assert calendar.barred_nodes(1800.0, asks) == 0
 
 
 def test_a_reservation_holds_from_its_begin_until_just_before_its_end() -> None:
@@ -119,7 +123,7 @@ def test_plans_look_at_the_first_time_behind_their_window_only() -> None:
     one, _ = read_reservations(reserved(flags="HOURLY"))
     calendar = Calendar(EPOCH_S, ["n1", "n2", "n3", "n4"], one)
     # 600 to 1,800 s of each hour; plans begin within 5,000 s, and the third is the first behind.
-    spans = list(calendar.kept(job(0, 4, 600.0), 0.0, 5000.0, 1e9))
+    spans = list(calendar.reserved_spans(job(0, 4, 600.0), 0.0, 5000.0, 1e9))
     assert [(round(begin_s), end_s) for begin_s, end_s, _ in spans] == [
         (600, 1800.0),
         (4200, 5400.0),
@@ -128,7 +132,7 @@ def test_plans_look_at_the_first_time_behind_their_window_only() -> None:
     # A job in the reservation has its nodes not from 0, 1,800 and 5,400 s on.
     own = job(0, 4, 600.0)
     own.reservation = "r"
-    spans = list(calendar.kept(own, 0.0, 5000.0, 1e9))
+    spans = list(calendar.reserved_spans(own, 0.0, 5000.0, 1e9))
     assert [(round(begin_s), round(end_s)) for begin_s, end_s, _ in spans] == [
         (0, 1_000_000_000),
         (0, 600),
@@ -261,8 +265,8 @@ def test_usage_at_the_start_lowers_who_has_used() -> None:
 
 @pytest.mark.parametrize("half_life_s", [1e-9, 0.1, 0.693, 1.0])
 def test_the_shortest_half_lives_forget_at_once(half_life_s: float) -> None:
-    assert 0.0 <= kept_in_a_second(half_life_s) < 0.31
-    assert kept_in_a_second(0.0) == kept_in_a_second(inf) == 1.0
+    assert 0.0 <= usage_decay_per_s(half_life_s) < 0.31
+    assert usage_decay_per_s(0.0) == usage_decay_per_s(inf) == 1.0
 
 
 @pytest.mark.parametrize(
@@ -278,6 +282,6 @@ def test_when_usage_is_reset(period: str, days: int) -> None:
 
 def test_a_reset_forgets_all_usage() -> None:
     fair = FairShare((), inf, 1.0, tree=True)
-    fair.book(fair.of("", "ann"), 100.0)
+    fair.book(fair.user_share("", "ann"), 100.0)
     fair.reset()
-    assert fair.of("", "ann").usage == 0.0
+    assert fair.user_share("", "ann").usage == 0.0

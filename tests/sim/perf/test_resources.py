@@ -333,7 +333,8 @@ def test_the_remark_by_hand() -> None:
     assert run(trace, "dlrover:first_sizes=estimate", PerUser()).remarks == (
         (
             "First estimates of the cores and memory of 2 jobs, against what they use: half of"
-            " them are within a factor of 1.00 for cores of workers, 2.00 for their GB, 1.00 for cores"
+            " them are within a factor of 1.00 for cores of workers, 2.00 for their GB, 1.00 for"
+            " cores"
             " of servers, 2.00 for their GB."
         ),
     )
