@@ -191,7 +191,7 @@ class QueueState:
         """True if workloads are parked."""
         return bool(self._parked)
 
-    def stick(self, one: QueuedWorkload) -> None:
+    def keep_at_head(self, one: QueuedWorkload) -> None:
         """Keep a workload at the head until it is admitted; strict queues keep their order."""
         if not self.strict:
             self.sticky = one

@@ -232,7 +232,7 @@ class Scheduler:
             booked.append((node, entry.usage))
             preempted += entry.targets
             one.preempting = True
-            queue.stick(one)
+            queue.keep_at_head(one)
         else:
             queue.dequeue(one)
             self._admit(one, tuple(entry.usage), tuple(entry.chosen))
