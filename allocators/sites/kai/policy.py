@@ -249,7 +249,7 @@ class Kai(Allocator):
             values,
         )
 
-    # -- what happened -----------------------------------------------------------------------------
+    # -- state ------------------------------------------------------------------------------------
 
     def _build_tree(self, view: View) -> QueueTree:
         """Build the queue tree from the configuration or the tenants; collect notes."""

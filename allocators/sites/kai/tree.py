@@ -246,7 +246,7 @@ class QueueTree:
             if node.children:
                 self._divide_among(node.children, node.fair, k)
 
-    # -- what is allowed ---------------------------------------------------------------------------
+    # -- limits ------------------------------------------------------------------------------------
 
     def barrier(self, work: Work) -> Barrier | None:
         """Return the limit or quota that forbids a job to start, or None."""
@@ -406,6 +406,7 @@ class JobOrder:
 
 
 def _key(node: QueueNode) -> Key:
+    """Return the sort key of a queue."""
     return node.key
 
 

@@ -245,7 +245,7 @@ class _Run:
         for job in view.grants:
             self._adopt(view, job)
 
-    # -- what is said
+    # -- notes
     # ----------------------------------------------------------------------------------------------
 
     def _assumptions(self, view: View, *, proposed: bool) -> list[str]:
@@ -325,7 +325,7 @@ class _Run:
             own=sum(node.nominal[at] for at in mine),
         )
 
-    # -- what happened
+    # -- events
     # ----------------------------------------------------------------------------------------------
 
     @property
@@ -432,7 +432,7 @@ class _Run:
             for node in pool.nodes
         }
 
-    # -- what a job is to Kueue
+    # -- workloads
     # ----------------------------------------------------------------------------------------------
 
     def _workload(self, view: View, job: JobId) -> QueuedWorkload | str:
@@ -525,7 +525,7 @@ class _Run:
             self._narrowed_demands[demand.key, chosen] = narrowed
         return narrowed
 
-    # -- what is decided
+    # -- decisions
     # ----------------------------------------------------------------------------------------------
 
     def decide(self, view: View, place: Placer) -> dict[JobId, Grant | None]:

@@ -25,7 +25,7 @@ class QueuedWorkload:
         (resource, amount) pairs, in the units of the quota tree.
     flavors : frozenset of str
         Flavors whose nodes can hold it.
-    stoppable : bool
+    is_preemptible : bool
         Whether it may be preempted.
     usage, chosen : tuple
         Booked usage and assigned flavors while it holds quota.
@@ -35,7 +35,7 @@ class QueuedWorkload:
         Generation of its root, and the next flavor to try in each group.
     preempting : bool
         Whether workloads were preempted for it and it waits for their quota.
-    displaced_s : float
+    preempted_s : float
         Time of its last preemption.
     """
 
@@ -45,13 +45,13 @@ class QueuedWorkload:
     since_s: float
     request: tuple[tuple[str, int], ...]
     flavors: frozenset[str]
-    stoppable: bool = True
+    is_preemptible: bool = True
     usage: Usage = ()
     chosen: tuple[str, ...] = ()
     order: int = 0
     resumes: tuple[int, Mapping[int, int]] = (-1, {})
     preempting: bool = False
-    displaced_s: float = -1.0
+    preempted_s: float = -1.0
 
     @property
     def shape(self) -> Shape:
@@ -191,7 +191,7 @@ class QueueState:
         """True if workloads are parked."""
         return bool(self._parked)
 
-    def stick(self, one: QueuedWorkload) -> None:
+    def keep_at_head(self, one: QueuedWorkload) -> None:
         """Keep a workload at the head until it is admitted; strict queues keep their order."""
         if not self.strict:
             self.sticky = one

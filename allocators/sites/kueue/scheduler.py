@@ -106,7 +106,7 @@ class Scheduler:
         self._admissions = 0
         self._now_s = 0.0
 
-    # -- what happens
+    # -- events
     # ----------------------------------------------------------------------------------------------
 
     def submit(self, one: QueuedWorkload) -> None:
@@ -194,7 +194,7 @@ class Scheduler:
             node.remove(usage)
         for victim in preempted:
             self.release(victim)
-            victim.displaced_s = self._now_s
+            victim.preempted_s = self._now_s
             events.append((victim, False))
             self.submit(victim)
         return True
@@ -232,7 +232,7 @@ class Scheduler:
             booked.append((node, entry.usage))
             preempted += entry.targets
             one.preempting = True
-            queue.stick(one)
+            queue.keep_at_head(one)
         else:
             queue.dequeue(one)
             self._admit(one, tuple(entry.usage), tuple(entry.chosen))
@@ -286,7 +286,7 @@ class Scheduler:
         for queue in root.queues:
             queue.unpark()
 
-    # -- whose turn it is
+    # -- order of entries
     # ----------------------------------------------------------------------------------------------
 
     def _ordered_entries(self, root: Root, entries: list[Entry]) -> Iterator[Entry]:

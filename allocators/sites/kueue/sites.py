@@ -130,7 +130,10 @@ def stopped_queues(config: Config) -> frozenset[str]:
 
 
 def pools_of(flavor: ResourceFlavor, view: View) -> frozenset[int] | None:
-    """Return the node pools of a flavor; None = it names no GPU type or partition."""
+    """Return the node pools of a flavor; None = it names no GPU type or partition.
+
+    A node label counts before the name of the flavor, and a GPU type before a partition.
+    """
     pools, types = view.room.pools, view.cluster.types
     texts = [value for _, value in flavor.labels]
     for labels_or_name in (texts, [flavor.name]):

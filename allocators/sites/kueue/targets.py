@@ -399,8 +399,8 @@ def restore(gone: Sequence[QueuedWorkload]) -> None:
 def _is_candidate(other: QueuedWorkload, short: Collection[int], now_s: float) -> bool:
     """Return True if a workload may be preempted and uses one of the short cells."""
     return (
-        other.stoppable
-        and other.displaced_s != now_s
+        other.is_preemptible
+        and other.preempted_s != now_s
         and any(cell in short for cell, _ in other.usage)
     )
 

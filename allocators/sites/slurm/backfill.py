@@ -230,7 +230,7 @@ class Planner:
             fits = cached[nodes] = bool(self._empty.select(job, nodes))
         return fits
 
-    def least_nodes(self, job: SlurmJob) -> int:
+    def min_node_count(self, job: SlurmJob) -> int:
         """Return the minimum number of empty nodes that a job needs."""
         shape_id = self._nodes.shape_id(job)
         count = self._least.get(shape_id)
@@ -257,7 +257,7 @@ class Planner:
         """
         now_s, table = self._now_s, self._reservations_for(job)
         limit_s = min(job.limit_s, YEAR_S)
-        may, least = nodes & job.may, self.least_nodes(job)
+        may, least = nodes & job.may, self.min_node_count(job)
         infeasible = self._infeasible_until.setdefault((job.reservation, may), [])
         # Plans only grow in a cycle: times without room for a smaller and shorter job have no room
         # for this one.
@@ -378,4 +378,5 @@ class Planner:
         yield last
 
     def _next_width(self, width: float) -> float:
+        """Return the width of the next time step."""
         return width + FIRST_STEP_S if self._linear else width * 2

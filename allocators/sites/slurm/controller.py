@@ -20,7 +20,7 @@ from allocators.sites.slurm.state import Mask, Placement, SlurmJob, mask_of
 _ALL = 1 << 40
 """Depth of a full pass: more than the length of any queue."""
 _RANK = attrgetter("rank")
-_PER_TEST_S, _MOST_S = 0.0002, 1.0
+_PER_TEST_S, _MAX_CYCLE_S = 0.0002, 1.0
 """Estimated length of a backfill cycle: seconds per pair of tested and running or planned job, and
 the maximum.
 """
@@ -64,7 +64,7 @@ class Controller:
         self._gate, self._preemption, self._calendar = gate, preemption, calendar
         self._next_edge_s = -inf
         """Next begin or end of a reservation."""
-        self.displaced: list[Victim] = []
+        self.preempted: list[Victim] = []
         """Jobs preempted since the policy cleared this list."""
         self.suspended: dict[int, SlurmJob] = {}
         """Suspended jobs: their nodes stay allocated, but their preemptors may use the cores."""
@@ -105,7 +105,7 @@ class Controller:
         ]
         self._total_size = sum(sizes) or 1.0
 
-    # -- what happens
+    # -- events
     # ----------------------------------------------------------------------------------------------
 
     def catch_up(self, now_s: float) -> None:
@@ -317,7 +317,7 @@ class Controller:
     def _fixed_priority(self, job: SlurmJob) -> float:
         """Return the part of a job's priority that does not change with time."""
         rules = self._rules
-        nodes = self._planner.least_nodes(job) if rules.size_by_used else max(job.nodes, 1)
+        nodes = self._planner.min_node_count(job) if rules.size_by_used else max(job.nodes, 1)
         size = (nodes / len(self.nodes) + job.size / self._total_size) / 2
         if rules.by_time:
             cores = max(job.size, nodes * self._total_size / len(self.nodes))
@@ -383,10 +383,10 @@ class Controller:
             self._start(now_s, job, held)
             return True
         job.why = "Resources"
-        job.kept_off = bool(
+        job.is_reservation_blocked = bool(
             self._calendar is not None and barred and self.nodes.select(job, available)
         )
-        if self._calendar is not None and (job.kept_off or job.reservation):
+        if self._calendar is not None and (job.is_reservation_blocked or job.reservation):
             job.why = self._calendar.why(now_s, job)
         return False
 
@@ -412,9 +412,9 @@ class Controller:
                 self._vacate(now_s, victim)
                 continue
             held = ()
-            if victim.job.doomed_s == inf:
-                victim.job.doomed_s = now_s + victim.grace_s
-                heappush(self._in_grace, (victim.job.doomed_s, victim.job.id, victim))
+            if victim.job.grace_end_s == inf:
+                victim.job.grace_end_s = now_s + victim.grace_s
+                heappush(self._in_grace, (victim.job.grace_end_s, victim.job.id, victim))
                 self._planner.forget()
         return held
 
@@ -429,7 +429,7 @@ class Controller:
         if job in self.resumed:
             self.resumed.remove(job)
         else:
-            self.displaced.append(victim)
+            self.preempted.append(victim)
 
     def suspend(self, now_s: float, job: SlurmJob) -> None:
         """Mark a running job as suspended."""
@@ -491,7 +491,7 @@ class Controller:
             nodes = self.partitions[part].nodes
             if self._try_start(now_s, job, nodes & ~blocked):
                 started += 1
-                if started >= rules.most_started_pass:
+                if started >= rules.max_started_pass:
                     break
                 continue
             if job.array:
@@ -503,14 +503,14 @@ class Controller:
 
     def _blocks_partition(self, now_s: float, job: SlurmJob) -> bool:
         """Return True if a job that does not fit blocks later jobs of its partition."""
-        return not (job.test_only or job.kept_off or job.reservation) and self._can_reserve(
-            now_s, job
-        )
+        return not (
+            job.test_only or job.is_reservation_blocked or job.reservation
+        ) and self._can_reserve(now_s, job)
 
     def _can_reserve(self, now_s: float, job: SlurmJob) -> bool:
         """Return True if a job is old and important enough to get planned nodes."""
         rules = self._rules
-        return now_s - job.since_s >= rules.least_age_s and job.priority >= rules.least_priority
+        return now_s - job.since_s >= rules.min_age_s and job.priority >= rules.min_priority
 
     # -- backfill
     # ----------------------------------------------------------------------------------------------
@@ -528,7 +528,7 @@ class Controller:
             return
         cycle_s = self._timers.cycle_s
         if cycle_s < 0:
-            cycle_s = min(_PER_TEST_S * tested * (len(self.running) + planned), _MOST_S)
+            cycle_s = min(_PER_TEST_S * tested * (len(self.running) + planned), _MAX_CYCLE_S)
         self._next_backfill_s = now_s + self._rules.interval_s + cycle_s
 
     def _run_backfill_cycle(self, now_s: float) -> tuple[int, int]:
@@ -541,7 +541,7 @@ class Controller:
         plans: dict[int, int] = {}
         tested = started = planned = 0
         for job in self.queue():
-            if tested >= rules.most_tested or started >= rules.most_started:
+            if tested >= rules.max_tested or started >= rules.max_started:
                 break
             tested += 1
             if job.id not in self.waiting or not self._is_within_limits(now_s, job):
@@ -600,8 +600,8 @@ class Controller:
         rules = self._rules
         return (
             not (job.test_only or (rules.one_plan and job.id in self._planned))
-            and plans.get(job.partition, 0) < rules.most_plans_part
-            and sum(plans.values()) < rules.most_plans
+            and plans.get(job.partition, 0) < rules.max_plans_part
+            and sum(plans.values()) < rules.max_plans
             and self._can_reserve(now_s, job)
         )
 

@@ -169,10 +169,10 @@ class UsageLimits:
 
     def blocking_reason(self, now_s: float, job: SlurmJob) -> str:
         """Return the reason that blocks a job even with free nodes; "" = none."""
-        if job.barred is None:
-            job.barred = self._own_reason(job)
-        if job.barred:
-            return job.barred
+        if job.permanent_reason is None:
+            job.permanent_reason = self._own_reason(job)
+        if job.permanent_reason:
+            return job.permanent_reason
         if job.array_most < inf and self._arrays[job.array] >= job.array_most:
             return "JobArrayTaskLimit"
         if not self._qos:
@@ -221,9 +221,9 @@ class UsageLimits:
 
     def _concurrency_reason(self, job: SlurmJob, used: Mapping[Key, Mapping[str, float]]) -> str:
         """Return the limit on running jobs or TRES that one more job would exceed."""
-        for scope, most_jobs, most, word, after in self._limit_chain(job).scopes:
+        for scope, max_jobs, most, word, after in self._limit_chain(job).scopes:
             running = used.get(scope, _NOTHING)
-            if running["jobs"] >= most_jobs:
+            if running["jobs"] >= max_jobs:
                 return f"{word}Jobs{after}Limit"
             for tres, amount in most.items():
                 if running[tres] + job.tres.get(tres, 0.0) > amount + 1e-9:
@@ -282,7 +282,7 @@ class UsageLimits:
             return 1.0
         return float(self._keep**elapsed_s)
 
-    # -- what runs
+    # -- running jobs
     # ----------------------------------------------------------------------------------------------
 
     def count_start(self, job: SlurmJob) -> None:
@@ -320,7 +320,7 @@ class UsageLimits:
         """Reset the usage of ended jobs to 0."""
         self._used.clear()
 
-    # -- who counts
+    # -- limits that apply
     # ----------------------------------------------------------------------------------------------
 
     def _usage_keys(self, job: SlurmJob) -> Iterator[Key]:

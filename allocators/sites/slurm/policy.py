@@ -411,7 +411,7 @@ class SlurmRun:
         """Add the stops of preempted jobs to `changes`; return the canceled jobs."""
         controller = self._controller
         canceled = []
-        for one, mode, _ in controller.displaced:
+        for one, mode, _ in controller.preempted:
             view.room.give(view.grants[one.id])
             self._surplus.add(one, view.demand(one.id), -1)
             changes[one.id] = None
@@ -425,7 +425,7 @@ class SlurmRun:
             again_s = view.now_s + REQUEUE_S
             self._waitlist.held[one.id] = IneligibleJob(tuple(entries), again_s)
         self._failed.update(canceled)
-        controller.displaced.clear()
+        controller.preempted.clear()
         return frozenset(canceled)
 
     def _resume_jobs(self, view: View, changes: dict[JobId, Grant | None]) -> None:

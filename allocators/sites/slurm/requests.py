@@ -289,9 +289,9 @@ class Requests:
             shape["node_mem_gb"] = entry.def_mem_per_node_mb / MB_PER_GB
         if entry is not None and shape["cpus"] and shape.get("mem_gb"):
             # Slurm adds cores to a job that requests more memory per core than the maximum.
-            most_gb = entry.max_mem_per_cpu_mb / MB_PER_GB
-            if shape["mem_gb"] > shape["cpus"] * most_gb * (1 + 1e-9):
-                shape["cpus"] = float(ceil(shape["mem_gb"] / most_gb - 1e-9))
+            max_gb = entry.max_mem_per_cpu_mb / MB_PER_GB
+            if shape["mem_gb"] > shape["cpus"] * max_gb * (1 + 1e-9):
+                shape["cpus"] = float(ceil(shape["mem_gb"] / max_gb - 1e-9))
 
     def _parse_gres(self, view: View, job: JobId) -> tuple[tuple[tuple[int, int], ...], Mask]:
         """Return other generic resources per node, and the mask of the GPU types (0 = any)."""

@@ -23,7 +23,7 @@ _FLAGS: Final = frozenset({"MAINT", *_EVERY_S})
 _IDLE_FLAGS: Final = frozenset({"IGNORE_JOBS", "SPEC_NODES", "ALL_NODES", "OVERLAP"})
 _NOBODY: Final = frozenset({"", "(null)", "N/A"})
 _NONE: Final = "no reservations in the system"
-_MOST_NAMED: Final = 5
+_MAX_NAMED: Final = 5
 _JUST_AFTER_S: Final = 1e-6
 """A job may end at the instant at which a reservation begins."""
 
@@ -168,8 +168,8 @@ def _reservation_findings(pairs: Mapping[str, str], number: int) -> Iterator[Fin
         yield Finding(FILE, number, "Flags", flag, kind, why)
     if pairs.get("groups", "") not in _NOBODY:
         named = _split_names(pairs.get("users", ""))[0] | _split_names(pairs.get("accounts", ""))[0]
-        who = "only its users and accounts" if named else "nobody"
-        why = f"is not simulated: {who} may use it"
+        allowed = "only its users and accounts" if named else "no job"
+        why = f"is not simulated: {allowed} may use it"
         yield Finding(FILE, number, "Groups", pairs["groups"], MISSED, why)
     if pairs.get("nodes", "") not in _NOBODY:
         return
@@ -181,8 +181,8 @@ def _reservation_findings(pairs: Mapping[str, str], number: int) -> Iterator[Fin
 
 def _join_names(names: list[str]) -> str:
     """Return the first names as text, with the number of further names."""
-    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-    return ", ".join(names[:_MOST_NAMED]) + more
+    more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
+    return ", ".join(names[:_MAX_NAMED]) + more
 
 
 def _parse_date_s(text: str, number: int) -> float:

@@ -85,19 +85,19 @@ class Rules:
         sched/backfill.
     interval_s, window_s, resolution_s : float, seconds
         bf_interval, bf_window, bf_resolution.
-    most_tested, most_per_user : float
+    max_tested, max_per_user : float
         bf_max_job_test, bf_max_job_user; inf = no limit.
-    most_per_part, most_per_user_part, most_per_account, most_per_array : float
+    max_per_part, max_per_user_part, max_per_account, max_per_array : float
         bf_max_job_part, bf_max_job_user_part, bf_max_job_assoc, bf_max_job_array_resv.
-    most_plans : float
+    max_plans : float
         Maximum number of jobs with planned nodes; 1 = only the first job, as in EASY.
-    most_plans_part : float
+    max_plans_part : float
         bf_job_part_count_reserve: maximum number of planned jobs per partition.
-    most_started, most_started_pass : float
+    max_started, max_started_pass : float
         bf_max_job_start per cycle, sched_max_job_start per pass.
     depth_per_part : float
         partition_job_depth of a pass that follows an event.
-    least_age_s, least_priority : float
+    min_age_s, min_priority : float
         bf_min_age_reserve, bf_min_prio_reserve: jobs below them get no planned nodes.
     one_plan : bool
         bf_one_resv_per_job: a job in several partitions is planned in the first only.
@@ -133,19 +133,19 @@ class Rules:
     interval_s: float = 30.0
     window_s: float = 86_400.0
     resolution_s: float = 60.0
-    most_tested: float = 500.0
-    most_per_user: float = inf
-    most_per_part: float = inf
-    most_per_user_part: float = inf
-    most_per_account: float = inf
-    most_per_array: float = inf
-    most_plans: float = inf
-    most_plans_part: float = inf
-    most_started: float = inf
-    most_started_pass: float = inf
+    max_tested: float = 500.0
+    max_per_user: float = inf
+    max_per_part: float = inf
+    max_per_user_part: float = inf
+    max_per_account: float = inf
+    max_per_array: float = inf
+    max_plans: float = inf
+    max_plans_part: float = inf
+    max_started: float = inf
+    max_started_pass: float = inf
     depth_per_part: float = inf
-    least_age_s: float = 0.0
-    least_priority: float = 0.0
+    min_age_s: float = 0.0
+    min_priority: float = 0.0
     one_plan: bool = False
     linear: bool = False
     defer: bool = False
@@ -159,12 +159,12 @@ class Rules:
 def backfill_caps(rules: Rules) -> list[tuple[Callable[[SlurmJob], object], float]]:
     """Return the limits on jobs tested per cycle: (group key of a job, maximum)."""
     limits: list[tuple[Callable[[SlurmJob], object], float]] = [
-        (lambda job: job.user, rules.most_per_user),
-        (lambda job: job.partition, rules.most_per_part),
-        (lambda job: (job.user, job.partition), rules.most_per_user_part),
-        (lambda job: (job.account, job.user, ""), rules.most_per_account),
+        (lambda job: job.user, rules.max_per_user),
+        (lambda job: job.partition, rules.max_per_part),
+        (lambda job: (job.user, job.partition), rules.max_per_user_part),
+        (lambda job: (job.account, job.user, ""), rules.max_per_account),
         # A job without an array belongs to no group.
-        (lambda job: (job.array,) if job.array else None, rules.most_per_array),
+        (lambda job: (job.array,) if job.array else None, rules.max_per_array),
     ]
     return [(group_of, maximum) for group_of, maximum in limits if maximum < inf]
 

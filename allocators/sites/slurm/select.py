@@ -91,7 +91,7 @@ class FreeNodes:
     def __len__(self) -> int:
         return len(self.gpus)
 
-    # -- what is free
+    # -- free resources
     # ----------------------------------------------------------------------------------------------
 
     def take(self, job: SlurmJob, held: Placement, sign: int = 1) -> None:
@@ -222,7 +222,7 @@ class FreeNodes:
             tasks[node] = count
         return tasks
 
-    # -- where a job goes
+    # -- placement
     # ----------------------------------------------------------------------------------------------
 
     def has_enough(self, job: SlurmJob, available: Mask) -> bool:

@@ -95,7 +95,7 @@ class SlurmJob:
     requeue: bool = True
     tres: Mapping[str, float] = field(default_factory=dict)
     why: str = "None"
-    kept_off: bool = field(init=False, default=False)
+    is_reservation_blocked: bool = field(init=False, default=False)
     """True if only reservations of others prevent its start."""
     share: Share = field(default_factory=lambda: Share("", is_user=True, shares=1))
     priority: int = 1
@@ -105,7 +105,7 @@ class SlurmJob:
     held: Placement = ()
     on: Mask = 0
     """The nodes of `held`."""
-    doomed_s: float = field(init=False, default=inf)
+    grace_end_s: float = field(init=False, default=inf)
     """End of its grace time after preemption; inf = not preempted."""
     suspended_s: float = field(init=False, default=inf)
     """Time of its suspension; inf = not suspended."""
@@ -121,7 +121,7 @@ class SlurmJob:
     """Minimum number of nodes."""
     rank: tuple[float, ...] = field(init=False, default=())
     """Sort key in the queue."""
-    barred: str | None = field(init=False, default=None)
+    permanent_reason: str | None = field(init=False, default=None)
     """Reason that blocks it permanently, see `UsageLimits`; None = not computed yet."""
 
     def __post_init__(self) -> None:
@@ -144,7 +144,7 @@ class SlurmJob:
     @property
     def end_s(self) -> float:
         """Latest end by its time limit or grace time."""
-        return min(self.start_s + self.limit_s + self.paused_s, self.doomed_s)
+        return min(self.start_s + self.limit_s + self.paused_s, self.grace_end_s)
 
     @property
     def size(self) -> float:

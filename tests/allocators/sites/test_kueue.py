@@ -568,7 +568,7 @@ def test_no_queue_and_no_cohort_ever_holds_too_much(seed: int, fair: bool) -> No
                 scheduler.submit(one)
         for workload, admitted in scheduler.run():
             stopped += not admitted
-            assert workload.stoppable or admitted
+            assert workload.is_preemptible or admitted
         check(scheduler)
         # An event that changes nothing changes nothing.
         assert scheduler.run() == []

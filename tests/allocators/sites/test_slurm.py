@@ -540,8 +540,8 @@ def rules(config: SlurmConfig, changed: Mapping[str, float]) -> Rules:
         "max_age_s": config.time_s("PriorityMaxAge", "7-0"),
         "depth": int(config.option("default_queue_depth", 100)),
         "window_s": 60 * config.option("bf_window", 1440),
-        "most_tested": config.option("bf_max_job_test", 500),
-        "most_per_user": config.option("bf_max_job_user", inf),
+        "max_tested": config.option("bf_max_job_test", 500),
+        "max_per_user": config.option("bf_max_job_user", inf),
     }
     return Rules(**{**values, **changed})  # type: ignore[arg-type]
 
@@ -592,12 +592,12 @@ ABLATIONS: dict[str, tuple[float, dict[str, float | bool]]] = {
     # What is left out: median error in s of the measurements of the record, and how.
     "nothing": (802, {}),
     "the lag of fair share": (853, {"lag": False}),
-    "jobs per user": (943, {"most_per_user": inf}),
+    "jobs per user": (943, {"max_per_user": inf}),
     "switches": (1060, {"switches": False}),
     "nodes asked for": (1200, {"size_by_used": True}),
     "fair share": (1588, {"weight_fairshare": 0}),
     "classic fair share": (1652, {"tree": True}),
-    "plans but one": (2483, {"most_plans": 1}),
+    "plans but one": (2483, {"max_plans": 1}),
     "job sizes": (7443, {"weight_size": 0}),
     "plans": (10_218, {"backfill": False}),
 }

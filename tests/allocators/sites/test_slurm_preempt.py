@@ -179,7 +179,7 @@ def test_the_backfill_displaces_too() -> None:
     for now_s in (40.0, 43.0, 60.0, 61.0):
         started += [one.id for one in made.tick(now_s)]
     assert started == [4]
-    assert [(one.job.id, one.mode) for one in made.displaced] == [(1, REQUEUE)]
+    assert [(one.job.id, one.mode) for one in made.preempted] == [(1, REQUEUE)]
 
 
 def test_grace_lets_the_displaced_run_on_and_keeps_the_nodes() -> None:
@@ -190,7 +190,7 @@ def test_grace_lets_the_displaced_run_on_and_keeps_the_nodes() -> None:
     made.submit(10.0, job(3, 1, limit_s=1.0))
     assert made.tick(10.0) == []
     assert 1 in made.running
-    assert made.displaced == []
+    assert made.preempted == []
     assert made.running[1].end_s == 60.0
     for now_s in (13.0, 30.0, 59.0):
         assert made.tick(now_s) == []
@@ -199,7 +199,7 @@ def test_grace_lets_the_displaced_run_on_and_keeps_the_nodes() -> None:
     # It leaves although whoever displaced it is gone.
     assert made.wake_s() == 60.0
     assert made.tick(60.0) == []
-    assert [one.job.id for one in made.displaced] == [1]
+    assert [one.job.id for one in made.preempted] == [1]
     assert not made.running
 
 

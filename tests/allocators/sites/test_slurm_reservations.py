@@ -77,7 +77,7 @@ def test_who_is_in_a_group_is_not_known_so_groups_admit_nobody() -> None:
     assert not one.admits("ann", "phys")
     (missed,) = [finding for finding in findings if finding.kind == MISSED]
     assert missed.sentence() == (
-        "reservations, line 1: Groups=phys is not simulated: nobody may use it."
+        "reservations, line 1: Groups=phys is not simulated: no job may use it."
     )
     (one,), _ = read_reservations(text.replace("Users=(null)", "Users=bob"))
     assert (one.admits("bob", ""), one.admits("ann", "")) == (True, False)
