@@ -238,7 +238,7 @@ def _value(one: Number, place: Shown) -> float:
     if one.of:
         mask = mask & np.asarray(_length_groups(jobs["ideal_s"].to_numpy(np.float64)) == one.of)
     if one.metric == SLOWER:
-        before = _entry(place, one.errors_of).jobs()
+        before = _entry(place, one.against).jobs()
         mask = mask & np.asarray(before["outcome"] == "completed")
         return _mean(_times(jobs, "jct_mean_s")[mask] > _times(before, "jct_mean_s")[mask] + SAME_S)
     return _mean(_times(jobs, one.metric)[mask])

@@ -461,7 +461,7 @@ def _check_numbers(lesson: Lesson) -> None:
     for one in lesson.numbers:
         policies = [
             *([one.policy] if one.metric else []),
-            *([one.errors_of] if one.errors_of else []),
+            *([one.against] if one.against else []),
         ]
         if strange := [title for title in policies if title not in titles]:
             raise ParameterError(

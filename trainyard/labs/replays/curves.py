@@ -120,7 +120,7 @@ def study(replay: Replay, at: ReplayPoint = BASE) -> Study | None:
     The baseline is what the first claim that compares two policies compares with.
     """
     against = next(
-        (claim.measure.errors_of for claim in replay.claims if claim.measure.errors_of),
+        (claim.measure.against for claim in replay.claims if claim.measure.against),
         replay.arms[0].name,
     )
     first, *others = [replay.scenario(arm.name, at) for arm in replay.arms]

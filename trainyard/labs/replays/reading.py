@@ -416,7 +416,7 @@ def _measure(where: str, data: Any, arms: Sequence[str]) -> ReplayMeasure:
         )
     if measure.kind not in KINDS:
         raise ParameterError(f"{where}: kind = {measure.kind} is not one of {', '.join(KINDS)}.")
-    if bool(measure.errors_of) == (measure.kind == "value"):
+    if bool(measure.against) == (measure.kind == "value"):
         raise ParameterError(f"{where}: a ratio or a difference needs 'against', a value has none.")
     if strange := [one for one in measure.arms if one not in arms]:
         raise ParameterError(

@@ -420,7 +420,7 @@ def pool(
     The ratio, or difference, of the means over seeds. The interval: the seeds are drawn anew
     together, 2,000 times from a fixed stream, percentiles 2.5 and 97.5 of what results.
     """
-    sides = np.array([arm, *([against] if measure.errors_of else []), *since], np.float64)
+    sides = np.array([arm, *([against] if measure.against else []), *since], np.float64)
     sides = sides[:, np.isfinite(sides).all(axis=0)]
     count = sides.shape[1]
     value = float(_statistic(measure, sides)) if count else np.nan
@@ -442,7 +442,7 @@ def _statistic(measure: ReplayMeasure, sides: Floats) -> Any:
         if measure.kind == "difference":
             figures = means[::2] - means[1::2]
             return figures[0] - figures[1] if len(figures) > 1 else figures[0]
-        figures = means[::2] / means[1::2] if measure.errors_of else means
+        figures = means[::2] / means[1::2] if measure.against else means
         return figures[0] / figures[1] if len(figures) > 1 else figures[0]
 
 
@@ -472,7 +472,7 @@ class _Table:
             self._found[key].numbers["cell_cpu_s"] for key in {key for own in keys for key in own}
         )
         per = len(measure.arms)
-        pooled = pool(measure, sides[0], sides[1] if measure.errors_of else (), sides[per:])
+        pooled = pool(measure, sides[0], sides[1] if measure.against else (), sides[per:])
         if self._exact:
             pooled = pooled._replace(low=pooled.value, high=pooled.value)
         return ClaimRow(claim, pooled, cpu_s)

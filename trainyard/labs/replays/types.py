@@ -104,7 +104,7 @@ class ReplayMeasure:
     def text(self) -> str:
         """Name made of metric and arms, e.g. ``queue_mean_s mip/sticky``."""
         sign = {"ratio": "/", "difference": "-", "value": ""}[self.kind]
-        return f"{self.metric} {self.arm}{sign}{self.errors_of}"
+        return f"{self.metric} {self.arm}{sign}{self.against}"
 
     @property
     def label(self) -> str:
@@ -114,7 +114,7 @@ class ReplayMeasure:
     @property
     def arms(self) -> tuple[str, ...]:
         """Names of the arms that the measure needs."""
-        return (self.arm, self.errors_of) if self.errors_of else (self.arm,)
+        return (self.arm, self.against) if self.against else (self.arm,)
 
 
 class ReplayPoint(NamedTuple):
