@@ -299,7 +299,7 @@ class Ground:
         earlier = self.record.wait_s[self.parts.before(self.record)]
         return float(np.median(earlier)) if len(earlier) else math.nan
 
-    def errors_of(self, waits: Floats, part: Mask) -> Measures:
+    def against(self, waits: Floats, part: Mask) -> Measures:
         """Return the errors of waits against the recorded ones, over a part of the jobs."""
         return figures.measure(waits[part], self.record.wait_s[part], self.reference_s)
 
@@ -329,7 +329,7 @@ def made(
     record, parts = ground.record, ground.parts
     waits = [one.start_s - record.submit_s for one in runs]
     chosen, fitted = parts.judged(record), parts.fitted(record)
-    against = ground.errors_of
+    against = ground.against
     of_judged = figures.over_repeats([against(wait, chosen) for wait in waits])
     floor = figures.floor(waits, chosen)
     binned = figures.binned_medians(record, waits, parts.fitted(record) | chosen)
@@ -383,7 +383,7 @@ def _group_errors(ground: Ground, waits: Sequence[Floats], chosen: Mask) -> pd.D
     names = ("bias_s", "error_s", "p90_s", "within", "explained")
     rows = []
     for kind, name, members in job_groups(ground.record, chosen):
-        mean = figures.over_repeats([ground.errors_of(wait, members) for wait in waits]).mean
+        mean = figures.over_repeats([ground.against(wait, members) for wait in waits]).mean
         rows.append(
             {
                 "kind": kind,

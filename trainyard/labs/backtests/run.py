@@ -272,7 +272,7 @@ class BacktestRun(ScenarioBatch):
 
     def _against(self, ground: Ground, run: Scenario, part: Mask) -> Measures:
         """Return the errors of a run on a part of the jobs."""
-        return ground.errors_of(self._run_times(run).start_s - ground.record.submit_s, part)
+        return ground.against(self._run_times(run).start_s - ground.record.submit_s, part)
 
     def _turns(self, scenario: Scenario, repeats: int) -> list[Scenario]:
         """Return a scenario's repeats with consecutive seeds."""
