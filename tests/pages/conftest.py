@@ -3,6 +3,7 @@ from __future__ import annotations
 import atexit
 import json
 import math
+import os
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -20,6 +21,7 @@ from streamlit.testing.v1 import AppTest, app_test
 from sim.engine.simulator import Progress
 from trainyard.results.preview import Previews
 from trainyard.runs.disconnects import GracePeriod
+from trainyard.runs.engines import SETTING
 from trainyard.runs.estimate import Costs
 from trainyard.runs.run import keep, key_of, run
 from trainyard.store import Store
@@ -139,8 +141,8 @@ def pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakePool]:
 
 
 Open = Callable[..., AppTest]
-RESULTS: dict[str, dict[str, bytes]] = {}
-"""The files of each result that a test of this process has computed, by the key of its scenario."""
+RESULTS: dict[tuple[str, str], dict[str, bytes]] = {}
+"""Files of each result that a test of this process has computed, by key and engine."""
 
 
 @pytest.fixture
@@ -192,16 +194,17 @@ def finish(pool: FakePool, study: Study, places: list[int] | None = None) -> Non
     for at in range(len(study.allocators)) if places is None else places:
         for scenario in study.repeated(at):
             key = key_of(scenario, pool.store)
-            if key not in RESULTS:
+            computed = key, os.environ[SETTING]
+            if computed not in RESULTS:
                 trace = load_trace(scenario.trace, pool.store)
                 keep(pool.store, key, scenario, run(scenario, trace=trace), trace)
-                RESULTS[key] = pool.store.packed(key)
+                RESULTS[computed] = pool.store.packed(key)
             elif not pool.store.has(key):
-                about = json.loads(RESULTS[key][MANIFEST])
+                about = json.loads(RESULTS[computed][MANIFEST])
                 about["scenario"] = scenario.to_json()
                 about["provenance"]["created_s"] = time.time()
                 manifest = json.dumps(about).encode()
-                pool.store._files["run"].write(key, RESULTS[key] | {MANIFEST: manifest})
+                pool.store._files["run"].write(key, RESULTS[computed] | {MANIFEST: manifest})
                 assert pool.store.adopt("run", key)
 
 

@@ -11,6 +11,7 @@ from sim.errors import TrainyardError
 from sim.params import Spec
 from tests.pages.conftest import FakePool, Open, finish, sound, study_of, texts
 from trainyard.results import decision_picture
+from trainyard.runs.engines import SETTING
 from trainyard.study import catalog
 from trainyard.study.study import Study
 from trainyard.text import change
@@ -124,9 +125,11 @@ def test_the_list_follows_what_compare_judges_by(visit: Open, pool: FakePool, ti
         assert rows[spec.name]["note"].startswith(words.time(entry.summary["wait_mean_s"]))
 
 
+@pytest.mark.usefixtures("fast_engine")
 def test_stored_results_stand_in_the_list_and_in_the_detail(
-    visit: Open, pool: FakePool, tiny: Study
+    visit: Open, pool: FakePool, tiny: Study, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv(SETTING, "auto")
     finish(pool, tiny)
     rows = listed(visit("policies", tiny))
     base = tiny.allocators[tiny.baseline].name

@@ -67,9 +67,10 @@ def test_tests_and_static_checks_both_decide(
     test, commands = launcher("test"), list[list[str]]()
     monkeypatch.setattr(test, "prepare", lambda _: Path("python"))
     monkeypatch.setattr(test, "run_steps", lambda _: [("style", "unused import")] * style)
-    monkeypatch.setattr(test, "subprocess", stub_subprocess(commands, [tests]))
+    monkeypatch.setattr(test, "subprocess", stub_subprocess(commands, [0, tests]))
     assert test.main(arguments) == expected
-    [command] = commands
+    compiler, command = commands
+    assert compiler == ["python", "-m", "trainyard.runs.engines"]
     assert command[3:] == ["-n", "2", "--dist", "loadfile", "--no-loadscope-reorder", *chosen]
 
 
