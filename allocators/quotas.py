@@ -16,7 +16,7 @@ _ROUNDING: Final = 1e-9
 """Shares this close below a whole unit are rounded up, because sums of weights are not exact."""
 
 
-class Ask(NamedTuple):
+class QuotaRequest(NamedTuple):
     """Quota, request and limits of one queue for a resource, in units of it.
 
     Parameters
@@ -48,7 +48,7 @@ class Ask(NamedTuple):
         return min(self.request, self.limit)
 
 
-def fair_shares(total: float, asks: Sequence[Ask], k: float = 0.0) -> list[float]:
+def fair_shares(total: float, asks: Sequence[QuotaRequest], k: float = 0.0) -> list[float]:
     """Return the fair share of each queue, in order of creation.
 
     Parameters
@@ -90,7 +90,7 @@ def fair_shares(total: float, asks: Sequence[Ask], k: float = 0.0) -> list[float
 
 
 def _divide_by_weight(
-    left: float, asks: Sequence[Ask], level: Sequence[int], shares: list[float], k: float
+    left: float, asks: Sequence[QuotaRequest], level: Sequence[int], shares: list[float], k: float
 ) -> tuple[float, dict[int, float]]:
     """Divide the remaining units among the queues of one priority by weight.
 
@@ -190,10 +190,10 @@ def read_quotas(text: str) -> tuple[Quota, ...]:
         if row.name in rows:
             raise ParameterError(f"The quotas name {row.name} twice. Keep one row of the two.")
         rows[row.name] = row
-    return ordered(rows.values())
+    return sort_quotas(rows.values())
 
 
-def ordered(quotas: Iterable[Quota]) -> tuple[Quota, ...]:
+def sort_quotas(quotas: Iterable[Quota]) -> tuple[Quota, ...]:
     """Return the quota rows sorted so that parents come before their children.
 
     Raises
@@ -354,7 +354,7 @@ class QuotaTree:
         children = self._children.get(above, [])
         rows = self.rows
         asks = [
-            Ask(
+            QuotaRequest(
                 rows[at].deserved,
                 rows[at].weight,
                 requests[at],

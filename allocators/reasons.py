@@ -14,14 +14,14 @@ ROOM: Final = (_NO_CORES, _TOO_FEW, _APART)
 """Reasons that apply under any policy; a policy adds a more specific one."""
 
 
-def room(decided: Decided, job: JobId) -> Reason:
+def room_reason(decided: Decided, job: JobId) -> Reason:
     """Return the reason that compares the free GPUs with the request of a job."""
     need, free = decided.wants(job), decided.free_for(job)
     rule = _NO_CORES if not need else _TOO_FEW if free < need else _APART
     return Reason(rule, {"free": free, "need": need})
 
 
-def joined(rule: str, then: Reason, **values: Value) -> Reason:
+def prefix_reason(rule: str, then: Reason, **values: Value) -> Reason:
     """Return a reason that puts a clause before another reason."""
     return Reason(f"{rule}; {then.rule}", {**then.values, **values}, then.detail)
 
@@ -45,9 +45,11 @@ def queue_reason(
         Whether the first job of the queue blocks all others.
     """
     if not ahead:
-        return joined(f"it was the first {order}", room(decided, job))
+        return prefix_reason(f"it was the first {order}", room_reason(decided, job))
     if not blocks:
-        return joined(f"{{ahead:jobs_were}} ahead {order}", room(decided, job), ahead=len(ahead))
+        return prefix_reason(
+            f"{{ahead:jobs_were}} ahead {order}", room_reason(decided, job), ahead=len(ahead)
+        )
     first = ahead[0]
     if not decided.wants(first):
         return Reason(
@@ -84,10 +86,10 @@ def outranked_reason(
     """
     held = sum(decided.held_gpus(one) for one in better)
     if not better:
-        return room(decided, job)
-    return joined(
+        return room_reason(decided, job)
+    return prefix_reason(
         f"{{better:jobs}} {rank} held {{held:gpus}}",
-        room(decided, job),
+        room_reason(decided, job),
         better=len(better),
         held=held,
         **values,

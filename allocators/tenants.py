@@ -8,9 +8,9 @@ import numpy as np
 
 from sim.contract import Ints, View, param
 
-COLUMNS: Final = ("vc", "account", "partition", "user", "qos")
+TENANT_COLUMNS: Final = ("vc", "account", "partition", "user", "qos")
 """Trace columns that may name tenants, in order of preference."""
-COLUMN_WORDS: Final = {
+TENANT_NOUNS: Final = {
     "vc": "virtual cluster",
     "account": "account",
     "partition": "partition",
@@ -25,10 +25,10 @@ def tenant_param() -> Any:
     return param(
         "auto",
         title="Column of tenants",
-        choices=("auto", *COLUMNS),
+        choices=("auto", *TENANT_COLUMNS),
         labels={
             "auto": "The first that names several",
-            **{column: word.capitalize() for column, word in COLUMN_WORDS.items()},
+            **{column: word.capitalize() for column, word in TENANT_NOUNS.items()},
         },
         help=(
             "Column of the tenant of a job; auto = the first of vc, account, partition,"
@@ -42,12 +42,12 @@ def tenant_column(view: View, tenant: str) -> str:
     if tenant != "auto":
         return tenant
     return next(
-        (one for one in COLUMNS if len(named(view, one)) > 1),
-        next((one for one in COLUMNS if named(view, one)), COLUMNS[0]),
+        (one for one in TENANT_COLUMNS if len(tenant_names(view, one)) > 1),
+        next((one for one in TENANT_COLUMNS if tenant_names(view, one)), TENANT_COLUMNS[0]),
     )
 
 
-def named(view: View, column: str) -> list[str]:
+def tenant_names(view: View, column: str) -> list[str]:
     """Return the tenants that a column of the trace names."""
     return [name for name in view.names(column) if name]
 

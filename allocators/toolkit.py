@@ -226,7 +226,8 @@ class _PriorityPass:
         demands = self._wants(job)
         old = self._view.grants.get(job)
         if old is not None and any(
-            grant_matches(old, demand) and takes(self._view, old, demand) for demand in demands
+            grant_matches(old, demand) and reserve_if_free(self._view, old, demand)
+            for demand in demands
         ):
             self._holding[job] = old
             del self.changes[job]
@@ -283,7 +284,7 @@ def _part_matches(part: Part, demand: Demand | None) -> bool:
     )
 
 
-def takes(view: View, grant: Grant, demand: Demand) -> bool:
+def reserve_if_free(view: View, grant: Grant, demand: Demand) -> bool:
     """Reserve a grant if its nodes have room for workers and servers; return success."""
     room, (workers, servers) = view.room, grant.gangs[0]
     if not _has_room(view, workers, demand):

@@ -15,8 +15,8 @@ import pandas as pd
 
 from allocators.elastic.knapsack import ChosenSizes, knapsack
 from allocators.elastic.mip import MipElastic
-from allocators.elastic.programs import Horizon, SizeProgram, Solvers, _single, solve
-from allocators.elastic.utility import Offer, progress, values
+from allocators.elastic.programs import Horizon, SizeProgram, Solvers, _build_one_slot, solve
+from allocators.elastic.utility import JobValues, progress, values
 from sim.cluster import Cluster
 from sim.contract import Plan, View
 from sim.engine.simulator import Conditions, Simulator
@@ -31,7 +31,7 @@ GAP = 1e-7  # tighter than the default of 1e-6, so that six digits of the object
 MOST_DP_MS, MOST_MIP_S, MOST_DIFFERENCE = 20.0, 1.0, 5e-7
 
 
-def offers(jobs: int, units: int, sizes: tuple[int, ...], seed: int) -> tuple[list[Offer], int]:
+def offers(jobs: int, units: int, sizes: tuple[int, ...], seed: int) -> tuple[list[JobValues], int]:
     """Draw jobs of which half run, on half of the units at most; log-normal work, speed a power of
     the size.
     """
@@ -48,7 +48,7 @@ def offers(jobs: int, units: int, sizes: tuple[int, ...], seed: int) -> tuple[li
             for size, exponent in zip(sizes, [alpha[job]] * len(sizes), strict=True)
         )
         made.append(
-            Offer(
+            JobValues(
                 1.0,
                 1.0,
                 [float(left_s[job]) / speed for speed in speeds],
@@ -112,7 +112,7 @@ def _programs(seeds: range) -> list[str]:
     asked = [program(2000, 4096, (1, 2, 4, 8, 16), seed) for seed in seeds]
     choices, dp_s = zip(*[timed(lambda it=it: exact(it)) for it in asked], strict=True)
     built_s = statistics.median(
-        timed(lambda it=it: _single(it, [range(len(sizes)) for sizes in it.sizes]))[1]
+        timed(lambda it=it: _build_one_slot(it, [range(len(sizes)) for sizes in it.sizes]))[1]
         for it in asked
     )
     for name, clock, most_s in (

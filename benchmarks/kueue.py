@@ -21,15 +21,15 @@ import numpy as np
 import pandas as pd
 import yaml
 
-from allocators.sites.kueue.files import write
+from allocators.sites.kueue.files import write_config
 from allocators.sites.kueue.objects import (
     ClusterQueue,
-    Config,
     FlavorQuota,
     FlavorQuotas,
-    Group,
+    KueueConfig,
     Preemption,
     ResourceFlavor,
+    ResourceGroup,
 )
 from allocators.sites.kueue.policy import Kueue
 from sim.cluster import Cluster
@@ -56,7 +56,7 @@ def main(arguments: list[str]) -> list[str]:
         print(f"{SCENARIO} is not beside this checkout; set TRAINYARD_SHARED to its folder.")
         return []
     config, jobs = scenario(yaml.safe_load(path.read_text(encoding="utf-8")))
-    text = write(config)
+    text = write_config(config)
     over = _case("the rules alone", text, jobs, 0.0)
     rng = np.random.default_rng(1)
     created_s = pd.Series(rng.exponential(CREATED_S, len(jobs)))
@@ -68,7 +68,7 @@ def main(arguments: list[str]) -> list[str]:
     return over + _case("with the delays of real controllers", text, delayed, GATHERED_S)
 
 
-def scenario(generator: dict[str, Any]) -> tuple[Config, pd.DataFrame]:
+def scenario(generator: dict[str, Any]) -> tuple[KueueConfig, pd.DataFrame]:
     """Return the objects and the workloads that a generator's file describes; cores as jobs without
     GPUs.
     """
@@ -84,12 +84,12 @@ def scenario(generator: dict[str, Any]) -> tuple[Config, pd.DataFrame]:
                     rows += _workloads(name, kind)
     jobs = pd.DataFrame(rows).sort_values("submit_time_s", kind="stable", ignore_index=True)
     jobs["job_id"] = [f"w{at}" for at in range(len(jobs))]
-    return Config(tuple(queues), flavors=(ResourceFlavor("rf"),)), jobs
+    return KueueConfig(tuple(queues), flavors=(ResourceFlavor("rf"),)), jobs
 
 
 def _queue(name: str, cohort: str, kind: dict[str, Any]) -> ClusterQueue:
     quota = FlavorQuota(Fraction(kind["nominalQuota"]), Fraction(kind["borrowingLimit"]))
-    group = Group(("cpu",), (FlavorQuotas("rf", {"cpu": quota}),))
+    group = ResourceGroup(("cpu",), (FlavorQuotas("rf", {"cpu": quota}),))
     rules = Preemption(kind["withinClusterQueue"], kind["reclaimWithinCohort"])
     return ClusterQueue(name, cohort, (group,), preemption=rules)
 

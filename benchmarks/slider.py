@@ -20,7 +20,7 @@ from tests.browser.server import FLAGS, chromium, serving
 from trainyard.results.preview import PreviewAnswer, PreviewRequest, Previews
 from trainyard.runs.executors import Processes, cores
 from trainyard.runs.queue import RunQueue
-from trainyard.runs.run import complete
+from trainyard.runs.run import run_missing
 from trainyard.store import Store
 from trainyard.study.scenario import Scenario, TraceSpec
 from trainyard.study.search import SizeQuestion
@@ -93,7 +93,7 @@ def _page_s(place: Path) -> float:
     """Return the median time from the release of the slider to the sentence of the new value."""
     place.mkdir()
     asked = study()
-    complete(asked, Store(place / "store"))
+    run_missing(asked, Store(place / "store"))
     with serving(place / "store") as address, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium(), args=FLAGS)
         page = browser.new_page(viewport={"width": 1440, "height": 900})

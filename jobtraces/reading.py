@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from jobtraces.readers.check import check_jobs, import_jobs
 from jobtraces.readers.columns import NATIVE, TABLE, guess_mapping, is_native, is_table, missing
-from jobtraces.readers.content import HEAD, Content, Sample, make_distinct, plain
+from jobtraces.readers.content import HEAD, Content, Sample, make_distinct, plain_name
 from jobtraces.readers.draft import Draft, Format, Import, Report
 from jobtraces.readers.files import FileSource, as_table, open_all
 from jobtraces.readers.fingerprints import fingerprint_of
@@ -31,8 +31,8 @@ from jobtraces.recipes import (
     lacks_header,
     recipe_formats,
     recognize_recipe,
-    refuse,
-    shipped,
+    refuse_unreadable,
+    shipped_recipes,
     user_format,
 )
 from sim.errors import TraceError
@@ -241,7 +241,7 @@ def peek(
     head = pd.DataFrame() if no_header else _first_rows(content, options)
     columns = tuple(map(str, head.columns))
     mapping = guess_mapping(head if len(head) else columns, options.mapping)
-    cells = {plain(cell): cell.strip("\"' ") for cell in reversed(content.sample.cells)}
+    cells = {plain_name(cell): cell.strip("\"' ") for cell in reversed(content.sample.cells)}
     written = {column: cells.get(column, column) for column in columns}
     return Peek(
         detected.name if detected else "",
@@ -263,7 +263,7 @@ def _combine_contents(contents: list[Content], options: ReadOptions) -> Content:
 def _json_list_key(fmt: Format | None) -> str:
     """Return the key of the list of jobs in a JSON format, "" for other formats."""
     name = fmt.name if fmt is not None else ""
-    return next((recipe.items or "" for recipe in shipped() if recipe.name == name), "")
+    return next((recipe.items or "" for recipe in shipped_recipes() if recipe.name == name), "")
 
 
 def _default_name(source: FileSource) -> str:
@@ -279,7 +279,7 @@ def _json_as_table(content: Content, fmt: str | None, options: ReadOptions) -> C
         return content
     is_unknown = fmt is None and (detect(content) is None or bool(options.mapping))
     if is_unknown and not options.mapping:
-        refuse(content)
+        refuse_unreadable(content)
     return as_table(content, options) if is_unknown or fmt == TABLE.name else content
 
 
@@ -303,7 +303,7 @@ def _choose_format(content: Content, fmt: str | None, options: ReadOptions) -> F
     if options.mapping and content.sample.kind == "text":
         return NATIVE if detected is NATIVE else TABLE
     if detected is None or detected is TABLE:
-        refuse(content)
+        refuse_unreadable(content)
     elif detected is not NATIVE and (chosen := choose_recipe(content, options)) is not None:
         return FORMATS[chosen.name]
     if detected is None:
@@ -373,5 +373,5 @@ def _first_rows(content: Content, options: ReadOptions) -> pd.DataFrame:
     return (
         read_table(excerpt, options)[0]
         if len(lines) > 1
-        else pd.DataFrame(columns=make_distinct(map(plain, content.sample.cells)))
+        else pd.DataFrame(columns=make_distinct(map(plain_name, content.sample.cells)))
     )

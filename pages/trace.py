@@ -13,7 +13,7 @@ from trainyard.clusters import machines
 from trainyard.study.scenario import TraceSpec
 from trainyard.traces import intake, likeness, start
 from trainyard.traces.samples import SAMPLES
-from trainyard.traces.sources import Source, left_out, load_source, load_trace
+from trainyard.traces.sources import Source, dropped_text, load_source, load_trace
 from trainyard.views import inputs
 from ui import empty_states, figure, server, state, words
 from ui.choosing import scaling
@@ -74,7 +74,7 @@ def _headline(
     """Return the headline: jobs, dropped rows, time span, load; `read` = the reader's account."""
     part = f" of {len(source.trace):,}" if len(trace) < len(source.trace) else ""
     jobs = words.plural(facts.jobs, "job") + part
-    parts = [*filter(None, (jobs, left_out(read))), words.time(facts.span_s)]
+    parts = [*filter(None, (jobs, dropped_text(read))), words.time(facts.span_s)]
     load = machines.offered_load(trace, session.study.base.cluster)
     if facts.gpu_hours and math.isfinite(load):
         parts.append(f"load {words.factor(load)}")

@@ -34,19 +34,19 @@ import pandas as pd
 from jobtraces import FORMATS
 from jobtraces.readers.options import OpenQuestionError
 from sim.cluster import Cluster
-from sim.errors import MOST_LETTERS, TrainyardError
+from sim.errors import MAX_MESSAGE_LENGTH, TrainyardError
 from sim.perf import PerfSpec
 from sim.trace import Trace
 from trainyard.clusters import machines, prices
 from trainyard.library import archive
 from trainyard.runs.estimate import Costs, estimate
 from trainyard.store import Store, profiles
-from trainyard.store.entry import parquet
+from trainyard.store.entry import to_parquet
 from trainyard.store.store import plain
 from trainyard.study.document import canonical_json
 from trainyard.study.study import Study
 from trainyard.traces import bundle, intake, start
-from trainyard.traces.thinning import anonymised
+from trainyard.traces.thinning import anonymize
 
 MOST_S: Final = 5.0
 MOST_MB: Final = 1000.0
@@ -76,7 +76,7 @@ class Shelf:
     ) -> str:
         """Take a trace."""
         del owners
-        parquet(trace.frame)
+        to_parquet(trace.frame)
         json.dumps(plain(account or {}), allow_nan=False)
         self.trace = trace
         return trace.digest
@@ -93,7 +93,7 @@ class Pages:
 
     def __init__(self, store: Store) -> None:
         self._store, self._study = store, start.sample_study()
-        self._perf: PerfSpec = profiles.resolved(self._study.base.perf, store)
+        self._perf: PerfSpec = profiles.build_model(self._study.base.perf, store)
         self.kinds: Mapping[str, Callable[[random.Random], None]] = {
             "trace": self.trace,
             "cluster": self.cluster,
@@ -108,7 +108,7 @@ class Pages:
         data, shelf = _inputs.trace(rng), Shelf()
         found, choices = None, dict[str, Any]()
         try:
-            found = intake.look(data, "file")
+            found = intake.peek_upload(data, "file")
             intake.examples(found)
             [intake.median_s(found, None, unit) for unit in ("s", "ms")]
             if rng.random() < 0.1 and found.columns:
@@ -135,7 +135,9 @@ class Pages:
         fmt = rng.choice(list(FORMATS)) if rng.random() < 0.05 else ""
         while True:
             try:
-                taken = intake.take(data, "file", shelf, fmt=fmt, choices=choices, found=found)  # type: ignore[arg-type]
+                taken = intake.store_upload(
+                    data, "file", shelf, fmt=fmt, choices=choices, found=found
+                )  # type: ignore[arg-type]
                 break
             except OpenQuestionError as error:
                 checked(error)
@@ -148,7 +150,7 @@ class Pages:
                 if not answers:
                     return
                 choices["answers"] = before | answers
-        intake.rules(taken.account)
+        intake.row_rules(taken.account)
         intake.columns_read(taken.account)
         self._jobs(shelf.trace)
 
@@ -158,7 +160,7 @@ class Pages:
         machines.presets(trace)
         machines.offered_load(trace, self._study.base.cluster)
         machines.unschedulable(trace, self._study.base.cluster, self._perf).sentences()
-        anonymised(trace.frame)
+        anonymize(trace.frame)
 
     def cluster(self, rng: random.Random) -> None:
         """Drop a file on the Cluster page."""
@@ -199,9 +201,9 @@ class Pages:
         """Drop a file on the Start page."""
         data = _inputs.scenario(rng)
         if archive.is_archive(data):
-            archive.unpack(self._store, "0" * 32, data, "file.zip", results=False)
+            archive.import_archive(self._store, "0" * 32, data, "file.zip", results=False)
             return
-        self._opened(bundle.opened(data, "file.json", self._study, self._store).study)
+        self._opened(bundle.open_scenario_file(data, "file.json", self._study, self._store).study)
 
     def link(self, rng: random.Random) -> None:
         """Open an address."""
@@ -210,21 +212,23 @@ class Pages:
             document = _inputs.replaced(rng, document)
         # Written by hand, so that it may hold what a page would not write.
         packed = zlib.compress(json.dumps(document).encode("utf-8", "replace"), 1)
-        self._opened(start.admitted(Study.unpack(base64.urlsafe_b64encode(packed).decode())))
+        self._opened(
+            start.check_admissible(Study.unpack(base64.urlsafe_b64encode(packed).decode()))
+        )
 
     def _opened(self, study: Study) -> None:
         canonical_json(study.to_json())
         start.trace_is_gone(study, self._store)
         machines.totals(study.base.cluster)
         if study.base.trace.source == self._study.base.trace.source:
-            [start.reason(study, at, self._store) for at in range(len(study.allocators))]
+            [start.refusal_reason(study, at, self._store) for at in range(len(study.allocators))]
             estimate(study, self._store, Costs(), 2)
 
     def profile(self, rng: random.Random) -> None:
         """Drop a profile on the Policies page."""
-        kept = profiles.take(_inputs.profile(rng), "profile.csv", self._store)
+        kept = profiles.store_profile(_inputs.profile(rng), "profile.csv", self._store)
         kept.table.cleaned()
-        profiles.table_of(kept.source, self._store)
+        profiles.load_profile(kept.source, self._store)
         profiles.with_table(self._study.base.perf, kept, self._study.base.cluster)
 
 
@@ -232,7 +236,7 @@ def checked(error: TrainyardError) -> None:
     """Raise a ValueError if what is told of an error is no single sentence that can be read."""
     told = str(error)
     if not (
-        0 < len(told) <= MOST_LETTERS
+        0 < len(told) <= MAX_MESSAGE_LENGTH
         and told.isprintable()
         and told.rstrip().endswith((".", "?", ")"))
     ):

@@ -13,9 +13,9 @@ from functools import cached_property
 from typing import Any, Final, TypeVar
 
 from sim.errors import ClusterError
-from sim.gpu_catalog import catalog, find
-from sim.hosts import hosts_of
-from sim.instances import alike, instance
+from sim.gpu_catalog import catalog, find_gpu
+from sim.hosts import expand_hosts
+from sim.instances import closest_instance, find_instance
 from sim.limits import check_sizes
 
 T = TypeVar("T")
@@ -219,7 +219,7 @@ class Cluster:
             price = group.price_per_hour
             if price is None:
                 price = group.gpus * prices.get(group.gpu_type, 0.0)
-            names = hosts_of(group.hosts, prefix) if group.hosts else []
+            names = expand_hosts(group.hosts, prefix) if group.hosts else []
             for i in range(group.count):
                 rack = (
                     f"{prefix}/r{i // group.rack_size + 1}" if group.rack_size else f"{prefix}/r1"
@@ -383,7 +383,7 @@ def known_type(name: str) -> GpuType | None:
 
     For example those of `a100-80` for "a100-sxm4-80gb"; None = its speed is unknown.
     """
-    entry = find(name)
+    entry = find_gpu(name)
     if entry is None or entry.speed is None:
         return None
     return GpuType(name, entry.speed, entry.price)
@@ -564,7 +564,9 @@ def _check_group(group: NodeGroup, row: int) -> None:
             f"Row {row} of the cluster: {group.count} nodes with {group.gpus} GPUs,"
             f" {group.rack_size} to a rack; these must be whole numbers."
         )
-    named = len(hosts_of(group.hosts, f"Row {row} of the cluster")) if group.hosts else group.count
+    named = (
+        len(expand_hosts(group.hosts, f"Row {row} of the cluster")) if group.hosts else group.count
+    )
     if named != group.count:
         raise ClusterError(
             f"Row {row} of the cluster: {group.count} nodes, but hosts names {named}. Give one name"
@@ -597,14 +599,16 @@ def _parse_group(part: str) -> NodeGroup:
     shape, _, kind = body.partition(":")
     count, _, each = shape.partition("x")
     kind = kind.strip().lower()
-    catalog_instance = None if kind else instance(each)
+    catalog_instance = None if kind else find_instance(each)
     try:
         nodes, per_node = int(count), catalog_instance.gpus if catalog_instance else int(each)
         limits = {extra[-1]: float(extra[:-1]) for extra in extras}
     except (ValueError, IndexError):
         nodes, per_node, limits = -1, -1, {}
     if nodes < 0 or per_node < 0 or not (kind or catalog_instance) or set(limits) - {"c", "g"}:
-        near = alike(each) if not kind and re.search("[a-z]", each, re.IGNORECASE) else ""
+        near = (
+            closest_instance(each) if not kind and re.search("[a-z]", each, re.IGNORECASE) else ""
+        )
         raise ClusterError(
             f"Cluster part '{part}' is not of the form nodes x GPUs : type, e.g. 16x8:v100, 2x0:cpu"
             " or 4x8:a100/96c/1024g"

@@ -18,7 +18,7 @@ from sim.clock import LATEST_S, STEP_S, instant, later
 from sim.cluster import Node
 from sim.errors import ContractError, ParameterError, SolverError
 from sim.grants import Delta, Demand, Eviction, Gang, Grant, JobId, NodePool, Part, Shape, Tuning
-from sim.hosts import hosts_of
+from sim.hosts import expand_hosts
 from sim.params import ParamInfo, Spec, build, did_you_mean, is_file_text, param, parameters
 from sim.reasons import Decided, Reason, Value
 from sim.rules import QueueRule
@@ -65,7 +65,7 @@ __all__ = [
     "View",
     "build",
     "did_you_mean",
-    "hosts_of",
+    "expand_hosts",
     "inf",
     "instant",
     "is_file_text",
@@ -308,7 +308,7 @@ class HasRemarks(Protocol):
 
 
 @runtime_checkable
-class Ruled(Protocol):
+class HasRule(Protocol):
     """An allocator that can state its queue rule."""
 
     def rule(self) -> QueueRule | None:
@@ -318,7 +318,7 @@ class Ruled(Protocol):
 
 def rule_of(allocator: Allocator) -> QueueRule | None:
     """Return the queue rule of an allocator, or None if it has none."""
-    return allocator.rule() if isinstance(allocator, Ruled) else None
+    return allocator.rule() if isinstance(allocator, HasRule) else None
 
 
 def remarks_of(allocator: Allocator) -> tuple[str, ...]:

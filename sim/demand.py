@@ -34,7 +34,7 @@ NOWHERE: Final = "-"
 """``gpu_types_allowed`` of a job that fits on no type; no type has this name."""
 
 
-def pools_of(cluster: Cluster) -> tuple[NodePool, ...]:
+def group_into_pools(cluster: Cluster) -> tuple[NodePool, ...]:
     """Return the node pools: nodes grouped by GPU type and partitions, by first appearance."""
     grouped: dict[tuple[str, tuple[str, ...]], list[int]] = {}
     for node_index, node in enumerate(cluster.nodes):
@@ -275,7 +275,7 @@ class Demands:
         return any(total >= demand.replicas for total in most.values())
 
 
-def narrowed(trace: Trace, cluster: Cluster, fits: NDArray[np.bool_]) -> Trace:
+def limit_gpu_types(trace: Trace, cluster: Cluster, fits: NDArray[np.bool_]) -> Trace:
     """Return the trace with ``gpu_types_allowed`` limited to the types on which each job fits.
 
     A job that fits on no type admits none.

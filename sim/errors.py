@@ -5,15 +5,15 @@ from __future__ import annotations
 import re
 from typing import Final
 
-MOST_LETTERS: Final = 500
+MAX_MESSAGE_LENGTH: Final = 500
 """Longest message; a longer one contains text that is not meant for reading."""
-LONGEST_NAME: Final = 60
+MAX_SHOWN_NAME: Final = 60
 _TAIL: Final = 170
 """Letters kept of the end, which tells the user what to do."""
-_LONG: Final = re.compile(rf"\S{{{LONGEST_NAME + 1},}}")
+_LONG: Final = re.compile(rf"\S{{{MAX_SHOWN_NAME + 1},}}")
 
 
-def shortened(text: str) -> str:
+def shorten_message(text: str) -> str:
     """Return a message on one line, cut to `MOST_LETTERS`, with an ellipsis for each cut.
 
     Long names are cut first, then the middle. Unprintable characters are replaced by U+FFFD.
@@ -21,10 +21,10 @@ def shortened(text: str) -> str:
     text = " ".join(text.split())
     if not text.isprintable():
         text = "".join(letter if letter.isprintable() else "\ufffd" for letter in text)
-    if len(text) > MOST_LETTERS:
-        text = _LONG.sub(lambda match: f"{match[0][: LONGEST_NAME - 10]}…{match[0][-9:]}", text)
-    if len(text) > MOST_LETTERS:
-        text = f"{text[: MOST_LETTERS - _TAIL - 3].rstrip()} … {text[-_TAIL:].lstrip()}"
+    if len(text) > MAX_MESSAGE_LENGTH:
+        text = _LONG.sub(lambda match: f"{match[0][: MAX_SHOWN_NAME - 10]}…{match[0][-9:]}", text)
+    if len(text) > MAX_MESSAGE_LENGTH:
+        text = f"{text[: MAX_MESSAGE_LENGTH - _TAIL - 3].rstrip()} … {text[-_TAIL:].lstrip()}"
     return text
 
 
@@ -33,7 +33,7 @@ class TrainyardError(Exception):
 
     def __str__(self) -> str:
         """Return the message, shortened if it is too long to read."""
-        return shortened(super().__str__())
+        return shorten_message(super().__str__())
 
 
 class TraceError(TrainyardError):
@@ -64,7 +64,7 @@ class InfeasiblePlan(TrainyardError):  # noqa: N818 - the name of the contract
         self.snapshot = snapshot or {}
 
     def __str__(self) -> str:
-        return shortened(str(self.args[0]))
+        return shorten_message(str(self.args[0]))
 
 
 class SolverError(TrainyardError):

@@ -61,7 +61,7 @@ def catalog() -> Mapping[str, CatalogGpu]:
 
 
 @lru_cache(maxsize=4096)
-def find(name: str) -> CatalogGpu | None:
+def find_gpu(name: str) -> CatalogGpu | None:
     """Return the catalog entry for a GPU name such as "NVIDIA-A100-SXM4-80GB", or None.
 
     A part of a GPU (MIG) is a type whose speed is estimated by its share of the GPU.
@@ -96,7 +96,7 @@ def _mig_slice(plain: str) -> CatalogGpu | None:
     slices, memory = int(cut[3]), float(cut[4])
     if not 1 <= slices <= SLICES:
         return None
-    whole = find(cut[1]) if cut[1] else None
+    whole = find_gpu(cut[1]) if cut[1] else None
     if whole is None or whole.speed is None:
         return CatalogGpu(plain, memory_gb=memory, source="part of a GPU that is not named")
     source = f"{slices} of {SLICES} parts of {whole.name}"

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from sim.errors import ClusterError
-from sim.limits import MOST_NODES
+from sim.limits import MAX_NODES
 
 _RANGE: Final = re.compile(r"(\d{1,12})(?:-(\d{1,12}))?")
 _NUMBERED: Final = re.compile(r"(.*?)(\d{1,12})")
@@ -15,7 +15,7 @@ _LONGEST: Final = 1000
 """Longest host pattern, in letters."""
 
 
-def hosts_of(text: str, name: str) -> list[str]:
+def expand_hosts(text: str, name: str) -> list[str]:
     """Expand a host list such as ``gpu[001-016,020],login`` into host names.
 
     A name may contain several bracket expressions. `name` starts the error message.
@@ -30,15 +30,15 @@ def hosts_of(text: str, name: str) -> list[str]:
         for part in re.findall(r"(?:[^,\[]|\[[^\]]*\]?)+", text)
         for host in _expand_pattern(part.strip(), name)
     ]
-    if len(hosts) > MOST_NODES:
+    if len(hosts) > MAX_NODES:
         raise ClusterError(
-            f"{name}: {text[:60]} are {len(hosts):,} nodes; {MOST_NODES:,} is the most that is"
+            f"{name}: {text[:60]} are {len(hosts):,} nodes; {MAX_NODES:,} is the most that is"
             " simulated. Leave some out."
         )
     return hosts
 
 
-def host_list(hosts: Iterable[str]) -> str:
+def compress_hosts(hosts: Iterable[str]) -> str:
     """Return hosts as a list that `hosts_of` reads back, consecutive numbers as a range."""
     parts: list[str] = []
     prefix, width, first, last = "", 0, 0, -2
@@ -86,9 +86,9 @@ def _expand_pattern(part: str, name: str) -> list[str]:
                 for number in _expand_range(piece.strip(), part, name)
             ]
         )
-        if len(hosts) * len(ends) > MOST_NODES:
+        if len(hosts) * len(ends) > MAX_NODES:
             raise ClusterError(
-                f"{name}: {part[:60]} are more than {MOST_NODES:,} nodes, the most that is"
+                f"{name}: {part[:60]} are more than {MAX_NODES:,} nodes, the most that is"
                 " simulated. Leave some out."
             )
         hosts = [host + end for host in hosts for end in ends]
@@ -103,7 +103,7 @@ def _expand_range(piece: str, part: str, name: str) -> list[str]:
     """Expand one number or range inside brackets, keeping leading zeros."""
     match = _RANGE.fullmatch(piece)
     if match is None or (
-        match[2] and not int(match[1]) <= int(match[2]) <= int(match[1]) + MOST_NODES
+        match[2] and not int(match[1]) <= int(match[2]) <= int(match[1]) + MAX_NODES
     ):
         raise ClusterError(
             f"{name}: '{part[:60]}' is not a list of hosts such as gpu[001-016,020]. Correct it."

@@ -68,7 +68,7 @@ def instances() -> Mapping[str, Instance]:
     )
 
 
-def instance(name: str) -> Instance | None:
+def find_instance(name: str) -> Instance | None:
     """Return the instance with a name, or None.
 
     Upper and lower case are equal, and a "Standard_" prefix may be missing.
@@ -77,7 +77,7 @@ def instance(name: str) -> Instance | None:
     return catalog.get(plain) or catalog.get(AZURE + plain)
 
 
-def alike(name: str) -> str:
+def closest_instance(name: str) -> str:
     """Return the instance name closest to a misspelt name; "" = none is close."""
     plain = name.strip().lower()
     matches = difflib.get_close_matches(

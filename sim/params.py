@@ -16,9 +16,9 @@ from weakref import WeakKeyDictionary
 from sim.errors import ParameterError
 
 T = TypeVar("T")
-LONGEST_FILE: Final = 2_000_000
+MAX_FILE_LENGTH: Final = 2_000_000
 """Maximum length of a file text in a parameter, in letters."""
-DEEPEST: Final = 8
+MAX_SPEC_DEPTH: Final = 8
 """Maximum nesting depth of specs; real wrappers nest two or three deep."""
 
 
@@ -216,7 +216,7 @@ def build(cls: type[T], spec: Spec) -> T:
         If a name is unknown, or a value is of the wrong kind or out of its bounds.
     """
     infos = {info.name: info for info in parameters(cls)}
-    params = renamed(spec.name, cls, spec.values)
+    params = with_current_names(spec.name, cls, spec.values)
     for name in params:
         if name not in infos:
             raise ParameterError(
@@ -227,7 +227,7 @@ def build(cls: type[T], spec: Spec) -> T:
     )
 
 
-def renamed(owner: str, cls: type, params: Mapping[str, Any]) -> dict[str, Any]:
+def with_current_names(owner: str, cls: type, params: Mapping[str, Any]) -> dict[str, Any]:
     """Return parameters under their current names, accepting former names and values.
 
     Raises
@@ -257,7 +257,7 @@ def renamed(owner: str, cls: type, params: Mapping[str, Any]) -> dict[str, Any]:
     return current
 
 
-def first_written(cls: type, params: Mapping[str, Any]) -> dict[str, Any]:
+def with_former_names(cls: type, params: Mapping[str, Any]) -> dict[str, Any]:
     """Return parameters under their former names and values, as in keys of stored results.
 
     A new name therefore does not change the keys.
@@ -316,10 +316,10 @@ def _convert_checked(owner: str, info: ParamInfo, value: Any) -> Any:
             f"{owner}: {info.name} = {value} is not {_KIND_LABELS[info.kind]}."
         ) from error
     if info.kind == "file" and is_file_text(converted):
-        if len(converted) > LONGEST_FILE:
+        if len(converted) > MAX_FILE_LENGTH:
             raise ParameterError(
-                f"{owner}: {info.name} has {len(converted):,} letters; {LONGEST_FILE:,} is the most"
-                f" that a {info.file} may have."
+                f"{owner}: {info.name} has {len(converted):,} characters; a {info.file}"
+                f" may have {MAX_FILE_LENGTH:,}."
             )
     elif info.choices and converted not in info.choices:
         if info.kind == "file":
@@ -457,9 +457,10 @@ def _value_from_json(value: Any, depth: int) -> Any:
 
 def _check_depth(depth: int, what: str) -> None:
     """Refuse specs nested deeper than `DEEPEST`."""
-    if depth > DEEPEST:
+    if depth > MAX_SPEC_DEPTH:
         raise ParameterError(
-            f"{what} hold more than {DEEPEST} policies inside one another. Leave some of them out."
+            f"{what} hold more than {MAX_SPEC_DEPTH} policies inside one another. Leave some"
+            " of them out."
         )
 
 

@@ -32,7 +32,7 @@ ROLE_COLUMNS: Final = (
     "predictable_after",
 )
 """Columns of jobs with workers and parameter servers: composition, memory, predictability."""
-OF_SCHEDULERS: Final = (
+SCHEDULER_NUMBERS: Final = (
     "nodes",
     "tasks",
     "tasks_per_node",
@@ -48,7 +48,7 @@ OF_SCHEDULERS: Final = (
     "requeues",
 )
 """Numeric scheduler options beyond GPUs, cores and memory of the whole job."""
-WORDS_OF_SCHEDULERS: Final = (
+SCHEDULER_TEXTS: Final = (
     "account",
     "qos",
     "constraint",
@@ -83,7 +83,7 @@ NUMBERS: Final = (
     "deadline_s",
     "priority",
     "preemptible",
-    *OF_SCHEDULERS,
+    *SCHEDULER_NUMBERS,
 )
 CATEGORIES: Final = (
     "status",
@@ -93,44 +93,44 @@ CATEGORIES: Final = (
     "gpu_type",
     "gpu_types_allowed",
     "partition",
-    *WORDS_OF_SCHEDULERS,
+    *SCHEDULER_TEXTS,
 )
 TEXTS: Final = ("job_id", "name")
 TYPES: Final = ("gpu_type", "gpu_types_allowed", "durations_by_type")
 """Columns of GPU type names; stored in lower case, so that V100 and v100 are one type."""
-MOST_GPUS: Final = 2**31 - 1
-MOST: Final = float(np.finfo(np.float64).max)
+MAX_JOB_GPUS: Final = 2**31 - 1
+MAX_FLOAT: Final = float(np.finfo(np.float64).max)
 BOUNDS: Final = {
-    "batch_size": (1.0, MOST),
-    "total_steps": (1.0, MOST),
-    "min_batch": (1.0, MOST),
-    "max_batch": (1.0, MOST),
+    "batch_size": (1.0, MAX_FLOAT),
+    "total_steps": (1.0, MAX_FLOAT),
+    "min_batch": (1.0, MAX_FLOAT),
+    "max_batch": (1.0, MAX_FLOAT),
     "scaling_exponent": (0.0, 1.5),
     "serial_fraction": (0.0, 1.0),
     "spread_slowdown": (1.0, 1000.0),
-    "workers": (1.0, MOST_GPUS),
-    "servers": (0.0, MOST_GPUS),
-    "worker_cpus": (0.0, MOST),
-    "worker_mem_gb": (0.0, MOST),
-    "server_cpus": (0.0, MOST),
-    "server_mem_gb": (0.0, MOST),
+    "workers": (1.0, MAX_JOB_GPUS),
+    "servers": (0.0, MAX_JOB_GPUS),
+    "worker_cpus": (0.0, MAX_FLOAT),
+    "worker_mem_gb": (0.0, MAX_FLOAT),
+    "server_cpus": (0.0, MAX_FLOAT),
+    "server_mem_gb": (0.0, MAX_FLOAT),
     "asynchronous": (0.0, 1.0),
-    "worker_mem_need_gb": (0.0, MOST),
-    "server_mem_need_gb": (0.0, MOST),
-    "server_mem_growth_gb": (0.0, MOST),
-    "predictable_after": (0.0, MOST),
-    "nodes": (1.0, MOST),
-    "tasks": (1.0, MOST),
-    "tasks_per_node": (1.0, MOST),
-    "cpus_per_task": (1.0, MOST),
-    "mem_per_node_gb": (0.0, MOST),
-    "mem_per_cpu_gb": (0.0, MOST),
+    "worker_mem_need_gb": (0.0, MAX_FLOAT),
+    "server_mem_need_gb": (0.0, MAX_FLOAT),
+    "server_mem_growth_gb": (0.0, MAX_FLOAT),
+    "predictable_after": (0.0, MAX_FLOAT),
+    "nodes": (1.0, MAX_FLOAT),
+    "tasks": (1.0, MAX_FLOAT),
+    "tasks_per_node": (1.0, MAX_FLOAT),
+    "cpus_per_task": (1.0, MAX_FLOAT),
+    "mem_per_node_gb": (0.0, MAX_FLOAT),
+    "mem_per_cpu_gb": (0.0, MAX_FLOAT),
     "gpu_fraction": (0.0, 1.0),
-    "gpu_mem_gb": (0.0, MOST),
-    "nice": (-MOST, MOST),
-    "site_priority": (-MOST, MOST),
+    "gpu_mem_gb": (0.0, MAX_FLOAT),
+    "nice": (-MAX_FLOAT, MAX_FLOAT),
+    "site_priority": (-MAX_FLOAT, MAX_FLOAT),
     "requeue": (0.0, 1.0),
-    "requeues": (0.0, MOST),
+    "requeues": (0.0, MAX_FLOAT),
 }
 """Optional numeric column -> smallest and largest allowed value."""
 INSTANTS: Final = ("submit_time_s", "start_time_s", "end_time_s", "deadline_s", "begin_s")
@@ -173,8 +173,8 @@ COLUMNS: Final = (
     "priority",
     "partition",
     "preemptible",
-    *OF_SCHEDULERS,
-    *WORDS_OF_SCHEDULERS,
+    *SCHEDULER_NUMBERS,
+    *SCHEDULER_TEXTS,
 )
 
 
@@ -391,10 +391,10 @@ def _check_rows(frame: pd.DataFrame, name: str) -> None:
             "a duration that is not a finite number above 0",
         ),
         "num_gpus": (
-            ~frame["num_gpus"].between(0, MOST_GPUS),
-            f"a GPU count that is not between 0 and {MOST_GPUS}",
+            ~frame["num_gpus"].between(0, MAX_JOB_GPUS),
+            f"a GPU count that is not between 0 and {MAX_JOB_GPUS}",
         ),
-        "job_id": (repeated(frame["job_id"]), "an id that an earlier row already has"),
+        "job_id": (mark_repeated_ids(frame["job_id"]), "an id that an earlier row already has"),
     }
     for column, (bad, what) in rules.items():
         if bad.any():
@@ -412,10 +412,10 @@ def _check_rows(frame: pd.DataFrame, name: str) -> None:
         )
     frame["num_gpus"] = frame["num_gpus"].astype(np.int64)
     for column, limit in (
-        ("cpus", MOST),
-        ("mem_gb", MOST),
-        ("min_gpus", MOST),
-        ("max_gpus", MOST),
+        ("cpus", MAX_FLOAT),
+        ("mem_gb", MAX_FLOAT),
+        ("min_gpus", MAX_FLOAT),
+        ("max_gpus", MAX_FLOAT),
         ("time_limit_s", np.inf),
     ):
         wrong = (
@@ -430,7 +430,7 @@ def _check_rows(frame: pd.DataFrame, name: str) -> None:
     _check_scaling(frame, name)
 
 
-def repeated(ids: pd.Series) -> pd.Series:
+def mark_repeated_ids(ids: pd.Series) -> pd.Series:
     """Return a boolean per id: whether an earlier row already has it."""
     if isinstance(ids.dtype, pd.StringDtype):
         cells = pa.array(ids, pa.large_string())
@@ -471,7 +471,7 @@ def _check_scaling(frame: pd.DataFrame, name: str) -> None:
         if wrong.any():
             row, limit = (
                 int(np.flatnonzero(wrong.to_numpy())[0]),
-                (f" to {highest:g}" if highest < MOST else " or more, and finite"),
+                (f" to {highest:g}" if highest < MAX_FLOAT else " or more, and finite"),
             )
             raise TraceError(
                 f"{name}: row {row + 1} has {column} {frame[column].iloc[row]:g}, but it must be"

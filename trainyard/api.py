@@ -21,14 +21,14 @@ from trainyard.labs.backtests.report import BacktestReport
 from trainyard.labs.backtests.run import BacktestRun
 from trainyard.results import outcomes, plainest
 from trainyard.results.outcomes import ComparisonReport, Shown
-from trainyard.runs.run import complete
+from trainyard.runs.run import run_missing
 from trainyard.store import Store, StoredResult
 from trainyard.study import catalog, files, gpu_types
 from trainyard.study.check import Check
 from trainyard.study.scenario import NEW_COSTS, RIGID, Scenario, TraceSpec
 from trainyard.study.study import Study
 from trainyard.traces import bundle, fitting, likeness
-from trainyard.traces.sources import Source, changed, load_frame, load_source, load_trace
+from trainyard.traces.sources import Source, apply_changes, load_frame, load_source, load_trace
 from trainyard.views import registry
 from trainyard.views.compared import ComparedRuns, compare_runs
 from trainyard.views.markup import text
@@ -72,7 +72,7 @@ def read_trace(
     if not anonymise:
         return loaded
     # The reading report quotes cells of the file, so it is dropped.
-    return Source(changed(loaded.trace, TraceSpec(anonymise=True)), {}, loaded.cluster)
+    return Source(apply_changes(loaded.trace, TraceSpec(anonymise=True)), {}, loaded.cluster)
 
 
 def look_alike(
@@ -199,7 +199,8 @@ def compare(  # noqa: PLR0913 - parts of a comparison; all but the first three a
     source, nodes = _load_inputs(trace, cluster)
     jobs = source.trace
     specs = tuple(
-        files.with_texts(Spec.parse(one) if isinstance(one, str) else one) for one in allocators
+        files.read_file_parameters(Spec.parse(one) if isinstance(one, str) else one)
+        for one in allocators
     )
     if not specs:
         raise ParameterError("No policy is named. Name at least one, e.g. 'fifo'.")
@@ -209,9 +210,9 @@ def compare(  # noqa: PLR0913 - parts of a comparison; all but the first three a
     base = Scenario(where, nodes, specs[0], model or RIGID, **given)
     study = Study(base, specs, repeats=repeats)
     if not model:
-        chosen = plainest.for_all(specs, jobs, nodes)
+        chosen = plainest.simplest_for_all(specs, jobs, nodes)
         study = replace(study, base=replace(study.base, perf=chosen))
-    _, skipped = complete(study, at, engine=engine)
+    _, skipped = run_missing(study, at, engine=engine)
     return Comparison(study, at, skipped)
 
 
@@ -269,11 +270,13 @@ def backtest(  # noqa: PLR0913 - parts of a backtest; all but the first three ar
     """
     at = store if isinstance(store, Store) else Store(store)
     source, nodes = _load_inputs(trace, cluster)
-    policy = files.with_texts(Spec.parse(allocator) if isinstance(allocator, str) else allocator)
+    policy = files.read_file_parameters(
+        Spec.parse(allocator) if isinstance(allocator, str) else allocator
+    )
     model = Spec.parse(perf) if isinstance(perf, str) and perf else perf
     given: dict[str, Any] = {"overheads": NEW_COSTS} | scenario
     where = TraceSpec(f"store:{at.put_trace(source.trace, source.account)}")
-    chosen = model or plainest.for_all((policy,), source.trace, nodes)
+    chosen = model or plainest.simplest_for_all((policy,), source.trace, nodes)
     run = BacktestRun(
         Check(
             Scenario(where, nodes, policy, chosen, **given),
@@ -434,9 +437,9 @@ class Comparison:
         row = tables.job_row(trace, job)
         if row is None:
             raise ParameterError(f"There is no job {job} in this trace. Use a value of its job_id.")
-        book = explore.opened(entry, trace, self.study.base.cluster, title, self.store)
-        recorded_reasons = reasons.replayed(book, row, self.store)
-        return tuple(one.told for one in reasons.why(book, row, recorded_reasons))
+        book = explore.open_run(entry, trace, self.study.base.cluster, title, self.store)
+        recorded_reasons = reasons.replay_statements(book, row, self.store)
+        return tuple(one.told for one in reasons.stated_reasons(book, row, recorded_reasons))
 
     def _entry(self, policy: str | Spec) -> tuple[str, StoredResult]:
         """Return the title and the first result of a policy."""
@@ -446,7 +449,9 @@ class Comparison:
         names |= {title: index for index, title in enumerate(self.study.titles)}
         index = names.get(str(policy))
         if index is None:
-            named = files.with_texts(Spec.parse(policy) if isinstance(policy, str) else policy)
+            named = files.read_file_parameters(
+                Spec.parse(policy) if isinstance(policy, str) else policy
+            )
             spec = catalog.canonical("allocator", named)
             if spec not in specs:
                 available = ", ".join(str(one) for one in specs)
@@ -468,7 +473,7 @@ class Comparison:
     def save(self, path: str | Path) -> Path:
         """Write the scenario and its jobs to a ZIP archive that the app can open."""
         target = Path(path)
-        target.write_bytes(bundle.archive(self.study, self.store))
+        target.write_bytes(bundle.scenario_archive(self.study, self.store))
         return target
 
     def _repr_html_(self) -> str:

@@ -37,22 +37,22 @@ def gpu_type(name: str) -> str:
     return name.upper() if _GPU_MODEL.fullmatch(name) else name
 
 
-def within(title: str) -> str:
+def in_sentence(title: str) -> str:
     """Return a title as part of a sentence: "average wait", but "GPUs busy"."""
     return title if title[:2].isupper() else f"{title[:1].lower()}{title[1:]}"
 
 
-def as_many(change: float) -> str:
+def increase_factor(change: float) -> str:
     """Return a relative increase as a factor: 3.3 is "4.3"."""
     return f"{1.0 + change:,.{1 if change < 9 else 0}f}"
 
 
-def numbers(name: str) -> str:
+def with_en_dash(name: str) -> str:
     """Return a range with an en dash: "2–4"."""
     return name.replace("-", "–")
 
 
-def counted(jobs: Mapping[str, int], most: int = 5) -> str:
+def job_counts(jobs: Mapping[str, int], most: int = 5) -> str:
     """Return names with their numbers of jobs, most jobs first, at most `most` names."""
     ordered = sorted(jobs.items(), key=lambda item: -item[1])
     text = ", ".join(f"{name[:40]} ({plural(count, 'job')})" for name, count in ordered[:most])
@@ -185,12 +185,12 @@ _DATED: Final = re.compile(
 )
 
 
-def instant(t_s: float, epoch: str = "") -> str:
+def run_time(t_s: float, epoch: str = "") -> str:
     """Return a time of a run: "day 6, 04:30", or with an epoch "Sat 6 Jan, 04:30"."""
     return RunClock(epoch).at(t_s)
 
 
-def moment(date: datetime, now: datetime) -> str:
+def relative_date(date: datetime, now: datetime) -> str:
     """Return a date relative to now: "today 14:20", "3 Nov 14:20", "3 Nov 2025".
 
     Both dates must have the same time zone.
@@ -235,7 +235,7 @@ _WHOLE: Final = {"s": 9.95, "min": 9.95, "h": math.inf, "days": 99.95}
 NARROW: Final = "\u202f"
 """Narrow no-break space between a number and its percent sign."""
 MISSING: Final = "–"
-SEEN: Final = 0.0005
+MIN_CHANGE: Final = 0.0005
 """Relative difference below which a change is written as none."""
 
 
@@ -270,10 +270,10 @@ def change(value: float) -> str:
     """Return a relative difference: "−41 %", "+9.5 %", or above `MANY` as "90 times"."""
     if not math.isfinite(value):
         return ""
-    if abs(value) < SEEN:
+    if abs(value) < MIN_CHANGE:
         return f"±0{NARROW}%"
     if value > MANY:
-        return f"{as_many(value)} times"
+        return f"{increase_factor(value)} times"
     digits = 0 if abs(value) >= 0.1 else 1
     return f"{'+' if value > 0 else '−'}{abs(100 * value):,.{digits}f}{NARROW}%"
 

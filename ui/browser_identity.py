@@ -64,7 +64,9 @@ def add_to_runs(recipe: Recipe, keys: Sequence[str]) -> str:
 def rename_run(study: Study) -> str:
     """Rename a comparison in this browser's runs; return an error message, or ""."""
     try:
-        server.store().index.label(owner(), library.identity(study.named("")), name=study.base.name)
+        server.store().index.label(
+            owner(), library.recipe_id(study.named("")), name=study.base.name
+        )
     except TrainyardError as error:
         return f"The new name was not saved in your runs. {error}"
     return ""

@@ -147,7 +147,7 @@ def _draw_failed(session: state.Session, title: str, job: Submission) -> None:
     """Draw which policy failed, when and why, and a button that runs the remaining policies."""
     report = job.progress
     now_s = job.details.get("now_s", report.now_s if report is not None else None)
-    when = f" at {words.instant(now_s, state.epoch())}" if isinstance(now_s, int | float) else ""
+    when = f" at {words.run_time(now_s, state.epoch())}" if isinstance(now_s, int | float) else ""
     st.error(words.plain(f"{title} stopped{when}: {job.error}"), icon=":material/error:")
     other_policies = [spec for spec in session.study.allocators if spec != job.scenario.allocator]
     if job.details:
@@ -186,7 +186,7 @@ def _draw_cancelled(session: state.Session, runs: Shown) -> None:
         for key in runs.keys[index]
         if key in session.stopped_s
     ]
-    when = f" at {words.instant(max(reached_s), state.epoch())}" if reached_s else ""
+    when = f" at {words.run_time(max(reached_s), state.epoch())}" if reached_s else ""
     complete, missing = (
         [runs.titles[index] for index in runs.places],
         [runs.titles[index] for index in cancelled],

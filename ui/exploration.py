@@ -56,7 +56,7 @@ def _book(key: str, title: str, epoch: str, _entry: StoredResult, _shown: Shown)
     base = _shown.study.base
     # Text writes instants as the axis does: as dates, or in days since the first submission.
     trace = replace(load_trace(base.trace, server.store()), epoch=epoch)
-    return explore.opened(_entry, trace, base.cluster, title, server.store())
+    return explore.open_run(_entry, trace, base.cluster, title, server.store())
 
 
 def get(name: str, default: str = "") -> str:

@@ -185,7 +185,7 @@ def _draw_story(explored: ExploredRuns, job: int, story: JobStory) -> None:
     repeat = f" · first of {study.repeats} repeats, seed {study.base.seed}"
     st.caption(words.plain(story.submitted + (repeat if study.repeats > 1 else "")))
     dark = figure.is_dark()
-    st.html(one_job.lines(story, explored.compared.colours(dark), dark=dark))
+    st.html(one_job.life_lines(story, explored.compared.colours(dark), dark=dark))
     books = [*explored.books.items()][::-1]
     for title, book in books:
         other_books = [other for name, other in books if name != title]
@@ -228,7 +228,9 @@ def _draw_reasons(title: str, key: str, job: int, book: Book, longer: str) -> No
     replay_s, asked_key = reasons.replay_s(book, job), f"job/asked/{key}/{job}"
     needs_click = replay_s > _MAX_REPLAY_S and not st.session_state.get(asked_key)
     with st.spinner(f"Asking {words.plain(title)}", show_time=False):
-        rules = reasons.why(book, job, () if needs_click else _statements(key, job, book))
+        rules = reasons.stated_reasons(
+            book, job, () if needs_click else _statements(key, job, book)
+        )
     reasons_text = words.plain(" ".join(rule.told for rule in rules)) or _no_reason_text(book, job)
     st.markdown(f"**{words.plain(title)}**: {reasons_text} {words.plain(longer)}".rstrip())
     if needs_click:
@@ -265,14 +267,14 @@ def _statements(key: str, job: int, book: Book) -> tuple[Statement, ...]:
 def _statements_on_all(key: str, _book: Book) -> tuple[Statement, ...]:
     """Return the statements of a policy on all jobs, cached."""
     del key
-    return reasons.replayed(_book, store=server.store())
+    return reasons.replay_statements(_book, store=server.store())
 
 
 @st.cache_resource(max_entries=256, show_spinner=False)
 def _statements_on_one(key: str, job: int, _book: Book) -> tuple[Statement, ...]:
     """Return the statements of a policy on one job, cached."""
     del key
-    return reasons.replayed(_book, job, server.store())
+    return reasons.replay_statements(_book, job, server.store())
 
 
 def timeline_marks() -> tuple[float, ...]:

@@ -15,12 +15,12 @@ import streamlit as st
 from sim.errors import TrainyardError
 from sim.metrics.registry import COLUMNS
 from trainyard.library import archive, library
-from trainyard.library.library import Beside, Item, Recipe
-from trainyard.runs.disconnects import tidy
+from trainyard.library.library import Item, ItemComparison, Recipe
+from trainyard.runs.disconnects import release_memory
 from trainyard.study.branch import FromHere
 from trainyard.study.check import Check
 from trainyard.study.study import Study
-from trainyard.text import moment
+from trainyard.text import relative_date
 from trainyard.traces import bundle, intake, start
 from trainyard.views import charts
 from ui import browser_identity, received, server, state, stored_results, words
@@ -187,7 +187,7 @@ def _describe(item: Item, changes: Sequence[str]) -> str:
             *title,
             *shown_changes,
             _runs_kept(item),
-            moment(datetime.fromtimestamp(item.used_s, zone), datetime.now(zone)),
+            relative_date(datetime.fromtimestamp(item.used_s, zone), datetime.now(zone)),
             *tags,
         ]
     )
@@ -257,7 +257,7 @@ def _draw_label_form(item: Item) -> None:
         )
         if st.form_submit_button("Save"):
             with _show_errors():
-                library.label(
+                library.label_item(
                     server.store(),
                     browser_identity.owner(),
                     item.id,
@@ -276,7 +276,10 @@ def _draw_export(chosen: Sequence[Item]) -> None:
         else "With their stored results, for another machine or browser."
     )
     store, session, ids = server.store(), browser_identity.owner(), [item.id for item in chosen]
-    make_archive, icon = (lambda: archive.packed(store, session, ids)[0]), ":material/folder_zip:"
+    make_archive, icon = (
+        (lambda: archive.pack_items(store, session, ids)[0]),
+        ":material/folder_zip:",
+    )
     st.download_button(
         "Export (ZIP)",
         make_archive,
@@ -299,7 +302,7 @@ def _draw_delete(chosen: Sequence[Item]) -> None:
     if st.button(f"Delete {len(chosen)}", key="runs/delete", icon=":material/delete:"):
         stored_count, deleted_count = sum(item.there for item in chosen), 0
         for item in chosen:
-            deleted_count += library.remove(server.store(), browser_identity.owner(), item.id)
+            deleted_count += library.remove_item(server.store(), browser_identity.owner(), item.id)
         stored_results.forget_entries()
         shared_count = max(stored_count - deleted_count, 0)
         note = (
@@ -345,7 +348,7 @@ def _open(item: Item) -> None:
 def _admitted_recipe(item: Item) -> Recipe:
     """Return the recipe of an entry, after checking that a shared server may open its files."""
     recipe = item.recipe()
-    start.admitted(recipe if isinstance(recipe, Study) else recipe.study)
+    start.check_admissible(recipe if isinstance(recipe, Study) else recipe.study)
     return recipe
 
 
@@ -353,7 +356,7 @@ def _draw_comparison(first: Item, second: Item) -> None:
     """Draw two entries in one frame: titles, changed settings, mean metrics."""
     for item in (first, second):
         _admitted_recipe(item)
-    comparison = library.beside(server.store(), first, second)
+    comparison = library.compare_items(server.store(), first, second)
     with st.container(border=True):
         for side, item in zip("AB", (first, second), strict=True):
             st.markdown(f"**{side}** {words.plain(_title_of(item))}")
@@ -369,7 +372,7 @@ def _draw_comparison(first: Item, second: Item) -> None:
             st.caption("For a sweep or a plan: its stored runs at the settings of the scenario.")
 
 
-def _comparison_table(comparison: Beside) -> str:
+def _comparison_table(comparison: ItemComparison) -> str:
     """Return an HTML table of mean metrics: per policy, row A and row B with its change."""
     metrics = [metric for name, metric in COLUMNS.items() if name in library.BRIEF]
     head = "".join(
@@ -428,13 +431,13 @@ def draw_file_uploader() -> None:
     finally:
         size = len(data)
         del data
-        tidy(size)
+        release_memory(size)
 
 
 def _open_scenario(session: state.Session, data: bytes, name: str) -> None:
     """Open an uploaded scenario file, or show why it cannot be read."""
     try:
-        opened = bundle.opened(
+        opened = bundle.open_scenario_file(
             data, name, session.study, server.store(), [browser_identity.owner()]
         )
     except TrainyardError as error:
@@ -465,7 +468,7 @@ def _open_scenario(session: state.Session, data: bytes, name: str) -> None:
 def _import_runs(data: bytes, name: str) -> None:
     """Add the entries of an exported archive to the list, or show why it cannot be read."""
     try:
-        imported = archive.unpack(
+        imported = archive.import_archive(
             server.store(), browser_identity.owner(), data, name, results=False
         )
     except TrainyardError as error:

@@ -11,7 +11,7 @@ from streamlit.runtime.scriptrunner import get_script_run_ctx
 from streamlit.runtime.uploaded_file_manager import UploadedFile
 
 from trainyard.store import StoreError
-from trainyard.store.files import made
+from trainyard.store.files import create_folder
 from ui import server
 
 
@@ -52,7 +52,7 @@ class OnDisk:
     def __init__(self, data: bytes) -> None:
         try:
             # Next to the store, because the system's temporary folder may be in memory.
-            self._file = tempfile.TemporaryFile(dir=made(server.store().root))  # noqa: SIM115 - lives as long as this object
+            self._file = tempfile.TemporaryFile(dir=create_folder(server.store().root))  # noqa: SIM115 - lives as long as this object
             self._file.write(data)
             self._file.flush()
         except OSError as error:

@@ -9,7 +9,7 @@ from typing import Final, Literal, NamedTuple
 import streamlit as st
 
 from sim.errors import TrainyardError
-from trainyard.results.differences import differences
+from trainyard.results.differences import study_changes
 from trainyard.results.outcomes import Shown
 from trainyard.traces import start
 from ui import faults, progress, server, state, stored_results, words
@@ -212,7 +212,7 @@ def _draw_undo(session: state.Session) -> None:
     """Draw Undo, with the changes that it reverts."""
     if not session.undo_stack:
         return
-    changes = differences(session.undo_stack[-1], session.study, server.store()) or ["details"]
+    changes = study_changes(session.undo_stack[-1], session.study, server.store()) or ["details"]
     st.button(
         "Undo",
         key="undo",

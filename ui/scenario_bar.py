@@ -94,7 +94,7 @@ def _draw_estimate(session: state.Session) -> None:
     if not estimated.large or not run_status.needs_run(session):
         return
     accuracy = "" if estimated.known else " (a rough estimate: some policies have not run here yet)"
-    smaller_specs = estimate.smaller(
+    smaller_specs = estimate.smaller_traces(
         study.base.trace, estimated.jobs, load_trace(study.base.trace, pool.store).span_s
     )
     advice = "" if smaller_specs or estimated.runs == 1 else " Fewer repeats or policies take less."
@@ -164,7 +164,7 @@ def _draw_scenario_file(study: Study) -> None:
     if study.base.trace.source.startswith("store:") and _has_trace(study):
         st.download_button(
             "Scenario file, with its jobs",
-            lambda: bundle.archive(study, server.store()),
+            lambda: bundle.scenario_archive(study, server.store()),
             ARCHIVE,
             "application/zip",
             key="save",
@@ -175,7 +175,7 @@ def _draw_scenario_file(study: Study) -> None:
         return
     st.download_button(
         "Scenario file",
-        bundle.text(study),
+        bundle.scenario_text(study),
         FILE,
         "application/json",
         key="save",
@@ -345,7 +345,7 @@ def _draw_window(study: Study, days: float, epoch: str) -> None:
     first, last = (day * 86_400.0 for day in intake.window_days(study.base.trace, days))
     whole_s = days * 86_400.0
     step_s = next((step for step in _STEPS_S if whole_s / step <= _MAX_STEPS), _STEPS_S[-1])
-    instant = partial(words.instant, epoch=epoch)
+    instant = partial(words.run_time, epoch=epoch)
     times_s = sorted(
         {*(index * step_s for index in range(math.ceil(whole_s / step_s))), first, last}
     )
@@ -371,7 +371,7 @@ def _draw_window(study: Study, days: float, epoch: str) -> None:
 def _with_window(study: Study, ends_s: tuple[float, float], days: float) -> Study:
     """Return the study with a range of submissions, in seconds."""
     first, last = ends_s
-    spec = intake.edited(study.base.trace, (first / 86_400, last / 86_400), days)
+    spec = intake.cut_to_window(study.base.trace, (first / 86_400, last / 86_400), days)
     return start.with_trace(study, spec, server.store())
 
 

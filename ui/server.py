@@ -14,14 +14,14 @@ import streamlit as st
 
 from sim.errors import TrainyardError
 from trainyard.library import library
-from trainyard.runs.disconnects import freeze_imports, tidy
+from trainyard.runs.disconnects import freeze_imports, release_memory
 from trainyard.runs.executors import DEFAULT, Processes, RunLimits, cores
 from trainyard.runs.pool import WorkerPool
 from trainyard.runs.queue import RunQueue
 from trainyard.store import Store
-from trainyard.sweeps.sentences import workers
+from trainyard.sweeps.sentences import parallel_runs
 from trainyard.traces import start
-from trainyard.traces.sources import forget
+from trainyard.traces.sources import clear_cache
 
 _HOUR_S: Final = 3600.0
 _DAY_S: Final = 86_400.0
@@ -36,7 +36,7 @@ _LOG: Final = logging.getLogger(__name__)
 @st.cache_resource(show_spinner=False)
 def pool() -> WorkerPool:
     """Return the worker pool of this server; the first call starts its processes."""
-    count = workers(executor_name()) if _LOCAL.fullmatch(executor_name()) else cores()
+    count = parallel_runs(executor_name()) if _LOCAL.fullmatch(executor_name()) else cores()
     workers_pool = WorkerPool(
         Store(), Processes(count, spare=1, limits=RunLimits.from_environment())
     )
@@ -103,8 +103,8 @@ def _on_session_end(watcher: str) -> None:
     """Free the memory of a session that has ended, and of cached jobs after the last one."""
     freed_bytes = _SESSIONS.pop(watcher, lambda: 0)()
     if not _SESSIONS:
-        freed_bytes += forget()
-    tidy(freed_bytes)
+        freed_bytes += clear_cache()
+    release_memory(freed_bytes)
 
 
 @st.cache_resource(show_spinner=False, scope="session", on_release=SessionSeat.leave)

@@ -15,7 +15,7 @@ import streamlit as st
 
 from sim.errors import TrainyardError
 from trainyard.library import library
-from trainyard.results.differences import differences
+from trainyard.results.differences import study_changes
 from trainyard.runs.pool import QueueFullError
 from trainyard.runs.queue import Submission
 from trainyard.study.scenario import Scenario, TraceSpec
@@ -260,7 +260,7 @@ class Session:
         """Differences between the displayed and the edited study; empty without any."""
         if self.displayed_study is None or self.displayed_study.matches(self.study):
             return []
-        return differences(self.displayed_study, self.study, server.store()) or ["details"]
+        return study_changes(self.displayed_study, self.study, server.store()) or ["details"]
 
     @property
     def target_study(self) -> Study | None:
@@ -293,7 +293,9 @@ class Session:
             If the trace cannot be loaded; the session stays unchanged.
         """
         pool, study = server.pool(), self.study
-        reasons = [start.reason(study, index, pool.store) for index in range(len(study.allocators))]
+        reasons = [
+            start.refusal_reason(study, index, pool.store) for index in range(len(study.allocators))
+        ]
         before = self.live_jobs
         keeps_display = self.displayed_study is not None and stored_results.has_results(
             self.displayed_study
@@ -488,10 +490,10 @@ def _session_from_url(scenario: str, result: str) -> Session:
     if not scenario:
         return Session(start.sample_study())
     try:
-        study = start.admitted(Study.unpack(scenario))
+        study = start.check_admissible(Study.unpack(scenario))
         if start.trace_is_gone(study, server.store()):
             return Session(study)  # every page reports it
-        shown = start.admitted(Study.unpack(result)) if result not in ("", SAME) else study
+        shown = start.check_admissible(Study.unpack(result)) if result not in ("", SAME) else study
         stored = stored_results.gather(shown)
     except TrainyardError as error:
         if result in ("", SAME):
@@ -533,6 +535,6 @@ def _parse_window(t0: str, t1: str) -> tuple[float, float] | None:
 def _session_without_trace(scenario: str, sentence: str) -> Session:
     """Return a session with a valid study without trace, or else with the sample."""
     try:
-        return Session(start.admitted(Study.unpack(scenario)), notice=sentence)
+        return Session(start.check_admissible(Study.unpack(scenario)), notice=sentence)
     except TrainyardError:
         return Session(start.sample_study(), notice=sentence)

@@ -27,7 +27,9 @@ def clear_lookups() -> None:
 
 def unrunnable(study: Study) -> dict[str, str]:
     """Return the policies that cannot run on this trace and cluster: title -> reason."""
-    reasons = (start.reason(study, index, server.store()) for index in range(len(study.allocators)))
+    reasons = (
+        start.refusal_reason(study, index, server.store()) for index in range(len(study.allocators))
+    )
     return {title: reason for title, reason in zip(study.titles, reasons, strict=True) if reason}
 
 
@@ -46,7 +48,7 @@ def gather(study: Study) -> Shown:
             study.titles,
             keys,
             entries,
-            outcomes.stand_in(study, entries, server.store()),
+            outcomes.replacement_baseline(study, entries, server.store()),
             _load_backtest(study),
         )
     return lookups[cache_key]
@@ -55,7 +57,7 @@ def gather(study: Study) -> Shown:
 def _load_backtest(study: Study) -> Past | None:
     """Return the stored backtest of a study; None without one, or if it cannot be read."""
     try:
-        return past.known(study, server.store())
+        return past.best_verdict(study, server.store())
     except TrainyardError:
         # Other parts report a damaged library; stored results are still shown.
         return None

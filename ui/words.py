@@ -12,12 +12,12 @@ from trainyard.text import (
     count,
     duration,
     factor,
-    instant,
+    in_sentence,
     money,
     plural,
+    run_time,
     share,
     time,
-    within,
 )
 from trainyard.views.charts import visible
 
@@ -29,13 +29,13 @@ __all__ = [
     "count",
     "duration",
     "factor",
-    "instant",
+    "in_sentence",
     "money",
     "plain",
     "plural",
+    "run_time",
     "share",
     "time",
-    "within",
 ]
 
 ENGINES: Final = {

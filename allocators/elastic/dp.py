@@ -13,7 +13,7 @@ from allocators.elastic.knapsack import knapsack
 from allocators.elastic.scaling import Choices, Market, Menu, SizeOptions, jobs_were
 from allocators.nesting import is_tick, next_tick
 from allocators.placement import Placer, placement_param, types_param
-from allocators.reasons import next_decision_reason, room
+from allocators.reasons import next_decision_reason, room_reason
 from sim.contract import (
     EMPTY,
     Allocator,
@@ -461,7 +461,7 @@ class DpElastic(Allocator):
         """Explain a wait by the next decision or by the sizes chosen."""
         now_s = decided.view.now_s
         if not decided.wants(job):
-            return room(decided, job)
+            return room_reason(decided, job)
         if not is_tick(now_s, self.every_s):
             return next_decision_reason(next_tick(now_s, self.every_s), "sizes were chosen again")
         return self._menu.explain(

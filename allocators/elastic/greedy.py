@@ -16,7 +16,7 @@ from allocators.elastic.scaling import (
 )
 from allocators.nesting import is_tick, next_tick
 from allocators.placement import Placer, placement_param, types_param
-from allocators.reasons import next_decision_reason, room
+from allocators.reasons import next_decision_reason, room_reason
 from sim.contract import (
     EMPTY,
     Allocator,
@@ -183,7 +183,7 @@ class GreedyElastic(Allocator):
         """Explain a wait by the next decision or by the sizes chosen."""
         now_s = decided.view.now_s
         if not decided.wants(job):
-            return room(decided, job)
+            return room_reason(decided, job)
         if not self.events and not is_tick(now_s, self.every_s):
             return next_decision_reason(next_tick(now_s, self.every_s), "sizes were chosen again")
         return self._menu.explain(

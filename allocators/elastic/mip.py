@@ -19,7 +19,7 @@ from allocators.elastic.scaling import (
 )
 from allocators.elastic.utility import (
     OBJECTIVES,
-    Offer,
+    JobValues,
     Utility,
     in_steps,
     price_of_waiting,
@@ -29,7 +29,7 @@ from allocators.elastic.utility import (
 )
 from allocators.nesting import is_tick, next_tick
 from allocators.placement import RUN_TIME_NEEDS, Placer, placement_param, types_param
-from allocators.reasons import next_decision_reason, room
+from allocators.reasons import next_decision_reason, room_reason
 from sim.contract import (
     EMPTY,
     Allocator,
@@ -354,7 +354,7 @@ class MipElastic(Allocator):
         """Explain a wait by the next decision or by the sizes chosen."""
         now_s = decided.view.now_s
         if not decided.wants(job):
-            return room(decided, job)
+            return room_reason(decided, job)
         if not self.events and not is_tick(now_s, self.every_s):
             return next_decision_reason(next_tick(now_s, self.every_s), "sizes were chosen again")
         return self._menu.explain(
@@ -443,7 +443,7 @@ class _Optimization:
         }
 
     def _choose_one_slot(
-        self, market: Market, options: Sequence[SizeOptions], offers: Sequence[Offer]
+        self, market: Market, options: Sequence[SizeOptions], offers: Sequence[JobValues]
     ) -> list[int]:
         """Solve the choice over one slot and return the index of each job's size."""
         worth = values(self._policy.objective, offers, self._policy.lookahead_s)
@@ -466,7 +466,7 @@ class _Optimization:
         return at
 
     def _choose_slots(
-        self, market: Market, options: Sequence[SizeOptions], offers: Sequence[Offer]
+        self, market: Market, options: Sequence[SizeOptions], offers: Sequence[JobValues]
     ) -> list[int]:
         """Solve the choice over several slots; return the index of each job's first size."""
         policy = self._policy
@@ -494,7 +494,7 @@ class _Optimization:
         self,
         market: Market,
         options: Sequence[SizeOptions],
-        offers: Sequence[Offer],
+        offers: Sequence[JobValues],
         worth: Sequence[Sequence[float]],
     ) -> SizeProgram:
         """Return the program of a market with its tie-breaks."""

@@ -184,7 +184,7 @@ def solve(program: SizeProgram | Horizon, solvers: Solvers) -> SolvedSizes:
 
 def _solve_one_slot(program: SizeProgram, solvers: Solvers) -> SolvedSizes:
     """Solve a program over one slot with its tie-breaks."""
-    model = _single(
+    model = _build_one_slot(
         program,
         [
             _useful_places(*job)
@@ -206,7 +206,7 @@ def _solve_one_slot(program: SizeProgram, solvers: Solvers) -> SolvedSizes:
     )
     if any(len(places) > 1 for places in columns):
         at = _break_ties(
-            _single(program, columns),
+            _build_one_slot(program, columns),
             program.ties,
             at,
             [program.values],
@@ -297,7 +297,7 @@ def _reachable_jobs(program: SizeProgram) -> list[int]:
     return jobs
 
 
-def _single(program: SizeProgram, columns: Sequence[Sequence[int]]) -> _Model:
+def _build_one_slot(program: SizeProgram, columns: Sequence[Sequence[int]]) -> _Model:
     """Build the program over one slot with these size indices only."""
     problem = LpProblem("sizes", LpMaximize)
     rows = [

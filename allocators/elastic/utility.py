@@ -18,7 +18,7 @@ _PACE_GAP: Final = 1e-6  # relative step of the progress per second
 _APART: Final = 2**12  # mean difference between the weights of jobs in the last tie-break
 
 
-class Offer(NamedTuple):
+class JobValues(NamedTuple):
     """Weight, times to completion and speeds of a job at its sizes, at one instant.
 
     Parameters
@@ -71,7 +71,7 @@ class Utility:
         """Record how long a job waited until its first start."""
         self._waited_s.setdefault(job, self._wait_s(view, job))
 
-    def evaluate_job(self, view: View, option: SizeOptions) -> Offer:
+    def evaluate_job(self, view: View, option: SizeOptions) -> JobValues:
         """Return the weight, times to completion and speeds of a job at its sizes."""
         job, left = option.job, view.one("remaining_work", option.job)
         grant = view.grants[job] if option.held else None
@@ -79,7 +79,7 @@ class Utility:
         pause_s = view.estimates.pause_s(job, grant, grant) if grant else 0.0
         rest = left / self._whole_work.setdefault(job, left) if self._objective == "total" else 1.0
         held = option.sizes.index(option.held) if option.held else -1
-        return Offer(
+        return JobValues(
             self._weight(view, option),
             rest,
             [left / rate for rate in option.rates],
@@ -104,7 +104,7 @@ class Utility:
         return 0.0 if view.one("served_gpu_s", job) else view.now_s - view.one("arrival_s", job)
 
 
-def progress(offer: Offer, window_s: float) -> list[float]:
+def progress(offer: JobValues, window_s: float) -> list[float]:
     """Return the share of the remaining job done within the window, at each size.
 
     p(k) = min(1, max(0, window - pause) / ETC(k)); only a change of size costs the pause.
@@ -116,7 +116,7 @@ def progress(offer: Offer, window_s: float) -> list[float]:
     ]
 
 
-def values(objective: str, offers: Sequence[Offer], window_s: float) -> list[list[float]]:
+def values(objective: str, offers: Sequence[JobValues], window_s: float) -> list[list[float]]:
     """Return the utility of each size of each job.
 
     Notes
@@ -141,7 +141,7 @@ def values(objective: str, offers: Sequence[Offer], window_s: float) -> list[lis
     ]
 
 
-def price_of_waiting(offers: Sequence[Offer]) -> float:
+def price_of_waiting(offers: Sequence[JobValues]) -> float:
     """Return M, the cost in seconds of a job that waits.
 
     It is twice the longest estimated time to completion of any job at any size, so that starting a
@@ -150,14 +150,14 @@ def price_of_waiting(offers: Sequence[Offer]) -> float:
     return 2 * max([max(_with_pause(offer)) for offer in offers], default=0.0)
 
 
-def _with_pause(offer: Offer) -> list[float]:
+def _with_pause(offer: JobValues) -> list[float]:
     """Return the times to completion at each size, with the pause of a change."""
     return [
         etc_s if at == offer.held else etc_s + offer.pause_s for at, etc_s in enumerate(offer.etc_s)
     ]
 
 
-def paces(offers: Sequence[Offer], window_s: float) -> list[list[float]]:
+def paces(offers: Sequence[JobValues], window_s: float) -> list[list[float]]:
     """Return the progress per second at each size, times the window.
 
     w x remaining share p(k) x window / min(window, pause + ETC(k))
@@ -196,7 +196,7 @@ def in_steps(numbers: Sequence[Sequence[float]], gap: float) -> list[list[float]
 
 
 def ties(
-    offers: Sequence[Offer], options: Sequence[SizeOptions], window_s: float
+    offers: Sequence[JobValues], options: Sequence[SizeOptions], window_s: float
 ) -> list[list[list[float]]]:
     """Return the tie-breaking values: progress per second, fewest changes, submission order.
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from allocators.parameter_server.replicas import Size, Staff, held_size, size_of
 from allocators.placement import RUN_TIME_NEEDS, Placer, placement_param, types_param
-from allocators.reasons import joined, room
+from allocators.reasons import prefix_reason, room_reason
 from allocators.toolkit import allocate_by_priority, none_of_jobs
 from sim.contract import (
     EMPTY,
@@ -232,10 +232,10 @@ class AITurbo(Allocator):
         place = self._ranking.index(job) if job in self._ranking else len(self._ranking)
         better = [one for one in self._ranking[:place] if one in decided.grants]
         need = "service and remaining need" if job in self._predictable_jobs else "service received"
-        return joined(
+        return prefix_reason(
             f"it ranked {{place:number}} of {{jobs:number}} by {need}; {{better:jobs}} before it"
             " ran",
-            room(decided, job),
+            room_reason(decided, job),
             place=place + 1,
             jobs=len(self._ranking),
             better=len(better),

@@ -24,7 +24,7 @@ from allocators.parameter_server.scaling_rules import (
     after_oom,
     config_of,
     demand_of,
-    estimated,
+    estimated_resources,
     final_gb,
     first_servers,
     halve_resources,
@@ -34,7 +34,7 @@ from allocators.parameter_server.scaling_rules import (
     workers_within,
 )
 from allocators.placement import Placer, could_ever_hold, placement_param
-from allocators.reasons import joined
+from allocators.reasons import prefix_reason
 from sim.contract import (
     EMPTY,
     Allocator,
@@ -450,7 +450,7 @@ class DLRover(Allocator):
         case, reason = cases.get(job), self._inner_policy().allocator.explain(made, job)
         if reason is None or case is None:
             return reason
-        return joined(
+        return prefix_reason(
             "it was to begin with {workers:number} workers of {worker_cores:number} cores and"
             " {servers:number} parameter servers of {server_cores:number}",
             reason,
@@ -541,7 +541,7 @@ class DLRover(Allocator):
         if not self.resize:
             return requested
         if self.brain and self.first_sizes == "estimate":
-            first = estimated(view.estimates.resources(job), requested.servers)
+            first = estimated_resources(view.estimates.resources(job), requested.servers)
         elif self.brain:
             first = self._history.first(case.kind, view.now_s)
         else:

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from allocators.nesting import next_tick
 from allocators.parameter_server.replicas import Size, Staff, held_size, size_of
 from allocators.placement import RUN_TIME_NEEDS, Placer, placement_param, types_param
-from allocators.reasons import joined, next_decision_reason, room
+from allocators.reasons import next_decision_reason, prefix_reason, room_reason
 from allocators.toolkit import allocate_by_priority, none_of_jobs
 from sim.contract import (
     EMPTY,
@@ -191,16 +191,16 @@ class Optimus(Allocator):
         size = sizes.get(job)
         if size is None:
             before = sum(one < job for one in sizes)
-            return joined(
+            return prefix_reason(
                 "one worker and one parameter server each, in order of submission, left nothing"
                 " for it after {before:jobs} before it",
-                room(decided, job),
+                room_reason(decided, job),
                 before=before,
             )
-        return joined(
+        return prefix_reason(
             "the division gave it {workers:number} workers and {servers:number} parameter servers,"
             " for which no nodes had room",
-            room(decided, job),
+            room_reason(decided, job),
             workers=size.workers,
             servers=size.servers,
         )

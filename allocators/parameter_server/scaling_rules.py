@@ -434,7 +434,7 @@ class History:
         return initial_resources(recent)
 
 
-def estimated(usage: Resources | None, servers: int) -> JobResources:
+def estimated_resources(usage: Resources | None, servers: int) -> JobResources:
     """Return the initial resources of a job from its estimated usage."""
     if usage is None:
         return COLD

@@ -20,7 +20,7 @@ from allocators.queue.backfill import (
     order_param,
     run_times_param,
 )
-from allocators.reasons import queue_reason, room
+from allocators.reasons import queue_reason, room_reason
 from allocators.toolkit import newly_waiting
 from sim.contract import (
     EMPTY,
@@ -246,7 +246,7 @@ class Conservative(Allocator):
         if plan is None:
             return queue_reason(decided, job, ahead, order, blocks=False)
         if plan.from_s <= decided.view.now_s:
-            return room(decided, job)
+            return room_reason(decided, job)
         return Reason(
             f"{{ahead:jobs_were}} ahead {order}; it is planned to start at {{start:instant}}",
             {"ahead": len(ahead), "start": plan.from_s},

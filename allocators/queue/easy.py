@@ -32,7 +32,7 @@ from allocators.queue.backfill import (
     reserve,
     run_times_param,
 )
-from allocators.reasons import queue_reason, room
+from allocators.reasons import queue_reason, room_reason
 from allocators.toolkit import newly_waiting, only_arrivals, queue_rule
 from sim.contract import (
     EMPTY,
@@ -230,7 +230,7 @@ class Easy(Allocator):
             )
         at_s = self._promised_at_s(view, head[1])
         if at_s == inf:
-            return room(decided, job)
+            return room_reason(decided, job)
         run_s = self._times.waiting_s(view, job)
         return Reason(
             "{free:gpus_were} free, but its {run:duration} would have delayed job {head:job},"

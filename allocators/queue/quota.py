@@ -17,7 +17,7 @@ from allocators.quotas import (
     read_quotas,
     with_catch_all,
 )
-from allocators.tenants import gpus_to_share, named, tenant_column, tenant_param
+from allocators.tenants import gpus_to_share, tenant_column, tenant_names, tenant_param
 from sim.contract import (
     EMPTY,
     Allocator,
@@ -209,7 +209,7 @@ class _Admission:
         self._resource = policy.resource
         self._unit = "cores" if policy.resource == _CORES else "GPUs"
         self._cores = float(sum([node.cpus for node in view.cluster.nodes]))
-        names = named(view, self._column)
+        names = tenant_names(view, self._column)
         total = self._total(view)
         given = policy._rows
         each = max(1.0, total // max(1, len(names))) if total < inf else total

@@ -285,7 +285,7 @@ class Manifest:
         return [f"{self.where}: {path}" for path in self.fields.unread_keys() if path != "status"]
 
 
-def manifests(text: str) -> tuple[Manifest, ...]:
+def parse_manifests(text: str) -> tuple[Manifest, ...]:
     """Parse the objects of a YAML text: documents, and lists (``kind: List``).
 
     Raises

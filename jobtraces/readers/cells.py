@@ -78,7 +78,7 @@ class Instants:
     doubtful: pd.Series
 
 
-def text(values: pd.Series) -> pd.Series:
+def clean_text(values: pd.Series) -> pd.Series:
     """Return stripped text, with "" for missing-value words such as None, NaN and NULL."""
     if not isinstance(values.dtype, pd.StringDtype):
         # Object columns may mix texts with booleans and times.
@@ -95,7 +95,7 @@ def text(values: pd.Series) -> pd.Series:
 
 def clean_names(values: pd.Series) -> pd.Series:
     """Return ids and names as `text`; ``123.0`` from a spreadsheet becomes ``123``."""
-    stripped = text(values)
+    stripped = clean_text(values)
     if not pc.any(pc.match_substring(pa.array(stripped, pa.large_string()), ".0")).as_py():
         return stripped
     return stripped.str.replace(r"^(\d+)\.0+$", r"\1", regex=True)
@@ -182,15 +182,17 @@ def instants(
     values_read = numbers(values)
     if values_read.notna().all():
         return Instants(values_read * unit_s, False, False, no_doubt)
-    cells = text(values)
+    cells = clean_text(values)
     values_read = numbers(cells)
     present = cells != ""
     if values_read.notna().sum() * 2 >= present.sum():
         return Instants(values_read * unit_s, False, False, no_doubt)
     has_offset = cells.str.contains(OFFSET, regex=True)
     if not has_offset.any():
-        return _local_instants(parsed(cells.where(present)).dt.tz_localize(None), zone, not_before)
-    is_consistent = has_offset | parsed(cells.where(present & ~has_offset)).isna()
+        return _local_instants(
+            parse_iso_times(cells.where(present)).dt.tz_localize(None), zone, not_before
+        )
+    is_consistent = has_offset | parse_iso_times(cells.where(present & ~has_offset)).isna()
     if not is_consistent.all():
         index = int(np.flatnonzero(~is_consistent.to_numpy())[0])
         first = f"row {values.index[index]}: {cells.iloc[index]}"
@@ -198,7 +200,7 @@ def instants(
             f"{where}: only some times have a UTC offset ({first}). Give every time an offset, or"
             " none, and choose a time zone."
         )
-    return _instants_with_offset(parsed(cells.where(has_offset)))
+    return _instants_with_offset(parse_iso_times(cells.where(has_offset)))
 
 
 def is_unix(seconds: pd.Series) -> bool:
@@ -207,7 +209,7 @@ def is_unix(seconds: pd.Series) -> bool:
     return bool(len(present)) and bool(present.between(*UNIX_TIMES).all())
 
 
-def parsed(cells: pd.Series) -> pd.Series:
+def parse_iso_times(cells: pd.Series) -> pd.Series:
     """Return ISO times as UTC instants; NaT for other cells and implausible years.
 
     Times without an offset are read as UTC.
@@ -248,7 +250,7 @@ def _local_instants(moments: pd.Series, zone: str, not_before: pd.Series | None)
 
 
 YES_NO: Final = ("preemptible", "requeue")
-LENGTHS: Final = ("duration_s", "time_limit_s")
+DURATION_COLUMNS: Final = ("duration_s", "time_limit_s")
 _BRACKETS: Final = re.compile(r"[(\[（【]([^)\]）】]*)[)\]）】]")
 
 
@@ -360,7 +362,7 @@ def convert_dates(frame: pd.DataFrame, pattern: str) -> pd.DataFrame:
     converted = {}
     for column, values in frame.items() if pattern else ():
         if pd.api.types.is_string_dtype(values.dtype):
-            cells = text(values)
+            cells = clean_text(values)
             cells = cells[cells != ""]
             # Offsets give instants; zone abbreviations do not.
             has_offset = "%z" in pattern
@@ -398,7 +400,7 @@ def column_kinds(values: pd.Series) -> ColumnKinds:
         return ColumnKinds(False, True, False, False, values.nunique(), not values.notna().any())
     if pd.api.types.is_numeric_dtype(values.dtype):
         return ColumnKinds(True, False, False, False, values.nunique(), not values.notna().any())
-    cells = text(values)
+    cells = clean_text(values)
     cells = cells[cells != ""]
     if cells.empty:
         return ColumnKinds(False, False, False, False, 0, True)
@@ -601,7 +603,7 @@ class Dates:
             )
         parts = cells.str.extract(_DATE)
         parts.columns = pd.Index(_DATE_PARTS)
-        return cls(cells, parts, parsed(cells))
+        return cls(cells, parts, parse_iso_times(cells))
 
     @property
     def readable(self) -> pd.Series:

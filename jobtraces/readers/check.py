@@ -11,12 +11,12 @@ import pandas as pd
 
 from jobtraces.readers import plausible
 from jobtraces.readers.cells import UNIX_TIMES, instants
-from jobtraces.readers.content import plain
+from jobtraces.readers.content import plain_name
 from jobtraces.readers.draft import PENDING, RUNNING, Draft, Import, Report
 from jobtraces.readers.options import ReadOptions
 from sim.clock import LATEST_S
 from sim.errors import TraceError
-from sim.trace import BOUNDS, COLUMNS, INSTANTS, NUMBERS, REQUIRED, Trace, repeated
+from sim.trace import BOUNDS, COLUMNS, INSTANTS, NUMBERS, REQUIRED, Trace, mark_repeated_ids
 
 SHOWN_JOBS: Final = 20
 # Rounding requests up by more than this factor distorts every comparison.
@@ -227,7 +227,7 @@ def _drop_headers(jobs: pd.DataFrame, draft: Draft) -> pd.DataFrame:
     is_header = np.logical_and.reduce(
         [
             [
-                plain(str(cell)) == plain(str(column_cells.name))
+                plain_name(str(cell)) == plain_name(str(column_cells.name))
                 for cell in column_cells.reindex(rows)
             ]
             for column_cells in cells
@@ -445,7 +445,7 @@ def _resolve_repeated_ids(
     jobs: pd.DataFrame, review: plausible.DataReview, repeat: bool
 ) -> pd.DataFrame:
     """Return jobs with unique ids: repeats are dropped or renamed."""
-    report, is_repeat = review.report, repeated(jobs["job_id"])
+    report, is_repeat = review.report, mark_repeated_ids(jobs["job_id"])
     if not is_repeat.any():
         return jobs
     if not repeat and not plausible.keep_rounded_ids(jobs.loc[is_repeat, "job_id"], review):

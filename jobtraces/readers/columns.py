@@ -9,19 +9,19 @@ from typing import Final
 import pandas as pd
 
 from jobtraces.readers.cells import (
-    LENGTHS,
+    DURATION_COLUMNS,
     YES_NO,
     ColumnKinds,
     bare_name,
+    clean_text,
     column_kinds,
     convert_dates,
     gpu_counts,
     load_words,
     localized_numbers,
     parse_column_name,
-    text,
 )
-from jobtraces.readers.content import Content, Sample, plain
+from jobtraces.readers.content import Content, Sample, plain_name
 from jobtraces.readers.draft import Draft, Format, Report
 from jobtraces.readers.options import SECONDS, OpenQuestionError, Question, ReadOptions
 from jobtraces.readers.parquet import column_names, parquet_head, read_parquet
@@ -70,7 +70,7 @@ def guess_mapping(
     """
     cells = columns if isinstance(columns, pd.DataFrame) else None
     written = list(dict.fromkeys(str(column) for column in columns))
-    sources = list(dict.fromkeys(plain(column) for column in written))
+    sources = list(dict.fromkeys(plain_name(column) for column in written))
     chosen_sources = {
         native: plain_source(source, sources) for native, source in (chosen or {}).items()
     }
@@ -98,10 +98,10 @@ def guess_mapping(
 
 def plain_source(source: str, present: Iterable[str]) -> str:
     """Return the plain name of a column, or of both columns of a product."""
-    name = plain(source)
+    name = plain_name(source)
     if name in present or TIMES_SIGN not in source:
         return name
-    return TIMES_SIGN.join(plain(part) for part in source.split(TIMES_SIGN))
+    return TIMES_SIGN.join(plain_name(part) for part in source.split(TIMES_SIGN))
 
 
 def _possible_facts(source: str) -> dict[str, tuple[int, int]]:
@@ -111,7 +111,7 @@ def _possible_facts(source: str) -> dict[str, tuple[int, int]]:
     for form, score in name.forms:
         for native, rank in _facts_by_alias().get(form, ()):
             # `gpu_milli` and `GPUs (h)` are not GPU counts.
-            if name.unit in SECONDS and native not in (*INSTANTS, *LENGTHS):
+            if name.unit in SECONDS and native not in (*INSTANTS, *DURATION_COLUMNS):
                 continue
             # `gpu_time` is not a GPU count, `queue_time` not a queue: only instants may drop a
             # word for time.
@@ -157,7 +157,7 @@ def can_be(native: str, source: str, column: ColumnKinds) -> bool:
     """Return whether the cells of a column can be values of a native column."""
     kinds = {
         **dict.fromkeys(INSTANTS, column.moments),
-        **dict.fromkeys(LENGTHS, column.lengths),
+        **dict.fromkeys(DURATION_COLUMNS, column.lengths),
         "num_gpus": column.gpus,
     }
     if column.empty:
@@ -362,7 +362,7 @@ def _column_question(native: str, head: pd.DataFrame, mapping: Mapping[str, str]
 
 def _example(head: pd.DataFrame, column: str) -> str:
     """Return a column name with its first values."""
-    cells = text(head[column])
+    cells = clean_text(head[column])
     return f"{column}: {', '.join(cells[cells != ''].head(3).str.slice(0, 30))}"
 
 
@@ -385,20 +385,21 @@ def _gpu_source(
 ) -> str:
     """Return the source of GPU counts, after asking if they are per node or worker."""
     source = mapping["num_gpus"]
-    counts = _parse_gpu_counts(text(head[source]))
+    counts = _parse_gpu_counts(clean_text(head[source]))
     if "total" in source:
         return source
     for count_kind, share_kind in FACTOR_PAIRS.items():
         column = factor_column(map(str, head.columns), count_kind, head)
         if not column or column == source:
             continue
-        factors = localized_numbers(text(head[column]))
+        factors = localized_numbers(clean_text(head[column]))
         if not (factors > 1).any():
             continue
         share_column = factor_column(map(str, head.columns), share_kind, head)
         if (
             share_column
-            and (localized_numbers(text(head[share_column])) * factors == counts).mean() > 0.95
+            and (localized_numbers(clean_text(head[share_column])) * factors == counts).mean()
+            > 0.95
         ):
             continue
         product = f"{source}{TIMES_SIGN}{column}"
@@ -436,7 +437,7 @@ def is_native(sample: Sample) -> bool:
 
 def _load_native(content: Content, options: ReadOptions) -> Draft:
     """Read a table with native columns; other tables are read with guessed columns."""
-    wanted = {*COLUMNS, *(plain(source) for source in options.mapping.values())}
+    wanted = {*COLUMNS, *(plain_name(source) for source in options.mapping.values())}
     if content.sample.kind == "parquet":
         if not set(REQUIRED[1:]) <= set(column_names(content)):
             return load_table(content, options)
@@ -446,7 +447,7 @@ def _load_native(content: Content, options: ReadOptions) -> Draft:
     native = {column: column for column in COLUMNS if column in frame.columns}
     if not set(REQUIRED[1:]) <= set(native):
         return load_table(content, options)
-    chosen = {column: plain(source) for column, source in options.mapping.items()}
+    chosen = {column: plain_name(source) for column, source in options.mapping.items()}
     mapping = {column: source for column, source in (native | chosen).items() if source}
     return draft_native_table(frame, mapping, report, content.name, options)
 

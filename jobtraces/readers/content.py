@@ -210,7 +210,7 @@ class Sample:
     head: str = ""
 
 
-def plain(column: str) -> str:
+def plain_name(column: str) -> str:
     """Return a normalized column name: `` "Num GPUs"`` -> ``num_gpus``."""
     return re.sub(r"[\s\-]+", "_", column.strip().strip("\"'").strip().lower())
 
@@ -236,7 +236,7 @@ def sample_of(head: str) -> Sample:
         return Sample("json", keys=keys, head=stripped)
     line = stripped.splitlines()[0] if stripped else ""
     delimiter, cells = _split_first_line(line)
-    return Sample("text", delimiter, cells, frozenset(plain(cell) for cell in cells), stripped)
+    return Sample("text", delimiter, cells, frozenset(plain_name(cell) for cell in cells), stripped)
 
 
 def _split_first_line(line: str) -> tuple[str, tuple[str, ...]]:

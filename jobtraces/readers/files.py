@@ -192,12 +192,12 @@ def open_all(source: FileSource, name: str, options: ReadOptions) -> list[Conten
     check_size(len(data), name, options)
     if data[:4] == b"PK\x03\x04":
         try:
-            with opened_zip(data, name) as archive:
+            with open_zip(data, name) as archive:
                 members = archive_files(archive)
                 if len(members) > 1 and not is_workbook(data):
                     return _open_members(archive, members, name, options)
-        except DAMAGED as error:
-            raise damaged_archive(name, error) from error
+        except ARCHIVE_ERRORS as error:
+            raise archive_error(name, error) from error
     return [open_source(data, name, options)]
 
 
@@ -378,7 +378,7 @@ def _skip_lines(data: bytes, lines: int) -> bytes:
 MAX_EXPANSION: Final = 200
 MIN_CHECKED_BYTES: Final = 10_000_000
 """Largest unpacked size relative to the archive, checked above `DENSEST_BYTES`."""
-DAMAGED: Final = (
+ARCHIVE_ERRORS: Final = (
     OSError,
     EOFError,
     zlib.error,
@@ -425,16 +425,16 @@ def unpack_archive(data: bytes, name: str, options: ReadOptions) -> bytes | None
         if data[:4] == b"PK\x05\x06":
             raise TraceError(f"{name}: the zip archive is empty. Pack exactly one trace.")
         if data[:4] == b"PK\x03\x04":
-            with opened_zip(data, name) as archive:
+            with open_zip(data, name) as archive:
                 member = _only_member(archive, name)
                 size = member.compress_size
                 return read_unpacked(lambda: archive.open(member), size, name, options)
-    except DAMAGED as error:
-        raise damaged_archive(name, error) from error
+    except ARCHIVE_ERRORS as error:
+        raise archive_error(name, error) from error
     return None
 
 
-def opened_zip(data: bytes, name: str) -> zipfile.ZipFile:
+def open_zip(data: bytes, name: str) -> zipfile.ZipFile:
     """Open a zip archive after checking its compression methods.
 
     Raises
@@ -453,7 +453,7 @@ def opened_zip(data: bytes, name: str) -> zipfile.ZipFile:
     return archive
 
 
-def damaged_archive(name: str, error: BaseException) -> TraceError:
+def archive_error(name: str, error: BaseException) -> TraceError:
     """Return the error for a damaged or locked archive."""
     return TraceError(
         f"{name}: the archive is damaged or locked ({str(error)[:60]!r}). Create it again without"

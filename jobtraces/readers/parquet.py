@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from jobtraces.readers.cells import PLAUSIBLE_TIMES
-from jobtraces.readers.content import Content, make_distinct, plain
+from jobtraces.readers.content import Content, make_distinct, plain_name
 from jobtraces.readers.draft import Report
 from jobtraces.readers.options import ReadOptions, size_text
 from jobtraces.readers.table import (
@@ -29,7 +29,7 @@ from jobtraces.readers.table import (
 from sim.errors import TraceError
 
 BATCH: Final = 20_000
-DURATION_COLUMNS: Final = "seconds"
+DURATION_ATTRIBUTE: Final = "seconds"
 """Attribute of a table: its columns of type duration, converted to seconds."""
 _PER_S: Final = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}
 TEXT: Final = pd.StringDtype("pyarrow", na_value=np.nan)
@@ -83,7 +83,7 @@ def read_parquet(
         )
         columns = {key: values for key, values in columns.items() if key in wanted}
         frame = pd.DataFrame(columns, index=pd.RangeIndex(file.metadata.num_rows))
-        nested = [plain(field.name) for field in file.schema_arrow if _is_nested(field)]
+        nested = [plain_name(field.name) for field in file.schema_arrow if _is_nested(field)]
         names = list(dict.fromkeys([*(key for _, key in flat_columns), *nested]))
         types = [field.type for field in file.schema_arrow if not _is_nested(field)]
         duration_keys = [
@@ -93,7 +93,7 @@ def read_parquet(
         ]
     frame.index = pd.RangeIndex(1, len(frame) + 1)
     frame = add_unread_columns(frame, names)
-    frame.attrs[DURATION_COLUMNS] = duration_keys
+    frame.attrs[DURATION_ATTRIBUTE] = duration_keys
     return frame, Report(len(frame))
 
 
@@ -194,7 +194,7 @@ def _is_nested(field: pa.Field) -> bool:
 def _flat_columns(file: pq.ParquetFile) -> list[tuple[str, str]]:
     """Return (name as written, unique plain name) of the columns with one value per row."""
     names = [field.name for field in file.schema_arrow if not _is_nested(field)]
-    return list(zip(names, make_distinct(plain(name) for name in names), strict=True))
+    return list(zip(names, make_distinct(plain_name(name) for name in names), strict=True))
 
 
 def _flat_arrays(batch: pa.RecordBatch) -> list[pa.Array]:

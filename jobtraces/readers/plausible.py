@@ -16,12 +16,12 @@ from sim.clock import LATEST_S
 from sim.errors import TraceError
 from sim.trace import INSTANTS
 
-GO_ON: Final = "go_on"
+KEEP: Final = "go_on"
 DROP: Final = "leave_out"
 KEEP_TEXT: Final = "keep the data: it is correct"
-GRAVE: Final = frozenset({"span", "thousand", "work"})
+GRAVE_QUESTIONS: Final = frozenset({"span", "thousand", "work"})
 """Questions that make every comparison meaningless while they are open."""
-OF_ROWS: Final = frozenset(
+ROW_QUESTIONS: Final = frozenset(
     {"hole", "work", "same", "same_gpus", "twice", "open", "left", "long_rows", "collide"}
     | {"fractions"}
 )
@@ -67,9 +67,9 @@ class DataReview:
     def ask(self, key: str, text: str, keep_text: str = KEEP_TEXT, **options: str) -> str:
         """Return the answer to a question; without one, or to keep the data, record a doubt."""
         answer = self.report.ask(
-            Question(key, text, {**options, GO_ON: keep_text}, GO_ON), self.answers
+            Question(key, text, {**options, KEEP: keep_text}, KEEP), self.answers
         )
-        if answer == GO_ON:
+        if answer == KEEP:
             self.doubt(key, text)
             if key in self.answers:
                 self.report.warnings.append(f"{text} Answered: {keep_text}.")
@@ -95,7 +95,7 @@ class DataReview:
         if not drop_text:
             self.report.warnings.append(text)
             return False
-        question = Question(key, text, {DROP: drop_text, GO_ON: KEEP_TEXT}, GO_ON)
+        question = Question(key, text, {DROP: drop_text, KEEP: KEEP_TEXT}, KEEP)
         if self.report.ask_optional(question, self.answers) == DROP:
             self.report.guess(f"{text} Answered: {drop_text}.")
             return True
@@ -132,7 +132,7 @@ def check_units(jobs: pd.DataFrame, draft: Draft, review: DataReview) -> pd.Data
         )
         answer = review.ask("thousand", text, "they are seconds", ms="they are milliseconds")
         return (
-            jobs if answer == GO_ON else _scale_columns(jobs, ("duration_s", "time_limit_s"), 1e-3)
+            jobs if answer == KEEP else _scale_columns(jobs, ("duration_s", "time_limit_s"), 1e-3)
         )
     return _check_long_durations(jobs, positive, draft.options, review)
 
@@ -169,7 +169,7 @@ def _check_span(jobs: pd.DataFrame, draft: Draft, review: DataReview) -> pd.Data
     if answer == WINDOW:
         reason = f"{ANSWERED}more than 2.5 years from the median submission"
         return review.report.drop(jobs, is_far, reason, submit)
-    if answer == GO_ON:
+    if answer == KEEP:
         return jobs
     other_columns = ("duration_s",) if _durations_are_spans(jobs) else ()
     return _scale_columns(jobs, (*INSTANTS, *other_columns), SMALLER_UNITS[answer][0])
@@ -227,7 +227,7 @@ def _check_long_durations(
         answer = review.ask(
             "long", text, "the unit is right", **{unit: names[unit] for unit in factors}
         )
-        return jobs if answer == GO_ON else _scale_columns(jobs, ("duration_s",), factors[answer])
+        return jobs if answer == KEEP else _scale_columns(jobs, ("duration_s",), factors[answer])
     is_too_long = (jobs["duration_s"] > MAX_SPAN_S) & (jobs["duration_s"] <= LATEST_S)
     if is_too_long.any():
         text = f"{_count_text(is_too_long)} run for more than 5 years."
@@ -411,7 +411,7 @@ def _check_gap(jobs: pd.DataFrame, review: DataReview) -> pd.DataFrame:
         "after": f"use the {after:,} jobs after the gap",
     }
     answer = review.ask("hole", text, "it is one period", **options)
-    if answer == GO_ON:
+    if answer == KEEP:
         return jobs
     is_before = jobs["submit_time_s"] <= submit[widest]
     reason = f"{ANSWERED}on the other side of the gap"

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv as arrow_csv
 
-from jobtraces.readers.content import DAMAGED_BYTE, NAMES, Content, make_distinct, plain
+from jobtraces.readers.content import DAMAGED_BYTE, NAMES, Content, make_distinct, plain_name
 from jobtraces.readers.draft import Report
 from jobtraces.readers.options import ReadOptions, size_text
 from sim.errors import TraceError
@@ -486,7 +486,7 @@ def table_rows(content: Content, options: ReadOptions, wanted: Collection[str] |
                 f"Columns are separated by {NAMES[sample.delimiter]}.",
             ),
         )
-    header = make_distinct(plain(cell) for cell in sample.cells)
+    header = make_distinct(plain_name(cell) for cell in sample.cells)
     return Rows(content, sample.delimiter, header, wanted, options)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from jobtraces.readers.cells import (
-    LENGTHS,
+    DURATION_COLUMNS,
     UNIX_TIMES,
     YES_NO,
     Dates,
@@ -19,6 +19,7 @@ from jobtraces.readers.cells import (
     bare_name,
     booleans,
     clean_names,
+    clean_text,
     column_kinds,
     decimal_sign,
     durations_s,
@@ -28,13 +29,12 @@ from jobtraces.readers.cells import (
     localized_numbers,
     numbers,
     parse_column_name,
-    text,
     words_by_form,
 )
 from jobtraces.readers.content import Content
 from jobtraces.readers.draft import Draft, Report
 from jobtraces.readers.options import SECONDS, Question, ReadOptions
-from jobtraces.readers.parquet import DURATION_COLUMNS
+from jobtraces.readers.parquet import DURATION_ATTRIBUTE
 from jobtraces.readers.table import report_unused_columns
 from sim.clock import LATEST_S
 from sim.errors import TraceError
@@ -127,7 +127,7 @@ class ColumnTyper:
         for native in (column for column in COLUMNS if column in mapping):
             if native in times:
                 jobs[native] = times[native].seconds
-            elif native in LENGTHS:
+            elif native in DURATION_COLUMNS:
                 jobs[native] = self._parse_durations(native, mapping[native], times)
             elif native == "num_gpus":
                 jobs[native] = self._parse_gpu_counts(mapping[native])
@@ -140,9 +140,11 @@ class ColumnTyper:
                 )
                 jobs[native] = values
             elif native == "status":
-                jobs[native] = self._translate_status(text(raw[native]))
+                jobs[native] = self._translate_status(clean_text(raw[native]))
             else:
-                jobs[native] = clean_names(raw[native]) if native == "job_id" else text(raw[native])
+                jobs[native] = (
+                    clean_names(raw[native]) if native == "job_id" else clean_text(raw[native])
+                )
         jobs = self._add_durations(jobs, times, raw)
         if self._plan.start_is_submission:
             jobs["submit_time_s"] = jobs.pop("start_time_s")
@@ -160,7 +162,7 @@ class ColumnTyper:
 
     def _text_cells(self, source: str) -> pd.Series:
         """Return a column as text, with full-width digits replaced by ASCII digits."""
-        cells = text(self._frame[source])
+        cells = clean_text(self._frame[source])
         wide = ~cells.map(str.isascii).astype(bool)
         return cells.where(~wide, cells.str.normalize("NFKC")) if wide.any() else cells
 
@@ -264,7 +266,7 @@ class ColumnTyper:
     def _time_unit_s(self, native: str, values: pd.Series) -> float:
         """Return the unit of a column of numeric instants, in seconds."""
         options, source = self._options, self._plan.mapping[native]
-        if source in self._frame.attrs.get(DURATION_COLUMNS, ()):
+        if source in self._frame.attrs.get(DURATION_ATTRIBUTE, ()):
             return 1.0
         if options.time_unit:
             return SECONDS[options.time_unit]
@@ -375,7 +377,7 @@ class ColumnTyper:
     ) -> pd.Series:
         """Return a column of durations in seconds."""
         values = self._frame[source]
-        if source in self._frame.attrs.get(DURATION_COLUMNS, ()):
+        if source in self._frame.attrs.get(DURATION_ATTRIBUTE, ()):
             return values.astype(np.float64)
         cells = self._text_cells(source)
         kind = column_kinds(values)
@@ -630,7 +632,7 @@ def draft_native_table(
     in_seconds = {
         native
         for native, source in mapping.items()
-        if source in frame.attrs.get(DURATION_COLUMNS, ())
+        if source in frame.attrs.get(DURATION_ATTRIBUTE, ())
     }
     times = _read_native_times(raw, in_seconds, report, name, options)
     for native in (column for column in COLUMNS if column in raw):
@@ -639,12 +641,12 @@ def draft_native_table(
         elif native in NUMBERS:
             figures = booleans(raw[native]) if native in YES_NO else numbers(raw[native])
             unit_s = 1.0
-            if native in LENGTHS and native not in in_seconds:
+            if native in DURATION_COLUMNS and native not in in_seconds:
                 unit_s = SECONDS[options.duration_unit or "s"]
             jobs[native] = figures if unit_s == 1.0 else figures * unit_s
             unreadable = figures.isna()
             if native not in REQUIRED and unreadable.any():
-                unreadable[unreadable] = text(raw[native][unreadable]) != ""
+                unreadable[unreadable] = clean_text(raw[native][unreadable]) != ""
                 report.alter(
                     jobs, unreadable, f"{native} is not a number: treated as missing", raw[native]
                 )
@@ -666,11 +668,11 @@ def _clean_cells(values: pd.Series, column: str) -> pd.Series:
     if column in CATEGORIES:  # few distinct texts
         codes, distinct = pd.factorize(values, use_na_sentinel=False)
         cells = pd.Series(distinct)
-        cleaned = text(cells)
+        cleaned = clean_text(cells)
         if cleaned.equals(cells):
             return values
         return pd.Series(cleaned.array.take(codes), index=values.index)
-    cleaned = clean_names(values) if column == "job_id" else text(values)
+    cleaned = clean_names(values) if column == "job_id" else clean_text(values)
     return values if cleaned.equals(values) else cleaned
 
 

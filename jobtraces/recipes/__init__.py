@@ -15,7 +15,7 @@ from zoneinfo import available_timezones
 import numpy as np
 import pandas as pd
 
-from jobtraces.readers.cells import LENGTHS, UNIX_TIMES
+from jobtraces.readers.cells import DURATION_COLUMNS, UNIX_TIMES
 from jobtraces.readers.check import handle_unfinished
 from jobtraces.readers.content import Content, Sample
 from jobtraces.readers.draft import RUNNING, Draft, Format, Report
@@ -23,12 +23,12 @@ from jobtraces.readers.items import first_item_paths, read_items
 from jobtraces.readers.options import SECONDS, OpenQuestionError, Question, ReadOptions
 from jobtraces.readers.table import check_length
 from jobtraces.recipes import engine
-from jobtraces.recipes.parsing import parse
+from jobtraces.recipes.parsing import parse_recipe
 from jobtraces.recipes.recipe import Recipe, RecipeQuestion
 from jobtraces.recipes.sources import (
     ItemSource,
     TableSource,
-    assigned,
+    assign_tables,
     builtin_rows,
     has_header,
     join_rows,
@@ -43,18 +43,18 @@ __all__ = [
     "combine_tables",
     "lacks_header",
     "load",
-    "parse",
+    "parse_recipe",
     "recipe_formats",
     "recognize_recipe",
-    "refuse",
-    "shipped",
+    "refuse_unreadable",
+    "shipped_recipes",
 ]
 
 FORMAT: Final = "format"
 """Id of the question that chooses between formats that fit equally."""
 KIND: Final = "kind"
 """Id of the question that chooses which objects of a list are the jobs."""
-MINE: Final = "mine/"
+USER_PREFIX: Final = "mine/"
 """Prefix of the format names of user recipes."""
 MAX_ASKED_VALUES: Final = 20
 """Largest number of values that one question may be repeated for."""
@@ -76,9 +76,9 @@ def _load_texts() -> dict[str, str]:
 
 
 @cache
-def shipped() -> tuple[Recipe, ...]:
+def shipped_recipes() -> tuple[Recipe, ...]:
     """Return the shipped recipes, sorted by file name."""
-    return tuple(parse(text, name) for name, text in sorted(_load_texts().items()))
+    return tuple(parse_recipe(text, name) for name, text in sorted(_load_texts().items()))
 
 
 def shipped_text(name: str) -> str:
@@ -90,13 +90,13 @@ def shipped_text(name: str) -> str:
         If there is no such recipe.
     """
     for where, text in _load_texts().items():
-        if parse(text, where).name == name:
+        if parse_recipe(text, where).name == name:
             return text
     raise TraceError(f"There is no recipe {name!r}. 'recipes list' shows all names.")
 
 
 JSON_FORMATS: Final = frozenset(
-    recipe.name for recipe in shipped() if recipe.items is not None and not recipe.refuse
+    recipe.name for recipe in shipped_recipes() if recipe.items is not None and not recipe.refuse
 )
 
 
@@ -126,7 +126,7 @@ def fits_sample(recipe: Recipe, sample: Sample) -> bool:
 
 def lacks_header(name: str, sample: Sample) -> bool:
     """Return whether a file of this format has no header line."""
-    recipe = next((recipe for recipe in shipped() if recipe.name == name), None)
+    recipe = next((recipe for recipe in shipped_recipes() if recipe.name == name), None)
     return recipe is not None and bool(
         recipe.tables or (recipe.lines and not (recipe.required and has_header(recipe, sample)))
     )
@@ -142,7 +142,7 @@ def best_recipes(sample: Sample, recipes: Sequence[Recipe] = ()) -> list[Recipe]
 
     More than one: only the user can tell which format it is.
     """
-    fitting = [recipe for recipe in recipes or shipped() if fits_sample(recipe, sample)]
+    fitting = [recipe for recipe in recipes or shipped_recipes() if fits_sample(recipe, sample)]
     max_weight = max((recipe.weight for recipe in fitting), default=0)
     return [recipe for recipe in fitting if recipe.weight == max_weight]
 
@@ -204,7 +204,9 @@ def _choose_by_kind(recipe: Recipe, content: Content, options: ReadOptions) -> R
     by_kind = {}
     for kind, text in first_of_kind.items() if len(first_of_kind) > 1 else ():
         paths = first_item_paths(f"[{text}]", "")
-        fitting = [one for one in shipped() if one.items == recipe.items and one.paths <= paths]
+        fitting = [
+            one for one in shipped_recipes() if one.items == recipe.items and one.paths <= paths
+        ]
         if fitting:
             by_kind[kind] = max(fitting, key=lambda recipe: recipe.weight)
     if len(by_kind) < 2:
@@ -243,8 +245,8 @@ def combine_tables(contents: Sequence[Content], options: ReadOptions) -> Content
     first, *rest = contents
     if options.recipe:  # its patterns may be slow: they run in the sandbox
         return replace(first, beside=tuple(rest))
-    for recipe in shipped():
-        if recipe.tables and (tables := assigned(recipe, contents)):
+    for recipe in shipped_recipes():
+        if recipe.tables and (tables := assign_tables(recipe, contents)):
             first = next(iter(tables.values()))
             rest = [content for content in contents if content is not first]
             return replace(first, beside=tuple(rest))
@@ -254,7 +256,7 @@ def combine_tables(contents: Sequence[Content], options: ReadOptions) -> Content
     )
 
 
-def refuse(content: Content) -> None:
+def refuse_unreadable(content: Content) -> None:
     """Raise an error for a file known to lack facts that a job needs.
 
     Raises
@@ -269,7 +271,7 @@ def refuse(content: Content) -> None:
 
 def recipe_formats() -> tuple[Format, ...]:
     """Return one format per recipe that can read files."""
-    readable = (recipe for recipe in shipped() if not recipe.refuse)
+    readable = (recipe for recipe in shipped_recipes() if not recipe.refuse)
     # Logs are the most common files: list them first.
     return tuple(map(_format_of, sorted(readable, key=lambda recipe: recipe.lines is None)))
 
@@ -282,8 +284,8 @@ def user_format(text: str) -> Format:
     TraceError
         If the recipe is faulty.
     """
-    recipe = parse(text, "the recipe")
-    name = f"{MINE}{recipe.name.removeprefix(MINE)}"
+    recipe = parse_recipe(text, "the recipe")
+    name = f"{USER_PREFIX}{recipe.name.removeprefix(USER_PREFIX)}"
 
     def load_apart(content: Content, options: ReadOptions) -> Draft:
         """Read a file by the user's recipe in a sandboxed process."""
@@ -302,10 +304,10 @@ def user_format(text: str) -> Format:
 
 def load_text(text: str, content: Content, options: ReadOptions) -> Draft:
     """Read a file by the TOML text of a recipe; see `load`."""
-    return load(parse(text, "the recipe"), content, options)
+    return load(parse_recipe(text, "the recipe"), content, options)
 
 
-def check(text: str, where: str) -> Recipe:
+def check_recipe(text: str, where: str) -> Recipe:
     """Parse a recipe and check its expressions without data, in a sandboxed process.
 
     Raises
@@ -313,7 +315,7 @@ def check(text: str, where: str) -> Recipe:
     TraceError
         If it is faulty.
     """
-    recipe = parse(text, where)
+    recipe = parse_recipe(text, where)
     try:
         run_limited(_check_here, text, where)
     except (SandboxError, engine.RecipeError) as error:
@@ -323,7 +325,7 @@ def check(text: str, where: str) -> Recipe:
 
 def _check_here(text: str, where: str) -> None:
     """Check the expressions of a recipe in this process."""
-    recipe = parse(text, where)
+    recipe = parse_recipe(text, where)
     if not recipe.refuse:
         engine.check(recipe)
 
@@ -567,7 +569,7 @@ def _arrange_tables(
     recipe: Recipe, content: Content
 ) -> tuple[Content, dict[str, Content], list[str]]:
     """Return the main file, all tables by name, and the names of unused files."""
-    tables = assigned(recipe, (content, *content.beside))
+    tables = assign_tables(recipe, (content, *content.beside))
     for table in recipe.tables:
         if table.name not in tables and not table.optional:
             raise TraceError(
@@ -590,7 +592,7 @@ def _convert_units(
 ) -> pd.DataFrame:
     """Convert numeric times and durations to seconds, from the units the user set."""
     units = dict.fromkeys(INSTANTS, options.time_unit)
-    units |= dict.fromkeys(LENGTHS, options.duration_unit)
+    units |= dict.fromkeys(DURATION_COLUMNS, options.duration_unit)
     for name, unit in units.items():
         if unit and name in jobs and name in raw:
             is_number = pd.to_numeric(raw[name], errors="coerce").notna()

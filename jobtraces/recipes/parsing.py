@@ -26,7 +26,7 @@ from sim.errors import TraceError
 from sim.params import did_you_mean
 from sim.trace import COLUMNS
 
-MOST_TEXT: Final = 64_000
+MAX_TEXT_CHARS: Final = 64_000
 MAX_EXPRESSIONS: Final = 100
 MAX_SOURCES: Final = 20
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9_\-/]*")
@@ -52,7 +52,7 @@ _KEYS: Final = {
 }
 
 
-def parse(text: str, where: str) -> Recipe:
+def parse_recipe(text: str, where: str) -> Recipe:
     """Parse the TOML text of a recipe.
 
     Parameters
@@ -67,8 +67,10 @@ def parse(text: str, where: str) -> Recipe:
     TraceError
         If it is not TOML, has unknown keys, lacks required keys, or is too large.
     """
-    if len(text) > MOST_TEXT:
-        raise TraceError(f"{where}: the recipe has more than {MOST_TEXT:,} characters. Shorten it.")
+    if len(text) > MAX_TEXT_CHARS:
+        raise TraceError(
+            f"{where}: the recipe has more than {MAX_TEXT_CHARS:,} characters. Shorten it."
+        )
     try:
         raw = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:

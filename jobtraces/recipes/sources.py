@@ -12,8 +12,8 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobtraces.readers.cells import LENGTHS, MISSING, OFFSET
-from jobtraces.readers.content import Content, Sample, make_distinct, plain
+from jobtraces.readers.cells import DURATION_COLUMNS, MISSING, OFFSET
+from jobtraces.readers.content import Content, Sample, make_distinct, plain_name
 from jobtraces.readers.draft import Report
 from jobtraces.readers.items import read_items
 from jobtraces.readers.options import ReadOptions
@@ -35,7 +35,7 @@ from sim.trace import INSTANTS, REQUIRED
 
 BATCH: Final = 1_000
 _SCHEMA: Final = pa.schema([(ROW, pa.int64()), (JSON, pa.string())])
-_CELL_COLUMNS: Final = frozenset({*REQUIRED, *INSTANTS, *LENGTHS})
+_CELL_COLUMNS: Final = frozenset({*REQUIRED, *INSTANTS, *DURATION_COLUMNS})
 """Native columns whose source cells are needed later, for the preview and for units."""
 _TIMES: Final = re.compile(r"\b(iso|dated)\(\"?([a-z_][a-z0-9_]*)")
 
@@ -170,7 +170,9 @@ def _open_rows(
     if is_headed and sample.delimiter != lines.split:
         return table_rows(content, options, column_names)
     try:
-        layout = [plain(cell) for cell in sample.cells] if is_headed else lines.layout(sample.head)
+        layout = (
+            [plain_name(cell) for cell in sample.cells] if is_headed else lines.layout(sample.head)
+        )
     except TraceError as error:
         raise TraceError(f"{content.name}: {error}.") from error
     if not layout:
@@ -212,7 +214,7 @@ def add_header(content: Content, table: SourceTable) -> Content:
     )
 
 
-def assigned(recipe: Recipe, contents: Iterable[Content]) -> dict[str, Content]:
+def assign_tables(recipe: Recipe, contents: Iterable[Content]) -> dict[str, Content]:
     """Return table name -> file for the files that are tables of a recipe.
 
     Raises

@@ -21,7 +21,7 @@ PATIENCE: Final = 3
 """Decisions without effect after which the run is given up."""
 ENDLESS: Final = 100_000
 """Same limit for an allocator that keeps setting wake-ups."""
-HOPELESS: Final = 10_000
+MAX_EVICTIONS: Final = 10_000
 """Maximum evictions of one job."""
 STUCK: Final = (
     "{} of the jobs can never start: nothing runs, nothing is to come, and the allocator leaves"

@@ -25,7 +25,7 @@ from sim.engine.agenda import DECISION, END, LANDING, URGENT, Agenda, Alarm, Exp
 from sim.engine.endings import (
     CHECK_EVERY,
     ENDLESS,
-    HOPELESS,
+    MAX_EVICTIONS,
     PATIENCE,
     STUCK,
     infeasible_plan_reason,
@@ -285,7 +285,7 @@ class Simulator:
         self._expected.drop(job)
         self._evicted.append(Eviction(job, cause, role, lost))
         evictions = self._columns.evictions[job]
-        if evictions > HOPELESS:
+        if evictions > MAX_EVICTIONS:
             raise ParameterError(too_many_evictions_reason(self.trace, job, evictions, cause))
         if 0 <= self.conditions.faults.retries < evictions:
             self._finished.append(job)

@@ -13,7 +13,7 @@ from sim.clock import LATEST_S, instant
 from sim.cluster import Cluster
 from sim.conditions import ENDS, Conditions
 from sim.contract import JobId, Needs, Telemetry
-from sim.demand import Demands, narrowed, pools_of
+from sim.demand import Demands, group_into_pools, limit_gpu_types
 from sim.engine.columns import Columns, IdSet
 from sim.engine.endings import Standstill
 from sim.engine.execution import Execution
@@ -58,9 +58,11 @@ class Stage:
         self.submit_s = trace.numbers("submit_time_s")
         self.columns, self.record = Columns(len(trace)), Record()
         self.waiting, self.running = IdSet(), IdSet()
-        pools, mixed = pools_of(cluster), needs.mixes_types
+        pools, mixed = group_into_pools(cluster), needs.mixes_types
         self._model = model = conditions.perf.bind(trace, cluster)
-        placeable = narrowed(trace, cluster, model.fits()) if isinstance(model, Fitting) else trace
+        placeable = (
+            limit_gpu_types(trace, cluster, model.fits()) if isinstance(model, Fitting) else trace
+        )
         roles = model.roles() if isinstance(model, Staffed) else None
         demands = Demands(placeable, cluster, pools, needs.confine_by, roles)
         self.room = FreeRoom(cluster, pools, overflow="overflow" in needs.requires)

@@ -21,11 +21,11 @@ from sim.metrics.jobs import (
     jct_cdf,
     jct_parts,
     job_table,
-    measured,
+    measured_mask,
     size_class,
 )
 from sim.metrics.moment import first_difference_s
-from sim.metrics.predictions import Accuracy, accuracy, predicted
+from sim.metrics.predictions import Accuracy, accuracy, prediction_points
 from sim.metrics.registry import summary
 from sim.metrics.resources import resource_hours, resource_series, resource_share
 from sim.metrics.series import (
@@ -68,11 +68,11 @@ __all__ = [
     "jct_cdf",
     "jct_parts",
     "job_table",
-    "measured",
+    "measured_mask",
     "node_table",
     "note_families",
     "note_series",
-    "predicted",
+    "prediction_points",
     "presence",
     "quantiles",
     "queue_series",

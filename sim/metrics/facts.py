@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from sim.cluster import Cluster
-from sim.metrics.jobs import Mask, Window, compute_waits_s, measured
+from sim.metrics.jobs import Mask, Window, compute_waits_s, measured_mask
 from sim.metrics.predictions import Accuracy, accuracy
 from sim.metrics.resources import resource_hours, resource_share, resources_held
 from sim.metrics.steps import Floats
@@ -125,7 +125,7 @@ class RunFacts(JobFacts):
     def __init__(
         self, result: RunResult, trace: Trace, cluster: Cluster, measure: Window | None = None
     ) -> None:
-        mask = measured(result, measure)
+        mask = measured_mask(result, measure)
         super().__init__(result.jobs, float(result.end_s), mask)
         self.result, self.trace, self.cluster = result, trace, cluster
 

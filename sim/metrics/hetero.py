@@ -12,7 +12,7 @@ import pandas as pd
 
 from sim.cluster import Cluster
 from sim.contract import Shape
-from sim.metrics.jobs import SIZE_CLASSES, Window, completed, measured, size_class
+from sim.metrics.jobs import SIZE_CLASSES, Window, completed_mask, measured_mask, size_class
 from sim.metrics.steps import Floats, Ints, reduce_steps
 from sim.metrics.usage import UsageArrays, capacity_gpu_s
 from sim.perf.model import PerfModel
@@ -67,7 +67,7 @@ def type_shares(
     share = GPU-seconds held on nodes of the type / GPU-seconds held on nodes of all types; pauses
     count, because the GPUs are held.
     """
-    held = np.where(measured(result, measure)[:, None], type_time(result, cluster), 0.0)
+    held = np.where(measured_mask(result, measure)[:, None], type_time(result, cluster), 0.0)
     total = held.sum(axis=1)
     models = trace.texts("model")
     sizes = size_class(result.jobs["gpus"].to_numpy(np.int64))
@@ -338,7 +338,9 @@ def fairness(
         n)-th smallest value. Empty if no job counts.
     """
     jobs = result.jobs
-    return quantiles(ratios(jobs, reference_s)[completed(result) & measured(result, measure)], most)
+    return quantiles(
+        ratios(jobs, reference_s)[completed_mask(result) & measured_mask(result, measure)], most
+    )
 
 
 def ratios(jobs: pd.DataFrame, reference_s: Floats) -> Floats:

@@ -56,7 +56,7 @@ class Window(Protocol):
         """Last row that counts; None = the last of the trace."""
 
 
-def measured(result: RunResult, measure: Window | None = None) -> Mask:
+def measured_mask(result: RunResult, measure: Window | None = None) -> Mask:
     """Return a boolean per job: whether it is in the window; all are without a window.
 
     from_s <= submission <= to_s and first_job <= row <= last_job.
@@ -82,12 +82,12 @@ def size_class(gpus: NDArray[np.int64]) -> pd.Categorical[str]:
     )
 
 
-def completed(result: RunResult) -> Mask:
+def completed_mask(result: RunResult) -> Mask:
     """Return a boolean per job: whether it was completed."""
     return np.asarray(result.jobs["outcome"] == "completed")
 
 
-def failed_by(result: RunResult, mask: Mask) -> dict[str, int]:
+def count_failures(result: RunResult, mask: Mask) -> dict[str, int]:
     """Return the number of failed jobs per cause and role of the last failure, most first.
 
     For example {"oom server": 3}.
@@ -119,7 +119,7 @@ def job_table(result: RunResult, trace: Trace, measure: Window | None = None) ->
     `wait_s` are NaN unless the job was completed, `queue_s` is NaN if it never started.
     """
     jobs = result.jobs
-    done = completed(result)
+    done = completed_mask(result)
     jct = np.where(done, jobs["finish_s"] - jobs["submit_s"], np.nan)
     columns: dict[str, object] = {
         "job_id": trace.frame["job_id"].to_numpy(),
@@ -147,7 +147,7 @@ def job_table(result: RunResult, trace: Trace, measure: Window | None = None) ->
         **{name: trace.frame[name].array for name in _GROUPS if name in trace.frame},
     }
     table = pd.DataFrame(columns)
-    return table if measure is None else table[measured(result, measure)]
+    return table if measure is None else table[measured_mask(result, measure)]
 
 
 def jct_cdf(result: RunResult, measure: Window | None = None, most: int = 400) -> pd.DataFrame:
@@ -173,7 +173,7 @@ def jct_cdf(result: RunResult, measure: Window | None = None, most: int = 400) -
     Quantile of the empirical distribution: the ceil(share x n)-th smallest value, with share = 1/k
     .. k/k and k = min(n, most).
     """
-    chosen = completed(result) & measured(result, measure)
+    chosen = completed_mask(result) & measured_mask(result, measure)
     return distribution(
         (result.jobs["finish_s"] - result.jobs["submit_s"]).to_numpy()[chosen], most
     )
@@ -311,7 +311,7 @@ def jct_parts(result: RunResult, measure: Window | None = None) -> pd.DataFrame:
     - slower = run - redone - ideal: fewer GPUs or another batch than the best, a slower GPU type,
       spread over nodes, checkpoints being written.
     """
-    jobs = result.jobs[completed(result) & measured(result, measure)]
+    jobs = result.jobs[completed_mask(result) & measured_mask(result, measure)]
     column: dict[str, Floats] = {
         name: jobs[name].to_numpy(np.float64)
         for name in ("submit_s", "first_start_s", "finish_s", "held_s", "paused_s", "ideal_s")

@@ -37,7 +37,7 @@ class JobPeriod(NamedTuple):
     batch: int = -1
 
 
-class Happening(NamedTuple):
+class JobEvent(NamedTuple):
     """An event in the life of a job.
 
     Parameters
@@ -64,7 +64,7 @@ class Happening(NamedTuple):
     after: JobPeriod | None = None
 
 
-def spells(line: Timeline, job: int) -> tuple[JobPeriod, ...]:
+def job_periods(line: Timeline, job: int) -> tuple[JobPeriod, ...]:
     """Return the periods of one job from submission until it left, without gaps.
 
     When the job is not in the system only periods with a grant appear.
@@ -97,22 +97,20 @@ def spells(line: Timeline, job: int) -> tuple[JobPeriod, ...]:
     return tuple(periods)
 
 
-def happenings(line: Timeline, job: int, periods: tuple[JobPeriod, ...]) -> tuple[Happening, ...]:
+def job_events(line: Timeline, job: int, periods: tuple[JobPeriod, ...]) -> tuple[JobEvent, ...]:
     """Return the events of one job in order, given its `spells`."""
     jobs = line.result.jobs
     hits = _failure_events(line, job)
     evicted_s = {hit.t_s for hit in hits if hit.what == "evicted"}
     events = [
-        Happening(float(jobs["submit_s"].iloc[job]), "submitted"),
+        JobEvent(float(jobs["submit_s"].iloc[job]), "submitted"),
         *hits,
         *_grant_events(periods, evicted_s),
     ]
     events.sort(key=lambda one: one.t_s)
     outcome, finish_s = str(jobs["outcome"].iloc[job]), float(jobs["finish_s"].iloc[job])
     last_s = max(events[-1].t_s, float(line.presence.leave_s[job]))
-    ending = (
-        Happening(finish_s, "finished") if outcome == "completed" else Happening(last_s, outcome)
-    )
+    ending = JobEvent(finish_s, "finished") if outcome == "completed" else JobEvent(last_s, outcome)
     return (*events, ending)
 
 
@@ -160,16 +158,16 @@ def _period(
 
 def _grant_events(
     periods: tuple[JobPeriod, ...], evicted_s: Collection[float]
-) -> Iterator[Happening]:
+) -> Iterator[JobEvent]:
     """Yield starts, stops and changes between neighboring periods, except evictions."""
     for before, after in zip((None, *periods), periods, strict=False):
         held, holds = before is not None and before.state != "waiting", after.state != "waiting"
         if holds and (not held or after.t0 in evicted_s):
-            yield Happening(after.t0, "started", after=after)
+            yield JobEvent(after.t0, "started", after=after)
         elif held and not holds and after.t0 not in evicted_s:
-            yield Happening(after.t0, "preempted", before=before)
+            yield JobEvent(after.t0, "preempted", before=before)
         elif holds and before is not None and (change := _difference(before, after)):
-            yield Happening(after.t0, change, before=before, after=after)
+            yield JobEvent(after.t0, change, before=before, after=after)
 
 
 def _difference(before: JobPeriod, after: JobPeriod) -> str:
@@ -183,7 +181,7 @@ def _difference(before: JobPeriod, after: JobPeriod) -> str:
     return "tuned" if before.batch != after.batch else ""
 
 
-def _failure_events(line: Timeline, job: int) -> list[Happening]:
+def _failure_events(line: Timeline, job: int) -> list[JobEvent]:
     """Return the evictions and relaunches of a job."""
     mine = line.result.failures["job"].to_numpy() == job
     if not mine.any():
@@ -191,6 +189,6 @@ def _failure_events(line: Timeline, job: int) -> list[Happening]:
     rows = line.result.failures[mine]
     columns = (rows[name].tolist() for name in ("t", "survived", "cause", "role"))
     return [
-        Happening(t, "relaunched" if survived else "evicted", cause, role)
+        JobEvent(t, "relaunched" if survived else "evicted", cause, role)
         for t, survived, cause, role in zip(*columns, strict=True)
     ]

@@ -50,7 +50,7 @@ def accuracy(jobs: pd.DataFrame, mask: Mask) -> Accuracy:
     )
 
 
-def predicted(jobs: pd.DataFrame, mask: Mask, most: int = 1000) -> pd.DataFrame:
+def prediction_points(jobs: pd.DataFrame, mask: Mask, most: int = 1000) -> pd.DataFrame:
     """Return estimated and true sizes of some rows of a `jobs` table, for a chart.
 
     Parameters

@@ -16,7 +16,7 @@ import numpy as np
 
 from sim.cluster import Cluster
 from sim.metrics.facts import JobFacts, RunFacts, ratio
-from sim.metrics.jobs import DAY_S, Window, failed_by
+from sim.metrics.jobs import DAY_S, Window, count_failures
 from sim.metrics.predictions import FACTOR
 from sim.metrics.steps import Floats
 from sim.metrics.usage import cost_cluster_usd
@@ -174,7 +174,7 @@ _OUTCOMES: Final = (
         "",
         "",
         "Cause and role of the last failure of each failed job, with the number of jobs.",
-        compute=lambda run: failed_by(run.result, run.mask),
+        compute=lambda run: count_failures(run.result, run.mask),
         is_column=False,
         is_number=False,
     ),

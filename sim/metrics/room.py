@@ -162,7 +162,7 @@ def _groups(wanted: RoomNeeds) -> list[Mask]:
     )
 
 
-def spreads(line: Timeline, gpus: int) -> tuple[bool, bool]:
+def has_spread_jobs(line: Timeline, gpus: int) -> tuple[bool, bool]:
     """Return whether jobs of this run with `gpus` GPUs exist, and whether any was spread out.
 
     Spread out: on more nodes than necessary, or on several types.

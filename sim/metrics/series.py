@@ -9,7 +9,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from sim.cluster import Cluster
-from sim.metrics.steps import Floats, Ints, accumulate, changing, merged, running
+from sim.metrics.steps import Floats, Ints, accumulate, changing, merge_intervals, running
 from sim.metrics.usage import UsageArrays, downtimes, node_gpus
 from sim.result import RunResult
 
@@ -80,7 +80,7 @@ def queue_series(result: RunResult) -> pd.DataFrame:
     """
     enter, leave = presence(result)
     inside = np.flatnonzero(leave > enter)
-    job, t0, t1 = merged(*_segment_intervals(result))
+    job, t0, t1 = merge_intervals(*_segment_intervals(result))
     gpus = result.jobs["gpus"].to_numpy(np.float64)
     times = np.concatenate((enter[inside], leave[inside], t0, t1))
     signs = np.repeat([1.0, -1.0, -1.0, 1.0], [len(inside), len(inside), len(job), len(job)])

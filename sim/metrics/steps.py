@@ -65,7 +65,7 @@ def changing(t: Floats, values: Sequence[Floats]) -> tuple[Floats, list[Floats]]
     return t[changed], [value[changed] for value in values]
 
 
-def merged(owner: Ints, t0: Floats, t1: Floats) -> tuple[Ints, Floats, Floats]:
+def merge_intervals(owner: Ints, t0: Floats, t1: Floats) -> tuple[Ints, Floats, Floats]:
     """Return the intervals of each owner without overlaps, covering the same instants.
 
     Notes

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from sim.metrics.series import Presence, presence
-from sim.metrics.steps import Floats, Ints, merged
+from sim.metrics.steps import Floats, Ints, merge_intervals
 from sim.metrics.usage import UsageArrays, downtimes
 
 
@@ -82,7 +82,7 @@ class Timeline(UsageArrays):
     @cached_property
     def grant_periods(self) -> tuple[Ints, Floats, Floats]:
         """Job, begin and end of the periods with a grant, not overlapping."""
-        return merged(self.owner, self.t0, self.t1)
+        return merge_intervals(self.owner, self.t0, self.t1)
 
     @cached_property
     def presence(self) -> Presence:

@@ -10,7 +10,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from sim.cluster import Cluster
-from sim.metrics.steps import Floats, Ints, merged
+from sim.metrics.steps import Floats, Ints, merge_intervals
 from sim.result import RunResult
 
 _HOUR_S = 3600.0
@@ -174,7 +174,7 @@ def downtimes(result: RunResult, cluster: Cluster) -> tuple[Ints, Floats, Floats
     """
     frame, planned = result.outages, absences(cluster, result.end_s)
     ends = frame["t1"].to_numpy(np.float64)
-    return merged(
+    return merge_intervals(
         np.concatenate((frame["node"].to_numpy(np.int64), planned[0])),
         np.concatenate((frame["t0"].to_numpy(np.float64), planned[1])),
         np.concatenate((np.where(np.isnan(ends), result.end_s, ends), planned[2])),

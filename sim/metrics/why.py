@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from sim.metrics.hetero import note_families
 from sim.metrics.moment import ranks
-from sim.metrics.room import RoomNeeds, RoomOverTime, could_ever_fit, room, spreads
+from sim.metrics.room import RoomNeeds, RoomOverTime, could_ever_fit, has_spread_jobs, room
 from sim.metrics.steps import Floats, Ints
 from sim.metrics.timeline import Timeline
 
@@ -178,7 +178,9 @@ def causes(case: JobCase, job_waits: Waits) -> tuple[Floats, Floats, Ints, RoomO
     line, wanted, job = case
     window = float(job_waits.t0[0]), float(job_waits.t1[-1])
     job_room = room(line, wanted, job, window)
-    job_room = job_room._replace(compact=job_room.compact | np.bool_(spreads(line, wanted.gpus)[1]))
+    job_room = job_room._replace(
+        compact=job_room.compact | np.bool_(has_spread_jobs(line, wanted.gpus)[1])
+    )
     decisions_s = line.decided
     rank_s, earlier_waiting = _earlier_waiting(line, job, window)
     t0, t1, _ = _split_waits(job_waits, [job_room.t_s, rank_s])

@@ -17,7 +17,7 @@ from sim.params import param
 from sim.perf.machines import ON_CPUS, Machines, Spans, healthy_telemetry
 from sim.perf.model import Limits, Rate
 from sim.perf.profiles import EXAMPLES, ModelProfile, plain, with_profiles
-from sim.perf.resizable import Sizing, counted
+from sim.perf.resizable import Sizing, job_share
 from sim.trace import Trace
 
 _BLOCK: Final = 1_000_000
@@ -95,11 +95,11 @@ class Batch(Sizing):
         jobs = _JobBatches(self, trace)
         on_gpus = jobs.requested > 0
         profiles = (
-            f"{counted(jobs.by_stand_in, on_gpus)} have a model without a profile; assumed: that"
+            f"{job_share(jobs.by_stand_in, on_gpus)} have a model without a profile; assumed: that"
             f" of '{self.stand_in}' (stand_in, profiles)."
         )
         moved_text = (
-            f"{counted(jobs.has_moved_batch, on_gpus)} record a batch_size that is not admissible"
+            f"{job_share(jobs.has_moved_batch, on_gpus)} record a batch_size that is not admissible"
             " at the size they asked for; assumed: the nearest that is."
         )
         network = (
@@ -222,7 +222,7 @@ class _JobBatches:
                 )
                 raise ParameterError(
                     f"batch: job {trace.frame['job_id'].iloc[job]} (model {model}) {why}; the same"
-                    f" holds for {counted(is_affected, requested > 0)}."
+                    f" holds for {job_share(is_affected, requested > 0)}."
                 )
 
 

@@ -14,7 +14,7 @@ from sim.params import param
 from sim.perf.copies import Copies
 from sim.perf.machines import Machines, Spans
 from sim.perf.model import Limits, Rate
-from sim.perf.resizable import counted
+from sim.perf.resizable import job_share
 from sim.perf.rigid import RigidModel
 from sim.trace import Trace
 
@@ -69,7 +69,7 @@ class Spread(Copies):
             return ()
         return (
             (
-                f"{counted(silent, gpus > 0)} do not state their spread_slowdown; assumed:"
+                f"{job_share(silent, gpus > 0)} do not state their spread_slowdown; assumed:"
                 f" {self.slowdown:g} on one server per GPU."
             ),
         )

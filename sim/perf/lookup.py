@@ -201,7 +201,9 @@ def speeds_of(cluster: Cluster) -> dict[str, float]:
     }
 
 
-def allowed(trace: Trace, types: Sequence[str]) -> np.ndarray[tuple[int, int], np.dtype[np.bool_]]:
+def allowed_types(
+    trace: Trace, types: Sequence[str]
+) -> np.ndarray[tuple[int, int], np.dtype[np.bool_]]:
     """Return whether each job admits each type by ``gpu_types_allowed``, of shape (jobs, types)."""
     texts = trace.texts("gpu_types_allowed")
     admits = np.array(
@@ -217,7 +219,7 @@ def used_types(cluster: Cluster) -> tuple[str, ...]:
     return tuple(kind.name for kind in cluster.types if kind.name in present)
 
 
-def missing(trace: Trace, cluster: Cluster, table: ProfileTable) -> pd.DataFrame:
+def missing_combinations(trace: Trace, cluster: Cluster, table: ProfileTable) -> pd.DataFrame:
     """Return the combinations of a trace that a table lacks on a cluster's types.
 
     Parameters
@@ -238,7 +240,7 @@ def missing(trace: Trace, cluster: Cluster, table: ProfileTable) -> pd.DataFrame
     """
     combinations, types = Combinations(trace), used_types(cluster)
     finder = Finder(table, "", "", {})
-    admits = allowed(trace, types)
+    admits = allowed_types(trace, types)
     ids = trace.frame["job_id"]
     lines = []
     for combination_index, wanted in enumerate(combinations.each):

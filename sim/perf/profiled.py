@@ -20,7 +20,7 @@ from sim.perf.lookup import (
     Combination,
     Combinations,
     Finder,
-    allowed,
+    allowed_types,
     rates_of,
     speeds_of,
     used_types,
@@ -28,7 +28,7 @@ from sim.perf.lookup import (
 from sim.perf.machines import ON_CPUS, healthy_telemetry
 from sim.perf.measured import BUILT_IN, Measured, ProfileTable, built_in
 from sim.perf.model import Limits, Rate
-from sim.perf.resizable import counted
+from sim.perf.resizable import job_share
 from sim.trace import Trace
 
 STORED: Final = "store:"
@@ -183,7 +183,7 @@ class Profiled(Copies):
             "gpus": "the same speed per GPU as on fewer",
         }
         texts = [
-            f"{counted(np.asarray(gap == kind), on_gpus)} have a {KINDS[kind]} that was not"
+            f"{job_share(np.asarray(gap == kind), on_gpus)} have a {KINDS[kind]} that was not"
             f" measured; assumed: {how} (stand_in)."
             for kind, how in stand_in_texts.items()
             if self.stand_in and kind in gap and not (kind == "model" and self.stand_in == RELATIVE)
@@ -195,13 +195,13 @@ class Profiled(Copies):
         has_unknown_type = np.asarray(on_gpus & np.array(unmeasured)[kinds.codes], bool)
         if has_unknown_type.any():
             texts.append(
-                f"{counted(has_unknown_type, on_gpus)} were recorded on a GPU type that the table"
+                f"{job_share(has_unknown_type, on_gpus)} were recorded on a GPU type that the table"
                 f" lacks; their duration is taken for one on {self.reference}."
             )
         silent = on_gpus & np.isnan(trace.numbers("total_steps"))
         if silent.any():
             texts.append(
-                f"{counted(silent, on_gpus)} do not state their iterations; they follow from the"
+                f"{job_share(silent, on_gpus)} do not state their iterations; they follow from the"
                 " duration and the throughput on the type it was measured on, else on"
                 f" {self.reference}."
             )
@@ -240,7 +240,7 @@ class Profiled(Copies):
     ) -> None:
         """Refuse jobs with unknown throughput or work, counting them."""
         on_gpus = trace.numbers("num_gpus") > 0
-        unknown = np.isnan(model.alone)[combinations.group] & allowed(
+        unknown = np.isnan(model.alone)[combinations.group] & allowed_types(
             trace, [kind.name for kind in cluster.types]
         )
         unknown &= on_gpus[:, None] & np.isin(
@@ -265,7 +265,7 @@ class Profiled(Copies):
                     else f"{RELATIVE} or to a model"
                 )
                 raise ParameterError(
-                    f"profiled: no throughput was measured of {counted(bad, on_gpus)}; the first"
+                    f"profiled: no throughput was measured of {job_share(bad, on_gpus)}; the first"
                     f" is job {trace.frame['job_id'].iloc[job]} ({wanted}) on {kind}{where}. Set"
                     f" stand_in to {way}, leave these jobs out, or bring a profile that has them."
                 )

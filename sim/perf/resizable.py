@@ -109,7 +109,7 @@ class Sizing(Copies):
         )
         return (
             (
-                f"{counted(silent, on_gpus)} do not say on how many GPUs they may run; assumed:"
+                f"{job_share(silent, on_gpus)} do not say on how many GPUs they may run; assumed:"
                 f" {what} (shrink, grow)."
             ),
         )
@@ -246,6 +246,6 @@ class ResizableModel:
         return healthy_telemetry(grant)
 
 
-def counted(some: NDArray[np.bool_], every: NDArray[np.bool_]) -> str:
+def job_share(some: NDArray[np.bool_], every: NDArray[np.bool_]) -> str:
     """Return "n of m GPU jobs" from two masks."""
     return f"{int(some.sum()):,} of {int(every.sum()):,} GPU jobs"

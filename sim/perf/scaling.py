@@ -17,7 +17,7 @@ from sim.cluster import Cluster
 from sim.contract import Floats, Ints, JobId
 from sim.params import param
 from sim.perf.machines import Machines
-from sim.perf.resizable import Resizable, ResizableModel, counted
+from sim.perf.resizable import Resizable, ResizableModel, job_share
 from sim.trace import Trace
 
 CLASSES: Final = ("vision", "language", "recommendation", "other")
@@ -314,7 +314,7 @@ def about_speed(
     ]
     return (
         (
-            f"{counted(silent, on_gpus)} do not say how they scale ({column}); by the class of"
+            f"{job_share(silent, on_gpus)} do not say how they scale ({column}); by the class of"
             f" their model: {', '.join(parts)}. This is an assumption; change it under How jobs"
             " scale (--perf)."
         ),

@@ -16,7 +16,7 @@ from sim.errors import ParameterError
 from sim.params import param
 from sim.perf.machines import Machines
 from sim.perf.profiles import entries, number, plain
-from sim.perf.resizable import Resizable, ResizableModel, counted
+from sim.perf.resizable import Resizable, ResizableModel, job_share
 from sim.trace import Trace
 
 Row = Mapping[int, float]
@@ -106,16 +106,16 @@ class Table(Resizable):
                 else "they keep the size they asked for"
             )
             texts.append(
-                f"{counted(unknown, on_gpus)} have a model without a row in the table; {what}"
+                f"{job_share(unknown, on_gpus)} have a model without a row in the table; {what}"
                 " (stand_in, speeds)."
             )
         if outside.any():
             texts.append(
-                f"{counted(outside, on_gpus)} ask for a number of GPUs outside of the row of"
+                f"{job_share(outside, on_gpus)} ask for a number of GPUs outside of the row of"
                 " their model; they keep that size (speeds)."
             )
         if (on_gpus & job_rows.built_in).any():
-            used = counted(on_gpus & job_rows.built_in, on_gpus)
+            used = job_share(on_gpus & job_rows.built_in, on_gpus)
             texts.append(
                 f"{used} scale as Gavel measured it on P100 GPUs, the median over batch sizes. "
                 "This is an assumption; change it under How jobs scale (--perf)."

@@ -25,7 +25,7 @@ from sim.contract import (
     Spec,
     View,
 )
-from sim.demand import pools_of
+from sim.demand import group_into_pools
 from sim.engine.ledger import FreeRoom
 from sim.engine.simulator import Simulator
 from tests.allocators.queue.walk import Situation, situations
@@ -129,7 +129,7 @@ def test_a_denial_holds_until_enough_came_free() -> None:
 
 def test_room_on_the_overflow_node_is_no_room() -> None:
     view, demand, denials = view_of(LIMITED), Demand(9, 1, 4.0, 0.0, (0,)), NoFitCache()
-    view.room = FreeRoom(LIMITED, pools_of(LIMITED), overflow=True)
+    view.room = FreeRoom(LIMITED, group_into_pools(LIMITED), overflow=True)
     denials.record_no_fit(view, demand, (0,))
     denials.record_release(on(view.room.overflow, 9, 1.0))
     assert denials.is_known_no_fit(view, demand, (0,))

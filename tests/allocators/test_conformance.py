@@ -522,7 +522,7 @@ def check_rule(spec: Spec, rule: QueueRule) -> None:
     if rule.preemption != "none":
         cluster = dataclasses.replace(cluster, groups=(NodeGroup(2, 4, "mid"),))
         trace = Trace.of(trace.frame.drop(columns="gpu_types_allowed"))
-    made = lane.run(lane.prepared(trace, cluster, make(spec), scenario.conditions))
+    made = lane.run(lane.prepare_run(trace, cluster, make(spec), scenario.conditions))
     asked = Simulator(trace, cluster, make(spec), scenario.conditions).run()
     assert made.decisions.equals(asked.decisions), spec
     assert made.digest() == asked.digest(), spec

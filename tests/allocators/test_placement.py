@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from allocators.placement import PLACEMENTS, Placer, could_ever_hold, empty_cluster_grant
 from sim.cluster import Cluster, GpuType
 from sim.contract import Demand, Gang, Grant, Part
-from sim.demand import pools_of
+from sim.demand import group_into_pools
 from sim.engine.ledger import FreeRoom
 
 
 def view_of(cluster: Cluster, free: list[int] | None = None) -> Any:
     """A view of a cluster on whose nodes only so many GPUs are free."""
-    room = FreeRoom(cluster, pools_of(cluster))
+    room = FreeRoom(cluster, group_into_pools(cluster))
     for node, left in enumerate(free or []):
         if left < cluster.nodes[node].gpus:
             room.take(Grant((Gang(Part((node,), (cluster.nodes[node].gpus - left,))),)))

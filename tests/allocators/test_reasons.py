@@ -19,7 +19,7 @@ from tests.allocators.queue.walk import trace_of
 from tests.conformance import Scenario, scenarios, specs
 from trainyard.text import RunClock
 from trainyard.what_if.explore import Book
-from trainyard.what_if.reasons import ReasonFormatter, WhyWaited, why
+from trainyard.what_if.reasons import ReasonFormatter, WhyWaited, stated_reasons
 from trainyard.what_if.witness import NOT_ASKED, Statement, Witness
 
 
@@ -95,7 +95,7 @@ def test_a_policy_states_its_own_rule_and_asking_changes_nothing(name: str) -> N
     # A job that an outage or a resize stops between two decisions is asked about at the next.
     assert set(waited.tolist()) <= stated
     for job in waited.tolist():
-        assert all(rule.stated for rule in why(book, job, said))
+        assert all(rule.stated for rule in stated_reasons(book, job, said))
 
 
 @pytest.mark.slow
@@ -127,7 +127,7 @@ def by_hand(jobs: Jobs, **more: object) -> Scenario:
 
 def rules(spec: str, jobs: Jobs, job: int, **more: object) -> tuple[WhyWaited, ...]:
     said, book = asked(Spec.parse(spec), by_hand(jobs, **more), {job})
-    return why(book, job, said)
+    return stated_reasons(book, job, said)
 
 
 def sentences(spec: str, jobs: Jobs, job: int, **more: object) -> str:
@@ -199,7 +199,7 @@ def test_spans_beyond_the_longest_are_summed_up() -> None:
         Statement(1, at * 400.0, 0.0, Reason("queue {queue:text} was ahead", {"queue": name}))
         for at, name in enumerate("abcdefghi")
     ]
-    assert [one.told for one in why(book, 1, said)] == [
+    assert [one.told for one in stated_reasons(book, 1, said)] == [
         *(f"Queue {name} was ahead (6.7 min)." for name in "abcde"),
         "4 shorter spans had other reasons (27 min).",
     ]
@@ -279,14 +279,14 @@ def test_gavel_names_the_share() -> None:
 
 def test_elastic_policies_name_sizes_and_their_sum() -> None:
     said, book = asked(Spec("greedy_elastic"), fitting(Spec("greedy_elastic")))
-    found = [rule.sentence for job in range(40) for rule in why(book, job, said)]
+    found = [rule.sentence for job in range(40) for rule in stated_reasons(book, job, said)]
     assert any("jobs got 32 GPUs" in one and "smallest size" in one for one in found)
 
 
 def test_a_run_without_statements_says_what_the_record_shows() -> None:
     scenario = Scenario("by hand", trace_of(HEADED), Cluster.parse("1x4:v100"))
     _, book = asked(Spec("fifo"), scenario)
-    (only,) = why(book, 1, ())
+    (only,) = stated_reasons(book, 1, ())
     assert only.sentence == "No reason recorded; 1 GPU was free, the job asks for 2"
     assert not only.stated
-    assert why(book, 0, ()) == ()
+    assert stated_reasons(book, 0, ()) == ()

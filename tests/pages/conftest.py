@@ -23,7 +23,7 @@ from trainyard.results.preview import Previews
 from trainyard.runs.disconnects import GracePeriod
 from trainyard.runs.engines import SETTING
 from trainyard.runs.estimate import Costs
-from trainyard.runs.run import keep, key_of, run
+from trainyard.runs.run import run, scenario_key, store_result
 from trainyard.store import Store
 from trainyard.store.files import MANIFEST
 from trainyard.study.scenario import Scenario
@@ -98,7 +98,7 @@ class FakePool:
     most_each: int = 300
 
     def submit(self, scenario: Scenario, watcher: str = "", *, again: bool = False) -> FakeJob:
-        key = key_of(scenario, self.store)
+        key = scenario_key(scenario, self.store)
         self.jobs.append(
             FakeJob(
                 scenario,
@@ -110,7 +110,9 @@ class FakePool:
         return self.jobs[-1]
 
     def is_going(self, scenario: Scenario) -> bool:
-        return any(job.key == key_of(scenario, self.store) and not job.settled for job in self.jobs)
+        return any(
+            job.key == scenario_key(scenario, self.store) and not job.settled for job in self.jobs
+        )
 
     def watchers(self, source: str) -> set[str]:
         return {
@@ -193,11 +195,11 @@ def finish(pool: FakePool, study: Study, places: list[int] | None = None) -> Non
     """Put the results of policies of a study into the store; equal scenarios run once."""
     for at in range(len(study.allocators)) if places is None else places:
         for scenario in study.repeated(at):
-            key = key_of(scenario, pool.store)
+            key = scenario_key(scenario, pool.store)
             computed = key, os.environ[SETTING]
             if computed not in RESULTS:
                 trace = load_trace(scenario.trace, pool.store)
-                keep(pool.store, key, scenario, run(scenario, trace=trace), trace)
+                store_result(pool.store, key, scenario, run(scenario, trace=trace), trace)
                 RESULTS[computed] = pool.store.packed(key)
             elif not pool.store.has(key):
                 about = json.loads(RESULTS[computed][MANIFEST])

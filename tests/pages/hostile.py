@@ -14,7 +14,7 @@ import pandas as pd
 from streamlit.testing.v1 import AppTest
 
 from sim.cluster import Cluster, GpuType, NodeGroup
-from sim.limits import LONGEST_NAME
+from sim.limits import MAX_NAME_LENGTH
 from sim.params import Spec
 from sim.trace import Trace
 from trainyard.store import Store
@@ -53,7 +53,7 @@ def study(store: Store) -> Study:
     names.
     """
     count = len(NAMES)
-    types = [name.lower()[:LONGEST_NAME] for name in NAMES[:4]]
+    types = [name.lower()[:MAX_NAME_LENGTH] for name in NAMES[:4]]
     frame = pd.DataFrame(
         {
             "job_id": NAMES,
@@ -86,7 +86,7 @@ def study(store: Store) -> Study:
         account | {"guesses": list(NAMES[:2]), "warnings": list(NAMES[:2]), "reasons": reasons},
     )
     groups = tuple(
-        NodeGroup(1, 4, kind, partitions=(), name=name[:LONGEST_NAME])
+        NodeGroup(1, 4, kind, partitions=(), name=name[:MAX_NAME_LENGTH])
         for kind, name in zip(types, NAMES, strict=False)
     )
     cluster = Cluster(

@@ -10,7 +10,7 @@ from streamlit.testing.v1 import AppTest
 
 from sim.params import Spec
 from tests.pages.conftest import FakePool, Open, finish, sound, study_of
-from trainyard.export.targets import of_runs
+from trainyard.export.targets import patch_of_stored_runs
 from trainyard.results import exports, outcomes
 from trainyard.study.study import Study
 from trainyard.traces.sources import load_trace
@@ -101,7 +101,7 @@ def test_a_scheduler_of_a_site_is_taken_home_as_a_patch(
     button = download(export(app), "Export configuration (patch)")
     assert both.titles[1] in button.help
     runs = outcomes.gather(both, pool.store)
-    text = of_runs(runs, 0, 1, load_trace(both.base.trace, pool.store), pool.store)
+    text = patch_of_stored_runs(runs, 0, 1, load_trace(both.base.trace, pool.store), pool.store)
     assert "spec.resources.gpu.quota: 4 -> 8" in text
     assert "Simulated by Trainyard: run " in text
 

@@ -9,7 +9,7 @@ from sim.cluster import Cluster
 from sim.params import Spec
 from tests.pages.conftest import FakePool, Open, finish, own, sound, study_of, texts
 from trainyard.library import library
-from trainyard.runs.run import keep, key_of, run
+from trainyard.runs.run import run, scenario_key, store_result
 from trainyard.study import branch
 from trainyard.study.branch import BranchPoint, FromHere
 from trainyard.study.study import Study
@@ -43,7 +43,9 @@ def two(tiny: Study) -> Study:
 def stored(pool: FakePool, study: Study, turn: BranchPoint) -> None:
     scenario = branch.branch(study, 0, turn).here
     trace = load_trace(scenario.trace, pool.store)
-    keep(pool.store, key_of(scenario, pool.store), scenario, run(scenario, trace=trace), trace)
+    store_result(
+        pool.store, scenario_key(scenario, pool.store), scenario, run(scenario, trace=trace), trace
+    )
 
 
 def primary(app: AppTest) -> list[str]:
@@ -183,7 +185,10 @@ def test_the_library_opens_it_where_it_was_asked(visit: Open, two: Study, pool: 
         pool.store,
         "me",
         recipe,
-        [key_of(scenario, pool.store) for scenario in (recipe.branch.was, recipe.branch.here)],
+        [
+            scenario_key(scenario, pool.store)
+            for scenario in (recipe.branch.was, recipe.branch.here)
+        ],
     )
     app = visit()
     next(button for button in app.button if "from day 1" in button.label).click().run()

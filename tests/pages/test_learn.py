@@ -11,7 +11,7 @@ import trainyard.labs.replays.reading
 from tests.pages.conftest import ROOT, FakePool, sound, study_of, texts
 from tests.trainyard.labs.replays.replay_cases import SMALL, write
 from trainyard.labs.replays.reading import load
-from trainyard.labs.replays.report import needed
+from trainyard.labs.replays.report import needed_metrics
 from trainyard.labs.replays.run import ReplayRun, run_cell
 from trainyard.runs.shared import SharedBatches
 from ui.learning import replay_tab as learn
@@ -27,7 +27,7 @@ class Still(ReplayRun):
     def take(self, count: int | None = None) -> None:
         for key, cell in list(self._work.items())[:count]:
             self._found[key] = run_cell(
-                self._recipes[cell.at, cell.arm].to_json(), cell.seed, needed(self.replay)
+                self._recipes[cell.at, cell.arm].to_json(), cell.seed, needed_metrics(self.replay)
             )
 
     def finish(self) -> None:

@@ -26,7 +26,7 @@ from trainyard.study.document import unpack_document
 from trainyard.study.scenario import TraceSpec
 from trainyard.study.search import SizeQuestion
 from trainyard.study.study import Study
-from trainyard.text import moment
+from trainyard.text import relative_date
 from trainyard.traces import start
 from trainyard.views.charts import visible
 from ui import browser_identity, server
@@ -255,7 +255,7 @@ def test_what_is_exported_is_imported_but_for_results_that_others_would_see(
     browse(ANN, tiny.named("Mine"))
     away = Store(tmp_path / "away")
     (mark,) = [one.id for one in library.items(pool.store, shelf(ANN))]
-    data, damaged = archive.packed(pool.store, shelf(ANN), [mark])
+    data, damaged = archive.pack_items(pool.store, shelf(ANN), [mark])
     assert damaged == ()
     pool.store = away
     app = browse(BOB)
@@ -289,7 +289,9 @@ def test_an_import_cannot_make_the_server_read_its_files(
     for seed in (0, 1):
         away = replace(tiny, base=replace(tiny.base, seed=seed, trace=TraceSpec(str(secret))))
         library.shelve(elsewhere, "me", away, [])
-    data, _ = archive.packed(elsewhere, "me", [one.id for one in library.items(elsewhere, "me")])
+    data, _ = archive.pack_items(
+        elsewhere, "me", [one.id for one in library.items(elsewhere, "me")]
+    )
     app = browse(ANN)
     app.file_uploader(key="scenario_file").set_value(("runs.zip", data, "application/zip")).run()
     app = press(choose(app, 0, 1), "runs/compare")
@@ -313,9 +315,9 @@ def test_a_thousand_are_twenty_at_a_time_without_a_look_at_files(
         study = replace(tiny, base=replace(tiny.base, seed=seed))
         rows.append(
             (
-                library.identity(study),
+                library.recipe_id(study),
                 json.dumps(study.to_json()),
-                library.title(study),
+                library.default_title(study),
                 f"{seed:016x}",
                 shelf(ANN),
                 float(seed),
@@ -334,8 +336,8 @@ def test_a_thousand_are_twenty_at_a_time_without_a_look_at_files(
 
     for name in ("read", "sizes", "walk"):
         monkeypatch.setattr(files.Folder, name, refuse)
-    app, recipes, read = browse(ANN), list[dict[str, Any]](), library.read
-    monkeypatch.setattr(library, "read", lambda one: recipes.append(one) or read(one))
+    app, recipes, read = browse(ANN), list[dict[str, Any]](), library.read_recipe
+    monkeypatch.setattr(library, "read_recipe", lambda one: recipes.append(one) or read(one))
     app.run()
     sound(app)
     assert len(listed(app)) == 20
@@ -356,7 +358,7 @@ def test_a_plan_is_opened_where_plans_are_made(browse: Browse, pool: FakePool, t
     app = browse(ANN)
     assert "Plan · no run is kept · " in texts(app)
     press(app, f"runs/open/{mark}")
-    assert library.read(unpack_document(_one(app.query_params["q"]))) == asked
+    assert library.read_recipe(unpack_document(_one(app.query_params["q"]))) == asked
 
 
 def _one(value: Any) -> str:
@@ -493,7 +495,7 @@ def test_a_browser_brings_its_token_and_nothing_else_counts_as_one(
 def test_instants_as_people_say_them() -> None:
     now = datetime(2026, 3, 1, 0, 30, tzinfo=UTC)
     told = [
-        moment(datetime(*at, tzinfo=UTC), now)
+        relative_date(datetime(*at, tzinfo=UTC), now)
         for at in (
             (2026, 3, 1, 0, 5),
             (2026, 2, 28, 23, 59),

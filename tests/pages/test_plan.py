@@ -81,7 +81,7 @@ def ended(app: AppTest, recipe: Recipe) -> AppTest:
 
 def recipe_of(app: AppTest) -> library.Recipe:
     text = app.query_params["q"]
-    return library.read(unpack_document(text if isinstance(text, str) else text[0]))
+    return library.read_recipe(unpack_document(text if isinstance(text, str) else text[0]))
 
 
 def test_before_the_first_search_it_says_what_it_takes_and_who_is_left_out(visit: Open) -> None:

@@ -103,7 +103,7 @@ def test_a_policy_that_cannot_run_the_example_says_why(
     def fails(name: str) -> None:
         raise TrainyardError(f"{name} needs <more>.")
 
-    monkeypatch.setattr(decision_picture, "picture", fails)
+    monkeypatch.setattr(decision_picture, "run_example", fails)
     app = opened(visit("policies", tiny), "fifo")
     app.session_state["policy_tabs"] = "How it decides"
     app.run()

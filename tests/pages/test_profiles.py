@@ -49,11 +49,11 @@ def measured(tiny: Study) -> Study:
 
 @pytest.fixture
 def lacking(measured: Study, pool: FakePool) -> Study:
-    kept = profiles.take(MINE, "mine.csv", pool.store)
+    kept = profiles.store_profile(MINE, "mine.csv", pool.store)
     base = replace(
         measured.base, perf=profiles.with_table(measured.base.perf, kept, measured.base.cluster)
     )
-    fit = coverage.check(base.perf, load_trace(base.trace), base.cluster, pool.store)
+    fit = coverage.profile_coverage(base.perf, load_trace(base.trace), base.cluster, pool.store)
     assert fit is not None
     assert 0 < fit.unmeasured.sum() < 12
     return replace(measured, base=base)
@@ -80,7 +80,7 @@ def test_a_profile_is_uploaded_and_becomes_part_of_the_scenario(
     upload(app, MINE)
     sound(app)
     made = study_of(app).base.perf
-    assert made == Spec.of("profiled", table=profiles.take(MINE, "x", pool.store).source)
+    assert made == Spec.of("profiled", table=profiles.store_profile(MINE, "x", pool.store).source)
     assert select(app, "Measurements").value == made.values["table"]
     assert any(
         option.startswith("mine.csv (6 models on ")
@@ -106,7 +106,7 @@ def test_jobs_that_were_not_measured_are_counted_with_three_ways_out(
     visit: Open, lacking: Study, pool: FakePool
 ) -> None:
     trace = load_trace(lacking.base.trace)
-    fit = coverage.check(lacking.base.perf, trace, lacking.base.cluster, pool.store)
+    fit = coverage.profile_coverage(lacking.base.perf, trace, lacking.base.cluster, pool.store)
     assert fit is not None
     app = visit("trace", lacking)
     for sentence in fit.sentences:
@@ -230,7 +230,7 @@ def test_an_address_cannot_name_a_file_of_the_server(
 def test_jobs_that_fit_on_no_type_are_counted_on_the_cluster_page(
     visit: Open, measured: Study, pool: FakePool
 ) -> None:
-    kept = profiles.take(
+    kept = profiles.store_profile(
         b"gpu_type,model,scale_factor,placement,iterations_per_second\nv100,Net,1,single,0\nk80,Net,1,single,0\n",
         "zero.csv",
         pool.store,

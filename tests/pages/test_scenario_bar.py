@@ -233,7 +233,7 @@ def test_an_archive_brings_its_jobs_and_shows_stored_results(
     finish(pool, tiny)
     app = visit("start")
     app.file_uploader(key="scenario_file").set_value(
-        ("mine.zip", bundle.archive(tiny, pool.store), "application/zip")
+        ("mine.zip", bundle.scenario_archive(tiny, pool.store), "application/zip")
     ).run()
     sound(app)
     assert study_of(app) == tiny
@@ -251,7 +251,7 @@ def test_what_the_top_says_of_missing_jobs_follows_the_file_that_is_opened(
             tiny.base, trace=TraceSpec(f"store:{pool.store.put_trace(load_trace(tiny.base.trace))}")
         ),
     )
-    whole, alone = bundle.archive(kept, pool.store), bundle.text(kept).encode()
+    whole, alone = bundle.scenario_archive(kept, pool.store), bundle.scenario_text(kept).encode()
     pool.store.delete_trace(kept.base.trace.source.partition(":")[2])
     app = visit("start", kept)
     app.file_uploader(key="scenario_file").set_value(("mine.json", alone, "application/json")).run()
@@ -293,6 +293,6 @@ def test_a_deleted_trace_goes_with_its_results_and_out_of_the_history(
 
 
 def test_a_study_file_is_written_for_people_too(tiny: Study) -> None:
-    text = bundle.text(tiny)
+    text = bundle.scenario_text(tiny)
     assert json.loads(text) == tiny.to_json()
-    assert text == bundle.text(Study.from_json(json.loads(text)))
+    assert text == bundle.scenario_text(Study.from_json(json.loads(text)))

@@ -18,8 +18,8 @@ def test_only_a_session_that_held_something_large_costs_those_that_stay(
         "carl": lambda: 5,
     }
     monkeypatch.setattr(server, "_HERE_NOW", here)
-    monkeypatch.setattr(server, "forget", lambda: 1_000_000)
-    monkeypatch.setattr(server, "tidy", sizes.append)
+    monkeypatch.setattr(server, "clear_cache", lambda: 1_000_000)
+    monkeypatch.setattr(server, "release_memory", sizes.append)
     for name in ("ann", "bob", "nobody", "carl"):
         server._on_session_end(name)
     assert sizes == [0, 40_000_000, 0, 1_000_005]

@@ -666,7 +666,7 @@ def test_two_traces_can_be_made_one(visit: Open) -> None:
 def test_figures_of_a_look_alike_are_opened(visit: Open) -> None:
     app = visit("trace")
     spec = likeness.look_alike(load_sample("week")[0], load=0.5, seed=3)
-    give(app, "week.json", likeness.document(spec).encode())
+    give(app, "week.json", likeness.figures_document(spec).encode())
     sound(app)
     assert source(app) == spec.source
     give(app, "bad.json", b'{"name": "like", "params": {"sizes": [2, 1]}}')

@@ -121,7 +121,7 @@ def both(
 ) -> tuple[RunResult | None, RunResult]:
     """Return the record of both engines; None = the fast one does not make the run."""
     try:
-        fast = lane.run(lane.prepared(trace, cluster, make(spec), given_))
+        fast = lane.run(lane.prepare_run(trace, cluster, make(spec), given_))
     except lane.NotCompiledError:
         raise
     except lane.NotPlainError:

@@ -37,7 +37,7 @@ def check_machines(book: Book) -> None:
 
 
 def check_job(book: Book, job: int) -> None:
-    life, reasons = explore.life(book, job), explore.why(book, job)
+    life, reasons = explore.life(book, job), explore.wait_reasons(book, job)
     enter, leave = (float(times[job]) for times in book.line.presence)
     spells = list(life.spells.itertuples(index=False))
     assert all(one.t1 == other.t0 for one, other in pairwise(spells))

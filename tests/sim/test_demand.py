@@ -11,7 +11,7 @@ import pytest
 
 from sim.cluster import Cluster, NodeGroup
 from sim.contract import Needs
-from sim.demand import Demands, capacity_for, narrowed, pools_of
+from sim.demand import Demands, capacity_for, group_into_pools, limit_gpu_types
 from sim.errors import InfeasiblePlan
 from sim.grants import Demand, NodePool
 from sim.perf.model import Roles
@@ -30,7 +30,7 @@ MIXED = Cluster(
 
 
 def demands(trace: Trace, cluster: Cluster, confine_by: str = "") -> Demands:
-    return Demands(trace, cluster, pools_of(cluster), confine_by)
+    return Demands(trace, cluster, group_into_pools(cluster), confine_by)
 
 
 def impossible(
@@ -45,7 +45,7 @@ def impossible(
 
 
 def test_pools_gather_nodes_of_equal_type_and_partitions() -> None:
-    assert pools_of(MIXED) == (
+    assert group_into_pools(MIXED) == (
         NodePool((0, 1, 3), 0, ("red",), 4),
         NodePool((2,), 1, (), 8),
         NodePool((4, 5), -1, (), 0),
@@ -102,7 +102,7 @@ def test_types_on_which_a_job_does_not_fit_are_no_pools_of_it() -> None:
         gpu_types_allowed=["v100|a100", nan, nan, nan, "t4"],
     )
     fits = np.array([[False, True], [True, False], [False, False], [False, False], [True, True]])
-    less = narrowed(trace, MIXED, fits)
+    less = limit_gpu_types(trace, MIXED, fits)
     assert less.texts("gpu_types_allowed").tolist() == ["a100", "v100", "-", "", "t4"]
     assert [demands(less, MIXED).of(job).pools for job in range(5)] == [
         (1,),
@@ -118,9 +118,9 @@ def test_types_on_which_a_job_does_not_fit_are_no_pools_of_it() -> None:
         False,
         True,
     ]
-    assert narrowed(trace, MIXED, np.ones((5, 2), bool)) is trace
+    assert limit_gpu_types(trace, MIXED, np.ones((5, 2), bool)) is trace
     assert trace.texts("gpu_types_allowed").tolist() == ["v100|a100", "", "", "", "t4"]
-    plain = narrowed(jobs((0, 1, 1)), MIXED, np.array([[True, False]]))
+    plain = limit_gpu_types(jobs((0, 1, 1)), MIXED, np.array([[True, False]]))
     assert plain.texts("gpu_types_allowed").tolist() == ["v100"]
 
 
@@ -194,7 +194,9 @@ def test_a_job_that_may_shrink_keeps_its_workers_whole() -> None:
     columns = [np.array([value]) for value in (4.0, 0.0, 0.0, 0.0, 0.0, 0.0)]
     for cluster, hopeless in (("1x2:v100", False), ("3x1:v100", True)):
         machines = Cluster.parse(cluster)
-        found = Demands(jobs((0, 8, 1)), machines, pools_of(machines), roles=Roles(*columns))
+        found = Demands(
+            jobs((0, 8, 1)), machines, group_into_pools(machines), roles=Roles(*columns)
+        )
         assert (found.of(0).replicas, found.of(0).gpus) == (4, 2)
         assert found.unschedulable(np.array([2.0]), mixed=False).tolist() == [hopeless]
 
@@ -204,7 +206,7 @@ def test_roles_that_exceed_the_cores_of_all_nodes_together_are_impossible() -> N
     asked = [np.array([float(value)] * 2) for value in (4, 2, 8, 0, 16, 0)]
     asked[0][1] = 1  # 4 x 8 + 2 x 16 = 64 cores, and 1 x 8 + 32 = 40
     demands = Demands(
-        jobs((0, 0, 1.0), (0, 0, 1.0)), cluster, pools_of(cluster), roles=Roles(*asked)
+        jobs((0, 0, 1.0), (0, 0, 1.0)), cluster, group_into_pools(cluster), roles=Roles(*asked)
     )
     assert demands.unschedulable(mixed=False).tolist() == [True, False]
     assert demands.unschedulable(mixed=False, apart=True).tolist() == [False, False]

@@ -4,7 +4,13 @@ import pickle
 
 import pytest
 
-from sim.errors import MOST_LETTERS, InfeasiblePlan, TraceError, TrainyardError, shortened
+from sim.errors import (
+    MAX_MESSAGE_LENGTH,
+    InfeasiblePlan,
+    TraceError,
+    TrainyardError,
+    shorten_message,
+)
 
 
 def test_a_sentence_of_usual_length_stays_as_it_is() -> None:
@@ -26,7 +32,7 @@ def test_a_long_list_is_cut_in_the_middle() -> None:
             " file."
         )
     )
-    assert len(told) <= MOST_LETTERS
+    assert len(told) <= MAX_MESSAGE_LENGTH
     assert told.startswith("There is no column. Columns found: 0, 1, 2, ")
     assert " … " in told
     assert told.endswith("4999. Choose another file.")
@@ -36,10 +42,10 @@ def test_a_long_list_is_cut_in_the_middle() -> None:
     ("told", "shown"), [("a\nb\tc", "a b c"), ("a\x1b[2Jb\u202ec", "a\ufffd[2Jb\ufffdc"), ("", "")]
 )
 def test_a_sentence_is_one_line_of_what_can_be_seen(told: str, shown: str) -> None:
-    assert shortened(told) == shown
+    assert shorten_message(told) == shown
 
 
 def test_the_whole_text_travels_between_processes() -> None:
     error = pickle.loads(pickle.dumps(TraceError("y " * 4000)))
     assert len(error.args[0]) == 8000
-    assert len(str(error)) <= MOST_LETTERS
+    assert len(str(error)) <= MAX_MESSAGE_LENGTH

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sim.hosts import host_list, hosts_of
+from sim.hosts import compress_hosts, expand_hosts
 
 
 @pytest.mark.parametrize(
@@ -20,5 +20,5 @@ from sim.hosts import host_list, hosts_of
     ],
 )
 def test_hosts_are_written_so_that_they_read_back(hosts: list[str], written: str) -> None:
-    assert host_list(hosts) == written
-    assert (hosts_of(written, "x") if written else []) == hosts
+    assert compress_hosts(hosts) == written
+    assert (expand_hosts(written, "x") if written else []) == hosts

@@ -6,7 +6,7 @@ import pytest
 
 from sim.cluster import Cluster
 from sim.errors import ClusterError, TrainyardError
-from sim.limits import most_gpus
+from sim.limits import gpu_limit
 from trainyard.clusters import machines
 from trainyard.study.document import pack_document
 from trainyard.study.scenario import TraceSpec
@@ -48,7 +48,7 @@ def test_a_change_is_at_an_instant(at_s: float) -> None:
 
 
 def test_as_many_as_are_allowed_are_taken() -> None:
-    assert Cluster.parse("1x1000000:v100").gpus == most_gpus() == 1_000_000
+    assert Cluster.parse("1x1000000:v100").gpus == gpu_limit() == 1_000_000
 
 
 def test_the_environment_sets_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ import pytest
 from tests.shared import SetClock
 from trainyard.library import library
 from trainyard.library.library import BRIEF
-from trainyard.runs.run import key_of
+from trainyard.runs.run import scenario_key
 from trainyard.store import Store, StoreError
 from trainyard.study.study import Study
 from trainyard.study.sweep import Axis, Sweep
@@ -34,7 +34,7 @@ def note(store: Store, study: Study, at: int, factor: float) -> None:
             name: None if value is None else value * factor * (1 + 2 * turn)
             for name, value in KEPT.items()
         }
-        store.put_numbers(key_of(scenario, store), summary, scenario.to_json())
+        store.put_numbers(scenario_key(scenario, store), summary, scenario.to_json())
 
 
 def test_two_things_of_the_library_beside_each_other(tmp_path: Path) -> None:
@@ -49,10 +49,12 @@ def test_two_things_of_the_library_beside_each_other(tmp_path: Path) -> None:
         note(store, study, at, 1.0 + at)
     note(store, other, 0, 2.0)
     for one in (study, other):
-        library.shelve(store, "me", one, [key_of(scenario, store) for scenario in one.scenarios()])
+        library.shelve(
+            store, "me", one, [scenario_key(scenario, store) for scenario in one.scenarios()]
+        )
     second, first = library.items(store, "me")
     assert (second.name, second.runs, second.there) == ("other", 2, 2)
-    found = library.beside(store, first, second)
+    found = library.compare_items(store, first, second)
     # Names are no difference.
     assert found.changes[0] == "seed 0 → 7"
     assert found.changes[-1] == "repeats 1 → 2"
@@ -78,7 +80,7 @@ def test_nothing_is_beside_nothing(tmp_path: Path) -> None:
     library.shelve(store, "me", study, [])
     (one,) = library.items(store, "me")
     with pytest.raises(StoreError, match="Run them again"):
-        library.beside(store, one, one)
+        library.compare_items(store, one, one)
 
 
 def test_a_comparison_is_one_thing_whatever_it_is_called(tmp_path: Path) -> None:
@@ -111,14 +113,14 @@ def test_what_tells_a_comparison_from_the_one_before(tmp_path: Path) -> None:
 def test_taking_the_last_tag_off_leaves_nothing_to_be_kept_for(tmp_path: Path) -> None:
     clock = SetClock()
     store, study = Store(tmp_path, clock=clock), start.sample_study("tiny")
-    key = key_of(study.scenarios()[0], store)
+    key = scenario_key(study.scenarios()[0], store)
     store.put_numbers(key, KEPT, study.base.to_json())
     mark = library.shelve(store, "me", study, [key])
-    library.label(store, "me", mark, tags=["talk"])
+    library.label_item(store, "me", mark, tags=["talk"])
     clock.go_on(40.0)
     store.put_numbers("ab" * 16, KEPT, {})
     assert store.expire() == 0
-    library.label(store, "me", mark, tags=[" "])
+    library.label_item(store, "me", mark, tags=[" "])
     assert store.expire() == 1
     # What is left is the recipe, to be run again.
     (one,) = library.items(store, "me")

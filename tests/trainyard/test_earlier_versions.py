@@ -26,7 +26,7 @@ from sim.errors import ParameterError
 from sim.params import Spec
 from trainyard.library import archive, library
 from trainyard.results import outcomes
-from trainyard.runs.run import key_of, run, summarise
+from trainyard.runs.run import run, scenario_key, summarize_run
 from trainyard.store import Store
 from trainyard.study import scenario as scenario_module
 from trainyard.study.branch import FromHere
@@ -74,7 +74,7 @@ def results_of_version_3(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_keys_of_scenarios_differ_from_those_of_the_last_version_only_by_results_version() -> None:
     study = Study.from_json(read("lab", "scenario.json"))
     kept = [one["key"] for one in read("lab", "run.json")["runs"]]
-    assert [key_of(scenario) for scenario in study.scenarios()] == kept
+    assert [scenario_key(scenario) for scenario in study.scenarios()] == kept
 
 
 def test_scenarios_of_the_last_version_give_the_same_numbers_under_other_keys() -> None:
@@ -85,9 +85,9 @@ def test_scenarios_of_the_last_version_give_the_same_numbers_under_other_keys() 
     at_once = replace(gavel, allocator=Spec.parse("gavel:objective=makespan,recompute_s=0"))
     kept = read("lab", "run.json")["runs"]
     for scenario, run_before in zip([*others, at_once], kept, strict=True):
-        found = summarise(scenario, run(scenario), trace)["jct_mean_s"]
+        found = summarize_run(scenario, run(scenario), trace)["jct_mean_s"]
         assert found == run_before["jct_mean_s"]
-    assert not {key_of(one) for one in study.scenarios()} & {one["key"] for one in kept}
+    assert not {scenario_key(one) for one in study.scenarios()} & {one["key"] for one in kept}
 
 
 def test_what_was_written_before_packages_moved_has_the_same_keys_and_numbers(
@@ -99,8 +99,8 @@ def test_what_was_written_before_packages_moved_has_the_same_keys_and_numbers(
     kept = read("sim-readers", "run.json")["runs"]
     trace = load_trace(study.base.trace)
     for scenario, run_before in zip(study.scenarios(), kept, strict=True):
-        assert key_of(scenario) == run_before["key"]
-        found = summarise(scenario, run(scenario), trace)
+        assert scenario_key(scenario) == run_before["key"]
+        found = summarize_run(scenario, run(scenario), trace)
         assert {name: found[name] for name in ("jct_mean_s", "queue_p95_s", "makespan_s")} == {
             name: run_before[name] for name in ("jct_mean_s", "queue_p95_s", "makespan_s")
         }
@@ -109,7 +109,9 @@ def test_what_was_written_before_packages_moved_has_the_same_keys_and_numbers(
     store = Store(tmp_path / "store")
     assert {one["key"] for one in kept} == {entry.key for entry in store.entries()}
     data = (BEFORE / "sim-readers" / "archive.zip").read_bytes()
-    taken = archive.unpack(Store(tmp_path / "new"), "0" * 32, data, "archive.zip", results=True)
+    taken = archive.import_archive(
+        Store(tmp_path / "new"), "0" * 32, data, "archive.zip", results=True
+    )
     assert taken.left == 0
 
 
@@ -118,13 +120,13 @@ def test_rules_that_did_not_change_give_what_they_gave_before() -> None:
     trace = load_trace(study.base.trace)
     kept = numbers("format-1")
     for scenario in study.scenarios()[:2]:
-        found = summarise(scenario, run(scenario), trace)["jct_mean_s"]
+        found = summarize_run(scenario, run(scenario), trace)["jct_mean_s"]
         assert found == kept[scenario.allocator.name]
 
 
 def test_an_archive_is_taken_over(version: str, tmp_path: Path) -> None:
     store, data = Store(tmp_path), (BEFORE / version / "archive.zip").read_bytes()
-    taken = archive.unpack(store, "0" * 32, data, "archive.zip", results=True)
+    taken = archive.import_archive(store, "0" * 32, data, "archive.zip", results=True)
     [item] = library.items(store, "0" * 32)
     assert "Kept from before" in (item.name, item.title)
     study = item.recipe()
@@ -136,7 +138,7 @@ def test_an_archive_is_taken_over(version: str, tmp_path: Path) -> None:
 @pytest.mark.usefixtures("results_of_version_3")
 def test_results_in_an_archive_of_the_same_results_version_are_taken_over(tmp_path: Path) -> None:
     store, data = Store(tmp_path), (BEFORE / "lab" / "archive.zip").read_bytes()
-    taken = archive.unpack(store, "0" * 32, data, "archive.zip", results=True)
+    taken = archive.import_archive(store, "0" * 32, data, "archive.zip", results=True)
     [item] = library.items(store, "0" * 32)
     assert (item.there, taken.left) == (5, 0)
 
@@ -186,7 +188,7 @@ def test_former_names_of_parameters_are_read_and_the_present_ones_written(kind: 
     assert KINDS[kind].from_json(made.to_json()) == made
     # Digests, ids on a shelf and keys of replays are made of the canonical text.
     assert made.canonical() == kept["canonical"]
-    assert library.identity(made) == kept["identity"]  # type: ignore[arg-type]
+    assert library.recipe_id(made) == kept["identity"]  # type: ignore[arg-type]
 
 
 @pytest.mark.usefixtures("results_of_version_3")
@@ -202,8 +204,8 @@ def test_runs_keep_their_keys_and_numbers_under_new_names() -> None:
     ]
     trace = load_trace(study.base.trace)
     for scenario, run_before in zip(study.scenarios(), kept["runs"], strict=True):
-        assert key_of(scenario) == run_before["key"]
-        found = summarise(scenario, run(scenario), trace)["jct_mean_s"]
+        assert scenario_key(scenario) == run_before["key"]
+        found = summarize_run(scenario, run(scenario), trace)["jct_mean_s"]
         assert found == run_before["jct_mean_s"]
     sweep = Sweep.from_json(documents["sweep"]["document"])
     assert [axis.path for axis in sweep.axes] == [
@@ -212,7 +214,7 @@ def test_runs_keep_their_keys_and_numbers_under_new_names() -> None:
     ]
     cells = [scenario for _, scenario in sweep.cells()]
     assert all(isinstance(scenario, Scenario) for scenario in cells)
-    assert [key_of(one) for one in cells if isinstance(one, Scenario)] == kept["cells"]
+    assert [scenario_key(one) for one in cells if isinstance(one, Scenario)] == kept["cells"]
 
 
 def test_a_setting_by_its_former_name_replaces_the_present_one() -> None:

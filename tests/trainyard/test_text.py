@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.errors import ParameterError
-from trainyard.text import RunClock, change, duration, gpu_type, instant
+from trainyard.text import RunClock, change, duration, gpu_type, run_time
 
 EPOCH = "2023-12-31T18:00:00+08:00"
 
@@ -35,8 +35,8 @@ def test_durations(seconds: float, text: str) -> None:
 
 
 def test_instants() -> None:
-    assert instant(5 * 86_400 + 16_200) == "day 6, 04:30"
-    assert instant(5 * 86_400 + 37_800, EPOCH) == "Sat 6 Jan, 04:30"
+    assert run_time(5 * 86_400 + 16_200) == "day 6, 04:30"
+    assert run_time(5 * 86_400 + 37_800, EPOCH) == "Sat 6 Jan, 04:30"
     assert RunClock(seconds=True).at(3661) == "day 1, 01:01:01"
     assert RunClock().span(5 * 86_400 + 16_200, 5 * 86_400 + 21_600) == "day 6, 04:30–06:00"
     assert RunClock().span(0, 86_400) == "day 1, 00:00–day 2, 00:00"

@@ -14,7 +14,7 @@ from trainyard.cli.errors import CommandStoppedError, UsageError
 from trainyard.cli.given import add_reading, load_study
 from trainyard.cli.sweep import align_columns, run_with_progress
 from trainyard.labs.backtests.figures import Measures
-from trainyard.labs.backtests.fit import MOST_RUNS
+from trainyard.labs.backtests.fit import MAX_RUNS
 from trainyard.labs.backtests.report import BacktestReport
 from trainyard.labs.backtests.run import BacktestRun
 from trainyard.library import library
@@ -22,9 +22,9 @@ from trainyard.library.library import HERE
 from trainyard.runs.executors import DEFAULT, check_executor_name
 from trainyard.store import Store
 from trainyard.study.check import Check
-from trainyard.study.document import number, whole
+from trainyard.study.document import number, whole_number
 from trainyard.text import MISSING, duration, factor, plural, share, time
-from trainyard.traces.sources import changed
+from trainyard.traces.sources import apply_changes
 
 _HOUR_S: Final = 3600.0
 _DAY_S: Final = 86_400.0
@@ -95,7 +95,7 @@ def add_backtest(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--fit",
         action="store_true",
-        help=f"fit open settings to the part before the judged days, in at most {MOST_RUNS} runs",
+        help=f"fit open settings to the part before the judged days, in at most {MAX_RUNS} runs",
     )
     parser.add_argument(
         "--executor",
@@ -122,7 +122,7 @@ def command_backtest(args: argparse.Namespace) -> None:
         raise UsageError("A backtest takes one policy: give --policy once.")
     check = Check(
         study.base,
-        repeats=whole("--repeats", args.repeats),
+        repeats=whole_number("--repeats", args.repeats),
         warm_s=None if args.warm_up is None else _HOUR_S * number("--warm-up", args.warm_up),
         judge_s=None if args.judge is None else _DAY_S * number("--judge", args.judge),
         anyway=args.anyway,
@@ -146,7 +146,7 @@ def command_backtest(args: argparse.Namespace) -> None:
         document = {"id": item_id, **backtest_document(run)}
         text = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
     else:
-        trace = changed(source.trace, check.scenario.trace)
+        trace = apply_changes(source.trace, check.scenario.trace)
         head = f"{trace.name}: {plural(len(trace), 'job')} (id {item_id[:12]})."
         text = "\n".join([head, "", *backtest_lines(run)])
     sys.stdout.write(text + "\n")
@@ -161,10 +161,10 @@ def backtest_lines(run: BacktestRun) -> list[str]:
     """Return the results of a backtest as lines of text, or its progress."""
     if run.report is None:
         return [f"{run.title}: {plural(run.done, 'run')} of at most {run.most} are kept."]
-    return lines(run.report)
+    return report_lines(run.report)
 
 
-def lines(report: BacktestReport) -> list[str]:
+def report_lines(report: BacktestReport) -> list[str]:
     """Return a backtest report as lines of text."""
     heading = [f"{report.policy}: {report.headline}", *(f"  {one}" for one in report.faults[1:])]
     if report.judged is None or report.split is None:

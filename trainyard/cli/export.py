@@ -13,7 +13,7 @@ from trainyard.export.caveats import ExportRun
 from trainyard.export.targets import TARGETS, patch, patch_of_simulated_runs
 from trainyard.results import past
 from trainyard.store import Store
-from trainyard.traces.sources import changed
+from trainyard.traces.sources import apply_changes
 
 
 def add_export(parser: argparse.ArgumentParser) -> None:
@@ -46,7 +46,7 @@ def command_export(args: argparse.Namespace) -> None:
             " configuration, then the new one."
         )
     patch(*specs)  # rejects configurations that cannot be exported before simulating anything
-    trace = changed(source.trace, study.base.trace)
+    trace = apply_changes(source.trace, study.base.trace)
     before, after = (
         [
             ExportRun(
@@ -59,7 +59,7 @@ def command_export(args: argparse.Namespace) -> None:
         ]
         for index in range(2)
     )
-    text = patch_of_simulated_runs(trace, before, after, past.of_policy(study, 0, Store()))
+    text = patch_of_simulated_runs(trace, before, after, past.policy_verdict(study, 0, Store()))
     if not args.output:
         sys.stdout.write(text)
         return

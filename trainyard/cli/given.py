@@ -26,7 +26,7 @@ from trainyard.study.scenario import NEW_COSTS, READY, RIGID, Scenario, TraceSpe
 from trainyard.study.settings import with_settings
 from trainyard.study.study import Study
 from trainyard.traces.fitting import cluster_for
-from trainyard.traces.own_recipes import for_file, of_text, own_text
+from trainyard.traces.own_recipes import parse_own_recipe, recipe_for_file, recipe_text
 from trainyard.traces.sources import FILE_LIMIT_MB, Source, load_source
 
 ALL: Final = "all"
@@ -173,7 +173,7 @@ def _cluster_from_text(text: str, epoch: str) -> Cluster:
         raise UsageError(f"{place} already describes its nodes. Leave out {text[len(place) :]}.")
     if gpus:
         cluster = of_nodes(machines.cluster, int(gpus), (kind or "").lower())
-        return gpu_types.checked(cluster, [one.name for one in machines.cluster.types])
+        return gpu_types.check_types(cluster, [one.name for one in machines.cluster.types])
     sys.stderr.writelines(f"{note}\n" for note in machines.notes)
     if machines.asked:
         sys.stderr.write(f"To set GPUs per node and type: --cluster {place}:4:a100.\n")
@@ -219,12 +219,12 @@ def _apply_recipe(args: argparse.Namespace, given: dict[str, Any]) -> tuple[str,
     if args.recipe in FORMATS:
         return args.recipe, given
     if args.recipe:
-        recipe = of_text(own_text(args.recipe), args.recipe)
+        recipe = parse_own_recipe(recipe_text(args.recipe), args.recipe)
         return recipe.fmt, _merge_choices(recipe.choices, given)
     path = Path(args.trace).expanduser()
     if args.format or args.map or not path.is_file() or path.stat().st_size > args.max_mb * 1e6:
         return args.format or "", given
-    if (own := for_file(path)) is None:
+    if (own := recipe_for_file(path)) is None:
         return "", given
     sys.stderr.write(f"Read by {own.told}; --format NAME reads the file without it.\n")
     return own.fmt, _merge_choices(own.choices, given)
@@ -278,7 +278,9 @@ def load_study(args: argparse.Namespace) -> tuple[Study, Source]:
             **(old_trace if isinstance(old_trace, dict) else {}),
             **{key: new_trace[key] for key in ("source", "fmt", "read")},
         }
-    study = Study.from_json(profiles.localised(with_settings(document, _setting_overrides(args))))
+    study = Study.from_json(
+        profiles.with_contents(with_settings(document, _setting_overrides(args)))
+    )
     return study, load_source(study.base.trace, max_mb=args.max_mb)
 
 
@@ -307,7 +309,7 @@ def _study_from_arguments(args: argparse.Namespace) -> tuple[Study, Source]:
     )
     perf = profiles.from_file(Spec.parse(args.perf)) if args.perf not in (None, AUTO) else RIGID
     study = Study(Scenario(where, cluster, specs[0], perf, overheads=NEW_COSTS), specs)
-    document = profiles.localised(with_settings(study.to_json(), _setting_overrides(args)))
+    document = profiles.with_contents(with_settings(study.to_json(), _setting_overrides(args)))
     changed_study = Study.from_json(document)
     if changed_study.base.trace != where:
         source = load_source(changed_study.base.trace, max_mb=args.max_mb)
@@ -316,7 +318,7 @@ def _study_from_arguments(args: argparse.Namespace) -> tuple[Study, Source]:
 
 def _parse_policies(names: Sequence[str]) -> tuple[Spec, ...]:
     """Return the named policies; ``all`` adds every registered policy not named."""
-    given = [files.with_texts(Spec.parse(text)) for text in names]
+    given = [files.read_file_parameters(Spec.parse(text)) for text in names]
     named = {spec.name for spec in given}
     return tuple(
         one

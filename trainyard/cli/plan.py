@@ -26,10 +26,10 @@ from trainyard.library import library
 from trainyard.library.library import HERE
 from trainyard.runs.executors import check_executor_name
 from trainyard.store import Store, plain
-from trainyard.study.document import number, whole
+from trainyard.study.document import number, whole_number
 from trainyard.study.search import LOWER, SizeQuestion
 from trainyard.sweeps.plan import HOURS_A_MONTH, PlanRun, PolicyAnswer
-from trainyard.sweeps.sentences import runnable
+from trainyard.sweeps.sentences import without_replays
 from trainyard.text import plural
 
 
@@ -80,7 +80,7 @@ def command_plan(args: argparse.Namespace) -> None:
     """
     store = Store()
     question = find_resumed(store, args, "plan", SizeQuestion) or _question_of_arguments(args)
-    study, left_out = runnable(question.study, store)
+    study, left_out = without_replays(question.study, store)
     sys.stderr.writelines(f"{title} is left out: {why}\n" for title, why in left_out.items())
     if study is None:
         raise UsageError(
@@ -110,7 +110,7 @@ def _question_of_arguments(args: argparse.Namespace) -> SizeQuestion:
     """Return the size search of a file, completed by the command-line arguments."""
     document = load_document(args)
     if args.group or "groups" not in document:
-        document["groups"] = [whole("--group", text) for text in args.group or ["0"]]
+        document["groups"] = [whole_number("--group", text) for text in args.group or ["0"]]
     if args.range:
         ends = [_parse_range(text) for text in args.range]
         document |= {"low": [low for low, _ in ends], "high": [high for _, high in ends]}
@@ -130,7 +130,7 @@ def _parse_range(text: str) -> tuple[int, int]:
     low, dots, high = text.partition("..")
     if not dots:
         raise UsageError(f"--range {text}: the form is LOW..HIGH, e.g. 2..20.")
-    return whole("--range", low), whole("--range", high)
+    return whole_number("--range", low), whole_number("--range", high)
 
 
 def _parse_target(text: str) -> dict[str, Any]:

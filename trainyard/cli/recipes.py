@@ -10,10 +10,16 @@ from typing import Final
 
 from jobtraces import ReadOptions, peek, read
 from jobtraces.readers.options import digest_of
-from jobtraces.recipes import MINE, parse, shipped, shipped_text
+from jobtraces.recipes import USER_PREFIX, parse_recipe, shipped_recipes, shipped_text
 from trainyard.cli.errors import UsageError
 from trainyard.text import plural
-from trainyard.traces.own_recipes import checked, folder, kept, of_text, own_text
+from trainyard.traces.own_recipes import (
+    check_own_recipe,
+    parse_own_recipe,
+    recipe_text,
+    recipes_folder,
+    stored_recipes,
+)
 
 _ARGUMENTS: Final = {"list": (), "show": ("NAME",), "check": ("FILE",), "try": ("FILE", "DATA")}
 SHOWN: Final = 5
@@ -49,36 +55,36 @@ def _list_recipes() -> list[str]:
     """Return one line per shipped recipe and per recipe of the user."""
     shipped_lines = [
         f"{recipe.name:<20} {recipe.title}{' (refused)' if recipe.refuse else ''}"
-        for recipe in shipped()
+        for recipe in shipped_recipes()
     ]
     own = [
-        f"{MINE + name:<20} {of_text(own_text(name), str(path)).title}"
-        for name, path in kept().items()
+        f"{USER_PREFIX + name:<20} {parse_own_recipe(recipe_text(name), str(path)).title}"
+        for name, path in stored_recipes().items()
     ]
-    return [*shipped_lines, *own, f"Recipes of your own: TOML files in {folder()}."]
+    return [*shipped_lines, *own, f"Recipes of your own: TOML files in {recipes_folder()}."]
 
 
 def _show_recipe(name: str) -> list[str]:
     """Return the text of a recipe."""
-    own = name.startswith(MINE) or name in kept() or Path(name).suffix == ".toml"
-    return [(own_text(name) if own else shipped_text(name)).rstrip()]
+    own = name.startswith(USER_PREFIX) or name in stored_recipes() or Path(name).suffix == ".toml"
+    return [(recipe_text(name) if own else shipped_text(name)).rstrip()]
 
 
 def _check_recipe(place: str) -> list[str]:
     """Return one line that confirms a valid recipe file."""
-    text = own_text(place)
-    own = checked(text, place)
+    text = recipe_text(place)
+    own = check_own_recipe(text, place)
     heading = f"{place}: valid, digest {digest_of(text)}. {own.title}: "
     if own.fmt:
         return [f"{heading}read as {own.fmt}, {', '.join(own.choices) or 'no other choices'}."]
-    recipe = parse(text, place)
+    recipe = parse_recipe(text, place)
     facts = ", ".join(recipe.columns) or f"refuses such files: {recipe.refuse}"
     return [f"{heading}{facts}."]
 
 
 def _try_recipe(place: str, *files: str) -> list[str]:
     """Return the reading report and the first jobs of files read by a recipe."""
-    own = checked(own_text(place), place)
+    own = check_own_recipe(recipe_text(place), place)
     given = {one: Path(one).expanduser() for one in files}
     source = given if len(given) > 1 else given[files[0]]
     imported = read(source, fmt=own.fmt or None, options=ReadOptions(**own.choices))

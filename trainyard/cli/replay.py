@@ -13,9 +13,9 @@ from typing import Final
 from sim.errors import ContractError
 from trainyard.cli.errors import UsageError
 from trainyard.labs.replays import curves
-from trainyard.labs.replays.reading import MOST_SEEDS, load, names
-from trainyard.labs.replays.report import ClaimRow, ReplayReport, expected, tally
-from trainyard.labs.replays.run import MOST_WORKERS, ReplayError, ReplayRun
+from trainyard.labs.replays.reading import MAX_SEEDS, load, names
+from trainyard.labs.replays.report import ClaimRow, ReplayReport, band_text, tally
+from trainyard.labs.replays.run import MAX_WORKERS, ReplayError, ReplayRun
 from trainyard.labs.replays.types import Replay
 from trainyard.runs.executors import cores
 from trainyard.text import duration, plural
@@ -40,7 +40,7 @@ def add_replay(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--workers",
         metavar="N",
-        help=f"worker processes (default: one per core, at most {MOST_WORKERS})",
+        help=f"worker processes (default: one per core, at most {MAX_WORKERS})",
     )
     parser.add_argument(
         "--curves",
@@ -60,8 +60,8 @@ def command_replay(args: argparse.Namespace) -> None:
     TrainyardError
         If there is no such replay, an argument cannot be used, or a run was stopped.
     """
-    seeds = _parse_limited_int("--seeds", args.seeds, MOST_SEEDS)
-    workers = _parse_limited_int("--workers", args.workers, 64) or min(cores(), MOST_WORKERS)
+    seeds = _parse_limited_int("--seeds", args.seeds, MAX_SEEDS)
+    workers = _parse_limited_int("--workers", args.workers, 64) or min(cores(), MAX_WORKERS)
     replays = [load(name) for name in (names() if args.name == ALL else (args.name,))]
     rows, texts = [], []
     for replay in replays:
@@ -180,7 +180,7 @@ def _claim_cells(replay: Replay, row: ClaimRow) -> tuple[str, ...]:
         if math.isnan(simulated.low)
         else f"{three_digits(simulated.low)} to {with_unit(simulated.high)}"
     )
-    band = expected(claim.figure, claim.band, with_unit)
+    band = band_text(claim.figure, claim.band, with_unit)
     published = claim.published_text or "-"
     if claim.published is not None:
         published = f"{with_unit(claim.published)} ({published})"

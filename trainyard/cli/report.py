@@ -14,7 +14,7 @@ from trainyard.cli.given import add_reading, read_text, trace_spec
 from trainyard.cli.questions import resolve_questions
 from trainyard.cli.run import Bar
 from trainyard.results import outcomes
-from trainyard.runs.run import complete, key_of
+from trainyard.runs.run import run_missing, scenario_key
 from trainyard.store import Store, StoreError, profiles
 from trainyard.study.document import parse_json
 from trainyard.study.settings import with_settings
@@ -88,7 +88,7 @@ def command_report(args: argparse.Namespace) -> None:
 def _drop_damaged_results(study: Study, store: Store) -> None:
     """Read all stored results of a study, which removes the damaged ones."""
     for entry in filter(
-        None, (store.get(key_of(scenario, store)) for scenario in study.scenarios())
+        None, (store.get(scenario_key(scenario, store)) for scenario in study.scenarios())
     ):
         with suppress(StoreError):
             entry.check()
@@ -97,7 +97,7 @@ def _drop_damaged_results(study: Study, store: Store) -> None:
 def _load_study(args: argparse.Namespace) -> Study:
     """Return the study of --scenario with the changes of --set and --trace."""
     document = parse_json(read_text(Path(args.scenario), "a scenario file"), args.scenario)
-    study = Study.from_json(profiles.localised(with_settings(document, args.set or ())))
+    study = Study.from_json(profiles.with_contents(with_settings(document, args.set or ())))
     if not args.trace:
         return study
     trace, _ = resolve_questions(
@@ -115,7 +115,7 @@ def _load_study(args: argparse.Namespace) -> Study:
 def _run_missing(study: Study, store: Store) -> int:
     """Run all missing scenarios, print skipped policies, return the number of runs."""
     with ExitStack() as bars:
-        new_runs, skipped = complete(
+        new_runs, skipped = run_missing(
             study,
             store,
             lambda one: bars.enter_context(

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple, TextIO
 
 from sim.engine.simulator import Progress
 from sim.errors import ParameterError, TrainyardError
-from sim.metrics import measured
+from sim.metrics import measured_mask
 from sim.metrics.registry import COLUMNS, JSON_KEYS, Metric
 from sim.result import RunResult
 from sim.trace import Trace
@@ -31,7 +31,7 @@ from trainyard.results.meaning import setting
 from trainyard.results.plainest import AUTO
 from trainyard.runs.engines import ENGINES
 from trainyard.runs.estimate import LONG_S, usual_seconds
-from trainyard.runs.run import run, summarise
+from trainyard.runs.run import run, summarize_run
 from trainyard.runs.totals import JOB_COLUMNS
 from trainyard.store import Store, plain, profiles
 from trainyard.store.profiles import RELATIVE
@@ -39,7 +39,7 @@ from trainyard.study import catalog
 from trainyard.study.scenario import RIGID, Scenario
 from trainyard.study.study import Study
 from trainyard.text import duration, plural, why_failed
-from trainyard.traces.sources import Source, changed, check_measure
+from trainyard.traces.sources import Source, apply_changes, check_measure
 from trainyard.traces.start import with_model
 
 _TABLE_METRICS: Final = {metric.short: metric for metric in COLUMNS.values() if metric.short}
@@ -173,7 +173,7 @@ def command_run(args: argparse.Namespace) -> None:
         return
     study, source = load_study(args)
     source = _check_coverage(args, study, source)
-    trace = changed(source.trace, study.base.trace)
+    trace = apply_changes(source.trace, study.base.trace)
     check_measure(trace, study.base.measure)
     parts = _split_by_model(args, study, trace)
     sentences = list(
@@ -215,7 +215,7 @@ def command_run(args: argparse.Namespace) -> None:
 
 def _split_by_model(args: argparse.Namespace, study: Study, trace: Trace) -> list[StudyPart]:
     """Split a study into parts of one performance model; record policies that cannot run."""
-    perf_parts = plainest.arranged(study, trace) if args.perf == AUTO else ()
+    perf_parts = plainest.split_by_model(study, trace) if args.perf == AUTO else ()
     if not perf_parts:
         runnable = [
             index
@@ -306,7 +306,9 @@ def run_policy(
         with Bar(name, sys.stderr) as bar:
             result = run(scenario, trace=trace, progress=bar, engine=engine)
         done.append(
-            FinishedRun(name, policy_index, scenario, result, summarise(scenario, result, trace))
+            FinishedRun(
+                name, policy_index, scenario, result, summarize_run(scenario, result, trace)
+            )
         )
     return done
 
@@ -316,7 +318,9 @@ def _check_coverage(args: argparse.Namespace, study: Study, source: Source) -> S
     base = study.base
     if args.without_unmeasured:
         source = coverage.measured_only(source, base.perf, base.cluster)
-    fit = coverage.check(base.perf, changed(source.trace, base.trace), base.cluster)
+    fit = coverage.profile_coverage(
+        base.perf, apply_changes(source.trace, base.trace), base.cluster
+    )
     if fit is None and args.without_unmeasured:
         raise UsageError(
             "--without-unmeasured needs a performance model of measured throughputs, not"
@@ -615,7 +619,9 @@ def headline_of(
     }
     # Only gains over a recorded schedule need the result of its backtest.
     replayed = any(one.replays for one in outcomes.values())
-    context = setting(study, trace, outcomes, past.known(study, Store()) if replayed else None)
+    context = setting(
+        study, trace, outcomes, past.best_verdict(study, Store()) if replayed else None
+    )
     if whole_study is not None:
         references = {
             label: whole_study.allocators.index(study.allocators[index])
@@ -647,5 +653,5 @@ def _policy_outcome(study: Study, at: int, runs: Sequence[RunWithSummary]) -> Ou
         jobs=tuple(one.result.jobs for one in runs),
         replays=replays,
         overflow=replays and any(one.summary["overflow_gpu_s"] for one in runs),
-        measured=tuple(measured(one.result, study.base.measure) for one in runs),
+        measured=tuple(measured_mask(one.result, study.base.measure) for one in runs),
     )

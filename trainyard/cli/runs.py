@@ -218,7 +218,7 @@ def _export_items(store: Store, words: list[str], args: argparse.Namespace) -> s
     if out.suffix != ".zip":
         raise UsageError(f"{out}: the name must end in .zip.")
     chosen = dict.fromkeys(library.item(store, HERE, name).id for name in words)
-    data, damaged = archive.packed(store, HERE, list(chosen))
+    data, damaged = archive.pack_items(store, HERE, list(chosen))
     part = out.with_name(f".{out.name}.{os.getpid()}")
     try:
         # An earlier archive of that name stays until this one is complete.
@@ -263,7 +263,7 @@ def _import_file(store: Store, path: Path) -> str:
             f"{path}: the file cannot be read ({error.strerror or error}). Check the path and the"
             " rights."
         ) from error
-    imported = archive.unpack(store, HERE, data, path.name, results=True)
+    imported = archive.import_archive(store, HERE, data, path.name, results=True)
     return "\n".join(
         [
             f"{path}: {', '.join(one[:12] for one in imported.ids) or 'nothing'} imported",
@@ -276,7 +276,7 @@ def _remove_items(store: Store, words: list[str], args: argparse.Namespace) -> s
     """Remove items and the runs that only they use; return a sentence with the counts."""
     del args
     chosen = dict.fromkeys(library.item(store, HERE, name).id for name in words)
-    runs = sum(library.remove(store, HERE, one) for one in chosen)
+    runs = sum(library.remove_item(store, HERE, one) for one in chosen)
     return (
         f"{plural(len(chosen), 'item')} removed, and {plural(runs, 'run')} that nothing else uses"
     )
@@ -287,7 +287,7 @@ def _name_item(store: Store, words: list[str], args: argparse.Namespace) -> str:
     del args
     one = library.item(store, HERE, words[0])
     name = " ".join(" ".join(words[1:]).split())
-    library.label(store, HERE, one.id, name=name)
+    library.label_item(store, HERE, one.id, name=name)
     return f"{one.id[:12]} is now named {name}" if name else f"{one.id[:12]} has no name"
 
 
@@ -296,7 +296,7 @@ def _tag_item(store: Store, words: list[str], args: argparse.Namespace) -> str:
     del args
     one = library.item(store, HERE, words[0])
     tags = [" ".join(tag.split()) for text in words[1:] for tag in text.split(",") if tag.strip()]
-    library.label(store, HERE, one.id, tags=tags)
+    library.label_item(store, HERE, one.id, tags=tags)
     return f"{one.id[:12]} has the tags {', '.join(tags)}" if tags else f"{one.id[:12]} has no tags"
 
 
@@ -310,7 +310,7 @@ def command_compare(args: argparse.Namespace) -> None:
     """
     store = Store()
     both = (library.item(store, HERE, args.first), library.item(store, HERE, args.second))
-    comparison = library.beside(store, *both)
+    comparison = library.compare_items(store, *both)
     lines = [
         (f"{name}: {line[0]}", *line[1:])
         for name, runs in (("A", comparison.first), ("B", comparison.second))

@@ -24,12 +24,12 @@ from trainyard.runs.batch import ScenarioBatch, check_shared_store
 from trainyard.runs.estimate import Costs, estimate
 from trainyard.runs.executors import DASK, DEFAULT, check_executor_name
 from trainyard.store import Store, plain, profiles
-from trainyard.study.document import parse_json, whole
+from trainyard.study.document import parse_json, whole_number
 from trainyard.study.settings import with_settings
 from trainyard.study.study import Study
 from trainyard.study.sweep import Sweep, axis_from_text
 from trainyard.sweeps import tables
-from trainyard.sweeps.sentences import reasons, seconds
+from trainyard.sweeps.sentences import batch_seconds, failure_reasons
 from trainyard.sweeps.sweep_run import SweepRun
 from trainyard.text import duration, plural
 
@@ -177,8 +177,8 @@ def load_document(args: argparse.Namespace) -> dict[str, Any]:
     if document.get("kind") not in ("sweep", "plan"):
         document = {"study": document}
     inner = dict(document["study"]) if isinstance(document.get("study"), dict) else {}
-    study = Study.from_json(profiles.localised(inner)).to_json()
-    return document | {"study": profiles.localised(with_settings(study, args.set or ()))}
+    study = Study.from_json(profiles.with_contents(inner)).to_json()
+    return document | {"study": profiles.with_contents(with_settings(study, args.set or ()))}
 
 
 def _sweep_of_arguments(args: argparse.Namespace) -> Sweep:
@@ -187,7 +187,7 @@ def _sweep_of_arguments(args: argparse.Namespace) -> Sweep:
     if args.axis:
         document["axes"] = [axis_from_text(text).to_json() for text in args.axis]
     if args.draw is not None:
-        document["draw"] = whole("--draw", args.draw)
+        document["draw"] = whole_number("--draw", args.draw)
     return Sweep.from_json({"axes": [], **document})
 
 
@@ -246,7 +246,7 @@ def check_duration(args: argparse.Namespace, store: Store, study: Study, runs: i
     for entry in store.entries():
         costs.note(entry)
     estimated = estimate(study, store, costs, 1)
-    took_s = seconds(estimated, runs, args.executor)
+    took_s = batch_seconds(estimated, runs, args.executor)
     is_measured, jobs = estimated.known, plural(estimated.jobs, "job")
     sys.stderr.write(
         f"At most {plural(runs, 'run')} of {jobs}, about"
@@ -347,7 +347,7 @@ def sweep_text(item_id: str, run: SweepRun, metric_name: str) -> str:
             f"Change against {baseline}, repeat by repeat",
             *_curve_lines(changes, sweep, "1", "+"),
         ]
-    failures = reasons(lost.why for lost in run.failed.values())
+    failures = failure_reasons(lost.why for lost in run.failed.values())
     return "\n".join(
         [*lines, "", tables.verdict(curves, table, sweep, metric_name, metric.title), *failures]
     )

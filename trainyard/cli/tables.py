@@ -27,10 +27,10 @@ from trainyard.study.scenario import MADE, READY, TraceSpec
 from trainyard.text import plural
 from trainyard.traces import likeness
 from trainyard.traces.fitting import cluster_for
-from trainyard.traces.merging import merged
-from trainyard.traces.own_recipes import keep, of_import
+from trainyard.traces.merging import merge_traces
+from trainyard.traces.own_recipes import recipe_of_import, write_recipe
 from trainyard.traces.samples import write_sample, write_trace
-from trainyard.traces.sources import Source, changed, load_files, load_source
+from trainyard.traces.sources import Source, apply_changes, load_files, load_source
 
 T = TypeVar("T")
 
@@ -195,10 +195,10 @@ def _run_generate_like(args: argparse.Namespace) -> None:
         )
         machines = cluster or cluster_for(source).cluster
         spec = likeness.look_alike(source.trace, load=load, seed=seed, cluster=machines)
-        print(likeness.fit_sentence(likeness.how_like(source.trace, seed)))
+        print(likeness.fit_sentence(likeness.compare_with_fit(source.trace, seed)))
     else:
         changes = {"load": args.load, "seed": args.seed} | (
-            {"cluster": likeness.short(cluster)} if cluster else {}
+            {"cluster": likeness.short_cluster(cluster)} if cluster else {}
         )
         given = {name: value for name, value in changes.items() if value is not None}
         spec = TraceSpec(f"{MADE}{Spec.of('like', **{**figures.values, **given})}")
@@ -206,7 +206,7 @@ def _run_generate_like(args: argparse.Namespace) -> None:
         path = Path(args.figures)
         _make_parent(path)
         _report_write_errors(
-            path, lambda: path.write_text(likeness.document(spec), encoding="utf-8")
+            path, lambda: path.write_text(likeness.figures_document(spec), encoding="utf-8")
         )
         print(f"{path}: the fitted figures, without names, ids and dates. {likeness.PRIVACY}")
     if args.out:
@@ -258,7 +258,9 @@ def _run_convert(args: argparse.Namespace) -> None:
             " of them out."
         )
     spec, source = _load_to_convert(args)
-    trace = changed(source.trace, TraceSpec(anonymise=True)) if args.anonymise else source.trace
+    trace = (
+        apply_changes(source.trace, TraceSpec(anonymise=True)) if args.anonymise else source.trace
+    )
     _make_parent(out)
     _report_write_errors(out, lambda: write_trace(trace, out))
     account = source.account
@@ -292,8 +294,8 @@ def _save_recipe(args: argparse.Namespace, spec: TraceSpec, source: Source) -> N
     path = Path(spec.source).expanduser()
     fingerprint = peek(path).fingerprint
     name = Path(args.save_recipe).stem
-    recipe = of_import(path.name, source.imported, spec.choices(), fingerprint, name)
-    sys.stderr.write(f"{keep(recipe, args.save_recipe)}: how {path.name} was read.\n")
+    recipe = recipe_of_import(path.name, source.imported, spec.choices(), fingerprint, name)
+    sys.stderr.write(f"{write_recipe(recipe, args.save_recipe)}: how {path.name} was read.\n")
 
 
 def _load_to_convert(args: argparse.Namespace) -> tuple[TraceSpec, Source]:
@@ -314,7 +316,7 @@ def _load_to_convert(args: argparse.Namespace) -> tuple[TraceSpec, Source]:
     first, _ = next(iter(read.values()))
     if len(read) == 1:
         return next(iter(read.values()))
-    return first, merged({name: source for name, (_, source) in read.items()})
+    return first, merge_traces({name: source for name, (_, source) in read.items()})
 
 
 def _load_trace_files(args: argparse.Namespace, places: Sequence[str]) -> tuple[TraceSpec, Source]:

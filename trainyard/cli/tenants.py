@@ -13,7 +13,7 @@ from typing import Any, Final
 import pandas as pd
 
 from allocators.quotas import Quota, read_quotas, write_quotas
-from allocators.tenants import COLUMNS
+from allocators.tenants import TENANT_COLUMNS
 from sim.trace import Trace
 from trainyard.cli.errors import UsageError
 from trainyard.cli.given import add_reading, load_study, read_text
@@ -22,7 +22,7 @@ from trainyard.cli.sweep import align_columns
 from trainyard.results.tenants import (
     TenantReport,
     column_of,
-    proposal,
+    proposed_quotas,
     teams_of,
     tenant_report,
 )
@@ -32,7 +32,7 @@ from trainyard.study.document import number
 from trainyard.study.study import Study
 from trainyard.sweeps.team_quotas import plan_quotas
 from trainyard.text import MISSING, duration, plural
-from trainyard.traces.sources import changed
+from trainyard.traces.sources import apply_changes
 
 _HEAD: Final = (
     "team",
@@ -86,8 +86,8 @@ def add_tenants(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--tenant",
         metavar="COLUMN",
-        choices=COLUMNS,
-        help=f"column of team names: {', '.join(COLUMNS)} (default: the first with several)",
+        choices=TENANT_COLUMNS,
+        help=f"column of team names: {', '.join(TENANT_COLUMNS)} (default: the first with several)",
     )
     parser.add_argument(
         "--propose",
@@ -119,11 +119,11 @@ def command_tenants(args: argparse.Namespace) -> None:
     if args.propose and not args.allocator and not args.scenario:
         args.allocator = ["fifo"]  # required but not run
     study, source = load_study(args)
-    trace = changed(source.trace, study.base.trace)
+    trace = apply_changes(source.trace, study.base.trace)
     cluster = study.base.cluster
     if args.propose:
         column = column_of(trace, args.tenant or "auto")
-        sys.stdout.write(write_quotas(proposal(trace, cluster, column)) + "\n")
+        sys.stdout.write(write_quotas(proposed_quotas(trace, cluster, column)) + "\n")
         return
     if args.wait_target is not None:
         sys.stdout.write(_needed_quotas(args, study, trace) + "\n")

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from sim.engine.fast.lane import Followed, NotPlainError
+from sim.engine.fast.lane import LoopOutcome, NotPlainError
 from sim.engine.simulator import Conditions
 from sim.errors import ParameterError
 from sim.params import Spec
@@ -81,7 +81,7 @@ def command_totals(args: argparse.Namespace) -> None:
         sys.stdout.write(json.dumps({"runs": rows}, indent=2, allow_nan=False) + "\n")
 
 
-def _write_jobs_file(source: Path, trace: Trace, path: Path, run: Followed) -> None:
+def _write_jobs_file(source: Path, trace: Trace, path: Path, run: LoopOutcome) -> None:
     """Write the jobs of a run to a Parquet file that appears only when complete."""
     part = check_not_trace(path, str(source)).with_suffix(".part")
     try:

@@ -10,10 +10,10 @@ from typing import Any, Final, Literal, NamedTuple
 
 from jobtraces import ReadOptions, detect, peek
 from jobtraces.readers.columns import TABLE
-from jobtraces.readers.content import Content, plain
-from jobtraces.readers.files import DAMAGED, is_workbook, open_all, open_source, opened_zip
-from jobtraces.recipes import refuse, shipped
-from jobtraces.recipes.sources import assigned
+from jobtraces.readers.content import Content, plain_name
+from jobtraces.readers.files import ARCHIVE_ERRORS, is_workbook, open_all, open_source, open_zip
+from jobtraces.recipes import refuse_unreadable, shipped_recipes
+from jobtraces.recipes.sources import assign_tables
 from sim.errors import ClusterError, TraceError, TrainyardError
 from trainyard.clusters.homes import dealt, says_sizes_alone, sizes_of_homes
 from trainyard.clusters.kubernetes import is_yaml
@@ -97,7 +97,7 @@ def sort(files: Mapping[str, bytes], max_bytes: int = UNPACKED_BYTES) -> list[Dr
     files = _unfold_archives(files, max_bytes)
     if len(files) == 1:
         name, data = next(iter(files.items()))
-        if (made := likeness.opened(data)) is not None:
+        if (made := likeness.open_figures(data)) is not None:
             return [Drop("figures", name, made)]
         is_cluster = _find_machines(name, data) is not None
         return [Drop("machines" if is_cluster else "jobs", name, data)]
@@ -135,7 +135,7 @@ def read_machines(name: str, content: bytes, epoch: str = "") -> Imported | None
             found is TABLE
             and (
                 only_machines(opened.sample.cells)
-                or sizes_of_homes([plain(cell) for cell in opened.sample.cells])
+                or sizes_of_homes([plain_name(cell) for cell in opened.sample.cells])
                 # As it was written: records of keys and values have become a table by now.
                 or any(is_one(written) for is_one in (is_slurm, is_sinfo, is_yaml))
             )
@@ -222,14 +222,14 @@ def _unfold_archives(files: Mapping[str, bytes], max_bytes: int) -> dict[str, by
         if data[:4] != b"PK\x03\x04" or is_workbook(data):
             continue
         try:
-            with opened_zip(data, name) as archive:
+            with open_zip(data, name) as archive:
                 if len(archive.infolist()) < 2:
                     continue
             found = open_all(data, name, ReadOptions(max_bytes=max(max_bytes, 1)))
             apart = len(found) > 1 and not any(
-                assigned(recipe, found) for recipe in shipped() if recipe.tables
+                assign_tables(recipe, found) for recipe in shipped_recipes() if recipe.tables
             )
-        except (TrainyardError, *DAMAGED):
+        except (TrainyardError, *ARCHIVE_ERRORS):
             continue
         if apart:
             max_bytes -= sum(len(content.data) for content in found)
@@ -254,13 +254,13 @@ def _pack(names: tuple[str, ...], files: Mapping[str, bytes]) -> Drop:
 def _join_tables(opened: dict[str, list[Content]], groups: FileGroups) -> None:
     """Group files that are the tables of one trace; refuse those of a table given twice."""
     single = {name: found[0] for name, found in opened.items() if len(found) == 1}
-    for recipe in shipped():
+    for recipe in shipped_recipes():
         if not recipe.tables:
             continue
         try:
-            tables = assigned(recipe, single.values())
+            tables = assign_tables(recipe, single.values())
         except TraceError as error:
-            twice = [name for name, one in single.items() if assigned(recipe, [one])]
+            twice = [name for name, one in single.items() if assign_tables(recipe, [one])]
             groups.refused[", ".join(twice)] = str(error)
             for name in twice:
                 del single[name], opened[name]
@@ -282,5 +282,5 @@ def _is_known(name: str, opened: list[Content]) -> bool:
     found = peek(opened, name=name, options=ReadOptions(max_bytes=UNPACKED_BYTES))
     if found.fmt not in MAPPED:
         return True
-    refuse(opened[0])
+    refuse_unreadable(opened[0])
     return bool(found.fmt) and not found.missing

@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Final
 
-from allocators.sites.slurm.config import lines
+from allocators.sites.slurm.config import logical_lines
 from sim.errors import ClusterError
-from sim.hosts import hosts_of
+from sim.hosts import expand_hosts
 from trainyard.text import plural
 
 _PAIR: Final = re.compile(r"(\w+)=(\S+)")
@@ -66,15 +66,15 @@ def with_types(
 def _listed(text: str) -> dict[str, Counter[str]]:
     """Return the GPUs by type of each host, "" = of all; a type "" is not said."""
     made: dict[str, Counter[str]] = {}
-    for line in lines(text):
+    for line in logical_lines(text):
         pairs = {key.lower(): value.strip('"') for key, value in _PAIR.findall(line.text)}
         if pairs.get("name", "").lower() != "gpu":
             continue
         where = f"gres.conf, line {line.number}"
         devices = pairs.get("file", pairs.get("multiplefiles", ""))
-        number = pairs.get("count", str(len(hosts_of(devices, where)) if devices else 1))
+        number = pairs.get("count", str(len(expand_hosts(devices, where)) if devices else 1))
         if not re.fullmatch(r"\d{1,9}", number):
             raise ClusterError(f"{where}: Count={number:.30} is not a number. Correct it.")
-        for host in hosts_of(pairs["nodename"], where) if "nodename" in pairs else [""]:
+        for host in expand_hosts(pairs["nodename"], where) if "nodename" in pairs else [""]:
             made.setdefault(host, Counter())[pairs.get("type", "")] += int(number)
     return made

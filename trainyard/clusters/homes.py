@@ -13,13 +13,13 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from jobtraces.readers.cells import OFFSET, numbers, parsed, text
-from jobtraces.readers.content import Content, plain
+from jobtraces.readers.cells import OFFSET, clean_text, numbers, parse_iso_times
+from jobtraces.readers.content import Content, plain_name
 from jobtraces.readers.options import Question, ReadOptions
 from jobtraces.readers.table import read_table
 from sim.cluster import Change, Cluster, NodeGroup
 from sim.errors import ClusterError, TraceError
-from sim.limits import MOST_CHANGED, MOST_NODES, check_sizes
+from sim.limits import MAX_CHANGED_NODES, MAX_NODES, check_sizes
 from trainyard.clusters.node_lists import LARGEST_BYTES, Imported
 from trainyard.text import plural
 
@@ -158,7 +158,7 @@ def cluster_of_sizes(opened: Content, epoch: str) -> Cluster:
     # Names of virtual clusters keep their capitals, which plain column names lose.
     spelled = table.set_axis(
         [
-            cell if plain(cell) not in ("date", "total") else plain(cell)
+            cell if plain_name(cell) not in ("date", "total") else plain_name(cell)
             for cell in opened.sample.cells
         ],
         axis=1,
@@ -189,7 +189,7 @@ def _fixed(table: pd.DataFrame, name: str) -> Cluster:
             " one gpu_type or nodes; one of virtual clusters begins with the columns vc and nodes."
             f" Columns found: {found}."
         )
-    homes, nodes = text(table.iloc[:, 0]), numbers(table.iloc[:, 1])
+    homes, nodes = clean_text(table.iloc[:, 0]), numbers(table.iloc[:, 1])
     good = (
         nodes.ge(0) & np.isfinite(nodes) & nodes.mod(1).eq(0) & homes.ne("") & ~homes.duplicated()
     )
@@ -206,8 +206,8 @@ def _fixed(table: pd.DataFrame, name: str) -> Cluster:
 
 
 def _daily(table: pd.DataFrame, epoch: str, name: str) -> Cluster:
-    dates = text(table["date"])
-    days = parsed(dates.where(~dates.str.contains(OFFSET))).dt.tz_localize(None)
+    dates = clean_text(table["date"])
+    days = parse_iso_times(dates.where(~dates.str.contains(OFFSET))).dt.tz_localize(None)
     homes = [str(column) for column in table.columns if column not in ("date", "total")]
     sizes = pd.DataFrame({home: numbers(table[home]) for home in homes})
     bad = days.isna() | ~sizes.ge(0).all(axis=1) | sizes.isin([np.inf]).any(axis=1)
@@ -232,9 +232,9 @@ def _daily(table: pd.DataFrame, epoch: str, name: str) -> Cluster:
     at_s: NDArray[np.float64] = np.array((local - zero).dt.total_seconds(), np.float64)
     wanted = np.ceil(sizes.iloc[order].to_numpy() / _GPUS)
     check_sizes(name, float(wanted.max(axis=0).sum()), 0)
-    if np.abs(np.diff(wanted, axis=0)).sum() > MOST_CHANGED:
+    if np.abs(np.diff(wanted, axis=0)).sum() > MAX_CHANGED_NODES:
         raise ClusterError(
-            f"{name}: nodes come and go more than {MOST_CHANGED:,} times. Leave some days out."
+            f"{name}: nodes come and go more than {MAX_CHANGED_NODES:,} times. Leave some days out."
         )
     counts = wanted.astype(np.int64)
     most = counts.max(axis=0)
@@ -266,9 +266,9 @@ def _changes(
 
 
 def _group(count: int, home: str) -> NodeGroup:
-    if count > MOST_NODES:
+    if count > MAX_NODES:
         raise ClusterError(
-            f"{home or 'The file'} would have {count:,} nodes; {MOST_NODES:,} is the most that is"
+            f"{home or 'The file'} would have {count:,} nodes; {MAX_NODES:,} is the most that is"
             " simulated. Leave some out."
         )
     return NodeGroup(count, _GPUS, _TYPE, partitions=(home,) if home else (), name=home)

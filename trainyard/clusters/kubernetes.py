@@ -10,7 +10,7 @@ from typing import Any, Final
 import yaml
 
 from sim.errors import ClusterError
-from sim.instances import Instance, instance
+from sim.instances import Instance, find_instance
 from trainyard.clusters.node_lists import Imported, Machine, grouped, plain_type
 from trainyard.text import plural
 
@@ -150,7 +150,7 @@ def from_kubernetes(data: Mapping[str, Any], name: str, *, away: bool = False) -
 
 def _instance(node: Mapping[str, Any]) -> Instance | None:
     labels = _of(_of(node, "metadata"), "labels")
-    return next((instance(str(labels[key])) for key in _INSTANCES if labels.get(key)), None)
+    return next((find_instance(str(labels[key])) for key in _INSTANCES if labels.get(key)), None)
 
 
 def _kind(item: Any) -> str:

@@ -15,7 +15,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from sim.cluster import Cluster, GpuType, NodeGroup, known_type
-from sim.demand import GANG, SERVERS, TOGETHER, WORKERS, Demands, narrowed, pools_of
+from sim.demand import GANG, SERVERS, TOGETHER, WORKERS, Demands, group_into_pools, limit_gpu_types
 from sim.errors import ClusterError, ParameterError
 from sim.metrics import node_table
 from sim.metrics.usage import absences, node_gpus, up_s
@@ -41,7 +41,7 @@ from trainyard.clusters.node_lists import (
 from trainyard.study import files, gpu_types
 from trainyard.study.document import parse_json
 from trainyard.study.scenario import TraceSpec
-from trainyard.text import counted, plural
+from trainyard.text import job_counts, plural
 from trainyard.traces.fitting import cluster_for
 from trainyard.traces.samples import SAMPLES
 from trainyard.traces.sources import load_source
@@ -188,7 +188,7 @@ def cluster_from_tables(groups: pd.DataFrame, types: pd.DataFrame, before: Clust
         if [group.count for group in made] == [group.count for group in before.groups]
         else ()
     )
-    cluster = gpu_types.checked(
+    cluster = gpu_types.check_types(
         Cluster(made, kinds, kept, before.name, before.switches), [kind.name for kind in kinds]
     )
     if cluster.to_json() == before.to_json():
@@ -250,9 +250,9 @@ def read_cluster(path: Path, epoch: str = "") -> Imported:
         ) from error
     gres = ""
     if path.suffix == ".conf" or is_slurm(text):
-        content = files.with_included(text, path, "Include").encode()
+        content = files.expand_includes(text, path, "Include").encode()
         if (beside := path.with_name("gres.conf")).exists():
-            gres = files.with_included(files.text_at(beside, str(path)), beside, "Include")
+            gres = files.expand_includes(files.read_included(beside, str(path)), beside, "Include")
     found = import_cluster(path.name, content, epoch, gres=gres)
     if found.unknown:
         raise gpu_types.UnknownGpuTypeError(found.cluster, found.unknown)
@@ -412,11 +412,13 @@ def unschedulable(trace: Trace, cluster: Cluster, perf: PerfSpec | None = None) 
     these.
     """
     model = perf.bind(trace, cluster) if perf is not None else None
-    placeable = narrowed(trace, cluster, model.fits()) if isinstance(model, Fitting) else trace
+    placeable = (
+        limit_gpu_types(trace, cluster, model.fits()) if isinstance(model, Fitting) else trace
+    )
     demands = Demands(
         placeable,
         cluster,
-        pools_of(cluster),
+        group_into_pools(cluster),
         roles=model.roles() if isinstance(model, Staffed) else None,
     )
     asked = demands.unschedulable(mixed=False)
@@ -463,8 +465,8 @@ def absent_types(trace: Trace, cluster: Cluster) -> tuple[str, ...]:
         return ()
     return (
         (
-            f"The cluster has no GPU of the types that jobs ask for: {counted(counts)}. They count"
-            " as impossible; add nodes of such a type, or keep them as they are."
+            f"The cluster has no GPU of the types that jobs ask for: {job_counts(counts)}. They"
+            " count as impossible; add nodes of such a type, or keep them as they are."
         ),
     )
 
@@ -483,7 +485,7 @@ def _types_without_speed(trace: Trace, cluster: Cluster) -> tuple[str, ...]:
         "Their durations count as if measured on the reference type; correct the column gpu_type if"
         " that is wrong."
     )
-    unknown = f"Jobs were recorded on GPU types of which no speed is known: {counted(counts)}."
+    unknown = f"Jobs were recorded on GPU types of which no speed is known: {job_counts(counts)}."
     return (f"{unknown} {way}",)
 
 

@@ -10,15 +10,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
-from jobtraces.readers.content import Content, plain
+from jobtraces.readers.content import Content, plain_name
 from jobtraces.readers.files import ADVICE, open_source
 from jobtraces.readers.options import Question, ReadOptions
 from jobtraces.readers.table import read_table
 from sim.cluster import Cluster, GpuType, NodeGroup
 from sim.errors import ClusterError, TraceError
-from sim.hosts import host_list, hosts_of
-from sim.instances import alike, instance
-from sim.limits import MOST_NODES
+from sim.hosts import compress_hosts, expand_hosts
+from sim.instances import closest_instance, find_instance
+from sim.limits import MAX_NODES
 from trainyard.clusters.gres import with_types
 from trainyard.clusters.prices import known_like, speed_from
 from trainyard.study import gpu_types
@@ -177,7 +177,7 @@ def only_machines(cells: Sequence[str]) -> bool:
     columns, a day and virtual clusters, or one line of PAI's machines.
     """
     known = {column for names in _COLUMNS.values() for column in names} | {""}
-    names = [plain(cell) for cell in cells]
+    names = [plain_name(cell) for cell in cells]
     return (
         (len(set(names)) == len(names) and len(names) > 2 and set(names) <= known)
         or (len(names) > 2 and names[0] == "date" and names[-1] == "total")
@@ -211,10 +211,9 @@ def grouped(
         alike.setdefault(machine._replace(name="", nodes=1), []).append(machine)
     if not alike:
         raise ClusterError(f"{name}: this describes no nodes. Use a file with at least one.")
-    if (nodes := sum(machine.nodes for found in alike.values() for machine in found)) > MOST_NODES:
+    if (nodes := sum(machine.nodes for found in alike.values() for machine in found)) > MAX_NODES:
         raise ClusterError(
-            f"{name}: {nodes:,} nodes; {MOST_NODES:,} is the most that is simulated. Leave some"
-            " out."
+            f"{name}: {nodes:,} nodes; {MAX_NODES:,} is the most that is simulated. Leave some out."
         )
     names = [machine.name for found in alike.values() for machine in found]
     keep_names = keep_names and len(set(names)) == nodes
@@ -238,12 +237,12 @@ def grouped(
                 kind.features,
                 kind.weight,
                 gres=kind.gres,
-                hosts=host_list([machine.name for machine in found]) if keep_names else "",
+                hosts=compress_hosts([machine.name for machine in found]) if keep_names else "",
             )
         )
     types, remarks = _types(dict.fromkeys(group.gpu_type for group in groups if group.gpus))
     cluster = Cluster(tuple(groups), types, name=name)
-    unknown = gpu_types.unknown(cluster, [kind.name for kind in types])
+    unknown = gpu_types.unknown_types(cluster, [kind.name for kind in types])
     if [kind.name for kind in cluster.types] == [UNNAMED]:
         # Speeds are relative, so that of the only type there is does not matter.
         unknown = ()
@@ -304,9 +303,9 @@ def _machine(row: Mapping[str, str], columns: Mapping[str, str], where: str) -> 
         return int(made)
 
     called = _told(row, "instance")
-    known = instance(called)
+    known = find_instance(called)
     if called and known is None and not _told(row, "gpus"):
-        near = alike(called)
+        near = closest_instance(called)
         raise ClusterError(
             f"{where}: {called[:40]} is no cloud instance with GPUs that is known"
             f"{f' ({near} is)' if near else ''}. Say how many it has in a column gpus."
@@ -350,7 +349,7 @@ def plain_type(text: str) -> str:
 Fields = dict[str, str]
 """Keyword in lower case -> value."""
 _TOKEN: Final = re.compile(r'([A-Za-z][\w/:]*)=("[^"]*"|\S*)')
-_MOST_NAMED: Final = 20 * MOST_NODES
+_MOST_NAMED: Final = 20 * MAX_NODES
 """Hosts of all lists together; one may be named on several lines, and belong to several partitions.
 """
 _AWAY: Final = ("DOWN", "DRAIN", "FAIL", "MAINT", "NOT_RESPONDING", "RESERVED")
@@ -447,7 +446,7 @@ def from_sinfo(text: str, name: str, *, away: bool = False) -> Imported:
             )
         hosts, part, gres, cpus, memory, state, *_ = line.split("|")
         fields = {"gres": gres, "cpus": cpus.rstrip("+"), "realmemory": memory.rstrip("+")}
-        for host in hosts_of(hosts, name):
+        for host in expand_hosts(hosts, name):
             nodes[host] = fields | {"state": state}
             parts.setdefault(host, {})[part.rstrip("*")] = None
     machines = [
@@ -516,7 +515,7 @@ def _nodes(records: Iterable[Fields], name: str) -> dict[str, Fields]:
             default = {**default, **fields}
             continue
         complete = default | fields
-        hosts = hosts_of(fields["nodename"], name)
+        hosts = expand_hosts(fields["nodename"], name)
         named = _counted(named + len(hosts), name)
         found |= dict.fromkeys(hosts, complete)
     return found
@@ -538,12 +537,12 @@ def _members(records: Iterable[Fields], hosts: list[str], name: str) -> dict[str
     named = 0
     for fields in records:
         if "nodeset" in fields and "nodes" in fields:
-            sets[fields["nodeset"]] = set(hosts_of(fields["nodes"], name))
+            sets[fields["nodeset"]] = set(expand_hosts(fields["nodes"], name))
         if (part := fields.get("partitionname", "")).upper() == "DEFAULT":
             default = {**default, **fields}
         elif part:
             text = fields.get("nodes", default.get("nodes", ""))
-            chosen = hosts if text.upper() == "ALL" else hosts_of(text, name) if text else []
+            chosen = hosts if text.upper() == "ALL" else expand_hosts(text, name) if text else []
             made[part] = {host for one in chosen for host in sets.get(one, {one})}
             named = _counted(named + len(made[part]), name)
     return made

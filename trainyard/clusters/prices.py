@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from sim.cluster import Cluster, GpuType, known_type
-from sim.gpu_catalog import find
+from sim.gpu_catalog import find_gpu
 
 OWN: Final = "own"
 _NONE: Final = "not known"
@@ -70,13 +70,13 @@ def known_like(name: str) -> GpuType | None:
     """Return the type of the catalogue that a name stands for, e.g. a100-80 for
     "nvidia_a100-sxm4-80gb"; None = none, or one without a speed.
     """
-    found = find(name)
+    found = find_gpu(name)
     return None if found is None else known_type(found.name)
 
 
 def speed_from(kind: GpuType) -> str:
     """Return where the speed of a type comes from; `OWN` = from the user."""
-    known = find(kind.name)
+    known = find_gpu(kind.name)
     if known is None or known.speed is None:
         return OWN if kind.speed != 1.0 else f"guessed: {_NONE}, assumed as fast as a V100"
     if kind.speed != known.speed:

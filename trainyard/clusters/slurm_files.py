@@ -10,11 +10,11 @@ from allocators.sites.slurm.config import (
     PartitionEntry,
     SlurmConfig,
     Switch,
-    gres_of,
-    hosts,
+    count_gpus_by_type,
+    expand_host_list,
+    parse_time_s,
     read_conf,
     read_topology,
-    seconds,
 )
 from allocators.sites.slurm.keys import CLASSES, IDLE, MISSED, USED, Finding
 
@@ -29,10 +29,10 @@ __all__ = [
     "PartitionEntry",
     "SlurmConfig",
     "Switch",
-    "gres_of",
-    "hosts",
+    "count_gpus_by_type",
+    "expand_host_list",
+    "parse_time_s",
     "read_associations",
     "read_conf",
     "read_topology",
-    "seconds",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from allocators.sites.manifests import Manifest, manifests
+from allocators.sites.manifests import Manifest, parse_manifests
 from sim.errors import ParameterError
 from trainyard.export.caveats import comments
 
@@ -38,8 +38,8 @@ def patch(before: str, after: str, caveats: Sequence[str]) -> str:
     ParameterError
         If the configurations are equal.
     """
-    old = {_key(one): one for one in manifests(before)}
-    new = {_key(one): one for one in manifests(after)}
+    old = {_key(one): one for one in parse_manifests(before)}
+    new = {_key(one): one for one in parse_manifests(after)}
     parts = [part for key, one in new.items() if (part := _changed_object(old.get(key), one))]
     gone = [one for key, one in old.items() if key not in new]
     if not (parts or gone):

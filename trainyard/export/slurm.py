@@ -9,17 +9,17 @@ from dataclasses import replace
 from typing import Final
 
 from allocators.sites.slurm.accounts import Associations, read_associations
-from allocators.sites.slurm.commands import Command, commands, script
-from allocators.sites.slurm.config import lines, read_conf
+from allocators.sites.slurm.commands import Command, change_commands, sacctmgr_script
+from allocators.sites.slurm.config import logical_lines, read_conf
 from allocators.sites.slurm.policy import DEFAULTS
-from allocators.sites.slurm.site import IN_FILE, depth_in
+from allocators.sites.slurm.site import CONFIG_KEYS, find_backfill_depth
 from sim.errors import ParameterError
 from sim.params import Spec
 from trainyard.export.caveats import ExportRun, comments
 from trainyard.study import catalog
 from trainyard.study.check import with_values
 
-SAYS: Final = frozenset({"conf", "accounts", "qos", *IN_FILE})
+SAYS: Final = frozenset({"conf", "accounts", "qos", *CONFIG_KEYS})
 """Parameters of the policy that a patch can express."""
 _OPTIONS: Final = "SchedulerParameters"
 _BASIC, _MULTIFACTOR = "PriorityType=priority/basic", "PriorityType=priority/multifactor"
@@ -156,7 +156,7 @@ def patch(before: Spec, after: Spec, caveats: Sequence[str]) -> str:
     old, new = _lines_by_key(conf_text(before)), _lines_by_key(conf_text(after))
     changed = [key for key, (_, text) in new.items() if key not in old or old[key][1] != text]
     removed = [key for key in old if key not in new]
-    to_run = commands(_associations(before), _associations(after))
+    to_run = change_commands(_associations(before), _associations(after))
     if _is_same_configuration(before, after):
         raise ParameterError("Both configurations are equal, so there is nothing to export.")
     parts = [
@@ -207,11 +207,11 @@ def apply_patch(before: Spec, patch: str) -> Spec:
     for number in sorted(map(int, _DELETED.findall(patch)), reverse=True):
         del conf[number - 1 : _logical_line_end(conf, number - 1)]
     text = "\n".join(conf) + "\n"
-    for line in lines(patch):
+    for line in logical_lines(patch):
         text = _set_line(text, line.text)
-    own = {key: value for key, value in before.params if key not in IN_FILE}
+    own = {key: value for key, value in before.params if key not in CONFIG_KEYS}
     if commands := "".join(f"{one}\n" for one in _RUN.findall(patch)):
-        own |= {"accounts": f"{script(_associations(before))}{commands}", "qos": ""}
+        own |= {"accounts": f"{sacctmgr_script(_associations(before))}{commands}", "qos": ""}
     return Spec.of(before.name, **(own | {"conf": text}))
 
 
@@ -235,7 +235,7 @@ def conf_text(spec: Spec) -> str:
     conf, given = _text_parameter(spec, "conf"), dict(spec.params)
     own = {
         key: _conf_value(name, given[name])
-        for name, (key, _) in IN_FILE.items()
+        for name, (key, _) in CONFIG_KEYS.items()
         if name in given and given[name] != DEFAULTS[name]
     }
     for key, value in own.items():
@@ -288,7 +288,7 @@ def _merge_options(options: str, new: Mapping[str, str]) -> str:
 
 def _lines_by_key(conf: str) -> dict[str, tuple[int, str]]:
     """Return key -> (line number, text) of a ``slurm.conf``, the last line of each key."""
-    named = [(_line_key(line.text), line) for line in lines(conf)]
+    named = [(_line_key(line.text), line) for line in logical_lines(conf)]
     times = Counter(key for key, _ in named)
     return {
         line.text.lower() if times[key] > 1 and key.startswith(_PARTS) else key: (
@@ -314,7 +314,7 @@ def _set_line(conf: str, text: str) -> str:
     old_line = next(
         (line for key, line in _lines_by_key(conf).items() if key == _line_key(text)), None
     )
-    parts = [line for line in lines(conf) if _line_key(line.text).startswith(_PARTS[:2])]
+    parts = [line for line in logical_lines(conf) if _line_key(line.text).startswith(_PARTS[:2])]
     same_kind = [line for line in parts if _keyword(line.text) == _keyword(text)]
     if old_line is not None:
         raw[old_line[0] - 1 : _logical_line_end(raw, old_line[0] - 1)] = [text]
@@ -347,7 +347,7 @@ def load(before: Sequence[ExportRun], after: Sequence[ExportRun]) -> list[str]:
     """
     look = "Test with sdiag before and after: mean backfill cycle, depth"
     old, new = (
-        [depth for one in runs if (depth := depth_in(one.remarks)) is not None]
+        [depth for one in runs if (depth := find_backfill_depth(one.remarks)) is not None]
         for runs in (before, after)
     )
     if not (old and new):

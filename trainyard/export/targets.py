@@ -161,7 +161,7 @@ def in_force(study: Study) -> int | None:
     return next((at for at in order if has_file(study.allocators[at])), None)
 
 
-def of_runs(runs: Shown, old: int, new: int, trace: Trace, store: Store) -> str:
+def patch_of_stored_runs(runs: Shown, old: int, new: int, trace: Trace, store: Store) -> str:
     """Return the patch between two policies of finished runs.
 
     Parameters
@@ -183,7 +183,9 @@ def of_runs(runs: Shown, old: int, new: int, trace: Trace, store: Store) -> str:
     before, after = (
         [ExportRun.from_entry(entry) for entry in runs.entries[place]] for place in (old, new)
     )
-    return patch_of_simulated_runs(trace, before, after, past.of_policy(runs.study, old, store))
+    return patch_of_simulated_runs(
+        trace, before, after, past.policy_verdict(runs.study, old, store)
+    )
 
 
 def patch_of_simulated_runs(

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from jobtraces.readers.files import DAMAGED, opened_zip
+from jobtraces.readers.files import ARCHIVE_ERRORS, open_zip
 from sim.errors import TrainyardError
 from trainyard.library.library import (
     MOST_NAME,
@@ -18,13 +18,13 @@ from trainyard.library.library import (
     MOST_TAGS,
     Recipe,
     item,
-    label,
-    read,
+    label_item,
+    read_recipe,
     shelve,
 )
-from trainyard.runs.run import key_of
+from trainyard.runs.run import scenario_key
 from trainyard.store import Store, StoreError
-from trainyard.store.entry import extent
+from trainyard.store.entry import parquet_size
 from trainyard.store.files import MANIFEST
 from trainyard.store.index import RUN
 from trainyard.study.document import canonical_json, parse_json
@@ -41,11 +41,11 @@ _TABLES: Final = ("utilisation_by_type", "failed_by")
 _TEXTS: Final = ("reason",)
 """Summary entries of a run that are tables of numbers, and those that are texts."""
 _GREATEST: Final = 1e300
-_DAMAGED: Final = (*DAMAGED, TypeError, AttributeError)
+_DAMAGED: Final = (*ARCHIVE_ERRORS, TypeError, AttributeError)
 """Exceptions that a damaged or hostile archive raises."""
 
 
-def packed(store: Store, owner: str, ids: Sequence[str]) -> tuple[bytes, tuple[str, ...]]:
+def pack_items(store: Store, owner: str, ids: Sequence[str]) -> tuple[bytes, tuple[str, ...]]:
     """Return a ZIP archive of items on a shelf with their complete results.
 
     Returns
@@ -106,9 +106,9 @@ def _is_undamaged(store: Store, key: str) -> bool:
 def is_archive(data: bytes) -> bool:
     """Return True if a file looks like an archive of `pack_items`."""
     try:
-        with opened_zip(data, "") as file:
+        with open_zip(data, "") as file:
             return _LIST in file.namelist()
-    except (*DAMAGED, TrainyardError):
+    except (*ARCHIVE_ERRORS, TrainyardError):
         return False
 
 
@@ -147,7 +147,9 @@ class _Contents:
     numbers: Mapping[str, tuple[Scenario, Mapping[str, Any]]]
 
 
-def unpack(store: Store, owner: str, data: bytes, name: str, *, results: bool) -> ArchiveImport:
+def import_archive(
+    store: Store, owner: str, data: bytes, name: str, *, results: bool
+) -> ArchiveImport:
     """Import an archive of `pack_items` to a shelf.
 
     Parameters
@@ -201,7 +203,7 @@ def unpack(store: Store, owner: str, data: bytes, name: str, *, results: bool) -
 def _read_contents(data: bytes, name: str) -> _Contents:
     """Return the parsed contents of an archive; raise if damaged or too large."""
     try:
-        with opened_zip(data, name) as file:
+        with open_zip(data, name) as file:
             if sum(one.file_size for one in file.infolist()) > MOST_MB * 1e6:
                 raise StoreError(
                     f"{name}: unpacked, this archive has more than {MOST_MB:.0f} MB. Export fewer"
@@ -274,7 +276,7 @@ def _parse_item(thing: Any) -> tuple[Recipe, str, list[str], list[str]]:
     """Return document, name, tags and run keys of an item in an archive."""
     runs = [str(key) for key in thing["runs"] if _KEY.fullmatch(str(key))]
     return (
-        read(thing["document"]),
+        read_recipe(thing["document"]),
         str(thing["name"])[:MOST_NAME],
         [str(tag)[:MOST_TAG] for tag in thing["tags"]][:MOST_TAGS],
         runs,
@@ -284,7 +286,7 @@ def _parse_item(thing: Any) -> tuple[Recipe, str, list[str], list[str]]:
 def _has_own_key(key: str, scenario: Scenario, store: Store) -> bool:
     """Return True if a key is that of the scenario; False for traces that are local files."""
     try:
-        return scenario.trace.source.startswith(READY) and key_of(scenario, store) == key
+        return scenario.trace.source.startswith(READY) and scenario_key(scenario, store) == key
     except TrainyardError:
         return False
 
@@ -297,7 +299,7 @@ def _check_tables(whole: Mapping[str, Mapping[str, bytes]], name: str) -> None:
             rows = json.loads(files[MANIFEST])["rows"]
             for file, data in files.items():
                 if file != MANIFEST:
-                    row_count, size = extent(data)
+                    row_count, size = parquet_size(data)
                     needed += size
                     if row_count != rows[file.removesuffix(".parquet")]:
                         raise ValueError(file)
@@ -319,5 +321,5 @@ def _shelve_items(store: Store, owner: str, contents: _Contents, *, runs: bool) 
     for recipe, given, tags, keys in contents.things:
         # Keys of other items could keep or delete runs of other owners.
         ids.append(shelve(store, owner, recipe, keys if runs else ()))
-        label(store, owner, ids[-1], name=given or None, tags=tags or None)
+        label_item(store, owner, ids[-1], name=given or None, tags=tags or None)
     return tuple(ids)

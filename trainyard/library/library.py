@@ -13,10 +13,10 @@ import pandas as pd
 
 from sim.errors import ParameterError, TrainyardError
 from sim.result import RunResult
-from trainyard.results.differences import branch_title, differences, source_name
+from trainyard.results.differences import branch_title, source_name, study_changes
 from trainyard.runs.pool import WorkerPool
-from trainyard.runs.run import keep as keep_result
-from trainyard.runs.run import key_of
+from trainyard.runs.run import scenario_key
+from trainyard.runs.run import store_result as keep_result
 from trainyard.store import Store, StoreError
 from trainyard.store.index import ShelvedRecipe
 from trainyard.study.branch import KIND as FROM_HERE
@@ -28,7 +28,7 @@ from trainyard.study.search import SizeQuestion
 from trainyard.study.study import Study
 from trainyard.study.sweep import Sweep
 from trainyard.traces.samples import SAMPLES
-from trainyard.traces.sources import Source, changed, forget, source_digest
+from trainyard.traces.sources import Source, apply_changes, clear_cache, source_digest
 
 Recipe = Study | Sweep | SizeQuestion | FromHere | Check
 HERE: Final = "this-machine"
@@ -92,10 +92,10 @@ class Item:
         TrainyardError
             If this version cannot read it.
         """
-        return read(dict(self.kept.document))
+        return read_recipe(dict(self.kept.document))
 
 
-def read(document: dict[str, Any]) -> Recipe:
+def read_recipe(document: dict[str, Any]) -> Recipe:
     """Return the study, sweep or search in a document.
 
     Raises
@@ -129,12 +129,12 @@ def traces(store: Store, owner: str) -> dict[str, str]:
     return titles_by_source
 
 
-def identity(recipe: Recipe) -> str:
+def recipe_id(recipe: Recipe) -> str:
     """Return the hash of a recipe; equal recipes have equal ids."""
     return hashlib.blake2b(recipe.canonical().encode(), digest_size=16).hexdigest()
 
 
-def title(recipe: Recipe, store: Store | None = None) -> str:
+def default_title(recipe: Recipe, store: Store | None = None) -> str:
     """Return the default title of a recipe; `store` knows the names of uploads."""
     study = recipe if isinstance(recipe, Study) else recipe.study
     source, names = source_name(study.base.trace.source, store), study.titles
@@ -168,12 +168,12 @@ def shelve(store: Store, owner: str, recipe: Recipe, keys: Sequence[str]) -> str
         If the library cannot be written.
     """
     name, own = (recipe.base.name, recipe.named("")) if isinstance(recipe, Study) else ("", recipe)
-    recipe_hash = identity(own)
+    recipe_hash = recipe_id(own)
     store.index.shelve(
         owner,
         recipe_hash,
         own.to_json(),
-        _clean_line(title(own, store)),
+        _clean_line(default_title(own, store)),
         keys,
         _clean_line(name)[:MOST_NAME],
     )
@@ -209,7 +209,7 @@ def keep_study(
         spec = replace(
             spec, source=f"store:{store.put_trace(source.trace, source.account)}", fmt="", read=()
         )
-    trace = changed(source.trace, spec)
+    trace = apply_changes(source.trace, spec)
     # Shelved first, so that its runs are not deleted with an item of another owner.
     item_id = shelve(
         store,
@@ -277,7 +277,7 @@ def item(store: Store, owner: str, id_or_name: str) -> Item:
     return matches[0]
 
 
-def label(
+def label_item(
     store: Store,
     owner: str,
     study: str,
@@ -308,7 +308,7 @@ def label(
         raise ParameterError(f"{study[:12]} is no longer in this library. Run it again.")
 
 
-def remove(store: Store, owner: str, study: str) -> int:
+def remove_item(store: Store, owner: str, study: str) -> int:
     """Remove an item from a shelf; return the number of deleted runs that no shelf needs.
 
     Raises
@@ -343,7 +343,7 @@ def run_numbers_table(store: Store, recipe: Recipe) -> pd.DataFrame:
     """
     rows = []
     for policy, scenarios in _base_scenarios(recipe).items():
-        keys = {key_of(scenario, store): scenario.seed for scenario in scenarios}
+        keys = {scenario_key(scenario, store): scenario.seed for scenario in scenarios}
         stored = store.numbers(keys)
         rows += [
             {"policy": policy, "seed": keys[key], **{name: stored[key].get(name) for name in BRIEF}}
@@ -366,7 +366,7 @@ def _base_scenarios(recipe: Recipe) -> dict[str, Sequence[Scenario]]:
 
 
 @dataclass(frozen=True, eq=False)
-class Beside:
+class ItemComparison:
     """A comparison of two items of a library.
 
     Parameters
@@ -401,7 +401,7 @@ class Beside:
         return both.assign(change=(both["b"] / both["a"] - 1).where(both["a"] != 0))
 
 
-def beside(store: Store, first: Item, second: Item) -> Beside:
+def compare_items(store: Store, first: Item, second: Item) -> ItemComparison:
     """Return the comparison of two items.
 
     Raises
@@ -412,7 +412,7 @@ def beside(store: Store, first: Item, second: Item) -> Beside:
     frames = [run_numbers_table(store, one.recipe()) for one in (first, second)]
     if frames[0].empty and frames[1].empty:
         raise StoreError("Neither has stored runs. Run them again.")
-    return Beside(changes(store, first, second), *frames)
+    return ItemComparison(changes(store, first, second), *frames)
 
 
 def changes(store: Store, old: Item, new: Item) -> tuple[str, ...]:
@@ -427,7 +427,7 @@ def changes(store: Store, old: Item, new: Item) -> tuple[str, ...]:
         recipe if isinstance(recipe, Study) else recipe.study
         for recipe in (old.recipe(), new.recipe())
     ]
-    return tuple(differences(studies[0].named(""), studies[1].named(""), store))
+    return tuple(study_changes(studies[0].named(""), studies[1].named(""), store))
 
 
 def predecessor(found: Sequence[Item], at: int) -> Item | None:
@@ -514,7 +514,7 @@ def delete_trace(digest: str, pool: WorkerPool, watcher: str, owner: str) -> int
         store.delete_trace(one)
     for key in results:
         store.delete(key)
-    forget()
+    clear_cache()
     return len(results)
 
 

@@ -11,7 +11,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from sim.cluster import Cluster
-from sim.demand import Demands, narrowed, pools_of
+from sim.demand import Demands, group_into_pools, limit_gpu_types
 from sim.errors import ParameterError
 from sim.params import Spec
 from sim.perf.lookup import (
@@ -19,8 +19,8 @@ from sim.perf.lookup import (
     Combination,
     Combinations,
     Finder,
-    allowed,
-    missing,
+    allowed_types,
+    missing_combinations,
     speeds_of,
     used_types,
 )
@@ -28,11 +28,11 @@ from sim.perf.measured import ProfileTable
 from sim.perf.profiled import Profiled, ProfiledModel
 from sim.trace import Trace
 from trainyard.clusters import machines
-from trainyard.preflight.leave_out import on_the_rest, without
+from trainyard.preflight.leave_out import drop_jobs, with_remaining_jobs
 from trainyard.store import Store
-from trainyard.store.profiles import resolved
+from trainyard.store.profiles import build_model
 from trainyard.study.study import Study
-from trainyard.text import counted, plural
+from trainyard.text import job_counts, plural
 from trainyard.traces.sources import Source, load_source
 
 _ZERO: Final = "the throughput is 0 on every GPU type here"
@@ -111,7 +111,7 @@ class ProfileCoverage:
         return not self.unmeasured.any()
 
 
-def check(
+def profile_coverage(
     perf: Spec, trace: Trace, cluster: Cluster, store: Store | None = None
 ) -> ProfileCoverage | None:
     """Return the coverage of a trace by a profile; None for models without a profile.
@@ -121,7 +121,7 @@ def check(
     ParameterError
         As `resolved`.
     """
-    model = resolved(perf, store)
+    model = build_model(perf, store)
     if not isinstance(model, Profiled):
         return None
     table = model.measurements()
@@ -133,7 +133,7 @@ def check(
     ]
     types = (*_type_messages(model, table, trace, cluster), *machines.absent_types(trace, cluster))
     return ProfileCoverage(
-        missing(trace, cluster, table),
+        missing_combinations(trace, cluster, table),
         gaps.stopped,
         _jobs_helped_by(model, trace, cluster, gaps.stopped),
         (*sentences, *types),
@@ -154,7 +154,7 @@ def without_unmeasured(study: Study, store: Store) -> Study:
     measured = measured_only(source, study.base.perf, study.base.cluster, store)
     if measured is source:
         return study
-    return on_the_rest(
+    return with_remaining_jobs(
         study,
         measured,
         _uncovered_jobs(study.base.perf, source.trace, study.base.cluster, store),
@@ -185,14 +185,14 @@ def measured_only(
             " stand-in or another profile."
         )
     named = {"format": "measured", "title": "only jobs whose throughput was measured"}
-    return without(source, bad, "no throughput was measured of such a job", named)
+    return drop_jobs(source, bad, "no throughput was measured of such a job", named)
 
 
 def _uncovered_jobs(
     perf: Spec, trace: Trace, cluster: Cluster, store: Store | None
 ) -> NDArray[np.bool_]:
     """Return which jobs a profile does not cover; none for other performance models."""
-    model = resolved(perf, store)
+    model = build_model(perf, store)
     return (
         _find_gaps(model, trace, cluster).stopped
         if isinstance(model, Profiled)
@@ -224,14 +224,14 @@ def _find_gaps(spec: Profiled, trace: Trace, cluster: Cluster) -> _Gaps:
     finder = Finder(spec.measurements(), spec.stand_in, spec.reference, speeds_of(cluster))
     model = ProfiledModel(spec, trace, cluster, finder, combinations)
     on_gpus = trace.numbers("num_gpus") > 0
-    may = allowed(trace, names) & np.isin(names, used_types(cluster)) & on_gpus[:, None]
+    may = allowed_types(trace, names) & np.isin(names, used_types(cluster)) & on_gpus[:, None]
     rates = model.alone[combinations.group]
     unmeasured = np.asarray((np.isnan(rates) & may).any(axis=1), bool)
     workless = np.asarray(np.isnan(model.work()) & ~unmeasured, bool)
     admitted = may.any(axis=1) & ~unmeasured & ~workless
     nowhere = admitted & ~((np.nan_to_num(rates) > 0) & may).any(axis=1)
     held = ~Demands(
-        narrowed(trace, cluster, model.fits()), cluster, pools_of(cluster)
+        limit_gpu_types(trace, cluster, model.fits()), cluster, group_into_pools(cluster)
     ).unschedulable(mixed=False)
     return _Gaps(
         unmeasured,
@@ -314,7 +314,7 @@ def _type_messages(
     strange = {kind: jobs for kind, jobs in strange.items() if jobs}
     if strange:
         sentences.append(
-            f"The profile lacks GPU types on which jobs were recorded: {counted(strange)}."
+            f"The profile lacks GPU types on which jobs were recorded: {job_counts(strange)}."
         )
     lacking = [kind for kind in used_types(cluster) if kind not in table.types]
     if lacking:

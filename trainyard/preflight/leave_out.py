@@ -13,14 +13,14 @@ from sim.errors import ParameterError
 from sim.trace import Trace
 from trainyard.clusters import machines
 from trainyard.store import Store
-from trainyard.store.profiles import resolved
+from trainyard.store.profiles import build_model
 from trainyard.study.study import Study
 from trainyard.traces.sources import Source, load_source
 
 Jobs = NDArray[np.bool_]
 
 
-def without(source: Source, bad: Jobs, reason: str, named: Mapping[str, Any]) -> Source:
+def drop_jobs(source: Source, bad: Jobs, reason: str, named: Mapping[str, Any]) -> Source:
     """Return a source without some of its jobs, counted in its reading report.
 
     used + left out = read.
@@ -49,7 +49,7 @@ def without(source: Source, bad: Jobs, reason: str, named: Mapping[str, Any]) ->
     return Source(left, {**account, **counts, **named, "file": account.get("file", trace.name)})
 
 
-def on_the_rest(study: Study, kept: Source, bad: Jobs, store: Store) -> Study:
+def with_remaining_jobs(study: Study, kept: Source, bad: Jobs, store: Store) -> Study:
     """Return the study on the remaining jobs, which are stored; its window keeps its times.
 
     Parameters
@@ -101,7 +101,7 @@ def without_unschedulable(study: Study, store: Store) -> Study:
     """
     base = study.base
     source = load_source(base.trace, store)
-    bad = machines.unschedulable(source.trace, base.cluster, resolved(base.perf, store)).never
+    bad = machines.unschedulable(source.trace, base.cluster, build_model(base.perf, store)).never
     if not bad.any():
         return study
     if bad.all():
@@ -113,5 +113,5 @@ def without_unschedulable(study: Study, store: Store) -> Study:
         "format": "left_out",
         "title": f"without jobs that can never start on {base.cluster.name}",
     }
-    kept = without(source, bad, f"can never start on {base.cluster.name}", named)
-    return on_the_rest(study, kept, bad, store)
+    kept = drop_jobs(source, bad, f"can never start on {base.cluster.name}", named)
+    return with_remaining_jobs(study, kept, bad, store)

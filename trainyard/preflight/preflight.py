@@ -7,7 +7,7 @@ from typing import Any, Final
 import numpy as np
 
 import allocators
-from sim.engine.endings import HOPELESS
+from sim.engine.endings import MAX_EVICTIONS
 from sim.overheads import Overheads
 from sim.params import Spec, parameters
 from sim.perf.model import Needing, Staffed
@@ -157,6 +157,6 @@ def _memory_warnings(study: Study, trace: Trace) -> list[str]:
         return []
     return [
         f"{plural(short, 'job')} requested too little memory. Unless a policy gives more, they are"
-        f" retried until the run stops after {HOPELESS:,} times. Set a limit, e.g. --set"
+        f" retried until the run stops after {MAX_EVICTIONS:,} times. Set a limit, e.g. --set"
         f" faults.retries={RETRIES}."
     ]

@@ -10,7 +10,7 @@ import numpy as np
 from sim.cluster import Cluster
 from sim.overheads import Overheads
 from sim.perf import PerfSpec
-from sim.perf.resizable import Sizing, counted
+from sim.perf.resizable import Sizing, job_share
 from sim.trace import Trace
 from trainyard.clusters.prices import guessed
 from trainyard.results import plainest
@@ -45,7 +45,7 @@ def assumed(
     ParameterError
         If the profile of the performance model was deleted.
     """
-    perf = profiles.resolved(study.base.perf, store)
+    perf = profiles.build_model(study.base.perf, store)
     ready = [
         choice
         for choice in (catalog.allocator(spec, trace, study.base.perf) for spec in study.allocators)
@@ -53,7 +53,10 @@ def assumed(
     ]
     needs = frozenset[str]().union(*(choice.needs.requires for choice in ready))
     sentences = (
-        [plainest.about(study.allocators, trace, study.base.perf), _servers_sentence(trace)]
+        [
+            plainest.simplest_model_note(study.allocators, trace, study.base.perf),
+            _servers_sentence(trace),
+        ]
         if perf.staffed
         else []
     )
@@ -137,7 +140,7 @@ def _resizing_sentence(perf: PerfSpec, trace: Trace) -> str:
         )
     low = f"{perf.shrink:g}" if perf.shrink else "the fewest possible"
     sizes = (
-        f"{counted(is_unstated, on_gpus)} are assumed to be resizable, from {low} to {perf.grow:g}"
-        " times the GPUs they asked for"
+        f"{job_share(is_unstated, on_gpus)} are assumed to be resizable, from {low} to"
+        f" {perf.grow:g} times the GPUs they asked for"
     )
     return f"{sizes}{f', with {curve}' if curve else ''}."

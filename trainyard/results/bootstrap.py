@@ -14,7 +14,7 @@ _RESAMPLES: Final = 2000
 _LEVEL: Final = (2.5, 97.5)
 
 
-def interval(values: Floats, base: Floats | None = None) -> tuple[float, float] | None:
+def bootstrap_interval(values: Floats, base: Floats | None = None) -> tuple[float, float] | None:
     """Return the 95 % bootstrap interval, or None for fewer than `FEWEST` repeats.
 
     Parameters

@@ -17,7 +17,7 @@ from sim.metrics import change_histogram, distribution
 from sim.metrics.facts import JobFacts
 from sim.metrics.registry import COLUMNS, Goal, Metric, PerJob
 from trainyard import text
-from trainyard.results.bootstrap import MIN_REPEATS, interval
+from trainyard.results.bootstrap import MIN_REPEATS, bootstrap_interval
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -175,7 +175,7 @@ class MetricChange:
         return max(1.0 - self.slower - self.faster, 0.0)
 
 
-def paired(base: Outcome, other: Outcome) -> Paired:
+def pair_jobs(base: Outcome, other: Outcome) -> Paired:
     """Compare completion times job by job, repeat by repeat with the same seed.
 
     Raises
@@ -193,7 +193,7 @@ def paired(base: Outcome, other: Outcome) -> Paired:
         only += [int((base.done(turn) & ~both).sum()), int((other.done(turn) & ~both).sum())]
         before.append(base.facts(turn).jct_s[both])
         after.append(other.facts(turn).jct_s[both])
-    change = ratio([float(x.sum()) for x in before], [float(x.sum()) for x in after])
+    change = relative_change([float(x.sum()) for x in before], [float(x.sum()) for x in after])
     old, new = np.concatenate(before), np.concatenate(after)
     count = max(len(old), 1)
     slower, faster = (
@@ -256,13 +256,13 @@ def table(outcomes: Sequence[Outcome], baseline: int = 0) -> pd.DataFrame:
     return frame
 
 
-def changes(outcomes: Sequence[Outcome], baseline: int = 0) -> dict[str, MetricChange]:
+def completion_changes(outcomes: Sequence[Outcome], baseline: int = 0) -> dict[str, MetricChange]:
     """Return the change of completion times under each policy except the baseline.
 
     Policies that share no completed job with the baseline are left out.
     """
     pairs = {
-        other.label: paired(outcomes[baseline], other)
+        other.label: pair_jobs(outcomes[baseline], other)
         for place, other in enumerate(outcomes)
         if place != baseline
     }
@@ -316,7 +316,7 @@ def uncommon_jobs_note(outcomes: Sequence[Outcome], baseline: int = 0) -> str:
     """Return the note on jobs that a policy and the baseline did not both complete; "" = none."""
     base, findings = outcomes[baseline], []
     for outcome in outcomes:
-        pair = paired(base, outcome)
+        pair = pair_jobs(base, outcome)
         parts = (
             [f"{jobs_text(pair.only_base)} not completed under {outcome.label}"]
             if pair.only_base
@@ -387,7 +387,7 @@ def _paired_change(base: Outcome, other: Outcome, metric: str, per_job: PerJob) 
             continue
         values = [per_job.values(outcome.facts(turn))[both] for turn, both in enumerate(common)]
         sides.append([_statistic(one, per_job.percentile) for one in values])
-    return ratio(*sides)
+    return relative_change(*sides)
 
 
 def common_values(base: Outcome, other: Outcome, metric: str) -> tuple[float, float] | None:
@@ -422,7 +422,7 @@ def _statistic(values: Floats, percentile: float | None) -> float:
     return float(np.percentile(values, percentile)) if len(values) else 0.0
 
 
-def ratio(base: Sequence[float], other: Sequence[float]) -> Interval:
+def relative_change(base: Sequence[float], other: Sequence[float]) -> Interval:
     """Return sum(other) / sum(base) - 1 with a bootstrap interval over paired repeats."""
     old, new = np.asarray(base, np.float64), np.asarray(other, np.float64)
     if not np.isfinite(old).all() or not np.isfinite(new).all() or old.sum() == 0:
@@ -431,7 +431,7 @@ def ratio(base: Sequence[float], other: Sequence[float]) -> Interval:
     differ = len(old) >= FEWEST_REPEATS and (np.ptp(old) > 0 or np.ptp(new) > 0)
     if not differ or (old <= 0).any():
         return Interval(value)
-    return Interval(value, *(interval(new, old) or ()))
+    return Interval(value, *(bootstrap_interval(new, old) or ()))
 
 
 def _numbers(outcome: Outcome, name: str) -> list[float]:
@@ -448,7 +448,7 @@ def _row(outcome: Outcome, base: Outcome, metric: Metric) -> dict[str, object]:
     elif metric.per_job is not None:
         change = _paired_change(base, outcome, metric.name, metric.per_job)
     else:
-        change = ratio(_numbers(base, metric.name), values)
+        change = relative_change(_numbers(base, metric.name), values)
     better = metric.better if metric.is_judged else ""
     line = _line(outcome.label, metric.name, float(np.mean(values)), change, better)
     dropped = metric.per_job is None and outcome.completed < base.completed
@@ -461,7 +461,7 @@ def _row(outcome: Outcome, base: Outcome, metric: Metric) -> dict[str, object]:
 
 def _slower_row(outcome: Outcome, base: Outcome) -> dict[str, object]:
     """Return the row with the share of jobs slower than under the baseline."""
-    value = float("nan") if outcome is base else paired(base, outcome).slower
+    value = float("nan") if outcome is base else pair_jobs(base, outcome).slower
     return _line(outcome.label, "slower", value, Interval(float("nan")), "")
 
 

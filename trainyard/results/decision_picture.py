@@ -110,7 +110,7 @@ class DecisionPicture:
 
 
 @lru_cache(maxsize=64)
-def picture(name: str) -> DecisionPicture:
+def run_example(name: str) -> DecisionPicture:
     """Run the example under an allocator with its defaults; the result is cached.
 
     Parameters
@@ -263,7 +263,7 @@ def _sentence(result: RunResult) -> str:
     )
 
 
-def solve_time(entries: Iterable[StoredResult]) -> str:
+def decision_time_text(entries: Iterable[StoredResult]) -> str:
     """Return the mean and longest decision time of stored results, as text; "" = unknown."""
     times = [
         (entry.summary.get("decision_ms_mean"), entry.summary.get("decision_ms_max"))

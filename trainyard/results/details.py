@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from sim.errors import ParameterError
-from sim.metrics import Accuracy, accuracy, note_families, predicted, quantiles, ratios
+from sim.metrics import Accuracy, accuracy, note_families, prediction_points, quantiles, ratios
 from sim.perf.lookup import used_types
 from sim.trace import Trace
 from trainyard.results import groups
@@ -69,7 +69,7 @@ def diagnose(shown: Shown, trace: Trace) -> Diagnostics:
     names = trace.frame["job_id"].to_numpy()
     points = {
         title: (
-            (frame := predicted(jobs[title], masks[title])).assign(
+            (frame := prediction_points(jobs[title], masks[title])).assign(
                 job_id=names[frame["job"].to_numpy()]
             )
         )
@@ -130,7 +130,7 @@ def type_report(shown: Shown) -> TypeReport:
     StoreError
         If a stored result was deleted, or is older than these figures.
     """
-    firsts = _firsts(shown)
+    firsts = _first_repeats(shown)
     noted = {title: frame for title, entry in firsts.items() if len(frame := entry.chart("notes"))}
     shares, use, fair = (
         {title: entry.chart(kind) for title, entry in firsts.items()}
@@ -159,7 +159,7 @@ def fairness_against(shown: Shown, reference: str) -> dict[str, pd.DataFrame]:
     rho = completion time / completion time under the reference, per measured job completed under
     both.
     """
-    jobs = {title: entry.jobs() for title, entry in _firsts(shown).items()}
+    jobs = {title: entry.jobs() for title, entry in _first_repeats(shown).items()}
     base = jobs.pop(reference)
     own = np.where(
         np.asarray(base["outcome"] == "completed"), base["finish_s"] - base["submit_s"], np.nan
@@ -168,7 +168,7 @@ def fairness_against(shown: Shown, reference: str) -> dict[str, pd.DataFrame]:
     return {title: quantiles(ratios(frame, own)[mask]) for title, frame in jobs.items()}
 
 
-def _firsts(shown: Shown) -> dict[str, StoredResult]:
+def _first_repeats(shown: Shown) -> dict[str, StoredResult]:
     """Return the first repeat of each complete policy, by title."""
     return {shown.titles[at]: shown.entries[at][0] for at in shown.places}
 
@@ -233,5 +233,5 @@ class Details:
         teams, cluster = self.teams, self._runs.study.base.cluster
         if teams is None or not cluster.gpus:
             return {}
-        firsts = _firsts(self._runs).items()
+        firsts = _first_repeats(self._runs).items()
         return {title: tenant_report(one.result(), teams, cluster) for title, one in firsts}

@@ -11,10 +11,10 @@ from sim.cluster import Cluster
 from sim.params import Spec
 from trainyard.store import Store
 from trainyard.study import catalog
-from trainyard.study.branch import Branch, FromHere, rows_of
+from trainyard.study.branch import Branch, FromHere, group_names
 from trainyard.study.scenario import MADE
 from trainyard.study.study import Study, titles
-from trainyard.text import RunClock, within
+from trainyard.text import RunClock, in_sentence
 from trainyard.traces.samples import SAMPLES
 
 _SHORT_S: Final = 2 * 3600.0
@@ -36,7 +36,7 @@ def branch_changes(branch: Branch, clock: RunClock) -> str:
     For example "with SRTF, 2 more nodes (v100-1) and without rack v100-1/r2 until day 4 02:00".
     """
     turn, cluster = branch.turn, branch.was.cluster
-    row_names = rows_of(cluster)
+    row_names = group_names(cluster)
     additions = [] if turn.policy is None else [catalog.allocator(turn.policy).title]
     additions += [
         f"{count:,} more {'node' if count == 1 else 'nodes'} like {row_names[row]}"
@@ -59,7 +59,7 @@ def _lost_names(cluster: Cluster, lost: tuple[str, ...]) -> str:
     )
 
 
-def differences(old: Study, new: Study, store: Store | None = None) -> list[str]:
+def study_changes(old: Study, new: Study, store: Store | None = None) -> list[str]:
     """Return the changes between two studies, one text each; `store` names uploads."""
     before, after = _flatten(old.base.to_json()), _flatten(new.base.to_json())
     texts = _source_changes(str(before.pop("trace.source")), str(after.pop("trace.source")), store)
@@ -77,7 +77,7 @@ def differences(old: Study, new: Study, store: Store | None = None) -> list[str]
     ]
     models = {"perf": new.base.perf.name, "estimator": new.base.estimator.name}
     texts += [
-        f"{catalog.setting(key, models)} {_value_text(before.get(key))} →"
+        f"{catalog.setting_title(key, models)} {_value_text(before.get(key))} →"
         f" {_value_text(after.get(key))}"
         for key in keys
         if before.get(key) != after.get(key) and key != _SCALING
@@ -111,7 +111,7 @@ def _source_changes(old: str, new: str, store: Store | None) -> list[str]:
             for key in dict.fromkeys([*before.values, *after.values])
         ]
         return [
-            f"trace: {within(titles_of[key])} {_value_text(was)} → {_value_text(now)}"
+            f"trace: {in_sentence(titles_of[key])} {_value_text(was)} → {_value_text(now)}"
             for key, was, now in values
             if was != now
         ]

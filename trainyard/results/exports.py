@@ -20,7 +20,7 @@ _ROW_BYTES: Final = 90
 """Approximate bytes per CSV row, measured on jobs and segments of the samples."""
 
 
-def jobs(shown: Shown, store: Store) -> pd.DataFrame:
+def job_rows(shown: Shown, store: Store) -> pd.DataFrame:
     """Return one row per policy, repeat and job, see `sim.metrics.job_table`.
 
     Jobs outside the measured window are included.
@@ -33,7 +33,7 @@ def jobs(shown: Shown, store: Store) -> pd.DataFrame:
     return _concat_runs(shown, store, lambda result, trace: job_table(result, trace, None))
 
 
-def segments(shown: Shown, store: Store) -> pd.DataFrame:
+def segment_rows(shown: Shown, store: Store) -> pd.DataFrame:
     """Return one row per policy, repeat, job and period of constant grant and rate.
 
     Returns
@@ -52,7 +52,7 @@ def segments(shown: Shown, store: Store) -> pd.DataFrame:
     return _concat_runs(shown, store, lambda result, trace: _run_segments(result, trace, nodes))
 
 
-def decisions(shown: Shown, store: Store) -> pd.DataFrame:
+def decision_rows(shown: Shown, store: Store) -> pd.DataFrame:
     """Return one row per policy, repeat and call of the allocator, with a column per note.
 
     Returns

@@ -14,12 +14,12 @@ from sim.metrics import SIZE_CLASSES, size_class
 from sim.metrics.registry import COLUMNS, compute_from_jobs
 from sim.trace import Trace
 from trainyard.results import compare, meaning, outcomes
-from trainyard.results.compare import Floats, Mask, MetricChange, Outcome, percent, ratio
+from trainyard.results.compare import Floats, Mask, MetricChange, Outcome, percent, relative_change
 from trainyard.results.headline import GOALS, Headline, Headlines, headlines
 from trainyard.results.outcomes import Shown
-from trainyard.text import change, numbers, plural
+from trainyard.text import change, plural, with_en_dash
 
-WHATS: Final[Mapping[str, str]] = {"jct": "average time to finish", "wait": "average wait"}
+GROUP_METRICS: Final[Mapping[str, str]] = {"jct": "average time to finish", "wait": "average wait"}
 """Metric averaged over a group -> its name; the wait is JCT minus the time with a grant."""
 MAX_GROUPS: Final = 12
 _COLUMNS: Final = {
@@ -285,7 +285,7 @@ def change_texts(change: MetricChange, repeats: int) -> tuple[str, str, str]:
 
 def size_text(name: str) -> str:
     """Return the label of a class of `sim.metrics.SIZE_CLASSES`, e.g. "1 GPU"."""
-    return {"0": "no GPU", "1": "1 GPU"}.get(name, f"{numbers(name)} GPUs")
+    return {"0": "no GPU", "1": "1 GPU"}.get(name, f"{with_en_dash(name)} GPUs")
 
 
 def _group_by_class(title: str, names: Sequence[str], codes: Codes) -> Grouping:
@@ -325,7 +325,7 @@ def _group_mean(base: Floats, own: Floats, jobs: int, *, compared: bool) -> dict
     value, start = float(own.sum()) / jobs, float(base.sum()) / jobs
     if not compared:
         return {"value": value, "low": np.nan, "high": np.nan, "change": np.nan}
-    relative = ratio(list(base), list(own))
+    relative = relative_change(list(base), list(own))
     low, high = (
         np.nan if bound is None else start * (1.0 + bound)
         for bound in (relative.low, relative.high)

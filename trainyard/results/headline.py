@@ -22,14 +22,14 @@ from trainyard.results.compare import (
     Paired,
     common_values,
     jobs_text,
-    paired,
+    pair_jobs,
     percent,
     table,
 )
 from trainyard.results.meaning import UNKNOWN, WITHHELD, ComparisonSetting, Limit, Verdict
 from trainyard.results.trust import Explained
-from trainyard.results.ways_out import WayOut
-from trainyard.text import BY_UNIT, MANY, as_many
+from trainyard.results.ways_out import Suggestion
+from trainyard.text import BY_UNIT, MANY, increase_factor
 
 State = Literal["sound", "doubtful", "not meaningful"]
 
@@ -128,7 +128,7 @@ class Headline:
     text: str
     subject: str = ""
     also: tuple[str, ...] = ()
-    advice: tuple[WayOut, ...] = ()
+    advice: tuple[Suggestion, ...] = ()
     load: float = math.nan
     doubts: tuple[str, ...] = ()
 
@@ -224,7 +224,7 @@ def headlines(
     context = _GoalContext(
         tuple(outcomes),
         base,
-        _cells(table(outcomes, baseline) if rows is None else rows),
+        _cells_by_policy(table(outcomes, baseline) if rows is None else rows),
         explained,
         setting.cluster.gpus if setting.cluster else 0,
         _headlines_against_site(outcomes, base, goals, missing, setting),
@@ -239,9 +239,9 @@ def headlines(
             )
         )
     return Headlines(
-        {goal: _on(goal, context, limits, setting) for goal in goals},
+        {goal: _headline_on(goal, context, limits, setting) for goal in goals},
         {
-            (one.label, goal): _on(goal, context, limits, setting, one)
+            (one.label, goal): _headline_on(goal, context, limits, setting, one)
             for one in outcomes
             for goal in goals
             if one is not base
@@ -311,7 +311,7 @@ def _shared_headline_or_limits(
         return Headline(
             "overload",
             f"No policy can be judged here: {why}.",
-            advice=ways_out.for_overload(load, setting.scale, _jobs_on_cluster(setting)),
+            advice=ways_out.suggest_for_overload(load, setting.scale, _jobs_on_cluster(setting)),
             load=load,
         )
     if all(one is base or one.replays for one in outcomes):
@@ -342,13 +342,13 @@ def _general_limits(
     limits = (
         meaning.recording_limit(base, explained, setting),
         meaning.few_jobs_limit(outcomes),
-        meaning.full(setting.load),
+        meaning.full_load_limit(setting.load),
         meaning.chance_limit(outcomes, random=setting.random),
     )
     return [limit for limit in limits if limit is not None]
 
 
-def _on(
+def _headline_on(
     goal: str,
     context: _GoalContext,
     limits: Sequence[Limit],
@@ -418,7 +418,7 @@ def _second_sentence(verdict: Verdict, goal: str, context: _GoalContext, subject
         headline = context.instead.about.get((subject.label, goal), context.instead.first[goal])
         return f"Simulated against simulated: {headline.text}"
     if verdict == "cut":
-        both = paired(context.base, subject).both
+        both = pair_jobs(context.base, subject).both
         return (
             f"Of the {jobs_text(both)} that both completed:"
             f" {_effect_sentence(goal, context, subject, dropped=False).replace('With', 'with', 1)}"
@@ -457,7 +457,7 @@ def _goal_limits(
     goal: str, context: _GoalContext, winner: Outcome | None, subject: Outcome
 ) -> list[Limit]:
     """Return the limits of one goal, most serious first."""
-    limits = [meaning.turns(context.outcomes, goal, GOALS[goal])]
+    limits = [meaning.ranking_limit(context.outcomes, goal, GOALS[goal])]
     # A tie needs completed jobs on both sides; otherwise `cut` counts the missing ones.
     if (
         winner is None
@@ -493,9 +493,9 @@ def _undecided_sentence(goal: str, context: _GoalContext, subject: Outcome) -> s
     return alike
 
 
-def _doubt_suggestions(setting: ComparisonSetting) -> tuple[WayOut, ...]:
+def _doubt_suggestions(setting: ComparisonSetting) -> tuple[Suggestion, ...]:
     """Return suggestions that resolve the doubts about these jobs on these machines."""
-    return ways_out.for_doubts(setting.doubts, _jobs_on_cluster(setting))
+    return ways_out.suggest_for_doubts(setting.doubts, _jobs_on_cluster(setting))
 
 
 def _jobs_on_cluster(setting: ComparisonSetting) -> ways_out.JobsOnCluster:
@@ -505,24 +505,26 @@ def _jobs_on_cluster(setting: ComparisonSetting) -> ways_out.JobsOnCluster:
 
 def _limit_suggestions(
     first: Limit, context: _GoalContext, setting: ComparisonSetting
-) -> tuple[WayOut, ...]:
+) -> tuple[Suggestion, ...]:
     """Return the suggestions that fit the first limit."""
     repeats = len(context.base.summaries)
     if first.verdict == "untested":
-        return (ways_out.add_references(), ways_out.CHECK_PAST)
+        return (ways_out.suggest_references(), ways_out.CHECK_PAST)
     if first.verdict == "unexplained" and setting.past is not None:
-        to_site = ways_out.change_baseline(setting.site, setting.past.at) if setting.site else None
+        to_site = ways_out.suggest_baseline(setting.site, setting.past.at) if setting.site else None
         return (*([to_site] if to_site else []), *ways_out.hints_for("unexplained"))
     if first.verdict == "unexplained" and context.explained is not None:
         label = context.explained.label
         return (
-            ways_out.change_baseline(label, setting.references[label]),
+            ways_out.suggest_baseline(label, setting.references[label]),
             *ways_out.hints_for("unexplained"),
         )
     if first.verdict == "loaded":
         return tuple(
             way
-            for way in ways_out.for_overload(setting.load, setting.scale, _jobs_on_cluster(setting))
+            for way in ways_out.suggest_for_overload(
+                setting.load, setting.scale, _jobs_on_cluster(setting)
+            )
             if way != ways_out.COMPARE_ANYWAY
         )
     if first.verdict in ("one_draw", "turns") or (first.verdict == "undecided" and repeats > 1):
@@ -536,7 +538,7 @@ def _effect_sentence(
     """Return the sentence on a clear effect, with its cost."""
     cells, base, phrase = context.cells, context.base, _PHRASES[goal]
     change = _change_of(cells, winner.label, goal)
-    pair = paired(base, winner)
+    pair = pair_jobs(base, winner)
     elsewhere = _worst_other_goal(cells, winner, goal)
     cuts = change < 0
     besides = (
@@ -599,7 +601,7 @@ def _values_sentence(
     return f"{both}; half of the jobs within {write(half[0])} and {write(half[1])}."
 
 
-def _cells(rows: pd.DataFrame) -> Cells:
+def _cells_by_policy(rows: pd.DataFrame) -> Cells:
     """Return the rows of the comparison table by policy label and metric."""
     return {
         (str(row["label"]), str(row["metric"])): {str(key): value for key, value in row.items()}
@@ -645,7 +647,7 @@ def _worst_other_goal(cells: Cells, outcome: Outcome, goal: str) -> str:
 
 def _change_text(change: float) -> str:
     """Return a relative change as text."""
-    return f"{as_many(change)}-fold" if change > MANY else f"by {percent(change)}"
+    return f"{increase_factor(change)}-fold" if change > MANY else f"by {percent(change)}"
 
 
 def _cost_text(pair: Paired, elsewhere: str, *, dropped: bool) -> str:

@@ -64,7 +64,9 @@ def jobs_changed(shown: Shown, title: str, trace: Trace) -> pd.DataFrame:
     )
 
 
-def first(jobs: pd.DataFrame, order: Order, search: str, most: int) -> tuple[pd.DataFrame, int]:
+def first_rows(
+    jobs: pd.DataFrame, order: Order, search: str, most: int
+) -> tuple[pd.DataFrame, int]:
     """Return the first rows of `jobs_changed` in an order, and the number of all matches.
 
     Parameters

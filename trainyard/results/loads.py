@@ -245,7 +245,7 @@ def full_series(entry: StoredResult, cluster: Cluster) -> dict[str, pd.DataFrame
     }
 
 
-def within(
+def window_series(
     full: Mapping[str, pd.DataFrame], window: Window, policies: int
 ) -> dict[str, pd.DataFrame]:
     """Return the series of one run, reduced to a window.
@@ -282,7 +282,7 @@ def _max_lines(policies: int, utilisation: pd.DataFrame) -> int:
     )
 
 
-def allocation(entry: StoredResult, window: Window) -> pd.DataFrame:
+def window_allocation(entry: StoredResult, window: Window) -> pd.DataFrame:
     """Return the GPUs held by job in a window, see `sim.metrics.allocation_series`.
 
     Raises
@@ -293,7 +293,7 @@ def allocation(entry: StoredResult, window: Window) -> pd.DataFrame:
     return allocation_series(entry.result(), window, _ALLOCATION_BINS)
 
 
-def notes(entry: StoredResult, window: Window) -> pd.DataFrame:
+def window_notes(entry: StoredResult, window: Window) -> pd.DataFrame:
     """Return the notes of an allocator in a window, see `sim.metrics.note_series`.
 
     Raises

@@ -11,7 +11,7 @@ from typing import Final, Literal, NamedTuple
 import numpy as np
 import pandas as pd
 
-from jobtraces.readers.plausible import GRAVE
+from jobtraces.readers.plausible import GRAVE_QUESTIONS
 from sim.cluster import Cluster
 from sim.perf.profiled import Profiled
 from sim.trace import Trace
@@ -223,7 +223,7 @@ def doubt_reason(outcomes: Sequence[Outcome], trace: Trace | None) -> str:
     trace : Trace or None
         A doubt about its units, or about a job with most of the work, invalidates every result.
     """
-    grave = [text for key, text in doubts(trace) if key in GRAVE]
+    grave = [text for key, text in doubts(trace) if key in GRAVE_QUESTIONS]
     if grave:
         return f"it is open whether the trace is read right. {grave[0]}"
     outcome = outcomes[0].jobs[0]["outcome"]
@@ -364,7 +364,7 @@ def recording_explanation(
     )
 
 
-def full(load: float) -> Limit | None:
+def full_load_limit(load: float) -> Limit | None:
     """Return the limit for a load above `FULL` and up to `OVERLOAD`, or None."""
     if not FULL < load <= OVERLOAD:
         return None
@@ -394,7 +394,7 @@ def chance_limit(outcomes: Sequence[Outcome], *, random: bool) -> Limit | None:
     )
 
 
-def turns(outcomes: Sequence[Outcome], goal: str, name: str) -> Limit | None:
+def ranking_limit(outcomes: Sequence[Outcome], goal: str, name: str) -> Limit | None:
     """Return the limit for a ranking that changes between repeats, or None.
 
     Parameters

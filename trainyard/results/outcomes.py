@@ -13,7 +13,7 @@ import pandas as pd
 
 from sim.cluster import Cluster
 from sim.errors import TrainyardError
-from sim.metrics import UsageArrays, measured
+from sim.metrics import UsageArrays, measured_mask
 from sim.metrics.facts import JobFacts
 from sim.metrics.registry import compute_from_jobs
 from sim.result import RunResult
@@ -27,14 +27,14 @@ from trainyard.results.meaning import setting
 from trainyard.results.past import Past
 from trainyard.results.trust import Trust, no_trust_reason, recorded_overflow, trust
 from trainyard.runs.frames import MOST_SHOWN
-from trainyard.runs.run import key_of
+from trainyard.runs.run import scenario_key
 from trainyard.store import FRAMES, Store, StoredResult, profiles
 from trainyard.study import catalog
 from trainyard.study.study import Study, titles
 from trainyard.text import plural
 from trainyard.traces import start
 from trainyard.traces.fitting import is_guess
-from trainyard.traces.sources import left_out, load_source, load_trace
+from trainyard.traces.sources import dropped_text, load_source, load_trace
 
 __all__ = [
     "MOST_SHOWN",
@@ -232,7 +232,7 @@ def keys(study: Study, store: Store) -> tuple[tuple[str, ...], ...]:
         If the trace cannot be found.
     """
     return tuple(
-        tuple(key_of(scenario, store) for scenario in study.repeated(at))
+        tuple(scenario_key(scenario, store) for scenario in study.repeated(at))
         for at in range(len(study.allocators))
     )
 
@@ -252,12 +252,14 @@ def gather(study: Study, store: Store) -> Shown:
         study.titles,
         result_keys,
         entries,
-        stand_in(study, entries, store),
-        past.known(study, store),
+        replacement_baseline(study, entries, store),
+        past.best_verdict(study, store),
     )
 
 
-def stand_in(study: Study, entries: Sequence[Sequence[StoredResult]], store: Store) -> int | None:
+def replacement_baseline(
+    study: Study, entries: Sequence[Sequence[StoredResult]], store: Store
+) -> int | None:
     """Return the index of the first policy that can replace a baseline that cannot run.
 
     None if the baseline can run, or no policy has results.
@@ -265,7 +267,9 @@ def stand_in(study: Study, entries: Sequence[Sequence[StoredResult]], store: Sto
     if entries[study.baseline] or not any(entries):
         return None
     with suppress(TrainyardError):
-        able = [at for at in range(len(study.allocators)) if not start.reason(study, at, store)]
+        able = [
+            at for at in range(len(study.allocators)) if not start.refusal_reason(study, at, store)
+        ]
         return able[0] if able and study.baseline not in able else None
     return None
 
@@ -318,10 +322,10 @@ def report(shown: Shown, store: Store, *, brief: bool = False) -> ComparisonRepo
         headlines=said.first,
         about=said.about,
         table=table,
-        changes=compare.changes(outcomes, base)
+        changes=compare.completion_changes(outcomes, base)
         if based and headline.verdict not in _HIDES_CHANGES
         else {},
-        certainty=_certainty(shown.study.repeats, table) if len(outcomes) > 1 and based else "",
+        certainty=_interval_note(shown.study.repeats, table) if len(outcomes) > 1 and based else "",
         counts=counts,
         trust=None if brief else trust(trace, outcomes),
         untold=no_trust_reason(trace),
@@ -358,7 +362,7 @@ def report(shown: Shown, store: Store, *, brief: bool = False) -> ComparisonRepo
         epoch=trace.epoch,
         facts=_facts_line(
             shown.study,
-            (len(trace), left_out(source.account)),
+            (len(trace), dropped_text(source.account)),
             table,
             compared=differ and len(outcomes) > 1,
         ),
@@ -377,7 +381,7 @@ def _skip_reasons(shown: Shown, trace: Trace) -> dict[str, str]:
 def measured_jobs(jobs: pd.DataFrame, study: Study) -> Mask:
     """Return the mask of measured jobs in the `jobs` frame of a run."""
     frames: dict[str, Any] = dict.fromkeys(FRAMES, pd.DataFrame()) | {"jobs": jobs}
-    return measured(RunResult(**frames, end_s=0.0), study.base.measure)
+    return measured_mask(RunResult(**frames, end_s=0.0), study.base.measure)
 
 
 def safe_csv(table: pd.DataFrame) -> str:
@@ -407,7 +411,9 @@ def outcome(shown: Shown, at: int) -> Outcome:
     return Outcome(
         label=shown.titles[at],
         summaries=tuple(
-            _drop_unpriced_costs(_complete(entry.summary, frame, mask), shown.study.base.cluster)
+            _drop_unpriced_costs(
+                _fill_summary(entry.summary, frame, mask), shown.study.base.cluster
+            )
             for entry, frame, mask in zip(entries, jobs, masks, strict=True)
         ),
         jobs=jobs,
@@ -418,7 +424,7 @@ def outcome(shown: Shown, at: int) -> Outcome:
     )
 
 
-def _complete(summary: Mapping[str, Any], jobs: pd.DataFrame, mask: Mask) -> Mapping[str, Any]:
+def _fill_summary(summary: Mapping[str, Any], jobs: pd.DataFrame, mask: Mask) -> Mapping[str, Any]:
     """Return a summary with metrics that an older version did not store, derived from the jobs."""
     facts = JobFacts(jobs, float(summary["end_s"]), mask)
     return {**compute_from_jobs(facts, known=summary), **summary}
@@ -451,7 +457,7 @@ def _compute_headlines(
     return Headlines({goals[0]: Headline("nothing", waits, load=first.load)}, {})
 
 
-def _certainty(repeats: int, table: pd.DataFrame) -> str:
+def _interval_note(repeats: int, table: pd.DataFrame) -> str:
     """Return the note on confidence intervals, or why there are none."""
     if repeats == 1:
         return (

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, Literal, NamedTuple
 
-from trainyard.runs.run import key_of
+from trainyard.runs.run import scenario_key
 from trainyard.store import Store
 from trainyard.study import catalog
-from trainyard.study.check import checked
+from trainyard.study.check import backtest_scenario
 from trainyard.study.scenario import Scenario
 from trainyard.study.study import Study
 from trainyard.text import duration
@@ -146,7 +146,7 @@ def judged(policy: str, closeness: Closeness, missing: str) -> Past:
     )
 
 
-def keep(past: Past, scenario: Scenario, store: Store) -> None:
+def store_verdict(past: Past, scenario: Scenario, store: Store) -> None:
     """Store a verdict for comparisons on the same jobs and machines.
 
     Parameters
@@ -166,7 +166,7 @@ def keep(past: Past, scenario: Scenario, store: Store) -> None:
     store.put_numbers(_verdict_key(scenario, store), asdict(past), scenario.to_json())
 
 
-def known(study: Study, store: Store) -> Past | None:
+def best_verdict(study: Study, store: Store) -> Past | None:
     """Return the best verdict on the simulated policies of a study, or None.
 
     None if no policy was backtested, or the study has no recorded schedule.
@@ -182,18 +182,18 @@ def known(study: Study, store: Store) -> Past | None:
     if not any(replays):
         return None
     places = {
-        _verdict_key(checked(study.base, policy), store): at
+        _verdict_key(backtest_scenario(study.base, policy), store): at
         for at, policy in enumerate(study.allocators)
         if not replays[at]
     }
     verdicts = [
-        replace(_read(summary), at=places[key])
+        replace(_verdict_from_json(summary), at=places[key])
         for key, summary in store.numbers(list(places)).items()
     ]
     return min(verdicts, key=lambda one: (LEVELS.index(one.level), one.at), default=None)
 
 
-def of_policy(study: Study, at: int, store: Store) -> Past | None:
+def policy_verdict(study: Study, at: int, store: Store) -> Past | None:
     """Return the backtest verdict on one policy of a study; None if not backtested.
 
     Raises
@@ -201,17 +201,17 @@ def of_policy(study: Study, at: int, store: Store) -> Past | None:
     TrainyardError
         If the trace was deleted.
     """
-    key = _verdict_key(checked(study.base, study.allocators[at]), store)
-    return next((_read(summary) for summary in store.numbers([key]).values()), None)
+    key = _verdict_key(backtest_scenario(study.base, study.allocators[at]), store)
+    return next((_verdict_from_json(summary) for summary in store.numbers([key]).values()), None)
 
 
 def _verdict_key(scenario: Scenario, store: Store) -> str:
     """Return the store key of a backtest verdict."""
-    text = f"check against the past, {key_of(scenario, store)}"
+    text = f"check against the past, {scenario_key(scenario, store)}"
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
-def _read(summary: Mapping[str, Any]) -> Past:
+def _verdict_from_json(summary: Mapping[str, Any]) -> Past:
     """Return a verdict from its stored values."""
     believe_s = summary["believe_s"]
     return Past(

@@ -33,7 +33,7 @@ def candidates() -> tuple[Spec, ...]:
     return tuple(kinds[kind] for kind in sorted(kinds))
 
 
-def for_all(policies: Sequence[Spec], trace: Trace, cluster: Cluster) -> Spec:
+def simplest_for_all(policies: Sequence[Spec], trace: Trace, cluster: Cluster) -> Spec:
     """Return the simplest performance model under which most of these policies can run."""
     able = _runnable_policies(policies, trace, cluster)
     return (
@@ -41,7 +41,7 @@ def for_all(policies: Sequence[Spec], trace: Trace, cluster: Cluster) -> Spec:
     )  # the simplest of equals
 
 
-def arranged(study: Study, trace: Trace) -> tuple[PerfPart, ...]:
+def split_by_model(study: Study, trace: Trace) -> tuple[PerfPart, ...]:
     """Split a study into comparisons, each policy under its simplest performance model.
 
     Notes
@@ -79,7 +79,7 @@ def arranged(study: Study, trace: Trace) -> tuple[PerfPart, ...]:
     )
 
 
-def about(policies: Sequence[Spec], trace: Trace, perf: Spec) -> str:
+def simplest_model_note(policies: Sequence[Spec], trace: Trace, perf: Spec) -> str:
     """Return the sentence that names policies without a simpler model; "" if all have one."""
     every = candidates()
     plainer = every[: next((at for at, one in enumerate(every) if one.name == perf.name), 0)]

@@ -25,7 +25,7 @@ from trainyard.results.outcomes import ComparisonReport, Shown
 from trainyard.runs.engines import simulate
 from trainyard.runs.executors import RunLimits, WarmProcess
 from trainyard.runs.queue import RunQueue, Submission, Task
-from trainyard.runs.run import conditions, key_of, summarise
+from trainyard.runs.run import conditions, scenario_key, summarize_run
 from trainyard.store import Store, StoredResult, plain
 from trainyard.store.files import StoreError
 from trainyard.study import catalog
@@ -181,7 +181,11 @@ def answer(
         entries.append((_in_memory_entry(scenario, result, trace, store),))
     keys = tuple(tuple(entry.key for entry in own) or ("",) for own in entries)
     shown = Shown(
-        study, study.titles, keys, tuple(entries), outcomes.stand_in(study, entries, store)
+        study,
+        study.titles,
+        keys,
+        tuple(entries),
+        outcomes.replacement_baseline(study, entries, store),
     )
     report = outcomes.report(shown, store, brief=True)
     windows: dict[Window | None, Loads] = {}
@@ -204,7 +208,7 @@ def _unsupported_reason(study: Study, spec: Spec, trace: Trace, given: Condition
         return reason
     allocator = catalog.instance("allocator", spec)
     try:
-        lane.prepared(trace, study.base.cluster, allocator, given)
+        lane.prepare_run(trace, study.base.cluster, allocator, given)
     except lane.NotPlainError as error:
         return str(error)
     return ""
@@ -213,8 +217,8 @@ def _unsupported_reason(study: Study, spec: Spec, trace: Trace, given: Condition
 def _in_memory_entry(scenario: Scenario, result: RunResult, trace: Trace, store: Store) -> InMemory:
     """Return a run result as an in-memory entry."""
     # A key of its own: an in-memory entry must never pass for the stored run.
-    key = f"{_MARK}{key_of(scenario, store)}"
-    summary = plain(summarise(scenario, result, trace))
+    key = f"{_MARK}{scenario_key(scenario, store)}"
+    summary = plain(summarize_run(scenario, result, trace))
     return InMemory(key, None, {}, summary, {}, {}, result)  # type: ignore[arg-type]
 
 

@@ -17,11 +17,11 @@ from allocators.quotas import (
     HasQuotas,
     Quota,
     QuotaTree,
-    ordered,
+    sort_quotas,
     with_catch_all,
     write_quotas,
 )
-from allocators.tenants import COLUMN_WORDS, COLUMNS
+from allocators.tenants import TENANT_COLUMNS, TENANT_NOUNS
 from sim.cluster import Cluster
 from sim.errors import ParameterError
 from sim.metrics.steps import accumulate
@@ -121,18 +121,20 @@ def column_of(trace: Trace, requested: str = "auto") -> str:
     ParameterError
         If no column holds team names.
     """
-    names = {one: [name for name in texts_of(trace, one).unique() if name] for one in COLUMNS}
+    names = {
+        one: [name for name in team_names(trace, one).unique() if name] for one in TENANT_COLUMNS
+    }
     if requested != "auto":
         matches = [requested] if names.get(requested) else []
     else:
-        matches = [one for one in COLUMNS if len(names[one]) > 1]
-        matches = matches or [one for one in COLUMNS if names[one]]
+        matches = [one for one in TENANT_COLUMNS if len(names[one]) > 1]
+        matches = matches or [one for one in TENANT_COLUMNS if names[one]]
     if matches:
         return matches[0]
-    there = [one for one in COLUMNS if names[one]]
+    there = [one for one in TENANT_COLUMNS if names[one]]
     if there:
         raise ParameterError(
-            f"The trace has no {COLUMN_WORDS.get(requested, requested)}s. It names teams by"
+            f"The trace has no {TENANT_NOUNS.get(requested, requested)}s. It names teams by"
             f" {', '.join(there)}."
         )
     raise ParameterError(
@@ -141,7 +143,7 @@ def column_of(trace: Trace, requested: str = "auto") -> str:
     )
 
 
-def proposal(trace: Trace, cluster: Cluster, column: str) -> tuple[Quota, ...]:
+def proposed_quotas(trace: Trace, cluster: Cluster, column: str) -> tuple[Quota, ...]:
     """Return proposed quotas: whole GPUs in proportion to each team's GPU-hours.
 
     Notes
@@ -175,16 +177,16 @@ def teams_of(
     """
     requested = next((one.values["tenant"] for one in policies if "tenant" in one.values), "auto")
     column = column_of(trace, column or str(requested))
-    word = COLUMN_WORDS[column]
+    word = TENANT_NOUNS[column]
     if quotas:
         assumed = " ".join(
-            ["Quotas as given.", *_quota_warnings(quotas, set(texts_of(trace, column)), cluster)]
+            ["Quotas as given.", *_quota_warnings(quotas, set(team_names(trace, column)), cluster)]
         )
     else:
         quotas, assumed = _policy_quotas(policies)
     proposed = not quotas
     if proposed:
-        quotas = proposal(trace, cluster, column)
+        quotas = proposed_quotas(trace, cluster, column)
         assumed = (
             f"No policy here has quotas in GPUs: each {word}'s part of the GPU-hours is taken as"
             " such."
@@ -194,7 +196,7 @@ def teams_of(
         for row in with_catch_all(quotas)
     )
     tree = QuotaTree(quotas)
-    names = texts_of(trace, column)
+    names = team_names(trace, column)
     leaf_of = {name: tree.leaf(name) for name in names.unique()}
     return Teams(column, quotas, names.map(leaf_of).to_numpy(np.int64), assumed, proposed)
 
@@ -222,7 +224,7 @@ def _policy_quotas(policies: Sequence[Spec]) -> tuple[tuple[Quota, ...], str]:
     return (), ""
 
 
-def texts_of(trace: Trace, column: str) -> pd.Series[Any]:
+def team_names(trace: Trace, column: str) -> pd.Series[Any]:
     """Return the team name of each job; "" = none."""
     texts = trace.texts(column)
     names = np.append(np.asarray(texts.categories, object), "")
@@ -232,7 +234,7 @@ def texts_of(trace: Trace, column: str) -> pd.Series[Any]:
 def _gpu_hours(trace: Trace, column: str) -> pd.Series[float]:
     """Return the GPU-hours of the trace by team."""
     served = trace.numbers("num_gpus") * np.nan_to_num(trace.numbers("duration_s")) / _HOUR_S
-    names = texts_of(trace, column)
+    names = team_names(trace, column)
     sums: pd.Series[float] = pd.Series(served).groupby(names.to_numpy()).sum()
     return sums[[name for name in sums.index if name]]
 
@@ -269,7 +271,7 @@ def quotas_of(rows: pd.DataFrame) -> tuple[Quota, ...]:
             raise ParameterError(f"An amount of {name} is below 0. Give numbers from 0.")
         priority = 0 if pd.isna(row["priority"]) else int(row["priority"])
         by_name[name] = Quota(name, deserved, maximum, weight, priority, _cell_text(row["parent"]))
-    return ordered(by_name.values())
+    return sort_quotas(by_name.values())
 
 
 def _cell_text(value: Any) -> str:
@@ -473,18 +475,18 @@ def _quantile(values: Floats, at: float) -> float:
 
 
 __all__ = [
-    "COLUMN_WORDS",
     "MAX_TEAMS",
+    "TENANT_NOUNS",
     "Quota",
     "Teams",
     "TenantReport",
     "column_of",
-    "proposal",
+    "proposed_quotas",
     "quotas_of",
     "rows_of",
+    "team_names",
     "teams_of",
     "tenant_report",
-    "texts_of",
     "write_quotas",
 ]
 

@@ -17,7 +17,7 @@ from sim.metrics.usage import absences, node_gpus
 from sim.result import RunResult
 from sim.trace import Trace
 from trainyard.results.compare import Outcome
-from trainyard.text import duration, numbers
+from trainyard.text import duration, with_en_dash
 
 EXPLAINED: Final = 0.2
 """Error of simulated waits, relative to the recorded mean, up to which a policy explains them."""
@@ -270,7 +270,7 @@ def _errors_against(recorded: Floats, outcome: Outcome) -> Trust | None:
             "p95_s": grouped["error"].quantile(0.95),
         }
     ).reset_index()
-    by_size["size"] = by_size["size"].astype(str).map(numbers)
+    by_size["size"] = by_size["size"].astype(str).map(with_en_dash)
     return Trust(
         outcome.label, len(error), float(np.median(error)), float(np.percentile(error, 95)), by_size
     )

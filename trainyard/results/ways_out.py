@@ -47,7 +47,7 @@ Name = Literal[
 
 
 @dataclass(frozen=True)
-class WayOut:
+class Suggestion:
     """A suggestion: something the user can do.
 
     Parameters
@@ -76,12 +76,12 @@ class WayOut:
         return f"{self.text} ({self.command})" if self.command else self.text
 
 
-COMPARE_ANYWAY: Final = WayOut("compare_anyway", "Compare all the same")
-CHECK_PAST: Final = WayOut(
+COMPARE_ANYWAY: Final = Suggestion("compare_anyway", "Compare all the same")
+CHECK_PAST: Final = Suggestion(
     "check_past", "Check the policy that was in force", "python -m trainyard backtest"
 )
-LEAVE_OUT: Final = WayOut("leave_out", "Leave out the jobs that can never start")
-NAME_SPEEDS: Final = WayOut("name_speeds", "Enter the speeds")
+LEAVE_OUT: Final = Suggestion("leave_out", "Leave out the jobs that can never start")
+NAME_SPEEDS: Final = Suggestion("name_speeds", "Enter the speeds")
 
 
 def is_reference_policy(spec: Spec) -> bool:
@@ -113,7 +113,7 @@ class JobsOnCluster(NamedTuple):
 NOTHING_KNOWN: Final = JobsOnCluster()
 
 
-def fit_cluster(jobs: JobsOnCluster, most_load: float = math.inf) -> tuple[WayOut, ...]:
+def suggest_cluster(jobs: JobsOnCluster, most_load: float = math.inf) -> tuple[Suggestion, ...]:
     """Return the suggestion of a cluster that fits the jobs.
 
     Empty if there is no other cluster, or if its load would exceed `most_load` too.
@@ -129,7 +129,7 @@ def fit_cluster(jobs: JobsOnCluster, most_load: float = math.inf) -> tuple[WayOu
     text = f"Fit the cluster to the jobs: {fitting.gpus:,} GPUs"
     short = ",".join(f"{group.count}x{group.gpus}:{group.gpu_type}" for group in fitting.groups)
     plain = Cluster.parse(short).groups == fitting.groups
-    return (WayOut("fit_cluster", text, f"--cluster {short}" if plain else ""),)
+    return (Suggestion("fit_cluster", text, f"--cluster {short}" if plain else ""),)
 
 
 def _fitting_cluster(source: str, trace: Trace) -> Cluster:
@@ -139,22 +139,22 @@ def _fitting_cluster(source: str, trace: Trace) -> Cluster:
     return cluster_for(load_source(TraceSpec(source)) if ready else trace).cluster
 
 
-def for_doubts(doubts: Iterable[str], jobs: JobsOnCluster) -> tuple[WayOut, ...]:
+def suggest_for_doubts(doubts: Iterable[str], jobs: JobsOnCluster) -> tuple[Suggestion, ...]:
     """Return suggestions for doubts about jobs on machines, given by their ids.
 
     `doubts` are keys of `trainyard.clusters.doubts.found`.
     """
     ids = set(doubts)
     return (
-        *(fit_cluster(jobs) if ids & {CONCURRENCY, FITS} else ()),
+        *(suggest_cluster(jobs) if ids & {CONCURRENCY, FITS} else ()),
         *([LEAVE_OUT] if FITS in ids else []),
         *([NAME_SPEEDS] if UNKNOWN in ids else []),
     )
 
 
-def for_overload(
+def suggest_for_overload(
     load: float, scale: float, jobs: JobsOnCluster = NOTHING_KNOWN
-) -> tuple[WayOut, ...]:
+) -> tuple[Suggestion, ...]:
     """Return suggestions for jobs that request more than the cluster can do.
 
     Parameters
@@ -170,51 +170,55 @@ def for_overload(
     target = TARGET if not load <= 1.0 else round(load / 2, 2)
     lower = _load_suggestion("lower_load", f"Lower the load to {target:g}", scale * target / load)
     return (
-        *fit_cluster(jobs, 1.0),
+        *suggest_cluster(jobs, 1.0),
         *lower,
-        WayOut("enough_gpus", "Find enough GPUs", "python -m trainyard plan"),
+        Suggestion("enough_gpus", "Find enough GPUs", "python -m trainyard plan"),
         COMPARE_ANYWAY,
     )
 
 
-def suggest_for_idle(load: float, scale: float, cluster: Cluster | None) -> tuple[WayOut, ...]:
+def suggest_for_idle(load: float, scale: float, cluster: Cluster | None) -> tuple[Suggestion, ...]:
     """Return suggestions for jobs that hardly wait; see `for_overload`."""
     target = TARGET if not load >= TARGET - 0.05 else 1.0
     if not 0 < load < target:
-        return (WayOut("hint", "Take a trace with more jobs."),)
+        return (Suggestion("hint", "Take a trace with more jobs."),)
     ways = _load_suggestion("raise_load", f"Raise the load to {target:g}", scale * target / load)
     # Dated changes refer to nodes by number, which would change.
     if cluster is not None and not cluster.changes:
         share = load / target
         gpus = sum(group.gpus * count for group, count in _node_counts(cluster, share, 0))
         if gpus < cluster.gpus:
-            ways += (WayOut("fewer_nodes", f"Fewer nodes: about {gpus:,} GPUs", value=share),)
+            ways += (Suggestion("fewer_nodes", f"Fewer nodes: about {gpus:,} GPUs", value=share),)
     return ways
 
 
-def suggest_repeats(repeats: int) -> tuple[WayOut, ...]:
+def suggest_repeats(repeats: int) -> tuple[Suggestion, ...]:
     """Return the suggestion to run more repeats, while there are more to run."""
     more = next((number for number in _REPEATS if number > repeats), 0)
     return (
-        (WayOut("repeats", f"Run {more} repeats", f"--set repeats={more}", more),) if more else ()
+        (Suggestion("repeats", f"Run {more} repeats", f"--set repeats={more}", more),)
+        if more
+        else ()
     )
 
 
-def add_references() -> WayOut:
+def suggest_references() -> Suggestion:
     """Return the suggestion to add the reference policies."""
     specs = reference_policies()
     names = " and ".join(catalog.allocator(spec).title for spec in specs)
-    return WayOut(
+    return Suggestion(
         "add_references", f"Add {names}", " ".join(f"--policy {spec.name}" for spec in specs)
     )
 
 
-def change_baseline(label: str, place: int) -> WayOut:
+def suggest_baseline(label: str, place: int) -> Suggestion:
     """Return the suggestion to compare with a simulated baseline."""
-    return WayOut("change_baseline", f"Compare against {label}", f"--set baseline={place}", place)
+    return Suggestion(
+        "change_baseline", f"Compare against {label}", f"--set baseline={place}", place
+    )
 
 
-def apply(study: Study, way: WayOut, trace: Trace) -> Study:
+def apply_suggestion(study: Study, way: Suggestion, trace: Trace) -> Study:
     """Return the study to which a suggestion leads.
 
     Parameters
@@ -249,12 +253,12 @@ def apply(study: Study, way: WayOut, trace: Trace) -> Study:
     return replace(study, baseline=int(way.value)) if way.name == "change_baseline" else study
 
 
-def _load_suggestion(name: Name, text: str, scale: float) -> tuple[WayOut, ...]:
+def _load_suggestion(name: Name, text: str, scale: float) -> tuple[Suggestion, ...]:
     """Return the suggestion of another load; empty if it is out of bounds."""
     scale = float(f"{scale:.4g}")
     if not _LOADS[0] <= scale <= _LOADS[1]:
         return ()
-    return (WayOut(name, text, f"--set trace.load={scale:g}", scale),)
+    return (Suggestion(name, text, f"--set trace.load={scale:g}", scale),)
 
 
 def _drop_recorded(study: Study) -> Study:
@@ -311,6 +315,6 @@ HINTS: Final[Mapping[str, str]] = {
 """Verdict of a headline -> hint, if no button can help."""
 
 
-def hints_for(verdict: str) -> tuple[WayOut, ...]:
+def hints_for(verdict: str) -> tuple[Suggestion, ...]:
     """Return the hint for a verdict, or nothing."""
-    return (WayOut("hint", HINTS[verdict]),) if verdict in HINTS else ()
+    return (Suggestion("hint", HINTS[verdict]),) if verdict in HINTS else ()

@@ -18,7 +18,13 @@ from queue import Empty, SimpleQueue
 from typing import Any, Final, Generic, TypeVar
 
 from sim.errors import ParameterError, TrainyardError
-from trainyard.runs.executors import DEFAULT, ExecutorError, open_executor, sentence, was_killed
+from trainyard.runs.executors import (
+    DEFAULT,
+    ExecutorError,
+    fault_message,
+    open_executor,
+    was_killed,
+)
 from trainyard.runs.queue import LOST, SHORT_S, RunQueue, State, Submission, Task
 from trainyard.runs.task import Numbers, pack_scenario, run_numbers, run_whole
 from trainyard.store import Store, StoreError
@@ -183,7 +189,7 @@ class RunBatch(ABC, Generic[R]):
             if not isinstance(error, TrainyardError):
                 _LOG.error("A batch of runs failed", exc_info=error)
             self._fault = (
-                error if isinstance(error, TrainyardError) else ExecutorError(sentence(error))
+                error if isinstance(error, TrainyardError) else ExecutorError(fault_message(error))
             )
             self._end("failed")
 
@@ -283,7 +289,7 @@ class RunBatch(ABC, Generic[R]):
 
 
 @dataclass(frozen=True)
-class Lost:
+class FailedRun:
     """A run without numbers.
 
     `why` is the reason as one sentence; `refused` is True if its policy rejected the settings.
@@ -334,7 +340,7 @@ class ScenarioBatch(RunBatch[tuple[str, Scenario]]):
         """Distinct keys of its runs known so far."""
 
     @abstractmethod
-    def _note(self, key: str, outcome: Numbers | Lost) -> None:
+    def _note(self, key: str, outcome: Numbers | FailedRun) -> None:
         """Record the numbers or the failure of a run."""
 
     def _shelve_keys(self) -> None:
@@ -415,7 +421,7 @@ class ScenarioBatch(RunBatch[tuple[str, Scenario]]):
         if fault is not None and _is_connection_lost(fault):
             raise ExecutorError(LOST) from fault
         if fault is not None:
-            self._note(key, Lost(sentence(fault), isinstance(fault, ParameterError)))
+            self._note(key, FailedRun(fault_message(fault), isinstance(fault, ParameterError)))
         else:
             # Numbers that cannot be stored are still shown.
             self._note(key, result)

@@ -76,7 +76,7 @@ def freeze_imports() -> None:
     gc.freeze()
 
 
-def tidy(size: int) -> None:
+def release_memory(size: int) -> None:
     """Return free memory to the system after reading a file of `size` bytes, if large."""
     if size < _LARGE:
         return

@@ -72,7 +72,7 @@ def simulate(
     pays = compiled.is_loaded() or len(trace) >= LARGE
     if engine == "fast" or (engine == AUTO and pays):
         try:
-            return lane.run(lane.prepared(trace, cluster, allocator, conditions), progress)
+            return lane.run(lane.prepare_run(trace, cluster, allocator, conditions), progress)
         except lane.NotPlainError as error:
             if engine == "fast":
                 raise ParameterError(
@@ -159,7 +159,7 @@ def _run_all_rules() -> None:
     for name in allocators.REGISTRY:
         allocator = allocators.make(Spec(name))
         if rule_of(allocator) is not None:
-            lane.run(lane.prepared(trace, cluster, allocator, Conditions()))
+            lane.run(lane.prepare_run(trace, cluster, allocator, Conditions()))
 
 
 if __name__ == "__main__":

@@ -169,7 +169,7 @@ def _accepts(scenario: Scenario, trace: Trace, store: Store | None) -> bool:
     """Return True if the fast engine accepts a scenario."""
     try:
         allocator = catalog.instance("allocator", scenario.allocator)
-        lane.prepared(trace, scenario.cluster, allocator, conditions(scenario, store))
+        lane.prepare_run(trace, scenario.cluster, allocator, conditions(scenario, store))
     except TrainyardError:
         return False  # if no engine accepts it, the run says why
     return True
@@ -195,7 +195,7 @@ def estimate(study: Study, store: Store, costs: Costs, workers: int) -> Estimate
     return Estimate(jobs, runs, seconds, busy * (BASE_GB + jobs * JOB_GB), all_measured)
 
 
-def smaller(spec: TraceSpec, jobs: int, span_s: float) -> dict[str, TraceSpec]:
+def smaller_traces(spec: TraceSpec, jobs: int, span_s: float) -> dict[str, TraceSpec]:
     """Return smaller versions of a large trace: description -> trace.
 
     Parameters

@@ -478,7 +478,7 @@ def cores() -> int:
     )
 
 
-def sentence(fault: BaseException) -> str:
+def fault_message(fault: BaseException) -> str:
     """Return the message to the user about a failed run."""
     if isinstance(fault, TrainyardError):
         return str(fault)

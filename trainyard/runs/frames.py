@@ -32,7 +32,7 @@ _ALLOCATION_BINS: Final = 499
 """Bins of the allocation chart: one policy, at most nine lines and the capacity."""
 
 
-def drawn(titles: Sequence[str], baseline: str) -> tuple[str, ...]:
+def policies_to_draw(titles: Sequence[str], baseline: str) -> tuple[str, ...]:
     """Return the policies to draw in one chart: the first few, including the baseline."""
     first = titles[:MOST_SHOWN]
     return tuple(first if baseline not in titles or baseline in first else [*first[:-1], baseline])
@@ -71,7 +71,7 @@ def series(
     return reduce_frame(SERIES[name](result, cluster), t0, t1, bins)
 
 
-def first_of(repeats: int, seed: int) -> str:
+def repeat_note(repeats: int, seed: int) -> str:
     """Return the note that says which repeat a time series shows; "" without repeats."""
     return f"Time series show the first of {repeats} repeats (seed {seed})." if repeats > 1 else ""
 

@@ -9,7 +9,7 @@ from trainyard.runs.disconnects import GracePeriod
 from trainyard.runs.estimate import Costs, run_seconds
 from trainyard.runs.executors import Executor
 from trainyard.runs.queue import QueuedRun, RunQueue, State, Submission, Task
-from trainyard.runs.run import key_of, rerun_to_store, run_to_store
+from trainyard.runs.run import rerun_to_store, run_to_store, scenario_key
 from trainyard.store import Store
 from trainyard.study.scenario import Scenario
 
@@ -75,7 +75,7 @@ class WorkerPool(RunQueue):
         TrainyardError
             If the trace is missing, or the queue or the session's share of it is full.
         """
-        key = key_of(scenario, self.store)
+        key = scenario_key(scenario, self.store)
         is_stored = not again and self.store.has(key)
         seconds = 0.0 if is_stored else run_seconds(scenario, self.store, self.costs)
         with self.lock:
@@ -97,7 +97,7 @@ class WorkerPool(RunQueue):
         TrainyardError
             If the trace cannot be found.
         """
-        key = key_of(scenario, self.store)
+        key = scenario_key(scenario, self.store)
         with self.lock:
             return self._find_equal(key) is not None
 

@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, Protocol
 
 from sim.engine.simulator import Progress
 from sim.errors import TrainyardError
-from trainyard.runs.executors import Executor, ExecutorError, sentence, was_killed
+from trainyard.runs.executors import Executor, ExecutorError, fault_message, was_killed
 from trainyard.store.claimers import new_claimer
 from trainyard.study.scenario import Scenario
 
@@ -189,7 +189,7 @@ class Submission:
     def error(self) -> str:
         """Why it failed, as one sentence; "" if it did not."""
         fault = self._run.fault
-        return sentence(fault) if fault is not None and self.state == "failed" else ""
+        return fault_message(fault) if fault is not None and self.state == "failed" else ""
 
     @property
     def details(self) -> dict[str, object]:

@@ -76,7 +76,7 @@ def conditions(scenario: Scenario, store: Store | None = None) -> Conditions:
         If a parameter is invalid, or the profile was deleted.
     """
     return Conditions(
-        perf=profiles.resolved(scenario.perf, store),
+        perf=profiles.build_model(scenario.perf, store),
         estimator=catalog.instance("estimator", scenario.estimator),
         overheads=catalog.instance("overheads", scenario.overheads),
         faults=catalog.instance("faults", scenario.faults),
@@ -87,7 +87,7 @@ def conditions(scenario: Scenario, store: Store | None = None) -> Conditions:
     )
 
 
-def key_of(scenario: Scenario, store: Store | None = None) -> str:
+def scenario_key(scenario: Scenario, store: Store | None = None) -> str:
     """Return the store key of a scenario; reads the trace if its digest is unknown.
 
     Raises
@@ -98,7 +98,7 @@ def key_of(scenario: Scenario, store: Store | None = None) -> str:
     return scenario.key(source_digest(scenario.trace, store))
 
 
-def summarise(scenario: Scenario, result: RunResult, trace: Trace) -> dict[str, Any]:
+def summarize_run(scenario: Scenario, result: RunResult, trace: Trace) -> dict[str, Any]:
     """Return the summary numbers of a run, see `sim.metrics.summary`."""
     return metrics.summary(result, trace, scenario.cluster, scenario.measure)
 
@@ -128,11 +128,13 @@ def run_to_store(
         As `run`; also if the store cannot be written.
     """
     scenario, store = Scenario.from_json(document), Store.at(root)
-    key = key_of(scenario, store)
+    key = scenario_key(scenario, store)
     if store.has(key):
         return key
     trace = load_trace(scenario.trace, store)
-    keep(store, key, scenario, run(scenario, trace=trace, store=store, progress=progress), trace)
+    store_result(
+        store, key, scenario, run(scenario, trace=trace, store=store, progress=progress), trace
+    )
     return key
 
 
@@ -149,13 +151,13 @@ def rerun_to_store(
         If the result differs from the stored one; the new result is stored.
     """
     scenario, store = Scenario.from_json(document), Store.at(root)
-    key = key_of(scenario, store)
+    key = scenario_key(scenario, store)
     trace = load_trace(scenario.trace, store)
     result, before = run(scenario, trace=trace, store=store, progress=progress), store.get(key)
     changed = before is not None and before.provenance["digest"] != result.digest()
     if changed:
         store.delete(key)
-    keep(store, key, scenario, result, trace)
+    store_result(store, key, scenario, result, trace)
     if changed:
         raise StoreError(
             "The run differs from the stored result, which is replaced. Please report it with the"
@@ -164,7 +166,9 @@ def rerun_to_store(
     return key
 
 
-def keep(store: Store, key: str, scenario: Scenario, result: RunResult, trace: Trace) -> None:
+def store_result(
+    store: Store, key: str, scenario: Scenario, result: RunResult, trace: Trace
+) -> None:
     """Store a result with its summary and charts.
 
     Raises
@@ -174,10 +178,14 @@ def keep(store: Store, key: str, scenario: Scenario, result: RunResult, trace: T
     """
     charts = chart_frames(result, scenario.cluster, scenario.measure)
     charts |= type_frames(
-        result, trace, scenario.cluster, scenario.measure, profiles.resolved(scenario.perf, store)
+        result,
+        trace,
+        scenario.cluster,
+        scenario.measure,
+        profiles.build_model(scenario.perf, store),
     )
     about = {"scenario": scenario.to_json(), "versions": versions()}
-    store.put(key, result, summarise(scenario, result, trace), charts, about)
+    store.put(key, result, summarize_run(scenario, result, trace), charts, about)
 
 
 @lru_cache(maxsize=1)
@@ -187,7 +195,7 @@ def versions() -> dict[str, str]:
     return own | {name: version(name) for name in _PACKAGES} | allocators.PACKAGES
 
 
-def complete(
+def run_missing(
     study: Study,
     store: Store,
     watch: Callable[[Scenario], Callable[[Progress], None] | None] = lambda _: None,
@@ -217,7 +225,7 @@ def complete(
         If no policy can run, or a run stops.
     """
     trace, perf = load_trace(study.base.trace, store), study.base.perf
-    profiles.resolved(perf, store)
+    profiles.build_model(perf, store)
     skipped = {
         spec: reason
         for spec in study.allocators
@@ -227,8 +235,8 @@ def complete(
         name, reason = study.labels[0], skipped[study.allocators[0]]
         raise ParameterError(f"{name} cannot run here: {reason}")
     runnable = [scenario for scenario in study.scenarios() if scenario.allocator not in skipped]
-    missing = [(one, key) for one in runnable if not store.has(key := key_of(one, store))]
+    missing = [(one, key) for one in runnable if not store.has(key := scenario_key(one, store))]
     for one, key in missing:
         result = run(one, trace=trace, store=store, progress=watch(one), engine=engine)
-        keep(store, key, one, result, trace)
+        store_result(store, key, one, result, trace)
     return len(missing), skipped

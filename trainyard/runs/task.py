@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from sim.engine.simulator import Progress
 from sim.perf.profiled import STORED
 from sim.trace import Trace
-from trainyard.runs.run import run, run_to_store, summarise
+from trainyard.runs.run import run, run_to_store, summarize_run
 from trainyard.store import Store, StoreError, plain
 from trainyard.store.entry import read_frame
 from trainyard.study.scenario import MADE, Scenario
@@ -66,7 +66,7 @@ def run_numbers(
     )
     trace = load_trace(scenario.trace, store)
     result = run(scenario, trace=trace, store=store, progress=progress)
-    numbers = plain(summarise(scenario, result, trace))
+    numbers = plain(summarize_run(scenario, result, trace))
     return Numbers(numbers | {"cell_cpu_s": time.process_time() - began_s}, result.remarks)
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from sim.cluster import Cluster
 from sim.contract import Allocator, Floats
 from sim.engine.fast import lane
-from sim.engine.fast.lane import Followed
+from sim.engine.fast.lane import LoopOutcome
 from sim.engine.simulator import Conditions
 from sim.engine.stage import peak_rss_mb
 from sim.metrics.jobs import DAY_S
@@ -42,7 +42,7 @@ def run_totals(
     cluster: Cluster,
     allocator: Allocator,
     conditions: Conditions,
-    keep: Callable[[Followed], None] | None = None,
+    keep: Callable[[LoopOutcome], None] | None = None,
 ) -> dict[str, Any]:
     """Run on the fast engine; return times, counts and GPU utilization.
 
@@ -61,7 +61,7 @@ def run_totals(
         If the performance model does not fit the trace.
     """
     before_s = process_time()
-    followed = lane.follow(lane.prepared(trace, cluster, allocator, conditions))
+    followed = lane.run_loop(lane.prepare_run(trace, cluster, allocator, conditions))
     if keep is not None:
         keep(followed)
     job, began_s, until_s = followed.stints
@@ -98,7 +98,7 @@ def run_totals(
     }
 
 
-def write_jobs(source: Path, trace: Trace, path: Path, followed: Followed) -> None:
+def write_jobs(source: Path, trace: Trace, path: Path, followed: LoopOutcome) -> None:
     """Write one row per job to Parquet, in the row groups of the source file.
 
     Parameters

@@ -169,7 +169,7 @@ def column_categories(frame: pd.DataFrame) -> dict[str, list[str]]:
     }
 
 
-def extent(data: bytes) -> tuple[int, int]:
+def parquet_size(data: bytes) -> tuple[int, int]:
     """Return rows and minimum bytes in memory of a Parquet file, from its metadata only.
 
     Raises
@@ -194,7 +194,7 @@ def read_frame(data: bytes) -> pd.DataFrame:
     )
 
 
-def parquet(frame: pd.DataFrame) -> bytes:
+def to_parquet(frame: pd.DataFrame) -> bytes:
     """Return a frame of numbers, texts and categories as a Parquet file."""
     buffer, table = BytesIO(), _arrow_table(frame)
     # Numbers rarely repeat and are never searched by value: no dictionaries, no statistics.

@@ -232,7 +232,7 @@ def default_root() -> Path:
     return base / "trainyard"
 
 
-def made(folder: Path) -> Path:
+def create_folder(folder: Path) -> Path:
     """Return the folder of a library, created if missing and closed to other users.
 
     A folder with other contents keeps its rights. Raises `StoreError` if the folder cannot be

@@ -628,7 +628,7 @@ class Index:
         self._engine.dispose()
 
 
-def beside(folder: Path) -> sa.URL:
+def database_in(folder: Path) -> sa.URL:
     """Return the address of the SQLite database in a folder."""
     return sa.URL.create("sqlite", database=str(folder / DATABASE))
 

@@ -25,13 +25,13 @@ __all__ = [
     "RELATIVE",
     "StoredProfile",
     "assumptions",
+    "build_model",
     "from_file",
     "is_profiled",
-    "localised",
+    "load_profile",
     "models_of",
-    "resolved",
-    "table_of",
-    "take",
+    "store_profile",
+    "with_contents",
     "with_table",
 ]
 
@@ -47,7 +47,7 @@ class StoredProfile(NamedTuple):
     table: ProfileTable
 
 
-def take(data: bytes, name: str, store: Store) -> StoredProfile:
+def store_profile(data: bytes, name: str, store: Store) -> StoredProfile:
     """Read a profile from a CSV file and store it.
 
     Raises
@@ -86,7 +86,7 @@ def models_of(perf: Spec, store: Store | None = None) -> tuple[str, ...]:
     ParameterError
         As `resolved`.
     """
-    model = resolved(perf, store)
+    model = build_model(perf, store)
     return (
         tuple(sorted(model.measurements().models.values(), key=str.lower))
         if isinstance(model, Profiled)
@@ -130,7 +130,7 @@ def from_file(perf: Spec) -> Spec:
     return Spec.of(perf.name, **(perf.values | {"table": STORED + digest}))
 
 
-def localised(document: Mapping[str, Any]) -> dict[str, Any]:
+def with_contents(document: Mapping[str, Any]) -> dict[str, Any]:
     """Return a scenario or study document with file contents instead of paths.
 
     A profile is named by its content, see `from_file`; policies hold the text of their files.
@@ -142,7 +142,7 @@ def localised(document: Mapping[str, Any]) -> dict[str, Any]:
     """
     changed = files.with_file_contents(document)
     if isinstance(changed.get("base"), Mapping):
-        return changed | {"base": localised(changed["base"])}
+        return changed | {"base": with_contents(changed["base"])}
     perf = changed.get("perf")
     if isinstance(perf, str) or (
         isinstance(perf, Mapping) and "name" in perf and isinstance(perf.get("params", {}), Mapping)
@@ -158,7 +158,7 @@ def is_profiled(perf: Spec) -> bool:
     return catalog.is_model(perf, Profiled)
 
 
-def resolved(perf: Spec, store: Store | None = None) -> PerfSpec:
+def build_model(perf: Spec, store: Store | None = None) -> PerfSpec:
     """Build a performance model, with the stored profile that it names.
 
     Parameters
@@ -176,10 +176,10 @@ def resolved(perf: Spec, store: Store | None = None) -> PerfSpec:
     model: PerfSpec = catalog.instance("perf", perf)
     if not isinstance(model, Profiled) or not model.table.startswith(STORED):
         return model
-    return replace(model, own=table_of(model.table, store))
+    return replace(model, own=load_profile(model.table, store))
 
 
-def table_of(source: str, store: Store | None = None) -> ProfileTable:
+def load_profile(source: str, store: Store | None = None) -> ProfileTable:
     """Return the stored profile of a ``store:DIGEST`` name.
 
     Raises
@@ -188,7 +188,9 @@ def table_of(source: str, store: Store | None = None) -> ProfileTable:
         If it was deleted, or is damaged.
     """
     digest = source.removeprefix(STORED)
-    return _LOADED[digest] if digest in _LOADED else _kept(digest, (store or Store()).address)
+    return (
+        _LOADED[digest] if digest in _LOADED else _load_stored(digest, (store or Store()).address)
+    )
 
 
 def assumptions(perf: Spec, trace: Trace, store: Store | None = None) -> tuple[str, ...]:
@@ -199,7 +201,7 @@ def assumptions(perf: Spec, trace: Trace, store: Store | None = None) -> tuple[s
     ParameterError
         As `resolved`.
     """
-    return resolved(perf, store).assumptions(trace)
+    return build_model(perf, store).assumptions(trace)
 
 
 def _profile_csv(table: ProfileTable) -> bytes:
@@ -211,7 +213,7 @@ def _digest(content: bytes) -> str:
 
 
 @lru_cache(maxsize=8)
-def _kept(digest: str, root: str) -> ProfileTable:
+def _load_stored(digest: str, root: str) -> ProfileTable:
     """Return the profile of a digest from a store, after verifying its content."""
     stored = Store.at(root).get_profile(digest)
     if stored is None:

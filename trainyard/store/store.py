@@ -21,17 +21,17 @@ import pandas as pd
 from sim.errors import TraceError
 from sim.result import RunResult
 from sim.trace import Trace
-from trainyard.store.entry import FRAMES, StoredResult, column_categories, parquet, read_frame
+from trainyard.store.entry import FRAMES, StoredResult, column_categories, read_frame, to_parquet
 from trainyard.store.files import (
     MANIFEST,
     StoreError,
     clear_drafts,
+    create_folder,
     default_root,
     files_at,
-    made,
     redact_address,
 )
-from trainyard.store.index import PROFILE, RUN, TRACE, Clock, Index, IndexRow, beside
+from trainyard.store.index import PROFILE, RUN, TRACE, Clock, Index, IndexRow, database_in
 from trainyard.study.document import plain
 
 KEEP_DAYS: Final = 30.0
@@ -105,7 +105,7 @@ class Store:
                 " TRAINYARD_DATABASE to its address."
             )
         self._files = {kind: files_at(f"{self._place}/{kind}s") for kind in (RUN, TRACE, PROFILE)}
-        self.index = Index(self._database or beside(made(self.root)), self._clock)
+        self.index = Index(self._database or database_in(create_folder(self.root)), self._clock)
         if self.index.is_new:
             self._list_again()
 
@@ -218,7 +218,7 @@ class Store:
         frames = {name: getattr(result, name) for name in FRAMES} | {
             f"chart-{name}": frame for name, frame in charts.items()
         }
-        files = {f"{name}.parquet": parquet(frame) for name, frame in frames.items()}
+        files = {f"{name}.parquet": to_parquet(frame) for name, frame in frames.items()}
         created_s = self.index.stamp_s()
         provenance = {
             "created_s": created_s,
@@ -328,7 +328,7 @@ class Store:
             self._keep(
                 TRACE,
                 trace.digest,
-                {"jobs.parquet": parquet(trace.frame)},
+                {"jobs.parquet": to_parquet(trace.frame)},
                 about,
                 self.index.stamp_s(),
             )

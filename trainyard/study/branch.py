@@ -13,7 +13,7 @@ from sim.cluster import Change, Cluster, NodeGroup
 from sim.errors import ParameterError
 from sim.params import Spec
 from trainyard.study import catalog
-from trainyard.study.document import Document, checked_fields, finite, number, whole
+from trainyard.study.document import Document, checked_fields, finite, number, whole_number
 from trainyard.study.scenario import Scenario, as_spec
 from trainyard.study.study import Study
 
@@ -95,7 +95,8 @@ class BranchPoint(Document):
         fields = checked_fields("change", data, cls)
         try:
             added = tuple(
-                (whole("row", row), whole("nodes", count)) for row, count in fields.get("added", ())
+                (whole_number("row", row), whole_number("nodes", count))
+                for row, count in fields.get("added", ())
             )
             lost = tuple(str(name) for name in fields.get("lost", ()))
         except (TypeError, ValueError) as error:
@@ -206,7 +207,7 @@ class FromHere(Document):
             raise ParameterError("A what-if needs 'study' (what Save wrote).")
         turn = BranchPoint.from_json(fields.get("turn") or {})
         study = Study.from_json(fields["study"], (turn.policy,) if turn.policy else ())
-        return cls(study, whole("policy", fields.get("policy", 0)), turn)
+        return cls(study, whole_number("policy", fields.get("policy", 0)), turn)
 
 
 def branch(study: Study, policy_index: int, turn: BranchPoint) -> Branch:
@@ -225,10 +226,12 @@ def branch(study: Study, policy_index: int, turn: BranchPoint) -> Branch:
         policy = catalog.canonical(
             "allocator", Spec.of(_SWITCH, at_s=turn.at_s, first=was.allocator, then=turn.policy)
         )
-    return Branch(turn, was, replace(was, allocator=policy, cluster=turned(was.cluster, turn)))
+    return Branch(
+        turn, was, replace(was, allocator=policy, cluster=change_cluster(was.cluster, turn))
+    )
 
 
-def turned(cluster: Cluster, turn: BranchPoint) -> Cluster:
+def change_cluster(cluster: Cluster, turn: BranchPoint) -> Cluster:
     """Return a cluster with nodes added or lost at a branch point.
 
     Added nodes are numbered after all others, and policies cannot foresee them.
@@ -258,7 +261,7 @@ def turned(cluster: Cluster, turn: BranchPoint) -> Cluster:
     return replace(cluster, groups=tuple(groups), changes=tuple(changes))
 
 
-def losable(cluster: Cluster) -> dict[str, int]:
+def nodes_by_place(cluster: Cluster) -> dict[str, int]:
     """Return name -> number of nodes for each rack, then for each node."""
     racks: dict[str, int] = {}
     for node in cluster.nodes:
@@ -266,7 +269,7 @@ def losable(cluster: Cluster) -> dict[str, int]:
     return racks | {node.name: 1 for node in cluster.nodes}
 
 
-def rows_of(cluster: Cluster) -> tuple[str, ...]:
+def group_names(cluster: Cluster) -> tuple[str, ...]:
     """Return the name of each node group: the prefix of its nodes' names."""
     return tuple(_group_name(group, at) for at, group in enumerate(cluster.groups))
 

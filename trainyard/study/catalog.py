@@ -20,7 +20,7 @@ from sim.overheads import CHECKPOINT_SOURCE, CHECKPOINTS, Overheads
 from sim.params import ParamInfo, Spec, build, parameters, spec_of
 from sim.perf import ESTIMATORS, PERF, PerfSpec
 from sim.trace import Trace
-from trainyard.text import within
+from trainyard.text import in_sentence
 
 KINDS: Final = ("allocator", "perf", "estimator", "overheads", "faults")
 """Parts of a scenario that are a `Spec`."""
@@ -155,7 +155,7 @@ def allocator(spec: Spec | str, trace: Trace | None = None, perf: Spec = _ONE_SI
     )
 
 
-def lines_read(spec: Spec) -> list[dict[str, Any]]:
+def file_findings(spec: Spec) -> list[dict[str, Any]]:
     """Return the effect of each setting in the files of a policy, [] without files.
 
     Raises
@@ -317,7 +317,7 @@ def current_params(name: str, params: Mapping[str, Any]) -> dict[str, Any]:
         If a former name has a value it never had, or is given together with the current name.
     """
     cls = allocators.REGISTRY.get(str(name))
-    return dict(params) if cls is None else params_of.renamed(name, cls, params)
+    return dict(params) if cls is None else params_of.with_current_names(name, cls, params)
 
 
 def current_axis(path: str, values: Sequence[Any]) -> tuple[str, tuple[Any, ...]]:
@@ -368,7 +368,7 @@ def former_names(data: Any) -> Any:
             )
     cls = allocators.REGISTRY.get(str(document.get("name")))
     if cls is not None and isinstance(document.get("params"), dict):
-        document["params"] = params_of.first_written(cls, document["params"])
+        document["params"] = params_of.with_former_names(cls, document["params"])
     if _OF_POLICIES.match(str(document.get("path"))):
         root, _, name = document["path"].rpartition(".")
         info = next((info for info in _FORMER.values() if info.name == name), None)
@@ -415,7 +415,7 @@ def describe_param(name: str, key: str, value: Any) -> str:
     return f"{key.replace('_', ' ')} {text if is_name else text[:1].lower() + text[1:]}"
 
 
-def values_in_words(name: str, spec: Spec) -> str:
+def describe_values(name: str, spec: Spec) -> str:
     """Return all set parameters as text: "retries 3, mean time to repair (h) 2"."""
     titles = {info.name: _title_with_unit(info) for info in choice_params(name)}
     return ", ".join(
@@ -425,10 +425,10 @@ def values_in_words(name: str, spec: Spec) -> str:
 
 
 def _title_with_unit(info: ParamInfo) -> str:
-    return within(f"{info.title} ({info.unit})" if info.unit else info.title)
+    return in_sentence(f"{info.title} ({info.unit})" if info.unit else info.title)
 
 
-def setting(path: str, models: Mapping[str, str] = MappingProxyType({})) -> str:
+def setting_title(path: str, models: Mapping[str, str] = MappingProxyType({})) -> str:
     """Return the title of a scenario setting: "pause at a restart (s)".
 
     Parameters

@@ -11,7 +11,7 @@ from sim.engine.simulator import Measure
 from sim.errors import ParameterError
 from sim.params import Spec
 from trainyard.study import catalog
-from trainyard.study.document import Document, checked_fields, number, whole
+from trainyard.study.document import Document, checked_fields, number, whole_number
 from trainyard.study.scenario import NO_FAULTS, Scenario
 from trainyard.study.study import Study
 
@@ -78,7 +78,7 @@ class Check(Document):
             if value is not None and not 0 <= value < math.inf:
                 raise ParameterError(f"The {name} of {value:g} s is not a length of time.")
         object.__setattr__(self, "use", tuple(sorted(set(map(str, self.use)))))
-        object.__setattr__(self, "scenario", checked(self.scenario, policy))
+        object.__setattr__(self, "scenario", backtest_scenario(self.scenario, policy))
 
     @property
     def half_life_s(self) -> float:
@@ -123,7 +123,7 @@ class Check(Document):
         }
         return cls(
             replace(study.base, allocator=study.allocators[0]),
-            whole("repeats", fields.get("repeats", cls.repeats)),
+            whole_number("repeats", fields.get("repeats", cls.repeats)),
             **lengths,
             anyway=bool(fields.get("anyway", False)),
             use=tuple(fields.get("use", ())),
@@ -131,12 +131,12 @@ class Check(Document):
         )
 
 
-def value_of(policy: Spec, name: str) -> Any:
+def parameter_value(policy: Spec, name: str) -> Any:
     """Return a parameter of a policy or its inner policy, or its default; None = unknown."""
     defaults = {info.name: info.default for info in catalog.allocator(policy).params}
     inner = policy.values.get(INNER)
     if name not in defaults and isinstance(inner, Spec):
-        return value_of(inner, name)
+        return parameter_value(inner, name)
     return policy.values.get(name, defaults.get(name))
 
 
@@ -151,13 +151,13 @@ def with_values(policy: Spec, values: Mapping[str, Any]) -> Spec:
     return Spec.of(policy.name, **{**policy.values, INNER: with_values(inner, deeper), **own})
 
 
-def innermost(policy: Spec) -> Spec:
+def innermost_policy(policy: Spec) -> Spec:
     """Return the policy inside all wrappers."""
     inner = policy.values.get(INNER)
-    return innermost(inner) if isinstance(inner, Spec) else policy
+    return innermost_policy(inner) if isinstance(inner, Spec) else policy
 
 
-def checked(base: Scenario, policy: Spec) -> Scenario:
+def backtest_scenario(base: Scenario, policy: Spec) -> Scenario:
     """Return the scenario of a backtest: all jobs to their end, without random failures.
 
     The record already contains the failures that happened.

@@ -166,7 +166,7 @@ def number(name: str, value: Any) -> float:
     return result
 
 
-def whole(name: str, value: Any) -> int:
+def whole_number(name: str, value: Any) -> int:
     """Return a value as an int of at least 0.
 
     Raises

@@ -9,12 +9,12 @@ from typing import Any, Final
 
 import allocators
 from sim.errors import ParameterError
-from sim.params import LONGEST_FILE, ParamInfo, Spec, is_file_text, parameters
+from sim.params import MAX_FILE_LENGTH, ParamInfo, Spec, is_file_text, parameters
 
-_MOST_BYTES: Final = 4 * LONGEST_FILE
+_MOST_BYTES: Final = 4 * MAX_FILE_LENGTH
 
 
-def with_texts(spec: Spec) -> Spec:
+def read_file_parameters(spec: Spec) -> Spec:
     """Return a policy with file contents in place of paths, also in nested policies.
 
     Values that are not paths are unchanged.
@@ -27,7 +27,9 @@ def with_texts(spec: Spec) -> Spec:
     cls = allocators.REGISTRY.get(spec.name)
     infos = {info.name: info for info in parameters(cls)} if cls is not None else {}
     values = {
-        key: with_texts(value) if isinstance(value, Spec) else _file_content(infos.get(key), value)
+        key: read_file_parameters(value)
+        if isinstance(value, Spec)
+        else _file_content(infos.get(key), value)
         for key, value in spec.params
     }
     return Spec.of(spec.name, **values)
@@ -53,7 +55,7 @@ def with_file_contents(document: Mapping[str, Any]) -> dict[str, Any]:
     return changed
 
 
-def text_of(data: bytes, info: ParamInfo) -> str:
+def decode_file(data: bytes, info: ParamInfo) -> str:
     """Return the content of a file as a parameter value.
 
     Raises
@@ -74,7 +76,7 @@ def text_of(data: bytes, info: ParamInfo) -> str:
     return text
 
 
-def with_included(text: str, path: Path, word: str) -> str:
+def expand_includes(text: str, path: Path, word: str) -> str:
     """Return the text of a file with its ``Include FILE`` lines expanded.
 
     Expanded lines become comments. Relative paths start at the folder of the first file.
@@ -110,20 +112,20 @@ def with_included(text: str, path: Path, word: str) -> str:
                     raise ParameterError(f"{where}: {given} includes itself. Delete this line.")
                 lines[-1:] = [
                     f"# {line.strip()}",
-                    expand(text_at(included, where), (*within, included)),
+                    expand(read_included(included, where), (*within, included)),
                 ]
             letters += len(lines[-1]) + 1
-            if letters > LONGEST_FILE:
+            if letters > MAX_FILE_LENGTH:
                 raise ParameterError(
-                    f"{path}: the file and its includes exceed {LONGEST_FILE:,} characters. Include"
-                    " fewer files."
+                    f"{path}: the file and its includes exceed {MAX_FILE_LENGTH:,} characters."
+                    " Include fewer files."
                 )
         return "\n".join(lines) + "\n" * text.endswith("\n")
 
     return expand(text, (path,))
 
 
-def text_at(path: Path, where: str) -> str:
+def read_included(path: Path, where: str) -> str:
     """Return the text of an included file, without its last line ending.
 
     Parameters
@@ -167,10 +169,10 @@ def _file_content(info: ParamInfo | None, value: Any) -> Any:
             " Check the path and the rights."
         ) from error
     try:
-        text = text_of(data, info)
+        text = decode_file(data, info)
     except ParameterError as error:
         raise ParameterError(f"{value}: {error}") from error
-    return with_included(text, path, info.include) if info.include else text
+    return expand_includes(text, path, info.include) if info.include else text
 
 
 def _is_spec(value: Any) -> bool:
@@ -179,4 +181,4 @@ def _is_spec(value: Any) -> bool:
 
 def _with_file_parameters(value: Any) -> Any:
     """Return the JSON of a policy with file contents in place of paths."""
-    return with_texts(Spec.from_json(value)).to_json()
+    return read_file_parameters(Spec.from_json(value)).to_json()

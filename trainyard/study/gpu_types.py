@@ -29,7 +29,7 @@ class UnknownGpuTypeError(ClusterError):
     """
 
     def __init__(self, cluster: Cluster, names: tuple[str, ...]) -> None:
-        super().__init__(" ".join(sentence(name) for name in names))
+        super().__init__(" ".join(unknown_type_message(name) for name in names))
         self.cluster, self.names = cluster, names
 
 
@@ -39,7 +39,7 @@ def nearest(name: str) -> GpuType | None:
     return KNOWN_TYPES[matches[0]] if matches else None
 
 
-def sentence(name: str) -> str:
+def unknown_type_message(name: str) -> str:
     """Return the message about a type of unknown speed, with the nearest known type."""
     like = nearest(name)
     if like is None:
@@ -48,13 +48,13 @@ def sentence(name: str) -> str:
     return f"No speed known for ‘{name}’. Nearest: {kind}. Enter speed and price, or take {kind}."
 
 
-def unknown(cluster: Cluster, described: Collection[str] = ()) -> tuple[str, ...]:
+def unknown_types(cluster: Cluster, described: Collection[str] = ()) -> tuple[str, ...]:
     """Return the GPU types of a cluster that are neither known nor described."""
     used = dict.fromkeys(group.gpu_type for group in cluster.groups if group.gpus)
     return tuple(name for name in used if name not in described and known_type(name) is None)
 
 
-def checked(cluster: Cluster, described: Iterable[str] = ()) -> Cluster:
+def check_types(cluster: Cluster, described: Iterable[str] = ()) -> Cluster:
     """Return a cluster after checking that all its types have figures.
 
     Raises
@@ -62,7 +62,7 @@ def checked(cluster: Cluster, described: Iterable[str] = ()) -> Cluster:
     UnknownGpuTypeError
         If a type is neither known nor described.
     """
-    if names := unknown(cluster, {name.lower() for name in described}):
+    if names := unknown_types(cluster, {name.lower() for name in described}):
         raise UnknownGpuTypeError(cluster, names)
     return cluster
 
@@ -76,7 +76,7 @@ def parse_cluster(text: str) -> Cluster:
         If a part does not follow the pattern, or names a type of unknown speed.
     """
     cluster = Cluster.parse(text)
-    return checked(replace(cluster, name=in_words(cluster)))
+    return check_types(replace(cluster, name=describe_cluster(cluster)))
 
 
 def from_json(data: Mapping[str, Any]) -> Cluster:
@@ -88,10 +88,10 @@ def from_json(data: Mapping[str, Any]) -> Cluster:
         If it cannot be read, or names a type of unknown speed.
     """
     cluster = Cluster.from_json(data)
-    return checked(cluster, [str(kind["name"]) for kind in data.get("types", ())])
+    return check_types(cluster, [str(kind["name"]) for kind in data.get("types", ())])
 
 
-def in_words(cluster: Cluster) -> str:
+def describe_cluster(cluster: Cluster) -> str:
     """Return a description of a cluster, e.g. "133 nodes of 8 V100"."""
     return ", ".join(
         f"{group.count:,} {'' if group.gpus else 'CPU '}node{'' if group.count == 1 else 's'}"
@@ -107,7 +107,7 @@ def with_figures(cluster: Cluster, name: str, speed: float, price: float | None)
     return replace(cluster, types=(*others, kind))
 
 
-def taken_for(cluster: Cluster, name: str, kind: GpuType) -> Cluster:
+def replace_type(cluster: Cluster, name: str, kind: GpuType) -> Cluster:
     """Return a cluster with the nodes of one GPU type changed to another."""
     groups = tuple(
         replace(group, gpu_type=kind.name) if group.gpu_type == name else group
@@ -117,5 +117,7 @@ def taken_for(cluster: Cluster, name: str, kind: GpuType) -> Cluster:
     changed = replace(cluster, groups=groups, types=(*types, kind))
     # A generated name must match the new contents.
     return (
-        replace(changed, name=in_words(changed)) if cluster.name == in_words(cluster) else changed
+        replace(changed, name=describe_cluster(changed))
+        if cluster.name == describe_cluster(cluster)
+        else changed
     )

@@ -13,19 +13,19 @@ from trainyard.study.document import number
 T = TypeVar("T")
 
 
-def stems(folder: Path) -> tuple[str, ...]:
+def file_stems(folder: Path) -> tuple[str, ...]:
     """Return the sorted names of the TOML files in a folder."""
     return tuple(sorted(path.stem for path in folder.glob("*.toml")))
 
 
-def one_of(description: str, name: str, folder: Path) -> Path:
+def find_file(description: str, name: str, folder: Path) -> Path:
     """Return the TOML file with a name; raise a ParameterError that lists the names."""
-    if name not in (names := stems(folder)):
+    if name not in (names := file_stems(folder)):
         raise ParameterError(f"There is no {description} '{name}'. There are: {', '.join(names)}.")
     return folder / f"{name}.toml"
 
 
-def file(description: str, path: Path, build: Callable[[Mapping[str, Any], str], T]) -> T:
+def read_toml(description: str, path: Path, build: Callable[[Mapping[str, Any], str], T]) -> T:
     """Return the result of `build` for the contents and stem of a TOML file.
 
     Raises
@@ -72,7 +72,7 @@ def mapping(description: str, data: Any) -> Mapping[str, Any]:
     return data
 
 
-def listed(description: str, data: Any) -> list[Any]:
+def as_list(description: str, data: Any) -> list[Any]:
     """Return a value after checking that it is a list."""
     if not isinstance(data, list):
         raise ParameterError(f"{description} is not a list but {str(data)[:60]!r}.")
@@ -88,19 +88,19 @@ def text(description: str, data: Any) -> str:
 
 def numbers(description: str, data: Any) -> tuple[float, ...]:
     """Return a list of numbers as a tuple, after checking it."""
-    return tuple(number(description, one) for one in listed(description, data))
+    return tuple(number(description, one) for one in as_list(description, data))
 
 
 def changes(where: str, data: Any) -> tuple[str, ...]:
     """Return a list of ``path=value`` texts as a tuple, after checking it."""
-    settings = tuple(text(f"{where}: set", one) for one in listed(f"{where}: set", data))
+    settings = tuple(text(f"{where}: set", one) for one in as_list(f"{where}: set", data))
     for change in settings:
         if not all(part.strip() for part in change.partition("=")[:2]):
             raise ParameterError(f"{where}: '{change}' is not of the form path=value.")
     return settings
 
 
-def distinct(description: str, names: Sequence[str]) -> None:
+def check_distinct(description: str, names: Sequence[str]) -> None:
     """Raise a ParameterError if a name occurs twice."""
     if twice := [one for one in names if names.count(one) > 1]:
         raise ParameterError(f"{description}: {twice[0]} occurs twice.")

@@ -19,7 +19,7 @@ from sim.perf.copies import FREE
 from sim.perf.profiled import Profiled
 from sim.result import RESULTS_VERSION
 from trainyard.study import catalog, gpu_types
-from trainyard.study.document import canonical_json, checked_fields, finite, number, whole
+from trainyard.study.document import canonical_json, checked_fields, finite, number, whole_number
 
 RIGID: Final = Spec("rigid")
 EXACT: Final = Spec("exact")
@@ -110,7 +110,7 @@ class TraceSpec:
         for name in ("from_s", "to_s", "load"):
             object.__setattr__(self, name, number(f"trace.{name}", getattr(self, name)))
         for name in ("every_user", "sample", "sample_seed"):
-            object.__setattr__(self, name, whole(f"trace.{name}", getattr(self, name)))
+            object.__setattr__(self, name, whole_number(f"trace.{name}", getattr(self, name)))
         self._check_changes()
         if not self.thinned and self.load_by == "pace":
             object.__setattr__(self, "sample_seed", 0)
@@ -264,7 +264,7 @@ class Scenario:
         object.__setattr__(self, "cluster", _normalize_cluster(self.cluster))
         for kind in catalog.KINDS:
             object.__setattr__(self, kind, catalog.canonical(kind, getattr(self, kind)))
-        object.__setattr__(self, "seed", whole("seed", self.seed))
+        object.__setattr__(self, "seed", whole_number("seed", self.seed))
         object.__setattr__(self, "horizon_s", number("horizon_s", self.horizon_s))
         if self.horizon_s <= 0:
             raise ParameterError(f"horizon_s = {self.horizon_s:g} s must be above 0.")
@@ -421,7 +421,7 @@ def upgrade_scenario(base: Mapping[str, Any], policies: Sequence[Spec]) -> dict[
     ParameterError
         If a newer version wrote it, or a policy or performance model is unknown.
     """
-    version = whole("format", base.get("format", 1))
+    version = whole_number("format", base.get("format", 1))
     if version > FORMAT:
         raise ParameterError(
             f"The scenario has format {version}, but this version reads up to {FORMAT}. Open it"
@@ -465,7 +465,7 @@ def _read_measure(value: Any) -> Measure:
             values[key] = number(f"measure.{key}", fields[key])
     for key in ("first_job", "last_job"):
         if fields.get(key) is not None:
-            values[key] = whole(f"measure.{key}", fields[key])
+            values[key] = whole_number(f"measure.{key}", fields[key])
     return Measure(**values)
 
 
@@ -477,7 +477,7 @@ _READERS: Final[Mapping[str, Any]] = {
     "estimator": as_spec,
     "overheads": _params_reader("overheads"),
     "faults": _params_reader("faults"),
-    "seed": lambda value: whole("seed", value),
+    "seed": lambda value: whole_number("seed", value),
     "horizon_s": lambda value: math.inf if value is None else number("horizon_s", value),
     "measure": _read_measure,
     "stop": str,

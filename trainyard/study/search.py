@@ -12,7 +12,7 @@ from sim.cluster import Cluster
 from sim.errors import ParameterError
 from sim.metrics.registry import COLUMNS
 from trainyard.study.capacity import MOST_CHECKED, CountSearch, MixSearch, Size, max_tried_sizes
-from trainyard.study.document import Document, checked_fields, number, whole
+from trainyard.study.document import Document, checked_fields, number, whole_number
 from trainyard.study.study import Study
 
 MOST_SIZES: Final = 10_000
@@ -65,9 +65,9 @@ class SizeQuestion(Document):
         """Convert and validate the values."""
         for name in ("groups", "low", "high"):
             object.__setattr__(
-                self, name, tuple(whole(name, value) for value in getattr(self, name))
+                self, name, tuple(whole_number(name, value) for value in getattr(self, name))
             )
-        object.__setattr__(self, "begin", whole("begin", self.begin))
+        object.__setattr__(self, "begin", whole_number("begin", self.begin))
         object.__setattr__(self, "limit", number("limit", self.limit))
         object.__setattr__(self, "budget_per_h", number("budget_per_h", self.budget_per_h))
         group_count = len(self.study.base.cluster.groups)

@@ -53,7 +53,7 @@ def with_settings(
     return changed
 
 
-def seeded(scenario: Scenario, seed: int) -> Scenario:
+def with_seed(scenario: Scenario, seed: int) -> Scenario:
     """Return a scenario with another seed, also for a generated trace."""
     source = scenario.trace.source
     has_seed = source.startswith(MADE) and hasattr(workload(source.removeprefix(MADE)), "seed")

@@ -12,7 +12,7 @@ from zlib import crc32
 from sim.errors import ParameterError
 from sim.params import Spec, is_file_text
 from trainyard.study import catalog
-from trainyard.study.document import Document, checked_fields, whole
+from trainyard.study.document import Document, checked_fields, whole_number
 from trainyard.study.scenario import Scenario, as_spec, upgrade_scenario
 
 MAX_REPEATS: Final = 1000
@@ -89,8 +89,8 @@ class Study(Document):
             "allocators",
             tuple(catalog.canonical("allocator", spec) for spec in self.allocators),
         )
-        object.__setattr__(self, "baseline", whole("baseline", self.baseline))
-        object.__setattr__(self, "repeats", whole("repeats", self.repeats))
+        object.__setattr__(self, "baseline", whole_number("baseline", self.baseline))
+        object.__setattr__(self, "repeats", whole_number("repeats", self.repeats))
         if not self.allocators:
             raise ParameterError(_NONE)
         if not 0 <= self.baseline < len(self.allocators):
@@ -105,7 +105,7 @@ class Study(Document):
         )
         slots = _assign_slots(self.slots, self.allocators, self.baseline)
         object.__setattr__(self, "slots", slots)
-        names = tuple(cleaned(name) for name in self.names[: len(self.allocators)])
+        names = tuple(clean_name(name) for name in self.names[: len(self.allocators)])
         missing = ("",) * (len(self.allocators) - len(names))
         object.__setattr__(self, "names", names + missing)
 
@@ -291,7 +291,7 @@ def _titles(specs: tuple[Spec, ...], names: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(unique_titles)
 
 
-def cleaned(name: str) -> str:
+def clean_name(name: str) -> str:
     """Return a policy name without special characters, at most `LONGEST_NAME` long."""
     letters = "".join(letter if letter.isalnum() or letter in _IN_NAMES else " " for letter in name)
     return " ".join(letters.split())[:LONGEST_NAME].strip()
@@ -342,7 +342,7 @@ def _assign_slots(given: Sequence[int], specs: Sequence[Spec], baseline: int) ->
     ParameterError
         If a slot is outside 0 to `SLOTS`.
     """
-    slots = [whole("slots", slot) for slot in given[: len(specs)]]
+    slots = [whole_number("slots", slot) for slot in given[: len(specs)]]
     slots += [0] * (len(specs) - len(slots))
     if any(slot > SLOTS for slot in slots):
         raise ParameterError(f"slots = {slots} holds a slot outside 1 to {SLOTS}.")

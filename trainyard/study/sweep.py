@@ -15,7 +15,7 @@ import numpy as np
 
 from sim.errors import ParameterError, TrainyardError
 from trainyard.study import catalog
-from trainyard.study.document import Document, canonical_json, checked_fields, number, whole
+from trainyard.study.document import Document, canonical_json, checked_fields, number, whole_number
 from trainyard.study.scenario import Scenario
 from trainyard.study.settings import with_settings
 from trainyard.study.study import Study
@@ -128,7 +128,7 @@ class Axis:
     @property
     def title(self) -> str:
         """Title of the setting for users."""
-        return catalog.setting(self.path)
+        return catalog.setting_title(self.path)
 
     @property
     def numeric(self) -> bool:
@@ -160,7 +160,7 @@ class Axis:
                 path,
                 number(f"{path}: low", fields.get("low")),
                 number(f"{path}: high", fields.get("high")),
-                whole(f"{path}: steps", steps),
+                whole_number(f"{path}: steps", steps),
                 log=log,
             )
         values = fields.get("values", ())
@@ -218,8 +218,8 @@ class Sweep(Document):
 
     def __post_init__(self) -> None:
         """Validate the axes."""
-        object.__setattr__(self, "draw", whole("draw", self.draw))
-        object.__setattr__(self, "draw_seed", whole("draw_seed", self.draw_seed))
+        object.__setattr__(self, "draw", whole_number("draw", self.draw))
+        object.__setattr__(self, "draw_seed", whole_number("draw_seed", self.draw_seed))
         if not self.axes:
             raise ParameterError(
                 "Nothing varies in this sweep. Choose at least one setting and its values."
@@ -382,7 +382,7 @@ def axis_from_text(text: str) -> Axis:
             path.strip(),
             number(path, low),
             number(path, high),
-            whole(f"{path}: steps", steps or 5),
+            whole_number(f"{path}: steps", steps or 5),
             log=log == "log",
         )
     parts = rest.strip(";").split(";") if ";" in rest else rest.split(",")

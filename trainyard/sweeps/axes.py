@@ -12,7 +12,7 @@ from trainyard.store import Store
 from trainyard.study import catalog
 from trainyard.study.scenario import MADE
 from trainyard.study.study import Study
-from trainyard.text import gpu_type, within
+from trainyard.text import gpu_type, in_sentence
 from trainyard.traces.sources import load_trace
 
 _NOISE: Final = Spec("noisy")
@@ -82,7 +82,7 @@ def levers(study: Study, store: Store) -> tuple[Lever, ...]:
     )
 
 
-def prepared(study: Study, chosen: Sequence[Lever]) -> Study:
+def with_needed_estimator(study: Study, chosen: Sequence[Lever]) -> Study:
     """Return the study with the estimator that the chosen levers need."""
     estimator = next((lever.estimator for lever in chosen if lever.estimator is not None), None)
     return (
@@ -200,7 +200,7 @@ def _param_levers(
             if low < high:
                 yield Lever(
                     f"{path}.{info.name}",
-                    f"{owner}: {within(info.title)}",
+                    f"{owner}: {in_sentence(info.title)}",
                     info.unit,
                     now,
                     low,

@@ -11,10 +11,10 @@ import numpy as np
 import pandas as pd
 
 from sim.errors import TrainyardError
-from trainyard.runs.batch import Lost, ScenarioBatch, stored_numbers
+from trainyard.runs.batch import FailedRun, ScenarioBatch, stored_numbers
 from trainyard.runs.executors import DEFAULT
 from trainyard.runs.queue import RunQueue
-from trainyard.runs.run import key_of
+from trainyard.runs.run import scenario_key
 from trainyard.runs.task import Numbers
 from trainyard.store import Store
 from trainyard.study.capacity import Search, Size
@@ -147,7 +147,7 @@ class PlanRun(ScenarioBatch):
                 self._yielded_keys.add(key)
                 yield key, scenario
 
-    def _note(self, key: str, outcome: Numbers | Lost) -> None:
+    def _note(self, key: str, outcome: Numbers | FailedRun) -> None:
         """Record the outcome of a run for all policies that use it."""
         for seeker in self._searches:
             seeker.record(key, outcome)
@@ -206,7 +206,7 @@ class _PolicySearch:
         self._question, self._policy = question, policy
         self._search: Search = question.search()
         self._runs: dict[Size, list[tuple[str, Scenario]]] = {}
-        self._outcomes: dict[str, Numbers | Lost] = {}
+        self._outcomes: dict[str, Numbers | FailedRun] = {}
         self._lost: dict[Size, str] = {}
         self._most = math.nan
 
@@ -238,7 +238,7 @@ class _PolicySearch:
         """Return keys and scenarios of a size, [] if the policy cannot run on it."""
         try:
             planned = [
-                (key_of(scenario, store), scenario)
+                (scenario_key(scenario, store), scenario)
                 for scenario in self._question.at(size).repeated(self._policy)
             ]
         except TrainyardError as error:
@@ -263,7 +263,7 @@ class _PolicySearch:
             return first
         return [size for size in self._search.next_sizes if size not in self.readings]
 
-    def record(self, key: str, outcome: Numbers | Lost) -> None:
+    def record(self, key: str, outcome: Numbers | FailedRun) -> None:
         """Record the outcome of a run if it belongs to this search."""
         if key in self.keys and key not in self._outcomes:
             self._outcomes[key] = outcome
@@ -276,7 +276,7 @@ class _PolicySearch:
         outcomes = [self._outcomes.get(key) for key, _ in self._runs[size]]
         if None in outcomes:
             return
-        lost = [outcome.why for outcome in outcomes if isinstance(outcome, Lost)]
+        lost = [outcome.why for outcome in outcomes if isinstance(outcome, FailedRun)]
         numbers = [outcome.summary for outcome in outcomes if isinstance(outcome, Numbers)]
         failed = self._lost.get(size, "") or (lost[0] if lost else "")
         self.readings[size] = reading = self._reading(size, numbers, failed)

@@ -53,7 +53,7 @@ _SCALES: Final[Mapping[str, Mapping[str, float]]] = {
 _EXAMPLES: Final = {"s": "45 s, 30 min, 1 h or 2 days", "1": "90 %", "USD": "12", "": "1.5"}
 
 
-def runnable(study: Study, store: Store) -> tuple[Study | None, dict[str, str]]:
+def without_replays(study: Study, store: Store) -> tuple[Study | None, dict[str, str]]:
     """Return the study of policies that can run at other sizes, and why others are left out.
 
     A policy that replays the recorded schedule is left out, because it is equal on all clusters.
@@ -78,7 +78,7 @@ def runnable(study: Study, store: Store) -> tuple[Study | None, dict[str, str]]:
     return study.only(indices), left_out
 
 
-def another(study: Study, store: Store) -> tuple[Spec, str] | None:
+def suggest_policy(study: Study, store: Store) -> tuple[Spec, str] | None:
     """Return a policy to add to the study, with its title; common policies first.
 
     None if no other policy can run.
@@ -99,7 +99,7 @@ def another(study: Study, store: Store) -> tuple[Spec, str] | None:
     return (Spec(free[0].name), free[0].title) if free else None
 
 
-def workers(where: str) -> int:
+def parallel_runs(where: str) -> int:
     """Return the number of parallel runs of an executor name; an estimate for Dask."""
     kind, _, count = where.partition(":")
     if where.startswith(DASK):
@@ -113,18 +113,18 @@ def workers(where: str) -> int:
     )
 
 
-def place(where: str) -> str:
+def executor_text(where: str) -> str:
     """Return where an executor runs, as text."""
     if where.startswith(DASK):
         return f"on the workers of the Dask scheduler at {where.removeprefix(DASK)}"
-    return f"on this server, {workers(where)} at once"
+    return f"on this server, {parallel_runs(where)} at once"
 
 
-def seconds(one_process: Estimate, runs: int, where: str) -> float:
+def batch_seconds(one_process: Estimate, runs: int, where: str) -> float:
     """Return the seconds of a number of runs, from an estimate for one process."""
-    return _START_S + (_EACH_S + one_process.seconds / max(one_process.runs, 1)) * runs / workers(
-        where
-    )
+    return _START_S + (
+        _EACH_S + one_process.seconds / max(one_process.runs, 1)
+    ) * runs / parallel_runs(where)
 
 
 def amount(metric: str, value: float) -> str:
@@ -132,7 +132,7 @@ def amount(metric: str, value: float) -> str:
     return BY_UNIT[COLUMNS[metric].unit](value)
 
 
-def nodes(question: SizeQuestion, size: Size) -> str:
+def size_text(question: SizeQuestion, size: Size) -> str:
     """Return a size as text: "14 nodes", or "2 A100 and 3 V100 nodes"."""
     if len(question.study.base.cluster.groups) == 1:
         return plural(size[0], "node")
@@ -144,7 +144,7 @@ def nodes(question: SizeQuestion, size: Size) -> str:
     )
 
 
-def staying(question: SizeQuestion) -> str:
+def fixed_nodes_text(question: SizeQuestion) -> str:
     """Return the nodes that do not vary as text: "4 V100 nodes stay"; "" if there are none."""
     groups = question.study.base.cluster.groups
     fixed = [
@@ -156,7 +156,7 @@ def staying(question: SizeQuestion) -> str:
     return f"{' and '.join(fixed)} {'node stays' if count == 1 else 'nodes stay'}" if fixed else ""
 
 
-def fewest(answers: Sequence[PolicyAnswer], question: SizeQuestion) -> str:
+def savings_text(answers: Sequence[PolicyAnswer], question: SizeQuestion) -> str:
     """Return the needs of the cheapest policy and the baseline, and the savings; "" if none."""
     answered = [answer for answer in answers if answer.size is not None]
     if not answered:
@@ -184,10 +184,10 @@ def _price_order(answer: PolicyAnswer) -> tuple[float, int]:
 def _need_text(answer: PolicyAnswer, question: SizeQuestion) -> str:
     """Return the needed size as text, "at most" if the search has not ended."""
     assert answer.size is not None, "asked for answers only"
-    return f"{'' if answer.over else 'at most '}{nodes(question, answer.size)}"
+    return f"{'' if answer.over else 'at most '}{size_text(question, answer.size)}"
 
 
-def missed(answer: PolicyAnswer, question: SizeQuestion) -> str:
+def missed_text(answer: PolicyAnswer, question: SizeQuestion) -> str:
     """Return how close a policy came that meets the target at no size."""
     within = (
         ""
@@ -204,16 +204,16 @@ def missed(answer: PolicyAnswer, question: SizeQuestion) -> str:
     title = COLUMNS[question.metric].title
     return (
         f"Not met up to {most}: {title} {amount(question.metric, near.value)} at"
-        f" {nodes(question, near.size)} with {answer.policy}{part}."
+        f" {size_text(question, near.size)} with {answer.policy}{part}."
     )
 
 
-def reached_at(answer: PolicyAnswer, question: SizeQuestion) -> str:
+def nearest_miss(answer: PolicyAnswer, question: SizeQuestion) -> str:
     """Return the nearest miss as text: "80 min at 4 V100 nodes"."""
     near = answer.nearest
     if near is None:
         return "no result at any size"
-    return f"{amount(question.metric, near.value)} at {nodes(question, near.size)}"
+    return f"{amount(question.metric, near.value)} at {size_text(question, near.size)}"
 
 
 def one_fewer(answer: PolicyAnswer, question: SizeQuestion) -> str:
@@ -221,14 +221,14 @@ def one_fewer(answer: PolicyAnswer, question: SizeQuestion) -> str:
     return "" if math.isnan(answer.fewer) else amount(question.metric, answer.fewer)
 
 
-def target(metric: str) -> str:
+def target_condition(metric: str) -> str:
     """Return the condition of a target without its value: "95 % of jobs wait at most"."""
     about = COLUMNS[metric]
     most = "at most" if about.better == "lower" else "at least"
     return about.target or f"{about.title} is {most}"
 
 
-def limit_text(metric: str, limit: float) -> str:
+def format_limit(metric: str, limit: float) -> str:
     """Return the value of a target as users type it: "1 h", "90 %", "$ 12.00"."""
     unit = COLUMNS[metric].unit
     if unit == "s":
@@ -239,7 +239,7 @@ def limit_text(metric: str, limit: float) -> str:
     return {"1": f"{100 * limit:.6g} %", "USD": f"$ {limit:,.6g}"}.get(unit, f"{limit:.6g}")
 
 
-def read_limit(metric: str, text: str) -> float:
+def parse_limit(metric: str, text: str) -> float:
     """Return the value of a typed target; default units are hours, percent and USD.
 
     Raises
@@ -257,7 +257,7 @@ def read_limit(metric: str, text: str) -> float:
     return float(match["number"]) * scale
 
 
-def reached(question: SizeQuestion, value: float) -> tuple[float, str]:
+def round_target(question: SizeQuestion, value: float) -> tuple[float, str]:
     """Return a rounded target that a value meets, and its text."""
     unit = COLUMNS[question.metric].unit
     step = next(
@@ -277,13 +277,13 @@ def reached(question: SizeQuestion, value: float) -> tuple[float, str]:
     return target, amount(question.metric, target)
 
 
-def wider(question: SizeQuestion) -> SizeQuestion:
+def double_range(question: SizeQuestion) -> SizeQuestion:
     """Return the question with twice the range, searched wholly."""
     high = tuple(max(2 * high, high + 1) for high in question.high)
     return replace(question, high=high, begin=0)
 
 
-def reasons(sentences: Iterable[str]) -> list[str]:
+def failure_reasons(sentences: Iterable[str]) -> list[str]:
     """Return the most frequent reasons of failed runs, with counts."""
     counts = Counter(sentences)
     sentences_with_counts = [
@@ -296,6 +296,6 @@ def reasons(sentences: Iterable[str]) -> list[str]:
     )
 
 
-def about(seconds_: float) -> str:
+def remaining_time(seconds_: float) -> str:
     """Return an expected duration as text, at least one second."""
     return time(max(seconds_, 1.0))

@@ -8,10 +8,10 @@ from typing import Any
 import pandas as pd
 
 from sim.errors import ParameterError, TrainyardError
-from trainyard.runs.batch import Lost, ScenarioBatch, stored_numbers
+from trainyard.runs.batch import FailedRun, ScenarioBatch, stored_numbers
 from trainyard.runs.executors import DEFAULT
 from trainyard.runs.queue import RunQueue
-from trainyard.runs.run import key_of
+from trainyard.runs.run import scenario_key
 from trainyard.runs.task import Numbers
 from trainyard.store import Store
 from trainyard.study.document import canonical_json
@@ -43,8 +43,8 @@ class SweepRun(ScenarioBatch):
         self.known = 0
         self._planned = False
         self._keys: Mapping[Cell, str] = {}
-        self._invalid: Mapping[Cell, Lost] = {}
-        self._outcomes: dict[str, Numbers | Lost] = {}
+        self._invalid: Mapping[Cell, FailedRun] = {}
+        self._outcomes: dict[str, Numbers | FailedRun] = {}
         self._rest: Iterator[tuple[str, Scenario]] = iter(())
 
     @property
@@ -63,12 +63,12 @@ class SweepRun(ScenarioBatch):
         return self._planned and self.done >= self.of
 
     @property
-    def failed(self) -> Mapping[Cell, Lost]:
+    def failed(self) -> Mapping[Cell, FailedRun]:
         """Runs without numbers."""
         lost = {
             key: outcome
             for key, outcome in self._outcomes.copy().items()
-            if isinstance(outcome, Lost)
+            if isinstance(outcome, FailedRun)
         }
         return {
             **self._invalid,
@@ -84,17 +84,17 @@ class SweepRun(ScenarioBatch):
         """Determine scenario and key of every run, and load stored numbers."""
         if self._planned:
             return
-        keys, invalid, scenarios = dict[Cell, str](), dict[Cell, Lost](), dict[str, Scenario]()
+        keys, invalid, scenarios = dict[Cell, str](), dict[Cell, FailedRun](), dict[str, Scenario]()
         for cell, scenario in self.sweep.cells():
             if self._stop.is_set():
                 return
             try:
                 if isinstance(scenario, TrainyardError):
                     raise scenario
-                keys[cell] = key_of(scenario, self.store)
+                keys[cell] = scenario_key(scenario, self.store)
                 scenarios.setdefault(keys[cell], scenario)
             except TrainyardError as error:
-                invalid[cell] = Lost(str(error))
+                invalid[cell] = FailedRun(str(error))
         if not keys and invalid:
             raise ParameterError(
                 f"No run of this sweep is possible. {next(iter(invalid.values())).why}"
@@ -110,7 +110,7 @@ class SweepRun(ScenarioBatch):
         """Return the runs without stored numbers."""
         return self._rest
 
-    def _note(self, key: str, outcome: Numbers | Lost) -> None:
+    def _note(self, key: str, outcome: Numbers | FailedRun) -> None:
         """Record the outcome of a run."""
         self._outcomes[key] = outcome
 
@@ -133,7 +133,7 @@ class SweepRun(ScenarioBatch):
             outcome = self._invalid.get(cell) or outcomes.get(key)
             if outcome is not None:
                 values = zip(paths, map(_groupable_value, points[cell.point].values), strict=True)
-                why = outcome.why if isinstance(outcome, Lost) else ""
+                why = outcome.why if isinstance(outcome, FailedRun) else ""
                 numbers = _scalars(outcome.summary) if isinstance(outcome, Numbers) else {}
                 rows.append(
                     {

@@ -10,7 +10,7 @@ import pandas as pd
 
 from sim.metrics.registry import METRICS
 from trainyard import text
-from trainyard.results.bootstrap import Floats, interval
+from trainyard.results.bootstrap import Floats, bootstrap_interval
 from trainyard.results.outcomes import titles
 from trainyard.study import catalog
 from trainyard.study.sweep import Sweep
@@ -117,7 +117,7 @@ def verdict(
     ]
     parts += [f"no clear difference between the first two at {unclear}"] if unclear else []
     return (
-        f"{'Lowest' if lower else 'Highest'} {text.within(title)}, of {len(points)}"
+        f"{'Lowest' if lower else 'Highest'} {text.in_sentence(title)}, of {len(points)}"
         f" point{'' if len(points) == 1 else 's'}: {', '.join(parts)}."
     )
 
@@ -141,7 +141,7 @@ def _is_ahead(first: Floats, second: Floats, *, lower: bool) -> bool:
     gain = second - first if lower else first - second
     if not len(gain):
         return False
-    band = interval(gain)
+    band = bootstrap_interval(gain)
     return bool((gain.mean() if band is None else band[0]) > 0)
 
 
@@ -220,7 +220,7 @@ def _mean_with_interval(values: Floats, base: Floats | None = None) -> dict[str,
     """Return a mean, or a ratio of means minus 1, with its interval."""
     if not len(values) or (base is not None and base.mean() == 0):
         return {"value": np.nan, "low": np.nan, "high": np.nan}
-    low, high = interval(values, base) or (np.nan, np.nan)
+    low, high = bootstrap_interval(values, base) or (np.nan, np.nan)
     return {
         "value": float(values.mean() if base is None else values.mean() / base.mean() - 1.0),
         "low": low,

@@ -13,7 +13,7 @@ from allocators import hard_quotas
 from sim.errors import ParameterError
 from sim.params import Spec
 from sim.trace import Trace
-from trainyard.results.tenants import Quota, column_of, texts_of, write_quotas
+from trainyard.results.tenants import Quota, column_of, team_names, write_quotas
 from trainyard.runs.run import run
 from trainyard.study import catalog
 from trainyard.study.capacity import CountSearch
@@ -147,7 +147,7 @@ def plan_quotas(
             " Choose a simulated policy."
         )
     column = column_of(trace, column)
-    names = texts_of(trace, column).to_numpy()
+    names = team_names(trace, column).to_numpy()
     gpus, total = trace.numbers("num_gpus"), scenario.cluster.gpus
     needs, runs = [], 0
     for team in sorted({str(name) for name in names if name}):
@@ -186,7 +186,7 @@ def _wait_p95_s(
     spec = hard_quotas(scenario.allocator, write_quotas(rows), column)
     jobs = run(replace(scenario, allocator=spec), trace=trace).jobs
     wait_s = (jobs["first_start_s"] - jobs["submit_s"]).fillna(np.inf).to_numpy(np.float64)
-    names = texts_of(trace, column).to_numpy()
+    names = team_names(trace, column).to_numpy()
     possible = (jobs["outcome"] != "impossible").to_numpy() & (jobs["gpus"] > 0).to_numpy()
     percentiles = {}
     for row in rows:

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from jobtraces import ReadOptions
-from jobtraces.readers.files import DAMAGED, damaged_archive, open_source, opened_zip
+from jobtraces.readers.files import ARCHIVE_ERRORS, archive_error, open_source, open_zip
 from jobtraces.readers.options import size_text
 from jobtraces.readers.parquet import read_parquet
 from sim.errors import TraceError
@@ -32,7 +32,7 @@ _STORE_PREFIX: Final = "store:"
 
 
 @dataclass(frozen=True, eq=False)
-class Opened:
+class OpenedScenario:
     """The content of a scenario file.
 
     Parameters
@@ -50,12 +50,12 @@ class Opened:
     jobs: int = 0
 
 
-def text(study: Study) -> str:
+def scenario_text(study: Study) -> str:
     """Return a scenario as JSON text with sorted keys."""
     return json.dumps(study.to_json(), indent=2, sort_keys=True, ensure_ascii=False) + "\n"
 
 
-def archive(study: Study, store: Store) -> bytes:
+def scenario_archive(study: Study, store: Store) -> bytes:
     """Return a ZIP archive of a scenario and the jobs of its source.
 
     Jobs are stored before window and load; of anonymized traces, after all changes.
@@ -75,7 +75,7 @@ def archive(study: Study, store: Store) -> bytes:
     output = io.BytesIO()
     with zipfile.ZipFile(output, "w") as file:
         # Entries without dates: equal contents give equal archives.
-        file.writestr(zipfile.ZipInfo(SCENARIO), text(study), zipfile.ZIP_DEFLATED)
+        file.writestr(zipfile.ZipInfo(SCENARIO), scenario_text(study), zipfile.ZIP_DEFLATED)
         file.writestr(zipfile.ZipInfo(_DESCRIPTION), json.dumps(about), zipfile.ZIP_DEFLATED)
         file.writestr(
             zipfile.ZipInfo(JOBS), source.trace.frame.to_parquet(index=False, compression="zstd")
@@ -83,9 +83,9 @@ def archive(study: Study, store: Store) -> bytes:
     return output.getvalue()
 
 
-def opened(
+def open_scenario_file(
     data: bytes, name: str, before: Study, store: Store, owners: Sequence[str] = ()
-) -> Opened:
+) -> OpenedScenario:
     """Read a file of `text` or `archive`; its jobs are put into the store.
 
     Parameters
@@ -110,7 +110,7 @@ def opened(
     away = study.base.trace.source if start.names_a_file(study) else ""
     if away:
         study = replace(study, base=replace(study.base, trace=before.base.trace))
-    return Opened(start.admitted(study), away)
+    return OpenedScenario(start.check_admissible(study), away)
 
 
 def _parse_study(data: bytes, name: str) -> Study:
@@ -118,17 +118,17 @@ def _parse_study(data: bytes, name: str) -> Study:
     return Study.from_json(parse_json(data.decode("utf-8-sig", "replace"), name))
 
 
-def _open_archive(data: bytes, name: str, store: Store, owners: Sequence[str]) -> Opened:
+def _open_archive(data: bytes, name: str, store: Store, owners: Sequence[str]) -> OpenedScenario:
     """Read an archive and put its jobs into the store."""
     size_limits = {SCENARIO: MAX_BYTES, JOBS: UPLOAD_MB * 1_000_000, _DESCRIPTION: MAX_BYTES}
     try:
-        with opened_zip(data, name) as file:
+        with open_zip(data, name) as file:
             parts = {
                 member: _read_member(file, member, size, name)
                 for member, size in size_limits.items()
             }
-    except DAMAGED as error:
-        raise damaged_archive(name, error) from error
+    except ARCHIVE_ERRORS as error:
+        raise archive_error(name, error) from error
     study = _parse_study(parts[SCENARIO], name)
     trace, account = _read_jobs(parts[JOBS], parts[_DESCRIPTION], name)
     digest = store.put_trace(trace, account, owners)
@@ -136,7 +136,7 @@ def _open_archive(data: bytes, name: str, store: Store, owners: Sequence[str]) -
         # Reading options are already applied; window, load and other changes stay.
         spec = replace(study.base.trace, source=f"{_STORE_PREFIX}{digest}", fmt="", read=())
         study = replace(study, base=replace(study.base, trace=spec))
-    return Opened(study, jobs=len(trace))
+    return OpenedScenario(study, jobs=len(trace))
 
 
 def _read_member(file: zipfile.ZipFile, member: str, max_bytes: int, name: str) -> bytes:

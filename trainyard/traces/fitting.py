@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from sim.cluster import Cluster, GpuType, NodeGroup, known_type
 from sim.errors import ClusterError, ParameterError
-from sim.limits import MOST_NODES
+from sim.limits import MAX_NODES
 from sim.trace import Trace
 from trainyard.text import gpu_type, plural
 from trainyard.traces.sources import Source
@@ -73,7 +73,7 @@ def cluster_for(source: Source | Trace, load: float | None = None) -> FittedClus
     return _cluster_by_use(trace)
 
 
-def types_of(trace: Trace) -> list[str]:
+def needed_gpu_types(trace: Trace) -> list[str]:
     """Return the GPU type each job needs: requested, else recorded, else the most common."""
     requested = [str(text).split("|")[0] for text in trace.texts("gpu_types_allowed")]
     ran = [str(text) for text in trace.texts("gpu_type")]
@@ -115,7 +115,7 @@ def cluster_by_home(trace: Trace, gpus_per_node: int, types: Sequence[str]) -> C
     ClusterError
         If a group would exceed the limit of nodes.
     """
-    (home, homes), (kind, kinds) = homes_of(trace), _encode_names(types)
+    (home, homes), (kind, kinds) = virtual_clusters(trace), _encode_names(types)
     gpus, run_s, start_s = (
         trace.numbers("num_gpus"),
         trace.numbers("duration_s"),
@@ -133,9 +133,9 @@ def cluster_by_home(trace: Trace, gpus_per_node: int, types: Sequence[str]) -> C
             count = max(_node_count(peak, gpus_per_node), biggest)
         else:
             jobs = trace.numbers("submit_time_s")[is_member], run_s[is_member], gpus[is_member]
-            busy = round(min(busy_day_gpus(*jobs) / gpus_per_node, 2.0 * MOST_NODES))
+            busy = round(min(busy_day_gpus(*jobs) / gpus_per_node, 2.0 * MAX_NODES))
             count = max(min(busy, _node_count(peak_gpus(*jobs), gpus_per_node) - 1), biggest)
-        if count > MOST_NODES:
+        if count > MAX_NODES:
             raise ClusterError(
                 f"{name or 'The trace'} would need {count:,} nodes of {gpus_per_node} GPUs. Check"
                 " the unit of the durations and the GPU counts."
@@ -149,10 +149,10 @@ def cluster_by_home(trace: Trace, gpus_per_node: int, types: Sequence[str]) -> C
     return Cluster(tuple(groups), name=f"{'from ' if recorded else GUESSED}{trace.name}")
 
 
-def cluster_of(trace: Trace, gpus: int) -> Cluster:
+def cluster_with_gpus(trace: Trace, gpus: int) -> Cluster:
     """Return a cluster with this many GPUs, of the node size and GPU type of most jobs."""
     size = min(node_size(trace), gpus)
-    kinds, counts = np.unique(types_of(trace), return_counts=True)
+    kinds, counts = np.unique(needed_gpu_types(trace), return_counts=True)
     usual = str(kinds[int(counts.argmax())])
     groups = [NodeGroup(gpus // size, size, usual)]
     groups += [NodeGroup(1, gpus % size, usual)] if gpus % size else []
@@ -186,7 +186,7 @@ def _node_count(gpus: float, gpus_per_node: int) -> int:
     return math.ceil(round(gpus / gpus_per_node, 9))
 
 
-def homes_of(trace: Trace) -> tuple[NDArray[np.int64], list[str]]:
+def virtual_clusters(trace: Trace) -> tuple[NDArray[np.int64], list[str]]:
     """Return the index of each job's virtual cluster (or partition), and all names.
 
     Without such a column there is one unnamed virtual cluster.
@@ -222,9 +222,9 @@ def _describe_types(cluster: Cluster) -> Cluster:
 def _cluster_by_use(trace: Trace) -> FittedCluster:
     """Return a cluster sized by the recorded peak use, or by a guess."""
     size = node_size(trace)
-    cluster = cluster_by_home(trace, size, types_of(trace))
+    cluster = cluster_by_home(trace, size, needed_gpu_types(trace))
     recorded = bool(np.isfinite(trace.numbers("start_time_s")).any())
-    _, homes = homes_of(trace)
+    _, homes = virtual_clusters(trace)
     home_count = sum(1 for home in homes if home)
     home_word = "virtual clusters" if trace.has("vc") else "partitions"
     per_home = f" in each of {home_count} {home_word}" if home_count > 1 else ""
@@ -245,7 +245,7 @@ def _cluster_by_load(trace: Trace, load: float) -> FittedCluster:
     span_s = max(trace.span_s, float(trace.numbers("duration_s").max()))
     widest = float(trace.numbers("num_gpus").max())
     needed = max(trace.gpu_seconds / span_s / load, widest)
-    kinds, counts = np.unique(types_of(trace), return_counts=True)
+    kinds, counts = np.unique(needed_gpu_types(trace), return_counts=True)
     usual = str(kinds[int(counts.argmax())])
     if not math.isfinite(needed):
         raise ClusterError(f"{trace.name}: no cluster is large enough. Check the durations.")

@@ -10,10 +10,10 @@ from typing import Any, Final
 import pandas as pd
 
 from jobtraces import FORMATS, Import, Peek, ReadOptions, peek, read
-from jobtraces.readers.cells import LENGTHS
+from jobtraces.readers.cells import DURATION_COLUMNS
 from jobtraces.readers.check import LAST_DATE_S
 from jobtraces.readers.columns import missing
-from jobtraces.readers.content import plain
+from jobtraces.readers.content import plain_name
 from jobtraces.readers.options import SECONDS, OpenQuestionError
 from sim import metrics
 from sim.errors import TraceError, TrainyardError
@@ -21,8 +21,8 @@ from sim.trace import COLUMNS, INSTANTS, REQUIRED, Trace
 from trainyard.store import Store
 from trainyard.study.scenario import TraceSpec
 from trainyard.text import plural, time
-from trainyard.traces.own_recipes import OwnRecipe, of_import
-from trainyard.traces.sources import account_of, asked
+from trainyard.traces.own_recipes import OwnRecipe, recipe_of_import
+from trainyard.traces.sources import account_of, question_values
 
 UPLOAD_MB: Final = 200
 UNPACKED_BYTES: Final = 500_000_000
@@ -80,7 +80,7 @@ class TraceIntake:
     recipe: OwnRecipe
 
 
-def take(
+def store_upload(
     data: bytes,
     name: str,
     store: Store,
@@ -117,7 +117,7 @@ def take(
     options = ReadOptions(**{"max_bytes": UNPACKED_BYTES, **dict(choices or {})})
     imported: Import = read(data, name=name, fmt=fmt or None, options=options)
     trace = imported.trace
-    columns = _source_columns(imported, written(found) if found is not None else ())
+    columns = _source_columns(imported, written_columns(found) if found is not None else ())
     account = account_of(imported) | {
         "title": imported.title,
         "file": name,
@@ -137,7 +137,9 @@ def take(
         imported.issues_csv(),
         first_jobs(imported),
         first_values(imported),
-        of_import(name, imported, choices or {}, found.fingerprint if found is not None else ""),
+        recipe_of_import(
+            name, imported, choices or {}, found.fingerprint if found is not None else ""
+        ),
     )
 
 
@@ -157,7 +159,7 @@ class Trial:
     values: Mapping[str, tuple[str, str]]
 
 
-def trial(data: bytes, name: str, fmt: str, choices: Mapping[str, Any]) -> Trial:
+def try_upload(data: bytes, name: str, fmt: str, choices: Mapping[str, Any]) -> Trial:
     """Read a file without storing anything; parameters as for `take`."""
     options = ReadOptions(**{"max_bytes": UNPACKED_BYTES, **dict(choices)})
     try:
@@ -181,7 +183,7 @@ def first_jobs(imported: Import) -> pd.DataFrame:
     """Return the first jobs of an import as texts, in file order."""
     epoch, first = imported.trace.epoch, imported.first
     texts = {
-        words_of(native) if native != "job_id" else "job": [
+        column_label(native) if native != "job_id" else "job": [
             _preview_text(native, value, epoch) for value in first[native]
         ]
         for native in map(str, first.columns)
@@ -212,13 +214,13 @@ def _preview_text(native: str, value: Any, epoch: str) -> str:
         return (
             pd.Timestamp(value, unit="s", tz="UTC").tz_convert(zone).strftime("%Y-%m-%d %H:%M:%S")
         )
-    return time(value) if native in LENGTHS else f"{value:,.12g}"
+    return time(value) if native in DURATION_COLUMNS else f"{value:,.12g}"
 
 
-def asked_by(error: TrainyardError) -> tuple[dict[str, Any], ...]:
+def open_questions(error: TrainyardError) -> tuple[dict[str, Any], ...]:
     """Return the questions to answer before a file can be read, () for other errors."""
     return (
-        tuple(asked(question, "") for question in error.questions)
+        tuple(question_values(question, "") for question in error.questions)
         if isinstance(error, OpenQuestionError)
         else ()
     )
@@ -226,7 +228,7 @@ def asked_by(error: TrainyardError) -> tuple[dict[str, Any], ...]:
 
 def _source_columns(imported: Import, columns: Sequence[str]) -> dict[str, str]:
     """Return native column -> source column as written in the file."""
-    written = {plain(column): column for column in reversed(columns)}
+    written = {plain_name(column): column for column in reversed(columns)}
     fmt = imported.fmt
     if fmt in MAPPED:
         return {native: written.get(source, source) for native, source in imported.columns.items()}
@@ -246,12 +248,12 @@ def columns_guessed(found: Peek, choices: Mapping[str, Any]) -> dict[str, str]:
     return {**found.mapping, **{native: answers[name] for name, native in answered.items()}}
 
 
-def written(found: Peek) -> tuple[str, ...]:
+def written_columns(found: Peek) -> tuple[str, ...]:
     """Return the column names as written in the file."""
     return tuple(found.written[column] for column in found.columns)
 
 
-def look(data: bytes, name: str) -> Peek:
+def peek_upload(data: bytes, name: str) -> Peek:
     """Return the start of a file and a guess at its columns.
 
     Raises
@@ -331,7 +333,7 @@ def profile(trace: Trace) -> TraceProfile:
 
 
 @dataclass(frozen=True)
-class Rule:
+class RowTreatment:
     """How one class of rows was treated.
 
     Parameters
@@ -348,7 +350,7 @@ class Rule:
     sentence: str
 
 
-def rules(account: Mapping[str, Any]) -> tuple[Rule, ...]:
+def row_rules(account: Mapping[str, Any]) -> tuple[RowTreatment, ...]:
     """Return the classes of rows with a choice, and what happened to them."""
     if "cpu_jobs" not in account:
         return ()
@@ -360,14 +362,14 @@ def rules(account: Mapping[str, Any]) -> tuple[Rule, ...]:
         if account["unfinished"] == "cut"
         else f"{dropped[_RUNNING]:,} left out"
     )
-    first = Rule("cpu_jobs", str(account["cpu_jobs"]), "Jobs without GPUs", cpu)
+    first = RowTreatment("cpu_jobs", str(account["cpu_jobs"]), "Jobs without GPUs", cpu)
     # A plain table does not show which jobs still run.
     return (
         (first,)
         if account["format"] in MAPPED
         else (
             first,
-            Rule(
+            RowTreatment(
                 "unfinished", str(account["unfinished"]), "Jobs still running at the end", running
             ),
         )
@@ -390,11 +392,13 @@ def _count_rows(account: Mapping[str, Any], action: str, reason: str) -> int:
 def columns_read(account: Mapping[str, Any]) -> str:
     """Return the mapping of columns as text, or the known facts if the format fixes it."""
     if chosen := account.get("columns"):
-        return " · ".join(f"{words_of(native)} ← {source}" for native, source in chosen.items())
-    return ", ".join(words_of(native) for native in account.get("fields", ()) if native != "job_id")
+        return " · ".join(f"{column_label(native)} ← {source}" for native, source in chosen.items())
+    return ", ".join(
+        column_label(native) for native in account.get("fields", ()) if native != "job_id"
+    )
 
 
-def words_of(native: str) -> str:
+def column_label(native: str) -> str:
     """Return the name of a native column in a sentence."""
     return WORDS.get(
         native,
@@ -428,7 +432,7 @@ def median_s(found: Peek, chosen: Mapping[str, str] | None, unit: str) -> float:
     return float(values.median()) * SECONDS[unit]
 
 
-def in_units(seconds: float, unit: str) -> dict[str, float]:
+def duration_by_unit(seconds: float, unit: str) -> dict[str, float]:
     """Return unit -> seconds if a duration had been read in that unit."""
     return {other: seconds / SECONDS[unit] * factor for other, factor in SECONDS.items()}
 
@@ -443,7 +447,7 @@ def window_days(spec: TraceSpec, whole_days: float) -> tuple[float, float]:
     return min(max(spec.from_s / 86_400, 0.0), whole_days), min(spec.to_s / 86_400, whole_days)
 
 
-def edited(
+def cut_to_window(
     spec: TraceSpec, window: tuple[float, float], whole_days: float, **changes: Any
 ) -> TraceSpec:
     """Return a trace cut to a window in days, with other changes.

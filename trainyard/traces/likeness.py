@@ -28,12 +28,12 @@ STEADY: Final = 0.3
 PACES: Final = math.log(1.25)
 """Log ratio of jobs per day from which the pace is reported as the largest difference."""
 QUANTILES: Final = {"median": 0.5, "90 %": 0.9, "99 %": 0.99}
-LEAST_JOBS: Final = 1000
+MIN_COMPARED_JOBS: Final = 1000
 """Below this number of jobs, distances are mostly random."""
 _HOUR_S: Final = 3600.0
 _MAX_BYTES: Final = 100_000
 """Largest size of a file of figures, in bytes."""
-KEPT: Final = (
+KEPT_FIGURES: Final = (
     "sizes",
     "run times by size and by user",
     "the jobs of each hour, with busy hours of the day, days of the week and bursts",
@@ -41,7 +41,7 @@ KEPT: Final = (
     "time limits and outcomes by run time",
     "known GPU types and models by size",
 )
-NOT_KEPT: Final = (
+OMITTED_FACTS: Final = (
     "names, ids and dates",
     "start times",
     "deadlines",
@@ -77,11 +77,13 @@ def look_alike(
     TrainyardError
         If the trace has too few jobs, or the load is out of bounds.
     """
-    generator = figures(trace, load=load, seed=seed, cluster=short(cluster) if cluster else "")
+    generator = figures(
+        trace, load=load, seed=seed, cluster=short_cluster(cluster) if cluster else ""
+    )
     return TraceSpec(f"{MADE}{spec_of('like', generator)}")
 
 
-def document(source: TraceSpec) -> str:
+def figures_document(source: TraceSpec) -> str:
     """Return the figures of a fitted generator as a file, to share without the trace."""
     spec = Spec.parse(source.source.removeprefix(MADE))
     return json.dumps(spec.to_json(), indent=1, sort_keys=True) + "\n"
@@ -98,7 +100,7 @@ def figures_of(text: str) -> Spec | None:
     return Spec.from_json(data)
 
 
-def opened(data: bytes) -> TraceSpec | None:
+def open_figures(data: bytes) -> TraceSpec | None:
     """Return the jobs of a file of figures as a source, None for other files.
 
     Raises
@@ -112,7 +114,7 @@ def opened(data: bytes) -> TraceSpec | None:
     return None if spec is None else TraceSpec(f"{MADE}{canonical(str(spec))}")
 
 
-def how_like(trace: Trace, seed: int = 0) -> Likeness:
+def compare_with_fit(trace: Trace, seed: int = 0) -> Likeness:
     """Compare a trace with the jobs of a generator fitted to it, at the same load.
 
     Raises
@@ -128,7 +130,11 @@ def fit_sentence(found: Likeness) -> str:
     spread = (
         "" if math.isnan(found.spread) else f", burstiness {factor(found.spread)} times the trace's"
     )
-    few = f" With {found.jobs:,} jobs, much of this is random." if found.jobs < LEAST_JOBS else ""
+    few = (
+        f" With {found.jobs:,} jobs, much of this is random."
+        if found.jobs < MIN_COMPARED_JOBS
+        else ""
+    )
     return (
         f"Shares of jobs differ by at most {_percentage_points(found.sizes)} by size and"
         f" {_percentage_points(found.durations)} by run time (Kolmogorov-Smirnov); GPU time per job"
@@ -146,7 +152,7 @@ def is_look_alike(source: str) -> bool:
     return source.startswith(f"{MADE}like:")
 
 
-def fitted_to(source: str, trace: Trace) -> bool:
+def is_fitted_to(source: str, trace: Trace) -> bool:
     """Return whether a source was fitted to this trace."""
     if not is_look_alike(source) or len(trace) < FEWEST:
         return False
@@ -157,7 +163,7 @@ def fitted_to(source: str, trace: Trace) -> bool:
     )
 
 
-def short(cluster: Cluster) -> str:
+def short_cluster(cluster: Cluster) -> str:
     """Return a cluster in the short form, without names of the site."""
     nodes: dict[tuple[int, str], int] = {}
     for group in cluster.groups:
@@ -348,7 +354,7 @@ def _figures_table(
     )
 
 
-def sentence(found: Likeness, first: str, second: str) -> str:
+def difference_sentence(found: Likeness, first: str, second: str) -> str:
     """Return a sentence on the largest difference between two traces.
 
     Parameters

@@ -20,7 +20,7 @@ from trainyard.traces.sources import Source, account_of
 _COUNTS: Final = ("read", "used", "dropped", "altered")
 
 
-def merged(sources: Mapping[str, Source]) -> Source:
+def merge_traces(sources: Mapping[str, Source]) -> Source:
     """Return the jobs of several traces as one trace.
 
     Parameters
@@ -87,7 +87,7 @@ def merged(sources: Mapping[str, Source]) -> Source:
     return Source(trace, MappingProxyType(_merge_accounts(sources, notes)))
 
 
-def keep_merged(files: Mapping[str, bytes], store: Store, owners: Sequence[str] = ()) -> TraceSpec:
+def store_merged(files: Mapping[str, bytes], store: Store, owners: Sequence[str] = ()) -> TraceSpec:
     """Read several uploaded traces, store them as one, and return its source.
 
     Parameters
@@ -108,7 +108,7 @@ def keep_merged(files: Mapping[str, bytes], store: Store, owners: Sequence[str] 
     for name, data in files.items():
         imported = read(data, name=name, options=options)
         sources[name] = Source(imported.trace, account_of(imported))
-    source = merged(sources)
+    source = merge_traces(sources)
     return TraceSpec(f"store:{store.put_trace(source.trace, source.account, owners)}")
 
 

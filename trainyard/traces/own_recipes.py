@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from jobtraces import FORMATS, Import, ReadOptions, peek
-from jobtraces.readers.plausible import DROP, GO_ON, OF_ROWS, WINDOW
-from jobtraces.recipes import MINE, check, parse
-from jobtraces.recipes.parsing import MOST_TEXT
+from jobtraces.readers.plausible import DROP, KEEP, ROW_QUESTIONS, WINDOW
+from jobtraces.recipes import USER_PREFIX, check_recipe, parse_recipe
+from jobtraces.recipes.parsing import MAX_TEXT_CHARS
 from sim.errors import TraceError, TrainyardError
 from sim.params import did_you_mean
 from trainyard.store import default_root
@@ -73,7 +73,7 @@ class OwnRecipe:
         return (self.fmt, self.choices) == (other.fmt, other.choices)
 
 
-def of_text(text: str, where: str) -> OwnRecipe:
+def parse_own_recipe(text: str, where: str) -> OwnRecipe:
     """Return the recipe in a TOML text.
 
     Parameters
@@ -88,8 +88,10 @@ def of_text(text: str, where: str) -> OwnRecipe:
     TraceError
         If it is not TOML, too long, or has unknown keys or values.
     """
-    if len(text) > MOST_TEXT:
-        raise TraceError(f"{where}: the recipe has more than {MOST_TEXT:,} characters. Shorten it.")
+    if len(text) > MAX_TEXT_CHARS:
+        raise TraceError(
+            f"{where}: the recipe has more than {MAX_TEXT_CHARS:,} characters. Shorten it."
+        )
     try:
         raw = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
@@ -104,8 +106,8 @@ def of_text(text: str, where: str) -> OwnRecipe:
     except (ValueError, TypeError) as error:
         raise TraceError(f"{where}: saved must be a date such as 2026-03-03.") from error
     if "read" not in raw:
-        recipe = parse(text, where)
-        name = recipe.name.removeprefix(MINE)
+        recipe = parse_recipe(text, where)
+        name = recipe.name.removeprefix(USER_PREFIX)
         return OwnRecipe(name, recipe.title, text, "", {"recipe": text}, fingerprint, saved)
     _check_keys(raw, _KEYS, where)
     read = _sub_table(raw, "read", where)
@@ -130,7 +132,7 @@ def of_text(text: str, where: str) -> OwnRecipe:
     return OwnRecipe(name, title, text, fmt, choices, fingerprint, saved)
 
 
-def of_import(
+def recipe_of_import(
     file: str, imported: Import, choices: Mapping[str, Any], fingerprint: str, name: str = ""
 ) -> OwnRecipe:
     """Return the recipe that reads the next file with the same columns like this one.
@@ -156,13 +158,13 @@ def of_import(
     name = name or _NOT_PLAIN.sub("-", file.partition(".")[0].lower()).strip("-") or "table"
     today = datetime.now(UTC).date().isoformat()
     if text := str(choices.get("recipe", "")):
-        return of_text(_set_fingerprint(text, fingerprint, today), name)
+        return parse_own_recipe(_set_fingerprint(text, fingerprint, today), name)
     columns = dict(imported.columns) | dict(choices.get("mapping") or {})
     # Include answers to questions that were not asked: the columns of a recipe settle some.
     answers = {
         name: answer
         for name, answer in dict(choices.get("answers") or {}).items()
-        if name not in OF_ROWS and answer not in (GO_ON, WINDOW, DROP)
+        if name not in ROW_QUESTIONS and answer not in (KEEP, WINDOW, DROP)
     }
     lines = [
         f"name = {_quote_toml(name)}",
@@ -178,7 +180,7 @@ def of_import(
         if values:
             lines += ["", f"[read.{key}]"]
             lines += [f"{_quote_toml(key)} = {_quote_toml(value)}" for key, value in values.items()]
-    return of_text("\n".join([*lines, ""]), name)
+    return parse_own_recipe("\n".join([*lines, ""]), name)
 
 
 def _set_fingerprint(text: str, fingerprint: str, today: str) -> str:
@@ -217,7 +219,7 @@ def _text_value(raw: Mapping[str, Any], key: str, where: str, *, empty: bool = F
     return value
 
 
-def checked(text: str, where: str) -> OwnRecipe:
+def check_own_recipe(text: str, where: str) -> OwnRecipe:
     """Return a recipe after checking its expressions without data.
 
     Raises
@@ -225,13 +227,13 @@ def checked(text: str, where: str) -> OwnRecipe:
     TraceError
         If the recipe has an error.
     """
-    recipe = of_text(text, where)
+    recipe = parse_own_recipe(text, where)
     if not recipe.fmt:
-        check(text, where)
+        check_recipe(text, where)
     return recipe
 
 
-def for_file(path: Path) -> OwnRecipe | None:
+def recipe_for_file(path: Path) -> OwnRecipe | None:
     """Return the recipe in `kept` for files like this one, or None.
 
     Raises
@@ -240,9 +242,9 @@ def for_file(path: Path) -> OwnRecipe | None:
         If the file cannot be opened.
     """
     by_fingerprint: dict[str, OwnRecipe] = {}
-    for name, place in kept().items():
+    for name, place in stored_recipes().items():
         try:
-            recipe = of_text(own_text(name), str(place))
+            recipe = parse_own_recipe(recipe_text(name), str(place))
         except TraceError:
             continue  # 'recipes list' shows the error
         if recipe.fingerprint:
@@ -250,7 +252,7 @@ def for_file(path: Path) -> OwnRecipe | None:
     return by_fingerprint.get(peek(path).fingerprint) if by_fingerprint else None
 
 
-def keep(recipe: OwnRecipe, place: str) -> Path:
+def write_recipe(recipe: OwnRecipe, place: str) -> Path:
     """Write a recipe to a file and return its path.
 
     Parameters
@@ -267,7 +269,7 @@ def keep(recipe: OwnRecipe, place: str) -> Path:
     """
     path = Path(place).expanduser()
     if place == path.name and not path.suffix:
-        path = folder() / f"{place}.toml"
+        path = recipes_folder() / f"{place}.toml"
     elif path.suffix != ".toml":
         raise TraceError(f"{place}: a recipe is a TOML file. Use a name that ends in .toml.")
     try:
@@ -281,20 +283,20 @@ def keep(recipe: OwnRecipe, place: str) -> Path:
     return path
 
 
-def folder() -> Path:
+def recipes_folder() -> Path:
     """Return the folder of recipes that are known by name."""
     return default_root() / "recipes"
 
 
-def kept() -> dict[str, Path]:
+def stored_recipes() -> dict[str, Path]:
     """Return name -> file of the recipes in `folder`."""
     try:
-        return {path.stem: path for path in sorted(folder().glob("*.toml"))}
+        return {path.stem: path for path in sorted(recipes_folder().glob("*.toml"))}
     except OSError:  # an unreadable folder has no recipes
         return {}
 
 
-def own_text(place: str) -> str:
+def recipe_text(place: str) -> str:
     """Return the text of a user recipe.
 
     Parameters
@@ -307,11 +309,11 @@ def own_text(place: str) -> str:
     TraceError
         If there is no such recipe, or it cannot be read.
     """
-    path = kept().get(place.removeprefix(MINE), Path(place).expanduser())
+    path = stored_recipes().get(place.removeprefix(USER_PREFIX), Path(place).expanduser())
     try:
-        if path.stat().st_size > 4 * MOST_TEXT:
+        if path.stat().st_size > 4 * MAX_TEXT_CHARS:
             raise TraceError(
-                f"{path}: the recipe has more than {MOST_TEXT:,} characters. Shorten it."
+                f"{path}: the recipe has more than {MAX_TEXT_CHARS:,} characters. Shorten it."
             )
         return path.read_text(encoding="utf-8-sig")
     except OSError as error:

@@ -105,17 +105,17 @@ def account_of(imported: Import) -> dict[str, Any]:
         "warnings": list(imported.warnings),
         "load_before_gpu_s": imported.load_before_gpu_s,
         "load_after_gpu_s": imported.load_after_gpu_s,
-        "questions": [asked(question, answer) for question, answer in imported.answered]
-        + [asked(question, "") for question in imported.questions],
+        "questions": [question_values(question, answer) for question, answer in imported.answered]
+        + [question_values(question, "") for question in imported.questions],
         "offers": [
-            asked(question, "")
+            question_values(question, "")
             for question in imported.offers
             if question.id not in {answered.id for answered, _ in imported.answered}
         ],
     } | ({"unended": dict(Counter(imported.unended["state"]))} if len(imported.unended) else {})
 
 
-def tally(account: Mapping[str, Any]) -> str:
+def row_counts_text(account: Mapping[str, Any]) -> str:
     """Return the row counts of a file as text: ``3 used + 1 left out = 4 read``."""
     merged = sum(item["rows"] for item in account["reasons"] if item["action"] == "merged")
     merged_text = f" + {merged:,} merged into others" if merged else ""
@@ -125,13 +125,13 @@ def tally(account: Mapping[str, Any]) -> str:
     )
 
 
-def left_out(account: Mapping[str, Any]) -> str:
+def dropped_text(account: Mapping[str, Any]) -> str:
     """Return the text ``447 of 500 rows left out``, or "" if no row was dropped."""
     dropped = int(account.get("dropped", 0))
     return f"{dropped:,} of {plural(int(account['read']), 'row')} left out" if dropped else ""
 
 
-def asked(question: Question, answer: str) -> dict[str, Any]:
+def question_values(question: Question, answer: str) -> dict[str, Any]:
     """Return a question as plain values; `answer` "" = open, read with the default."""
     return {
         "id": question.id,
@@ -192,10 +192,10 @@ def load_trace(spec: TraceSpec, store: Store | None = None) -> Trace:
     TrainyardError
         As for `load_source`; also if no job was submitted in the window.
     """
-    return changed(load_source(spec, store).trace, spec)
+    return apply_changes(load_source(spec, store).trace, spec)
 
 
-def changed(trace: Trace, spec: TraceSpec) -> Trace:
+def apply_changes(trace: Trace, spec: TraceSpec) -> Trace:
     """Return a trace cut to its window, sampled, scaled and anonymized, in this order.
 
     Raises
@@ -262,9 +262,9 @@ def _change_cached(trace: Trace, spec: TraceSpec) -> Trace:
         frame = frame.drop(columns=[column for column in _HISTORY if column in frame])
     if spec.load != 1.0:
         frame = (
-            thinning.moved(frame, frame["submit_time_s"] / spec.load)
+            thinning.move_submissions(frame, frame["submit_time_s"] / spec.load)
             if spec.load_by == "pace"
-            else thinning.loaded(frame, spec.load, spec.sample_seed)
+            else thinning.scale_load(frame, spec.load, spec.sample_seed)
         )
         if frame.empty:
             raise TraceError(
@@ -273,7 +273,7 @@ def _change_cached(trace: Trace, spec: TraceSpec) -> Trace:
             )
     about = trace.about
     if spec.anonymise:
-        frame = thinning.anonymised(frame)
+        frame = thinning.anonymize(frame)
         about["name"] = thinning.HIDDEN_NAME
     return Trace.of(frame.reset_index(drop=True), **about)
 
@@ -286,9 +286,9 @@ def _sample_jobs(frame: pd.DataFrame, spec: TraceSpec, trace: Trace) -> pd.DataF
                 f"{trace.name}: the trace has no users, so one user in {spec.every_user} cannot be"
                 " sampled. Use a random sample of jobs instead."
             )
-        frame = frame[thinning.kept_users(frame["user"], spec.every_user, spec.sample_seed)]
+        frame = frame[thinning.sample_users(frame["user"], spec.every_user, spec.sample_seed)]
     if 0 < spec.sample < len(frame):
-        frame = frame[thinning.kept_jobs(frame["job_id"], spec.sample, spec.sample_seed)]
+        frame = frame[thinning.sample_jobs(frame["job_id"], spec.sample, spec.sample_seed)]
     return frame
 
 
@@ -328,7 +328,7 @@ def _load_stored(digest: str, store: Store) -> Source:
     about = store.trace_info(digest)
     if about is None:
         # Deleted: do not keep its jobs in this process.
-        forget()
+        clear_cache()
     return Source(_read_stored(digest, store.address), about.account if about else {})
 
 
@@ -338,7 +338,7 @@ class _LoadedBytes:
     size = 0
 
 
-def forget() -> int:
+def clear_cache() -> int:
     """Clear the cached traces; return the bytes read since the last call."""
     _read_stored.cache_clear()
     _change_cached.cache_clear()

@@ -53,7 +53,7 @@ def names_a_file(study: Study) -> bool:
     return not study.base.trace.source.startswith(("sample:", "store:", "made:"))
 
 
-def admitted(study: Study) -> Study:
+def check_admissible(study: Study) -> Study:
     """Return a study from a link or form, after checking that it names no server file.
 
     Raises
@@ -187,7 +187,7 @@ def with_policies(study: Study, specs: tuple[Spec, ...], baseline: int = 0) -> S
     return study.choosing(specs, min(baseline, max(len(specs) - 1, 0)))
 
 
-def reason(study: Study, at: int, store: Store | None = None) -> str:
+def refusal_reason(study: Study, at: int, store: Store | None = None) -> str:
     """Return why a policy of the study cannot run on its trace and cluster, "" if it can.
 
     Raises
@@ -195,7 +195,7 @@ def reason(study: Study, at: int, store: Store | None = None) -> str:
     TrainyardError
         If the trace cannot be loaded, or the profile of the performance model was deleted.
     """
-    profiles.resolved(study.base.perf, store)
+    profiles.build_model(study.base.perf, store)
     return catalog.allocator(
         study.allocators[at], load_trace(study.base.trace, store), study.base.perf
     ).reason

@@ -12,7 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 
-def kept_users(users: pd.Series, every: int, seed: int) -> NDArray[np.bool_]:
+def sample_users(users: pd.Series, every: int, seed: int) -> NDArray[np.bool_]:
     """Return which jobs belong to one user in n.
 
     Parameters
@@ -37,7 +37,7 @@ def kept_users(users: pd.Series, every: int, seed: int) -> NDArray[np.bool_]:
     return is_kept
 
 
-def kept_jobs(job_ids: Iterable[object], count: int, seed: int) -> NDArray[np.bool_]:
+def sample_jobs(job_ids: Iterable[object], count: int, seed: int) -> NDArray[np.bool_]:
     """Return which jobs are in a random sample, by the smallest hashes of their ids.
 
     A smaller sample is part of a larger one.
@@ -57,7 +57,7 @@ def kept_jobs(job_ids: Iterable[object], count: int, seed: int) -> NDArray[np.bo
     return is_kept
 
 
-def loaded(frame: pd.DataFrame, load: float, seed: int) -> pd.DataFrame:
+def scale_load(frame: pd.DataFrame, load: float, seed: int) -> pd.DataFrame:
     """Return the jobs scaled to a load in the same time: a part of them, or copies.
 
     Parameters
@@ -83,12 +83,12 @@ def loaded(frame: pd.DataFrame, load: float, seed: int) -> pd.DataFrame:
     parts = [frame] * min(copies, 1)
     parts += [_shifted_copy(frame, index, suffix, seed) for index in range(1, copies)]
     if rest > 0:
-        is_kept = ranks(frame, seed) < rest
+        is_kept = stratified_ranks(frame, seed) < rest
         parts.append((_shifted_copy(frame, copies, suffix, seed) if copies else frame)[is_kept])
     return pd.concat(parts).sort_values("submit_time_s", kind="stable")
 
 
-def ranks(frame: pd.DataFrame, seed: int) -> NDArray[np.float64]:
+def stratified_ranks(frame: pd.DataFrame, seed: int) -> NDArray[np.float64]:
     """Return a rank in [0, 1) per job; jobs below p have a share p of jobs and GPU-seconds.
 
     Notes
@@ -120,10 +120,10 @@ def _shifted_copy(frame: pd.DataFrame, index: int, suffix: str, seed: int) -> pd
     begin, span = submit.min(), submit.max() - submit.min()
     part = int(_hash_names([f"copy {index}"], seed)[0]) / 2.0**64
     shifted_s = begin + np.mod(submit - begin + part * span, span) if span > 0 else submit
-    return moved(frame.assign(job_id=frame["job_id"] + f"{suffix}{index}"), shifted_s)
+    return move_submissions(frame.assign(job_id=frame["job_id"] + f"{suffix}{index}"), shifted_s)
 
 
-def moved(frame: pd.DataFrame, submit_s: pd.Series) -> pd.DataFrame:
+def move_submissions(frame: pd.DataFrame, submit_s: pd.Series) -> pd.DataFrame:
     """Return jobs with other submissions; deadlines and earliest starts keep their distance."""
     shifted = {
         column: frame[column] - frame["submit_time_s"] + submit_s
@@ -150,7 +150,7 @@ HIDDEN_NAME: Final = "Anonymised trace"
 """Name of an anonymized trace, because file names reveal the source."""
 
 
-def anonymised(frame: pd.DataFrame) -> pd.DataFrame:
+def anonymize(frame: pd.DataFrame) -> pd.DataFrame:
     """Return the jobs with ids and names replaced by numbers, such as "user 1".
 
     Parameters

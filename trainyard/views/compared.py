@@ -14,7 +14,7 @@ from trainyard.results import outcomes
 from trainyard.results.details import Details
 from trainyard.results.loads import Loads, loads
 from trainyard.results.outcomes import ComparisonReport, Shown
-from trainyard.runs.frames import MOST_SHOWN, drawn
+from trainyard.runs.frames import MOST_SHOWN, policies_to_draw
 from trainyard.store import Store, StoredResult
 from trainyard.views import charts
 
@@ -78,7 +78,7 @@ class ComparedRuns:
         first: dict[str, str] = {}
         for title in titles:
             first.setdefault(colours[title], title)
-        return drawn(tuple(first.values()), self.baseline)
+        return policies_to_draw(tuple(first.values()), self.baseline)
 
     def colours(self, dark: bool = False) -> Mapping[str, str]:
         """Return the color of every policy in the light or dark theme."""

@@ -165,7 +165,7 @@ class ComparisonView:
         StoreError
             If a stored result was deleted.
         """
-        return ledger.of_runs(self.group_runs, self.table, metrics, status)
+        return ledger.ledger_of(self.group_runs, self.table, metrics, status)
 
 
 def key_of(compared: ComparedRuns, choice: ComparisonChoice) -> tuple[object, ...]:

@@ -14,7 +14,7 @@ from trainyard.views import charts
 from trainyard.views.compared import ComparedRuns
 from trainyard.views.figure_view import FigureView
 from trainyard.what_if import branch_diff, tables
-from trainyard.what_if.branch_diff import After
+from trainyard.what_if.branch_diff import BranchDifference
 from trainyard.what_if.explore import Bars, Book, Occupancy
 
 _BARS: Final = {"id": "Job", "user": "User", "gpus": "Held", "t0": "From", "t1": "To"}
@@ -180,8 +180,8 @@ def node_jobs(explored: ExploredRuns, title: str, node: str, bars: Bars) -> Figu
     )
 
 
-def branched(
-    was: StoredResult, here: StoredResult, at_s: float, after: After, clock: RunClock
+def branch_view(
+    was: StoredResult, here: StoredResult, at_s: float, after: BranchDifference, clock: RunClock
 ) -> FigureView:
     """Return the figure of a run and its branch; `clock` formats the instant."""
     end_s = max(float(entry.summary["end_s"]) for entry in (was, here))

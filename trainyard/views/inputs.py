@@ -118,7 +118,7 @@ def decision(title: str, name: str, picture: DecisionPicture) -> FigureView:
     )
 
 
-def same_speed(curve: pd.DataFrame, *, scales: bool) -> str:
+def same_speed_sentence(curve: pd.DataFrame, *, scales: bool) -> str:
     """Return the sentence that speed does not depend on the number of nodes; "" otherwise."""
     speeds = curve[["low", "speed", "high"]]
     if scales or curve.empty or not (speeds == 1).all(axis=None):

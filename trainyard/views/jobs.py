@@ -10,7 +10,7 @@ from sim.metrics import Accuracy
 from trainyard import text
 from trainyard.results import groups as grouped
 from trainyard.results.compare import repeats_suffix
-from trainyard.results.groups import WHATS
+from trainyard.results.groups import GROUP_METRICS
 from trainyard.text import plural
 from trainyard.views import charts
 from trainyard.views.compared import ComparedRuns
@@ -79,7 +79,9 @@ def winners(compared: ComparedRuns, title: str) -> FigureView:
     )
 
 
-def groups(compared: ComparedRuns, by: str, what: str = next(iter(WHATS))) -> FigureView | None:
+def groups(
+    compared: ComparedRuns, by: str, what: str = next(iter(GROUP_METRICS))
+) -> FigureView | None:
     """Return the figure of means by group of jobs and policy.
 
     Parameters
@@ -101,7 +103,7 @@ def groups(compared: ComparedRuns, by: str, what: str = next(iter(WHATS))) -> Fi
     TrainyardError
         If the trace or a stored result was deleted.
     """
-    grouping, amount = compared.details.groupings[by], WHATS[what]
+    grouping, amount = compared.details.groupings[by], GROUP_METRICS[what]
     grouped_means = grouped.group_means(compared.runs, grouping, compared.drawn, what)
     if grouped_means is None or grouped_means.table.empty:
         return None

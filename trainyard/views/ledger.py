@@ -208,7 +208,7 @@ class State:
     dark: bool = False
 
 
-def of_runs(
+def ledger_of(
     compared: ComparedRuns, table: pd.DataFrame, metrics: Sequence[Metric], state: State
 ) -> LedgerView:
     """Return the ledger of compared runs, in the order of the study.

@@ -11,7 +11,7 @@ from trainyard.labs.lessons import numbers
 from trainyard.labs.lessons.reading import Lesson, LessonStep, Picture
 from trainyard.labs.replays import curves
 from trainyard.results.outcomes import Shown
-from trainyard.text import within
+from trainyard.text import in_sentence
 from trainyard.views import charts
 from trainyard.views.figure_view import FigureView, stack_frames
 from trainyard.views.over_time import TIME
@@ -51,7 +51,7 @@ def lesson_views(
         elif picture.kind in _TOGETHER:
             yield (_TOGETHER[picture.kind](picture, places, (name, alt)),)
         else:
-            yield tuple(_beside(picture, places, (name, finding)))
+            yield tuple(_side_by_side(picture, places, (name, finding)))
 
 
 def part_view(lesson: Lesson, step: LessonStep, runs: Shown, finding: str) -> FigureView:
@@ -79,7 +79,7 @@ def _curve(
     assert lesson.axis is not None, "a curve needs an axis"
     label = lesson.axis.label
     tables = {run.name: numbers.curve(run.results, lesson.values, picture.metric) for run in runs}
-    amount = within(curves.title(picture.metric))
+    amount = in_sentence(curves.title(picture.metric))
     columns = {"value": label, "policy": "Policy", "number": f"{amount.capitalize()} (s)"}
 
     def data() -> pd.DataFrame:
@@ -148,7 +148,7 @@ _TOGETHER: Final[Mapping[str, Callable[[Picture, Places, tuple[str, str]], Figur
 """Kinds that hold all runs in one figure."""
 
 
-def _beside(picture: Picture, places: Places, of: tuple[str, str]) -> Iterator[FigureView]:
+def _side_by_side(picture: Picture, places: Places, of: tuple[str, str]) -> Iterator[FigureView]:
     """Yield one figure per run, on the same axes."""
     name, finding = of
     make = {"timeline": _timeline, "groups": _groups}[picture.kind]
@@ -193,7 +193,7 @@ def _groups(picture: Picture, places: Places, of: tuple[str, str]) -> FigureView
     """Return the figure of means by group of the first run."""
     runs = next(iter(places.values()))
     table = numbers.groups(runs, picture.metric, picture.by)
-    amount = within(curves.title(picture.metric))
+    amount = in_sentence(curves.title(picture.metric))
     figure = charts.dumbbell(
         table, _style(runs), runs.titles[runs.study.baseline], picture.title, amount
     )

@@ -12,7 +12,7 @@ import pandas as pd
 
 from trainyard.views.charts import visible
 
-MOST_ROWS: Final = 200
+MAX_ROWS: Final = 200
 """Maximum number of rows of a table; exports contain all."""
 _MAX_CHARS: Final = 2000
 _CELL_CHARACTERS: Final = 120
@@ -67,7 +67,9 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], kind: str = "") ->
     )
 
 
-def framed(head: str, body: str, *, dark: bool = False, caption: str = "", note: str = "") -> str:
+def html_scroll_table(
+    head: str, body: str, *, dark: bool = False, caption: str = "", note: str = ""
+) -> str:
     """Return a table from HTML rows in a scrollable frame.
 
     Parameters
@@ -91,7 +93,7 @@ def framed(head: str, body: str, *, dark: bool = False, caption: str = "", note:
 
 def html_frame(frame: pd.DataFrame) -> str:
     """Return a frame as a table; long ones show every n-th row and a note."""
-    every = max(-(-len(frame) // MOST_ROWS), 1)
+    every = max(-(-len(frame) // MAX_ROWS), 1)
     some = frame.iloc[::every]
     # By place, because two columns may be named alike.
     columns = [[_cell(value) for value in some.iloc[:, at]] for at in range(len(some.columns))]

@@ -11,10 +11,10 @@ import pandas as pd
 from sim.metrics.registry import Metric
 from trainyard import text as words
 from trainyard.results.trust import Trust
-from trainyard.text import MANY, SEEN
+from trainyard.text import MANY, MIN_CHANGE
 from trainyard.views import ledger
 from trainyard.views.charts.theme import Style
-from trainyard.views.markup import framed, text
+from trainyard.views.markup import html_scroll_table, text
 
 _DASH: Final = {
     "solid": ((28, 0),),
@@ -62,7 +62,7 @@ def full_table(table: pd.DataFrame, style: TableStyle) -> str:
     return _frame_table(f'<tr><th scope="col">Metric</th>{head}</tr>', rows, style, table)
 
 
-def wide(table: pd.DataFrame) -> pd.DataFrame:
+def export_table(table: pd.DataFrame) -> pd.DataFrame:
     """Return the comparison as a table for export, one row per policy."""
     values = table.pivot_table(
         index="label", columns="metric", values=["value", "change"], sort=False, dropna=False
@@ -110,7 +110,7 @@ def _difference(row: Mapping[str, Any], style: TableStyle) -> str:
     if not change or not style.baseline:
         return '<span class="diff">&nbsp;</span>' if style.baseline else ""
     low, high, bounds = float(row["low"]), float(row["high"]), ""
-    if max(abs(low), abs(high)) >= SEEN:  # not of NaN
+    if max(abs(low), abs(high)) >= MIN_CHANGE:  # not of NaN
         change += f" ± {_half((high - low) / 2, float(row['change']))}"
         bounds = f' title="95 % of resamples: {words.change(low)} to {words.change(high)}"'
     word = f" {row['verdict']}" if row["verdict"] else ""
@@ -138,7 +138,7 @@ def _frame_table(head: str, rows: Sequence[str], style: TableStyle, table: pd.Da
     several = len(table["label"].unique()) > 1
     # A caption would be as wide as the table and be cut off on a narrow page.
     note = f"{against}Underlined: the lowest or highest value where they differ{barred_text}."
-    return framed(head, "".join(rows), dark=style.dark, note=note if several else "")
+    return html_scroll_table(head, "".join(rows), dark=style.dark, note=note if several else "")
 
 
 def accuracy_table(trust: Trust) -> pd.DataFrame:

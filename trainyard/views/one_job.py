@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from sim.metrics.life import spells
+from sim.metrics.life import job_periods
 from trainyard import text
 from trainyard.views import markup
 from trainyard.views.explored import ExploredRuns
@@ -119,7 +119,7 @@ def window(submit_s: float, end_s: float) -> tuple[float, float]:
     return max(submit_s - margin_s, 0.0), end_s + margin_s
 
 
-def lines(shown: JobStory, colours: Mapping[str, str], *, dark: bool = False) -> str:
+def life_lines(shown: JobStory, colours: Mapping[str, str], *, dark: bool = False) -> str:
     """Return a job's life as HTML, one line per policy on a common scale.
 
     Solid: running; pale: waiting or stopped; hatched: restarting.
@@ -177,7 +177,7 @@ def _theme_tag(dark: bool) -> str:
 def _job_under(title: str, book: Book, job: int) -> JobUnder:
     """Return the outcome of a job under one policy."""
     row = book.result.jobs.iloc[job]
-    periods = _join_periods([(one.t0, one.t1, one.state) for one in spells(book.line, job)])
+    periods = _join_periods([(one.t0, one.t1, one.state) for one in job_periods(book.line, job)])
     first = next((t0 for t0, _, state in periods if state != "waiting"), math.inf)
 
     def total(state: str, begin: float = -math.inf, end: float = math.inf) -> float:
@@ -281,4 +281,4 @@ def _done(one: JobUnder, clock: text.RunClock) -> str:
     return clock.at(one.finish_s) if math.isfinite(one.finish_s) else _NO_END[one.outcome]
 
 
-__all__ = ["JobStory", "JobUnder", "lines", "story", "table", "window"]
+__all__ = ["JobStory", "JobUnder", "life_lines", "story", "table", "window"]

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from trainyard.runs.frames import first_of
+from trainyard.runs.frames import repeat_note
 from trainyard.text import count, plural
 from trainyard.views import charts
 from trainyard.views.compared import ComparedRuns
@@ -198,7 +198,7 @@ def _meaning(states: Sequence[pd.DataFrame]) -> str:
 def _repeat(compared: ComparedRuns) -> str:
     """Return the caption on the repeat shown; "" without repeats."""
     study = compared.runs.study
-    return first_of(study.repeats, study.base.seed)
+    return repeat_note(study.repeats, study.base.seed)
 
 
 def _series(compared: ComparedRuns) -> pd.DataFrame:

@@ -9,7 +9,7 @@ from trainyard.labs.backtests.figures import BIN_S, Measures
 from trainyard.labs.backtests.report import BacktestReport, FitReport
 from trainyard.views import charts
 from trainyard.views.figure_view import FigureView
-from trainyard.views.markup import framed, text
+from trainyard.views.markup import html_scroll_table, text
 
 _COLUMNS = (
     ("Jobs", "jobs of which both waits are known"),
@@ -111,7 +111,7 @@ def table(report: BacktestReport, *, dark: bool) -> str:
         f"{''.join(f'<td>{text(cell)}</td>' for cell in cells(one))}</tr>"
         for name, one in rows
     )
-    return framed(f"<tr>{head}</tr>", body, dark=dark)
+    return html_scroll_table(f"<tr>{head}</tr>", body, dark=dark)
 
 
 def groups(report: BacktestReport, *, dark: bool) -> str:
@@ -130,7 +130,7 @@ def groups(report: BacktestReport, *, dark: bool) -> str:
         f"<td>{words.share(row['within'])}</td><td>{words.share(row['explained'])}</td></tr>"
         for row in frame.to_dict("records")
     )
-    return framed(f"<tr>{head}</tr>", body, dark=dark)
+    return html_scroll_table(f"<tr>{head}</tr>", body, dark=dark)
 
 
 def steps(fit: FitReport, *, dark: bool) -> str:
@@ -145,7 +145,7 @@ def steps(fit: FitReport, *, dark: bool) -> str:
         f"<td>{'yes' if one.kept else ''}</td></tr>"
         for one in fit.steps
     )
-    return framed(f"<tr>{head}</tr>", body, dark=dark)
+    return html_scroll_table(f"<tr>{head}</tr>", body, dark=dark)
 
 
 def cells(one: Measures) -> tuple[str, ...]:
@@ -172,5 +172,5 @@ def signed_duration(seconds: float) -> str:
 def _group(kind: str, name: str, unit: str) -> str:
     """Return the label of a group of jobs."""
     if kind == "Size":
-        return f"{words.numbers(name)} {unit[:-1] if name == '1' else unit}"
+        return f"{words.with_en_dash(name)} {unit[:-1] if name == '1' else unit}"
     return f"{kind} {name}"

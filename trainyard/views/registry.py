@@ -41,7 +41,7 @@ def _allocation(compared: ComparedRuns) -> Views:
 
 def _resources(compared: ComparedRuns) -> Views:
     """Yield the use of each known resource."""
-    yield from (resources.resources(compared, name) for name in resources.known(compared))
+    yield from (resources.resources(compared, name) for name in resources.known_resources(compared))
 
 
 def _predictions(compared: ComparedRuns) -> Views:

@@ -24,7 +24,7 @@ def speedups(replay: Replay) -> FigureView | None:
     return FigureView("speedups", charts.speedup_figure(table, title), title, lambda: table)
 
 
-def published(rows: Sequence[tuple[ClaimRow, str]]) -> FigureView | None:
+def published_view(rows: Sequence[tuple[ClaimRow, str]]) -> FigureView | None:
     """Return the figure of published and simulated ratios; None without ratios.
 
     Other kinds of measures, and changes, have no common scale and stay in the table.

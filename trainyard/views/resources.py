@@ -35,7 +35,7 @@ _COLUMNS: Final = {
 }
 
 
-def known(compared: ComparedRuns) -> list[str]:
+def known_resources(compared: ComparedRuns) -> list[str]:
     """Return the keys of `RESOURCES` with known use.
 
     Raises

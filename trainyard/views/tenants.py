@@ -120,7 +120,7 @@ def side_by_side(reports: Mapping[str, TenantReport]) -> pd.DataFrame:
     return shown.assign(Best=wins).reset_index(drop=True)
 
 
-def jain(reports: Mapping[str, TenantReport]) -> str:
+def jain_sentence(reports: Mapping[str, TenantReport]) -> str:
     """Return Jain's index under each policy as a sentence; "" without entitlement."""
     indices = [f"{title} {one.jain:.2f}" for title, one in reports.items() if not isnan(one.jain)]
     if not indices:

@@ -43,7 +43,7 @@ _MIN_CHANGE: Final = 0.0005
 
 
 @dataclass(frozen=True, eq=False)
-class After:
+class BranchDifference:
     """Differences between two runs after the instant of their branch.
 
     Parameters
@@ -70,7 +70,9 @@ class After:
     sentence: str
 
 
-def after(branch: Branch, was: StoredResult, here: StoredResult, clock: RunClock) -> After:
+def compare_branch(
+    branch: Branch, was: StoredResult, here: StoredResult, clock: RunClock
+) -> BranchDifference:
     """Return the differences between the two stored runs of a branch.
 
     Raises
@@ -85,7 +87,7 @@ def after(branch: Branch, was: StoredResult, here: StoredResult, clock: RunClock
         for group, mask in masks.items()
     ]
     table = pd.DataFrame(rows)
-    pair = compare.paired(
+    pair = compare.pair_jobs(
         *_branch_outcomes(next(iter(masks.values())), was, here, results[0].jobs, results[1].jobs)
     )
     differs_s = first_difference_s(*results, branch.turn.at_s)
@@ -103,7 +105,9 @@ def after(branch: Branch, was: StoredResult, here: StoredResult, clock: RunClock
         f"From {clock.at(branch.turn.at_s)} on {branch_changes(branch, clock)}:"
         f" {'; '.join(clauses)}."
     )
-    return After(differs_s, table, _totals(was, here), pair.only_base, pair.only_other, sentence)
+    return BranchDifference(
+        differs_s, table, _totals(was, here), pair.only_base, pair.only_other, sentence
+    )
 
 
 def branch_frames(was: StoredResult, here: StoredResult) -> dict[str, dict[str, pd.DataFrame]]:
@@ -121,7 +125,7 @@ def branch_frames(was: StoredResult, here: StoredResult) -> dict[str, dict[str, 
     return by_kind | {"capacity": {HERE: by_kind["capacity"][HERE]}}
 
 
-def lines(difference: After) -> pd.DataFrame:
+def difference_rows(difference: BranchDifference) -> pd.DataFrame:
     """Return the differences as texts: Of, Metric, both titles, Change.
 
     One row per group of jobs and metric, then the metrics of the whole runs.
@@ -180,7 +184,7 @@ def _group_row(group: str, mask: Mask, outcomes: tuple[Outcome, Outcome]) -> dic
         row |= {
             f"{name}_was": was,
             name: here,
-            f"{name}_change": compare.ratio([was], [here]).value,
+            f"{name}_change": compare.relative_change([was], [here]).value,
         }
     return row
 
@@ -194,7 +198,7 @@ def _totals(was: StoredResult, here: StoredResult) -> pd.DataFrame:
             for entry in (was, here)
         ]
         if not all(np.isnan(values)) and any(value != metric.silent for value in values):
-            change = compare.ratio(values[:1], values[1:]).value
+            change = compare.relative_change(values[:1], values[1:]).value
             rows.append(
                 {
                     "metric": metric.name,
@@ -250,7 +254,7 @@ def _amount(change: float) -> str:
     return relative(abs(change)).removeprefix("+")
 
 
-def _text_rows(difference: After) -> Iterator[tuple[str, ...]]:
+def _text_rows(difference: BranchDifference) -> Iterator[tuple[str, ...]]:
     """Yield the rows of `lines`."""
     for row in difference.jobs.to_dict("records"):
         group = f"{row['jobs']:,} {row['group']}"

@@ -12,7 +12,7 @@ import pandas as pd
 
 from sim.cluster import Cluster
 from sim.contract import Demand, Needs
-from sim.demand import Demands, narrowed, pools_of
+from sim.demand import Demands, group_into_pools, limit_gpu_types
 from sim.errors import ParameterError
 from sim.metrics import life as lives
 from sim.metrics import moment as moments
@@ -55,9 +55,9 @@ __all__ = [
     "life",
     "moment",
     "occupancy",
-    "opened",
+    "open_run",
     "order",
-    "why",
+    "wait_reasons",
 ]
 
 Window = tuple[float, float]
@@ -314,8 +314,8 @@ def life(book: Book, job: int, window: Window | None = None) -> Life:
         If there is no such job.
     """
     _check_job(book, job)
-    lived = lives.spells(book.line, job)
-    happened = lives.happenings(book.line, job, lived)
+    lived = lives.job_periods(book.line, job)
+    happened = lives.job_events(book.line, job, lived)
     teller = sentences.EventFormatter(book.clock, book.cluster, book.line.names)
     events = pd.DataFrame(
         {
@@ -341,7 +341,7 @@ def life(book: Book, job: int, window: Window | None = None) -> Life:
     )
 
 
-def why(book: Book, job: int) -> tuple[WaitReason, ...]:
+def wait_reasons(book: Book, job: int) -> tuple[WaitReason, ...]:
     """Return the reasons of a job's waits, one per wait, in order; empty if it never waited.
 
     Raises
@@ -433,7 +433,7 @@ class Book:
         """Requests of the jobs, and the fewest GPUs on which each can run."""
         model = self.perf.bind(self.trace, self.cluster)
         trace = (
-            narrowed(self.trace, self.cluster, model.fits())
+            limit_gpu_types(self.trace, self.cluster, model.fits())
             if isinstance(model, Fitting)
             else self.trace
         )
@@ -441,7 +441,9 @@ class Book:
         resizes = "scaling" in self.needs.requires
         least = model.limits().min_gpus if resizes else self.trace.numbers("num_gpus")
         return (
-            Demands(trace, self.cluster, pools_of(self.cluster), self.needs.confine_by, roles),
+            Demands(
+                trace, self.cluster, group_into_pools(self.cluster), self.needs.confine_by, roles
+            ),
             least,
         )
 
@@ -458,7 +460,7 @@ class Book:
     def _needs_of(self, demand: Demand, least_gpus: float) -> RoomNeeds:
         """Return the resources needed for a request of at least `least_gpus` GPUs."""
         kinds = np.full(len(self.cluster.nodes), -1)
-        pools = pools_of(self.cluster)
+        pools = group_into_pools(self.cluster)
         for at in demand.pools:
             kinds[list(pools[at].nodes)] = pools[at].type_at + 1
         # Allocators with both needs size workers and servers themselves.
@@ -469,7 +471,7 @@ class Book:
         return RoomNeeds(demand, need, kinds, self.needs.mixes_types, servers)
 
 
-def opened(
+def open_run(
     entry: StoredResult, trace: Trace, cluster: Cluster, title: str, store: Store | None = None
 ) -> Book:
     """Open a stored run for exploration.
@@ -500,5 +502,5 @@ def opened(
             " scenario again."
         )
     needs = catalog.allocator(scenario.allocator).needs
-    perf = profiles.resolved(scenario.perf, store)
+    perf = profiles.build_model(scenario.perf, store)
     return Book(result, trace, cluster, title, needs, perf, entry)

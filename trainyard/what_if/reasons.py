@@ -96,7 +96,7 @@ class WhyWaited(NamedTuple):
         return f"{self.sentence} ({text.duration(self.waited_s)}{waits})."
 
 
-def why(book: Book, job: int, statements: Sequence[Statement]) -> tuple[WhyWaited, ...]:
+def stated_reasons(book: Book, job: int, statements: Sequence[Statement]) -> tuple[WhyWaited, ...]:
     """Return the longest waits of a job with their reasons, in order of time.
 
     Without statements of the policy, the reason is derived from the run; empty if the job did not
@@ -116,7 +116,7 @@ def why(book: Book, job: int, statements: Sequence[Statement]) -> tuple[WhyWaite
     ParameterError
         If there is no such job.
     """
-    pieces = explore.why(book, job)
+    pieces = explore.wait_reasons(book, job)
     if not pieces:
         return ()
     names = book.trace.frame["job_id"].tolist()
@@ -133,7 +133,7 @@ def replay_s(book: Book, job: int) -> float:
     return book.result.timing.cpu_s * min(share, 1.0)
 
 
-def replayed(
+def replay_statements(
     book: Book, job: int | None = None, store: Store | None = None
 ) -> tuple[Statement, ...]:
     """Run a scenario again and return its policy's statements on waits.
@@ -223,7 +223,7 @@ def ran_longer(book: Book, other: Book, job: int) -> str:
 
 def _run_facts(book: Book, job: int) -> _RunFacts:
     """Return how a job ran, from its running spells."""
-    spells = [one for one in life.spells(book.line, job) if one.state == "running"]
+    spells = [one for one in life.job_periods(book.line, job) if one.state == "running"]
     lengths = np.array([one.t1 - one.t0 for one in spells])
     row, ran_s = book.result.jobs.iloc[job], float(lengths.sum())
     work, lost = float(row["work"]), float(row["lost_work"])

@@ -14,8 +14,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from sim.cluster import Cluster
-from sim.metrics.life import Happening, JobPeriod
-from sim.metrics.room import RoomNeeds, spreads
+from sim.metrics.life import JobEvent, JobPeriod
+from sim.metrics.room import RoomNeeds, has_spread_jobs
 from sim.metrics.timeline import Timeline
 from sim.metrics.why import Piece
 from sim.perf.lookup import used_types
@@ -149,7 +149,7 @@ class EventFormatter:
             )
         )
 
-    def events(self, happened: Sequence[Happening]) -> list[str]:
+    def events(self, happened: Sequence[JobEvent]) -> list[str]:
         """Return each event as a sentence."""
         sentences = []
         for one, waited in zip(happened, _wait_texts(happened), strict=True):
@@ -163,7 +163,7 @@ class EventFormatter:
             sentences.append(f"{sentence[:1].upper()}{sentence[1:]}")
         return sentences
 
-    def life(self, happened: Sequence[Happening]) -> str:
+    def life(self, happened: Sequence[JobEvent]) -> str:
         """Return all events in one line; of a long life only its beginning and end."""
         left_out = max(0, len(happened) - _MAX_EVENTS)
         parts, before_s = [], happened[0].t_s
@@ -180,7 +180,7 @@ class EventFormatter:
         return ", ".join(parts)
 
 
-def _wait_texts(happened: Sequence[Happening]) -> list[str]:
+def _wait_texts(happened: Sequence[JobEvent]) -> list[str]:
     """Return for each event the length of the wait that it ended, as text; "" = none."""
     texts, since_s = [], happened[0].t_s
     for one in happened:
@@ -193,7 +193,7 @@ def _wait_texts(happened: Sequence[Happening]) -> list[str]:
     return texts
 
 
-def _event_phrase(one: Happening) -> str:
+def _event_phrase(one: JobEvent) -> str:
     """Return the verb phrase of an event."""
     before, after = one.before, one.after
     if one.what == "evicted":
@@ -207,14 +207,14 @@ def _event_phrase(one: Happening) -> str:
     return _ENDED.get(one.what, one.what)
 
 
-def _failure_cause(one: Happening) -> str:
+def _failure_cause(one: JobEvent) -> str:
     """Return the cause of a failure as text."""
     if one.cause == "oom":
         return f"a {_role(one)} ran out of memory"
     return "a node went down" if one.cause == "outage" else f"a {_role(one)} was interrupted"
 
 
-def _role(one: Happening) -> str:
+def _role(one: JobEvent) -> str:
     """Return the name of the role that an event concerns."""
     return "parameter server" if one.role == "server" else "worker"
 
@@ -443,7 +443,7 @@ class Reasons:
                 f"{self._free(piece)}, but at most {piece.replicas * per:,} of one type, and it"
                 f" needs {self._need} of one type."
             )
-        packed, spread = spreads(self.line, self.wanted.gpus)
+        packed, spread = has_spread_jobs(self.line, self.wanted.gpus)
         observation = (
             f" In this run no job of {self._need} is spread over more nodes than it needs."
             if packed and not spread

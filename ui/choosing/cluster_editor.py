@@ -142,8 +142,8 @@ def _draw_text_field() -> None:
     )
     if st.button("Apply", key="use_spec") and typed:
         cluster = Cluster.parse(typed)
-        named_cluster = replace(cluster, name=study_types.in_words(cluster))
-        gpu_types.set_cluster(named_cluster, study_types.unknown(cluster))
+        named_cluster = replace(cluster, name=study_types.describe_cluster(cluster))
+        gpu_types.set_cluster(named_cluster, study_types.unknown_types(cluster))
 
 
 def _show_errors(import_cluster: Callable[[], None]) -> None:
@@ -300,7 +300,7 @@ def _unschedulable_cached(
 ) -> machines.Hopeless:
     """Return the jobs that can never start, cached by trace, cluster and model."""
     del cache_key
-    return machines.unschedulable(_trace, _cluster, profiles.resolved(_perf, server.store()))
+    return machines.unschedulable(_trace, _cluster, profiles.build_model(_perf, server.store()))
 
 
 @st.cache_resource(max_entries=8, show_spinner=False)

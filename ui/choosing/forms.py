@@ -128,7 +128,7 @@ def _draw_file(info: ParamInfo, value: Any, key: str) -> Any:
         st.session_state[read_key] = upload.file_id
         st.session_state.pop(f"{key}/use", None)
         try:
-            return files.text_of(received.take_bytes(upload, f"{key}/file"), info)
+            return files.decode_file(received.take_bytes(upload, f"{key}/file"), info)
         except ParameterError as error:
             st.error(str(error), icon=":material/error:")
     if not is_file_text(text):

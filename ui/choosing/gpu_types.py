@@ -112,7 +112,7 @@ def _draw_open_question() -> None:
 
 def _draw_missing_type(pending: PendingCluster, name: str) -> None:
     """Draw the fields for a GPU type without speed, and the button for the nearest type."""
-    st.warning(words.plain(gpu_types.sentence(name)), icon=":material/warning:")
+    st.warning(words.plain(gpu_types.unknown_type_message(name)), icon=":material/warning:")
     with st.container(horizontal=True, vertical_alignment="bottom"):
         speed, price = draw_fields(f"pending/{name}")
         if (
@@ -124,7 +124,7 @@ def _draw_missing_type(pending: PendingCluster, name: str) -> None:
             )
         like = gpu_types.nearest(name)
         if like is not None and st.button(f"Use {like.name.upper()}", key=f"like/{name}"):
-            _resolve_type(pending, name, gpu_types.taken_for(pending.cluster, name, like))
+            _resolve_type(pending, name, gpu_types.replace_type(pending.cluster, name, like))
 
 
 def _resolve_type(pending: PendingCluster, name: str, cluster: Cluster) -> None:

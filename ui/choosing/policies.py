@@ -215,7 +215,7 @@ def _models(cache_key: str, _trace: Trace, _study: Study) -> tuple[Spec, ...]:
     del cache_key
     policies = tuple(Spec(choice.name) for choice in catalog.allocator_choices())
     full_study = Study(replace(_study.base, allocator=policies[0]), policies)
-    return tuple(part.perf for part in plainest.arranged(full_study, _trace))
+    return tuple(part.perf for part in plainest.split_by_model(full_study, _trace))
 
 
 def _draw_size_buttons(study: Study, next_model: _NextModel | None) -> None:

@@ -14,7 +14,7 @@ from trainyard.preflight import preflight
 from trainyard.results import decision_picture
 from trainyard.study import catalog
 from trainyard.study.catalog import CatalogEntry
-from trainyard.study.study import LONGEST_NAME, Study, cleaned, titles
+from trainyard.study.study import LONGEST_NAME, Study, clean_name, titles
 from trainyard.views import inputs
 from ui import figure, state, url_params, words
 from ui.choosing import forms, policy_results, policy_rows
@@ -168,7 +168,7 @@ def _draw_settings(row: PolicyRow, rows: PolicyRows, choice: CatalogEntry) -> No
             if box.open:
                 entered |= forms.draw_fields(others, values, key)
     _apply_spec(row, Spec.of(row.spec.name, **entered), choice)
-    lines = catalog.lines_read(row.spec)
+    lines = catalog.file_findings(row.spec)
     if lines:
         not_simulated = sum(line["Effect"] not in {"used", "without effect here"} for line in lines)
         count = (
@@ -186,7 +186,7 @@ def _draw_name(row: PolicyRow, rows: PolicyRows, key: str) -> None:
     name = st.text_input(
         "Name", row.name, LONGEST_NAME, key=key, placeholder=by_settings, help=_NAME
     )
-    if cleaned(name) != row.name:
+    if clean_name(name) != row.name:
         session = state.session()
         session.edit(policy_rows.with_name(session.study, row, name))
         st.rerun()
@@ -221,7 +221,7 @@ def _draw_how(choice: CatalogEntry) -> None:
         )
     )
     try:
-        picture = decision_picture.picture(choice.name)
+        picture = decision_picture.run_example(choice.name)
     except TrainyardError as error:
         st.caption(f"No picture: {words.plain(str(error))}")
         return

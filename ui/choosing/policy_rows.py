@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sim.params import Spec
-from trainyard.study.study import Study, cleaned, titles
+from trainyard.study.study import Study, clean_name, titles
 from trainyard.traces import start
 
 
@@ -171,5 +171,5 @@ def with_settings(study: Study, row: PolicyRow, spec: Spec) -> Study:
 
 def with_name(study: Study, row: PolicyRow, name: str) -> Study:
     """Return the study after a row got another name; "" = named after its settings."""
-    row.name = cleaned(name)
+    row.name = clean_name(name)
     return study if row.study_index is None else study.calling(row.study_index, row.name)

@@ -194,7 +194,7 @@ def _draw_upload(perf: Spec) -> None:
             return
         st.session_state["taken_profile"] = file.file_id
         try:
-            table = profiles.take(
+            table = profiles.store_profile(
                 received.take_bytes(file, "profile_file"), file.name, server.store()
             )
             spec = profiles.with_table(perf, table, state.session().study.base.cluster)
@@ -226,7 +226,7 @@ def _draw_table_choice(perf: Spec, key: str) -> str:
 def _own_profile_label(source: str) -> str:
     """Return the label of an uploaded profile: name, models, GPU types."""
     try:
-        table = profiles.table_of(source, server.store())
+        table = profiles.load_profile(source, server.store())
     except TrainyardError:
         return "a profile that is no longer stored"
     return f"{table.name} ({words.plural(len(table.models), 'model')} on {', '.join(table.types)})"
@@ -258,7 +258,7 @@ def _coverage_cached(cache_key: str, _study: Study) -> coverage.ProfileCoverage 
     """Return the coverage of a study's profile, cached by content."""
     del cache_key
     base, store = _study.base, server.store()
-    return coverage.check(base.perf, load_trace(base.trace, store), base.cluster, store)
+    return coverage.profile_coverage(base.perf, load_trace(base.trace, store), base.cluster, store)
 
 
 _RELATIVE_HELP: Final = (

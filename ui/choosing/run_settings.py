@@ -36,7 +36,7 @@ def draw() -> None:
     with notes:
         base_after = state.session().study.base
         costs, failures = (
-            words.plain(catalog.values_in_words(kind, spec)) or "none"
+            words.plain(catalog.describe_values(kind, spec)) or "none"
             for kind, spec in (("overheads", base_after.overheads), ("faults", base_after.faults))
         )
         st.caption(f"Restart cost: {costs} · failures: {failures}")

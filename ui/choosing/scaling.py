@@ -14,7 +14,7 @@ from trainyard.clusters import speedup
 from trainyard.store import profiles
 from trainyard.study import catalog
 from trainyard.traces.sources import load_trace
-from trainyard.views.inputs import same_speed, scaling_view
+from trainyard.views.inputs import same_speed_sentence, scaling_view
 from ui import figure, server, state, words
 from ui.choosing import forms, run_settings
 from ui.choosing import profiles as profile_form
@@ -78,13 +78,13 @@ def _draw_curve(session: state.Session) -> None:
     base = session.study.base
     try:
         trace = load_trace(base.trace, server.store())
-        perf = profiles.resolved(base.perf, server.store())
+        perf = profiles.build_model(base.perf, server.store())
         cache_key = (trace.digest, base.cluster.digest, str(base.perf))
         table = _speed_table(cache_key, perf, trace, base.cluster)
     except TrainyardError as error:
         st.caption(f"No curve: {words.plain(str(error))}")
         return
-    if equal_speed_note := same_speed(table, scales=perf.scales):
+    if equal_speed_note := same_speed_sentence(table, scales=perf.scales):
         st.caption(equal_speed_note)
         return
     curve = figure.cached_view(

@@ -9,7 +9,7 @@ import streamlit as st
 from sim.params import Spec
 from trainyard.preflight import leave_out
 from trainyard.results import ways_out
-from trainyard.results.ways_out import WayOut
+from trainyard.results.ways_out import Suggestion
 from trainyard.traces import start
 from trainyard.traces.sources import load_trace
 from ui import server, state, stored_results, url_params
@@ -22,14 +22,16 @@ def is_compared_anyway(runs_mark: str) -> bool:
     return bool(st.session_state.get(_INSISTED) == runs_mark)
 
 
-def apply_suggestion(suggestion: WayOut) -> None:
+def apply_suggestion(suggestion: Suggestion) -> None:
     """Change the scenario as a suggestion says, then run it or open the page that continues."""
     session = state.session()
     study = session.displayed_study or session.study
     if suggestion == ways_out.COMPARE_ANYWAY:
         st.session_state[_INSISTED] = stored_results.gather(study).mark
         st.rerun()
-    changed = ways_out.apply(study, suggestion, load_trace(study.base.trace, server.store()))
+    changed = ways_out.apply_suggestion(
+        study, suggestion, load_trace(study.base.trace, server.store())
+    )
     if not changed.matches(session.study):
         session.replace(changed)
     if suggestion.name == "enough_gpus":

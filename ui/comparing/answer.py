@@ -106,13 +106,13 @@ def _progress_text(title: str, jobs: list[Submission], session: state.Session) -
         report = failed.progress
         now_s = failed.details.get("now_s", report.now_s if report is not None else None)
         when = (
-            f" at {words.instant(now_s, state.epoch())}" if isinstance(now_s, int | float) else ""
+            f" at {words.run_time(now_s, state.epoch())}" if isinstance(now_s, int | float) else ""
         )
         return f"{title} stopped{when}: {failed.error}"
     if any(job.state == "cancelled" for job in jobs):
         reached_s = [session.stopped_s[job.key] for job in jobs if job.key in session.stopped_s]
         return (
-            f"cancelled at {words.instant(max(reached_s), state.epoch())}"
+            f"cancelled at {words.run_time(max(reached_s), state.epoch())}"
             if reached_s
             else "cancelled"
         )

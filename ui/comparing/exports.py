@@ -14,7 +14,7 @@ import streamlit as st
 
 from sim.errors import ParameterError
 from sim.params import Spec
-from trainyard.export.targets import TARGETS, in_force, nearest, of_runs, patch
+from trainyard.export.targets import TARGETS, in_force, nearest, patch, patch_of_stored_runs
 from trainyard.results import exports, outcomes
 from trainyard.results.outcomes import Shown
 from trainyard.store import Store
@@ -26,9 +26,9 @@ from ui import figure, server, state, stored_results, words
 from ui.comparing import actions
 
 _ROWS: Final[Mapping[str, Callable[[Shown, Store], pd.DataFrame]]] = {
-    "jobs": exports.jobs,
-    "segments": exports.segments,
-    "decisions": exports.decisions,
+    "jobs": exports.job_rows,
+    "segments": exports.segment_rows,
+    "decisions": exports.decision_rows,
 }
 """Frame of a run -> function that returns its exported rows."""
 _REPORT: Final = "trainyard-report.html"
@@ -108,7 +108,9 @@ def _draw_patch(compared: ComparedRuns, high: str) -> None:
         return
     st.download_button(
         "Export configuration (patch)",
-        partial(of_runs, runs, old_index, new_index, compared.details.trace, server.store()),
+        partial(
+            patch_of_stored_runs, runs, old_index, new_index, compared.details.trace, server.store()
+        ),
         f"{specs[old_index].name}-patch.{TARGETS[specs[old_index].name].suffix}",
         "text/plain",
         key="export_patch",
@@ -162,7 +164,9 @@ def archive(runs: Shown) -> bytes:
     packed = BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as files:
         if compared is not None:
-            files.writestr("metrics.csv", _to_safe_csv(metric_table.wide(compared.report.table)))
+            files.writestr(
+                "metrics.csv", _to_safe_csv(metric_table.export_table(compared.report.table))
+            )
         for name in _ROWS:
             files.writestr(f"{name}.parquet", rows_parquet(runs, name))
             if exports.csv_mb(runs, name) <= exports.CSV_LIMIT_MB:

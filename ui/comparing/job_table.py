@@ -8,7 +8,7 @@ import pandas as pd
 import streamlit as st
 
 from trainyard.results import jobs_changed
-from trainyard.results.groups import WHATS
+from trainyard.results.groups import GROUP_METRICS
 from trainyard.results.jobs_changed import ORDERS
 from trainyard.results.outcomes import Shown
 from trainyard.views import jobs
@@ -56,10 +56,10 @@ def draw(compared: ComparedRuns, high: str) -> None:
         elif show in group_options:
             statistic = st.segmented_control(
                 "Statistic",
-                list(WHATS),
-                default=next(iter(WHATS)),
+                list(GROUP_METRICS),
+                default=next(iter(GROUP_METRICS)),
                 required=True,
-                format_func=lambda name: WHATS[name],
+                format_func=lambda name: GROUP_METRICS[name],
                 key="group_of",
                 label_visibility="collapsed",
             )
@@ -96,7 +96,7 @@ def _draw_rows(compared: ComparedRuns, title: str, order: jobs_changed.Order, se
     """Draw the first matching jobs; a row opens the job drawer."""
     report = compared.report
     all_rows = _job_changes(report.mark, title, compared.runs, compared)
-    rows, count = jobs_changed.first(all_rows, order, search.strip(), MOST_ROWS)
+    rows, count = jobs_changed.first_rows(all_rows, order, search.strip(), MOST_ROWS)
     if rows.empty:
         st.caption("No job matches the search." if search else "No job changes in this direction.")
         return
@@ -106,7 +106,7 @@ def _draw_rows(compared: ComparedRuns, title: str, order: jobs_changed.Order, se
         "User": rows["user"].astype("str"),
         "GPUs": rows["gpus"],
         "Submitted": rows["submit_s"].map(
-            lambda instant_s: words.instant(instant_s, compared.epoch)
+            lambda instant_s: words.run_time(instant_s, compared.epoch)
         ),
         f"JCT, {title}{figure.SECONDS}": rows["jct_s"],
     }

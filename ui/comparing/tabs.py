@@ -32,7 +32,7 @@ def _with_allocation(compared: ComparedRuns, title: str) -> ComparedRuns:
     if compared.window is None:
         return compared
     zoomed = _with_window_frames(compared, [title])
-    series = loads.allocation(_first_entry(compared, title), compared.window)
+    series = loads.window_allocation(_first_entry(compared, title), compared.window)
     return replace(
         zoomed,
         frames={**zoomed.frames, "allocation": {title: series}},
@@ -100,14 +100,14 @@ def _window_frames(
     key: str, window: Window, policies: int, _entry: StoredResult, _cluster: Cluster
 ) -> dict[str, pd.DataFrame]:
     """Return the frames over time of a result in a window, cached."""
-    return loads.within(_full_series(key, _entry, _cluster), window, policies)
+    return loads.window_series(_full_series(key, _entry, _cluster), window, policies)
 
 
 @st.cache_resource(max_entries=16, show_spinner=False)
 def _window_notes(key: str, window: Window, _entry: StoredResult) -> pd.DataFrame:
     """Return the numbers recorded by a policy in a window, cached."""
     del key
-    return loads.notes(_entry, window)
+    return loads.window_notes(_entry, window)
 
 
 def _draw_time(compared: ComparedRuns, high: str) -> None:
@@ -128,7 +128,7 @@ def _draw_time(compared: ComparedRuns, high: str) -> None:
     charts: dict[str, Callable[[ComparedRuns, str], None]] = {}
     if compared.cluster.gpus:
         charts = {"GPUs busy, fragmented, idle": _draw_gpu_states, "GPUs by job": _draw_allocation}
-    if resources.known(compared):
+    if resources.known_resources(compared):
         charts["Cores and memory"] = _draw_resources
     if not charts:
         return
@@ -166,7 +166,7 @@ def _draw_resources(compared: ComparedRuns, title: str) -> None:
     del title  # all policies are drawn
     name = st.segmented_control(
         "Resource",
-        available := resources.known(compared),
+        available := resources.known_resources(compared),
         default=available[0],
         required=True,
         key="behind_resource",

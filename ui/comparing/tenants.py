@@ -9,7 +9,7 @@ import streamlit as st
 
 from sim.errors import ParameterError
 from trainyard.results.tenants import (
-    COLUMN_WORDS,
+    TENANT_NOUNS,
     Quota,
     Teams,
     TenantReport,
@@ -48,14 +48,14 @@ def draw(compared: ComparedRuns, high: str) -> None:
     except ParameterError as error:
         st.caption(words.plain(str(error)))
         return
-    st.caption(words.plain(f"Tenants by {COLUMN_WORDS[first.column]}. {first.assumed}"))
+    st.caption(words.plain(f"Tenants by {TENANT_NOUNS[first.column]}. {first.assumed}"))
     teams = _draw_quota_editor(compared, first)
     labels = compared.report.labels
     reports = {title: _tenant_report(compared, title, teams) for title in labels}
     rows = figure.readable(tenants.side_by_side(reports))
     figure.draw_table(rows, hide_index=True, width="stretch", placeholder="–")
     best = "Best: the policy is the best for this tenant."
-    st.caption(words.plain(f"{best} {tenants.NOTE} Whole runs. {tenants.jain(reports)}"))
+    st.caption(words.plain(f"{best} {tenants.NOTE} Whole runs. {tenants.jain_sentence(reports)}"))
     index = labels.index(high) if high in labels else 0
     title = st.selectbox("Policy", labels, index, key="teams_policy", width=320)
     view = figure.cached_view(

@@ -15,7 +15,7 @@ import streamlit as st
 from trainyard.views import metric_table
 from trainyard.views.charts import visible
 from trainyard.views.explored import ExploredRuns
-from trainyard.views.markup import framed, text
+from trainyard.views.markup import html_scroll_table, text
 from trainyard.what_if import explore, tables
 from trainyard.what_if.explore import Book, MomentReport
 from ui import exploration, figure, job_drawer, words, zoom_window
@@ -223,7 +223,7 @@ def _moment_table(explored: ExploredRuns, reports: dict[str, MomentReport]) -> s
         _moment_row(explored, title, report, notes[title] if any(notes.values()) else None)
         for title, report in reports.items()
     )
-    return framed(f"<tr>{head}</tr>", body, dark=figure.is_dark())
+    return html_scroll_table(f"<tr>{head}</tr>", body, dark=figure.is_dark())
 
 
 def _moment_row(explored: ExploredRuns, title: str, report: MomentReport, note: str | None) -> str:

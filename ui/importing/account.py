@@ -10,7 +10,7 @@ import streamlit as st
 
 from trainyard.traces import intake
 from trainyard.traces.intake import TraceIntake
-from trainyard.traces.sources import tally
+from trainyard.traces.sources import row_counts_text
 from ui import figure, state, words
 from ui.importing import own_recipe, questions, reading
 
@@ -56,7 +56,7 @@ def draw(facts: Mapping[str, Any], intake_of_file: TraceIntake | None) -> None:
                 _draw_fixes(facts, sentence)
         _draw_table(facts, intake_of_file)
         choices = st.grid(min_column_width=300)
-        for rule in intake.rules(facts):
+        for rule in intake.row_rules(facts):
             with choices.cell():
                 reading.draw_rule(rule)
 
@@ -68,7 +68,9 @@ def _draw_head(
     upload = state.session().upload if has_file else None
     with st.container(horizontal=True, vertical_alignment="center"):
         title = words.plain(facts.get("title", facts["format"]))
-        st.markdown(f"**{words.plain(facts.get('file', 'the file'))}** · {title} · {tally(facts)}")
+        st.markdown(
+            f"**{words.plain(facts.get('file', 'the file'))}** · {title} · {row_counts_text(facts)}"
+        )
         if upload is not None:
             reading.draw_choices("Format, dates, units")
             reading.draw_column_editor("Columns")

@@ -49,13 +49,13 @@ def draw_look_alike(session: state.Session, trace: Trace) -> None:
                 )
             if st.form_submit_button("Generate", icon=":material/content_copy:"):
                 _generate(session, trace, float(load), int(seed), parameters)
-        st.caption(f"Kept: {', '.join(likeness.KEPT)}.")
-        st.caption(f"Not kept: {', '.join(likeness.NOT_KEPT)}.")
+        st.caption(f"Kept: {', '.join(likeness.KEPT_FIGURES)}.")
+        st.caption(f"Not kept: {', '.join(likeness.OMITTED_FACTS)}.")
         st.caption(f":material/lock: {likeness.PRIVACY}")
         if is_look_alike:
             st.download_button(
                 "Statistics of these jobs (JSON)",
-                likeness.document(spec),
+                likeness.figures_document(spec),
                 "trainyard-like.json",
                 "application/json",
                 on_click="ignore",
@@ -119,7 +119,7 @@ def draw(session: state.Session, trace: Trace) -> None:
     comparison = _compare_traces(other.digest, trace.digest, other, trace)
     names = trace.name, titles[chosen] if other.name == trace.name else other.name
     first, second = (charts.visible(name, _TITLE) for name in names)
-    st.markdown(f"**{words.plain(likeness.sentence(comparison, first, second))}**")
+    st.markdown(f"**{words.plain(likeness.difference_sentence(comparison, first, second))}**")
     if nearness := _fit_text(spec.source, other.digest, other):
         st.caption(words.plain(nearness))
     with st.container(key="small_figures_beside"):
@@ -137,9 +137,9 @@ def draw(session: state.Session, trace: Trace) -> None:
 def _fit_text(source: str, other: str, _other: Trace) -> str:
     """Return how close generated jobs come to their trace at equal load; "" for other traces."""
     del other
-    if not likeness.fitted_to(source, _other):
+    if not likeness.is_fitted_to(source, _other):
         return ""
-    return f"At the load of the trace: {likeness.fit_sentence(likeness.how_like(_other))}"
+    return f"At the load of the trace: {likeness.fit_sentence(likeness.compare_with_fit(_other))}"
 
 
 @st.cache_data(max_entries=16, show_spinner=False)

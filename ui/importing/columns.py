@@ -143,7 +143,7 @@ def _draw_choice(
 ) -> str:
     """Draw the choice of the column for one fact; return it."""
     index = options.index(earlier[native]) if earlier.get(native) in options else 0
-    title = intake.words_of(native)
+    title = intake.column_label(native)
     needed = ", required" if native in intake.NEEDED_COLUMNS else ""
     if native == "duration_s":
         needed = ", or start and end"
@@ -167,7 +167,7 @@ def _try_columns(upload: state.Upload, chosen: Mapping[str, str]) -> Trial | Non
             if key not in ("fmt", "mapping", "recipe") and value not in (None, "")
         }
         data, fmt = upload.content.read(), str(upload.choices.get("fmt", ""))
-        trial = intake.trial(data, upload.name, fmt, {**other_choices, "mapping": mapping})
+        trial = intake.try_upload(data, upload.name, fmt, {**other_choices, "mapping": mapping})
         st.session_state[_TRIED] = (cache_key, trial)
     trial_of_file: Trial = st.session_state[_TRIED][1]
     return trial_of_file

@@ -13,7 +13,7 @@ from sim.trace import Trace
 from trainyard.clusters import doubts, machines
 from trainyard.preflight import leave_out
 from trainyard.results import meaning, ways_out
-from trainyard.results.ways_out import WayOut
+from trainyard.results.ways_out import Suggestion
 from trainyard.study import catalog
 from trainyard.study import gpu_types as figures
 from trainyard.text import factor
@@ -40,7 +40,7 @@ def draw(session: state.Session, trace: Trace) -> None:
     measured = catalog.is_model(base.perf, Profiled)
     warnings = doubts.found(trace, base.cluster, never, measured=measured)
     jobs = ways_out.JobsOnCluster(trace, base.cluster, base.trace.source)
-    suggestions = [*ways_out.for_doubts(warnings, jobs)]
+    suggestions = [*ways_out.suggest_for_doubts(warnings, jobs)]
     sentences = [*warnings.values()]
     if meaning.FULL < load < math.inf:
         subject = "The jobs that fit" if never.any() else "The jobs"
@@ -49,7 +49,7 @@ def draw(session: state.Session, trace: Trace) -> None:
             " long as jobs arrive."
         )
         sentences.insert(0, text)
-        suggestions += ways_out.for_overload(load, base.trace.load, jobs)
+        suggestions += ways_out.suggest_for_overload(load, base.trace.load, jobs)
     if not sentences:
         return
     with st.container(border=True, key="doubts", gap="small"):
@@ -69,14 +69,14 @@ def draw(session: state.Session, trace: Trace) -> None:
             _draw_speeds(session, trace)
 
 
-def _apply_suggestion(session: state.Session, trace: Trace, suggestion: WayOut) -> None:
+def _apply_suggestion(session: state.Session, trace: Trace, suggestion: Suggestion) -> None:
     """Change the study as a suggestion says, or show why that fails."""
     study = session.study
     try:
         if suggestion == ways_out.LEAVE_OUT:
             changed = leave_out.without_unschedulable(study, server.store())
         else:
-            changed = ways_out.apply(study, suggestion, trace)
+            changed = ways_out.apply_suggestion(study, suggestion, trace)
     except TrainyardError as error:
         st.error(words.plain(str(error)), icon=":material/error:")
         return

@@ -8,10 +8,10 @@ import streamlit as st
 
 from sim.cluster import Cluster
 from sim.errors import TrainyardError
-from sim.limits import MOST_NODES
+from sim.limits import MAX_NODES
 from trainyard.clusters import drops
 from trainyard.traces import start
-from trainyard.traces.fitting import cluster_for, cluster_of, is_guess
+from trainyard.traces.fitting import cluster_for, cluster_with_gpus, is_guess
 from trainyard.traces.sources import Source, load_source
 from ui import server, state, words
 from ui.choosing import gpu_types
@@ -96,14 +96,14 @@ def _draw_gpu_count(session: state.Session, source: Source) -> None:
         gpus = st.number_input(
             "How many GPUs do you have?",
             1,
-            MOST_NODES,
+            MAX_NODES,
             None,
             placeholder=f"guess: {session.study.base.cluster.gpus:,}",
             help="The trace has no start times, so the size is a guess.",
             width=240,
         )
         if st.form_submit_button("Use this number") and gpus is not None:
-            cluster = cluster_of(source.trace, int(gpus))
+            cluster = cluster_with_gpus(source.trace, int(gpus))
             session.replace(start.with_cluster(session.study, cluster))
             st.rerun()
 

@@ -9,7 +9,7 @@ import streamlit as st
 
 from sim.errors import TrainyardError
 from trainyard.traces.intake import TraceIntake
-from trainyard.traces.own_recipes import OwnRecipe, checked, of_text
+from trainyard.traces.own_recipes import OwnRecipe, check_own_recipe, parse_own_recipe
 from ui import browser_identity, received, server, state, words
 
 _FIELD: Final = "recipe_file"
@@ -24,7 +24,7 @@ def find_recipe(fingerprint: str) -> OwnRecipe | None:
         return None
     try:
         text = server.store().index.recipe(browser_identity.owner(), fingerprint)
-        return of_text(text, "Your recipe") if text else None
+        return parse_own_recipe(text, "Your recipe") if text else None
     except TrainyardError:
         return None  # of an earlier version, or no database: the file is read without a recipe
 
@@ -127,7 +127,7 @@ def _draw_upload(read: Read) -> None:
     st.session_state[_TAKEN] = file.file_id
     text = received.take_bytes(file, _FIELD).decode("utf-8-sig", "replace")
     try:
-        recipe = checked(text, file.name)
+        recipe = check_own_recipe(text, file.name)
     except TrainyardError as error:
         st.error(words.plain(str(error)), icon=":material/error:")
         return

@@ -50,7 +50,7 @@ def peek(data: bytes = b"") -> Any:
         return None
     if st.session_state.get(_LOOKED, (None,))[0] is not upload:
         try:
-            first_rows = intake.look(data or _content_of(upload), upload.name)
+            first_rows = intake.peek_upload(data or _content_of(upload), upload.name)
         except TrainyardError:
             first_rows = None  # reading it reports the error
         st.session_state[_LOOKED] = (upload, first_rows)
@@ -75,7 +75,7 @@ def read(choices: dict[str, Any], data: bytes = b"") -> None:
     first_rows = peek(data)
     try:
         with st.spinner(f"Reading {words.plain(upload.name)} …"):
-            intake_of_file = intake.take(
+            intake_of_file = intake.store_upload(
                 data,
                 upload.name,
                 server.store(),
@@ -90,7 +90,7 @@ def read(choices: dict[str, Any], data: bytes = b"") -> None:
     except TrainyardError as error:
         if not upload.fault:
             upload.previous = replace(upload)
-        upload.choices, upload.questions = choices, intake.asked_by(error)
+        upload.choices, upload.questions = choices, intake.open_questions(error)
         # Questions are drawn in full below.
         upload.fault = f"{upload.name} cannot be read yet." if upload.questions else str(error)
         return
@@ -110,7 +110,7 @@ def read_with_answers(answers: dict[str, str]) -> None:
         read({**upload.choices, "answers": {**earlier, **answers}})
 
 
-def draw_rule(rule: intake.Rule) -> None:
+def draw_rule(rule: intake.RowTreatment) -> None:
     """Draw how one class of rows is treated, with their number; a change reads the file again."""
     upload = state.session().upload
     if upload is None or upload.fault:
@@ -266,7 +266,7 @@ def _duration_units(upload: state.Upload) -> dict[str, str]:
         return UNITS
     return {
         name: f"{UNITS[name]}: median {words.time(value)}"
-        for name, value in intake.in_units(median_s, unit).items()
+        for name, value in intake.duration_by_unit(median_s, unit).items()
     }
 
 

@@ -76,7 +76,7 @@ def draw(session: state.Session, source: Source) -> None:
                 key=state.widget_key("anonymise", spec.source),
                 help=_HIDDEN,
             )
-        changed = intake.edited(
+        changed = intake.cut_to_window(
             spec, window, days, load=load, load_by=by, anonymise=hides_names, **sampling
         )
         if changed.load != 1.0 or changed.thinned:

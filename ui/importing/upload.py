@@ -10,7 +10,7 @@ import streamlit as st
 
 from sim.errors import TrainyardError
 from trainyard.clusters import drops
-from trainyard.runs.disconnects import tidy
+from trainyard.runs.disconnects import release_memory
 from trainyard.study.scenario import TraceSpec
 from trainyard.traces import intake, merging, start
 from ui import browser_identity, received, server, state, words
@@ -97,7 +97,7 @@ def _use_files(session: state.Session, files: dict[str, bytes]) -> None:
         # A new cluster reruns the page, so the memory is freed here.
         files.clear()
         drops_found.clear()
-        tidy(size)
+        release_memory(size)
 
 
 def _readable_upload(session: state.Session) -> state.Upload | None:
@@ -217,7 +217,7 @@ def _merge_traces(
     try:
         with st.spinner(f"Reading {words.plain(name)} …"):
             files = {file_name: file.read() for file_name, file in stored_traces.items()}
-            spec = merging.keep_merged(files, server.store(), (browser_identity.owner(),))
+            spec = merging.store_merged(files, server.store(), (browser_identity.owner(),))
             study = start.with_trace(session.study, spec, server.store())
     except TrainyardError as error:
         st.error(words.plain(str(error)), icon=":material/error:")

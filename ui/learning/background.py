@@ -44,12 +44,12 @@ def draw_glossary() -> None:
         width=360,
         max_chars=60,
     )
-    entries = glossary.find(search)
+    entries = glossary.find_terms(search)
     if not entries:
         st.info(f"No entry contains “{words.plain(search)}”.", icon=":material/search_off:")
     for entry in entries:
         synonyms = f" ({entry.also})" if entry.also else ""
-        title, text = glossary.whole(entry.page)
+        title, text = glossary.read_page(entry.page)
         with st.container(horizontal=True, gap="xsmall"):
             st.markdown(f"**{entry.term}**{synonyms}  \n{entry.text}")
             if st.button(
@@ -97,14 +97,14 @@ def _draw_sections(parts: Sequence[tuple[str, str, str]]) -> None:
     """Draw sections of the documentation."""
     for page, heading, title in parts:
         st.subheader(title, anchor=False)
-        st.markdown(glossary.section(page, heading))
+        st.markdown(glossary.read_section(page, heading))
 
 
 def _draw_folded(parts: Sequence[tuple[str, str, str]]) -> None:
     """Draw sections of the documentation in expanders."""
     for page, heading, title in parts:
         with st.expander(title):
-            st.markdown(glossary.section(page, heading))
+            st.markdown(glossary.read_section(page, heading))
 
 
 def _draw_outside() -> None:

@@ -26,7 +26,7 @@ _FIXED: Final = (CLASS, OF, url_params.SEAT)
 
 def classroom_of_url() -> Classroom | None:
     """Return the class of the URL, or None."""
-    name = url_params.get(CLASS).strip()[: classes.MOST_CHARACTERS]
+    name = url_params.get(CLASS).strip()[: classes.MAX_NAME_CHARS]
     if not name:
         return None
     for parameter in (CLASS, LESSON, SEED, JOBS, OF):
@@ -34,7 +34,7 @@ def classroom_of_url() -> Classroom | None:
     return Classroom(
         name,
         _whole_number(LESSON, 99),
-        _whole_number(SEED, reading.MOST_SEED),
+        _whole_number(SEED, reading.MAX_SEED),
         _whole_number(JOBS, 10**6),
         _whole_number(OF, MOST_STUDENTS),
     )
@@ -45,9 +45,9 @@ def setup_of_url(lesson: Lesson, fixed: Classroom | None) -> Setup:
     if not lesson.made:
         return Setup()
     jobs = fixed.jobs if fixed is not None else _whole_number(JOBS, 10**6)
-    bounded = min(max(jobs, reading.FEWEST_JOBS), lesson.jobs) if jobs else 0
+    bounded = min(max(jobs, reading.MIN_JOBS), lesson.jobs) if jobs else 0
     return Setup(
-        fixed.seed if fixed is not None else _whole_number(SEED, reading.MOST_SEED),
+        fixed.seed if fixed is not None else _whole_number(SEED, reading.MAX_SEED),
         0 if bounded == lesson.jobs else bounded,
     )
 
@@ -73,7 +73,7 @@ def draw_seed(lesson: Lesson, setup: Setup) -> None:
     st.number_input(
         "Seed of the lesson",
         0,
-        reading.MOST_SEED,
+        reading.MAX_SEED,
         key="lesson_seed",
         on_change=_on_seed,
         help="Another seed draws other jobs of the same kind.",
@@ -89,7 +89,7 @@ def count_student(class_: Classroom | None) -> None:
     url_params.set_param(url_params.SEAT, url_params.get(url_params.SEAT))
     student = (class_, url_params.get(url_params.SEAT))
     if st.session_state.get(_HERE) != student:
-        classes.arrive(server.store(), *student)
+        classes.count_seat(server.store(), *student)
         st.session_state[_HERE] = student
 
 
@@ -107,7 +107,7 @@ def draw_link_form(lesson: Lesson, setup: Setup) -> None:
         with st.container(horizontal=True):
             name = st.text_input(
                 "Name of the class",
-                max_chars=classes.MOST_CHARACTERS,
+                max_chars=classes.MAX_NAME_CHARS,
                 key="class_name",
                 placeholder="7b",
             )
@@ -115,12 +115,12 @@ def draw_link_form(lesson: Lesson, setup: Setup) -> None:
                 "Students", 0, MOST_STUDENTS, 0, key="class_of", help="0: unknown."
             )
             seed = st.number_input(
-                "Seed", 0, reading.MOST_SEED, setup.seed, key="class_seed", disabled=not lesson.made
+                "Seed", 0, reading.MAX_SEED, setup.seed, key="class_seed", disabled=not lesson.made
             )
-            max_jobs = lesson.jobs or reading.FEWEST_JOBS
+            max_jobs = lesson.jobs or reading.MIN_JOBS
             jobs = st.number_input(
                 "Maximum jobs",
-                reading.FEWEST_JOBS,
+                reading.MIN_JOBS,
                 max_jobs,
                 max_jobs,
                 step=50,
@@ -158,7 +158,7 @@ def class_link(lesson: Lesson, class_: Classroom) -> str:
 def _draw_count(class_: Classroom | None) -> None:
     """Draw how many students have run the lesson."""
     if class_ is not None:
-        student_count = classes.count(server.store(), class_)
+        student_count = classes.seats_done(server.store(), class_)
         students = (
             f"{student_count:,} of {class_.of:,} have"
             if class_.of

@@ -285,8 +285,8 @@ def _draw_result(
 ) -> None:
     """Draw the result: verdict, finding, steps, change, charts, ledger or numbers, next steps."""
     values = _lesson_numbers(lesson.name, "|".join(result.mark for result in results), results)
-    quoted = numbers.formatted(lesson.numbers, values)
-    _draw_verdict(lesson, turn, reading.right(lesson, values), quoted)
+    quoted = numbers.format_numbers(lesson.numbers, values)
+    _draw_verdict(lesson, turn, reading.right_answer(lesson, values), quoted)
     finding = lesson.notice.format_map(quoted)
     st.markdown(finding)
     if lesson.steps:
@@ -296,7 +296,7 @@ def _draw_result(
     runs, columns = [LessonRun("", results)], {"": quoted}
     if changed_results is not None and lesson.change is not None:
         names = (lesson.change.options[lesson.change.first], lesson.change.options[turn.option])
-        changed = numbers.formatted(
+        changed = numbers.format_numbers(
             lesson.numbers,
             _lesson_numbers(
                 lesson.name, "|".join(result.mark for result in changed_results), changed_results
@@ -333,7 +333,7 @@ def _draw_ledger(lesson: Lesson, runs: Shown, key: str) -> None:
     )
     status = ledger.State(next(lesson_policies, ""), dark=figure.is_dark())
     component.draw(
-        ledger.of_runs(compared, table, ledger.columns(table), status), f"{key}_{lesson.number}"
+        ledger.ledger_of(compared, table, ledger.columns(table), status), f"{key}_{lesson.number}"
     )
 
 

@@ -13,10 +13,10 @@ import pandas as pd
 import streamlit as st
 
 from trainyard.labs.replays import curves
-from trainyard.labs.replays.report import ClaimRow, ReplayReport, expected, tally
+from trainyard.labs.replays.report import ClaimRow, ReplayReport, band_text, tally
 from trainyard.labs.replays.types import Replay, ReplayAxis, ReplayMeasure
 from trainyard.views import replays
-from trainyard.views.markup import framed
+from trainyard.views.markup import html_scroll_table
 from ui import figure, state, words
 
 _CHART_PX: Final = 420
@@ -104,7 +104,7 @@ def draw_results(replay: Replay, result: ReplayResult, seeds: int) -> None:
         f" Intervals: 95 % of resampled seeds{'' if seeds >= 3 else ', from 3 seeds'}."
         f" {report.cpu_s:,.0f} s of CPU time."
     )
-    if (view := replays.published(claimed)) is not None:
+    if (view := replays.published_view(claimed)) is not None:
         figure.draw(view)
     draw_interpretation(replay)
     st.markdown(
@@ -214,7 +214,7 @@ def _claims_table(
         f"<tr>{''.join(cells[column] for column in columns)}</tr>"
         for cells in (_claim_cells(row, label) for row, label in pairs)
     )
-    return framed(f"<tr>{head}</tr>", body, dark=figure.is_dark(), caption=caption)
+    return html_scroll_table(f"<tr>{head}</tr>", body, dark=figure.is_dark(), caption=caption)
 
 
 def _claim_cells(row: ClaimRow, label: str) -> list[str]:
@@ -226,7 +226,7 @@ def _claim_cells(row: ClaimRow, label: str) -> list[str]:
         if math.isfinite(estimate.low)
         else "no interval"
     )
-    band = expected(measure, claim.band, lambda value: replays.number(measure, value))
+    band = band_text(measure, claim.band, lambda value: replays.number(measure, value))
     published = (
         "no figure published"
         if claim.published is None
@@ -349,4 +349,4 @@ def _draw_policy_table(
     )
     caption = f"{axis.place(value)}: means over {seeds}."
     head = f'<tr><th scope="col">Policy</th>{head}</tr>'
-    st.html(framed(head, body, dark=figure.is_dark(), caption=caption))
+    st.html(html_scroll_table(head, body, dark=figure.is_dark(), caption=caption))

@@ -10,7 +10,7 @@ from typing import Final
 import streamlit as st
 
 from trainyard.labs.replays import curves
-from trainyard.labs.replays.reading import FIRST, load, names
+from trainyard.labs.replays.reading import DEFAULT_REPLAY, load, names
 from trainyard.labs.replays.report import ClaimRow
 from trainyard.labs.replays.run import ReplayRun
 from trainyard.labs.replays.types import Replay
@@ -66,7 +66,7 @@ def _draw_replay_choice() -> str | None:
     """Draw the list of replays; return the chosen one, first from the URL."""
     all_names = names()
     requested = url_params.get(NAME) or next(
-        (name for name in (FIRST, *all_names) if name in all_names), ""
+        (name for name in (DEFAULT_REPLAY, *all_names) if name in all_names), ""
     )
     if requested not in all_names:
         st.warning(

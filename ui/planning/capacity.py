@@ -37,10 +37,10 @@ def read_url() -> Recipe | None:
         return None
     st.session_state[_WRITTEN] = text
     try:
-        recipe = library.read(unpack_document(text))
+        recipe = library.read_recipe(unpack_document(text))
         if not isinstance(recipe, SizeQuestion | Sweep):
             raise ParameterError("The link has neither a search nor a sweep.")
-        start.admitted(recipe.study)
+        start.check_admissible(recipe.study)
         _adopt_study(recipe.study)
     except TrainyardError as error:
         url_params.set_param(ASKED, "")
@@ -59,7 +59,7 @@ def _adopt_study(study: Study) -> None:
     """Replace the session's study by that of a link, unless only form settings differ."""
     session, store = state.session(), server.store()
     if not start.trace_is_gone(session.study, store):
-        runnable_study, _ = sentences.runnable(
+        runnable_study, _ = sentences.without_replays(
             plan_form.with_load_and_repeats(session.study, study.base.trace.load, study.repeats),
             store,
         )
@@ -101,7 +101,7 @@ def runnable_study() -> Study | None:
         st.info("The cluster has no nodes to vary. Add some on Cluster.", icon=":material/dns:")
         st.page_link("pages/cluster.py", label="Build a cluster", icon=":material/dns:")
         return None
-    study, left_out = sentences.runnable(session.study, store)
+    study, left_out = sentences.without_replays(session.study, store)
     if study is None:
         st.info(
             "No policy of the scenario can run with other clusters or loads. Add another one.",
@@ -138,7 +138,7 @@ def draw() -> None:
         "Search",
         question.most_runs,
         f"at most {words.plural(runs_per_policy, 'run')} per policy",
-        partial(plan_results.draw, question, library.identity(question)),
+        partial(plan_results.draw, question, library.recipe_id(question)),
         button_place=sentence_row,
     )
     plan_live.draw(panel)

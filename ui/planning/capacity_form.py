@@ -138,7 +138,7 @@ def draw(study: Study, request: PlanRequest, *, is_locked: bool) -> PlanRequest:
         metrics,
         metrics.index(request.metric),
         key=_widget_key("metric"),
-        format_func=sentences.target,
+        format_func=sentences.target_condition,
         disabled=is_locked,
         label_visibility="collapsed",
         width=320,
@@ -156,7 +156,7 @@ def _draw_limit(request: PlanRequest, metric: str, is_locked: bool) -> float:
     limit = request.limit if same_unit else _USUAL[COLUMNS[metric].unit]
     typed = st.text_input(
         "Amount",
-        sentences.limit_text(metric, limit),
+        sentences.format_limit(metric, limit),
         key=_widget_key("limit", metric if not same_unit else COLUMNS[metric].unit),
         disabled=is_locked,
         label_visibility="collapsed",
@@ -164,7 +164,7 @@ def _draw_limit(request: PlanRequest, metric: str, is_locked: bool) -> float:
         max_chars=40,
     )
     try:
-        return sentences.read_limit(metric, typed)
+        return sentences.parse_limit(metric, typed)
     except ParameterError as error:
         st.error(words.plain(str(error)), icon=":material/error:")
         return limit

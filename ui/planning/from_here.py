@@ -26,7 +26,7 @@ from trainyard.text import RunClock, gpu_type
 from trainyard.traces.sources import load_trace
 from trainyard.views import charts, explored
 from trainyard.what_if import branch_diff, tables
-from trainyard.what_if.branch_diff import After
+from trainyard.what_if.branch_diff import BranchDifference
 from ui import (
     browser_identity,
     comparison,
@@ -292,7 +292,7 @@ def _draw_added_nodes(
     cluster: Cluster, initial: dict[int, int], version: int
 ) -> tuple[tuple[int, int], ...]:
     """Draw the number of nodes to add per row of the cluster; return (row, count) pairs."""
-    rows = from_here.rows_of(cluster)[:_MAX_ROWS]
+    rows = from_here.group_names(cluster)[:_MAX_ROWS]
     grid, added = st.grid(min_column_width=forms.CELL_PX, vertical_alignment="bottom"), []
     for row, name in enumerate(rows):
         group = cluster.groups[row]
@@ -314,7 +314,7 @@ def _draw_lost_nodes(
     cluster: Cluster, at_s: float, initial: BranchPoint | None, version: int
 ) -> tuple[tuple[str, ...], float]:
     """Draw the racks and nodes to lose and their return; return names and return time (s)."""
-    node_counts = from_here.losable(cluster)
+    node_counts = from_here.nodes_by_place(cluster)
     names = list(node_counts)[:_MAX_NAMES]
     initial_names = [name for name in (initial.lost if initial else ()) if name in names]
     with st.container(horizontal=True, vertical_alignment="bottom"):
@@ -373,7 +373,7 @@ def _draw_run(recipe: FromHere, unchanged: StoredResult) -> None:
             run_seconds(branch.here, pool.store, pool.costs),
         )
         if st.button(
-            f"Run: about {sentences.about(seconds)}",
+            f"Run: about {sentences.remaining_time(seconds)}",
             key="from_here/run",
             type="primary",
             icon=":material/play_arrow:",
@@ -473,16 +473,18 @@ def _draw_results(recipe: FromHere) -> None:
     st.title(words.plain(effect.sentence), anchor=False)
     view = figure.cached_view(
         ("branched", unchanged.key, changed.key, branch.turn.at_s, clock),
-        lambda: explored.branched(unchanged, changed, branch.turn.at_s, effect, clock),
+        lambda: explored.branch_view(unchanged, changed, branch.turn.at_s, effect, clock),
     )
     figure.draw(view)
-    figure.draw_data(branch_diff.lines(effect), "trainyard-from-here-on", is_sortable=False)
+    figure.draw_data(
+        branch_diff.difference_rows(effect), "trainyard-from-here-on", is_sortable=False
+    )
     st.caption(words.plain(_notes(branch, effect)))
     _draw_compare_button(branch)
     _draw_jobs(branch)
 
 
-def _notes(branch: Branch, effect: After) -> str:
+def _notes(branch: Branch, effect: BranchDifference) -> str:
     """Return the notes below the table: compared jobs, and how added and lost nodes count."""
     parts = ["Job times cover the jobs that both runs completed."]
     if isnan(effect.differs_s):
@@ -525,7 +527,7 @@ def _draw_jobs(branch: Branch) -> None:
 @st.cache_resource(max_entries=16, show_spinner=False)
 def _branch_effect(
     keys: str, _branch: Branch, _was: StoredResult, _here: StoredResult, _clock: RunClock
-) -> After:
+) -> BranchDifference:
     """Return the effect of a change, cached by the keys of both runs."""
     del keys
-    return branch_diff.after(_branch, _was, _here, _clock)
+    return branch_diff.compare_branch(_branch, _was, _here, _clock)

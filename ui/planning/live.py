@@ -76,7 +76,7 @@ class Panel:
     @property
     def recipe_id(self) -> str:
         """Id of the recipe."""
-        return library.identity(self.recipe)
+        return library.recipe_id(self.recipe)
 
 
 @st.cache_resource(show_spinner=False)
@@ -97,13 +97,13 @@ def look_up(recipe: Recipe) -> Run:
     """
     looks_up_runs = not isinstance(recipe, Sweep) or recipe.runs <= MAX_LOOKUPS
     return shared_batches().known(
-        library.identity(recipe), partial(_new_run, recipe), look_up=looks_up_runs
+        library.recipe_id(recipe), partial(_new_run, recipe), look_up=looks_up_runs
     )
 
 
 def start(recipe: Recipe, watcher: str, browser: str) -> Run:
     """Start a search, sweep or backtest, or join the equal one that runs; add it to Your runs."""
-    run = shared_batches().start(library.identity(recipe), partial(_new_run, recipe), watcher)
+    run = shared_batches().start(library.recipe_id(recipe), partial(_new_run, recipe), watcher)
     run.owners |= {browser}
     # Adds the stored runs; the others follow as they finish.
     _add_to_runs(frozenset({browser}), recipe, run.keys)
@@ -135,7 +135,7 @@ def _add_to_runs(owners: frozenset[str], recipe: Recipe, keys: Sequence[str]) ->
 
 def is_running(recipe: Recipe) -> bool:
     """Return True while this session watches the recipe's runs, which locks its form."""
-    recipe_id = library.identity(recipe)
+    recipe_id = library.recipe_id(recipe)
     return shared_batches().is_stopping(recipe_id) or (
         recipe_id not in _cancelled_ids()
         and shared_batches().watched(recipe_id, state.session().watcher) is not None
@@ -144,7 +144,7 @@ def is_running(recipe: Recipe) -> bool:
 
 def note_link(recipe: Recipe) -> None:
     """Note that a recipe came from a link; it is added to Your runs once it has results."""
-    st.session_state[_OPENED] = library.identity(recipe)
+    st.session_state[_OPENED] = library.recipe_id(recipe)
 
 
 def _add_linked_to_runs(panel: Panel, recipe_id: str, run: Run) -> None:
@@ -185,11 +185,13 @@ def _draw_start(panel: Panel, recipe_id: str, run: Run) -> None:
     """Draw the start button with the estimated time; confirm long ones first."""
     pool = server.pool()
     per_run = estimate(panel.recipe.study, pool.store, pool.costs, 1)
-    seconds = sentences.seconds(per_run, max(panel.max_runs - run.done, 1), server.executor_name())
+    seconds = sentences.batch_seconds(
+        per_run, max(panel.max_runs - run.done, 1), server.executor_name()
+    )
     if st.session_state.get(_CONFIRM) == recipe_id:
         st.warning(
-            f"{panel.takes}, {sentences.place(server.executor_name())}: about"
-            f" {sentences.about(seconds)}. Cancelling keeps finished runs.",
+            f"{panel.takes}, {sentences.executor_text(server.executor_name())}: about"
+            f" {sentences.remaining_time(seconds)}. Cancelling keeps finished runs.",
             icon=":material/timer:",
         )
         with st.container(horizontal=True):
@@ -205,13 +207,13 @@ def _draw_start(panel: Panel, recipe_id: str, run: Run) -> None:
             if run.state == "failed"
             else panel.verb
         )
-        place_text = sentences.place(server.executor_name())
+        place_text = sentences.executor_text(server.executor_name())
         rest_text = (
             f"{panel.max_runs - run.done:,} of "
             if panel.is_exact and 0 < run.done < panel.max_runs
             else ""
         )
-        takes = f"{rest_text}{panel.takes}, about {sentences.about(seconds)}"
+        takes = f"{rest_text}{panel.takes}, about {sentences.remaining_time(seconds)}"
         with panel.button_place or st.container():
             clicked = st.button(
                 verb,
@@ -283,7 +285,7 @@ def _draw_progress(panel: Panel, recipe_id: str, run: Run) -> None:
         at_most = "" if panel.is_exact else "at most "
         left_note = (
             f", {at_most or 'about '}"
-            f"{sentences.about(elapsed_s * (panel.max_runs - run.done) / run.done)} left"
+            f"{sentences.remaining_time(elapsed_s * (panel.max_runs - run.done) / run.done)} left"
             if run.done and elapsed_s > _TELLING_S
             else ""
         )

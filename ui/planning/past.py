@@ -10,8 +10,8 @@ from typing import Final, NamedTuple
 import streamlit as st
 
 from sim.errors import TrainyardError
-from trainyard.labs.backtests.fit import MOST_RUNS
-from trainyard.labs.backtests.proposal import MOST_PROPOSALS
+from trainyard.labs.backtests.fit import MAX_RUNS
+from trainyard.labs.backtests.proposal import MAX_PROPOSALS
 from trainyard.labs.backtests.report import BacktestReport
 from trainyard.labs.backtests.run import BacktestRun
 from trainyard.library import library
@@ -106,8 +106,8 @@ def draw() -> None:
             st.page_link("pages/policies.py", label="Choose policies", icon=":material/rule:")
             return
         check, form_row = _draw_form(study, titles)
-        min_runs, max_runs = min(check.repeats, 2) + 2, check.repeats + 2 + MOST_PROPOSALS
-        max_runs += (MOST_RUNS + check.repeats) * check.fit
+        min_runs, max_runs = min(check.repeats, 2) + 2, check.repeats + 2 + MAX_PROPOSALS
+        max_runs += (MAX_RUNS + check.repeats) * check.fit
         plan_live.draw(
             plan_live.Panel(
                 check,
@@ -203,7 +203,7 @@ def _draw_form(
                 key=f"past/fit/{version}",
                 help=(
                     "Tries settings that no record contains, such as the fair-share rule, on the"
-                    f" days before the judged part: at most {MOST_RUNS} more runs."
+                    f" days before the judged part: at most {MAX_RUNS} more runs."
                 ),
             )
     form = BacktestForm(int(policy), int(repeats), warm_h, judge_days, anyway, initial.use, fit)
@@ -283,7 +283,7 @@ def _draw_findings(check: Check, report: BacktestReport, *, is_running: bool) ->
         ticked = st.checkbox(
             words.plain(proposal.what),
             row.used,
-            key=f"past/use/{proposal.id}/{library.identity(check)}",
+            key=f"past/use/{proposal.id}/{library.recipe_id(check)}",
             disabled=is_running or not proposal.applicable,
         )
         st.caption(words.plain(f"{proposal.evidence} {effect}"))
@@ -329,7 +329,7 @@ def _draw_apply_button(check: Check, run: BacktestRun, report: BacktestReport) -
 
 def _draw_figures(check: Check, report: BacktestReport) -> None:
     """Draw waits and use side by side, in the color of the policy."""
-    study, identity = state.session().study, library.identity(check)
+    study, identity = state.session().study, library.recipe_id(check)
     colours = charts.policy_colours(study.titles, "", study.slots)
     colour = colours[study.titles[study.allocators.index(check.scenario.allocator)]]
     epoch = state.epoch()

@@ -15,7 +15,7 @@ from sim.metrics.registry import COLUMNS
 from trainyard.library import library
 from trainyard.results import outcomes
 from trainyard.results.compare import FEWEST_REPEATS
-from trainyard.runs.frames import drawn as first_drawn
+from trainyard.runs.frames import policies_to_draw as first_drawn
 from trainyard.study.sweep import Sweep, SweepPoint
 from trainyard.sweeps import sentences, tables
 from trainyard.sweeps.axes import Lever
@@ -76,7 +76,7 @@ def draw() -> None:
     runs_text += (
         f" × {words.plural(sweep.study.repeats, 'repeat')})" if sweep.study.repeats > 1 else ")"
     )
-    draw_results = partial(_draw_results, sweep, library.identity(sweep), levers)
+    draw_results = partial(_draw_results, sweep, library.recipe_id(sweep), levers)
     plan_live.draw(
         plan_live.Panel(sweep, "Sweep", sweep.runs, runs_text, draw_results, is_exact=True)
     )
@@ -189,7 +189,7 @@ def _certainty_text(findings: SweepFindings, metric: str) -> str:
 
 def _draw_failures(findings: SweepFindings) -> None:
     """Draw why runs failed; each is also a cross in the chart and a row of the files."""
-    for sentence in sentences.reasons(
+    for sentence in sentences.failure_reasons(
         findings.rows.loc[findings.rows["error"] != "", "error"].tolist()
     ):
         st.warning(words.plain(sentence), icon=":material/error:")

@@ -11,7 +11,7 @@ import streamlit as st
 from sim.errors import ParameterError
 from trainyard.study.study import Study
 from trainyard.study.sweep import Axis, Sweep, axis_from_text
-from trainyard.sweeps.axes import Lever, levers, prepared
+from trainyard.sweeps.axes import Lever, levers, with_needed_estimator
 from ui import server, state, words
 
 _REQUEST: Final = "sweep_asked"
@@ -85,7 +85,7 @@ class SweepRequest:
             If the values contradict each other.
         """
         chosen = [all_levers[setting.path] for setting in self.varied if setting.path in all_levers]
-        base = replace(prepared(study, chosen), repeats=self.repeats)
+        base = replace(with_needed_estimator(study, chosen), repeats=self.repeats)
         return Sweep(
             base,
             tuple(setting.axis() for setting in self.varied),

@@ -20,7 +20,7 @@ from allocators.heterogeneous.gavel.rounds import (
 from allocators.heterogeneous.timeshare.fluid import JobsSnapshot
 from allocators.heterogeneous.timeshare.problem import Hint
 from allocators.placement import Placer, placement_param
-from allocators.reasons import next_decision_reason, room
+from allocators.reasons import next_decision_reason, room_reason
 from allocators.toolkit import CpuJobs, RoundClock, round_param
 from sim.contract import (
     EMPTY,
@@ -318,7 +318,7 @@ class Gavel(Allocator):
         """Explain a wait by a job's share on its best type and the time it received."""
         view, roster, clock = decided.view, self._roster, self._clock
         if not decided.wants(job):
-            return room(decided, job)
+            return room_reason(decided, job)
         at = int(np.searchsorted(roster.ids, job))
         if at == len(roster) or roster.ids[at] != job or self._kinds is None:
             return next_decision_reason(clock.ends_s, "the next round began")

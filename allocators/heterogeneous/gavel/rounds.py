@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from allocators.placement import Placer
-from allocators.toolkit import CpuJobs, takes
+from allocators.toolkit import CpuJobs, reserve_if_free
 from sim.contract import Demand, Floats, Gang, Grant, Ints, JobId, Part, Shape, View
 
 Bools = NDArray[np.bool_]
@@ -609,7 +609,7 @@ class RoundPlacement:
         pools, held = self._kinds.type_pools(view, demand)[column], self._held.get(place)
         if not view.room.gpus_free(pools):
             return None
-        if held is not None and self.on[place] == column and takes(view, held, demand):
+        if held is not None and self.on[place] == column and reserve_if_free(view, held, demand):
             return held
         return self._place.place_within(view, demand, pools)
 

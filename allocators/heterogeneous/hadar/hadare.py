@@ -21,7 +21,7 @@ from allocators.heterogeneous.hadar.rounds import (
     spots_of,
 )
 from allocators.placement import RUN_TIME_NEEDS
-from allocators.reasons import next_decision_reason, outranked_reason, room
+from allocators.reasons import next_decision_reason, outranked_reason, room_reason
 from allocators.toolkit import DEFAULT_ROUND_S, round_param
 from sim.contract import (
     Allocator,
@@ -518,7 +518,7 @@ class HadarE(Allocator):
     def explain(self, decided: Decided, job: JobId, /) -> Reason:
         """Explain a wait by the jobs ahead in the order."""
         if not decided.wants(job):
-            return room(decided, job)
+            return room_reason(decided, job)
         if self._last_s != decided.view.now_s or job not in self._last_ranks:
             return next_decision_reason(self._rounds.ends_s, "the next round began")
         own = self._last_ranks[job]

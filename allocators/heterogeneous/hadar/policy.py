@@ -28,7 +28,7 @@ from allocators.heterogeneous.hadar.rounds import (
     spots_of,
 )
 from allocators.placement import RUN_TIME_NEEDS, Spot
-from allocators.reasons import joined, next_decision_reason, outranked_reason, room
+from allocators.reasons import next_decision_reason, outranked_reason, prefix_reason, room_reason
 from allocators.toolkit import round_param
 from sim.contract import (
     Allocator,
@@ -493,7 +493,7 @@ class Hadar(Allocator):
         """Explain a wait by the utility per GPU of a job and the price of a GPU."""
         ids = [] if self._last is None else self._last[0].jobs.ids.tolist()
         if not decided.wants(job):
-            return room(decided, job)
+            return room_reason(decided, job)
         if self._last is None or self._last[0].at_s != decided.view.now_s or job not in ids:
             return next_decision_reason(self._rounds.ends_s, "the next round began")
         market, order, rows = self._last
@@ -507,10 +507,10 @@ class Hadar(Allocator):
             default=inf,
         )
         if price > worth:
-            return joined(
+            return prefix_reason(
                 "a GPU cost {price:number}, more than the {worth:number} that an early finish of"
                 " the job is worth per GPU",
-                room(decided, job),
+                room_reason(decided, job),
                 price=price,
                 worth=worth,
             )

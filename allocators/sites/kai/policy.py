@@ -9,7 +9,7 @@ from typing import Final
 
 from allocators.placement import Placer, placement_param, types_param
 from allocators.quotas import Quota
-from allocators.reasons import joined, room
+from allocators.reasons import prefix_reason, room_reason
 from allocators.sites.kai.queues import (
     RESOURCES,
     UNMAPPED,
@@ -19,8 +19,14 @@ from allocators.sites.kai.queues import (
     read_queues,
 )
 from allocators.sites.kai.tree import IdenticalJobs, JobOrder, QueueNode, QueueTree, Work
-from allocators.tenants import COLUMN_WORDS, gpus_to_share, named, tenant_column, tenant_param
-from allocators.toolkit import takes
+from allocators.tenants import (
+    TENANT_NOUNS,
+    gpus_to_share,
+    tenant_column,
+    tenant_names,
+    tenant_param,
+)
+from allocators.toolkit import reserve_if_free
 from sim.contract import (
     EMPTY,
     Allocator,
@@ -239,7 +245,7 @@ class Kai(Allocator):
         }
         stands = "its queue {queue:text} held {held:number} GPUs of a fair share of {fair:number}"
         if lane.barrier is None:
-            return joined(stands, room(decided, job), **values)
+            return prefix_reason(stands, room_reason(decided, job), **values)
         values["where"] = lane.barrier.queue
         if lane.barrier.kind == "limit":
             return Reason(f"it would go beyond the limit of queue {{where:text}}; {stands}", values)
@@ -261,7 +267,7 @@ class Kai(Allocator):
         )
         self._kinds = tuple(at for at, is_known in enumerate(is_limited) if is_known)
         self._column = tenant_column(view, self.tenant)
-        tenants = named(view, self._column)
+        tenants = tenant_names(view, self._column)
         gpus = int(gpus_to_share(view).sum())
         # Quotas that add up to the cluster would leave nothing for past usage to divide.
         each = 0 if self.usage else gpus // max(1, len(tenants))
@@ -270,7 +276,7 @@ class Kai(Allocator):
         if not self.queues:
             notes.append(
                 f"kai was given no queues: {len(tenants)} with a quota of {each} GPUs each are"
-                f" assumed, one for each {COLUMN_WORDS[self._column]} of the trace."
+                f" assumed, one for each {TENANT_NOUNS[self._column]} of the trace."
                 if tenants
                 else "kai was given no queues and the trace names no tenants: all jobs are in one"
                 f" queue, {UNMAPPED}."
@@ -558,7 +564,9 @@ class _Cycle:
         stopped = [freed[-1]]  # without it there was no place
         for victim in freed[-2::-1]:
             tree.add_allocation(works[victim], 1)
-            if tree.barrier(work) or not takes(view, view.grants[victim], view.demand(victim)):
+            if tree.barrier(work) or not reserve_if_free(
+                view, view.grants[victim], view.demand(victim)
+            ):
                 tree.add_allocation(works[victim], -1)
                 stopped.append(victim)
         for victim in stopped:
@@ -600,7 +608,7 @@ class _Cycle:
         grants: dict[JobId, Grant] = {}
         for job in sorted(jobs, key=lambda one: (-sum(works[one].amounts), one)):
             demand, old = view.demand(job), view.grants[job]
-            grant = old if takes(view, old, demand) else self._place(view, demand)
+            grant = old if reserve_if_free(view, old, demand) else self._place(view, demand)
             if grant is None:
                 for new in grants.values():
                     view.room.give(new)

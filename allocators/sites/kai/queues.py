@@ -10,7 +10,7 @@ from math import inf
 from typing import Final, NamedTuple
 
 from allocators.quotas import parents_first
-from allocators.sites.manifests import Fields, Manifest, manifests
+from allocators.sites.manifests import Fields, Manifest, parse_manifests
 from sim.contract import ParameterError
 
 RESOURCES: Final = ("gpu", "cpu", "memory")
@@ -81,7 +81,7 @@ def read_queues(text: str) -> tuple[tuple[QueueSpec, ...], tuple[str, ...]]:
     """
     queues: dict[str, QueueSpec] = {}
     unread: list[str] = []
-    for one in manifests(text):
+    for one in parse_manifests(text):
         if one.kind != "Queue" or one.group not in {GROUP, ""}:
             unread.append(f"{one.where}: only objects of the kind Queue of {GROUP} are read")
             continue

@@ -7,7 +7,7 @@ from heapq import heappop, heappush
 from math import inf
 from typing import Final, Literal, NamedTuple
 
-from allocators.quotas import Ask, fair_shares
+from allocators.quotas import QuotaRequest, fair_shares
 from allocators.sites.kai.queues import RESOURCES, QueueSpec
 from allocators.sites.kai.usage import UsageWindow
 from sim.contract import JobId
@@ -229,7 +229,7 @@ class QueueTree:
         """Divide an amount among sibling queues, then among their children."""
         for at, amount in enumerate(total):
             asks = [
-                Ask(
+                QuotaRequest(
                     node.deserved[at],
                     node.weights[at],
                     node.request[at],

@@ -27,17 +27,17 @@ from allocators.sites.kueue.objects import (
     TRY_NEXT,
     ClusterQueue,
     Cohort,
-    Config,
     FlavorQuota,
     FlavorQuotas,
     Fungibility,
-    Group,
+    KueueConfig,
     LocalQueue,
     Preemption,
     PriorityClass,
     ResourceFlavor,
+    ResourceGroup,
 )
-from allocators.sites.manifests import Fields, Manifest, format_quantity, manifests, to_yaml
+from allocators.sites.manifests import Fields, Manifest, format_quantity, parse_manifests, to_yaml
 from sim.contract import ParameterError
 
 GROUP: Final = "kueue.x-k8s.io"
@@ -51,7 +51,7 @@ _STOP_SEARCH: Final = "MayStopSearch"
 
 
 @lru_cache(maxsize=8)
-def read(text: str) -> Config:
+def read_config(text: str) -> KueueConfig:
     """Parse a Kueue configuration from YAML.
 
     Parameters
@@ -68,7 +68,7 @@ def read(text: str) -> Config:
     """
     by_kind: dict[str, list[Manifest]] = {kind: [] for kind in _KINDS}
     ignored: list[str] = []
-    objects = manifests(text)
+    objects = parse_manifests(text)
     for one in objects:
         kind = f"{one.group or GROUP}/{one.kind}"
         if kind in by_kind:
@@ -85,9 +85,11 @@ def read(text: str) -> Config:
     if len(configurations) > 1:
         raise ParameterError(f"{configurations[1].where}: there is a Configuration already.")
     fair, strategies = (
-        _parse_configuration(configurations[0]) if configurations else (False, Config.strategies)
+        _parse_configuration(configurations[0])
+        if configurations
+        else (False, KueueConfig.strategies)
     )
-    config = Config(
+    config = KueueConfig(
         tuple(map(_parse_cluster_queue, queues)),
         tuple(map(_parse_cohort, cohorts)),
         tuple(map(_parse_local_queue, locals_)),
@@ -167,7 +169,7 @@ def _check_cohort_cycle(cohorts: Iterable[Cohort]) -> None:
 def _parse_configuration(one: Manifest) -> tuple[bool, tuple[str, ...]]:
     """Return whether fair sharing is on, and its preemption strategies."""
     if "fairSharing" not in one.fields:
-        return False, Config.strategies
+        return False, KueueConfig.strategies
     fair = one.fields.mapping("fairSharing")
     strategies = fair.texts("preemptionStrategies")
     valid = {(FINAL_SHARE, INITIAL_SHARE), (FINAL_SHARE,), (INITIAL_SHARE,), ()}
@@ -176,7 +178,7 @@ def _parse_configuration(one: Manifest) -> tuple[bool, tuple[str, ...]]:
             "preemptionStrategies",
             f"must be {FINAL_SHARE}, {INITIAL_SHARE}, or the first, then the second",
         )
-    return fair.flag("enable", True), strategies or Config.strategies
+    return fair.flag("enable", True), strategies or KueueConfig.strategies
 
 
 def _parse_flavor(one: Manifest) -> ResourceFlavor:
@@ -271,9 +273,9 @@ def _parse_fungibility(fields: Fields) -> Fungibility:
     )
 
 
-def _parse_groups(spec: Fields, *, limits: bool) -> tuple[Group, ...]:
+def _parse_groups(spec: Fields, *, limits: bool) -> tuple[ResourceGroup, ...]:
     """Return the resource groups of a spec; borrowing limits need a cohort."""
-    groups: list[Group] = []
+    groups: list[ResourceGroup] = []
     resources: set[str] = set()
     names: set[str] = set()
     for fields in spec.mappings("resourceGroups"):
@@ -291,7 +293,7 @@ def _parse_groups(spec: Fields, *, limits: bool) -> tuple[Group, ...]:
             flavors.append(FlavorQuotas(name, _parse_quotas(one, covered, limits=limits)))
         if not covered or not flavors:
             raise fields.error("coveredResources", "or flavors is missing or empty")
-        groups.append(Group(covered, tuple(flavors)))
+        groups.append(ResourceGroup(covered, tuple(flavors)))
     return tuple(groups)
 
 
@@ -330,12 +332,12 @@ def _parse_quotas(
 # --------------------------------------------------------------------------------------------------
 
 
-def write(config: Config) -> str:
+def write_config(config: KueueConfig) -> str:
     """Return a configuration as YAML text; `read` restores it."""
     return to_yaml(config_objects(config).values())
 
 
-def config_objects(config: Config) -> dict[tuple[str, str], dict[str, Any]]:
+def config_objects(config: KueueConfig) -> dict[tuple[str, str], dict[str, Any]]:
     """Return the objects of a configuration as plain values, by (kind, name).
 
     The name of a local queue is namespace/name.
@@ -367,7 +369,7 @@ def config_objects(config: Config) -> dict[tuple[str, str], dict[str, Any]]:
         if local.namespace:
             shell["metadata"]["namespace"] = local.namespace
         objects["LocalQueue", f"{local.namespace}/{local.name}"] = shell
-    if config.fair_sharing or config.strategies != Config.strategies:
+    if config.fair_sharing or config.strategies != KueueConfig.strategies:
         objects["Configuration", ""] = {
             "apiVersion": f"config.{GROUP}/{_VERSION}",
             "kind": "Configuration",
@@ -431,7 +433,7 @@ def _fair_sharing(weight: Fraction) -> dict[str, Any]:
     return {} if weight == ONE else {"fairSharing": {"weight": format_quantity(weight)}}
 
 
-def _groups_spec(groups: Sequence[Group]) -> dict[str, Any]:
+def _groups_spec(groups: Sequence[ResourceGroup]) -> dict[str, Any]:
     """Return the resourceGroups entry; empty without groups."""
     if not groups:
         return {}

@@ -33,7 +33,7 @@ class FlavorQuotas(NamedTuple):
     quotas: Mapping[str, FlavorQuota]
 
 
-class Group(NamedTuple):
+class ResourceGroup(NamedTuple):
     """A resource group: resources assigned from one flavor, and its flavors in order."""
 
     resources: tuple[str, ...]
@@ -91,7 +91,7 @@ class ClusterQueue:
 
     name: str
     cohort: str = ""
-    groups: tuple[Group, ...] = ()
+    groups: tuple[ResourceGroup, ...] = ()
     strategy: str = BEST_EFFORT
     preemption: Preemption = NOBODY
     fungibility: Fungibility = FIRST_THAT_DOES
@@ -107,12 +107,12 @@ class Cohort:
 
     name: str
     parent: str = ""
-    groups: tuple[Group, ...] = ()
+    groups: tuple[ResourceGroup, ...] = ()
     weight: Fraction = ONE
 
 
 @dataclass(frozen=True)
-class Config:
+class KueueConfig:
     """All objects of a configuration.
 
     ``ignored`` lists the entries that are not simulated; it does not affect equality.

@@ -9,13 +9,13 @@ from math import inf
 from typing import Final
 
 from allocators.placement import Placer, could_ever_hold, placement_param
-from allocators.reasons import joined, room
+from allocators.reasons import prefix_reason, room_reason
 from allocators.sites.kueue import sites
-from allocators.sites.kueue.files import read
-from allocators.sites.kueue.objects import Config
+from allocators.sites.kueue.files import read_config
+from allocators.sites.kueue.objects import KueueConfig
 from allocators.sites.kueue.queueing import FlavorChoice, QueuedWorkload, QueueState
 from allocators.sites.kueue.scheduler import Scheduler
-from allocators.tenants import COLUMN_WORDS, COLUMNS
+from allocators.tenants import TENANT_COLUMNS, TENANT_NOUNS
 from sim.contract import (
     EMPTY,
     Allocator,
@@ -78,10 +78,10 @@ class Kueue(Allocator):
     tenant: str = param(
         "auto",
         title="What names the queue of a job",
-        choices=("auto", *COLUMNS),
+        choices=("auto", *TENANT_COLUMNS),
         labels={
             "auto": "Best match",
-            **{column: word.capitalize() for column, word in COLUMN_WORDS.items()},
+            **{column: word.capitalize() for column, word in TENANT_NOUNS.items()},
         },
         help=(
             "Column with names of local queues, namespaces or cluster queues. auto: the column with"
@@ -110,7 +110,7 @@ class Kueue(Allocator):
         ),
     )
     placement: str = placement_param()
-    _site: Config | None = field(init=False, repr=False)
+    _site: KueueConfig | None = field(init=False, repr=False)
     _place: Placer = field(init=False, repr=False)
     _run: _Run | None = field(init=False, repr=False, default=None)
 
@@ -138,7 +138,7 @@ class Kueue(Allocator):
 
     def __post_init__(self) -> None:
         """Parse the configuration."""
-        self._site = read(self.config) if self.config.strip() else None
+        self._site = read_config(self.config) if self.config.strip() else None
         self._place = Placer(self.placement)
 
     def remarks(self) -> tuple[str, ...]:
@@ -181,7 +181,7 @@ class Kueue(Allocator):
         scheduler = Scheduler(site, fair=self._is_fair(site), requeue_s=self.requeue_s)
         return _Run(view, site, tenants, scheduler, proposed=self._site is None)
 
-    def _is_fair(self, site: Config) -> bool:
+    def _is_fair(self, site: KueueConfig) -> bool:
         """Return True if fair sharing is on."""
         if self.fair_sharing == "as_configured":
             return site.fair_sharing
@@ -208,7 +208,7 @@ class _Run:
     def __init__(
         self,
         view: View,
-        site: Config,
+        site: KueueConfig,
         tenants: sites.Tenants,
         scheduler: Scheduler,
         *,
@@ -306,19 +306,19 @@ class _Run:
             return None
         queue = one.queue
         if one.order:
-            return joined(
+            return prefix_reason(
                 "quota of cluster queue {queue:text} is reserved for it, but its pods have no room",
-                room(decided, job),
+                room_reason(decided, job),
                 queue=queue.config.name,
             )
         node, cells = queue.node, self._scheduler.tree.cells
         mine = [at for cell, at in cells.items() if sites.is_gpu(cell.resource)]
         ahead = len(queue.ahead(one))
         place = "{ahead:jobs_were} ahead" if ahead else "it was the first"
-        return joined(
+        return prefix_reason(
             f"{place} in cluster queue {{queue:text}}, which used {{used:gpus}} and owns"
             " {own:gpus}, and no more quota could be had",
-            room(decided, job),
+            room_reason(decided, job),
             **({"ahead": ahead} if ahead else {}),
             queue=queue.config.name,
             used=sum(node.used[at] for at in mine),
@@ -589,7 +589,7 @@ class _Run:
         return started
 
 
-_TENANT_NOUNS: Final = {"": "trace", **COLUMN_WORDS}
+_TENANT_NOUNS: Final = {"": "trace", **TENANT_NOUNS}
 
 
 def _jobs(count: int) -> str:

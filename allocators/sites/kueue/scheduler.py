@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Final, NamedTuple
 
-from allocators.sites.kueue.objects import ANY, NEVER, PREEMPTION_FIRST, TRY_NEXT, Config
+from allocators.sites.kueue.objects import ANY, NEVER, PREEMPTION_FIRST, TRY_NEXT, KueueConfig
 from allocators.sites.kueue.queueing import FlavorChoice, QueuedWorkload, QueueState
 from allocators.sites.kueue.targets import Preemptor, fits, restore
 from allocators.sites.kueue.tree import BorrowedShare, CohortTree, QuotaNode, Usage
@@ -85,7 +85,7 @@ class Scheduler:
         once.
     """
 
-    def __init__(self, config: Config, *, fair: bool, requeue_s: float = 0.0) -> None:
+    def __init__(self, config: KueueConfig, *, fair: bool, requeue_s: float = 0.0) -> None:
         self.tree = tree = CohortTree(config)
         self.fair, self._requeue_s = fair, requeue_s
         self.queues = {

@@ -15,15 +15,15 @@ from allocators.sites.kueue.objects import (
     RUNS,
     ClusterQueue,
     Cohort,
-    Config,
     FlavorQuota,
     FlavorQuotas,
-    Group,
+    KueueConfig,
     Preemption,
     ResourceFlavor,
+    ResourceGroup,
 )
 from allocators.sites.kueue.tree import to_quota_units
-from allocators.tenants import COLUMNS, gpus_to_share, named, tenant_column
+from allocators.tenants import TENANT_COLUMNS, gpus_to_share, tenant_column, tenant_names
 from sim.contract import Demand, View
 
 GPU: Final = "nvidia.com/gpu"
@@ -74,7 +74,7 @@ class Tenants(NamedTuple):
     queues: tuple[str, ...]
 
 
-def tenants_of(config: Config, view: View, column: str) -> Tenants:
+def tenants_of(config: KueueConfig, view: View, column: str) -> Tenants:
     """Map the names in a column to cluster queues.
 
     A name may be namespace/name of a local queue, its name, its namespace, or a cluster queue.
@@ -91,12 +91,12 @@ def tenants_of(config: Config, view: View, column: str) -> Tenants:
     queue_by_name = _queue_by_name(config)
     mappings = [
         Tenants(name, tuple(queue_by_name.get(tenant, "") for tenant in view.names(name)))
-        for name in (COLUMNS if column == "auto" else (column,))
+        for name in (TENANT_COLUMNS if column == "auto" else (column,))
     ]
     return max(mappings, key=lambda one: sum(map(bool, one.queues)))
 
 
-def _queue_by_name(config: Config) -> dict[str, str]:
+def _queue_by_name(config: KueueConfig) -> dict[str, str]:
     """Return the cluster queue of each name; ambiguous names are left out."""
     queues = {queue.name for queue in config.queues}
     local = [
@@ -120,7 +120,7 @@ def _queue_by_name(config: Config) -> dict[str, str]:
     return {name: queue for name, queue in queue_by_name.items() if queue in {*queues, HELD}}
 
 
-def stopped_queues(config: Config) -> frozenset[str]:
+def stopped_queues(config: KueueConfig) -> frozenset[str]:
     """Return the cluster queues with a stopPolicy."""
     return frozenset(queue.name for queue in config.queues if queue.stop != RUNS)
 
@@ -161,7 +161,7 @@ def _matches_gpu_type(text: str, kind: str) -> bool:
 
 
 def quotas_above_cluster(
-    config: Config, pools: Mapping[str, frozenset[int] | None], view: View
+    config: KueueConfig, pools: Mapping[str, frozenset[int] | None], view: View
 ) -> list[str]:
     """Return a note per flavor with quotas above the capacity of its nodes."""
     quotas: Counter[tuple[str, str]] = Counter()
@@ -199,7 +199,7 @@ def quotas_above_cluster(
 # --------------------------------------------------------------------------------------------------
 
 
-def propose_queues(view: View, column: str) -> tuple[Config, Tenants]:
+def propose_queues(view: View, column: str) -> tuple[KueueConfig, Tenants]:
     """Return equal cluster queues for the tenants of a trace, in one cohort.
 
     Each queue has an equal part of the GPUs of each type, and may reclaim it.
@@ -213,7 +213,7 @@ def propose_queues(view: View, column: str) -> tuple[Config, Tenants]:
     """
     chosen = tenant_column(view, column)
     names = view.names(chosen)
-    owners = named(view, chosen) or [UNNAMED]
+    owners = tenant_names(view, chosen) or [UNNAMED]
     gpus = _gpus_by_type(view)
     queues = [
         ClusterQueue(
@@ -226,7 +226,7 @@ def propose_queues(view: View, column: str) -> tuple[Config, Tenants]:
         queues.append(ClusterQueue(UNNAMED, SHARED, nothing, preemption=Preemption(LOWER)))
     flavors = tuple(ResourceFlavor(kind, (("gpu-type", kind),)) for kind in gpus)
     return (
-        Config(tuple(queues), flavors=flavors),
+        KueueConfig(tuple(queues), flavors=flavors),
         Tenants(chosen, tuple(name or UNNAMED for name in names)),
     )
 
@@ -240,10 +240,10 @@ def _gpus_by_type(view: View) -> dict[str, int]:
     return {kind.name: gpus[kind.name] for kind in kinds if gpus[kind.name]}
 
 
-def _equal_groups(gpus: Mapping[str, int], at: int, owners: int) -> tuple[Group, ...]:
+def _equal_groups(gpus: Mapping[str, int], at: int, owners: int) -> tuple[ResourceGroup, ...]:
     """Return the resource group of one owner: an equal part of the GPUs of each type."""
     quotas: Sequence[FlavorQuotas] = [
         FlavorQuotas(kind, {GPU: FlavorQuota(Fraction(count // owners + (at < count % owners)))})
         for kind, count in gpus.items()
     ]
-    return (Group((GPU,), tuple(quotas)),) if quotas else ()
+    return (ResourceGroup((GPU,), tuple(quotas)),) if quotas else ()

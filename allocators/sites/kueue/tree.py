@@ -7,7 +7,7 @@ from fractions import Fraction
 from math import ceil, inf
 from typing import Final, NamedTuple
 
-from allocators.sites.kueue.objects import ClusterQueue, Cohort, Config, Group
+from allocators.sites.kueue.objects import ClusterQueue, Cohort, KueueConfig, ResourceGroup
 from sim.contract import ParameterError
 
 MAX_AMOUNT: Final = 1 << 62
@@ -208,7 +208,7 @@ class CohortTree:
         If a quota is too large to count with.
     """
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: KueueConfig) -> None:
         self.cells: dict[FlavorResource, int] = {}
         holders: tuple[ClusterQueue | Cohort, ...] = (*config.queues, *config.cohorts)
         for holder in holders:
@@ -260,7 +260,7 @@ class CohortTree:
             self._set_quotas(node, group)
         return node
 
-    def _set_quotas(self, node: QuotaNode, group: Group) -> None:
+    def _set_quotas(self, node: QuotaNode, group: ResourceGroup) -> None:
         """Set the quotas of a resource group at a node."""
         for flavor in group.flavors:
             for resource, quota in flavor.quotas.items():

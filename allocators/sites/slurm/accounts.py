@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any, Final
 
-from allocators.sites.slurm.config import UNLIMITED, ConfigLine, lines, seconds
+from allocators.sites.slurm.config import UNLIMITED, ConfigLine, logical_lines, parse_time_s
 from allocators.sites.slurm.fairshare import ROOT, Association
 from allocators.sites.slurm.keys import (
     COUNTS,
@@ -167,7 +167,7 @@ def read_associations(text: str, qos_text: str = "") -> Associations:
         If a parent account is missing, or an account is its own ancestor.
     """
     reader = _AccountsReader()
-    for line in lines(text):
+    for line in logical_lines(text):
         head, _, rest = line.text.partition(" - ")
         if rest and head.strip().lower() in {"cluster", "parent", "account", "user", "qos"}:
             reader.read_dump_line(head.strip().lower(), rest, line.number)
@@ -547,7 +547,7 @@ def _split_names(value: str) -> frozenset[str]:
 def _parse_time_s(key: str, text: str, number: int) -> float:
     """Parse a time in seconds; errors name the line and the option."""
     try:
-        return seconds(text)
+        return parse_time_s(text)
     except ParameterError as error:
         raise ParameterError(f"sacctmgr, line {number}: {key}: {error}") from error
 

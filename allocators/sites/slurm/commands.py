@@ -76,7 +76,7 @@ class Command(NamedTuple):
     was: str = ""
 
 
-def script(people: Associations) -> str:
+def sacctmgr_script(people: Associations) -> str:
     """Return the commands that create associations and QOS, one per line."""
     lines = []
     for holder, terms in _terms(people).items():
@@ -98,7 +98,7 @@ def _is_implied(holder: Holder, people: Associations) -> bool:
     )
 
 
-def commands(before: Associations, after: Associations) -> list[Command]:
+def change_commands(before: Associations, after: Associations) -> list[Command]:
     """Return the commands that turn one state of associations and QOS into another, in order."""
     old, new = _terms(before), _terms(after)
     changes = []

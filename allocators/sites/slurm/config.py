@@ -9,7 +9,7 @@ from math import inf
 from typing import Final, NamedTuple
 
 from allocators.sites.slurm.keys import MISSED, Finding, class_of, class_of_option, class_of_part
-from sim.contract import ParameterError, hosts_of
+from sim.contract import ParameterError, expand_hosts
 
 UNLIMITED: Final = frozenset({"unlimited", "infinite", "none", "-1", ""})
 _PAIR: Final = re.compile(r"([\w.]+)\s*=\s*(\"[^\"]*\"|\S+)")
@@ -26,7 +26,7 @@ class ConfigLine(NamedTuple):
     text: str
 
 
-def lines(text: str) -> Iterator[ConfigLine]:
+def logical_lines(text: str) -> Iterator[ConfigLine]:
     """Yield the logical lines without comments; a trailing backslash joins the next line."""
     first_number, joined = 0, ""
     for number, raw in enumerate(text.splitlines(), 1):
@@ -41,7 +41,7 @@ def lines(text: str) -> Iterator[ConfigLine]:
         first_number, joined = 0, ""
 
 
-def hosts(text: str) -> tuple[str, ...]:
+def expand_host_list(text: str) -> tuple[str, ...]:
     """Expand a Slurm host list to node names.
 
     Raises
@@ -49,10 +49,10 @@ def hosts(text: str) -> tuple[str, ...]:
     ClusterError
         If it is none.
     """
-    return tuple(hosts_of(text, "slurm.conf")) if text else ()
+    return tuple(expand_hosts(text, "slurm.conf")) if text else ()
 
 
-def seconds(text: str) -> float:
+def parse_time_s(text: str) -> float:
     """Parse a Slurm time, such as ``30``, ``1:30:00`` or ``1-12:00``, to seconds.
 
     Formats are minutes, ``m:s``, ``h:m:s``, ``d-h``, ``d-h:m`` and ``d-h:m:s``; no limit is inf.
@@ -156,7 +156,7 @@ class SlurmConfig:
 
     def time_s(self, key: str, usual: str) -> float:
         """Return the time set for a key, or Slurm's default, in seconds."""
-        return seconds(self.values.get(key.lower(), usual))
+        return parse_time_s(self.values.get(key.lower(), usual))
 
     @property
     def by_priority(self) -> bool:
@@ -203,7 +203,7 @@ def read_conf(text: str) -> SlurmConfig:
         If a line cannot be read, or a partition names a node without a NodeName line.
     """
     reader = _ConfigReader()
-    for line in lines(text):
+    for line in logical_lines(text):
         reader.read_line(line)
     config = reader.config()
     if not config.partitions:
@@ -341,7 +341,7 @@ def _parse_nodes(name: str, pairs: Mapping[str, str], number: int) -> Iterator[N
             frozenset(
                 word for word in pairs.get("feature", pairs.get("features", "")).split(",") if word
             ),
-            gres_of(pairs.get("gres", "")),
+            count_gpus_by_type(pairs.get("gres", "")),
             int(pairs.get("weight", "1")),
             re.match(r"(down|drain|fail|future)", pairs.get("state", ""), re.IGNORECASE) is None,
             int(pairs.get("threadspercore", "1")),
@@ -349,11 +349,11 @@ def _parse_nodes(name: str, pairs: Mapping[str, str], number: int) -> Iterator[N
         )
     except ValueError as error:
         raise ParameterError(f"slurm.conf, line {number}: a number cannot be read.") from error
-    for host in hosts(name):
+    for host in expand_host_list(name):
         yield replace(entry, name=host)
 
 
-def gres_of(text: str) -> dict[str, int]:
+def count_gpus_by_type(text: str) -> dict[str, int]:
     """Count the GPUs in a Gres list by type: ``gpu:a100:4(S:0-1)`` gives {"a100": 4}.
 
     Generic resources other than GPUs are skipped.
@@ -374,7 +374,7 @@ def _parse_partition(
 ) -> PartitionEntry:
     """Return the partition entry of a PartitionName line."""
     name, listed = pairs["partitionname"], pairs.get("nodes", "")
-    members = tuple(nodes) if listed.upper() == "ALL" else hosts(listed)
+    members = tuple(nodes) if listed.upper() == "ALL" else expand_host_list(listed)
     for host in members:
         if host not in nodes:
             raise ParameterError(
@@ -382,13 +382,13 @@ def _parse_partition(
                 " NodeName describes."
             )
     try:
-        max_s = seconds(pairs.get("maxtime", "UNLIMITED"))
+        max_s = parse_time_s(pairs.get("maxtime", "UNLIMITED"))
         return PartitionEntry(
             name,
             members,
             pairs.get("default", "NO").upper() == "YES",
             max_s,
-            seconds(pairs["defaulttime"]) if "defaulttime" in pairs else max_s,
+            parse_time_s(pairs["defaulttime"]) if "defaulttime" in pairs else max_s,
             int(pairs.get("prioritytier", pairs.get("priority", "1"))),
             int(pairs.get("priorityjobfactor", pairs.get("priority", "1"))),
             float(pairs.get("defmempercpu", values.get("defmempercpu", "0"))),
@@ -457,14 +457,14 @@ def read_topology(text: str) -> tuple[Switch, ...]:
     """
     switches: list[Switch] = []
     where: dict[str, int] = {}
-    for line in lines(text):
+    for line in logical_lines(text):
         pairs = {key.lower(): value for key, value in _PAIR.findall(line.text)}
         if "switchname" not in pairs:
             raise ParameterError(f"topology.conf, line {line.number}: SwitchName= is missing.")
         name = pairs["switchname"]
         where[name] = line.number
-        below = hosts(pairs.get("switches", ""))
-        switches.append(Switch(name, hosts(pairs.get("nodes", "")), below))
+        below = expand_host_list(pairs.get("switches", ""))
+        switches.append(Switch(name, expand_host_list(pairs.get("nodes", "")), below))
     above = {child: switch.name for switch in switches for child in switch.switches}
     for child, parent in above.items():
         seen, at = {child}, parent

@@ -9,7 +9,7 @@ from math import inf
 from typing import Final
 
 from allocators.placement import Placer
-from allocators.reasons import joined, room
+from allocators.reasons import prefix_reason, room_reason
 from allocators.sites.slurm.constraints import NotSimulatedError
 from allocators.sites.slurm.controller import Controller
 from allocators.sites.slurm.eligible import (
@@ -25,9 +25,9 @@ from allocators.sites.slurm.requests import Requests
 from allocators.sites.slurm.reservations import Calendar
 from allocators.sites.slurm.rules import Rules, SlurmPartition, Timers
 from allocators.sites.slurm.select import FreeNodes, Surplus
-from allocators.sites.slurm.settings import Settings
+from allocators.sites.slurm.settings import SlurmSettings
 from allocators.sites.slurm.site import (
-    IN_FILE,
+    CONFIG_KEYS,
     RULE_OF,
     SlurmSite,
     depth_note,
@@ -68,7 +68,7 @@ REQUEUE_S: Final = 121.0
 
 
 @dataclass
-class Slurm(Settings):
+class Slurm(SlurmSettings):
     """Start jobs by priority in the main pass, and early where backfill plans leave room.
 
     Notes
@@ -160,7 +160,7 @@ class Slurm(Settings):
         named = config.values.keys() | config.options.keys()
         return tuple(
             f"{name} = {value} counts instead of {key} in slurm.conf."
-            for name, (key, _) in IN_FILE.items()
+            for name, (key, _) in CONFIG_KEYS.items()
             if (value := getattr(self, name)) != DEFAULTS[name] and key.lower() in named
         )
 
@@ -197,7 +197,7 @@ class Slurm(Settings):
     def rules(self) -> Rules:
         """Return the rules of the file, overridden by parameters that were changed."""
         config = self.site.config
-        own = {name: convert(getattr(self, name)) for name, (_, convert) in IN_FILE.items()}
+        own = {name: convert(getattr(self, name)) for name, (_, convert) in CONFIG_KEYS.items()}
         ours = {"size_by_used": self.size_nodes == "used"}
         if config is None:
             values = {RULE_OF[name]: own[name] for name in RULE_OF}
@@ -457,16 +457,16 @@ class SlurmRun:
             return Reason("it was held back ({word:text})", {"word": slurm_job.why})
         ahead = [other for other in controller.queue() if other.rank < slurm_job.rank]
         if not ahead:
-            return joined(
+            return prefix_reason(
                 "its priority of {own:number} was the highest (Resources)",
-                room(decided, job),
+                room_reason(decided, job),
                 own=slurm_job.priority,
             )
         first = ahead[0]
-        return joined(
+        return prefix_reason(
             "{ahead:jobs_were} ahead by priority, job {first:job} with {other:number} against its"
             " {own:number}, and nodes are kept for those (Priority)",
-            room(decided, job),
+            room_reason(decided, job),
             ahead=len(ahead),
             first=first.id,
             other=first.priority,

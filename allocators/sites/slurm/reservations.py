@@ -11,10 +11,10 @@ from math import inf
 from operator import or_
 from typing import Final
 
-from allocators.sites.slurm.config import lines, seconds
+from allocators.sites.slurm.config import logical_lines, parse_time_s
 from allocators.sites.slurm.keys import IDLE, MISSED, USED, Finding
 from allocators.sites.slurm.state import Mask, SlurmJob
-from sim.contract import ParameterError, hosts_of
+from sim.contract import ParameterError, expand_hosts
 
 FILE: Final = "reservations"
 _PAIR: Final = re.compile(r"(\w+)=(\S*)")
@@ -86,7 +86,7 @@ def read_reservations(text: str) -> tuple[tuple[Reserved, ...], tuple[Finding, .
     """
     reservations: list[Reserved] = []
     findings: list[Finding] = []
-    for line in lines(text):
+    for line in logical_lines(text):
         if line.text.lower().startswith(_NONE):
             continue
         pairs = {key.lower(): value for key, value in _PAIR.findall(line.text)}
@@ -116,7 +116,7 @@ def _parse_reservation(pairs: Mapping[str, str], number: int) -> Reserved:
         begin_s,
         end_s,
         next((span_s for flag, span_s in _EVERY_S.items() if flag in flags), inf),
-        () if listed in _NOBODY or listed.upper() == "ALL" else tuple(hosts_of(listed, where)),
+        () if listed in _NOBODY or listed.upper() == "ALL" else tuple(expand_hosts(listed, where)),
         1_000_000
         if listed.upper() == "ALL"
         else _parse_node_count(pairs.get("nodecnt", ""), number),
@@ -143,7 +143,7 @@ def _parse_node_count(text: str, number: int) -> int:
 def _parse_duration_s(text: str, number: int) -> float:
     """Parse Duration in seconds; errors name the line."""
     try:
-        return seconds(text)
+        return parse_time_s(text)
     except ParameterError as error:
         raise ParameterError(f"{FILE}, line {number}: Duration: {error}") from error
 

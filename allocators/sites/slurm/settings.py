@@ -8,7 +8,7 @@ from sim.contract import Allocator, param
 
 
 @dataclass
-class Settings(Allocator):
+class SlurmSettings(Allocator):
     """Parameters of the Slurm policy; help texts name the keys of ``slurm.conf``."""
 
     conf: str = param(

@@ -44,7 +44,7 @@ def _as_is(value: float) -> float:
     return value
 
 
-IN_FILE: Final[Mapping[str, tuple[str, Callable[[float], float]]]] = {
+CONFIG_KEYS: Final[Mapping[str, tuple[str, Callable[[float], float]]]] = {
     "weight_age": ("PriorityWeightAge", _as_is),
     "weight_fairshare": ("PriorityWeightFairshare", _as_is),
     "weight_size": ("PriorityWeightJobSize", _as_is),
@@ -464,7 +464,7 @@ def depth_note(depth: float) -> str:
     return f"The backfill tested {depth:,.1f} jobs a cycle (Depth Mean of sdiag)."
 
 
-def depth_in(remarks: Iterable[str]) -> float | None:
+def find_backfill_depth(remarks: Iterable[str]) -> float | None:
     """Extract the average backfill depth from the notes of a run; None = no cycles."""
     match = next(filter(None, map(_DEPTH.match, remarks)), None)
     return float(match[1].replace(",", "")) if match else None

@@ -16,7 +16,7 @@ from sim.clock import instants
 from sim.cluster import Cluster
 from sim.conditions import Conditions
 from sim.contract import Allocator, Demand, Floats, Ints, NodePool, rule_of
-from sim.demand import Demands, pools_of
+from sim.demand import Demands, group_into_pools
 from sim.engine.fast import compiled, loops, order, reservation, room
 from sim.engine.fast.arrays import (
     FastRun,
@@ -52,7 +52,7 @@ class NotCompiledError(NotPlainError):
     """The loops are not compiled on this machine; the message is the reason."""
 
 
-def prepared(
+def prepare_run(
     trace: Trace, cluster: Cluster, allocator: Allocator, conditions: Conditions
 ) -> FastRun:
     """Return the input of the loops for a run.
@@ -72,7 +72,7 @@ def prepared(
     speed = model.steady() if isinstance(model, Steady) else None
     if speed is None or not (speed > 0).all():
         raise NotPlainError("jobs do not all run at the one speed of a GPU type")
-    pools = pools_of(cluster)
+    pools = group_into_pools(cluster)
     demands = Demands(trace, cluster, pools)
     _refuse(_machine_obstacles(cluster, pools, demands))
     if rule.preemption != "none":
@@ -157,7 +157,7 @@ def _has_limits(cluster: Cluster, pools: Sequence[NodePool], demand: Demand) -> 
     )
 
 
-class Followed(NamedTuple):
+class LoopOutcome(NamedTuple):
     """The outcome of a loop.
 
     Parameters
@@ -197,7 +197,7 @@ class Followed(NamedTuple):
         return is_finished
 
 
-def follow(lane: FastRun, progress: Callable[[Progress], None] | None = None) -> Followed:
+def run_loop(lane: FastRun, progress: Callable[[Progress], None] | None = None) -> LoopOutcome:
     """Run the loop of a queue rule to its end.
 
     Parameters
@@ -237,7 +237,7 @@ def follow(lane: FastRun, progress: Callable[[Progress], None] | None = None) ->
             "a job would still run when the clock ends, or could never start, or numbers are too"
             " close to call"
         )
-    return Followed(tables, state, space, _has_passed(arguments))
+    return LoopOutcome(tables, state, space, _has_passed(arguments))
 
 
 def _has_passed(arguments: tuple[Any, ...]) -> bool:
@@ -251,7 +251,7 @@ def _has_passed(arguments: tuple[Any, ...]) -> bool:
 def run(lane: FastRun, progress: Callable[[Progress], None] | None = None) -> RunResult:
     """Run a queue rule and return its result; parameters and errors as for `follow`."""
     wall, cpu = perf_counter(), process_time()
-    outcome = follow(lane, progress)
+    outcome = run_loop(lane, progress)
     result = _to_result(lane, outcome)
     if lane.rule.unused and outcome.decisions and not outcome.passed:
         result = replace(result, remarks=(lane.rule.unused,))
@@ -261,7 +261,7 @@ def run(lane: FastRun, progress: Callable[[Progress], None] | None = None) -> Ru
     return replace(result, timing=timing)
 
 
-def _to_result(lane: FastRun, outcome: Followed) -> RunResult:
+def _to_result(lane: FastRun, outcome: LoopOutcome) -> RunResult:
     """Return the result of a run from the arrays of the loop."""
     trace, tables, state, space = lane.trace, outcome.tables, outcome.state, outcome.space
     closed = state.closed[: state.at[loops.CLOSED]]

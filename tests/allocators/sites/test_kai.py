@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from allocators import make
-from allocators.quotas import Ask, fair_shares
+from allocators.quotas import QuotaRequest, fair_shares
 from allocators.sites.kai.queues import QueueSpec, ResourceQuota, read_queues
 from allocators.sites.kai.usage import UsageWindow
 from sim.cluster import Cluster
@@ -30,7 +30,7 @@ def test_shares_are_those_of_the_published_table() -> None:
     cases = yaml.safe_load(shared("data/schedulers/golden/kai_fair_share.yaml").read_text())
     assert len(cases) == 12
     for case in cases:
-        asks = [Ask(*values) for values in case["queues"].values()]
+        asks = [QuotaRequest(*values) for values in case["queues"].values()]
         shares = fair_shares(case["total"], asks)
         assert dict(zip(case["queues"], shares, strict=True)) == case["share"], case["name"]
         assert max(0, case["total"] - sum(shares)) == case["left"], case["name"]
@@ -40,7 +40,7 @@ def test_shares_sum_to_what_is_there_or_asked_for() -> None:
     rng = random.Random(17)
     for _ in range(500):
         asks = [
-            Ask(
+            QuotaRequest(
                 rng.choice([0, 1, 2, 3.5]),
                 rng.choice([1, 2, 0.3]),
                 rng.choice([0, 1, 2.5, 7, 20]),
@@ -59,7 +59,7 @@ def test_shares_sum_to_what_is_there_or_asked_for() -> None:
 
 
 def test_past_usage_takes_from_a_part() -> None:
-    even = [Ask(0, 1, 10), Ask(0, 1, 10)]
+    even = [QuotaRequest(0, 1, 10), QuotaRequest(0, 1, 10)]
     assert fair_shares(10, even, k=1) == [5, 5]
     # Weights 0.5 + (0.5 - 0.5) = 0.5 against 0.5 + (0.5 - 0) = 1.
     assert fair_shares(9, [even[0]._replace(usage=0.5), even[1]], k=1) == [3, 6]

@@ -13,13 +13,13 @@ import pytest
 from allocators.sites.kueue.objects import (
     ClusterQueue,
     Cohort,
-    Config,
     FlavorQuota,
     FlavorQuotas,
     Fungibility,
-    Group,
+    KueueConfig,
     Preemption,
     ResourceFlavor,
+    ResourceGroup,
 )
 from allocators.sites.kueue.policy import Kueue
 from allocators.sites.kueue.queueing import QueuedWorkload
@@ -469,18 +469,18 @@ def test_without_a_configuration_tenants_own_equal_parts() -> None:
 # --------------------------------------------------------------------------------------------------
 
 
-def drawn(rng: random.Random) -> Config:
+def drawn(rng: random.Random) -> KueueConfig:
     """A random tree of cohorts and queues over two flavors."""
     flavors = ("f", "g")
 
-    def groups(most: int) -> tuple[Group, ...]:
+    def groups(most: int) -> tuple[ResourceGroup, ...]:
         made = []
         for name in flavors:
             nominal = Fraction(rng.randint(0, most))
             borrowing = Fraction(rng.randint(0, 6)) if rng.random() < 0.4 else None
             lending = Fraction(rng.randint(0, int(nominal))) if rng.random() < 0.4 else None
             made.append(FlavorQuotas(name, {"gpu": FlavorQuota(nominal, borrowing, lending)}))
-        return (Group(("gpu",), tuple(made)),)
+        return (ResourceGroup(("gpu",), tuple(made)),)
 
     names = ["root", "x", "y", "z"][: rng.randint(1, 4)]
     cohorts = [
@@ -516,7 +516,7 @@ def drawn(rng: random.Random) -> Config:
                 Fraction(rng.choice([0, 1, 1, 3])),
             )
         )
-    return Config(tuple(queues), tuple(cohorts), flavors=tuple(map(ResourceFlavor, flavors)))
+    return KueueConfig(tuple(queues), tuple(cohorts), flavors=tuple(map(ResourceFlavor, flavors)))
 
 
 def check(scheduler: Scheduler) -> None:

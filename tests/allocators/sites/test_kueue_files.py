@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import pytest
 
-from allocators.sites.kueue.files import read, write
+from allocators.sites.kueue.files import read_config, write_config
 from allocators.sites.kueue.objects import (
     BEST_EFFORT,
     BORROWING_FIRST,
@@ -22,15 +22,15 @@ from allocators.sites.kueue.objects import (
     TRY_NEXT,
     ClusterQueue,
     Cohort,
-    Config,
     FlavorQuota,
     FlavorQuotas,
     Fungibility,
-    Group,
+    KueueConfig,
     LocalQueue,
     Preemption,
     PriorityClass,
     ResourceFlavor,
+    ResourceGroup,
 )
 from sim.contract import ParameterError
 
@@ -78,7 +78,7 @@ items:
 
 
 def test_a_site() -> None:
-    config = read(SITE)
+    config = read_config(SITE)
     [queue] = config.queues
     assert (queue.name, queue.cohort, queue.strategy, queue.weight) == (
         "no",
@@ -104,17 +104,17 @@ def test_a_site() -> None:
 
 
 def test_what_is_written_is_read_as_the_same() -> None:
-    assert read(write(read(SITE))) == read(SITE)
+    assert read_config(write_config(read_config(SITE))) == read_config(SITE)
 
 
 @pytest.mark.parametrize("seed", range(40))
 def test_any_configuration_survives_writing(seed: int) -> None:
     rng = random.Random(seed)
     config = drawn(rng)
-    assert read(write(config)) == config, f"seed {seed}"
+    assert read_config(write_config(config)) == config, f"seed {seed}"
 
 
-def drawn(rng: random.Random) -> Config:
+def drawn(rng: random.Random) -> KueueConfig:
     """A configuration with odd names and quantities."""
     flavors = tuple(
         ResourceFlavor(name, (("kind", name),) if rng.random() < 0.5 else ())
@@ -138,7 +138,7 @@ def drawn(rng: random.Random) -> Config:
         )
         for name in ("a", "~", "3.14")[: rng.randint(1, 3)]
     )
-    return Config(
+    return KueueConfig(
         queues,
         cohorts,
         (LocalQueue("", "x", "a"), LocalQueue("ns", "x", "~", HOLD))[: rng.randint(0, 2)],
@@ -150,7 +150,7 @@ def drawn(rng: random.Random) -> Config:
 
 def _groups(
     rng: random.Random, flavors: tuple[ResourceFlavor, ...], *, limits: bool = True
-) -> tuple[Group, ...]:
+) -> tuple[ResourceGroup, ...]:
     if rng.random() < 0.2:
         return ()
     resources = ("cpu", "memory", "nvidia.com/gpu")[: rng.randint(1, 3)]
@@ -163,7 +163,7 @@ def _groups(
         )
 
     return (
-        Group(
+        ResourceGroup(
             resources,
             tuple(
                 FlavorQuotas(flavor.name, {name: quota() for name in resources})
@@ -200,7 +200,7 @@ def changed(old: str, new: str) -> str:
 )  # fmt: skip
 def test_bad_configurations(text: str, message: str) -> None:
     with pytest.raises(ParameterError, match=message):
-        read(text)
+        read_config(text)
 
 
 def test_a_longer_ring_of_cohorts_is_named() -> None:
@@ -210,22 +210,22 @@ def test_a_longer_ring_of_cohorts_is_named() -> None:
         for name, parent in (("x", "a"), ("a", "b"), ("b", "c"), ("c", "a"))
     )
     with pytest.raises(ParameterError, match="a -> b -> c -> a"):
-        read(f"{SITE}---\n{ring}")
+        read_config(f"{SITE}---\n{ring}")
 
 
 def test_the_rules_of_newer_versions_mean_the_same() -> None:
     text = changed("whenCanBorrow: TryNextFlavor", "whenCanBorrow: MayStopSearch")
-    assert read(text).queues[0].fungibility.borrow == "Borrow"
-    assert read(changed("cohort: research", "cohortName: research")) == read(SITE)
+    assert read_config(text).queues[0].fungibility.borrow == "Borrow"
+    assert read_config(changed("cohort: research", "cohortName: research")) == read_config(SITE)
 
 
 def test_limits_without_a_cohort_have_nobody_to_apply_to() -> None:
-    [queue] = read(changed("  cohort: research\n", "")).queues
+    [queue] = read_config(changed("  cohort: research\n", "")).queues
     assert queue.groups[0].flavors[0].quotas["cpu"] == FlavorQuota(Fraction(3, 2))
 
 
 def test_nothing_is_preempted_unless_it_is_said() -> None:
     start, end = SITE.index("  preemption:"), SITE.index("  flavorFungibility")
-    [queue] = read(SITE[:start] + SITE[end:]).queues
+    [queue] = read_config(SITE[:start] + SITE[end:]).queues
     assert queue.preemption == Preemption(NEVER, NEVER, NEVER)
     assert queue.fungibility.preference == BORROWING_FIRST

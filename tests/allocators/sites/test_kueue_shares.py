@@ -12,11 +12,11 @@ import yaml
 from allocators.sites.kueue.objects import (
     ClusterQueue,
     Cohort,
-    Config,
     FlavorQuota,
     FlavorQuotas,
-    Group,
+    KueueConfig,
     ResourceFlavor,
+    ResourceGroup,
 )
 from allocators.sites.kueue.tree import CohortTree, FlavorResource
 from tests.shared import shared
@@ -24,7 +24,7 @@ from tests.shared import shared
 CASES = 12
 
 
-def groups(quotas: dict[str, Any]) -> tuple[Group, ...]:
+def groups(quotas: dict[str, Any]) -> tuple[ResourceGroup, ...]:
     """{flavor/resource: nominal} as one group for each set of flavors."""
     flavors: dict[str, dict[str, FlavorQuota]] = {}
     for key, value in quotas.items():
@@ -37,7 +37,7 @@ def groups(quotas: dict[str, Any]) -> tuple[Group, ...]:
     if not flavors:
         return ()
     resources = tuple(next(iter(flavors.values())))
-    return (Group(resources, tuple(FlavorQuotas(*item) for item in flavors.items())),)
+    return (ResourceGroup(resources, tuple(FlavorQuotas(*item) for item in flavors.items())),)
 
 
 def tree_of(case: dict[str, Any]) -> CohortTree:
@@ -67,7 +67,7 @@ def tree_of(case: dict[str, Any]) -> CohortTree:
         cohorts.append(Cohort("root", "", groups(case["root"]["quota"])))
     flavors = {flavor for queue in queues for group in queue.groups for flavor, _ in group.flavors}
     return CohortTree(
-        Config(tuple(queues), tuple(cohorts), (), tuple(map(ResourceFlavor, flavors)))
+        KueueConfig(tuple(queues), tuple(cohorts), (), tuple(map(ResourceFlavor, flavors)))
     )
 
 

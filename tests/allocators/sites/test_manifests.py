@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allocators.sites.manifests import UNITS, format_quantity, manifests, quantity, to_yaml
+from allocators.sites.manifests import UNITS, format_quantity, parse_manifests, quantity, to_yaml
 from sim.contract import ParameterError
 
 
@@ -75,7 +75,7 @@ items:
 
 
 def test_scalars_stay_as_they_are_written() -> None:
-    first, second = manifests(TRAPS)
+    first, second = parse_manifests(TRAPS)
     assert (first.group, first.kind, first.name) == ("scheduling.run.ai", "Queue", "no")
     assert (second.group, second.name, second.namespace) == ("kueue.x-k8s.io", "b", "ns")
     assert second.where == "document 3, item 1 (Cohort b)"
@@ -90,7 +90,7 @@ def test_scalars_stay_as_they_are_written() -> None:
 
 
 def test_what_nobody_read_is_known() -> None:
-    first, second = manifests(TRAPS)
+    first, second = parse_manifests(TRAPS)
     spec = first.fields.mapping("spec")
     spec.text("parent")
     [deep] = spec.mapping("other").mappings("deep")
@@ -122,7 +122,7 @@ def test_what_nobody_read_is_known() -> None:
 )
 def test_bad_texts(text: str, message: str) -> None:
     with pytest.raises(ParameterError, match=message.replace("[", r"\[")):
-        manifests(text)
+        parse_manifests(text)
 
 
 BAD = "kind: A\nmetadata: {name: a}\nspec: {number: 5x, word: left, list: [a, [b]], map: 3}"
@@ -146,7 +146,7 @@ BAD = "kind: A\nmetadata: {name: a}\nspec: {number: 5x, word: left, list: [a, [b
 def test_errors_name_document_path_and_value(
     method: str, arguments: tuple[object, ...], message: str
 ) -> None:
-    [one] = manifests(BAD)
+    [one] = parse_manifests(BAD)
     with pytest.raises(ParameterError) as caught:
         getattr(one.fields.mapping("spec"), method)(*arguments)
     assert message in str(caught.value)
@@ -154,7 +154,7 @@ def test_errors_name_document_path_and_value(
 
 def test_what_is_written_is_read() -> None:
     text = to_yaml([{"kind": "A", "metadata": {"name": "no"}, "spec": {"n": "8", "on": "1E"}}])
-    [one] = manifests(text)
+    [one] = parse_manifests(text)
     assert (one.kind, one.name, one.fields.mapping("spec").text("on")) == ("A", "no", "1E")
 
 
@@ -173,13 +173,13 @@ items:
         lines
   - {kind: C, spec: {n: 1}}
 """
-    found = manifests(text)
+    found = parse_manifests(text)
     assert [one.source for one in found] == [
         "kind: A   # first\nspec:\n  on: yes\n",
         "kind: B\nspec:\n  text: |\n    two\n    lines\n",
         "{kind: C, spec: {n: 1}}\n",
     ]
     for one in found:
-        [again] = manifests(one.source)
+        [again] = parse_manifests(one.source)
         assert again.fields.leaves() == one.fields.leaves()
     assert found[1].fields.leaves() == {"kind": "B", "spec.text": "two\nlines\n"}

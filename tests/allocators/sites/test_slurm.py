@@ -31,12 +31,12 @@ from sim.trace import Trace
 from tests.shared import shared
 from trainyard.clusters.slurm_files import (
     SlurmConfig,
-    gres_of,
-    hosts,
+    count_gpus_by_type,
+    expand_host_list,
+    parse_time_s,
     read_associations,
     read_conf,
     read_topology,
-    seconds,
 )
 
 # -- what sites write
@@ -44,7 +44,9 @@ from trainyard.clusters.slurm_files import (
 
 
 def test_times() -> None:
-    assert [seconds(text) for text in ("90", "1:30", "1:00:00", "0-4", "7-0", "2-03:04:05")] == [
+    assert [
+        parse_time_s(text) for text in ("90", "1:30", "1:00:00", "0-4", "7-0", "2-03:04:05")
+    ] == [
         5400,
         90,
         3600,
@@ -52,14 +54,14 @@ def test_times() -> None:
         604_800,
         2 * 86_400 + 3 * 3600 + 4 * 60 + 5,
     ]
-    assert seconds("INFINITE") == inf
+    assert parse_time_s("INFINITE") == inf
     with pytest.raises(ParameterError, match="no time"):
-        seconds("soon")
+        parse_time_s("soon")
 
 
 def test_generic_resources() -> None:
-    assert gres_of("gpu:a100:4(S:0-1),gpu:2,lustre:1") == {"a100": 4, "": 2}
-    assert gres_of("") == {}
+    assert count_gpus_by_type("gpu:a100:4(S:0-1),gpu:2,lustre:1") == {"a100": 4, "": 2}
+    assert count_gpus_by_type("") == {}
 
 
 CONF = r"""
@@ -456,7 +458,7 @@ def recorded(folder: Path) -> Starts:
         return {
             int(row["JobID"]): (
                 (datetime.fromisoformat(row["Start"]) - zero).total_seconds(),
-                tuple(sorted(hosts(row["NodeList"]))),
+                tuple(sorted(expand_host_list(row["NodeList"]))),
             )
             for row in csv.DictReader(file, delimiter="|")
         }
@@ -522,7 +524,7 @@ def simulated(folder: Path, timers: Timers, *, tree: bool = False, **changed: fl
                     per_node=int(row["tasks_per_node"] or 0),
                     mem_gb=0.0 if mem_mb else config.partitions[at].def_mem_per_cpu_mb,
                     node_mem_gb=mem_mb,
-                    node_gpus=sum(gres_of(row["gres"]).values()),
+                    node_gpus=sum(count_gpus_by_type(row["gres"]).values()),
                 ),
             )
         for one in controller.tick(now_s):

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allocators.sites.slurm.accounts import AssociationLimits, read_associations
-from allocators.sites.slurm.commands import commands, script
+from allocators.sites.slurm.commands import change_commands, sacctmgr_script
 from sim.contract import ParameterError
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -73,9 +73,9 @@ def drawn(rng: random.Random) -> str:
 @settings(max_examples=60, deadline=None)
 def test_what_is_written_reads_the_same(seed: int) -> None:
     people = read_associations(drawn(random.Random(seed)))
-    again = read_associations(script(people))
+    again = read_associations(sacctmgr_script(people))
     assert again.bare == people.bare
-    assert commands(people, again) == []
+    assert change_commands(people, again) == []
 
 
 @given(SEEDS)
@@ -83,7 +83,7 @@ def test_what_is_written_reads_the_same(seed: int) -> None:
 def test_commands_make_one_state_another(seed: int) -> None:
     rng = random.Random(seed)
     text, wanted = drawn(rng), read_associations(drawn(rng))
-    run = "".join(f"{one.text}\n" for one in commands(read_associations(text), wanted))
+    run = "".join(f"{one.text}\n" for one in change_commands(read_associations(text), wanted))
     # Run after the site's own file, whatever stands in it.
     assert read_associations(text + run).bare == wanted.bare
 
@@ -122,7 +122,7 @@ def test_an_account_moves_and_settings_are_taken_back() -> None:
 def test_settings_that_are_not_simulated_are_kept_as_written() -> None:
     old = read_associations("", "Name|Priority|MaxJobsAccruePU\nnormal|0|5\n")
     new = read_associations("", "Name|Priority|MaxJobsAccruePU\nnormal|0|10\n")
-    [one] = commands(old, new)
+    [one] = change_commands(old, new)
     assert one == ("modify qos normal set maxjobsaccruepu=10", "maxjobsaccruepu=5")
     assert [finding.sentence() for finding in old.findings] == [
         "sacctmgr, line 2: maxjobsaccruepu=5 is not simulated: all waiting jobs gain by their age."
@@ -134,7 +134,7 @@ def test_a_time_written_otherwise_is_no_change() -> None:
         read_associations(f"add qos a GraceTime={grace} MaxWall={wall}\n")
         for grace, wall in (("60", "90"), ("00:01:00", "1:30:00"))
     )
-    assert commands(one, other) == []
+    assert change_commands(one, other) == []
     assert one.bare == other.bare
 
 
@@ -226,7 +226,9 @@ def test_a_time_that_cannot_be_read_is_said_with_its_line(setting: str) -> None:
 
 
 def told(before: str, after: str) -> list[str]:
-    return [one.text for one in commands(read_associations(before), read_associations(after))]
+    return [
+        one.text for one in change_commands(read_associations(before), read_associations(after))
+    ]
 
 
 def test_a_user_of_one_partition_is_not_let_into_all() -> None:

@@ -26,7 +26,7 @@ from sim.trace import Trace
 from tests.allocators.sites.test_slurm import cycles, recorded
 from tests.shared import shared
 from trainyard.clusters.machines import read_cluster
-from trainyard.study.files import with_texts
+from trainyard.study.files import read_file_parameters
 from trainyard.study.scenario import TraceSpec
 from trainyard.traces.sources import load_source
 
@@ -77,7 +77,7 @@ def test_the_policy_on_the_files_of_a_real_slurm_starts_as_was_recorded() -> Non
     cluster = read_cluster(folder / "slurm.conf").cluster
     assert [node.name for node in cluster.nodes][3:6] == ["n4", "m1", "m2"]
     policy = make(
-        with_texts(
+        read_file_parameters(
             Spec.of(
                 "slurm",
                 conf=str(folder / "slurm.conf"),

@@ -475,7 +475,7 @@ def test_pods_of_one_owner_are_a_job_each_or_a_gang() -> None:
 def test_of_two_recipes_that_fit_equally_one_is_asked_for() -> None:
     data = CASES["wandb"][0]
     content = open_source(data, "runs.csv", ReadOptions())
-    one = next(recipe for recipe in recipes.shipped() if recipe.name == "wandb")
+    one = next(recipe for recipe in recipes.shipped_recipes() if recipe.name == "wandb")
     minutes = replace(
         one, name="other", title="Other", columns={**one.columns, "duration_s": "num(runtime) * 60"}
     )
@@ -507,7 +507,7 @@ def test_of_two_recipes_that_fit_equally_one_is_asked_for() -> None:
 
 def test_every_recipe_has_an_export() -> None:
     # Traces of several tables, and logs, have tests of their own.
-    single = {one.name for one in recipes.shipped() if not (one.refuse or one.tables)}
+    single = {one.name for one in recipes.shipped_recipes() if not (one.refuse or one.tables)}
     assert single == {
         *CASES,
         "runai",
@@ -527,7 +527,9 @@ def test_every_recipe_has_an_export() -> None:
 @pytest.mark.parametrize("fmt", CASES)
 def test_exactly_one_recipe_wins(fmt: str) -> None:
     sample = sample_of(CASES[fmt][0].decode())
-    fitting = [recipe for recipe in recipes.shipped() if recipes.fits_sample(recipe, sample)]
+    fitting = [
+        recipe for recipe in recipes.shipped_recipes() if recipes.fits_sample(recipe, sample)
+    ]
     heaviest = max(recipe.weight for recipe in fitting)
     assert [recipe.name for recipe in fitting if recipe.weight == heaviest] == [fmt]
     found = detect(open_source(CASES[fmt][0], "x", ReadOptions()))

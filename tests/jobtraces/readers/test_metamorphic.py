@@ -92,7 +92,7 @@ WAYS: dict[str, Callable[[Cells], str | bytes]] = {
 def test_a_table_written_otherwise_is_the_same_trace(way: str) -> None:
     # Each format is written in about four of the ways.
     place = list(WAYS).index(way)
-    exact = {one.name for one in recipes.shipped() if one.exact}
+    exact = {one.name for one in recipes.shipped_recipes() if one.exact}
     for at, fmt in enumerate(TEXTS):
         if (at - place) % len(WAYS) in {0, 3, 6, 9} and not (
             way == "one more column" and fmt in exact
@@ -103,7 +103,7 @@ def test_a_table_written_otherwise_is_the_same_trace(way: str) -> None:
 @pytest.mark.slow
 def test_an_exact_format_with_one_more_column_is_any_table() -> None:
     # Recognised by having no other columns: with one it is any table, whose unit is asked.
-    exact = [one.name for one in recipes.shipped() if one.exact and one.name in TEXTS]
+    exact = [one.name for one in recipes.shipped_recipes() if one.exact and one.name in TEXTS]
     assert exact
     for fmt in exact:
         data = WAYS["one more column"](cells_of(TEXTS[fmt]))
@@ -171,7 +171,7 @@ def more(value: Any, items: str) -> Any:
 def test_json_written_otherwise_is_the_same_trace(fmt: str) -> None:
     data = JSON[fmt][0]
     base = read_so(data)
-    key = next(one.items for one in recipes.shipped() if one.name == fmt) or ""
+    key = next(one.items for one in recipes.shipped_recipes() if one.name == fmt) or ""
     value = json.loads(data)
     assert same(json.dumps(reordered(value, random.Random(SEED))), base)
     assert same(json.dumps(more(json.loads(data), key)), base)
@@ -205,7 +205,7 @@ def test_a_lost_column_never_makes_another_recipe_win_silently(fmt: str) -> None
 
 
 def lost_keys(fmt: str) -> None:
-    recipe = next(one for one in recipes.shipped() if one.name == fmt)
+    recipe = next(one for one in recipes.shipped_recipes() if one.name == fmt)
     for path in sorted(recipe.paths):
         value = json.loads(CASES[fmt][0])
         for job in value[recipe.items] if recipe.items else value:

@@ -10,7 +10,7 @@ import pytest
 
 from jobtraces import FORMATS, ReadOptions, peek, read
 from sim.errors import TraceError
-from sim.trace import OF_SCHEDULERS, WORDS_OF_SCHEDULERS, Trace
+from sim.trace import SCHEDULER_NUMBERS, SCHEDULER_TEXTS, Trace
 from tests.jobtraces.readers.account import checked, reasons, row
 
 PLAIN = "job_id,submit_time_s,num_gpus,duration_s,user,vc,model,status\na,10,1,100,ann,v1,bert,completed\nb,0,8,50.5,bob,v2,,failed\nc,10,2,7,ann,v1,resnet,\n"  # noqa: E501
@@ -459,10 +459,10 @@ def said_by_schedulers() -> pd.DataFrame:
     """Return two jobs with a value in every column that a scheduler's log may fill, and one
     without.
     """
-    numbers = {name: [2.0, np.nan, 0.5] for name in OF_SCHEDULERS}
+    numbers = {name: [2.0, np.nan, 0.5] for name in SCHEDULER_NUMBERS}
     whole = {"nodes", "tasks", "tasks_per_node", "cpus_per_task", "requeue"}
     numbers |= {name: [1.0, np.nan, 1.0] for name in whole | {"gpu_fraction"}}
-    texts = {name: [f"a|b=1:{name},x", None, "a&[b*2]"] for name in WORDS_OF_SCHEDULERS}
+    texts = {name: [f"a|b=1:{name},x", None, "a&[b*2]"] for name in SCHEDULER_TEXTS}
     return pd.DataFrame(
         {
             "job_id": ["1", "2", "3"],

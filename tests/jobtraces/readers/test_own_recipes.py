@@ -125,13 +125,13 @@ def test_a_scenario_keeps_the_recipe(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("in_place")
 def test_a_faulty_recipe_is_found_without_data() -> None:
-    assert recipes.check(OURS, "ours.toml").name == "ours"
+    assert recipes.check_recipe(OURS, "ours.toml").name == "ours"
     for expression, words in (
         ("num(cards, 2)", "does not support"),
         ("crads", "crads is not a known column. Did you mean cards?"),
     ):
         with pytest.raises(TraceError, match=words):
-            recipes.check(ours(expression), "ours.toml")
+            recipes.check_recipe(ours(expression), "ours.toml")
 
 
 def test_a_process_of_its_own_has_limits() -> None:

@@ -54,7 +54,7 @@ def test_missing_values_in_the_first_rows_are_empty_cells() -> None:
             "none": pa.nulls(2),
         }
     )
-    found = intake.look(data, "mine.parquet")
+    found = intake.peek_upload(data, "mine.parquet")
     assert found.head.loc[1, "user"] == ""
     shown = {
         "job_id": "a, b",
@@ -68,7 +68,7 @@ def test_missing_values_in_the_first_rows_are_empty_cells() -> None:
 
 
 def test_short_rows_of_text_are_empty_cells_too() -> None:
-    found = intake.look(
+    found = intake.peek_upload(
         b"job_id,submit_time_s,num_gpus,duration_s,user\na,0,1,60,ann\nb,1,1,60\n", "mine.csv"
     )
     assert intake.examples(found)["user"] == "ann"
@@ -77,7 +77,7 @@ def test_short_rows_of_text_are_empty_cells_too() -> None:
 def test_of_two_columns_of_one_name_the_first_is_read() -> None:
     arrays = [*map(pa.array, JOBS.values()), pa.array([9, 9]), pa.array([{"x": 1}] * 2)]
     data = parquet(pa.Table.from_arrays(arrays, names=[*JOBS, "num_gpus", "num_gpus"]))
-    found = intake.look(data, "mine.parquet")
+    found = intake.peek_upload(data, "mine.parquet")
     assert found.columns == (*JOBS, "num_gpus#2")
     assert read(data, name="mine.parquet").trace.numbers("num_gpus").tolist() == [1, 2]
 
@@ -92,7 +92,7 @@ def test_names_that_differ_in_case_only() -> None:
             "duration_s": [5, 6],
         }
     )
-    assert intake.look(data, "mine.parquet").columns == (
+    assert intake.peek_upload(data, "mine.parquet").columns == (
         "job_id",
         "job_id#2",
         "submit_time_s",
@@ -104,7 +104,7 @@ def test_names_that_differ_in_case_only() -> None:
 
 def test_bytes_that_are_no_text() -> None:
     data = parquet(JOBS | {"name": [b"\xff\xfe", None], "payload": [b"\x80" * 20_000, b""]})
-    assert intake.examples(intake.look(data, "mine.parquet"))["name"] == "\ufffd\ufffd"
+    assert intake.examples(intake.peek_upload(data, "mine.parquet"))["name"] == "\ufffd\ufffd"
     assert read(data, name="mine.parquet").trace.frame["name"].tolist()[0] == "\ufffd\ufffd"
 
 
@@ -126,7 +126,7 @@ def test_a_date_beyond_all_calendars_is_missing() -> None:
 
 def test_a_footer_that_would_end_the_process_is_one_sentence() -> None:
     data = base64.b85decode(DAMAGED)
-    for attempt in (intake.look, lambda data, name: read(data, name=name)):
+    for attempt in (intake.peek_upload, lambda data, name: read(data, name=name)):
         with pytest.raises(TraceError):
             attempt(data, "mine.parquet")
 

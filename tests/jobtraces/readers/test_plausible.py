@@ -12,7 +12,7 @@ import pytest
 
 from jobtraces import Import, ReadOptions, read
 from jobtraces.readers.draft import Report
-from jobtraces.readers.plausible import GO_ON, DataReview, check_jobs_together
+from jobtraces.readers.plausible import KEEP, DataReview, check_jobs_together
 from sim.errors import ParameterError, TraceError
 from tests.counting import count_steps
 from tests.jobtraces.readers.account import checked, reasons
@@ -62,14 +62,14 @@ def test_milliseconds_are_suspected_by_the_span_and_read_so_on_request() -> None
     got = taken(table)
     assert asked(got) == {"span": "The submissions span 24 years. Are the times milliseconds?"}
     (question,) = got.questions
-    assert list(question.options) == ["ms", "window", GO_ON]
-    assert question.default == GO_ON
+    assert list(question.options) == ["ms", "window", KEEP]
+    assert question.default == KEEP
     assert got.trace.doubts == (("span", question.text),)
     mended = taken(table, span="ms")
     assert asked(mended) == {}
     assert mended.trace.span_s == pytest.approx(239 * 3110.0)
     assert mended.guesses[-1] == f"{question.text} Answered: they are milliseconds."
-    overridden = taken(table, span=GO_ON)
+    overridden = taken(table, span=KEEP)
     assert overridden.questions == ()
     assert overridden.warnings == (f"{question.text} Answered: the times are right.",)
     assert overridden.trace.doubts == got.trace.doubts
@@ -83,7 +83,7 @@ def test_durations_from_start_to_end_follow_the_unit_of_the_times() -> None:
     mended = taken(table, span="ms")
     assert asked(mended) == {}
     assert mended.trace.numbers("duration_s")[0] == 600.0
-    assert list(asked(taken(table, span=GO_ON))) == ["thousand"]
+    assert list(asked(taken(table, span=KEEP))) == ["thousand"]
 
 
 def test_a_stray_clock_is_cut_off_on_request() -> None:
@@ -113,7 +113,7 @@ def test_days_of_running_are_suspected_to_be_another_unit() -> None:
     table = bare().assign(duration_s=lambda frame: 6e6 + frame["duration_s"])
     got = taken(table)
     assert asked(got) == {"long": "Half of the jobs run for 69 days or more. Is the unit right?"}
-    assert list(got.questions[0].options) == ["ms", GO_ON]
+    assert list(got.questions[0].options) == ["ms", KEEP]
     assert taken(table, long="ms").trace.numbers("duration_s")[0] == pytest.approx(6000.06)
 
 
@@ -121,7 +121,7 @@ def test_a_unit_that_the_user_chose_may_be_seconds_after_all() -> None:
     table = bare().assign(duration_s=lambda frame: frame["duration_s"] * 2)
     data = table.to_csv(index=False).encode()
     got = read(data, options=ReadOptions(duration_unit="h"))
-    assert list(got.questions[0].options) == ["s", "ms", GO_ON]
+    assert list(got.questions[0].options) == ["s", "ms", KEEP]
     mended = read(data, options=ReadOptions(duration_unit="h", answers={"long": "s"}))
     assert mended.trace.numbers("duration_s")[0] == pytest.approx(120.0)
 
@@ -270,7 +270,7 @@ def test_fractions_that_add_much_work_can_be_left_out() -> None:
     got = taken(table)
     assert list(asked(got)) == ["fractions"]
     # It stands in the question; whoever answers "round up" is told again.
-    assert (got.warnings, len(taken(table, fractions=GO_ON).warnings)) == ((), 1)
+    assert (got.warnings, len(taken(table, fractions=KEEP).warnings)) == ((), 1)
     left = taken(table, fractions="leave_out")
     assert (left.used, left.warnings) == (180, ())
     assert left.load_after_gpu_s == left.load_before_gpu_s
@@ -360,7 +360,7 @@ def test_ids_that_a_spreadsheet_rounded_are_asked_about() -> None:
 def test_one_fault_is_one_question() -> None:
     collided = bare().assign(job_id=[f"{7 + at // 40}.0E+13" for at in range(240)])
     assert list(asked(taken(collided))) == ["collide"]
-    assert list(asked(taken(collided, collide=GO_ON))) == ["left"]
+    assert list(asked(taken(collided, collide=KEEP))) == ["left"]
     waiting = bare()
     waiting.loc[:149, "status"] = "PENDING"
     assert list(asked(taken(waiting))) == ["open"]

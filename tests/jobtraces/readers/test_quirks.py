@@ -15,7 +15,7 @@ import pytest
 
 from jobtraces import Import, ReadOptions, read
 from jobtraces.readers.options import OpenQuestionError
-from jobtraces.recipes import parse
+from jobtraces.recipes import parse_recipe
 from sim.errors import TraceError
 from tests.jobtraces.readers.account import checked
 from tests.jobtraces.readers.test_converted import workbook
@@ -470,5 +470,5 @@ BASE = 'name = "a"\ntitle = "A"\n[recognise]\ncolumns = ["x"]\n'
 )
 def test_limits_of_a_recipe(text: str, sentence: str) -> None:
     with pytest.raises(TraceError) as caught:
-        parse(text, "r")
+        parse_recipe(text, "r")
     assert str(caught.value) == sentence

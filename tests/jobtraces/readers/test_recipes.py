@@ -352,20 +352,20 @@ def test_every_function_of_ours_is_tested() -> None:
     ],
 )
 def test_a_faulty_recipe_is_one_sentence(change: Callable[[str], str], sentence: str) -> None:
-    assert recipes.parse(WHOLE, "mine.toml").name == "mine"
+    assert recipes.parse_recipe(WHOLE, "mine.toml").name == "mine"
     with pytest.raises(TraceError, match=sentence) as caught:
-        recipes.parse(change(WHOLE), "mine.toml")
+        recipes.parse_recipe(change(WHOLE), "mine.toml")
     assert str(caught.value).startswith("mine.toml")
     assert str(caught.value).endswith((".", "?"))
 
 
 def test_all_shipped_recipes_are_sound_and_their_texts_are_ascii() -> None:
-    assert len(recipes.shipped()) > 15
+    assert len(recipes.shipped_recipes()) > 15
     with engine.open_sealed("UTC") as database:
-        for recipe in recipes.shipped():
+        for recipe in recipes.shipped_recipes():
             if not recipe.refuse:
                 assert "SELECT" in engine.build_query(recipe, database, {})
-    names = [recipe.name for recipe in recipes.shipped()]
+    names = [recipe.name for recipe in recipes.shipped_recipes()]
     assert len(set(names)) == len(names)
 
 

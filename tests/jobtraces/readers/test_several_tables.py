@@ -159,9 +159,9 @@ num_gpus = "cards"
     ],
 )
 def test_a_faulty_join_is_one_sentence(old: str, new: str, sentence: str) -> None:
-    assert recipes.parse(RECIPE, "two.toml").joins[0].on_other == ("job",)
+    assert recipes.parse_recipe(RECIPE, "two.toml").joins[0].on_other == ("job",)
     with pytest.raises(TraceError, match=sentence):
-        recipes.parse(RECIPE.replace(old, new), "two.toml")
+        recipes.parse_recipe(RECIPE.replace(old, new), "two.toml")
 
 
 @pytest.mark.parametrize(
@@ -175,13 +175,13 @@ def test_a_faulty_join_is_one_sentence(old: str, new: str, sentence: str) -> Non
     ],
 )
 def test_expressions_of_a_join_are_checked(old: str, new: str, sentence: str) -> None:
-    recipe = recipes.parse(RECIPE.replace(old, new), "two.toml")
+    recipe = recipes.parse_recipe(RECIPE.replace(old, new), "two.toml")
     with pytest.raises(TraceError, match=sentence), engine.open_sealed("UTC") as database:
         engine.build_query(recipe, database, {})
 
 
 def test_rows_without_a_partner_stay() -> None:
-    recipe = recipes.parse(RECIPE, "two.toml")
+    recipe = recipes.parse_recipe(RECIPE, "two.toml")
     base = pa.table({"row": [1, 2], "cell 0": ["a", "b"], "cell 1": ["5", "6"], "cell 2": "12"})
     other = pa.table({"job": ["a", "a", None], "gpus": ["1", "2", "4"]})
     present = {"id": "cell 0", "sent": "cell 1", "took": "cell 2"}

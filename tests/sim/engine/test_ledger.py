@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.cluster import Cluster, NodeGroup
-from sim.demand import pools_of
+from sim.demand import group_into_pools
 from sim.engine.ledger import FreeRoom, Ledger, Shortage
 from sim.errors import ContractError
 from sim.grants import Demand, Gang, Grant, Part, Tuning
@@ -24,7 +24,7 @@ ANY = Demand(1, 1, 0.0, 0.0, (0, 1))
 
 
 def room_of(cluster: Cluster = CLUSTER, *, overflow: bool = False) -> FreeRoom:
-    return FreeRoom(cluster, pools_of(cluster), overflow=overflow)
+    return FreeRoom(cluster, group_into_pools(cluster), overflow=overflow)
 
 
 def ledger_of(room: FreeRoom, *, mixed: bool = False, cluster: Cluster = CLUSTER) -> Ledger:

@@ -183,22 +183,22 @@ def test_measure_chooses_jobs_not_gpu_seconds() -> None:
 
 def test_measure_takes_both_ends() -> None:
     result = five()
-    assert metrics.measured(result, Measure(from_s=10, to_s=40)).tolist() == [
+    assert metrics.measured_mask(result, Measure(from_s=10, to_s=40)).tolist() == [
         False,
         True,
         True,
         True,
         False,
     ]
-    assert metrics.measured(result, Measure(first_job=1, last_job=3)).tolist() == [
+    assert metrics.measured_mask(result, Measure(first_job=1, last_job=3)).tolist() == [
         False,
         True,
         True,
         True,
         False,
     ]
-    assert metrics.measured(result, Measure()).all()
-    assert metrics.measured(result).all()
+    assert metrics.measured_mask(result, Measure()).all()
+    assert metrics.measured_mask(result).all()
 
 
 def test_nothing_completed_gives_no_means() -> None:

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from sim.metrics.life import happenings, spells
+from sim.metrics.life import job_events, job_periods
 from sim.metrics.timeline import Timeline
 from sim.overheads import Overheads
 from tests.sim.metrics.metrics_cases import Held, Job, cluster_of, failures_of, five, run_of
@@ -16,13 +16,15 @@ FIVE = Timeline(five(), cluster_of())
 
 
 def told(line: Timeline, job: int) -> list[str]:
-    return [f"{spell.t0:g}-{spell.t1:g} {spell.state} {spell.gpus}" for spell in spells(line, job)]
+    return [
+        f"{spell.t0:g}-{spell.t1:g} {spell.state} {spell.gpus}" for spell in job_periods(line, job)
+    ]
 
 
 def what(line: Timeline, job: int) -> list[str]:
     return [
         f"{one.t_s:g} {one.what} {one.cause} {one.role}".rstrip()
-        for one in happenings(line, job, spells(line, job))
+        for one in job_events(line, job, job_periods(line, job))
     ]
 
 
@@ -117,7 +119,7 @@ def test_a_simulated_preemption() -> None:
 
 @pytest.mark.parametrize("job", range(5))
 def test_time_is_complete(job: int) -> None:
-    found = spells(FIVE, job)
+    found = job_periods(FIVE, job)
     assert all(one.t1 == other.t0 for one, other in pairwise(found))
     assert sum(one.t1 - one.t0 for one in found if one.state == "waiting") == pytest.approx(
         FIVE.waited_s[job]

@@ -37,17 +37,17 @@ def test_accuracy_by_hand() -> None:
 
 def test_points_are_in_order_of_size_and_capped_over_all_sizes() -> None:
     frame = jobs((30, 3), (10, 1), (20, np.nan), (40, 4))
-    assert metrics.predicted(frame, np.ones(4, np.bool_)).to_numpy().tolist() == [
+    assert metrics.prediction_points(frame, np.ones(4, np.bool_)).to_numpy().tolist() == [
         [1, 10, 1],
         [0, 30, 3],
         [3, 40, 4],
     ]
     many = jobs(*[(1.0 + at, 2.0) for at in range(3000)])
-    found = metrics.predicted(many, np.ones(3000, np.bool_))
+    found = metrics.prediction_points(many, np.ones(3000, np.bool_))
     assert len(found) == 1000
     assert found["ideal_s"].iloc[[0, -1]].tolist() == [1, 3000]
     assert found["job"].is_unique
-    assert metrics.predicted(many, np.zeros(3000, np.bool_)).empty
+    assert metrics.prediction_points(many, np.zeros(3000, np.bool_)).empty
 
 
 def test_of_a_run() -> None:
@@ -71,4 +71,4 @@ def test_of_a_run() -> None:
         .run()
         .jobs
     )
-    assert metrics.predicted(silent, np.ones(5, np.bool_)).empty
+    assert metrics.prediction_points(silent, np.ones(5, np.bool_)).empty

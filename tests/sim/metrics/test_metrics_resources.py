@@ -14,7 +14,7 @@ from sim.cluster import Change, Cluster, NodeGroup
 from sim.contract import Spec
 from sim.engine.faults import Faults
 from sim.engine.simulator import Conditions, Simulator
-from sim.metrics.jobs import failed_by
+from sim.metrics.jobs import count_failures
 from sim.perf.parameter_server import ParameterServer
 from sim.result import RunResult
 from tests.sim.metrics.metrics_cases import (
@@ -134,7 +134,7 @@ def test_the_summary_of_restarts_losses_and_failures() -> None:
     assert np.isnan(
         [found["utilisation"], found["utilisation_productive"], found["utilisation_to_end"]]
     ).all()
-    assert failed_by(result, np.array([True, True, False, False])) == {"oom server": 1}
+    assert count_failures(result, np.array([True, True, False, False])) == {"oom server": 1}
 
 
 def test_without_use_and_failures_nothing_is_said() -> None:

@@ -9,7 +9,7 @@ from numpy.testing import assert_allclose
 
 from sim.errors import ParameterError
 from sim.metrics import bins_for, integral, reduce_frame, reduce_steps
-from sim.metrics.steps import MOST_POINTS, accumulate, merged
+from sim.metrics.steps import MOST_POINTS, accumulate, merge_intervals
 
 T = np.array([0.0, 1, 3, 4, 8])
 V = np.array([2.0, 4, 0, 1, 0])  # 2 on 0..1, 4 on 1..3, 0 on 3..4, 1 on 4..8, then 0
@@ -113,7 +113,7 @@ def test_changes_of_one_instant_are_one() -> None:
 
 
 def test_merging_keeps_owners_apart() -> None:
-    owner, t0, t1 = merged(
+    owner, t0, t1 = merge_intervals(
         np.array([1, 0, 1, 1, 0]), np.array([5.0, 0, 0, 2, 9]), np.array([6.0, 4, 5.5, 3, 9])
     )
     assert owner.tolist() == [0, 1, 1]

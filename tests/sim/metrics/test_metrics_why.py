@@ -12,7 +12,7 @@ import pytest
 
 from sim.cluster import Cluster
 from sim.contract import Demand
-from sim.metrics.room import RoomNeeds, room, spreads
+from sim.metrics.room import RoomNeeds, has_spread_jobs, room
 from sim.metrics.timeline import Timeline
 from sim.metrics.why import MOST_PIECES, JobCase, Piece, _earlier_waiting, causes, reasons, waits
 from sim.result import RunResult
@@ -117,7 +117,7 @@ def test_enough_in_pieces_too_small() -> None:
     (one,) = found(result, 2, wanted(4))
     assert told([one]) == ["10-50 scattered"]
     assert (one.free, one.most, one.replicas) == (4, 2, 4)
-    assert spreads(Timeline(result, TWO), 4) == (True, False)
+    assert has_spread_jobs(Timeline(result, TWO), 4) == (True, False)
 
 
 def test_small_pieces_are_no_obstacle_where_gangs_are_spread() -> None:
@@ -132,7 +132,7 @@ def test_small_pieces_are_no_obstacle_where_gangs_are_spread() -> None:
     spread = RunResult(
         **{**vars(split), "placements": pd.concat([split.placements, extra], ignore_index=True)}
     )
-    assert spreads(Timeline(spread, TWO), 4) == (True, True)
+    assert has_spread_jobs(Timeline(spread, TWO), 4) == (True, True)
     assert told(found(spread, 2, wanted(4))) == ["10-50 policy"]
 
 

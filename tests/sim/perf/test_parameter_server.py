@@ -468,7 +468,7 @@ def test_memory_that_runs_out_while_a_straggler_comes_and_goes(slow: str, full_s
 def test_jobs_that_never_have_enough_memory_end_the_run_in_words(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("sim.engine.simulator.HOPELESS", 10)
+    monkeypatch.setattr("sim.engine.simulator.MAX_EVICTIONS", 10)
     small = Cluster((NodeGroup(2, 0, cpus=32, mem_gb=64),))
     trace = jobs((0, 0, 10), (0, 0, 10), worker_mem_gb=[4, 4], worker_mem_need_gb=[3, 5])
     with pytest.raises(ParameterError) as caught:

@@ -20,7 +20,7 @@ from sim.engine.simulator import Simulator
 from sim.errors import ContractError, ParameterError
 from sim.grants import Gang, Grant, Part, Shape
 from sim.perf.copies import FREE
-from sim.perf.lookup import missing, used_types
+from sim.perf.lookup import missing_combinations, used_types
 from sim.perf.measured import Key, Measured, ProfileTable, built_in, read_profile
 from sim.perf.profiled import Profiled
 from sim.trace import Trace
@@ -209,7 +209,7 @@ def test_where_the_throughput_is_zero_a_job_does_not_run() -> None:
         ),
     ):
         model.rate(0, across({3: 1, 4: 1}), 0, 0)
-    table = missing(both, CLUSTER, built_in("simulation"))
+    table = missing_combinations(both, CLUSTER, built_in("simulation"))
     assert table[
         ["model", "batch_size", "num_gpus", "gpu_type", "jobs", "first_job"]
     ].to_numpy().tolist() == [["ResNet-50", 128, 2, "k80", 1, "j0"]]
@@ -263,7 +263,7 @@ def test_what_was_not_measured_is_refused_named_and_counted() -> None:
         " batch size 32, 1 GPU) on v100, p100, k80. Set stand_in to relative or to a model,"
         " leave these jobs out, or bring a profile that has them."
     )
-    table = missing(GAPS, Cluster.parse("1x8:v100,1x8:a100"), built_in("simulation"))
+    table = missing_combinations(GAPS, Cluster.parse("1x8:v100,1x8:a100"), built_in("simulation"))
     found = {(row.first_job, row.gpu_type): (row.jobs, row.why) for row in table.itertuples()}
     assert found == {
         ("j4", "a100"): (2, "the table lacks this GPU type"),
@@ -277,7 +277,7 @@ def test_what_was_not_measured_is_refused_named_and_counted() -> None:
         ("j3", "a100"): (1, "the table lacks this GPU type"),
     }
     assert table["jobs"].tolist()[0] == 2
-    assert missing(LM, CLUSTER, built_in("simulation")).empty
+    assert missing_combinations(LM, CLUSTER, built_in("simulation")).empty
 
 
 def test_stand_ins_by_hand() -> None:
@@ -331,7 +331,7 @@ def test_a_type_that_a_job_does_not_admit_need_not_be_measured() -> None:
     cluster = Cluster.parse("1x8:v100,1x8:a100")
     some = trace(("LM", 5, 1), ("LM", 5, 2), gpu_types_allowed=["v100", "p100|v100"])
     assert speed(Profiled().bind(some, cluster), 1, on(0, 2)) == LM_V100[2]
-    assert missing(some, cluster, built_in("simulation")).empty
+    assert missing_combinations(some, cluster, built_in("simulation")).empty
 
 
 def test_a_profile_of_the_user() -> None:
@@ -465,7 +465,7 @@ def test_any_trace_is_bound_or_refused_in_one_sentence(
     any_trace = trace(*rows, total_steps=[steps] * len(rows), gpu_type=[measured] * len(rows))
     machines, spec = Cluster.parse(cluster), Profiled(stand_in=stand_in)
     assert all("\n" not in text for text in spec.assumptions(any_trace))
-    gaps = missing(any_trace, machines, spec.measurements())
+    gaps = missing_combinations(any_trace, machines, spec.measurements())
     try:
         model = spec.bind(any_trace, machines)
     except ParameterError as error:

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from allocators import make
-from allocators.parameter_server.scaling_rules import COLD, estimated
+from allocators.parameter_server.scaling_rules import COLD, estimated_resources
 from jobtraces.generate import workload
 from sim.cluster import Cluster
 from sim.contract import Floats, Gang, Grant, Part, Resources, Spec
@@ -282,10 +282,10 @@ def test_nobody_learns_where_nobody_asks(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_what_a_job_begins_with_that_is_believed_to_use_so_much() -> None:
-    assert estimated(None, 3) == COLD
+    assert estimated_resources(None, 3) == COLD
     # 1.5 x 3 x 5 cores on servers of 5 + 4: 2.5, so 3 of them, with 1.2 x 20 GB. A worker gets 14
     # cores, and 1.5 x 12 GB.
-    assert tuple(estimated(Resources(13.5, 12.0, 5.0, 20.0), 3)) == (1, 14, 18, 3, 9, 24)
+    assert tuple(estimated_resources(Resources(13.5, 12.0, 5.0, 20.0), 3)) == (1, 14, 18, 3, 9, 24)
 
 
 def test_a_job_begins_with_what_those_that_finished_before_have_used() -> None:

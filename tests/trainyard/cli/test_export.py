@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from allocators.sites.kueue.files import read
-from allocators.sites.manifests import manifests
+from allocators.sites.kueue.files import read_config
+from allocators.sites.manifests import parse_manifests
 from tests.allocators.sites.test_kueue import queue, site
 from trainyard.cli.main import main
 
@@ -44,9 +44,11 @@ def test_a_patch_says_what_it_rests_on(folder: Path, capsys: pytest.CaptureFixtu
     assert "Mean wait: 77 min -> 43 min." in text
     assert "the spread is unknown" in text
     assert "No backtest: " in text
-    assert [one.name for one in manifests(text)] == ["a", "b"]
+    assert [one.name for one in parse_manifests(text)] == ["a", "b"]
     assert "nominalQuota: 8 -> 4" in text
-    assert read((folder / "old.yaml").read_text()) != read((folder / "new.yaml").read_text())
+    assert read_config((folder / "old.yaml").read_text()) != read_config(
+        (folder / "new.yaml").read_text()
+    )
     assert capsys.readouterr().out == ""
 
 

@@ -23,7 +23,7 @@ from sim.params import Spec
 from tests.waiting import wait_until
 from trainyard.cli.main import main
 from trainyard.cli.run import Bar
-from trainyard.runs.run import key_of, run
+from trainyard.runs.run import run, scenario_key
 from trainyard.study import catalog
 from trainyard.study.scenario import Scenario
 from trainyard.study.study import Study
@@ -375,7 +375,9 @@ def test_a_saved_study_repeats_exactly(call: Call, tmp_path: Path, scenario: Sce
         ("fifo backfill=first_fit seed=0", 0),
         ("fifo backfill=first_fit seed=1", 1),
     ]
-    assert {one["key"] for one in document["runs"]} == {key_of(one) for one in study.scenarios()}
+    assert {one["key"] for one in document["runs"]} == {
+        scenario_key(one) for one in study.scenarios()
+    }
     direct = run(study.scenarios()[1])
     kept = pd.read_csv(tmp_path / "out" / "fifo backfill=first_fit seed=0.csv")
     assert kept["finish_s"].tolist() == direct.jobs["finish_s"].tolist()
@@ -402,7 +404,7 @@ def test_a_saved_scenario_with_changes(call: Call, tmp_path: Path, scenario: Sce
         allocator=Spec.of("fifo", backfill="first_fit"),
         seed=3,
     )
-    assert (code, one["key"], one["seed"]) == (0, key_of(expected), 3)
+    assert (code, one["key"], one["seed"]) == (0, scenario_key(expected), 3)
     code, out, _ = call("run", "--scenario", "one.json", "--trace", "jobs.csv", "--json")
     assert (code, json.loads(out)["runs"][0]["jobs"]) == (0, 3)
 
@@ -673,7 +675,7 @@ def test_a_fault_of_ours_is_code_1_and_one_sentence(
     def broken(*_: object) -> None:
         raise KeyError("gone")
 
-    monkeypatch.setattr("trainyard.cli.run.summarise", broken)
+    monkeypatch.setattr("trainyard.cli.run.summarize_run", broken)
     code, _, err = call(*RUN)
     assert code == 1
     assert "A fault in Trainyard stopped the command (KeyError: 'gone')" in err
@@ -686,7 +688,7 @@ def test_lack_of_memory_is_a_sentence(call: Call, monkeypatch: pytest.MonkeyPatc
     def full(*_: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr("trainyard.cli.run.summarise", full)
+    monkeypatch.setattr("trainyard.cli.run.summarize_run", full)
     assert call(*RUN)[::2] == (1, "Memory ran out. Choose fewer jobs, or a shorter window.\n")
 
 

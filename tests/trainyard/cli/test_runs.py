@@ -25,7 +25,7 @@ from trainyard.library.library import HERE
 from trainyard.results.outcomes import keys
 from trainyard.runs.run import run_to_store
 from trainyard.store import Store, StoreError
-from trainyard.store.entry import parquet
+from trainyard.store.entry import to_parquet
 from trainyard.study.branch import BranchPoint, FromHere
 from trainyard.study.study import Study
 
@@ -286,10 +286,10 @@ SCENARIO = {**STUDY["base"], "allocator": "fifo"}
 def test_damaged_and_hostile_archives_are_one_sentence(
     change: Callable[[str, bytes], tuple[str, bytes] | None], store: Store, tmp_path: Path
 ) -> None:
-    data = _changed(archive.packed(store, HERE, [ids(store)["study"]])[0], change)
+    data = _changed(archive.pack_items(store, HERE, [ids(store)["study"]])[0], change)
     other = Store(tmp_path / "other")
     with pytest.raises(TrainyardError) as caught:
-        archive.unpack(other, HERE, data, "x.zip", results=True)
+        archive.import_archive(other, HERE, data, "x.zip", results=True)
     assert str(caught.value).endswith(".")
     assert "\n" not in str(caught.value)
     assert all(entry.result() for entry in other.entries())
@@ -320,7 +320,7 @@ def test_results_under_keys_that_are_not_their_own_are_left_out_and_that_is_said
     own = store.index.uses(known["sweep"])
     alone = [key for key, row in store.index.among("run", own).items() if not row.complete]
     assert len(alone) > 1
-    data, _ = archive.packed(store, HERE, [known["sweep"]])
+    data, _ = archive.pack_items(store, HERE, [known["sweep"]])
     (tmp_path / "forged.zip").write_bytes(_changed(data, _listed(change)))
     monkeypatch.setenv("TRAINYARD_STORE", str(tmp_path / "other"))
     code, out, _ = call("runs", "import", "forged.zip")
@@ -338,11 +338,11 @@ def test_where_results_are_not_believed_recipes_names_and_tags_are_taken_over(
     store: Store, tmp_path: Path
 ) -> None:
     known = ids(store)
-    library.label(store, HERE, known["plan"], name="Mine", tags=["talk"])
+    library.label_item(store, HERE, known["plan"], name="Mine", tags=["talk"])
     keys = set(store.numbers(key for one in known.values() for key in store.index.uses(one)))
-    data, _ = archive.packed(store, HERE, list(known.values()))
+    data, _ = archive.pack_items(store, HERE, list(known.values()))
     other = Store(tmp_path / "other")
-    taken = archive.unpack(other, "ann", data, "x.zip", results=False)
+    taken = archive.import_archive(other, "ann", data, "x.zip", results=False)
     assert (set(taken.ids), taken.left) == (set(known.values()), len(keys))
     assert (library.item(other, "ann", "Mine").tags, library.item(other, "ann", "Mine").runs) == (
         ("talk",),
@@ -355,8 +355,8 @@ def test_where_results_are_not_believed_recipes_names_and_tags_are_taken_over(
 def test_tables_that_would_fill_the_memory_are_refused_before_they_are_read(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bomb = parquet(pd.DataFrame({"x": np.zeros(200_000)}))
-    study, _ = archive.packed(store, HERE, [ids(store)["study"]])
+    bomb = to_parquet(pd.DataFrame({"x": np.zeros(200_000)}))
+    study, _ = archive.pack_items(store, HERE, [ids(store)["study"]])
 
     def put_in(rows: int) -> Callable[[str, bytes], tuple[str, bytes]]:
         def change(name: str, data: bytes) -> tuple[str, bytes]:
@@ -378,9 +378,9 @@ def test_tables_that_would_fill_the_memory_are_refused_before_they_are_read(
     other = Store(tmp_path / "other")
     # Two results of 200,000 values of 8 bytes each.
     with pytest.raises(StoreError, match="the tables of this archive have more than 3 MB"):
-        archive.unpack(other, HERE, _changed(study, put_in(200_000)), "x.zip", results=True)
+        archive.import_archive(other, HERE, _changed(study, put_in(200_000)), "x.zip", results=True)
     with pytest.raises(StoreError, match="is damaged or edited"):
-        archive.unpack(other, HERE, _changed(study, put_in(5)), "x.zip", results=True)
+        archive.import_archive(other, HERE, _changed(study, put_in(5)), "x.zip", results=True)
     assert other.entries() == []
     other.index.close()
 
@@ -444,7 +444,7 @@ def test_nothing_of_an_archive_commands_a_terminal(
         body["things"][0]["document"]["base"]["trace"]["source"] = "x\x1b]0;y.csv"
 
     Path("odd.zip").write_bytes(
-        _changed(archive.packed(store, HERE, [ids(store)["study"]])[0], _listed(change))
+        _changed(archive.pack_items(store, HERE, [ids(store)["study"]])[0], _listed(change))
     )
     monkeypatch.setenv("TRAINYARD_STORE", str(tmp_path / "other"))
     assert call("runs", "import", "odd.zip")[0] == 0
@@ -468,7 +468,7 @@ def test_files_that_are_no_archives(store: Store) -> None:
         with pytest.raises(
             StoreError, match=r"x: this is not a library archive, or it is damaged\."
         ):
-            archive.unpack(store, HERE, data, "x", results=True)
+            archive.import_archive(store, HERE, data, "x", results=True)
 
 
 @pytest.mark.parametrize(
@@ -553,12 +553,12 @@ def test_a_run_that_changes_at_an_instant_is_shown_exported_and_set_beside_the_c
     assert "SRTF, seed 0" in shown
     assert "SRTF, from here on, seed 0" in shown
     (other,) = [one for one in library.items(store, HERE) if one.kind == "study"]
-    means = library.beside(store, other, library.item(store, HERE, made)).means()
+    means = library.compare_items(store, other, library.item(store, HERE, made)).means()
     assert means[means["policy"] == "SRTF"]["change"].fillna(0).eq(0).all()
-    data, damaged = archive.packed(store, HERE, [made])
+    data, damaged = archive.pack_items(store, HERE, [made])
     assert not damaged
     there = Store(tmp_path / "other")
-    assert archive.unpack(there, "me", data, "x.zip", results=True).left == 0
+    assert archive.import_archive(there, "me", data, "x.zip", results=True).left == 0
     (taken,) = library.items(there, "me")
     assert taken.recipe() == asked
     assert (taken.runs, taken.there) == (2, 2)

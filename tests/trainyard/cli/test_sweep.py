@@ -208,7 +208,7 @@ def test_of_a_large_sweep_the_time_is_told_before_anything_is_looked_up(
 ) -> None:
     monkeypatch.setattr("trainyard.cli.sweep.MAX_LOOKED_UP", 1)
     monkeypatch.setattr("trainyard.cli.sweep.LONG_S", 0.001)
-    monkeypatch.setattr("trainyard.sweeps.sweep_run.key_of", None)
+    monkeypatch.setattr("trainyard.sweeps.sweep_run.scenario_key", None)
     code, out, err = call("sweep", "plain.json", "--axis", "seed=500", "--executor", "inline")
     assert (code, out) == (2, "")
     assert err.splitlines()[0].startswith("At most 2 runs of 12 jobs")

@@ -9,7 +9,7 @@ from jobtraces import read
 from tests.jobtraces.readers.test_several_tables import FILES
 from trainyard.clusters.drops import Drop, contents, sort
 from trainyard.study.scenario import TraceSpec
-from trainyard.traces.likeness import document, look_alike
+from trainyard.traces.likeness import figures_document, look_alike
 from trainyard.traces.sources import load_trace
 
 JOBS = b"job_id,submit_time_s,num_gpus,duration_s\na,0,1,600\nb,60,2,1200\n"
@@ -75,7 +75,9 @@ def test_a_single_file_is_jobs_unless_it_is_machines_or_figures() -> None:
     for data in (JOBS, NOTES, b"%PDF-1.7", b""):
         assert sort({"file": data}) == [Drop("jobs", "file", data)]
     spec = look_alike(load_trace(TraceSpec("sample:week")))
-    assert sort({"like.json": document(spec).encode()}) == [Drop("figures", "like.json", spec)]
+    assert sort({"like.json": figures_document(spec).encode()}) == [
+        Drop("figures", "like.json", spec)
+    ]
 
 
 def test_all_files_together_may_unpack_to_so_much_only() -> None:

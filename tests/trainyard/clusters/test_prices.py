@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from sim.cluster import KNOWN_TYPES, Cluster, GpuType, NodeGroup
-from sim.gpu_catalog import catalog, find
+from sim.gpu_catalog import catalog, find_gpu
 from trainyard.clusters import prices
 
 CAMPUS = Cluster(
@@ -119,15 +119,15 @@ def test_a_part_of_a_gpu_is_a_type_of_its_own() -> None:
     assert part is not None
     assert (part.name, part.price_per_gpu_hour) == ("a100_3g.20gb", 0.0)
     assert part.speed == pytest.approx(2.1 * 3 / 7)
-    found = find("NVIDIA-A100-SXM4-80GB-MIG-2g.20gb")
+    found = find_gpu("NVIDIA-A100-SXM4-80GB-MIG-2g.20gb")
     assert found is not None
     assert (found.memory_gb, found.guessed) == (20, True)
-    assert find("a100_9g.80gb") is None
+    assert find_gpu("a100_9g.80gb") is None
 
 
 def test_no_name_of_the_catalogue_leads_to_another_type() -> None:
     for name, gpu in catalog().items():
-        assert find(name) is gpu
+        assert find_gpu(name) is gpu
         assert gpu.source
         hits = [
             one.name

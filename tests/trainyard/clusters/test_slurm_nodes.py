@@ -10,7 +10,7 @@ from sim.cluster import KNOWN_TYPES, NodeGroup
 from sim.errors import ClusterError
 from tests.shared import shared
 from trainyard.clusters import drops, machines
-from trainyard.clusters.node_lists import from_slurm, from_slurm_json, hosts_of
+from trainyard.clusters.node_lists import expand_hosts, from_slurm, from_slurm_json
 
 CONF = """
 # Campus
@@ -174,7 +174,7 @@ def test_boards_and_sockets() -> None:
     ],
 )
 def test_lists_of_hosts(text: str, hosts: list[str]) -> None:
-    assert hosts_of(text, "x") == hosts
+    assert expand_hosts(text, "x") == hosts
 
 
 @pytest.mark.parametrize(

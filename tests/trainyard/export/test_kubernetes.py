@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from allocators.sites.kueue.files import read, write
-from allocators.sites.manifests import manifests
+from allocators.sites.kueue.files import read_config, write_config
+from allocators.sites.manifests import parse_manifests
 from sim.errors import ParameterError
 from tests.allocators.sites.test_kueue_files import SITE, changed, drawn
 from trainyard.export.kubernetes import patch
@@ -15,8 +15,8 @@ from trainyard.export.kubernetes import patch
 
 def applied(before: str, change: str) -> str:
     """What kubectl would have in the end."""
-    objects = {(one.kind, one.namespace, one.name): one.source for one in manifests(before)}
-    for one in manifests(change):
+    objects = {(one.kind, one.namespace, one.name): one.source for one in parse_manifests(before)}
+    for one in parse_manifests(change):
         objects[one.kind, one.namespace, one.name] = one.source
     for line in change.splitlines():
         if "kubectl delete" in line:
@@ -37,9 +37,9 @@ def test_only_what_differs_is_written_with_the_old_value() -> None:
         "# spec.resourceGroups[0].flavors[0].resources[1].nominalQuota: 8 -> 12\n"
         "apiVersion: kueue.x-k8s.io/v1beta1\nkind: ClusterQueue\nmetadata: {name: no}\n"
     ) in text
-    [one] = manifests(text)
+    [one] = parse_manifests(text)
     assert one.name == "no"
-    assert read(applied(SITE, text)) == read(after)
+    assert read_config(applied(SITE, text)) == read_config(after)
 
 
 def test_keys_that_are_not_simulated_stay_as_they_are() -> None:
@@ -64,13 +64,13 @@ def test_nothing_to_take_home() -> None:
 @pytest.mark.parametrize("seed", range(20))
 def test_a_patch_makes_the_old_configuration_the_new_one(seed: int) -> None:
     rng = random.Random(seed)
-    before, after = write(drawn(rng)), write(drawn(rng))
+    before, after = write_config(drawn(rng)), write_config(drawn(rng))
     if before != after:
-        again = read(applied(before, patch(before, after, ["x"])))
+        again = read_config(applied(before, patch(before, after, ["x"])))
         assert {one.name: one for one in again.queues} == {
-            one.name: one for one in read(after).queues
+            one.name: one for one in read_config(after).queues
         }, f"seed {seed}"
-        wanted = read(after)
+        wanted = read_config(after)
         assert sorted(map(repr, again.cohorts)) == sorted(map(repr, wanted.cohorts))
         assert sorted(again.local_queues) == sorted(wanted.local_queues)
         assert sorted(again.flavors) == sorted(wanted.flavors)
@@ -78,6 +78,6 @@ def test_a_patch_makes_the_old_configuration_the_new_one(seed: int) -> None:
 
 def test_settings_of_the_controller_are_no_object() -> None:
     text = patch(SITE, changed("enable: true", "enable: false"), [])
-    assert manifests(text) == ()
+    assert parse_manifests(text) == ()
     assert "# fairSharing.enable: true -> false\n#   {apiVersion: config" in text
     assert "ConfigMap" in text

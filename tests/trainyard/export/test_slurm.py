@@ -20,7 +20,7 @@ from sim.trace import Trace
 from trainyard.export.caveats import ExportRun
 from trainyard.export.slurm import apply_patch, conf_text, load
 from trainyard.export.targets import nearest, patch, patch_of_simulated_runs
-from trainyard.runs.run import run, summarise
+from trainyard.runs.run import run, summarize_run
 from trainyard.study.scenario import Scenario, TraceSpec
 
 CONF = """# The site
@@ -62,7 +62,7 @@ def test_the_jobs_that_a_backfill_cycle_tests_are_foretold() -> None:
     for most in (50, 1):
         scenario = Scenario(TraceSpec("x"), cluster, slurm(conf, bf_max_job_test=most))
         done = run(scenario, trace=trace)
-        found.append(ExportRun(scenario, "key", summarise(scenario, done, trace), done.remarks))
+        found.append(ExportRun(scenario, "key", summarize_run(scenario, done, trace), done.remarks))
     # One after the other runs, so 3, 2 and 1 wait for the same time each; then nobody does.
     assert found[0].remarks[-1] == "The backfill tested 2.0 jobs a cycle (Depth Mean of sdiag)."
     text = patch_of_simulated_runs(trace, found[:1], found[1:], None)

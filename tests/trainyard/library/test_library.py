@@ -31,7 +31,7 @@ from trainyard.store import Store, StoreError
 from trainyard.store import index as indices
 from trainyard.store.claimers import new_claimer
 from trainyard.store.files import Folder, Remote
-from trainyard.store.index import RUN, Index, IndexRow, LibraryError, beside
+from trainyard.store.index import RUN, Index, IndexRow, LibraryError, database_in
 
 DOCUMENT = {"kind": "study", "seed": 1}
 
@@ -42,7 +42,7 @@ def row(key: str, *, complete: bool = True, summary: float = 1.0) -> IndexRow:
 
 @pytest.fixture
 def index(tmp_path: Path) -> Iterator[Index]:
-    made = Index(beside(tmp_path))
+    made = Index(database_in(tmp_path))
     yield made
     made.close()
 
@@ -239,23 +239,23 @@ def test_a_damaged_database_is_one_sentence(tmp_path: Path) -> None:
             r" numbers are lost"
         ),
     ):
-        Index(beside(tmp_path))
+        Index(database_in(tmp_path))
 
 
 def test_a_library_of_a_later_version_is_left_alone(tmp_path: Path) -> None:
-    index = Index(beside(tmp_path))
+    index = Index(database_in(tmp_path))
     index.put(row("aa"))
     index.close()
     with sqlite3.connect(tmp_path / "library.db") as connection:
         connection.execute("INSERT INTO versions VALUES (99, 0)")
     with pytest.raises(LibraryError, match="created by a later version"):
-        Index(beside(tmp_path))
+        Index(database_in(tmp_path))
 
 
 def test_a_library_of_an_earlier_version_is_brought_up_to_date(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = Index(beside(tmp_path))
+    first = Index(database_in(tmp_path))
     first.put(row("aa"))
     first.close()
 
@@ -263,7 +263,7 @@ def test_a_library_of_an_earlier_version_is_brought_up_to_date(
         connection.execute(sa.text("ALTER TABLE things ADD COLUMN later INTEGER DEFAULT 7"))
 
     monkeypatch.setattr(indices, "MIGRATIONS", (*indices.MIGRATIONS, added))
-    second = Index(beside(tmp_path))
+    second = Index(database_in(tmp_path))
     assert not second.is_new
     assert second.get(RUN, "aa") == row("aa")
     second.close()
@@ -376,8 +376,8 @@ def check_claims(first: Index, second: Index, clock: SetClock) -> None:
 def test_a_run_is_claimed_by_one_process_at_a_time(tmp_path: Path) -> None:
     clock = SetClock()
     with (
-        closing(Index(beside(tmp_path), clock)) as one,
-        closing(Index(beside(tmp_path), clock)) as two,
+        closing(Index(database_in(tmp_path), clock)) as one,
+        closing(Index(database_in(tmp_path), clock)) as two,
     ):
         check_claims(one, two, clock)
 
@@ -511,7 +511,7 @@ def test_a_writer_waits_for_another_and_then_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(indices, "_BUSY_S", 0.1)
-    index = Index(beside(tmp_path))
+    index = Index(database_in(tmp_path))
     other = sqlite3.connect(tmp_path / "library.db", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     with pytest.raises(LibraryError, match="held by another process"):
@@ -527,7 +527,7 @@ def test_a_writer_waits_for_another_and_then_says_so(
 def test_a_reader_goes_on_while_another_process_migrates(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = Index(beside(tmp_path))
+    first = Index(database_in(tmp_path))
     first.put(row("aa"))
 
     def slow(connection: sa.Connection) -> None:
@@ -535,7 +535,7 @@ def test_a_reader_goes_on_while_another_process_migrates(
         assert first.get(RUN, "aa") == row("aa")
 
     monkeypatch.setattr(indices, "MIGRATIONS", (*indices.MIGRATIONS, slow))
-    second = Index(beside(tmp_path))
+    second = Index(database_in(tmp_path))
     first.put(row("bb"))
     assert set(second.among(RUN, ["aa", "bb"])) == {"aa", "bb"}
     first.close()

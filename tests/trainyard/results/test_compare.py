@@ -11,10 +11,10 @@ from sim.errors import ParameterError
 from sim.metrics.registry import COLUMNS
 from trainyard.results.compare import (
     Outcome,
-    changes,
     common_values,
+    completion_changes,
     counts,
-    paired,
+    pair_jobs,
     percent,
     repeats_suffix,
     table,
@@ -60,7 +60,7 @@ def outcome_of(
 
 def test_pairs_only_jobs_completed_under_both_and_counts_the_others() -> None:
     nan = float("nan")
-    pair = paired(
+    pair = pair_jobs(
         outcome_of("A", (10.0, 20.0, 30.0, nan, 5.0)),
         outcome_of("B", (5.0, 40.0, nan, 7.0, 5.0005)),
     )
@@ -81,12 +81,12 @@ def test_means_of_common_jobs_are_taken_where_either_policy_completes_more() -> 
 
 
 def test_one_run_has_no_interval() -> None:
-    pair = paired(outcome_of("A", (10.0, 20.0)), outcome_of("B", (5.0, 10.0)))
+    pair = pair_jobs(outcome_of("A", (10.0, 20.0)), outcome_of("B", (5.0, 10.0)))
     assert (pair.change.value, pair.change.low, pair.change.high) == (-0.5, None, None)
 
 
 def test_repeats_that_do_not_differ_have_no_interval() -> None:
-    pair = paired(outcome_of("A", *[(10.0, 20.0)] * 5), outcome_of("B", *[(5.0, 10.0)] * 5))
+    pair = pair_jobs(outcome_of("A", *[(10.0, 20.0)] * 5), outcome_of("B", *[(5.0, 10.0)] * 5))
     assert pair.change.low is None
 
 
@@ -95,9 +95,9 @@ def test_interval_comes_from_resampled_pairs_of_seeds() -> None:
     half = outcome_of("B", (5.0,), (10.0,), (20.0,), (40.0,))
     # The same half on every seed: pairing leaves no spread at all, though the seeds differ
     # eightfold.
-    assert paired(base, half).change.low == paired(base, half).change.high == -0.5
+    assert pair_jobs(base, half).change.low == pair_jobs(base, half).change.high == -0.5
     mixed = outcome_of("C", (20.0,), (10.0,), (80.0,), (40.0,))
-    change = paired(base, mixed).change
+    change = pair_jobs(base, mixed).change
     assert change.low is not None
     assert change.high is not None
     assert change.low < change.value == 0.0 < change.high
@@ -106,9 +106,9 @@ def test_interval_comes_from_resampled_pairs_of_seeds() -> None:
 
 def test_different_jobs_cannot_be_compared() -> None:
     with pytest.raises(ParameterError, match="not run on the same jobs"):
-        paired(outcome_of("A", (1.0,)), outcome_of("B", (1.0, 2.0)))
+        pair_jobs(outcome_of("A", (1.0,)), outcome_of("B", (1.0, 2.0)))
     with pytest.raises(ParameterError, match="not run on the same jobs"):
-        paired(outcome_of("A", (1.0,)), outcome_of("B", (1.0,), (2.0,)))
+        pair_jobs(outcome_of("A", (1.0,)), outcome_of("B", (1.0,), (2.0,)))
 
 
 def value(frame: pd.DataFrame, label: str, metric: str, column: str) -> object:
@@ -203,7 +203,7 @@ def test_changes_of_the_table_are_those_of_the_headline() -> None:
         outcome_of("A", (10.0, 20.0), (40.0, nan), (5.0, 7.0)),
         outcome_of("B", (5.0, nan), (20.0, 3.0), (9.0, 9.0)),
     )
-    change = paired(a, b).change
+    change = pair_jobs(a, b).change
     assert value(table([a, b]), "B", "jct_mean_s", "change") == change.value
     assert value(table([a, b]), "B", "jct_mean_s", "low") == change.low
 
@@ -223,7 +223,7 @@ def test_only_jobs_of_the_measured_window_are_compared() -> None:
         replace(outcome_of(label, jct), measured=counted)
         for label, jct in (("A", (10.0, 10.0, 1.0)), ("B", (20.0, 20.0, 900.0)))
     )
-    assert paired(a, b).both == 2
+    assert pair_jobs(a, b).both == 2
     assert value(table([a, b]), "B", "jct_mean_s", "change") == pytest.approx(1.0)
 
 
@@ -338,7 +338,7 @@ def test_metrics_that_say_nothing_are_left_out_and_failures_are_told_apart() -> 
 def test_changes_count_who_wins_and_who_loses_and_leave_the_unchanged_out_of_the_histogram() -> (
     None
 ):
-    found = changes(
+    found = completion_changes(
         [
             outcome_of("A", (10.0, 10.0, 10.0, 10.0)),
             outcome_of("B", (5.0, 10.0, 40.0, 10.0005)),

@@ -10,12 +10,17 @@ import pytest
 from allocators import REGISTRY
 from sim.cluster import Cluster
 from sim.result import RunResult
-from trainyard.results.decision_picture import _NodeLanes, lay_out_bars, picture, solve_time
+from trainyard.results.decision_picture import (
+    _NodeLanes,
+    decision_time_text,
+    lay_out_bars,
+    run_example,
+)
 
 
 @pytest.mark.parametrize("name", list(REGISTRY))
 def test_every_allocator_of_the_registry_has_a_picture(name: str) -> None:
-    made = picture(name)
+    made = run_example(name)
     assert made.jobs["finish_s"].notna().all()
     assert set(made.bars["job"]) == set("ABCDEF")
     assert len(made.bars) <= 200
@@ -37,9 +42,9 @@ def _disjoint(drawn: pd.DataFrame) -> None:
 
 
 def test_the_picture_is_what_the_rule_says() -> None:
-    first = picture("fifo").bars.groupby("job")["t0_s"].min()
+    first = run_example("fifo").bars.groupby("job")["t0_s"].min()
     assert first["D"] >= first["C"]
-    filled = picture("easy").bars.groupby("job")["t0_s"].min()
+    filled = run_example("easy").bars.groupby("job")["t0_s"].min()
     assert filled["D"] == 24 * 60
     assert filled["C"] == first["C"]
 
@@ -79,15 +84,15 @@ def test_the_time_of_decisions_is_told_where_it_is_known() -> None:
     def entries(*summaries: dict[str, Any]) -> Any:
         return [SimpleNamespace(summary=summary) for summary in summaries]
 
-    assert solve_time(entries()) == ""
-    assert solve_time(entries({"decision_ms_mean": None, "decision_ms_max": 3.0})) == ""
-    told = solve_time(
+    assert decision_time_text(entries()) == ""
+    assert decision_time_text(entries({"decision_ms_mean": None, "decision_ms_max": 3.0})) == ""
+    told = decision_time_text(
         entries(
             {"decision_ms_mean": 10.0, "decision_ms_max": 40.0},
             {"decision_ms_mean": 14.0, "decision_ms_max": 0.05},
         )
     )
     assert told == "Decision time 12 ms (max 40 ms)."
-    assert "under 0.1 ms (max 0.5 ms)" in solve_time(
+    assert "under 0.1 ms (max 0.5 ms)" in decision_time_text(
         entries({"decision_ms_mean": 0.05, "decision_ms_max": 0.5})
     )

@@ -10,7 +10,7 @@ import pytest
 from sim.params import Spec
 from trainyard.results.details import Diagnostics, diagnose
 from trainyard.results.outcomes import gather
-from trainyard.runs.run import keep, key_of, run
+from trainyard.runs.run import run, scenario_key, store_result
 from trainyard.store import Store
 from trainyard.study.study import Study
 from trainyard.traces import start
@@ -22,7 +22,9 @@ def left(study: Study, root: Path) -> Diagnostics:
     trace = load_trace(study.base.trace, store)
     for at in range(len(study.allocators)):
         for scenario in study.repeated(at):
-            keep(store, key_of(scenario, store), scenario, run(scenario, trace=trace), trace)
+            store_result(
+                store, scenario_key(scenario, store), scenario, run(scenario, trace=trace), trace
+            )
     return diagnose(gather(study, store), trace)
 
 

@@ -9,7 +9,7 @@ from sim.cluster import Cluster
 from sim.params import Spec
 from sim.trace import Trace
 from trainyard.results import outcomes
-from trainyard.results.differences import differences
+from trainyard.results.differences import study_changes
 from trainyard.store import Store
 from trainyard.study.scenario import TraceSpec
 from trainyard.study.study import Study
@@ -28,24 +28,24 @@ def study() -> Study:
 
 
 def test_differences_are_told_in_words(study: Study) -> None:
-    assert differences(study, study) == []
+    assert study_changes(study, study) == []
     base = study.base
-    assert differences(study, replace(study, base=replace(base, seed=3))) == ["seed 0 → 3"]
-    assert differences(study, start.with_cluster(study, Cluster.parse("2x8:v100"))) == [
+    assert study_changes(study, replace(study, base=replace(base, seed=3))) == ["seed 0 → 3"]
+    assert study_changes(study, start.with_cluster(study, Cluster.parse("2x8:v100"))) == [
         "cluster: 8 → 16 GPUs"
     ]
-    assert differences(study, start.with_cluster(study, Cluster.parse("2x4:v100"))) == ["cluster"]
+    assert study_changes(study, start.with_cluster(study, Cluster.parse("2x4:v100"))) == ["cluster"]
     assert (
-        differences(study, start.with_trace(study, TraceSpec("sample:week")))[0]
+        study_changes(study, start.with_trace(study, TraceSpec("sample:week")))[0]
         == "trace Twelve jobs by hand → A week on two GPU types"
     )
     other = start.with_model(study, "overheads", Spec.of("overheads", restart_s=45.0))
-    assert differences(study, other) == ["pause at a restart (s) 60 → 45"]
+    assert study_changes(study, other) == ["pause at a restart (s) 60 → 45"]
     fewer = start.with_policies(study, study.allocators[1:])
     first, second = outcomes.titles(study.allocators)[:2]
-    assert differences(study, fewer) == [f"− {first}", f"baseline {second}"]
-    assert differences(fewer, study) == [f"+ {first}", f"baseline {first}"]
-    assert differences(study, replace(study, repeats=3)) == ["repeats 1 → 3"]
+    assert study_changes(study, fewer) == [f"− {first}", f"baseline {second}"]
+    assert study_changes(fewer, study) == [f"+ {first}", f"baseline {first}"]
+    assert study_changes(study, replace(study, repeats=3)) == ["repeats 1 → 3"]
 
 
 def on(study: Study, source: str) -> Study:
@@ -57,14 +57,16 @@ def test_which_trace_is_another_is_told(study: Study, store: Store) -> None:
         on(study, f"made:elastic-nodes:{text}")
         for text in ("per_h=6,seed=2", "per_h=8,seed=2", "seed=2")
     )
-    assert differences(first, second) == ["trace: arrivals 6 → 8"]
-    assert differences(first, third) == ["trace: arrivals 6 → default"]
-    assert differences(first, on(study, "made:batch-jobs")) == ["trace elastic-nodes → batch-jobs"]
+    assert study_changes(first, second) == ["trace: arrivals 6 → 8"]
+    assert study_changes(first, third) == ["trace: arrivals 6 → default"]
+    assert study_changes(first, on(study, "made:batch-jobs")) == [
+        "trace elastic-nodes → batch-jobs"
+    ]
     trace = load_trace(study.base.trace)
     uploads = [
         on(study, f"store:{store.put_trace(Trace.of(trace.frame.head(rows), name='mine.csv'))}")
         for rows in (3, 4)
     ]
-    assert differences(study, uploads[0], store) == ["trace Twelve jobs by hand → mine.csv"]
-    assert differences(*uploads, store) == ["another version of the trace mine.csv"]
-    assert differences(study, uploads[0]) == ["trace Twelve jobs by hand → an upload"]
+    assert study_changes(study, uploads[0], store) == ["trace Twelve jobs by hand → mine.csv"]
+    assert study_changes(*uploads, store) == ["another version of the trace mine.csv"]
+    assert study_changes(study, uploads[0]) == ["trace Twelve jobs by hand → an upload"]

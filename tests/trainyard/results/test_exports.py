@@ -12,7 +12,7 @@ from sim.params import Spec
 from sim.trace import Trace
 from trainyard.results import exports, outcomes
 from trainyard.results.outcomes import Shown
-from trainyard.runs.run import keep, key_of, run
+from trainyard.runs.run import run, scenario_key, store_result
 from trainyard.store import Store
 from trainyard.study.scenario import Scenario, TraceSpec
 from trainyard.study.study import Study
@@ -24,8 +24,12 @@ FORMULA = "=1+1"
 def finished(study: Study, store: Store) -> Shown:
     trace = load_trace(study.base.trace, store)
     for scenario in study.scenarios():
-        keep(
-            store, key_of(scenario, store), scenario, run(scenario, trace=trace, store=store), trace
+        store_result(
+            store,
+            scenario_key(scenario, store),
+            scenario,
+            run(scenario, trace=trace, store=store),
+            trace,
         )
     return outcomes.gather(study, store)
 
@@ -53,13 +57,13 @@ def shown(store: Store) -> Shown:
 
 
 def test_jobs_of_every_run(shown: Shown, store: Store) -> None:
-    jobs = exports.jobs(shown, store)
+    jobs = exports.job_rows(shown, store)
     assert list(jobs.columns[:3]) == ["policy", "seed", "job_id"]
     assert list(jobs["jct_s"]) == [100.0, 100.0, 110.0, 10.0]
 
 
 def test_segments_say_when_and_where(shown: Shown, store: Store) -> None:
-    segments = exports.segments(shown, store)
+    segments = exports.segment_rows(shown, store)
     node = shown.study.base.cluster.nodes[0].name
     told = (
         segments[["policy", "job_id", "t0_s", "t1_s", "gpus", "ended", "places"]]
@@ -79,7 +83,7 @@ def test_segments_say_when_and_where(shown: Shown, store: Store) -> None:
 
 
 def test_decisions_have_the_notes_of_the_policy_beside_them(shown: Shown, store: Store) -> None:
-    decisions = exports.decisions(shown, store)
+    decisions = exports.decision_rows(shown, store)
     assert list(decisions.columns[:6]) == ["policy", "seed", "t_s", "changed", "waiting", "running"]
     stopped = decisions[(decisions["policy"] == shown.titles[1]) & (decisions["t_s"] == 10.0)]
     assert stopped[["waiting", "running"]].to_numpy().tolist() == [[1, 1]]
@@ -88,7 +92,7 @@ def test_decisions_have_the_notes_of_the_policy_beside_them(shown: Shown, store:
 def test_notes_are_columns_and_empty_where_a_policy_noted_nothing(store: Store) -> None:
     scenario = Scenario(TraceSpec("sample:tiny"), Cluster.parse("1x4:v100,1x4:a100"), Spec("fifo"))
     found = finished(Study(scenario, (Spec("fifo"), Spec("gavel"))), store)
-    decisions = exports.decisions(found, store)
+    decisions = exports.decision_rows(found, store)
     notes = [name for name in decisions.columns if name.startswith("note: ")]
     quiet, noting = (decisions[decisions["policy"] == title] for title in found.titles)
     assert notes
@@ -101,14 +105,14 @@ def test_notes_are_columns_and_empty_where_a_policy_noted_nothing(store: Store) 
 def test_every_repeat_is_there_with_its_seed(store: Store) -> None:
     scenario = Scenario(TraceSpec("sample:tiny"), Cluster.parse("1x8:v100"), Spec("fifo"), seed=5)
     found = finished(replace(Study(scenario, (Spec("fifo"),)), repeats=2), store)
-    jobs = exports.jobs(found, store)
+    jobs = exports.job_rows(found, store)
     assert jobs.groupby("seed").size().to_dict() == {5: 12, 6: 12}
 
 
 def test_csv_for_browsers_is_safe_and_parquet_is_exact(
     shown: Shown, store: Store, tmp_path: Path
 ) -> None:
-    jobs = exports.jobs(shown, store)
+    jobs = exports.job_rows(shown, store)
     text = pd.read_csv(io.StringIO(outcomes.safe_csv(jobs)))
     assert set(text["job_id"]) == {"long", f"'{FORMULA}"}
     assert set(text["user"]) == {"'@a", "b"}
@@ -119,5 +123,5 @@ def test_csv_for_browsers_is_safe_and_parquet_is_exact(
 
 
 def test_size_of_a_file_before_it_is_made(shown: Shown, store: Store) -> None:
-    text = outcomes.safe_csv(exports.segments(shown, store))
+    text = outcomes.safe_csv(exports.segment_rows(shown, store))
     assert exports.csv_mb(shown, "segments") == pytest.approx(len(text) / 1e6, rel=0.5)

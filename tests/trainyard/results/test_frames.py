@@ -3,7 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from sim.cluster import Cluster
-from trainyard.runs.frames import SERIES, chart_frames, first_of
+from trainyard.runs.frames import SERIES, chart_frames, repeat_note
 from trainyard.runs.run import run
 from trainyard.study.scenario import Scenario, TraceSpec
 
@@ -21,5 +21,5 @@ def test_frames_of_a_run_are_reduced_for_figures(scenario: Scenario) -> None:
 
 
 def test_figures_over_time_say_that_they_are_of_one_repeat() -> None:
-    assert first_of(3, 7) == "Time series show the first of 3 repeats (seed 7)."
-    assert first_of(1, 7) == ""
+    assert repeat_note(3, 7) == "Time series show the first of 3 repeats (seed 7)."
+    assert repeat_note(1, 7) == ""

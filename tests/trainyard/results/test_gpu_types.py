@@ -14,9 +14,9 @@ from sim.params import Spec
 from trainyard.results import details
 from trainyard.results.outcomes import gather
 from trainyard.runs.frames import _RESOURCE_BINS, MOST_SHOWN, chart_frames, type_frames
-from trainyard.runs.run import key_of, run, run_to_store
+from trainyard.runs.run import run, run_to_store, scenario_key
 from trainyard.store import Store, StoreError
-from trainyard.store.profiles import resolved
+from trainyard.store.profiles import build_model
 from trainyard.study.scenario import Scenario, TraceSpec
 from trainyard.study.study import Study
 from trainyard.traces.sources import load_trace
@@ -83,7 +83,7 @@ def test_clusters_of_one_type_have_none_of_this(tmp_path: Path) -> None:
 
 def test_a_result_that_was_removed_is_one_sentence(study: Study, store: Store) -> None:
     shown = gather(study, store)
-    store.delete(key_of(study.base, store))
+    store.delete(scenario_key(study.base, store))
     with pytest.raises(StoreError, match="was removed"):
         details.type_report(shown)
 
@@ -105,7 +105,9 @@ def test_a_page_with_six_policies_stays_within_its_points() -> None:
     )
     trace, result = load_trace(scenario.trace), run(scenario)
     frames = chart_frames(result, scenario.cluster, scenario.measure)
-    more = type_frames(result, trace, scenario.cluster, scenario.measure, resolved(scenario.perf))
+    more = type_frames(
+        result, trace, scenario.cluster, scenario.measure, build_model(scenario.perf)
+    )
     assert set(more) == {"types", "use", "notes", "fairness"}
     types = len(scenario.cluster.types)
     per_policy = (

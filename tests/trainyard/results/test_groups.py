@@ -11,7 +11,7 @@ from sim.trace import Trace
 from trainyard.results import groups, meaning, outcomes
 from trainyard.results.compare import Outcome
 from trainyard.results.outcomes import Shown
-from trainyard.runs.run import keep, key_of, run
+from trainyard.runs.run import run, scenario_key, store_result
 from trainyard.store import Store
 from trainyard.study.study import Study
 from trainyard.traces import start
@@ -46,7 +46,9 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Shown:
     trace = load_trace(study.base.trace)
     for at in range(len(study.allocators)):
         for scenario in study.repeated(at):
-            keep(store, key_of(scenario, store), scenario, run(scenario, trace=trace), trace)
+            store_result(
+                store, scenario_key(scenario, store), scenario, run(scenario, trace=trace), trace
+            )
     return outcomes.gather(study, store)
 
 
@@ -122,7 +124,9 @@ def test_means_of_groups_are_those_of_their_jobs(
 
 def test_waits_of_groups_are_shorter_than_completion_times(shown: Shown) -> None:
     way = groups.groupings(*trace_and_jobs(shown))["length"]
-    jct, wait = (groups.group_means(shown, way, shown.titles[:2], what) for what in groups.WHATS)
+    jct, wait = (
+        groups.group_means(shown, way, shown.titles[:2], what) for what in groups.GROUP_METRICS
+    )
     assert jct is not None
     assert wait is not None
     assert (wait.table["value"] <= jct.table["value"]).all()

@@ -9,7 +9,7 @@ import pytest
 from sim.metrics import integral, queue_series, utilisation_series
 from trainyard.results import outcomes
 from trainyard.results.loads import MAX_BINS, _max_waiting, clock_bins, loads
-from trainyard.runs.run import keep, key_of, run
+from trainyard.runs.run import run, scenario_key, store_result
 from trainyard.store import Store, StoredResult
 from trainyard.traces import start
 from trainyard.traces.sources import load_trace
@@ -21,7 +21,9 @@ def entries(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, StoredResu
     for at in range(2):
         scenario = study.repeated(at)[0]
         trace = load_trace(scenario.trace, store)
-        keep(store, key_of(scenario, store), scenario, run(scenario, trace=trace), trace)
+        store_result(
+            store, scenario_key(scenario, store), scenario, run(scenario, trace=trace), trace
+        )
     shown = outcomes.gather(study, store)
     return {shown.titles[at]: shown.entries[at][0] for at in shown.places}
 

@@ -110,10 +110,10 @@ def test_a_quarter_of_the_jobs_waiting_when_the_last_one_comes() -> None:
 
 
 def test_load_between_1_and_1_2_is_said() -> None:
-    assert meaning.full(1.0) is None
-    assert meaning.full(1.3) is None
-    assert meaning.full(NAN) is None
-    found = meaning.full(1.1)
+    assert meaning.full_load_limit(1.0) is None
+    assert meaning.full_load_limit(1.3) is None
+    assert meaning.full_load_limit(NAN) is None
+    found = meaning.full_load_limit(1.1)
     assert found is not None
     assert found.sentence.startswith(
         "The cluster is overloaded: the jobs ask for 1.10 times what it can do"
@@ -198,17 +198,19 @@ def hours(label: str, *means: float) -> Outcome:
 
 def test_the_order_turns_where_nobody_is_first_in_every_repeat() -> None:
     a, b = hours("A", 1.0, 2.0, 3.0, 4.0, 5.0), hours("B", 2.0, 1.0, 2.0, 5.0, 6.0)
-    found = meaning.turns([a, b], "jct_mean_s", "mean JCT")
+    found = meaning.ranking_limit([a, b], "jct_mean_s", "mean JCT")
     assert found is not None
     assert found.verdict == "turns"
     assert "A in 3 of 5 repeats, with B in 2" in found.sentence
     # C is as good as the best one everywhere, within 1 %.
     c = hours("C", 1.009, 1.009, 2.0, 4.0, 5.04)
-    assert meaning.turns([a, b, c], "jct_mean_s", "mean JCT") is None
-    assert meaning.turns([hours("A", 1.0), hours("B", 2.0)], "jct_mean_s", "mean JCT") is None
+    assert meaning.ranking_limit([a, b, c], "jct_mean_s", "mean JCT") is None
+    assert (
+        meaning.ranking_limit([hours("A", 1.0), hours("B", 2.0)], "jct_mean_s", "mean JCT") is None
+    )
     # A recorded schedule is no rival.
     history = replace(b, replays=True)
-    assert meaning.turns([a, history], "jct_mean_s", "mean JCT") is None
+    assert meaning.ranking_limit([a, history], "jct_mean_s", "mean JCT") is None
 
 
 # A mean carried by few jobs.

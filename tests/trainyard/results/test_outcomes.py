@@ -13,7 +13,7 @@ from sim.metrics import JCT_PARTS, UsageArrays
 from sim.params import Spec
 from tests.trainyard.results.situations import amounts
 from trainyard.results import meaning, outcomes
-from trainyard.runs.run import keep, key_of, run
+from trainyard.runs.run import run, scenario_key, store_result
 from trainyard.store import Store
 from trainyard.study.scenario import TraceSpec
 from trainyard.study.study import Study
@@ -35,7 +35,9 @@ def finish(study: Study, store: Store, places: tuple[int, ...]) -> None:
     for at in places:
         for scenario in study.repeated(at):
             trace = load_trace(scenario.trace)
-            keep(store, key_of(scenario, store), scenario, run(scenario, trace=trace), trace)
+            store_result(
+                store, scenario_key(scenario, store), scenario, run(scenario, trace=trace), trace
+            )
 
 
 def test_titles_are_unique_and_name_the_difference() -> None:
@@ -279,16 +281,16 @@ def test_a_study_needs_a_policy(study: Study) -> None:
 
 def test_why_a_policy_cannot_run(study: Study) -> None:
     replays = next(at for at, spec in enumerate(study.allocators) if spec.name == "recorded")
-    assert start.reason(study, replays) == ""
+    assert start.refusal_reason(study, replays) == ""
     loaded = replace(study, base=replace(study.base, trace=replace(study.base.trace, load=2.0)))
-    assert "history" in start.reason(loaded, replays)
+    assert "history" in start.refusal_reason(loaded, replays)
 
 
 def test_what_comes_from_outside_may_not_name_a_file_or_fill_the_memory(study: Study) -> None:
-    assert start.admitted(study) is study
+    assert start.check_admissible(study) is study
     away = replace(study, base=replace(study.base, trace=TraceSpec("/etc/passwd")))
     with pytest.raises(ParameterError, match="Load it on the Trace page"):
-        start.admitted(away)
+        start.check_admissible(away)
     with pytest.raises(ClusterError, match="1,000,000,000 nodes; 100,000 is the most"):
         Cluster.parse("1000000000x8:v100")
 
@@ -311,7 +313,7 @@ def test_the_facts_say_how_many_rows_of_a_file_are_not_among_the_jobs(
     study = replace(study, base=replace(study.base, trace=TraceSpec(f"store:{digest}")))
     scenario = study.repeated(0)[0]
     trace = load_trace(scenario.trace, store)
-    keep(store, key_of(scenario, store), scenario, run(scenario, trace=trace), trace)
+    store_result(store, scenario_key(scenario, store), scenario, run(scenario, trace=trace), trace)
     said = outcomes.report(outcomes.gather(study, store), store)
     assert said is not None
     assert said.facts == "12 jobs (488 of 500 rows left out) · 8 GPUs · one run of each policy"

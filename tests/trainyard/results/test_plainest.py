@@ -56,7 +56,7 @@ def test_candidates_are_one_of_each_kind() -> None:
     ],
 )
 def test_parts_by_hand(policies: tuple[str, ...], baseline: int, parts: list[PerfPart]) -> None:
-    assert list(plainest.arranged(study(*policies, baseline=baseline), TRACE)) == parts
+    assert list(plainest.split_by_model(study(*policies, baseline=baseline), TRACE)) == parts
 
 
 def test_a_model_that_cannot_be_bound_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,19 +64,21 @@ def test_a_model_that_cannot_be_bound_is_none(monkeypatch: pytest.MonkeyPatch) -
         raise ParameterError("the trace lacks what the model reads")
 
     monkeypatch.setattr(ParameterServer, "bind", refused)
-    assert [part.perf for part in plainest.arranged(study("fifo", "srtf", "dlrover"), TRACE)] == [
-        RIGID
-    ]
+    assert [
+        part.perf for part in plainest.split_by_model(study("fifo", "srtf", "dlrover"), TRACE)
+    ] == [RIGID]
 
 
 def test_one_model_for_all() -> None:
     every = [Spec("fifo"), Spec("greedy_elastic"), Spec("dlrover")]
-    assert plainest.for_all(every, TRACE, CLUSTER) == SERVERS
-    assert plainest.for_all(every[:2], TRACE, CLUSTER) == SCALING
-    assert plainest.for_all(every[:1], TRACE, CLUSTER) == RIGID
+    assert plainest.simplest_for_all(every, TRACE, CLUSTER) == SERVERS
+    assert plainest.simplest_for_all(every[:2], TRACE, CLUSTER) == SCALING
+    assert plainest.simplest_for_all(every[:1], TRACE, CLUSTER) == RIGID
     assert (
-        plainest.about(every[:2], TRACE, SERVERS)
-        == plainest.about(every, TRACE, Spec("table"))
+        plainest.simplest_model_note(every[:2], TRACE, SERVERS)
+        == plainest.simplest_model_note(every, TRACE, Spec("table"))
         == ""
     )
-    assert "DLRover cannot run under a plainer model" in plainest.about(every, TRACE, SERVERS)
+    assert "DLRover cannot run under a plainer model" in plainest.simplest_model_note(
+        every, TRACE, SERVERS
+    )

@@ -16,7 +16,7 @@ from trainyard.results import groups, outcomes, preview
 from trainyard.results.loads import loads
 from trainyard.results.preview import PreviewAnswer, PreviewRequest, Previews
 from trainyard.runs.engines import SETTING
-from trainyard.runs.run import keep, key_of, run
+from trainyard.runs.run import run, scenario_key, store_result
 from trainyard.runs.worker import StoppedError
 from trainyard.store import Store
 from trainyard.store.files import StoreError
@@ -39,7 +39,7 @@ def stored(asked: Study, store: Store) -> outcomes.Shown:
     trace = load_trace(asked.base.trace, store)
     for scenario in asked.scenarios():
         result = run(scenario, trace=trace, store=store, engine="kernel")
-        keep(store, key_of(scenario, store), scenario, result, trace)
+        store_result(store, scenario_key(scenario, store), scenario, result, trace)
     return outcomes.gather(asked, store)
 
 

@@ -20,7 +20,7 @@ from sim.trace import Trace
 from tests.shared import SetClock
 from trainyard.preflight import coverage
 from trainyard.results.outcomes import gather, report
-from trainyard.runs.run import key_of, run, run_to_store
+from trainyard.runs.run import run, run_to_store, scenario_key
 from trainyard.store import Store, StoreError, profiles
 from trainyard.study.scenario import Scenario, TraceSpec
 from trainyard.study.study import Study
@@ -58,7 +58,7 @@ KNOWN = trace_of(("Net", 32, 1), ("Net", 32, 2), ("Net", 32, 1))
 
 
 def taken(store: Store, text: str = MINE, **more: Any) -> Spec:
-    kept = profiles.take(text.encode(), "mine.csv", store)
+    kept = profiles.store_profile(text.encode(), "mine.csv", store)
     return profiles.with_table(Spec.of("profiled", **more), kept, CLUSTER)
 
 
@@ -77,16 +77,16 @@ def test_a_profile_is_kept_by_its_content_and_found_again(store: Store) -> None:
     )
     assert taken(store, reordered).values["table"] == source
     assert taken(store, MINE.replace(",10\n", ",11\n")).values["table"] != source
-    table = profiles.table_of(source, store)
+    table = profiles.load_profile(source, store)
     assert table.name == "mine.csv"
-    assert table.rows == profiles.take(MINE.encode(), "x", store).table.rows
+    assert table.rows == profiles.store_profile(MINE.encode(), "x", store).table.rows
     assert profiles.models_of(perf, store) == ("Huge", "Net")
 
 
 def test_every_built_in_table_survives_being_kept(store: Store) -> None:
     table = built_in("simulation")
-    kept = profiles.take(table.to_frame().to_csv(index=False).encode(), "gavel.csv", store)
-    found = profiles.table_of(kept.source, store)
+    kept = profiles.store_profile(table.to_frame().to_csv(index=False).encode(), "gavel.csv", store)
+    found = profiles.load_profile(kept.source, store)
     assert found.rows.keys() == table.rows.keys()
     assert all(found.rows[key].together == row.together for key, row in table.rows.items())
     assert found.models == table.models
@@ -101,8 +101,8 @@ def test_sentences_on_how_it_was_read_are_kept(store: Store) -> None:
         )
     ]
     source = taken(store, "\n".join(lines)).values["table"]
-    profiles._kept.cache_clear()
-    assert profiles.table_of(source, store).notes == (
+    profiles._load_stored.cache_clear()
+    assert profiles.load_profile(source, store).notes == (
         "The file holds 2 tables (column source); the first is used: a.",
     )
 
@@ -121,11 +121,11 @@ def test_a_profile_may_begin_with_another_reference_and_stand_in(store: Store) -
 
 def test_the_key_of_a_result_depends_on_the_content(store: Store) -> None:
     one, other = (
-        key_of(scenario_of(store, KNOWN, taken(store, text)), store)
+        scenario_key(scenario_of(store, KNOWN, taken(store, text)), store)
         for text in (MINE, MINE.replace(",18\n", ",19\n"))
     )
     assert one != other
-    assert one == key_of(scenario_of(store, KNOWN, taken(store)), store)
+    assert one == scenario_key(scenario_of(store, KNOWN, taken(store)), store)
 
 
 def test_a_run_uses_the_measurements(store: Store) -> None:
@@ -147,8 +147,8 @@ def test_a_profile_that_is_gone_is_one_sentence_everywhere(store: Store) -> None
     study = Study(scenario, (scenario.allocator,))
     for use in (
         lambda: run(scenario, store=store),
-        lambda: start.reason(study, 0, store),
-        lambda: coverage.check(scenario.perf, KNOWN, CLUSTER, store),
+        lambda: start.refusal_reason(study, 0, store),
+        lambda: coverage.profile_coverage(scenario.perf, KNOWN, CLUSTER, store),
         lambda: profiles.assumptions(scenario.perf, KNOWN, store),
         lambda: coverage.without_unmeasured(study, store),
     ):
@@ -165,7 +165,7 @@ def test_a_profile_that_is_gone_is_one_sentence_everywhere(store: Store) -> None
 @pytest.mark.parametrize("name", ["../../../etc/passwd", "/etc/passwd", "zz", ""])
 def test_a_source_that_is_no_hash_never_leaves_the_store(store: Store, name: str) -> None:
     with pytest.raises(StoreError, match="not a hash"):
-        profiles.resolved(Spec.of("profiled", table=f"store:{name}"), store)
+        profiles.build_model(Spec.of("profiled", table=f"store:{name}"), store)
 
 
 def test_a_path_in_a_scenario_is_no_table(tmp_path: Path) -> None:
@@ -182,10 +182,10 @@ def test_a_changed_profile_is_not_taken_for_the_old_one(store: Store) -> None:
     source = taken(store).values["table"]
     path = next((store.root / "profiles").glob("*/*/profile.csv"))
     path.write_bytes(path.read_bytes().replace(b",10", b",99"))
-    profiles._kept.cache_clear()
+    profiles._load_stored.cache_clear()
     profiles._LOADED.clear()  # other tests read the same table from a file
     with pytest.raises(ParameterError, match="changed on disk"):
-        profiles.table_of(source, store)
+        profiles.load_profile(source, store)
 
 
 def test_profiles_expire_and_a_new_upload_renews(tmp_path: Path) -> None:
@@ -217,12 +217,12 @@ def test_a_file_that_cannot_be_used_is_one_sentence_and_not_kept(
     store: Store, text: str, message: str
 ) -> None:
     with pytest.raises(ParameterError, match=message):
-        profiles.take(text.encode(), "mine.csv", store)
+        profiles.store_profile(text.encode(), "mine.csv", store)
     assert not (store.root / "profiles").exists()
 
 
 def test_what_is_missing_is_counted_and_named(store: Store) -> None:
-    fit = coverage.check(taken(store), JOBS, CLUSTER, store)
+    fit = coverage.profile_coverage(taken(store), JOBS, CLUSTER, store)
     assert fit is not None
     assert not fit.runs
     assert fit.unmeasured.tolist() == [False, False, True, False, True]
@@ -245,7 +245,7 @@ def test_what_is_missing_is_counted_and_named(store: Store) -> None:
 def test_who_is_refused_is_who_the_check_names(store: Store) -> None:
     for stand_in in ("", "relative", "Net"):
         perf = taken(store, stand_in=stand_in)
-        fit = coverage.check(perf, JOBS, CLUSTER, store)
+        fit = coverage.profile_coverage(perf, JOBS, CLUSTER, store)
         assert fit is not None
         count = int(fit.unmeasured.sum())
         assert count == {"": 2, "relative": 1, "Net": 0}[stand_in]
@@ -254,26 +254,26 @@ def test_who_is_refused_is_who_the_check_names(store: Store) -> None:
                 ParameterError,
                 match=f"no throughput was measured of {count} of 5 GPU jobs; the first is job j2",
             ):
-                profiles.resolved(perf, store).bind(JOBS, CLUSTER)
+                profiles.build_model(perf, store).bind(JOBS, CLUSTER)
         else:
-            profiles.resolved(perf, store).bind(JOBS, CLUSTER)
+            profiles.build_model(perf, store).bind(JOBS, CLUSTER)
 
 
 def test_what_helps_is_counted_before_it_is_chosen(store: Store) -> None:
     # Of j2 the model is unknown, of j4 the batch size; a model stands in for both, relative speeds
     # for the second only.
-    asked = coverage.check(taken(store), JOBS, CLUSTER, store)
+    asked = coverage.profile_coverage(taken(store), JOBS, CLUSTER, store)
     assert asked is not None
     assert dict(asked.helped) == {"relative": 1, "": 2}
     for stand_in, count in (("relative", 1), ("Net", 2)):
-        then = coverage.check(taken(store, stand_in=stand_in), JOBS, CLUSTER, store)
+        then = coverage.profile_coverage(taken(store, stand_in=stand_in), JOBS, CLUSTER, store)
         assert then is not None
         assert int((asked.unmeasured & ~then.unmeasured).sum()) == count
 
 
 def test_a_duration_on_a_type_of_throughput_0_is_no_work(store: Store) -> None:
     trace = trace_of(("Huge", 8, 1), ("Huge", 8, 1), gpu_type=["small", "big"])
-    fit = coverage.check(taken(store), trace, CLUSTER, store)
+    fit = coverage.profile_coverage(taken(store), trace, CLUSTER, store)
     assert fit is not None
     assert not fit.runs
     assert dict(fit.helped) == {}
@@ -281,7 +281,7 @@ def test_a_duration_on_a_type_of_throughput_0_is_no_work(store: Store) -> None:
         "The work of 1 of 2 jobs is unknown, because the profile has no throughput above 0 on the"
         " GPU type"
     )
-    known = coverage.check(
+    known = coverage.profile_coverage(
         taken(store),
         trace_of(("Huge", 8, 1), gpu_type=["small"], total_steps=[500.0]),
         CLUSTER,
@@ -293,7 +293,9 @@ def test_a_duration_on_a_type_of_throughput_0_is_no_work(store: Store) -> None:
 
 def test_jobs_that_run_nowhere_are_counted(store: Store) -> None:
     only_small = Cluster.parse("2x2:small")
-    fit = coverage.check(taken(store), trace_of(("Net", 32, 1), ("Huge", 8, 1)), only_small, store)
+    fit = coverage.profile_coverage(
+        taken(store), trace_of(("Net", 32, 1), ("Huge", 8, 1)), only_small, store
+    )
     assert fit is not None
     assert fit.runs
     assert fit.sentences == (
@@ -308,7 +310,7 @@ def test_gangs_that_no_type_holds_are_counted(store: Store) -> None:
     # Two GPUs of Net run on the large type only, of which there is one; one CPU job and one that
     # fits change nothing.
     trace = trace_of(("Net", 32, 2), ("", np.nan, 0), ("Net", 32, 1), ("Net", 32, 2))
-    fit = coverage.check(taken(store), trace, Cluster.parse("1x1:big,2x2:small"), store)
+    fit = coverage.profile_coverage(taken(store), trace, Cluster.parse("1x1:big,2x2:small"), store)
     assert fit is not None
     assert fit.runs
     room = (
@@ -327,7 +329,7 @@ def test_gpu_types_that_nobody_knows_are_named_with_their_jobs(store: Store) -> 
         gpu_type=["big", "titan", "titan", ""],
         gpu_types_allowed=["", "", "h100|a100", "big"],
     )
-    fit = coverage.check(taken(store), trace, CLUSTER, store)
+    fit = coverage.profile_coverage(taken(store), trace, CLUSTER, store)
     assert fit is not None
     assert fit.sentences == (
         "The profile lacks GPU types on which jobs were recorded: titan (2 jobs).",
@@ -336,7 +338,7 @@ def test_gpu_types_that_nobody_knows_are_named_with_their_jobs(store: Store) -> 
             " They count as impossible; add nodes of such a type, or keep them as they are."
         ),
     )
-    more = coverage.check(
+    more = coverage.profile_coverage(
         taken(store), trace_of(("Net", 32, 1)), Cluster.parse("1x2:big,1x2:t4"), store
     )
     assert more is not None
@@ -344,7 +346,7 @@ def test_gpu_types_that_nobody_knows_are_named_with_their_jobs(store: Store) -> 
         more.sentences[-1]
         == "The profile has no measurement on t4, of which this cluster has nodes."
     )
-    standing = coverage.check(
+    standing = coverage.profile_coverage(
         taken(store, stand_in="relative"),
         trace_of(("Net", 32, 1)),
         Cluster.parse("1x2:big,1x2:t4"),
@@ -358,16 +360,16 @@ def test_gpu_types_that_nobody_knows_are_named_with_their_jobs(store: Store) -> 
         " Cluster page."
     )
     many = trace_of(*[("Net", 32, 1)] * 8, gpu_type=[f"kind{at}" for at in range(8)])
-    counted = coverage.check(taken(store), many, CLUSTER, store)
+    counted = coverage.profile_coverage(taken(store), many, CLUSTER, store)
     assert counted is not None
     assert counted.sentences[0].endswith("kind4 (1 job) and 3 more.")
 
 
 def test_everything_known_says_nothing(store: Store) -> None:
-    fit = coverage.check(taken(store), trace_of(("Net", 32, 1)), CLUSTER, store)
+    fit = coverage.profile_coverage(taken(store), trace_of(("Net", 32, 1)), CLUSTER, store)
     assert fit is not None
     assert (fit.runs, fit.sentences, len(fit.missing)) == (True, (), 0)
-    assert coverage.check(Spec("rigid"), JOBS, CLUSTER, store) is None
+    assert coverage.profile_coverage(Spec("rigid"), JOBS, CLUSTER, store) is None
 
 
 def test_jobs_that_are_left_out_are_in_the_account(store: Store) -> None:
@@ -382,7 +384,7 @@ def test_jobs_that_are_left_out_are_in_the_account(store: Store) -> None:
         "reason": "no throughput was measured of such a job",
         "rows": 2,
     }
-    fit = coverage.check(study.base.perf, source.trace, CLUSTER, store)
+    fit = coverage.profile_coverage(study.base.perf, source.trace, CLUSTER, store)
     assert fit is not None
     assert fit.runs
     assert study.base.cluster == CLUSTER
@@ -413,7 +415,7 @@ def test_a_file_on_the_command_line_is_named_by_its_content(tmp_path: Path, stor
     assert spec.values["table"] == taken(store).values["table"]
     assert spec.values["reference"] == "big"
     # It is at hand in this process without being kept.
-    assert coverage.check(spec, KNOWN, CLUSTER, Store(tmp_path / "empty")) is not None
+    assert coverage.profile_coverage(spec, KNOWN, CLUSTER, Store(tmp_path / "empty")) is not None
     for other in (Spec("rigid"), Spec("profiled"), Spec.of("profiled", table="physical"), spec):
         assert profiles.from_file(other) is other
 
@@ -423,12 +425,12 @@ def test_documents_name_profiles_by_their_content(tmp_path: Path) -> None:
     path.write_text(MINE, encoding="utf-8")
     spec = profiles.from_file(Spec.of("profiled", table=str(path)))
     for perf in (f"profiled:table={path}", {"name": "profiled", "params": {"table": str(path)}}):
-        assert profiles.localised({"base": {"perf": perf, "seed": 1}, "repeats": 2}) == {
+        assert profiles.with_contents({"base": {"perf": perf, "seed": 1}, "repeats": 2}) == {
             "base": {"perf": spec.to_json(), "seed": 1},
             "repeats": 2,
         }
-    assert profiles.localised({"seed": 1}) == {"seed": 1}
-    assert profiles.localised({"perf": 7}) == {"perf": 7}
+    assert profiles.with_contents({"seed": 1}) == {"seed": 1}
+    assert profiles.with_contents({"perf": 7}) == {"perf": 7}
 
 
 @pytest.mark.parametrize("name", ["nowhere.csv", ".", "a\0b", "empty.csv"])
@@ -444,6 +446,8 @@ def test_a_file_that_is_none_is_one_sentence(
 
 
 def test_jobs_without_gpus_are_never_unmeasured(store: Store) -> None:
-    fit = coverage.check(taken(store), trace_of(("", np.nan, 0), ("Net", 32, 1)), CLUSTER, store)
+    fit = coverage.profile_coverage(
+        taken(store), trace_of(("", np.nan, 0), ("Net", 32, 1)), CLUSTER, store
+    )
     assert fit is not None
     assert (fit.runs, fit.sentences) == (True, ())

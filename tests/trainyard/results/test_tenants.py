@@ -20,7 +20,7 @@ from sim.metrics.usage import UsageArrays
 from sim.overheads import Overheads
 from sim.trace import Trace
 from tests.sim.scripted import Script, on
-from trainyard.results.tenants import column_of, job_stops, proposal, teams_of, tenant_report
+from trainyard.results.tenants import column_of, job_stops, proposed_quotas, teams_of, tenant_report
 
 CLUSTER = Cluster.parse("1x8:v100")
 
@@ -161,15 +161,15 @@ def test_where_no_job_ran_nothing_was_stopped() -> None:
 
 def test_quotas_are_proposed_by_use() -> None:
     trace = trace_of([(0, 1, 3000, "a"), (0, 1, 1500, "b"), (0, 1, 1500, "c")])
-    made = proposal(trace, CLUSTER, "vc")
+    made = proposed_quotas(trace, CLUSTER, "vc")
     assert made == (Quota("a", 4), Quota("b", 2), Quota("c", 2))
-    assert sum(row.deserved for row in proposal(trace, Cluster.parse("1x7:v100"), "vc")) == 7
+    assert sum(row.deserved for row in proposed_quotas(trace, Cluster.parse("1x7:v100"), "vc")) == 7
 
 
 def test_what_rounding_leaves_goes_to_the_largest_remainders() -> None:
     # 5, 3 and 1 of 9 GPU-hours on 8 GPUs: 4.44, 2.67 and 0.89; rounded down 4, 2 and 0.
     trace = trace_of([(0, 5, 3600, "a"), (0, 3, 3600, "b"), (0, 1, 3600, "c")])
-    assert proposal(trace, CLUSTER, "vc") == (Quota("a", 4), Quota("b", 3), Quota("c", 1))
+    assert proposed_quotas(trace, CLUSTER, "vc") == (Quota("a", 4), Quota("b", 3), Quota("c", 1))
 
 
 def test_quotas_are_those_of_the_policies() -> None:

@@ -28,26 +28,26 @@ def test_a_lower_load_is_really_that_load_and_leaves_the_recording_out(study: St
     small = start.with_cluster(replace(study, baseline=3), Cluster.parse("1x2:v100"))
     trace = load_trace(small.base.trace)
     load = offered_load(trace, small.base.cluster)
-    lower = ways_out.for_overload(load, 1.0)[0]
-    made = ways_out.apply(small, lower, trace)
+    lower = ways_out.suggest_for_overload(load, 1.0)[0]
+    made = ways_out.apply_suggestion(small, lower, trace)
     assert offered_load(load_trace(made.base.trace), made.base.cluster) == pytest.approx(
         0.85, rel=1e-3
     )
     assert [spec.name for spec in made.allocators] == ["fifo", "easy", "srtf"]
     assert made.baseline == 0
     # What is scaled already is scaled from there.
-    again = ways_out.for_overload(0.85 * 2, lower.value * 2)[0]
+    again = ways_out.suggest_for_overload(0.85 * 2, lower.value * 2)[0]
     assert again.value == pytest.approx(lower.value, rel=1e-3)
 
 
 def test_a_queue_at_a_low_load_asks_for_half_of_it() -> None:
-    assert ways_out.for_overload(0.9, 1.0)[0].text == "Lower the load to 0.45"
+    assert ways_out.suggest_for_overload(0.9, 1.0)[0].text == "Lower the load to 0.45"
     # 85 thousandths of a thousandth cannot be set, and of an unknown load nothing is known.
-    assert [way.name for way in ways_out.for_overload(10_000.0, 1.0)] == [
+    assert [way.name for way in ways_out.suggest_for_overload(10_000.0, 1.0)] == [
         "enough_gpus",
         "compare_anyway",
     ]
-    assert [way.name for way in ways_out.for_overload(math.nan, 1.0)] == [
+    assert [way.name for way in ways_out.suggest_for_overload(math.nan, 1.0)] == [
         "enough_gpus",
         "compare_anyway",
     ]
@@ -58,11 +58,11 @@ def test_an_idle_cluster_gets_more_load_or_fewer_nodes(study: Study) -> None:
     large = start.with_cluster(study, Cluster.parse("10x8:v100"))
     load = offered_load(trace, large.base.cluster)
     more, fewer = ways_out.suggest_for_idle(load, 1.0, large.base.cluster)
-    raised = ways_out.apply(large, more, trace)
+    raised = ways_out.apply_suggestion(large, more, trace)
     assert offered_load(load_trace(raised.base.trace), large.base.cluster) == pytest.approx(
         0.85, rel=1e-3
     )
-    smaller = ways_out.apply(large, fewer, trace)
+    smaller = ways_out.apply_suggestion(large, fewer, trace)
     assert smaller.base.cluster.gpus == 8  # 0.089 / 0.85 of ten nodes
     assert fewer.text == "Fewer nodes: about 8 GPUs"
     assert smaller.base.trace == large.base.trace
@@ -73,7 +73,7 @@ def test_fewer_nodes_still_hold_the_largest_job(study: Study) -> None:
     assert trace.frame["num_gpus"].max() == 8
     cluster = Cluster.parse("20x4:v100,3x0:cpu")
     fewer = ways_out.suggest_for_idle(0.01, 1.0, cluster)[1]
-    made = ways_out.apply(start.with_cluster(study, cluster), fewer, trace).base.cluster
+    made = ways_out.apply_suggestion(start.with_cluster(study, cluster), fewer, trace).base.cluster
     assert [(group.count, group.gpus) for group in made.groups] == [(2, 4), (3, 0)]
     # Dated changes name nodes by their number.
     dated = replace(cluster, changes=(Change(10.0, (19,), False),))
@@ -94,16 +94,18 @@ def test_more_repeats_until_there_are_enough(study: Study) -> None:
         50,
     ]
     assert ways_out.suggest_repeats(50) == ()
-    assert ways_out.apply(study, ways_out.suggest_repeats(1)[0], trace).repeats == 5
+    assert ways_out.apply_suggestion(study, ways_out.suggest_repeats(1)[0], trace).repeats == 5
 
 
 def test_references_are_added_once_and_may_become_the_baseline(study: Study) -> None:
     trace = load_trace(study.base.trace)
     bare = replace(study, allocators=(Spec("recorded"), Spec("srtf"), Spec("easy")))
-    made = ways_out.apply(bare, ways_out.add_references(), trace)
+    made = ways_out.apply_suggestion(bare, ways_out.suggest_references(), trace)
     assert [spec.name for spec in made.allocators] == ["recorded", "srtf", "easy", "fifo"]
-    assert ways_out.apply(made, ways_out.change_baseline("FIFO", 3), trace).baseline == 3
-    assert ways_out.apply(made, ways_out.COMPARE_ANYWAY, trace) is made
+    assert (
+        ways_out.apply_suggestion(made, ways_out.suggest_baseline("FIFO", 3), trace).baseline == 3
+    )
+    assert ways_out.apply_suggestion(made, ways_out.COMPARE_ANYWAY, trace) is made
 
 
 def test_a_cluster_that_fits_ends_what_it_is_offered_for(study: Study) -> None:
@@ -113,14 +115,14 @@ def test_a_cluster_that_fits_ends_what_it_is_offered_for(study: Study) -> None:
     found = doubts.found(trace, small.base.cluster, never)
     assert {doubts.FITS, doubts.CONCURRENCY} <= found.keys()
     jobs = ways_out.JobsOnCluster(trace, small.base.cluster, small.base.trace.source)
-    ways = ways_out.for_doubts(found, jobs)
+    ways = ways_out.suggest_for_doubts(found, jobs)
     assert [way.name for way in ways] == ["fit_cluster", "leave_out"]
-    made = ways_out.apply(small, ways[0], trace)
+    made = ways_out.apply_suggestion(small, ways[0], trace)
     again = machines.unschedulable(trace, made.base.cluster).never
     assert doubts.found(trace, made.base.cluster, again) == {}
     assert offered_load(trace, made.base.cluster) <= 1.0
-    assert ways_out.fit_cluster(jobs._replace(cluster=made.base.cluster)) == ()
-    overloaded = ways_out.for_overload(3.0, 1.0, jobs)
+    assert ways_out.suggest_cluster(jobs._replace(cluster=made.base.cluster)) == ()
+    overloaded = ways_out.suggest_for_overload(3.0, 1.0, jobs)
     assert [way.name for way in overloaded][:2] == ["fit_cluster", "lower_load"]
 
 
@@ -137,7 +139,7 @@ def test_an_unknown_speed_is_mended_by_a_speed() -> None:
     trace, cluster = Trace.of(frame), Cluster.parse("1x8:v100")
     assert list(doubts.strange(trace, cluster)) == ["x9"]
     jobs = ways_out.JobsOnCluster(trace, cluster)
-    assert ways_out.for_doubts([doubts.UNKNOWN], jobs) == (ways_out.NAME_SPEEDS,)
+    assert ways_out.suggest_for_doubts([doubts.UNKNOWN], jobs) == (ways_out.NAME_SPEEDS,)
     faster = gpu_types.with_figures(cluster, "x9", 4.0, None)
     assert doubts.found(trace, faster, np.zeros(2, bool)) == {}
     # What ran for a minute on it takes four on a V100.

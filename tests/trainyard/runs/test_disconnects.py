@@ -12,7 +12,7 @@ from sim.trace import Trace
 from trainyard.runs import disconnects
 from trainyard.store import Store
 from trainyard.study.scenario import TraceSpec
-from trainyard.traces.sources import forget, load_trace
+from trainyard.traces.sources import clear_cache, load_trace
 
 
 class Ring:
@@ -34,9 +34,9 @@ def by_hand() -> Iterator[None]:
 @pytest.mark.usefixtures("by_hand")
 def test_only_after_something_large_memory_is_collected() -> None:
     ring = weakref.ref(Ring())
-    disconnects.tidy(9_999_999)
+    disconnects.release_memory(9_999_999)
     assert ring() is not None
-    disconnects.tidy(10_000_000)
+    disconnects.release_memory(10_000_000)
     assert ring() is None
 
 
@@ -65,8 +65,8 @@ def test_bytes_of_stored_traces_count_once(tmp_path: Path) -> None:
     )
     store = Store(tmp_path)
     spec = TraceSpec(f"store:{store.put_trace(Trace.of(rows))}")
-    forget()
+    clear_cache()
     for _ in range(3):
         load_trace(spec, store)
-    assert 24_000 < forget() < 1_000_000
-    assert forget() == 0
+    assert 24_000 < clear_cache() < 1_000_000
+    assert clear_cache() == 0

@@ -14,7 +14,7 @@ from sim.params import Spec
 from sim.trace import Trace
 from trainyard.runs import estimate
 from trainyard.runs.engines import SETTING
-from trainyard.runs.estimate import Costs, Estimate, smaller
+from trainyard.runs.estimate import Costs, Estimate, smaller_traces
 from trainyard.runs.run import run
 from trainyard.store import Store, StoredResult
 from trainyard.store.files import Folder
@@ -186,8 +186,8 @@ def test_what_is_large(seconds: float, memory_gb: float, large: bool) -> None:
 
 def test_what_may_be_run_instead() -> None:
     spec = TraceSpec("store:00000000", from_s=100.0, load=2.0)
-    assert smaller(spec, 140_000, 8 * 86_400) == {}
-    found = smaller(spec, 1_200_000, 60 * 86_400)
+    assert smaller_traces(spec, 140_000, 8 * 86_400) == {}
+    found = smaller_traces(spec, 1_200_000, 60 * 86_400)
     assert found == {
         "a random 100,000": replace(spec, sample=100_000),
         "the first week": replace(spec, to_s=100.0 + 14 * 86_400),

@@ -18,7 +18,7 @@ from sim.engine.simulator import Progress
 from sim.errors import TraceError, TrainyardError
 from tests.trainyard.runs.works import act, has_ended, ran, release, wait_all
 from tests.waiting import wait_until
-from trainyard.runs.executors import ExecutorError, Processes, RunLimits, cores, sentence
+from trainyard.runs.executors import ExecutorError, Processes, RunLimits, cores, fault_message
 from trainyard.runs.pool import QueueFullError, WorkerPool
 from trainyard.runs.queue import Submission
 from trainyard.store import Store
@@ -350,9 +350,9 @@ def test_workers_end_with_their_parent(tmp_path: Path, how: signal.Signals) -> N
 
 
 def test_sentences() -> None:
-    assert sentence(TraceError("a.")) == "a."
-    assert "time limit" in sentence(TimeoutError())
-    assert "worker process was killed" in sentence(BrokenProcessPool())
+    assert fault_message(TraceError("a.")) == "a."
+    assert "time limit" in fault_message(TimeoutError())
+    assert "worker process was killed" in fault_message(BrokenProcessPool())
     assert cores() >= 1
 
 

@@ -22,7 +22,14 @@ from trainyard.runs import worker
 from trainyard.runs.executors import Processes
 from trainyard.runs.frames import SERIES, chart_frames, series
 from trainyard.runs.pool import WorkerPool
-from trainyard.runs.run import key_of, rerun_to_store, run, run_to_store, summarise, versions
+from trainyard.runs.run import (
+    rerun_to_store,
+    run,
+    run_to_store,
+    scenario_key,
+    summarize_run,
+    versions,
+)
 from trainyard.store import Store, StoreError
 from trainyard.study.scenario import Scenario, TraceSpec
 from trainyard.traces.sources import load_trace
@@ -96,13 +103,13 @@ def test_uploaded_trace_runs_in_a_worker(pool: WorkerPool, trace: Trace) -> None
 
 
 def test_result_summary_and_charts_are_kept_together(store: Store, scenario: Scenario) -> None:
-    assert store.get(key_of(scenario)) is None
+    assert store.get(scenario_key(scenario)) is None
     key = run_to_store(scenario.to_json(), str(store.root))
-    assert key == key_of(scenario)
+    assert key == scenario_key(scenario)
     entry = store.get(key)
     assert entry is not None
     trace, result = load_trace(scenario.trace), run(scenario)
-    expected = summarise(scenario, result, trace)
+    expected = summarize_run(scenario, result, trace)
     assert {
         name: entry.summary[name] for name in ("jobs", "completed", "jct_mean_s", "utilisation")
     } == {name: expected[name] for name in ("jobs", "completed", "jct_mean_s", "utilisation")}
@@ -126,7 +133,7 @@ def test_conditions_reach_the_simulator(scenario: Scenario) -> None:
 
 def test_measured_window_reaches_the_summary(scenario: Scenario) -> None:
     few = replace(scenario, measure=Measure(first_job=0, last_job=4))
-    assert summarise(few, run(few), load_trace(few.trace))["jobs"] == 5
+    assert summarize_run(few, run(few), load_trace(few.trace))["jobs"] == 5
 
 
 def test_progress_comes_from_inside(scenario: Scenario) -> None:

@@ -15,11 +15,11 @@ import pytest
 
 from sim.errors import TraceError
 from sim.result import CAUSES, ENDINGS, OUTCOMES, RunResult, Timing
-from sim.trace import OF_SCHEDULERS, WORDS_OF_SCHEDULERS, Trace
+from sim.trace import SCHEDULER_NUMBERS, SCHEDULER_TEXTS, Trace
 from tests.shared import SetClock
 from trainyard.store import FRAMES, Store, StoreError, default_root, files, plain
 from trainyard.store import index as indices
-from trainyard.store.entry import parquet
+from trainyard.store.entry import to_parquet
 
 KEY = "ab" * 16
 OTHER = "ef" * 16
@@ -347,15 +347,15 @@ def test_files_are_those_that_pyarrow_makes_of_frames() -> None:
     for name, frame in frames.items():
         made = BytesIO()
         pq.write_table(pa.Table.from_pandas(frame, preserve_index=False), made)
-        expected, found = pq.read_table(made), pq.read_table(BytesIO(parquet(frame)))
+        expected, found = pq.read_table(made), pq.read_table(BytesIO(to_parquet(frame)))
         assert found.equals(expected), name
         assert found.schema.equals(expected.schema, check_metadata=True), name
 
 
 def test_what_a_scheduler_says_of_jobs_is_kept_exactly(store: Store) -> None:
     jobs = {"job_id": ["1", "2"], "submit_time_s": [0.0, 5.0], "num_gpus": [1, 2]}
-    numbers = {name: [1.0, np.nan] for name in OF_SCHEDULERS}
-    texts = {name: [None, f"{name}|a&b"] for name in WORDS_OF_SCHEDULERS}
+    numbers = {name: [1.0, np.nan] for name in SCHEDULER_NUMBERS}
+    texts = {name: [None, f"{name}|a&b"] for name in SCHEDULER_TEXTS}
     trace = Trace.of(pd.DataFrame(jobs | {"duration_s": [60.0, 70.0]} | numbers | texts))
     kept = store.get_trace(store.put_trace(trace))
     assert kept.digest == trace.digest

@@ -161,11 +161,13 @@ def test_labels_of_parameters_are_unique_in_their_form() -> None:
 
 
 def test_settings_in_words() -> None:
-    assert catalog.setting("faults.mtbf_h") == "mean time between failures (h)"
-    assert catalog.setting("perf.params.span_node", {"perf": "rigid"}) == "slowdown across nodes"
-    assert catalog.setting("perf.params.span_node") == "perf span node"
-    assert catalog.setting("trace.load") == "trace load"
+    assert catalog.setting_title("faults.mtbf_h") == "mean time between failures (h)"
     assert (
-        catalog.values_in_words("faults", Spec.of("faults", mttr_h=2.5, retries=3))
+        catalog.setting_title("perf.params.span_node", {"perf": "rigid"}) == "slowdown across nodes"
+    )
+    assert catalog.setting_title("perf.params.span_node") == "perf span node"
+    assert catalog.setting_title("trace.load") == "trace load"
+    assert (
+        catalog.describe_values("faults", Spec.of("faults", mttr_h=2.5, retries=3))
         == "mean time to repair (h) 2.5, retries 3"
     )

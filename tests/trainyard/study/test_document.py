@@ -15,7 +15,7 @@ from trainyard.study.document import (
     pack_document,
     parse_json,
     unpack_document,
-    whole,
+    whole_number,
 )
 from trainyard.study.scenario import TraceSpec
 
@@ -81,12 +81,12 @@ def test_no_number(value: object) -> None:
 @pytest.mark.parametrize("value", [1.5, -1, "1.2", math.inf, "inf", 2.0**60])
 def test_no_whole_number(value: object) -> None:
     with pytest.raises(ParameterError, match=r"a = .* is not a whole number"):
-        whole("a", value)
+        whole_number("a", value)
 
 
 def test_numbers_are_read_from_text() -> None:
     assert number("a", "1e3") == 1000.0
-    assert whole("a", "7") == 7
+    assert whole_number("a", "7") == 7
     assert finite(math.inf) is None
     assert finite(2.0) == 2.0
 

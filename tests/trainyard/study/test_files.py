@@ -7,10 +7,15 @@ from pathlib import Path
 import pytest
 
 from sim.errors import ParameterError
-from sim.params import LONGEST_FILE, Spec, parameters
+from sim.params import MAX_FILE_LENGTH, Spec, parameters
 from trainyard.api import read_cluster
 from trainyard.study import catalog
-from trainyard.study.files import text_of, with_file_contents, with_included, with_texts
+from trainyard.study.files import (
+    decode_file,
+    expand_includes,
+    read_file_parameters,
+    with_file_contents,
+)
 from trainyard.study.study import titles
 
 CONF = "PriorityWeightAge=7\nNodeName=n1 CPUs=4\nPartitionName=all Nodes=ALL\n"
@@ -25,10 +30,10 @@ def conf(tmp_path: Path) -> Path:
 
 def test_a_path_becomes_the_text_and_choices_stay(conf: Path) -> None:
     given = Spec.of("slurm", conf=str(conf), topology="tree", weight_age=3)
-    assert with_texts(given) == Spec.of("slurm", conf=CONF, topology="tree", weight_age=3)
-    assert with_texts(Spec.of("slurm", conf=CONF)).values == {"conf": CONF}
+    assert read_file_parameters(given) == Spec.of("slurm", conf=CONF, topology="tree", weight_age=3)
+    assert read_file_parameters(Spec.of("slurm", conf=CONF)).values == {"conf": CONF}
     inside = Spec.of("partition", inner=given)
-    assert with_texts(inside).values["inner"].values["conf"] == CONF
+    assert read_file_parameters(inside).values["inner"].values["conf"] == CONF
 
 
 def test_a_scenario_keeps_the_text(conf: Path) -> None:
@@ -52,23 +57,23 @@ def test_names_tell_files_apart_only_where_they_differ() -> None:
 
 def test_what_is_no_such_file_is_one_sentence(tmp_path: Path, conf: Path) -> None:
     with pytest.raises(ParameterError, match=r"nowhere: the slurm.conf of conf cannot be read"):
-        with_texts(Spec.of("slurm", conf="nowhere"))
+        read_file_parameters(Spec.of("slurm", conf="nowhere"))
     (tmp_path / "odd").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(ParameterError, match=r"it is not UTF-8 text"):
-        with_texts(Spec.of("slurm", conf=str(tmp_path / "odd")))
+        read_file_parameters(Spec.of("slurm", conf=str(tmp_path / "odd")))
     (tmp_path / "empty").write_bytes(b"nothing")
     with pytest.raises(ParameterError, match=r"has no settings"):
-        with_texts(Spec.of("slurm", conf=str(tmp_path / "empty")))
+        read_file_parameters(Spec.of("slurm", conf=str(tmp_path / "empty")))
     with pytest.raises(ParameterError, match=r"is not the text of a slurm.conf"):
         catalog.canonical("allocator", Spec.of("slurm", conf="slurm.conf"))
     with pytest.raises(ParameterError, match=r"neither one of flat, tree nor the text"):
         catalog.canonical("allocator", Spec.of("slurm", topology="round"))
     with pytest.raises(ParameterError, match=r"is the most that a slurm.conf may have"):
-        catalog.canonical("allocator", Spec.of("slurm", conf="a=1\n" * LONGEST_FILE))
+        catalog.canonical("allocator", Spec.of("slurm", conf="a=1\n" * MAX_FILE_LENGTH))
     with pytest.raises(ParameterError, match=r"slurm.conf: there is no partition"):
         catalog.canonical("allocator", Spec.of("slurm", conf="NodeName=n1\n"))
     info = next(one for one in parameters(type(catalog.instance("allocator", Spec("slurm")))))
-    assert text_of(conf.read_bytes(), info) == CONF
+    assert decode_file(conf.read_bytes(), info) == CONF
 
 
 def test_the_lines_of_included_files_take_their_places(tmp_path: Path) -> None:
@@ -78,7 +83,7 @@ def test_the_lines_of_included_files_take_their_places(tmp_path: Path) -> None:
     # Names count from the folder of slurm.conf, in files further down, too.
     (tmp_path / "parts/nodes.conf").write_text("NodeName=n1 CPUs=4\nInclude parts/more.conf\n")
     (tmp_path / "parts/more.conf").write_bytes(b"NodeName=n[2-3] CPUs=8\r\n")
-    text = with_texts(Spec.of("slurm", conf=str(conf))).values["conf"]
+    text = read_file_parameters(Spec.of("slurm", conf=str(conf))).values["conf"]
     assert text.splitlines() == [
         "# include parts/nodes.conf # ours",
         "NodeName=n1 CPUs=4",
@@ -96,13 +101,13 @@ def test_what_cannot_be_included_is_one_sentence(tmp_path: Path) -> None:
     conf, other = tmp_path / "slurm.conf", tmp_path / "other.conf"
     conf.write_text(CONF + "Include other.conf\n")
     with pytest.raises(ParameterError, match=r"slurm.conf, line 4: .*other.conf cannot be read"):
-        with_texts(Spec.of("slurm", conf=str(conf)))
+        read_file_parameters(Spec.of("slurm", conf=str(conf)))
     other.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(ParameterError, match=r"line 4: .*other.conf cannot be read \(it is not t"):
         read_cluster(conf)
     other.write_text("\n# back\nInclude slurm.conf\n")
     with pytest.raises(ParameterError, match=r"other.conf, line 3: slurm.conf includes itself"):
         read_cluster(conf)
-    other.write_text("a=1\n" * (LONGEST_FILE // 7))
+    other.write_text("a=1\n" * (MAX_FILE_LENGTH // 7))
     with pytest.raises(ParameterError, match=r"has more than 2,000,000 letters"):
-        with_included("Include other.conf\nInclude other.conf\n", conf, "Include")
+        expand_includes("Include other.conf\nInclude other.conf\n", conf, "Include")

@@ -36,12 +36,12 @@ def test_a_type_with_figures_of_its_own_is_taken() -> None:
 
 def test_figures_are_entered_or_taken_from_a_known_type() -> None:
     cluster = Cluster.parse("2x8:h100x,1x4:a100")
-    assert gpu_types.unknown(cluster) == ("h100x",)
+    assert gpu_types.unknown_types(cluster) == ("h100x",)
     entered = gpu_types.with_figures(cluster, "h100x", 5.0, None)
     assert GpuType("h100x", 5.0, 0.0) in entered.types
     like = gpu_types.nearest("h100x")
     assert like == KNOWN_TYPES["h100"]
     assert like is not None
-    taken = gpu_types.taken_for(cluster, "h100x", like)
+    taken = gpu_types.replace_type(cluster, "h100x", like)
     assert [group.gpu_type for group in taken.groups] == ["h100", "a100"]
-    assert gpu_types.unknown(taken) == ()
+    assert gpu_types.unknown_types(taken) == ()

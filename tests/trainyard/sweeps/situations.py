@@ -42,7 +42,7 @@ def on_one_type() -> SizeQuestion:
 
 
 def _fewest(*answers: PolicyAnswer) -> str:
-    return plan.fewest(answers, question())
+    return plan.savings_text(answers, question())
 
 
 NOT_MET: Final = answer("FIFO", None)
@@ -55,23 +55,23 @@ SITUATIONS: Final[Mapping[str, Callable[[], str]]] = {
         replace(answer("SRTF", 9, 158.0), over=False),
     ),
     "no policy meets it": lambda: _fewest(NOT_MET, replace(NOT_MET, policy="SRTF")),
-    "other nodes stay": lambda: plan.staying(question()),
-    "all nodes vary": lambda: plan.staying(
+    "other nodes stay": lambda: plan.fixed_nodes_text(question()),
+    "all nodes vary": lambda: plan.fixed_nodes_text(
         replace(question(), groups=(0, 1), low=(1, 1), high=(2, 2))
     ),
-    "one type of node": lambda: plan.staying(on_one_type()),
-    "not met": lambda: plan.missed(NOT_MET, question()),
-    "not met within a budget": lambda: plan.missed(
+    "one type of node": lambda: plan.fixed_nodes_text(on_one_type()),
+    "not met": lambda: plan.missed_text(NOT_MET, question()),
+    "not met within a budget": lambda: plan.missed_text(
         NOT_MET, replace(question(), budget_per_h=1000.0)
     ),
-    "not met, half of the jobs completed": lambda: plan.missed(
+    "not met, half of the jobs completed": lambda: plan.missed_text(
         answer("FIFO", None, completed=0.5), question()
     ),
-    "not met, no figure": lambda: plan.missed(replace(NOT_MET, nearest=None), question()),
-    "nearest miss": lambda: plan.reached_at(NOT_MET, question()),
-    "some runs failed": lambda: "\n".join(plan.reasons(["a", "b", "a"])),
-    "runs failed for five reasons": lambda: "\n".join(plan.reasons(list("abcde"))),
-    "on a scheduler of Dask": lambda: plan.place("dask://host:8786"),
+    "not met, no figure": lambda: plan.missed_text(replace(NOT_MET, nearest=None), question()),
+    "nearest miss": lambda: plan.nearest_miss(NOT_MET, question()),
+    "some runs failed": lambda: "\n".join(plan.failure_reasons(["a", "b", "a"])),
+    "runs failed for five reasons": lambda: "\n".join(plan.failure_reasons(list("abcde"))),
+    "on a scheduler of Dask": lambda: plan.executor_text("dask://host:8786"),
 }
 
 

@@ -10,7 +10,7 @@ from sim.cluster import Change, Cluster
 from sim.contract import Spec
 from sim.errors import ParameterError
 from trainyard.runs.queue import RunGroup, RunQueue, Submission, Task
-from trainyard.runs.run import run, summarise
+from trainyard.runs.run import run, summarize_run
 from trainyard.runs.task import Numbers
 from trainyard.store import Store
 from trainyard.study.scenario import Scenario, TraceSpec
@@ -43,7 +43,7 @@ def value(question: SizeQuestion, size: tuple[int, ...], policy: int) -> float:
     """The metric, of a run in which all jobs complete; else it meets no target."""
     scenario = question.at(size).repeated(policy)[0]
     trace = load_trace(scenario.trace)
-    numbers = summarise(scenario, run(scenario, trace=trace), trace)
+    numbers = summarize_run(scenario, run(scenario, trace=trace), trace)
     return float(numbers[question.metric]) if numbers["completed"] == numbers["jobs"] else math.inf
 
 
@@ -100,7 +100,7 @@ def test_a_planted_anomaly_is_said_and_the_smallest_that_holds_is_named(
 
     monkeypatch.setattr(plan, "stored", planted)
     monkeypatch.setattr(
-        plan, "key_of", lambda scenario, store: str(len(scenario.cluster.nodes) - 1)
+        plan, "scenario_key", lambda scenario, store: str(len(scenario.cluster.nodes) - 1)
     )
     made = asked(replace(QUESTION, limit=5.0), store)
     for answer in made.answers():
@@ -182,7 +182,7 @@ def test_a_mix_on_which_fewer_jobs_complete_than_on_a_later_one_holds_no_longer(
             for kind in ("v100", "k80")
         )
 
-    monkeypatch.setattr(plan, "key_of", counted)
+    monkeypatch.setattr(plan, "scenario_key", counted)
     question = SizeQuestion(STUDY, (0, 1), (0, 0), (3, 9), "queue_mean_s", 5.0)
     prices = question.price_per_h((1, 0)), question.price_per_h((0, 1))
     made = asked(replace(question, budget_per_h=3 * prices[0] + 0.4 * min(prices)), store)

@@ -26,7 +26,7 @@ from tests.waiting import wait_until
 from trainyard import store as stores
 from trainyard.runs import batch
 from trainyard.runs.executors import Inline, open_executor
-from trainyard.runs.run import run, summarise
+from trainyard.runs.run import run, summarize_run
 from trainyard.runs.task import Baggage, Numbers, run_numbers
 from trainyard.store import Store
 from trainyard.store.claimers import new_claimer
@@ -60,7 +60,7 @@ def test_numbers_are_those_of_single_runs(store: Store) -> None:
     for at, point in enumerate(SWEEP.points()):
         scenario = SWEEP.at(point).scenarios()[1]
         trace = load_trace(scenario.trace)
-        numbers = summarise(scenario, run(scenario, trace=trace), trace)
+        numbers = summarize_run(scenario, run(scenario, trace=trace), trace)
         row = table[
             (table["point"] == at) & (table["policy"] == "SJF") & (table["repeat"] == 0)
         ].iloc[0]

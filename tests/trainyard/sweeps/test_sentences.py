@@ -17,7 +17,7 @@ from trainyard.study.scenario import TraceSpec
 from trainyard.study.settings import with_settings
 from trainyard.study.study import Study
 from trainyard.sweeps import sentences
-from trainyard.sweeps.axes import levers, prepared
+from trainyard.sweeps.axes import levers, with_needed_estimator
 from trainyard.traces import start
 
 
@@ -34,7 +34,7 @@ def study() -> Study:
 def test_every_lever_moves_within_what_is_allowed(study: Study, store: Store) -> None:
     found = levers(study, store)
     for lever in found:
-        moved = prepared(study, [lever])
+        moved = with_needed_estimator(study, [lever])
         for value in (lever.low, lever.high):
             Study.from_json(
                 with_settings(
@@ -47,8 +47,10 @@ def test_every_lever_moves_within_what_is_allowed(study: Study, store: Store) ->
     assert (by_path["trace.load"].low, by_path["trace.load"].high) == (0.6, 1.4)
     assert by_path["cluster.groups.0.count"].title == "V100 nodes"
     assert (by_path["allocators.1.depth"].now, by_path["allocators.1.depth"].whole) == (500.0, True)
-    assert prepared(study, [by_path["estimator.sigma"]]).base.estimator == Spec("noisy")
-    assert prepared(study, [by_path["seed"]]) == study
+    assert with_needed_estimator(study, [by_path["estimator.sigma"]]).base.estimator == Spec(
+        "noisy"
+    )
+    assert with_needed_estimator(study, [by_path["seed"]]) == study
 
 
 def test_a_made_workload_has_levers_of_its_own(study: Study, store: Store) -> None:
@@ -78,15 +80,17 @@ def test_which_jobs_are_drawn_may_vary_where_some_are(study: Study, store: Store
 
 def test_recordings_are_left_out_and_the_baseline_stays(study: Study, store: Store) -> None:
     assert [spec.name for spec in study.allocators][-1] == "recorded"
-    kept, left_out = sentences.runnable(replace(study, baseline=1), store)
+    kept, left_out = sentences.without_replays(replace(study, baseline=1), store)
     assert kept is not None
     assert (len(kept.allocators), kept.baseline) == (len(study.allocators) - 1, 1)
     assert list(left_out) == ["Recorded schedule"]
     assert (
-        sentences.runnable(replace(study, allocators=(Spec("recorded"),), baseline=0), store)[0]
+        sentences.without_replays(
+            replace(study, allocators=(Spec("recorded"),), baseline=0), store
+        )[0]
         is None
     )
-    scales, reasons = sentences.runnable(
+    scales, reasons = sentences.without_replays(
         replace(study, allocators=(Spec("fifo"), Spec("optimus")), baseline=0), store
     )
     assert scales is not None
@@ -94,7 +98,7 @@ def test_recordings_are_left_out_and_the_baseline_stays(study: Study, store: Sto
 
 
 def test_another_policy_is_one_that_is_not_there_and_can_run(study: Study, store: Store) -> None:
-    found = sentences.another(
+    found = sentences.suggest_policy(
         replace(study, allocators=(Spec("fifo"), Spec("srtf")), baseline=0), store
     )
     assert found == (Spec("easy"), "EASY backfilling")
@@ -128,12 +132,12 @@ def test_figures_of_a_search(situation: str, figures: list[str]) -> None:
 
 
 def test_a_target_that_is_met_is_at_most_a_tenth_more() -> None:
-    assert sentences.nodes(on_one_type(), (1,)) == "1 node"
-    assert sentences.reached(question(), 4801.0) == (4860.0, "81 min")
+    assert sentences.size_text(on_one_type(), (1,)) == "1 node"
+    assert sentences.round_target(question(), 4801.0) == (4860.0, "81 min")
     for value in (0.0, 1.0, 59.9, 61.0, 3599.0, 7201.0, 123_456.0):
-        limit, _ = sentences.reached(question(), value)
+        limit, _ = sentences.round_target(question(), value)
         assert value <= limit <= 1.1 * value + 1.0
-    share, text = sentences.reached(replace(question(), metric="completion_rate"), 0.876)
+    share, text = sentences.round_target(replace(question(), metric="completion_rate"), 0.876)
     assert (round(share, 6), text) == (0.87, "87.0 %")
 
 
@@ -143,8 +147,8 @@ def test_one_node_fewer_is_a_value_with_its_unit() -> None:
 
 
 def test_targets_are_typed_as_they_are_written() -> None:
-    assert sentences.target("queue_p95_s") == "95 % of jobs wait at most"
-    assert sentences.target("utilisation") == "GPUs busy is at least"
+    assert sentences.target_condition("queue_p95_s") == "95 % of jobs wait at most"
+    assert sentences.target_condition("utilisation") == "GPUs busy is at least"
     for metric, limit, text in (
         ("queue_p95_s", 3600.0, "1 h"),
         ("queue_p95_s", 5400.0, "1.5 h"),
@@ -154,26 +158,26 @@ def test_targets_are_typed_as_they_are_written() -> None:
         ("cost_held_per_job_usd", 12.5, "$ 12.5"),
         ("preemptions", 1.5, "1.5"),
     ):
-        assert sentences.limit_text(metric, limit) == text
-        assert sentences.read_limit(metric, text) == pytest.approx(limit)
-    assert sentences.read_limit("queue_p95_s", "90 Minutes") == 5400.0
-    assert sentences.read_limit("queue_p95_s", "2") == 7200.0
+        assert sentences.format_limit(metric, limit) == text
+        assert sentences.parse_limit(metric, text) == pytest.approx(limit)
+    assert sentences.parse_limit("queue_p95_s", "90 Minutes") == 5400.0
+    assert sentences.parse_limit("queue_p95_s", "2") == 7200.0
     for wrong in ("", "soon", "1 fortnight", "-1 h", "nan", "1 h 2"):
         with pytest.raises(ParameterError, match="45 s, 30 min, 1 h or 2 days"):
-            sentences.read_limit("queue_p95_s", wrong)
+            sentences.parse_limit("queue_p95_s", wrong)
 
 
 def test_twice_the_range_and_two_rows() -> None:
-    assert sentences.wider(question()).high == (40,)
+    assert sentences.double_range(question()).high == (40,)
     two = replace(question(), groups=(0, 1), low=(1, 0), high=(4, 2))
-    assert sentences.nodes(two, (3, 1)) == "3 V100 and 1 A100 nodes"
-    assert sentences.nodes(question(), (1,)) == "1 V100 node"
+    assert sentences.size_text(two, (3, 1)) == "3 V100 and 1 A100 nodes"
+    assert sentences.size_text(question(), (1,)) == "1 V100 node"
 
 
 def test_places_and_times(store: Store) -> None:
-    assert [sentences.workers(where) for where in ("inline", "processes:3")] == [1, 3]
+    assert [sentences.parallel_runs(where) for where in ("inline", "processes:3")] == [1, 3]
     one, ten = (
-        sentences.seconds(estimate(question().study, store, Costs(), 1), runs, "inline")
+        sentences.batch_seconds(estimate(question().study, store, Costs(), 1), runs, "inline")
         for runs in (1, 10)
     )
     assert 1.0 < one < ten < 10.0

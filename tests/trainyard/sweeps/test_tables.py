@@ -9,7 +9,7 @@ import pytest
 
 from sim.contract import Spec
 from tests.trainyard.sweeps.cases import STUDY
-from trainyard.results.compare import ratio
+from trainyard.results.compare import relative_change
 from trainyard.study.study import Study
 from trainyard.study.sweep import Axis, Sweep
 from trainyard.sweeps.tables import curves, differences, repeats_are_equal, verdict
@@ -116,7 +116,7 @@ def test_bands_are_those_of_a_bootstrap_written_otherwise() -> None:
     assert [change["low"], change["high"]] == pytest.approx([ratios[at] for at in ends], abs=0.02)
     assert change["value"] == pytest.approx(26.5 / 30 - 1)
     # The same function that gives Compare its intervals.
-    found = ratio(base, ours)
+    found = relative_change(base, ours)
     assert (found.value, found.low, found.high) == (
         pytest.approx(change["value"]),
         pytest.approx(change["low"]),

@@ -16,7 +16,7 @@ from sim.trace import Trace
 from trainyard.clusters import doubts
 from trainyard.store import Store
 from trainyard.traces import intake
-from trainyard.traces.sources import tally
+from trainyard.traces.sources import row_counts_text
 
 NATIVE: Final = "job_id,submit_time_s,num_gpus,duration_s\n"
 SACCT: Final = (
@@ -68,19 +68,19 @@ def reading(name: str, text: str, choices: Mapping[str, Any]) -> list[str]:
     """Return what the page says of a file: its account line by line, or why it is refused."""
     with TemporaryDirectory() as folder:
         try:
-            taken = intake.take(
+            taken = intake.store_upload(
                 text.encode(), name, Store(Path(folder) / "store"), choices=dict(choices)
             )
         except TrainyardError as error:
-            return [str(error), *asked(intake.asked_by(error))]
+            return [str(error), *asked(intake.open_questions(error))]
     facts = taken.account
     return [
-        f"{facts['title']} · {tally(facts)}",
+        f"{facts['title']} · {row_counts_text(facts)}",
         *facts["guesses"],
         intake.columns_read(facts),
         *facts["warnings"],
         *(f"{one['rows']} {one['action']}: {one['reason']}" for one in facts["reasons"]),
-        *(f"{rule.title}: {rule.sentence}" for rule in intake.rules(facts)),
+        *(f"{rule.title}: {rule.sentence}" for rule in intake.row_rules(facts)),
         *asked(facts.get("questions", ())),
     ]
 

@@ -58,7 +58,7 @@ def archive(**changed: str | bytes | None) -> Callable[[Study, Store], bytes]:
     def make(study: Study, store: Store) -> bytes:
         made = io.BytesIO()
         with (
-            zipfile.ZipFile(io.BytesIO(bundle.archive(study, store))) as old,
+            zipfile.ZipFile(io.BytesIO(bundle.scenario_archive(study, store))) as old,
             zipfile.ZipFile(made, "w") as new,
         ):
             for name in old.namelist():
@@ -74,9 +74,9 @@ def test_an_archive_restores_scenario_jobs_and_account_elsewhere(
     study: Study, store: Store, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     other = Store(tmp_path_factory.mktemp("other"))
-    data = bundle.archive(study, store)
-    assert data == bundle.archive(study, store)
-    found = bundle.opened(data, "mine.zip", start.sample_study("tiny"), other)
+    data = bundle.scenario_archive(study, store)
+    assert data == bundle.scenario_archive(study, store)
+    found = bundle.open_scenario_file(data, "mine.zip", start.sample_study("tiny"), other)
     assert (found.study, found.away, found.jobs) == (study, "", 2)
     there, here = load_source(study.base.trace, other), load_source(study.base.trace, store)
     assert (there.trace.digest, there.trace.name, there.trace.epoch) == (
@@ -92,7 +92,9 @@ def test_an_archive_restores_scenario_jobs_and_account_elsewhere(
 )
 def test_jobs_of_a_sample_come_out_as_they_went_in(name: str, store: Store) -> None:
     study = start.sample_study(name)
-    found = bundle.opened(bundle.archive(study, store), "sample.zip", study, store)
+    found = bundle.open_scenario_file(
+        bundle.scenario_archive(study, store), "sample.zip", study, store
+    )
     digest = load_sample(name)[0].digest
     assert found.study == study
     assert store.get_trace(digest).digest == digest
@@ -106,8 +108,8 @@ def test_a_trace_that_was_read_from_a_file_becomes_an_upload(study: Study, store
             trace=replace(study.base.trace, source="/data/month.txt", read=(("cpu_jobs", "keep"),)),
         ),
     )
-    found = bundle.opened(
-        archive(scenario_json=bundle.text(away))(study, store), "mine.zip", study, store
+    found = bundle.open_scenario_file(
+        archive(scenario_json=bundle.scenario_text(away))(study, store), "mine.zip", study, store
     )
     assert found.study == study
 
@@ -116,12 +118,12 @@ def test_a_scenario_alone_keeps_the_trace_that_was_there_if_its_own_is_a_file(
     study: Study, store: Store
 ) -> None:
     away = replace(study, base=replace(study.base, trace=TraceSpec("/data/month.txt"), seed=9))
-    found = bundle.opened(bundle.text(away).encode(), "cli.json", study, store)
+    found = bundle.open_scenario_file(bundle.scenario_text(away).encode(), "cli.json", study, store)
     assert (found.away, found.jobs, found.study.base.seed) == ("/data/month.txt", 0, 9)
     assert found.study.base.trace == study.base.trace
     assert (
-        bundle.opened(
-            bundle.text(study).encode(), "mine.json", start.sample_study("tiny"), store
+        bundle.open_scenario_file(
+            bundle.scenario_text(study).encode(), "mine.json", start.sample_study("tiny"), store
         ).study
         == study
     )
@@ -136,7 +138,7 @@ def test_a_scenario_alone_keeps_the_trace_that_was_there_if_its_own_is_a_file(
         (archive(scenario_json="{"), "this is not JSON"),
         (archive(trace_parquet=b"job_id,submit_time_s"), "Parquet file is damaged"),
         (archive(scenario_json=b" " * 2_100_000), "takes more than the limit"),
-        (lambda study, store: bundle.archive(study, store)[:-30], "damaged or locked"),
+        (lambda study, store: bundle.scenario_archive(study, store)[:-30], "damaged or locked"),
     ],
     ids=["stump", "no scenario", "no jobs", "no json", "no parquet", "bomb", "cut"],
 )
@@ -144,7 +146,7 @@ def test_a_wrong_archive_gets_one_sentence(
     make: Callable[[Study, Store], bytes], message: str, study: Study, store: Store
 ) -> None:
     with pytest.raises(TrainyardError, match=message) as caught:
-        bundle.opened(make(study, store), "mine.zip", study, store)
+        bundle.open_scenario_file(make(study, store), "mine.zip", study, store)
     assert "mine.zip" in str(caught.value)
 
 
@@ -168,7 +170,7 @@ def test_what_is_said_beside_the_jobs_is_checked(
     data = archive(trace_json=json.dumps({"name": "n", "epoch": "", "account": ACCOUNT} | wrong))(
         study, store
     )
-    bundle.opened(data, "mine.zip", study, other)
+    bundle.open_scenario_file(data, "mine.zip", study, other)
     source = load_source(study.base.trace, other)
     assert source.account == ({} if "account" in wrong else ACCOUNT)
     assert (len(source.trace.name), source.trace.epoch) == (200 if "name" in wrong else 1, "")
@@ -183,7 +185,7 @@ def test_the_command_line_reads_the_jobs_of_an_archive_as_they_were(
     tmp_path: Path, store: Store
 ) -> None:
     study = start.sample_study("week")
-    with zipfile.ZipFile(io.BytesIO(bundle.archive(study, store))) as file:
+    with zipfile.ZipFile(io.BytesIO(bundle.scenario_archive(study, store))) as file:
         file.extract(bundle.JOBS, tmp_path)
     spec = TraceSpec.of(str(tmp_path / bundle.JOBS), read={"cpu_jobs": "keep"})
     assert load_source(spec).trace.digest == load_source(study.base.trace).trace.digest

@@ -12,7 +12,7 @@ from sim.errors import TraceError
 from sim.trace import Trace
 from tests.trainyard.runs.works import act
 from trainyard.library.library import InUseError, NotYoursError, delete_trace, relatives
-from trainyard.preflight.leave_out import on_the_rest, without
+from trainyard.preflight.leave_out import drop_jobs, with_remaining_jobs
 from trainyard.runs.executors import Processes
 from trainyard.runs.pool import WorkerPool
 from trainyard.runs.run import run_to_store
@@ -139,8 +139,8 @@ def test_what_a_visitor_left_out_of_a_trace_is_the_uploaders(
     digest, of_it = uploaded(pool, scenario, 8)
     source = load_source(of_it.trace, pool.store)
     bad = np.arange(8) < 2
-    kept = without(source, bad, "too early", {"format": "left_out", "title": "rest"})
-    rest = on_the_rest(
+    kept = drop_jobs(source, bad, "too early", {"format": "left_out", "title": "rest"})
+    rest = with_remaining_jobs(
         Study(of_it, (of_it.allocator,)), kept, bad, pool.store
     ).base.trace.source.removeprefix("store:")
     assert pool.store.index.owners(rest) == {"mine"}

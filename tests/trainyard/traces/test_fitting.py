@@ -17,7 +17,7 @@ from trainyard.traces.fitting import (
     busy_day_gpus,
     cluster_by_home,
     cluster_for,
-    cluster_of,
+    cluster_with_gpus,
     is_guess,
     node_size,
     peak_gpus,
@@ -82,9 +82,9 @@ def test_gpus_of_the_busiest_day(
 
 def test_a_number_of_gpus_becomes_nodes_of_the_usual_size() -> None:
     trace = jobs(gpu_type=["t4", "t4"])
-    assert shapes(cluster_of(trace, 10)) == [("", 2, 4, "t4"), ("", 1, 2, "t4")]
-    assert shapes(cluster_of(trace, 3)) == [("", 1, 3, "t4")]
-    assert cluster_of(trace, 10).gpus == 10
+    assert shapes(cluster_with_gpus(trace, 10)) == [("", 2, 4, "t4"), ("", 1, 2, "t4")]
+    assert shapes(cluster_with_gpus(trace, 3)) == [("", 1, 3, "t4")]
+    assert cluster_with_gpus(trace, 10).gpus == 10
 
 
 def test_each_virtual_cluster_has_nodes_of_the_types_that_its_jobs_need() -> None:

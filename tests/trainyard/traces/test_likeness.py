@@ -58,7 +58,7 @@ def trace(gpus: list[int], run_s: list[float], every_s: float = 60.0) -> Trace:
 
 @pytest.mark.parametrize("name", [name for name in SAMPLES if name != "tiny"])
 def test_samples_and_their_look_alikes_are_alike(name: str) -> None:
-    found = likeness.how_like(load_sample(name)[0])
+    found = likeness.compare_with_fit(load_sample(name)[0])
     assert max(found.sizes, found.durations) <= likeness.CLOSE
     assert found.spread == pytest.approx(1, abs=likeness.STEADY)
     assert found.alike
@@ -67,8 +67,8 @@ def test_samples_and_their_look_alikes_are_alike(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", REAL)
 def test_real_traces_and_their_look_alikes_are_alike(name: str) -> None:
-    found = likeness.how_like(read(shared(f"traces/{name}")).trace)
-    assert found.jobs >= likeness.LEAST_JOBS
+    found = likeness.compare_with_fit(read(shared(f"traces/{name}")).trace)
+    assert found.jobs >= likeness.MIN_COMPARED_JOBS
     assert max(found.sizes, found.durations) <= likeness.CLOSE
     assert math.isnan(found.spread) or found.spread == pytest.approx(1, abs=likeness.STEADY)
 
@@ -86,7 +86,7 @@ def test_the_largest_difference_comes_first() -> None:
     short, long = trace([1] * 10, [60.0] * 10), trace([1] * 10, [7200.0] * 10)
     found = likeness.compare(short, long)
     assert (found.sizes, found.durations, found.gaps, found.pace) == (0, 1, 0, 1)
-    assert likeness.sentence(found, "A", "B") == (
+    assert likeness.difference_sentence(found, "A", "B") == (
         "Largest difference: run times, median 1 min in A and 2 h in B; the shares of jobs differ"
         " by up to 100.0 points."
     )
@@ -99,13 +99,15 @@ def test_another_pace_alone_is_no_other_pattern() -> None:
     found = likeness.compare(slow, fast)
     assert found.gaps == 0
     assert found.pace == pytest.approx(2)
-    assert likeness.sentence(found, "A", "B") == (
+    assert likeness.difference_sentence(found, "A", "B") == (
         "Largest difference: the pace, 728 jobs per day in A and 1,456 in B; the shares of jobs by"
         " size, run time and gap differ by at most 0.0 points."
     )
     little = likeness.compare(slow, trace([1] * 90, [9.0] * 90, 110))
-    assert likeness.sentence(little, "A", "B").endswith("B has 1.09 times the jobs per day.")
-    assert likeness.sentence(little, "A", "B").startswith("Hardly any difference")
+    assert likeness.difference_sentence(little, "A", "B").endswith(
+        "B has 1.09 times the jobs per day."
+    )
+    assert likeness.difference_sentence(little, "A", "B").startswith("Hardly any difference")
 
 
 def test_the_source_carries_no_name_of_the_site() -> None:
@@ -121,7 +123,7 @@ def test_the_source_carries_no_name_of_the_site() -> None:
         (3, 4, "v100"),
     ]
     assert len(source.trace) == 2 * len(jobs)
-    assert likeness.figures_of(likeness.document(spec)) is not None
+    assert likeness.figures_of(likeness.figures_document(spec)) is not None
     assert likeness.figures_of('{"name": "fifo", "params": {}}') is None
     assert likeness.figures_of("no json") is None
 

@@ -15,7 +15,7 @@ from jobtraces.generate import WORKLOADS
 from sim.errors import ParameterError
 from sim.params import Spec
 from trainyard.cli.main import main
-from trainyard.runs.run import key_of, run
+from trainyard.runs.run import run, scenario_key
 from trainyard.store import Store
 from trainyard.study import catalog
 from trainyard.study.scenario import Scenario, TraceSpec
@@ -115,14 +115,14 @@ def test_the_key_depends_on_the_jobs_not_on_the_spelling(made: Scenario, store: 
         made, trace=TraceSpec("made:elastic-nodes:seed=3,jobs=30,per_h=12.0,sigma=1.2")
     )
     other = replace(made, trace=TraceSpec(SOURCE.replace("seed=3", "seed=4")))
-    assert key_of(spelled, store) == key_of(made, store) != key_of(other, store)
+    assert scenario_key(spelled, store) == scenario_key(made, store) != scenario_key(other, store)
     kept = replace(made, trace=TraceSpec(f"store:{store.put_trace(load_trace(made.trace))}"))
-    assert key_of(kept, store) == key_of(made, store)
+    assert scenario_key(kept, store) == scenario_key(made, store)
 
 
 def test_a_made_source_runs_and_may_come_from_outside(made: Scenario) -> None:
     study = Study(made, (Spec("fifo"),))
-    assert start.admitted(study) is study
+    assert start.check_admissible(study) is study
     result = run(made)
     assert (result.jobs["outcome"].astype("str") == "completed").all()
     moved = start.with_trace(

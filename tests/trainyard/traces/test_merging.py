@@ -7,7 +7,7 @@ import pytest
 from jobtraces import read
 from sim.errors import TraceError
 from trainyard.store import Store
-from trainyard.traces.merging import keep_merged, merged
+from trainyard.traces.merging import merge_traces, store_merged
 from trainyard.traces.sources import Source, account_of, load_source
 
 HEAD = "job_id,submit_time_s,num_gpus,duration_s,user"
@@ -26,7 +26,7 @@ def dated(day: int) -> Source:
 
 
 def test_jobs_of_two_traces_are_one_trace() -> None:
-    found = merged({"a.csv": source(FIRST, "a.csv"), "b.csv": source(SECOND, "b.csv")})
+    found = merge_traces({"a.csv": source(FIRST, "a.csv"), "b.csv": source(SECOND, "b.csv")})
     frame = found.trace.frame
     # Job 2@2 is there already, so that the second job 2 is called otherwise.
     assert frame["job_id"].tolist() == ["1", "2@2@2", "2@2", "2"]
@@ -42,7 +42,7 @@ def test_jobs_of_two_traces_are_one_trace() -> None:
 
 
 def test_instants_are_kept() -> None:
-    found = merged({"late": dated(9), "early": dated(8)})
+    found = merge_traces({"late": dated(9), "early": dated(8)})
     assert found.trace.frame["submit_time_s"].tolist() == [0.0, 86400.0]
     assert found.trace.frame["job_id"].tolist() == ["a@2", "a"]
     assert found.trace.epoch.startswith("2026-03-08T00:00:00")
@@ -50,14 +50,14 @@ def test_instants_are_kept() -> None:
 
 def test_traces_without_a_common_clock_are_refused() -> None:
     with pytest.raises(TraceError, match="b has a start date and a has none"):
-        merged({"a": source(FIRST, "a"), "b": dated(8)})
+        merge_traces({"a": source(FIRST, "a"), "b": dated(8)})
     with pytest.raises(TraceError, match="at least two"):
-        merged({"a": source(FIRST, "a")})
+        merge_traces({"a": source(FIRST, "a")})
 
 
 def test_uploads_are_kept_as_one(tmp_path: Path) -> None:
     store = Store(tmp_path)
-    spec = keep_merged({"a.csv": FIRST.encode(), "b.csv": SECOND.encode()}, store, ("me",))
+    spec = store_merged({"a.csv": FIRST.encode(), "b.csv": SECOND.encode()}, store, ("me",))
     kept = load_source(spec, store)
     assert len(kept.trace) == kept.account["used"] == 4
     assert store.index.owners(spec.source.removeprefix("store:")) == {"me"}

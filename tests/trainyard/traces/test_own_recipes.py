@@ -11,7 +11,12 @@ from sim.errors import TraceError
 from tests.jobtraces.readers.test_unknown import SPELLINGS
 from trainyard.cli.main import main
 from trainyard.traces import own_recipes
-from trainyard.traces.own_recipes import OwnRecipe, checked, of_import, of_text
+from trainyard.traces.own_recipes import (
+    OwnRecipe,
+    check_own_recipe,
+    parse_own_recipe,
+    recipe_of_import,
+)
 
 TEXT = """id;Eingereicht am;Dauer;Karten;Zustand
 1;03.04.2026 10:00;60;2;fertig
@@ -51,7 +56,7 @@ def kept(data: bytes, **choices: object) -> OwnRecipe:
     chosen = {"answers": answers, **choices}
     found = read(data, options=ReadOptions(**chosen))  # type: ignore[arg-type]
     assert not found.questions
-    return of_import("Export März.csv", found, chosen, peek(data).fingerprint)
+    return recipe_of_import("Export März.csv", found, chosen, peek(data).fingerprint)
 
 
 def test_answers_become_a_recipe_by_which_the_next_file_is_read_without_a_question() -> None:
@@ -61,7 +66,7 @@ def test_answers_become_a_recipe_by_which_the_next_file_is_read_without_a_questi
     later = TEXT.replace("60;2", "15;4").encode()
     assert (recipe.name, recipe.fmt) == ("export-märz".replace("ä", "-"), "table")
     assert peek(later).fingerprint == recipe.fingerprint
-    assert of_text(recipe.text, "again") == recipe
+    assert parse_own_recipe(recipe.text, "again") == recipe
     found = read(later, fmt=recipe.fmt, options=ReadOptions(**recipe.choices))
     assert not found.questions
     assert found.trace.frame["duration_s"].tolist() == [900, 1800]
@@ -76,7 +81,7 @@ def test_answers_about_single_rows_are_not_for_the_next_file() -> None:
     chosen = {"answers": {"work": "leave_out"}, "cpu_jobs": "keep", "duration_unit": "s"}
     found = read(data, options=ReadOptions(**chosen))  # type: ignore[arg-type]
     assert found.used == 60
-    recipe = of_import("t.csv", found, chosen, peek(data).fingerprint)
+    recipe = recipe_of_import("t.csv", found, chosen, peek(data).fingerprint)
     assert "answers" not in recipe.choices
     assert recipe.choices["duration_unit"] == "s"
     assert "cpu_jobs" not in recipe.choices
@@ -98,12 +103,12 @@ def test_expressions_of_the_user_get_the_fingerprint_too(monkeypatch: pytest.Mon
     monkeypatch.setattr(recipes, "run_limited", lambda work, *args: work(*args))
     data = b"who,when,many,seconds\na,0,1,60\nb,5,2,90\n"
     found = read(data, options=ReadOptions(recipe=EXPRESSIONS))
-    recipe = of_import("x.csv", found, {"recipe": EXPRESSIONS}, peek(data).fingerprint)
-    again = of_import("x.csv", found, recipe.choices, recipe.fingerprint)
+    recipe = recipe_of_import("x.csv", found, {"recipe": EXPRESSIONS}, peek(data).fingerprint)
+    again = recipe_of_import("x.csv", found, recipe.choices, recipe.fingerprint)
     assert again == recipe
     assert again.text.count("fingerprint") == again.text.count("saved") == 1
     assert read(data, options=ReadOptions(**again.choices)).used == 2
-    assert checked(again.text, "x").fingerprint == peek(data).fingerprint
+    assert check_own_recipe(again.text, "x").fingerprint == peek(data).fingerprint
 
 
 @pytest.mark.parametrize(
@@ -122,14 +127,14 @@ def test_expressions_of_the_user_get_the_fingerprint_too(monkeypatch: pytest.Mon
 )
 def test_faulty_recipes(text: str, told: str) -> None:
     with pytest.raises(TraceError, match=told) as caught:
-        of_text(text, "mine.toml")
+        parse_own_recipe(text, "mine.toml")
     assert str(caught.value).startswith("mine.toml")
 
 
 def test_names_with_every_sign_are_written_and_read() -> None:
     column = 'a "b" \\ c\x7f\t=#[]'
     found = read(b"submit_time_s,num_gpus,duration_s\n0,1,60\n")
-    recipe = of_import("x", found, {"mapping": {"user": column}}, "0" * 12)
+    recipe = recipe_of_import("x", found, {"mapping": {"user": column}}, "0" * 12)
     assert recipe.choices["mapping"]["user"] == column
 
 
@@ -187,13 +192,13 @@ def test_a_recipe_can_be_kept_anywhere_and_passed_on(
 
 
 def test_a_folder_with_a_faulty_recipe_still_reads(home: Path) -> None:
-    folder = own_recipes.folder()
+    folder = own_recipes.recipes_folder()
     folder.mkdir(parents=True)
     (folder / "bad.toml").write_text("[", encoding="utf-8")
     (folder / "good.toml").write_text(kept(TEXT.encode()).text, encoding="utf-8")
     data = home / "x.csv"
     data.write_text(TEXT, encoding="utf-8")
-    found = own_recipes.for_file(data)
+    found = own_recipes.recipe_for_file(data)
     assert found is not None
     assert found.fmt == "table"
 
@@ -204,7 +209,7 @@ def test_a_recipe_reads_its_own_file_as_it_was_read(spelling: str) -> None:
     data = content.encode() if isinstance(content, str) else content
     chosen = {"answers": {key: answer for key, answer in answers.items() if answer}}
     found = read(data, options=ReadOptions(**chosen))
-    recipe = of_import("x", found, chosen, peek(data).fingerprint)
+    recipe = recipe_of_import("x", found, chosen, peek(data).fingerprint)
     again = read(data, fmt=recipe.fmt, options=ReadOptions(**recipe.choices))
     assert again.trace.digest == found.trace.digest
-    assert of_import("x", again, recipe.choices, recipe.fingerprint).same(recipe)
+    assert recipe_of_import("x", again, recipe.choices, recipe.fingerprint).same(recipe)

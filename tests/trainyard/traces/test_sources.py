@@ -12,7 +12,13 @@ from sim.errors import TraceError
 from sim.trace import Trace
 from trainyard.store import Store
 from trainyard.study.scenario import TraceSpec
-from trainyard.traces.sources import changed, check_measure, load_source, load_trace, source_digest
+from trainyard.traces.sources import (
+    apply_changes,
+    check_measure,
+    load_source,
+    load_trace,
+    source_digest,
+)
 
 CSV = "job_id,submit_time_s,num_gpus,duration_s\na,0,1,10\nb,5,2,-3\nc,6,0.5,20\n"
 
@@ -68,7 +74,7 @@ def test_same_jobs_from_file_and_store_have_one_digest(csv: Path, store: Store) 
 
 
 def test_window_starts_its_own_clock(trace: Trace) -> None:
-    cut = changed(trace, TraceSpec("x", from_s=10.0, to_s=40.0))
+    cut = apply_changes(trace, TraceSpec("x", from_s=10.0, to_s=40.0))
     assert list(cut.frame["job_id"]) == ["b", "c"]
     assert list(cut.frame["submit_time_s"]) == [0.0, 10.0]
     assert list(cut.frame["start_time_s"]) == [90.0, 90.0]
@@ -76,7 +82,7 @@ def test_window_starts_its_own_clock(trace: Trace) -> None:
 
 
 def test_load_compresses_arrivals_and_drops_the_history(trace: Trace) -> None:
-    fast = changed(trace, TraceSpec("x", load=2.0))
+    fast = apply_changes(trace, TraceSpec("x", load=2.0))
     assert list(fast.frame["submit_time_s"]) == [0.0, 5.0, 10.0, 20.0]
     assert np.allclose(fast.frame["deadline_s"] - fast.frame["submit_time_s"], 500.0)
     assert not fast.has("start_time_s")
@@ -84,9 +90,9 @@ def test_load_compresses_arrivals_and_drops_the_history(trace: Trace) -> None:
 
 
 def test_unchanged_trace_is_the_same_object(trace: Trace) -> None:
-    assert changed(trace, TraceSpec("x")) is trace
+    assert apply_changes(trace, TraceSpec("x")) is trace
     spec = TraceSpec("x", load=2.0)
-    assert changed(trace, spec) is changed(trace, spec)
+    assert apply_changes(trace, spec) is apply_changes(trace, spec)
 
 
 @pytest.mark.parametrize(("window", "end"), [((1e6, 2e6), "2e"), ((1e6, float("inf")), "the end")])
@@ -96,7 +102,7 @@ def test_empty_window_says_when_the_last_job_came(
     with pytest.raises(
         TraceError, match=rf"no job was submitted between .*{end}.*; the last came at 40 s"
     ):
-        changed(trace, TraceSpec("x", from_s=window[0], to_s=window[1]))
+        apply_changes(trace, TraceSpec("x", from_s=window[0], to_s=window[1]))
 
 
 @pytest.mark.parametrize(

@@ -18,34 +18,34 @@ from trainyard.store import Store
 from trainyard.study.scenario import Scenario, TraceSpec
 from trainyard.study.settings import with_settings
 from trainyard.traces import bundle, start, thinning
-from trainyard.traces.sources import changed, load_trace
-from trainyard.traces.thinning import kept_jobs, kept_users, ranks
+from trainyard.traces.sources import apply_changes, load_trace
+from trainyard.traces.thinning import sample_jobs, sample_users, stratified_ranks
 
 USERS = pd.Series(["ann", "bob", None, "ann", "cy", "bob", "dee", None])
 
 
 def test_one_user_in_n_is_kept_with_all_jobs() -> None:
-    kept = kept_users(USERS, 2, 0)
+    kept = sample_users(USERS, 2, 0)
     groups = [set(kept[USERS.fillna("") == name]) for name in ("ann", "bob", "cy", "dee", "")]
     assert all(len(group) == 1 for group in groups)
     assert sum(group == {True} for group in groups) == 3
-    assert list(kept_users(USERS.iloc[::-1], 2, 0)) == list(kept[::-1])
-    assert kept_users(USERS, 1, 0).all()
-    assert len(set(USERS.fillna("")[kept_users(USERS, 99, 0)])) == 1
+    assert list(sample_users(USERS.iloc[::-1], 2, 0)) == list(kept[::-1])
+    assert sample_users(USERS, 1, 0).all()
+    assert len(set(USERS.fillna("")[sample_users(USERS, 99, 0)])) == 1
 
 
 def test_the_draw_is_the_same_everywhere_and_another_seed_draws_others() -> None:
     ids = [f"job {at}" for at in range(1000)]
-    few, more = kept_jobs(ids, 10, 0), kept_jobs(ids, 100, 0)
-    assert (few.sum(), more.sum(), kept_jobs(ids, 5000, 0).sum()) == (10, 100, 1000)
+    few, more = sample_jobs(ids, 10, 0), sample_jobs(ids, 100, 0)
+    assert (few.sum(), more.sum(), sample_jobs(ids, 5000, 0).sum()) == (10, 100, 1000)
     assert not (few & ~more).any()
-    assert (more & kept_jobs(ids, 100, 1)).sum() < 30
+    assert (more & sample_jobs(ids, 100, 1)).sum() < 30
     assert list(np.flatnonzero(few)) == [132, 218, 228, 393, 396, 558, 619, 785, 799, 996]
 
 
 def test_users_are_numbered_in_the_order_of_their_first_job() -> None:
     frame = pd.DataFrame({"job_id": range(len(USERS)), "user": USERS})
-    names = thinning.anonymised(frame)["user"]
+    names = thinning.anonymize(frame)["user"]
     assert list(names.fillna("-")) == [
         "user 1",
         "user 2",
@@ -59,16 +59,16 @@ def test_users_are_numbered_in_the_order_of_their_first_job() -> None:
 
 
 def test_a_part_of_the_jobs_has_no_history(trace: Trace) -> None:
-    part = changed(trace, TraceSpec("x", sample=2))
+    part = apply_changes(trace, TraceSpec("x", sample=2))
     assert len(part) == 2
     assert part.span_s > 0
     assert not part.has("start_time_s")
-    assert changed(trace, TraceSpec("x", sample=99)).digest == trace.digest
+    assert apply_changes(trace, TraceSpec("x", sample=99)).digest == trace.digest
 
 
 def test_the_window_comes_first_and_the_load_last(trace: Trace) -> None:
-    window = changed(trace, TraceSpec("x", from_s=10.0, sample=2))
-    whole = changed(trace, TraceSpec("x", from_s=10.0, sample=2, load=2.0))
+    window = apply_changes(trace, TraceSpec("x", from_s=10.0, sample=2))
+    whole = apply_changes(trace, TraceSpec("x", from_s=10.0, sample=2, load=2.0))
     assert list(whole.frame["job_id"]) == list(window.frame["job_id"])
     assert np.allclose(whole.frame["submit_time_s"], window.frame["submit_time_s"] / 2)
 
@@ -92,7 +92,7 @@ def test_renamed_users_keep_their_history_and_their_jobs() -> None:
 def test_users_of_a_trace_without_users_cannot_be_chosen(trace: Trace) -> None:
     bare = Trace.of(trace.frame.drop(columns="user", errors="ignore"), name="bare")
     with pytest.raises(TraceError, match="bare: the trace has no users"):
-        changed(bare, TraceSpec("x", every_user=2))
+        apply_changes(bare, TraceSpec("x", every_user=2))
 
 
 def test_what_is_not_done_is_not_written_so_that_keys_stay(scenario: Scenario) -> None:
@@ -187,7 +187,7 @@ def test_copies_are_the_same_jobs_at_other_times_of_the_same_span() -> None:
     one = Trace.of(
         pd.DataFrame(jobs | {"deadline_s": [8.0, 30.0, 100.0], "start_time_s": [0.0, 10.0, 40.0]})
     )
-    two = changed(one, TraceSpec("x", load=2.0, load_by="jobs")).frame.set_index("job_id")
+    two = apply_changes(one, TraceSpec("x", load=2.0, load_by="jobs")).frame.set_index("job_id")
     assert set(two.index) == {"a", "b+1", "c", "a++1", "b+1++1", "c++1"}
     assert list(two.loc[["a", "b+1", "c"], "submit_time_s"]) == [0.0, 10.0, 40.0]
     copies = two.loc[["a++1", "b+1++1", "c++1"]]
@@ -206,7 +206,7 @@ def test_jobs_that_all_come_at_once_are_copied_where_they_are() -> None:
     one = Trace.of(
         pd.DataFrame({"job_id": ["a", "b"], "submit_time_s": 0.0, "num_gpus": 1, "duration_s": 5.0})
     )
-    assert changed(one, TraceSpec("x", load=3.0, load_by="jobs")).gpu_seconds == 30.0
+    assert apply_changes(one, TraceSpec("x", load=3.0, load_by="jobs")).gpu_seconds == 30.0
 
 
 def test_a_load_that_leaves_no_job_is_one_sentence() -> None:
@@ -215,9 +215,9 @@ def test_a_load_that_leaves_no_job_is_one_sentence() -> None:
             {"job_id": ["a", "b", "c"], "submit_time_s": 0.0, "num_gpus": 1, "duration_s": 5.0}
         )
     )
-    unlucky = next(seed for seed in range(99) if ranks(one.frame, seed).min() > 0)
+    unlucky = next(seed for seed in range(99) if stratified_ranks(one.frame, seed).min() > 0)
     with pytest.raises(TraceError, match=r"a load of 0\.001 leaves none of the 3 jobs"):
-        changed(one, TraceSpec("x", load=0.001, load_by="jobs", sample_seed=unlucky))
+        apply_changes(one, TraceSpec("x", load=0.001, load_by="jobs", sample_seed=unlucky))
 
 
 def test_ranks_halve_the_work_again_and_again() -> None:
@@ -228,7 +228,7 @@ def test_ranks_halve_the_work_again_and_again() -> None:
             "duration_s": np.arange(64, 0, -1.0),
         }
     )
-    found = ranks(frame, 0)
+    found = stratified_ranks(frame, 0)
     assert sorted(found * 64) == list(range(64))
     for part in (1 / 2, 1 / 4, 1 / 8):
         # Of each run of 1/part neighbours in size there is one.
@@ -276,7 +276,7 @@ def named_jobs() -> Trace:
 
 
 def test_hidden_names_are_numbers_and_equal_ones_stay_equal() -> None:
-    hidden = changed(named_jobs(), TraceSpec("x", anonymise=True))
+    hidden = apply_changes(named_jobs(), TraceSpec("x", anonymise=True))
     frame = hidden.frame.astype("object").where(hidden.frame.notna(), None)
     assert frame["job_id"].tolist() == ["1", "2", "3"]
     assert frame["user"].tolist() == ["user 1", None, "user 1"]
@@ -327,12 +327,12 @@ def test_an_archive_of_hidden_names_holds_the_hidden_jobs(tmp_path: Path) -> Non
     spec = TraceSpec(f"store:{digest}", anonymise=True)
     study = start.sample_study("tiny")
     study = replace(study, base=replace(study.base, trace=spec))
-    data = bundle.archive(study, store)
+    data = bundle.scenario_archive(study, store)
     with zipfile.ZipFile(io.BytesIO(data)) as file:
         text = b"".join(file.read(name) for name in ("scenario.json", "trace.json"))
         jobs = pd.read_parquet(io.BytesIO(file.read("trace.parquet")))
     assert jobs["user"].dropna().unique().tolist() == ["user 1"]
     assert b"acme" not in text
-    opened = bundle.opened(data, "x.zip", study, Store(tmp_path / "elsewhere"))
+    opened = bundle.open_scenario_file(data, "x.zip", study, Store(tmp_path / "elsewhere"))
     assert not opened.study.base.trace.anonymise
     assert len(load_trace(opened.study.base.trace, Store(tmp_path / "elsewhere"))) == 3

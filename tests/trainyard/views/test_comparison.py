@@ -10,7 +10,7 @@ import pytest
 
 from sim.params import Spec
 from trainyard.results import outcomes
-from trainyard.runs.run import keep, key_of, run
+from trainyard.runs.run import run, scenario_key, store_result
 from trainyard.store import Store
 from trainyard.traces import start
 from trainyard.traces.sources import load_trace
@@ -28,7 +28,9 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> ComparedRuns:
     study = start.with_policies(start.sample_study("tiny"), (Spec("fifo"), Spec("srtf")))
     trace = load_trace(study.base.trace)
     for scenario in study.scenarios():
-        keep(store, key_of(scenario, store), scenario, run(scenario, trace=trace), trace)
+        store_result(
+            store, scenario_key(scenario, store), scenario, run(scenario, trace=trace), trace
+        )
     made = compare_runs(outcomes.gather(study, store), store)
     assert made is not None
     return made

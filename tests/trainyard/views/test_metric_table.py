@@ -4,7 +4,7 @@ import re
 
 import pandas as pd
 
-from trainyard.runs.frames import drawn
+from trainyard.runs.frames import policies_to_draw
 from trainyard.views import metric_table
 from trainyard.views.charts import policy_style
 
@@ -80,7 +80,7 @@ def test_no_interval_stands_beside_rounding_errors() -> None:
 
 def test_charts_draw_the_first_policies_and_always_the_baseline() -> None:
     titles = [str(at) for at in range(8)]
-    assert drawn(titles, "0") == (
+    assert policies_to_draw(titles, "0") == (
         "0",
         "1",
         "2",
@@ -88,7 +88,7 @@ def test_charts_draw_the_first_policies_and_always_the_baseline() -> None:
         "4",
         "5",
     )
-    assert drawn(titles, "7") == (
+    assert policies_to_draw(titles, "7") == (
         "0",
         "1",
         "2",
@@ -97,7 +97,7 @@ def test_charts_draw_the_first_policies_and_always_the_baseline() -> None:
         "7",
     )
     # While the baseline is not complete, and where only the last ones are.
-    assert drawn(titles, "") == (
+    assert policies_to_draw(titles, "") == (
         "0",
         "1",
         "2",
@@ -105,7 +105,7 @@ def test_charts_draw_the_first_policies_and_always_the_baseline() -> None:
         "4",
         "5",
     )
-    assert drawn(titles[6:], "") == ("6", "7")
+    assert policies_to_draw(titles[6:], "") == ("6", "7")
 
 
 def test_an_interval_that_begins_at_no_effect_is_shown() -> None:

@@ -126,7 +126,7 @@ def _waited(spec: str, job: str) -> Callable[[], str]:
         witness = Witness({row})
         result = Simulator(trace, TWO, allocator, Conditions(), witness=witness.of(allocator)).run()
         book = Book(result, trace, TWO, spec, allocator.needs)
-        return " ".join(one.told for one in reasons.why(book, row, witness.said))
+        return " ".join(one.told for one in reasons.stated_reasons(book, row, witness.said))
 
     return told
 

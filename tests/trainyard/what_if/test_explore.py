@@ -25,7 +25,7 @@ from tests.trainyard.what_if.situations import (
     preempted_often,
     three,
 )
-from trainyard.runs.run import keep, key_of, run
+from trainyard.runs.run import run, scenario_key, store_result
 from trainyard.store import Store
 from trainyard.study.scenario import Scenario
 from trainyard.text import RunClock
@@ -37,7 +37,7 @@ MINUTE = 60.0
 
 
 def told(book: Book, job: int) -> list[str]:
-    return [one.sentence for one in explore.why(book, job)]
+    return [one.sentence for one in explore.wait_reasons(book, job)]
 
 
 def test_the_share_of_time_on_each_gpu_type_is_told_of_any_job() -> None:
@@ -74,8 +74,8 @@ def test_first_come_first_served_in_words() -> None:
         ),
         "No 2 free GPUs: none was free.",
     ]
-    assert explore.why(book, 0) == ()
-    first, second = explore.why(book, 2)
+    assert explore.wait_reasons(book, 0) == ()
+    first, second = explore.wait_reasons(book, 2)
     assert (first.t0, first.t1, first.waited_s, second.t1) == (
         20 * MINUTE,
         60 * MINUTE,
@@ -302,24 +302,24 @@ def test_rows_that_are_not_there() -> None:
         with pytest.raises(ParameterError, match="no job in row"):
             explore.life(by_hand(), job)
         with pytest.raises(ParameterError, match="no job in row"):
-            explore.why(by_hand(), job)
+            explore.wait_reasons(by_hand(), job)
 
 
 def test_a_stored_run_is_opened(store: Store, scenario: Scenario) -> None:
     trace = load_trace(scenario.trace, store)
-    keep(store, key_of(scenario, store), scenario, run(scenario, trace=trace), trace)
-    entry = store.get(key_of(scenario, store))
+    store_result(store, scenario_key(scenario, store), scenario, run(scenario, trace=trace), trace)
+    entry = store.get(scenario_key(scenario, store))
     assert entry is not None
-    book = explore.opened(entry, trace, scenario.cluster, "FIFO", store)
+    book = explore.open_run(entry, trace, scenario.cluster, "FIFO", store)
     assert (book.title, book.needs, book.line.end_s) == (
         "FIFO",
         Needs(),
         entry.summary["end_s"],
     )
     waited = explore.jobs(book, state="waited")[0]["job"].tolist()
-    assert all(explore.why(book, job) for job in waited)
+    assert all(explore.wait_reasons(book, job) for job in waited)
     with pytest.raises(ParameterError, match="the trace 3"):
-        explore.opened(entry, Trace.of(trace.frame.head(3)), scenario.cluster, "FIFO")
+        explore.open_run(entry, Trace.of(trace.frame.head(3)), scenario.cluster, "FIFO")
 
 
 def test_instants() -> None:

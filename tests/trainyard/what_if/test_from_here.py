@@ -70,7 +70,9 @@ def test_nothing_before_changes_whoever_decides(name: str, kind: str) -> None:
     )
     rack = scenario.cluster.nodes[0].rack
     turn = BranchPoint(at_s, added=rows, lost=(rack,), until_s=at_s + 20_000)
-    here = replace(scenario, cluster=from_here.turned(scenario.cluster, turn)).run(make(Spec(name)))
+    here = replace(scenario, cluster=from_here.change_cluster(scenario.cluster, turn)).run(
+        make(Spec(name))
+    )
     assert isnan(first_difference_s(was, here, at_s))
     assert not isnan(first_difference_s(was, here, inf))
     assert here.placements["node"].between(nodes, nodes + 3 * len(rows) - 1).any()
@@ -93,7 +95,7 @@ def test_nothing_before_changes_when_another_takes_over(name: str) -> None:
 
 def test_nodes_that_come_are_numbered_behind_and_called_new() -> None:
     cluster = Cluster((NodeGroup(2, 8, "v100", rack_size=1), NodeGroup(1, 4, "t4", name="small")))
-    made = from_here.turned(cluster, BranchPoint(50.0, added=((0, 2), (1, 1))))
+    made = from_here.change_cluster(cluster, BranchPoint(50.0, added=((0, 2), (1, 1))))
     assert [node.name for node in made.nodes] == [
         "v100-1-1",
         "v100-1-2",
@@ -109,7 +111,7 @@ def test_nodes_that_come_are_numbered_behind_and_called_new() -> None:
         Change(0.0, (5,), False),
         Change(50.0, (5,), True, foreseen=False),
     )
-    again = from_here.turned(made, BranchPoint(60.0, added=((0, 1),)))
+    again = from_here.change_cluster(made, BranchPoint(60.0, added=((0, 1),)))
     assert again.nodes[-1].name == "v100-1-new2-1"
 
 
@@ -119,17 +121,17 @@ def test_racks_and_nodes_go_and_come_back_as_they_would_have_been() -> None:
     cluster = Cluster(
         (NodeGroup(2, 8, "v100", name="a"), NodeGroup(1, 8, "v100", name="b")), changes=planned
     )
-    made = from_here.turned(cluster, BranchPoint(30.0, lost=("a/r1",), until_s=100.0))
+    made = from_here.change_cluster(cluster, BranchPoint(30.0, lost=("a/r1",), until_s=100.0))
     assert made.changes == (
         Change(20.0, (0,), False),
         Change(40.0, (2,), True),
         Change(30.0, (0, 1), False),
         Change(100.0, (0,), True),
     )
-    assert from_here.turned(cluster, BranchPoint(30.0, lost=("b-1",))).changes[-1] == Change(
-        30.0, (2,), False
-    )
-    assert from_here.losable(cluster) == {"a/r1": 2, "b/r1": 1, "a-1": 1, "a-2": 1, "b-1": 1}
+    assert from_here.change_cluster(cluster, BranchPoint(30.0, lost=("b-1",))).changes[
+        -1
+    ] == Change(30.0, (2,), False)
+    assert from_here.nodes_by_place(cluster) == {"a/r1": 2, "b/r1": 1, "a-1": 1, "a-2": 1, "b-1": 1}
 
 
 @pytest.mark.parametrize(
@@ -156,7 +158,7 @@ def test_what_makes_no_sense_is_refused(how: dict[str, object], sentence: str) -
 )
 def test_what_is_not_there_cannot_be_changed(turn: BranchPoint, sentence: str) -> None:
     with pytest.raises(ParameterError, match=sentence):
-        from_here.turned(Cluster.parse("1x8:v100"), turn)
+        from_here.change_cluster(Cluster.parse("1x8:v100"), turn)
 
 
 @pytest.mark.parametrize(
@@ -211,7 +213,7 @@ def test_what_is_asked_survives_being_kept() -> None:
 
 def test_many_names_are_not_all_told() -> None:
     cluster = Cluster((NodeGroup(9, 1, "v100", rack_size=3, name="n"),))
-    every = tuple(from_here.losable(cluster))
+    every = tuple(from_here.nodes_by_place(cluster))
     assert branch_title(FromHere(study_on(cluster), 0, BranchPoint(9000.0, lost=every))).endswith(
         "without n/r1, n/r2, n/r3"
     )

@@ -11,28 +11,28 @@ from sim.params import Spec
 from sim.trace import Trace
 from tests.strategies import trace_of
 from tests.trainyard.what_if.test_from_here import FIFO, study_on
-from trainyard.runs.run import keep, key_of, run
+from trainyard.runs.run import run, scenario_key, store_result
 from trainyard.store import Store, StoredResult
 from trainyard.study import branch as from_here
 from trainyard.study.branch import Branch, BranchPoint
 from trainyard.text import RunClock
 from trainyard.what_if import branch_diff
-from trainyard.what_if.branch_diff import HERE, WAS, After
+from trainyard.what_if.branch_diff import HERE, WAS, BranchDifference
 
 
 def stored(branch: Branch, trace: Trace, store: Store) -> tuple[StoredResult, StoredResult]:
     found = []
     for scenario in (branch.was, branch.here):
-        key = key_of(scenario, store)
-        keep(store, key, scenario, run(scenario, trace=trace), trace)
+        key = scenario_key(scenario, store)
+        store_result(store, key, scenario, run(scenario, trace=trace), trace)
         found.append(store.get(key))
     assert found[0] is not None
     assert found[1] is not None
     return found[0], found[1]
 
 
-def told(branch: Branch, trace: Trace, store: Store) -> After:
-    return branch_diff.after(branch, *stored(branch, trace, store), RunClock())
+def told(branch: Branch, trace: Trace, store: Store) -> BranchDifference:
+    return branch_diff.compare_branch(branch, *stored(branch, trace, store), RunClock())
 
 
 def test_another_policy_by_hand(store: Store) -> None:
@@ -60,7 +60,7 @@ def test_another_policy_by_hand(store: Store) -> None:
     assert rows.loc[
         "came later", ["jct_mean_s_was", "jct_mean_s", "jct_mean_s_change"]
     ].tolist() == pytest.approx([130, 80, 80 / 130 - 1])
-    table = branch_diff.lines(found)
+    table = branch_diff.difference_rows(found)
     assert table.columns.tolist() == ["Of", "Metric", WAS, HERE, "Change"]
     wait = ["3 not finished then", "Average wait", "72 s", "58 s", "−19\u202f%"]
     assert table.iloc[2].tolist() == wait
@@ -86,7 +86,7 @@ def test_a_node_that_comes_by_hand(store: Store) -> None:
     assert branch.study is None
     was, here = stored(branch, trace_of(rows), store)
     assert here.jobs()["outcome"].tolist() == ["completed", "completed", "impossible", "completed"]
-    found = branch_diff.after(branch, was, here, RunClock())
+    found = branch_diff.compare_branch(branch, was, here, RunClock())
     assert (found.only_was, found.only_here) == (0, 1)
     assert found.jobs[["jobs", "both"]].iloc[0].tolist() == [3, 2]
     assert found.jobs["wait_mean_s"].iloc[0] == pytest.approx(15 / 2)

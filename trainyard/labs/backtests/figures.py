@@ -122,7 +122,7 @@ def over_repeats(repeats: Sequence[Measures]) -> RepeatSpread:
     return RepeatSpread(of(np.mean), of(np.min), of(np.max))
 
 
-def floor(waits: Sequence[Floats], chosen: Mask) -> Measures | None:
+def repeat_floor(waits: Sequence[Floats], chosen: Mask) -> Measures | None:
     """Return the mean error between consecutive repeats; None for a single repeat."""
     pairs = [measure(other[chosen], one[chosen]) for one, other in pairwise(waits)]
     # The order of two repeats is arbitrary, so their bias has no sign.

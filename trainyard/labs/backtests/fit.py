@@ -10,16 +10,16 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from allocators.tenants import COLUMN_WORDS
+from allocators.tenants import TENANT_NOUNS
 from sim.params import Spec
 from sim.trace import Trace
 from trainyard.labs.backtests.figures import Measures
-from trainyard.labs.backtests.proposal import HIDDEN, LIMIT, Proposal, half
+from trainyard.labs.backtests.proposal import HIDDEN, LIMIT, Proposal, halve_proposal
 from trainyard.study import catalog
-from trainyard.study.check import HALF_LIFE, innermost, value_of, with_values
+from trainyard.study.check import HALF_LIFE, innermost_policy, parameter_value, with_values
 from trainyard.study.scenario import Scenario
 
-MOST_RUNS: Final = 60
+MAX_RUNS: Final = 60
 MAX_REPEATS: Final = 5
 """Maximum number of repeats per candidate setting."""
 CERTAIN: Final = 2.0
@@ -105,12 +105,12 @@ def knobs(
     used : sequence of str
         Ids of proposals already applied.
     """
-    policy = innermost(scenario.allocator)
+    policy = innermost_policy(scenario.allocator)
     settings = list(_combined_choices(policy))
     hours = float(getattr(catalog.instance("allocator", policy), HALF_LIFE, 0)) / 3600
-    limit_h = 0.0 if _has_time_limits(trace) else float(value_of(policy, LIMIT) or 0)
+    limit_h = 0.0 if _has_time_limits(trace) else float(parameter_value(policy, LIMIT) or 0)
     for name, usual in ((_HALF_LIFE_H, hours), (LIMIT, limit_h)):
-        if usual and value_of(policy, name) is not None:
+        if usual and parameter_value(policy, name) is not None:
             title = next(one.title for one in catalog.allocator(policy).params if one.name == name)
             options = [
                 _parameter_option({name: usual * by}, f"{usual * by:g} h") for by in _FACTORS
@@ -120,8 +120,10 @@ def knobs(
     for one in sorted(proposals, key=lambda one: not one.quotas):
         # The time limit is already an open setting.
         if (one.changes or one.quotas) and one.id not in used:
-            halves = [Option("half of it", half(one).apply_to)] if one.id == HIDDEN else []
-            by = COLUMN_WORDS.get(one.tenant, "")
+            halves = (
+                [Option("half of it", halve_proposal(one).apply_to)] if one.id == HIDDEN else []
+            )
+            by = TENANT_NOUNS.get(one.tenant, "")
             title = f"Limits by {by}" if by else one.id.replace("-", " ")
             settings.append(
                 Knob(title.capitalize(), (Option("as inferred", one.apply_to), *halves))
@@ -136,7 +138,7 @@ def _combined_choices(policy: Spec) -> Iterator[Knob]:
     ]
     if not params:
         return
-    now = tuple(value_of(policy, one.name) for one in params)
+    now = tuple(parameter_value(policy, one.name) for one in params)
     ways = product(*([way for way in one.choices if way != _SUGGESTED] for one in params))
     options = tuple(
         _parameter_option(
@@ -194,7 +196,7 @@ def descend(begin: Scenario, settings: Sequence[Knob], measured: Measured) -> Fi
     for knob in settings:
         tried = [option.make(best) for option in knob.options]
         more = len(tried) * len(first)
-        if runs + more > MOST_RUNS:
+        if runs + more > MAX_RUNS:
             continue  # a setting with fewer values can still fit in
         runs += more
         errors = [measured(one) for one in tried]

@@ -15,7 +15,7 @@ import numpy as np
 
 from sim.cluster import Change, Cluster
 from sim.errors import TrainyardError
-from sim.hosts import hosts_of
+from sim.hosts import expand_hosts
 from sim.trace import Trace
 from trainyard.labs.backtests.limits import propose_limits, propose_time_limit
 from trainyard.labs.backtests.proposal import (
@@ -343,7 +343,7 @@ def _propose_drained_nodes(
     texts = trace.frame["node_list"].astype(object)
     for job in np.flatnonzero(record.started & texts.notna().to_numpy()):
         try:
-            names = hosts_of(str(texts.iloc[job]), "node_list")
+            names = expand_hosts(str(texts.iloc[job]), "node_list")
         except TrainyardError:
             continue  # a list in another format names no node of this cluster
         for name in names:

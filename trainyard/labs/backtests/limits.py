@@ -24,7 +24,7 @@ from trainyard.labs.backtests.proposal import (
     Proposal,
 )
 from trainyard.labs.backtests.record import Floats, Mask, RecordedJobs, capacity, use
-from trainyard.study.check import value_of
+from trainyard.study.check import parameter_value
 from trainyard.study.scenario import Scenario
 from trainyard.text import duration, plural
 
@@ -123,7 +123,7 @@ def _plateau(
 
 def propose_time_limit(record: RecordedJobs, trace: Trace, scenario: Scenario) -> Proposal | None:
     """Propose a default time limit: the first round one above 99 % of the run times."""
-    usual_h = value_of(scenario.allocator, LIMIT)
+    usual_h = parameter_value(scenario.allocator, LIMIT)
     if usual_h is None:
         return None
     limit_s = trace.numbers("time_limit_s")

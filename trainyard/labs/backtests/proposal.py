@@ -20,7 +20,7 @@ HIDDEN, CAPACITY, NODES, MAINTENANCE, TIME_LIMITS = (
 )
 LIMIT: Final = "default_limit_h"
 """Policy parameter: time limit of jobs without one, in hours."""
-MOST_PROPOSALS: Final = 8
+MAX_PROPOSALS: Final = 8
 """Maximum number of proposals that are simulated."""
 SHARE: Final = 0.05
 """Smallest share of time that a finding must cover."""
@@ -76,7 +76,7 @@ class Proposal:
         )
 
 
-def half(one: Proposal) -> Proposal:
+def halve_proposal(one: Proposal) -> Proposal:
     """Return a proposal with half of its absent nodes."""
     changes = tuple(
         replace(change, nodes=change.nodes[: max(len(change.nodes) // 2, 1)])

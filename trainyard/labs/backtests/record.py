@@ -144,7 +144,7 @@ class Split:
         return np.asarray(record.started & (record.submit_s < self.judge_s))
 
 
-def split(
+def split_record(
     record: RecordedJobs,
     half_life_s: float,
     warm_s: float | None = None,
@@ -176,7 +176,7 @@ def split(
     return Split(first_s + warm_s, max(last_s - judge_s, first_s), last_s)
 
 
-def faults(trace: Trace, cluster: Cluster) -> tuple[str, ...]:
+def record_faults(trace: Trace, cluster: Cluster) -> tuple[str, ...]:
     """Return why a recording cannot be judged against, and what is needed; empty if it can.
 
     Parameters

@@ -304,7 +304,7 @@ class Ground:
         return figures.measure(waits[part], self.record.wait_s[part], self.reference_s)
 
 
-def made(
+def build_report(
     policy: str,
     ground: Ground,
     runs: Sequence[Simulated],
@@ -331,7 +331,7 @@ def made(
     chosen, fitted = parts.judged(record), parts.fitted(record)
     against = ground.against
     of_judged = figures.over_repeats([against(wait, chosen) for wait in waits])
-    floor = figures.floor(waits, chosen)
+    floor = figures.repeat_floor(waits, chosen)
     binned = figures.binned_medians(record, waits, parts.fitted(record) | chosen)
     late = binned[binned["from_s"] >= parts.judge_s - figures.BIN_S]
     error_s = (late["simulated_s"] - late["recorded_s"]).abs()

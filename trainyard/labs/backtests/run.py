@@ -14,9 +14,9 @@ from sim.params import Spec
 from sim.trace import Trace
 from trainyard.labs.backtests import fit, infer, report
 from trainyard.labs.backtests.figures import NAMES, Measures
-from trainyard.labs.backtests.fit import MOST_RUNS, Knob
-from trainyard.labs.backtests.proposal import MOST_PROPOSALS, Proposal
-from trainyard.labs.backtests.record import Mask, RecordedJobs, faults, split
+from trainyard.labs.backtests.fit import MAX_RUNS, Knob
+from trainyard.labs.backtests.proposal import MAX_PROPOSALS, Proposal
+from trainyard.labs.backtests.record import Mask, RecordedJobs, record_faults, split_record
 from trainyard.labs.backtests.report import (
     BacktestReport,
     FitReport,
@@ -27,10 +27,10 @@ from trainyard.labs.backtests.report import (
 from trainyard.results import past
 from trainyard.results.trust import share_waiting_for_gpus
 from trainyard.results.ways_out import reference_policies
-from trainyard.runs.batch import Lost, ScenarioBatch
+from trainyard.runs.batch import FailedRun, ScenarioBatch
 from trainyard.runs.executors import DEFAULT
 from trainyard.runs.queue import RunQueue
-from trainyard.runs.run import key_of
+from trainyard.runs.run import scenario_key
 from trainyard.runs.task import Numbers
 from trainyard.store import Store, StoreError
 from trainyard.study import catalog
@@ -64,7 +64,7 @@ class BacktestRun(ScenarioBatch):
         self._made: dict[Scenario, BacktestReport] = {}
         self._all = False
         self._keys: dict[Scenario, str] = {}
-        self._found: dict[str, Simulated | Lost] = {}
+        self._found: dict[str, Simulated | FailedRun] = {}
         self._asked: set[str] = set()
         self._report: BacktestReport | None = None
 
@@ -92,8 +92,8 @@ class BacktestRun(ScenarioBatch):
     def most(self) -> int:
         """Maximum number of runs."""
         own = self.check.repeats + len(reference_policies())
-        told = len(self._untested_proposals) if self._ground is not None else MOST_PROPOSALS
-        return own + told + (self.check.repeats + MOST_RUNS if self.check.fit else 0)
+        told = len(self._untested_proposals) if self._ground is not None else MAX_PROPOSALS
+        return own + told + (self.check.repeats + MAX_RUNS if self.check.fit else 0)
 
     @property
     def complete(self) -> bool:
@@ -128,10 +128,10 @@ class BacktestRun(ScenarioBatch):
         """Read and check the recording, and infer its proposals."""
         check, cluster = self.check, self.check.scenario.cluster
         trace = load_trace(check.scenario.trace, self.store)
-        fault_sentences = faults(trace, cluster)
+        fault_sentences = record_faults(trace, cluster)
         if trace.has("start_time_s"):
             record = RecordedJobs.of(trace)
-            parts = split(record, check.half_life_s, check.warm_s, check.judge_s)
+            parts = split_record(record, check.half_life_s, check.warm_s, check.judge_s)
             short = report.short_record_reason(record, parts)
             if not short and (check.anyway or not fault_sentences):
                 self._infer_proposals(trace)
@@ -218,7 +218,7 @@ class BacktestRun(ScenarioBatch):
             turns = self._turns(scenario, few)
             if self._missing(turns):
                 return []
-            lost = any(isinstance(self._found[self._key(one)], Lost) for one in turns)
+            lost = any(isinstance(self._found[self._key(one)], FailedRun) for one in turns)
             return [_LOST if lost else self._against(ground, one, part) for one in turns]
 
         state = fit.descend(self._base, self._knobs, measured)
@@ -249,19 +249,19 @@ class BacktestRun(ScenarioBatch):
         remarks: list[str] = []
         for title, one in rivals.items():
             outcome = self._found[self._key(one)]
-            if isinstance(outcome, Lost):
+            if isinstance(outcome, FailedRun):
                 remarks.append(f"{title} is no rival here: {outcome.why}")
             else:
                 rival_runs[title] = outcome
-        judged = report.made(self.title, ground, runs, rival_runs, tuple(remarks))
+        judged = report.build_report(self.title, ground, runs, rival_runs, tuple(remarks))
         if judged.past is not None and not judged.faults:
-            past.keep(judged.past, of, self.store)
+            past.store_verdict(judged.past, of, self.store)
         self._made[of] = judged
         return judged
 
     def _effect(self, ground: Ground, run: Scenario) -> float:
         """Return the gain in the explained share of a run over the base run."""
-        if self._missing([run]) or isinstance(self._found[self._key(run)], Lost):
+        if self._missing([run]) or isinstance(self._found[self._key(run)], FailedRun):
             return math.nan
         part = ground.parts.judged(ground.record)
         first = self._turns(self._base, 1)[0]
@@ -305,7 +305,7 @@ class BacktestRun(ScenarioBatch):
     def _key(self, scenario: Scenario) -> str:
         """Return the result key of a scenario; cached."""
         if scenario not in self._keys:
-            self._keys[scenario] = key_of(scenario, self.store)
+            self._keys[scenario] = scenario_key(scenario, self.store)
         return self._keys[scenario]
 
     def _missing(self, scenarios: Sequence[Scenario]) -> list[Scenario]:
@@ -315,7 +315,7 @@ class BacktestRun(ScenarioBatch):
     def _run_times(self, scenario: Scenario) -> Simulated:
         """Return the times of a finished run."""
         outcome = self._found[self._key(scenario)]
-        if isinstance(outcome, Lost):
+        if isinstance(outcome, FailedRun):
             raise ParameterError(f"{self.title} could not be simulated. {outcome.why}")
         return outcome
 
@@ -331,9 +331,9 @@ class BacktestRun(ScenarioBatch):
                 self._asked.add(key)
                 yield key, scenario
 
-    def _note(self, key: str, outcome: Numbers | Lost) -> None:
+    def _note(self, key: str, outcome: Numbers | FailedRun) -> None:
         """Record the outcome of a run and update the report."""
-        if isinstance(outcome, Lost):
+        if isinstance(outcome, FailedRun):
             self._found[key] = outcome
         else:
             self._take_stored(key)

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 from trainyard.store import Store
 
 MAX_SEATS: Final = 1000
-MOST_CHARACTERS: Final = 60
+MAX_NAME_CHARS: Final = 60
 _SEAT: Final = re.compile(r"[0-9a-f]{12}")
 _LOG: Final = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ class Classroom(NamedTuple):
     of: int = 0
 
 
-def arrive(store: Store, group: Classroom, seat: str) -> None:
+def count_seat(store: Store, group: Classroom, seat: str) -> None:
     """Record that a seat has run the lesson; repeats count once.
 
     Parameters
@@ -56,7 +56,7 @@ def arrive(store: Store, group: Classroom, seat: str) -> None:
         `MOST_SEATS`.
     """
     folder = _folder(store, group)
-    if not _SEAT.fullmatch(seat) or count(store, group) >= MAX_SEATS:
+    if not _SEAT.fullmatch(seat) or seats_done(store, group) >= MAX_SEATS:
         return
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -66,7 +66,7 @@ def arrive(store: Store, group: Classroom, seat: str) -> None:
     _expire(folder.parent, store.deletable_before_s())
 
 
-def count(store: Store, group: Classroom) -> int:
+def seats_done(store: Store, group: Classroom) -> int:
     """Return how many seats have run the lesson."""
     try:
         return sum(1 for _ in _folder(store, group).iterdir())

@@ -348,7 +348,7 @@ ENTRIES: Final[tuple[GlossaryEntry, ...]] = (
 )
 
 
-def find(query: str) -> tuple[GlossaryEntry, ...]:
+def find_terms(query: str) -> tuple[GlossaryEntry, ...]:
     """Return the terms that contain a text; matches at a word start come first.
 
     An empty text returns all terms.
@@ -370,7 +370,7 @@ def markdown() -> str:
     """Return the page docs/reference/glossary.md."""
     rows = [
         f"- **[{one.term}](../{one.page})**{f' ({one.also})' if one.also else ''}: {one.text}"
-        for one in find("")
+        for one in find_terms("")
     ]
     head = "# Glossary\n\nThe Learn page searches this list. Each term links to its page.\n\n"
     return head + "\n".join(rows) + "\n"
@@ -381,7 +381,7 @@ _RELATIVE: Final = re.compile(r"\[([^\]]+)\]\((?![a-z]+:)[^)]*\)")
 
 
 @lru_cache(maxsize=32)
-def section(page: str, heading: str) -> str:
+def read_section(page: str, heading: str) -> str:
     """Return a second-level section of a docs page as Markdown, without internal links.
 
     Parameters
@@ -404,7 +404,7 @@ def section(page: str, heading: str) -> str:
 
 
 @lru_cache(maxsize=32)
-def whole(page: str) -> tuple[str, str]:
+def read_page(page: str) -> tuple[str, str]:
     """Return title and text of a docs page, without internal links.
 
     Raises

@@ -159,7 +159,7 @@ def compute(
     return by_name
 
 
-def formatted(numbers: Sequence[Number], by_name: Mapping[str, float]) -> dict[str, str]:
+def format_numbers(numbers: Sequence[Number], by_name: Mapping[str, float]) -> dict[str, str]:
     """Return the numbers as texts, by name."""
     return {
         one.name: (

@@ -26,15 +26,15 @@ from trainyard.labs.lessons.numbers import (
 )
 from trainyard.results import outcomes
 from trainyard.study import parsing
-from trainyard.study.document import number, whole
+from trainyard.study.document import number, whole_number
 from trainyard.study.scenario import MADE, Scenario, as_spec
-from trainyard.study.settings import seeded, with_settings
+from trainyard.study.settings import with_seed, with_settings
 from trainyard.study.study import Study
 from trainyard.traces import start
 
 FOLDER: Final = Path(__file__).resolve().parent
-MOST_SEED: Final = 9999
-FEWEST_JOBS: Final = 50
+MAX_SEED: Final = 9999
+MIN_JOBS: Final = 50
 KINDS: Final = ("curve", "timeline", "cdf", "parts", "groups")
 PARTS: Final = ("headline", "table", "timeline", "cdf", "parts")
 SAMPLE: Final = "sample"
@@ -219,7 +219,7 @@ class Lesson:
             changes.append(f"{_SIZE}={setup.jobs}")
         study = self.base
         if self.made:
-            study = replace(study, base=seeded(study.base, setup.seed))
+            study = replace(study, base=with_seed(study.base, setup.seed))
         study = Study.from_json(with_settings(study.to_json(), changes))
         return replace(study, base=replace(study.base, name=f"Lesson {self.number}: {self.title}"))
 
@@ -234,7 +234,7 @@ class Lesson:
 
 def names() -> tuple[str, ...]:
     """Return the names of the lessons, in order."""
-    return parsing.stems(FOLDER)
+    return parsing.file_stems(FOLDER)
 
 
 def lessons() -> tuple[Lesson, ...]:
@@ -251,7 +251,7 @@ def load(name: str) -> Lesson:
     ParameterError
         If there is none of that name, or its file is wrong.
     """
-    return read_lesson(parsing.one_of("lesson", name, FOLDER))
+    return read_lesson(parsing.find_file("lesson", name, FOLDER))
 
 
 def read_lesson(path: Path) -> Lesson:
@@ -263,7 +263,7 @@ def read_lesson(path: Path) -> Lesson:
         If the file cannot be read, a key is missing or unknown, a text names a number that there is
         not, or a scenario cannot be built; the sentence names the file.
     """
-    return parsing.file("lesson", path, _lesson)
+    return parsing.read_toml("lesson", path, _lesson)
 
 
 _KEYS: Final = (
@@ -284,16 +284,16 @@ def _lesson(data: Mapping[str, Any], name: str) -> Lesson:
     axis = _axis(table["axis"]) if "axis" in table else None
     lesson = Lesson(
         name=name,
-        number=whole("number", table["number"]),
+        number=whole_number("number", table["number"]),
         base=_base(table["base"], table.get("policies", [])),
         axis=axis,
         change=_change(table["change"]) if "change" in table else None,
-        numbers=tuple(_number(one) for one in parsing.listed("numbers", table["numbers"])),
-        answers=tuple(_answer(one) for one in parsing.listed("answers", table["answers"])),
+        numbers=tuple(_number(one) for one in parsing.as_list("numbers", table["numbers"])),
+        answers=tuple(_answer(one) for one in parsing.as_list("answers", table["answers"])),
         pictures=tuple(
-            _picture(one, axis) for one in parsing.listed("pictures", table.get("pictures", []))
+            _picture(one, axis) for one in parsing.as_list("pictures", table.get("pictures", []))
         ),
-        steps=tuple(_step(one) for one in parsing.listed("steps", table.get("steps", []))),
+        steps=tuple(_step(one) for one in parsing.as_list("steps", table.get("steps", []))),
         opens=number("opens", table["opens"]) if "opens" in table else None,
         **texts,
     )
@@ -309,7 +309,7 @@ def _base(data: Any, policies: Any) -> Study:
     """Return the base comparison of a lesson."""
     if data == SAMPLE:
         return start.sample_study()
-    specs = tuple(as_spec(one) for one in parsing.listed("policies", policies))
+    specs = tuple(as_spec(one) for one in parsing.as_list("policies", policies))
     if not specs:
         raise ParameterError("it names no policies. Add at least one.")
     return Study(
@@ -347,11 +347,11 @@ def _change(data: Any) -> LessonChange:
     table = parsing.table("change", data, ("title", "options", "first"))
     pairs = [
         parsing.table("option", one, ("text", "set"))
-        for one in parsing.listed("change: options", table["options"])
+        for one in parsing.as_list("change: options", table["options"])
     ]
     options = tuple(parsing.text("option", pair["text"]) for pair in pairs)
-    parsing.distinct("options", options)
-    first = whole("change: first", table["first"])
+    parsing.check_distinct("options", options)
+    first = whole_number("change: first", table["first"])
     if not 0 <= first < len(options) or len(options) < 2:
         raise ParameterError(
             f"first = {first} is not a place among {len(options)} options, or there is nothing to"
@@ -374,7 +374,7 @@ def _number(data: Any) -> Number:
     at = number("number: at", table.pop("at")) if "at" in table else None
     parts = tuple(
         parsing.text("number: parts", one)
-        for one in parsing.listed("number: parts", table.pop("parts", []))
+        for one in parsing.as_list("number: parts", table.pop("parts", []))
     )
     share = number("number: share", table.pop("share", 0.0))
     result = Number(
@@ -473,7 +473,7 @@ def _check_numbers(lesson: Lesson) -> None:
         if strange := [name for name in one.parts if name not in defined]:
             raise ParameterError(f"number {one.name}: there is no number '{strange[0]}' before it.")
         defined.add(one.name)
-    parsing.distinct("numbers", [one.name for one in lesson.numbers])
+    parsing.check_distinct("numbers", [one.name for one in lesson.numbers])
     if lesson.decides not in defined:
         raise ParameterError(f"decides = {lesson.decides} is not one of its numbers.")
     for text in (lesson.notice, *(answer.why for answer in lesson.answers)):
@@ -494,7 +494,7 @@ def _check_answers(lesson: Lesson) -> None:
         raise ParameterError("the answers must ascend in 'below', and the last has none.")
 
 
-def right(lesson: Lesson, numbers: Mapping[str, float]) -> int | None:
+def right_answer(lesson: Lesson, numbers: Mapping[str, float]) -> int | None:
     """Return the index of the right answer; None if the deciding number is unknown."""
     value = numbers[lesson.decides]
     return (

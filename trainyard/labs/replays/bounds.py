@@ -12,7 +12,7 @@ from allocators import make
 from allocators.heterogeneous.timeshare.fluid import Fluid, JobsSnapshot
 from sim.cluster import Cluster
 from sim.contract import Floats, Ints, Shape, Spec
-from sim.demand import Demands, narrowed, pools_of
+from sim.demand import Demands, group_into_pools, limit_gpu_types
 from sim.errors import ParameterError
 from sim.perf.model import Fitting, PerfModel, PerfSpec
 from sim.trace import Trace
@@ -94,7 +94,7 @@ class _FluidFacts(NamedTuple):
 
 def _fluid_facts(trace: Trace, cluster: Cluster, model: PerfModel, owner: str) -> _FluidFacts:
     """Return the arrays that the fluid model needs."""
-    pools = pools_of(cluster)
+    pools = group_into_pools(cluster)
     used = sorted(
         {pool.type_at for pool in pools if pool.type_at >= 0},
         key=lambda at: (-cluster.types[at].speed, at),
@@ -136,9 +136,9 @@ def _rates(model: PerfModel, gangs: Ints, used: list[int], types: int) -> Floats
 
 def _may_run(trace: Trace, cluster: Cluster, model: PerfModel, used: list[int]) -> Floats:
     """Return 1 where a job may run on a type and its gang fits, else 0."""
-    pools = pools_of(cluster)
+    pools = group_into_pools(cluster)
     demands = Demands(
-        narrowed(trace, cluster, model.fits()) if isinstance(model, Fitting) else trace,
+        limit_gpu_types(trace, cluster, model.fits()) if isinstance(model, Fitting) else trace,
         cluster,
         pools,
     )
@@ -257,7 +257,7 @@ def fluid(scenario: Scenario, trace: Trace) -> tuple[float, float]:
     """
     first, last = scenario.measure.first_job, scenario.measure.last_job
     end = len(trace) if last is None else last + 1
-    perf, submit_s = profiles.resolved(scenario.perf, None), trace.numbers("submit_time_s")
+    perf, submit_s = profiles.build_model(scenario.perf, None), trace.numbers("submit_time_s")
     size = end
     while True:
         size = min(len(trace), int(_AHEAD * size))
@@ -298,7 +298,7 @@ def capacity(scenario: Scenario, trace: Trace) -> tuple[float]:
     """
     last = scenario.measure.last_job
     counts = slice(scenario.measure.first_job, None if last is None else last + 1)
-    model = profiles.resolved(scenario.perf, None).bind(trace, scenario.cluster)
+    model = profiles.build_model(scenario.perf, None).bind(trace, scenario.cluster)
     speeds, gpus = _per_gpu(model, trace.numbers("num_gpus").astype(np.int64), scenario.cluster)
     work, speeds = model.work()[counts], speeds[counts]
     runs = (speeds > 0).any(axis=1)

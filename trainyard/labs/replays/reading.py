@@ -30,7 +30,7 @@ from trainyard.labs.replays.types import (
     ReplayPoint,
 )
 from trainyard.study import parsing
-from trainyard.study.document import number, whole
+from trainyard.study.document import number, whole_number
 from trainyard.study.scenario import Scenario
 
 __all__ = [
@@ -50,16 +50,16 @@ __all__ = [
     "read_replay",
 ]
 FOLDER: Final = Path(__file__).resolve().parent
-MOST_SEEDS: Final = 200
+MAX_SEEDS: Final = 200
 
 
-FIRST: Final = "huawei-headline"
+DEFAULT_REPLAY: Final = "huawei-headline"
 """Default replay: it has a published figure and takes less than a minute."""
 
 
 def names() -> tuple[str, ...]:
     """Return the names of the shipped replays."""
-    return parsing.stems(FOLDER)
+    return parsing.file_stems(FOLDER)
 
 
 @lru_cache(maxsize=32)
@@ -71,7 +71,7 @@ def load(name: str) -> Replay:
     ParameterError
         If there is none of that name, or its file is wrong.
     """
-    return read_replay(parsing.one_of("replay", name, FOLDER))
+    return read_replay(parsing.find_file("replay", name, FOLDER))
 
 
 @lru_cache(maxsize=1)
@@ -105,7 +105,7 @@ def read_replay(path: Path) -> Replay:
         If the file cannot be read, a key is missing or unknown, a value cannot be used, or a
         scenario of it cannot be built; the sentence names the file.
     """
-    return parsing.file("replay", path, _replay)
+    return parsing.read_toml("replay", path, _replay)
 
 
 def _replay(data: Mapping[str, Any], name: str) -> Replay:
@@ -127,22 +127,22 @@ def _replay(data: Mapping[str, Any], name: str) -> Replay:
         for name, one in parsing.mapping("bounds", table.get("bounds", {})).items()
     )
     arm_names = tuple(arm.name for arm in (*table["arms"], *table["bounds"]))
-    parsing.distinct("arms and bounds", arm_names)
+    parsing.check_distinct("arms and bounds", arm_names)
     table["run_s"] = number("run_s", table.get("run_s", 0.0))
     table["seeds"] = _seeds("seeds", table["seeds"])
     spare = _seeds("axis_seeds", table.pop("axis_seeds", table["seeds"]))
     table["axes"] = tuple(
-        _axis(one, arm_names, spare) for one in parsing.listed("axes", table.get("axes", []))
+        _axis(one, arm_names, spare) for one in parsing.as_list("axes", table.get("axes", []))
     )
-    parsing.distinct("axes", [axis.name for axis in table["axes"]])
+    parsing.check_distinct("axes", [axis.name for axis in table["axes"]])
     table["claims"] = tuple(
-        _claim(one, arm_names, table["axes"]) for one in parsing.listed("claims", table["claims"])
+        _claim(one, arm_names, table["axes"]) for one in parsing.as_list("claims", table["claims"])
     )
     table["base"] = _base(table["base"])
     replay = Replay(**table)
     if replay.name != name:
         raise ParameterError(f"its name is '{replay.name}', but that of the file is '{name}'.")
-    parsing.distinct("claims", [claim.text for claim in replay.claims])
+    parsing.check_distinct("claims", [claim.text for claim in replay.claims])
     if not replay.claims:
         raise ParameterError("there is no claim. Add at least one.")
     _check_bounds(replay)
@@ -212,7 +212,7 @@ def _paper(data: Any) -> Paper:
         key: parsing.text(f"paper.{key}", table[key])
         for key in ("title", "authors", "venue", "link")
     }
-    return Paper(**texts, year=whole("paper.year", table["year"]))
+    return Paper(**texts, year=whole_number("paper.year", table["year"]))
 
 
 def _arm(name: str, data: Any) -> Arm:
@@ -275,7 +275,7 @@ def _axis(data: Any, arms: Sequence[str], spare: int) -> ReplayAxis:
         raise ParameterError(f"{where}: {missing[0]:g} is claimed, but none of its values.")
     only = tuple(
         parsing.text(f"{where}: only", one)
-        for one in parsing.listed(f"{where}: only", table.get("only", list(arms)))
+        for one in parsing.as_list(f"{where}: only", table.get("only", list(arms)))
     )
     if strange := [one for one in only if one not in arms]:
         raise ParameterError(
@@ -292,7 +292,7 @@ def _axis(data: Any, arms: Sequence[str], spare: int) -> ReplayAxis:
         claimed,
         tuple(
             _measure(where, one, arms)
-            for one in parsing.listed(f"{where}: measures", table["measures"])
+            for one in parsing.as_list(f"{where}: measures", table["measures"])
         ),
         _seeds(f"{where}: seeds", table.get("seeds", spare)),
         parsing.text(f"{where}: where", table.get("where", "")),
@@ -312,7 +312,7 @@ def _axis_changes(
         return tuple(
             (f"{parsing.text(f'{where}: path', table['path'])}={value:.12g}",) for value in values
         )
-    sets = parsing.listed(f"{where}: sets", table["sets"])
+    sets = parsing.as_list(f"{where}: sets", table["sets"])
     if len(sets) != len(values):
         raise ParameterError(
             f"{where}: {len(values)} values want as many lists in 'sets', not {len(sets)}."
@@ -427,7 +427,7 @@ def _measure(where: str, data: Any, arms: Sequence[str]) -> ReplayMeasure:
 
 def _seeds(what: str, data: Any) -> int:
     """Return a number of seeds, checked."""
-    count = whole(what, data)
-    if not 1 <= count <= MOST_SEEDS:
-        raise ParameterError(f"{what} = {count} is outside 1 to {MOST_SEEDS}.")
+    count = whole_number(what, data)
+    if not 1 <= count <= MAX_SEEDS:
+        raise ParameterError(f"{what} = {count} is outside 1 to {MAX_SEEDS}.")
     return count

@@ -273,7 +273,7 @@ def _key(recipe: str, seed: int) -> str:
     return hashlib.blake2b(f"{seed} {recipe}".encode(), digest_size=16).hexdigest()
 
 
-def needed(replay: Replay) -> list[str]:
+def needed_metrics(replay: Replay) -> list[str]:
     """Return the metrics that a replay's claims and curves use, sorted."""
     return sorted({measure.metric for measure in _measures(replay)})
 
@@ -380,7 +380,7 @@ def _remarks(
     return tuple(remarks)
 
 
-def expected(
+def band_text(
     measure: ReplayMeasure, band: tuple[float, float] | None, write: Callable[[float], str]
 ) -> str:
     """Return a band as text, e.g. "1.2 to 1.8" or "below 2"; "" = none."""

@@ -30,21 +30,21 @@ from trainyard.labs.replays.report import (
     ReplayReport,
     cells,
     claim_rows,
-    needed,
+    needed_metrics,
     report,
 )
 from trainyard.labs.replays.types import Replay
 from trainyard.runs.batch import RunBatch
-from trainyard.runs.executors import DEFAULT, sentence
+from trainyard.runs.executors import DEFAULT, fault_message
 from trainyard.runs.queue import RunQueue, Task
-from trainyard.runs.run import run, summarise
+from trainyard.runs.run import run, summarize_run
 from trainyard.store import Store, StoreError, plain
 from trainyard.study.document import canonical_json
 from trainyard.study.scenario import Scenario
-from trainyard.study.settings import seeded
+from trainyard.study.settings import with_seed
 from trainyard.traces.sources import load_trace
 
-MOST_WORKERS: Final = 8
+MAX_WORKERS: Final = 8
 TIME_LIMIT_S: Final = 1800.0
 """Time limit of a cell; the longest takes a minute of CPU time, much more on a busy machine."""
 MAX_REMARKS: Final = 8
@@ -91,7 +91,7 @@ class ReplayRun(RunBatch[ReplayCell]):
         for cell, key in self._keys.items():
             self._work.setdefault(key, cell)
         self._rest = iter(self._work.values())
-        self._metrics = needed(replay)
+        self._metrics = needed_metrics(replay)
         self._found: dict[str, CellResult] = {}
 
     @property
@@ -162,7 +162,7 @@ class ReplayRun(RunBatch[ReplayCell]):
     def _take(self, run: ReplayCell, result: CellResult, fault: BaseException | None) -> None:
         """Record the result of a cell, or raise its fault as ReplayError."""
         if fault is not None:
-            raise ReplayError(f"{self.replay.name}, {run}: {sentence(fault)}") from fault
+            raise ReplayError(f"{self.replay.name}, {run}: {fault_message(fault)}") from fault
         self._found[self._keys[run]] = result
 
     def _finish(self) -> None:
@@ -207,7 +207,7 @@ def run_cell(
         As `trainyard.runs.run.run`.
     """
     began_s = time.process_time()
-    scenario = seeded(Scenario.from_json(document), seed)
+    scenario = with_seed(Scenario.from_json(document), seed)
     if by:
         bounds = dict.fromkeys(metrics, math.nan) | compute_bound(scenario, by)
         return CellResult(
@@ -215,7 +215,7 @@ def run_cell(
         )
     trace = load_trace(scenario.trace)
     result = run(scenario, trace=trace, progress=progress)
-    numbers = summarise(scenario, result, trace)
+    numbers = summarize_run(scenario, result, trace)
     wanted = {name: float(numbers[name]) for name in metrics} | {
         "cell_cpu_s": time.process_time() - began_s
     }

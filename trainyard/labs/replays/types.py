@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal, NamedTuple
 
 from trainyard.study.scenario import Scenario
-from trainyard.study.settings import seeded, with_settings
+from trainyard.study.settings import with_seed, with_settings
 
 Kind = Literal["ratio", "difference", "value"]
 
@@ -355,4 +355,4 @@ class Replay:
             axis = self.axis(at.axis)
             changes += axis.fixed
             changes += axis.sets[axis.values.index(at.value)] if arm in axis.only else ()
-        return seeded(Scenario.from_json(with_settings(self.base.to_json(), changes)), seed)
+        return with_seed(Scenario.from_json(with_settings(self.base.to_json(), changes)), seed)

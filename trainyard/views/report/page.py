@@ -24,7 +24,7 @@ from trainyard.study import catalog
 from trainyard.study.scenario import Scenario, TraceSpec
 from trainyard.text import plural
 from trainyard.traces.samples import SAMPLES
-from trainyard.traces.sources import load_source, tally
+from trainyard.traces.sources import load_source, row_counts_text
 from trainyard.traces.thinning import HIDDEN_NAME
 from trainyard.views import ledger
 from trainyard.views.charts import visible
@@ -298,7 +298,7 @@ def _account(runs: Shown, store: Store) -> str:
                 )
             ),
         )
-    counts = f"{tally(account)}; {account['altered']:,} altered"
+    counts = f"{row_counts_text(account)}; {account['altered']:,} altered"
     rows = [
         [text(item["action"]), text(item["reason"]), readable.count(item["rows"])]
         for item in account["reasons"]
@@ -385,8 +385,8 @@ def _scenario(runs: Shown) -> str:
         ),
         ("How jobs scale", _spec(catalog.model_title(base.perf), base.perf)),
         ("Run-time estimates", _spec(base.estimator.name.replace("_", " "), base.estimator)),
-        ("Restart cost", catalog.values_in_words("overheads", base.overheads) or "none"),
-        ("Failures", catalog.values_in_words("faults", base.faults) or "none"),
+        ("Restart cost", catalog.describe_values("overheads", base.overheads) or "none"),
+        ("Failures", catalog.describe_values("faults", base.faults) or "none"),
         ("Seed", seeds),
         ("Measured", _measured_text(base)),
         ("Horizon", readable.time(base.horizon_s) if math.isfinite(base.horizon_s) else ""),
@@ -410,7 +410,7 @@ def _measured_text(base: Scenario) -> str:
 
 def _spec(title: str, spec: Spec) -> str:
     """Return a choice with its parameters as text."""
-    values = catalog.values_in_words(spec.name, spec)
+    values = catalog.describe_values(spec.name, spec)
     return f"{title}: {values}" if values else title
 
 

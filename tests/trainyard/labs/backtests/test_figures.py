@@ -11,7 +11,7 @@ import pytest
 from sim.cluster import Cluster
 from sim.trace import Trace
 from trainyard.labs.backtests import figures
-from trainyard.labs.backtests.record import RecordedJobs, faults, job_groups, split
+from trainyard.labs.backtests.record import RecordedJobs, job_groups, record_faults, split_record
 
 HOUR_S, DAY_S = 3600.0, 86_400.0
 
@@ -57,10 +57,10 @@ def test_within_a_fifth_of_a_long_wait() -> None:
 def test_the_floor_has_no_sign_and_one_run_has_none() -> None:
     chosen = np.ones(2, np.bool_)
     waits = [np.array([10.0, 20.0]), np.array([0.0, 20.0]), np.array([10.0, 20.0])]
-    found = figures.floor(waits, chosen)
+    found = figures.repeat_floor(waits, chosen)
     assert found is not None
     assert (found.error_s, found.bias_s) == (5.0, 5.0)
-    assert figures.floor(waits[:1], chosen) is None
+    assert figures.repeat_floor(waits[:1], chosen) is None
 
 
 def test_medians_of_six_hours() -> None:
@@ -99,11 +99,11 @@ def test_what_a_look_at_the_last_week_says() -> None:
 
 def test_a_split_goes_by_time() -> None:
     made = RecordedJobs.of(record(days=10.0))
-    parts = split(made, 0.0)
+    parts = split_record(made, 0.0)
     assert (parts.warm_s, parts.judge_s) == (DAY_S, 5 * DAY_S)
-    assert split(made, 2 * DAY_S).warm_s == 2 * DAY_S
-    assert split(RecordedJobs.of(record(days=30.0)), 0.0).judge_s == 23 * DAY_S
-    assert split(made, 0.0, 0.0, DAY_S).judge_s == 9 * DAY_S
+    assert split_record(made, 2 * DAY_S).warm_s == 2 * DAY_S
+    assert split_record(RecordedJobs.of(record(days=30.0)), 0.0).judge_s == 23 * DAY_S
+    assert split_record(made, 0.0, 0.0, DAY_S).judge_s == 9 * DAY_S
     fitted, judged = parts.fitted(made), parts.judged(made)
     assert not (fitted & judged).any()
     assert (made.submit_s[judged] >= 5 * DAY_S).all()
@@ -114,7 +114,7 @@ CLUSTER = Cluster.parse("1x8:v100")
 
 
 def test_a_good_record_has_no_fault() -> None:
-    assert faults(record(), CLUSTER) == ()
+    assert record_faults(record(), CLUSTER) == ()
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_a_good_record_has_no_fault() -> None:
     ],
 )
 def test_why_a_record_is_no_yardstick(trace: Trace, told: str) -> None:
-    assert any(told in one for one in faults(trace, CLUSTER))
+    assert any(told in one for one in record_faults(trace, CLUSTER))
 
 
 def test_a_record_opens_with_its_first_end_if_jobs_were_there() -> None:

@@ -14,7 +14,7 @@ from sim.cluster import Change, Cluster, NodeGroup
 from sim.params import Spec
 from sim.trace import Trace
 from tests.trainyard.labs.backtests.test_run import DAY_S, check, made
-from trainyard.cli.backtest import lines
+from trainyard.cli.backtest import report_lines
 from trainyard.labs.backtests import fit, infer
 from trainyard.labs.backtests.figures import Measures, measure
 from trainyard.labs.backtests.fit import Knob, Option
@@ -29,7 +29,7 @@ from trainyard.labs.backtests.proposal import (
 from trainyard.labs.backtests.record import RecordedJobs
 from trainyard.runs.run import run
 from trainyard.store import Store
-from trainyard.study.check import value_of, with_values
+from trainyard.study.check import parameter_value, with_values
 from trainyard.study.scenario import Scenario, TraceSpec
 
 HOUR_S = 3600.0
@@ -105,7 +105,7 @@ def test_machines_that_others_use_are_proposed_and_explain_the_record(
     hidden = rows[HIDDEN]
     assert hidden.proposal.changes == (Change(0.0, (1,), present=False),)
     assert hidden.effect > 0.9
-    assert any("Others use about" in line for line in lines(report))
+    assert any("Others use about" in line for line in report_lines(report))
     applied = check(on_one_node, "fifo", store, use=(HIDDEN,)).report
     assert applied is not None
     assert applied.past is not None
@@ -176,8 +176,11 @@ def test_a_user_who_stays_at_a_plateau_beside_room_seems_limited() -> None:
     # Parameters of a policy inside a limit are found there.
     slurm = told["limits-user"].apply_to(replace(base, allocator=Spec("slurm"))).allocator
     changed = with_values(slurm, {"half_life_h": 6.0, "borrow": True})
-    assert (value_of(changed, "half_life_h"), value_of(changed, "borrow")) == (6.0, True)
-    assert value_of(slurm, "half_life_h") == 168.0
+    assert (parameter_value(changed, "half_life_h"), parameter_value(changed, "borrow")) == (
+        6.0,
+        True,
+    )
+    assert parameter_value(slurm, "half_life_h") == 168.0
     # What quotas do not bound is shown only.
     odd = found(jobs(rows, user=["ann; bob: 3"] * 40), Cluster.parse("1x8:v100"))["limits-user"]
     assert not odd.applicable
@@ -192,7 +195,7 @@ def test_jobs_without_a_limit_get_one_that_they_keep() -> None:
     proposal = found(trace, cluster, "slurm")[TIME_LIMITS]
     assert proposal.values == {"default_limit_h": 6.0}
     base = Scenario(TraceSpec("x"), cluster, Spec("slurm"))
-    assert value_of(proposal.apply_to(base).allocator, "default_limit_h") == 6.0
+    assert parameter_value(proposal.apply_to(base).allocator, "default_limit_h") == 6.0
     assert TIME_LIMITS not in found(trace, cluster, "slurm:default_limit_h=6")
     assert TIME_LIMITS not in found(trace, cluster, "fifo")
 
@@ -226,7 +229,8 @@ def test_a_setting_is_kept_if_it_wins_by_more_than_chance() -> None:
 
     def measured(one: Scenario) -> list[Measures]:
         age, size, depth = (
-            value_of(one.allocator, name) for name in ("weight_age", "weight_size", "queue_depth")
+            parameter_value(one.allocator, name)
+            for name in ("weight_age", "weight_size", "queue_depth")
         )
         total = {1000: 100.0, 1: 80.0, 2: 50.0}[age] - 1.0 * (size == 1) - 20.0 * (depth == 1)
         # Error and bias are both that.
@@ -283,7 +287,7 @@ def test_a_fit_asks_for_what_it_needs_and_ends_after_sixty_runs() -> None:
     few = turned("A", "weight_age", 1, 2)
     # What has fewer values is tried all the same.
     wanted = fit.descend(BASE, [knob, few], measured).wanted
-    assert [value_of(one.allocator, "weight_age") for one in wanted] == [1, 2]
+    assert [parameter_value(one.allocator, "weight_age") for one in wanted] == [1, 2]
 
 
 def test_the_open_settings_of_slurm() -> None:
@@ -338,11 +342,11 @@ def test_a_fit_finds_the_rule_by_which_a_record_was_made(store: Store) -> None:
     report = check(frame, str(begin), store, fit=True, repeats=2, judge_s=DAY_S).report
     assert report is not None
     assert report.fit is not None
-    assert value_of(report.fit.scenario.allocator, "half_life_h") == 6.0
+    assert parameter_value(report.fit.scenario.allocator, "half_life_h") == 6.0
     assert report.fit.sentence.startswith("Fitted: Half-life of usage: 6 h. The median error is ")
     assert report.fit.past is not None
     assert report.fit.past.level == "reproduces"
     assert report.fit.carries
     assert report.fit.values == {"half_life_h": 6.0}
-    assert "Parameters: slurm:half_life_h=6" in lines(report)
+    assert "Parameters: slurm:half_life_h=6" in report_lines(report)
     json.dumps(report.to_json(), allow_nan=False)

@@ -14,8 +14,8 @@ from tests.shared import shared
 from trainyard.clusters.machines import read_cluster
 from trainyard.labs.backtests.run import BacktestRun
 from trainyard.store import Store
-from trainyard.study.check import Check, value_of
-from trainyard.study.files import with_texts
+from trainyard.study.check import Check, parameter_value
+from trainyard.study.files import read_file_parameters
 from trainyard.study.scenario import Scenario, TraceSpec
 from trainyard.traces.sources import load_source
 
@@ -35,7 +35,7 @@ def recorded(folder: Path) -> Trace:
 @pytest.mark.slow
 def test_a_fit_to_a_real_slurm_chooses_its_fair_share_and_its_size(store: Store) -> None:
     folder = shared("data/schedulers/slurm_micro")
-    policy = with_texts(
+    policy = read_file_parameters(
         Spec.of(
             "slurm",
             conf=str(folder / "slurm.conf"),
@@ -60,5 +60,5 @@ def test_a_fit_to_a_real_slurm_chooses_its_fair_share_and_its_size(store: Store)
     assert done.report.fit is not None
     assert not done.report.comparable
     chosen = done.report.fit.scenario.allocator
-    assert value_of(chosen, "fairshare") == "classic"
-    assert value_of(chosen, "size_nodes") == "asked"
+    assert parameter_value(chosen, "fairshare") == "classic"
+    assert parameter_value(chosen, "size_nodes") == "asked"

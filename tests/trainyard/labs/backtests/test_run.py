@@ -14,14 +14,14 @@ import trainyard as ty
 from sim.cluster import Cluster
 from sim.params import Spec
 from sim.trace import Trace
-from trainyard.cli.backtest import lines
+from trainyard.cli.backtest import report_lines
 from trainyard.cli.main import main
 from trainyard.labs.backtests.run import BacktestRun
 from trainyard.results import past
 from trainyard.results.past import Closeness, Past, judged
 from trainyard.runs.run import run
 from trainyard.store import Store
-from trainyard.study.check import Check, checked
+from trainyard.study.check import Check, backtest_scenario
 from trainyard.study.scenario import Scenario, TraceSpec
 from trainyard.study.study import Study
 
@@ -93,7 +93,7 @@ def test_the_policy_that_was_in_force_reproduces_the_record(
     assert again.report is not None
     assert again.report.to_json() == report.to_json()
     json.dumps(report.to_json(), allow_nan=False)
-    assert any("Judged part" in line for line in lines(report))
+    assert any("Judged part" in line for line in report_lines(report))
 
 
 def test_another_policy_explains_less_and_nothing_is_told_against_the_record(
@@ -105,7 +105,7 @@ def test_another_policy_explains_less_and_nothing_is_told_against_the_record(
     shuffled["start_time_s"] = shuffled["submit_time_s"] + waits
     base = scenario(shuffled, "fifo", store)
     study = Study(base, (Spec("recorded"), Spec("fifo")))
-    assert past.known(study, store) is None
+    assert past.best_verdict(study, store) is None
     report = check(shuffled, "fifo", store, anyway=True).report
     assert report is not None
     assert report.past is not None
@@ -123,7 +123,7 @@ def test_a_comparison_heeds_the_check(as_fifo: pd.DataFrame, store: Store) -> No
     report = ty.backtest(trace, CLUSTER, "sjf", store=store)
     again = ty.compare(trace, CLUSTER, ["recorded", "sjf"], store=store)
     assert report.past is not None
-    told = past.known(again.study, store)
+    told = past.best_verdict(again.study, store)
     assert told == report.past
     assert report.comparable == ("No gain over" not in again.headline)
     if not report.comparable:
@@ -154,7 +154,7 @@ def test_a_record_that_is_no_yardstick_runs_nothing(as_fifo: pd.DataFrame, store
     assert not anyway.comparable
     assert "But the record is no yardstick. Only 150" in anyway.headline
     assert (
-        past.known(
+        past.best_verdict(
             Study(scenario(as_fifo.iloc[:150], "fifo", store), (Spec("recorded"), Spec("fifo"))),
             store,
         )
@@ -207,13 +207,13 @@ def test_the_four_sentences(found: Closeness, level: str) -> None:
 def test_what_is_kept_comes_back(as_fifo: pd.DataFrame, store: Store) -> None:
     base = scenario(as_fifo, "fifo", store)
     one = Past("FIFO", "order", "Orders.", math.nan)
-    past.keep(one, checked(replace(base, seed=3), base.allocator), store)
-    found = past.known(Study(replace(base, seed=9), (Spec("recorded"), Spec("fifo"))), store)
+    past.store_verdict(one, backtest_scenario(replace(base, seed=3), base.allocator), store)
+    found = past.best_verdict(Study(replace(base, seed=9), (Spec("recorded"), Spec("fifo"))), store)
     assert found is not None
     assert (found.level, found.sentence) == ("order", "Orders.")
-    assert past.known(Study(base, (Spec("recorded"), Spec("sjf"))), store) is None
+    assert past.best_verdict(Study(base, (Spec("recorded"), Spec("sjf"))), store) is None
     # Without a record nothing is to be known.
-    assert past.known(Study(base, (Spec("fifo"),)), store) is None
+    assert past.best_verdict(Study(base, (Spec("fifo"),)), store) is None
 
 
 def test_a_question_is_written_and_read(as_fifo: pd.DataFrame, store: Store) -> None:

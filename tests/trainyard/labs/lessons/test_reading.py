@@ -83,9 +83,9 @@ def test_exactly_one_answer_is_right_and_the_texts_quote_the_run(
     value = found[lesson.decides]
     starts = [-math.inf, *(answer.below for answer in lesson.answers)]
     fits = [at for at, answer in enumerate(lesson.answers) if starts[at] <= value < answer.below]
-    assert fits == [reading.right(lesson, found)]
+    assert fits == [reading.right_answer(lesson, found)]
     assert lesson.answers[fits[0]].text == answer
-    told = lesson_numbers.formatted(lesson.numbers, found)
+    told = lesson_numbers.format_numbers(lesson.numbers, found)
     text = f"{lesson.notice} {lesson.answers[fits[0]].why}"
     quoted = set(re.findall(r"\{(\w+)\}", text))
     # The number that decides is quoted, or else what it is computed from.
@@ -112,7 +112,7 @@ def test_runs_are_small_and_another_seed_has_an_answer_too(name: str, store: Sto
     assert {
         entry.summary["jobs"] for place in shown for entries in place.entries for entry in entries
     } == {100}
-    assert math.isnan(found[lesson.decides]) == (reading.right(lesson, found) is None)
+    assert math.isnan(found[lesson.decides]) == (reading.right_answer(lesson, found) is None)
 
 
 @pytest.mark.parametrize("name", TEACHING)
@@ -198,7 +198,7 @@ def test_numbers_are_computed_from_one_another() -> None:
     assert (found["tenth"], found["there"]) == (2, 9.0)
     assert math.isnan(found["never"])
     assert found["kept"] == pytest.approx((100 - 9) / 99.5)
-    told = lesson_numbers.formatted(numbers, found)
+    told = lesson_numbers.format_numbers(numbers, found)
     assert (told["far"], told["tenth"], told["never"]) == ("0.5 s", "2", "an unknown amount")
 
 

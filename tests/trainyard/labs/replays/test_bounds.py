@@ -79,7 +79,7 @@ def optimum(at: Scenario) -> float:
     each job on each type.
     """
     trace = load_trace(at.trace)
-    model = profiles.resolved(at.perf, None).bind(trace, at.cluster)
+    model = profiles.build_model(at.perf, None).bind(trace, at.cluster)
     work, types = model.work(), range(len(at.cluster.types))
     alone = np.array(
         [
@@ -165,7 +165,7 @@ def test_later_jobs_are_looked_at_as_far_as_they_matter() -> None:
         )
     )
     trace = load_trace(at.trace)
-    whole = ideal(trace, at.cluster, profiles.resolved(at.perf, None), at.allocator, at.seed)
+    whole = ideal(trace, at.cluster, profiles.build_model(at.perf, None), at.allocator, at.seed)
     jct_s = (whole - trace.numbers("submit_time_s"))[20:40].mean()
     assert fluid(at, trace)[0] == pytest.approx(jct_s, rel=1e-9)
 

@@ -10,7 +10,7 @@ from sim.params import Spec
 from tests.trainyard.labs.replays.replay_cases import SMALL, small, write
 from trainyard.labs.replays import curves
 from trainyard.labs.replays.reading import load, read_replay
-from trainyard.labs.replays.report import ReplayCell, needed
+from trainyard.labs.replays.report import ReplayCell, needed_metrics
 from trainyard.labs.replays.run import ReplayRun
 from trainyard.labs.replays.types import BASE, ReplayPoint
 from trainyard.store import Store
@@ -19,7 +19,7 @@ from trainyard.study.scenario import Scenario
 
 def test_the_figures_of_a_policy_are_means_over_the_seeds_that_have_one(tmp_path: Path) -> None:
     replay = small(tmp_path)
-    metrics = needed(replay)
+    metrics = needed_metrics(replay)
     at = ReplayPoint("per_h", 8.0)
     values = {0: 1.0, 1: 3.0, 2: math.nan}
     found = {

@@ -21,10 +21,10 @@ from trainyard.labs.replays.report import (
     Remark,
     ReplayCell,
     ReplayReport,
+    band_text,
     cells,
     claim_rows,
-    expected,
-    needed,
+    needed_metrics,
     pool,
     report,
     tally,
@@ -391,7 +391,7 @@ def test_cells_are_what_claims_and_curves_need(tmp_path: Path) -> None:
         len([cell for cell in cells(replay, 9).keys if cell.at == ReplayPoint("per_h", 4)]) == 2 * 2
     )
     assert str(ReplayCell(ReplayPoint("per_h", 4), "fifo", 1)) == "arm fifo at per_h=4, seed 1"
-    assert needed(replay) == ["jct_mean_s", "preemptions", "queue_mean_s"]
+    assert needed_metrics(replay) == ["jct_mean_s", "preemptions", "queue_mean_s"]
 
 
 # -- pooling
@@ -570,7 +570,7 @@ def test_a_band_that_begins_where_nothing_can_be_has_one_side(
     kind: Kind, band: tuple[float, float] | None, words: str
 ) -> None:
     assert (
-        expected(
+        band_text(
             ReplayMeasure("jct_mean_s", "a", "" if kind == "value" else "b", kind),
             band,
             "{:g}".format,

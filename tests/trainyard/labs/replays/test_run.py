@@ -14,7 +14,7 @@ from tests.trainyard.labs.replays.replay_cases import SMALL, small, write
 from tests.waiting import wait_until
 from trainyard.labs.replays.reading import load, names, read_replay
 from trainyard.labs.replays.run import ReplayRun, run_cell
-from trainyard.runs.run import run, summarise
+from trainyard.runs.run import run, summarize_run
 from trainyard.store import Store
 from trainyard.study.settings import with_settings
 from trainyard.traces.sources import load_trace
@@ -30,7 +30,7 @@ def test_a_cell_gives_the_numbers_of_the_summary(tmp_path: Path) -> None:
     scenario = small(tmp_path).scenario("short", seed=2)
     found = run_cell(small(tmp_path).scenario("short").to_json(), 2, ["jct_mean_s", "preemptions"])
     trace = load_trace(scenario.trace)
-    expected = summarise(scenario, run(scenario, trace=trace), trace)
+    expected = summarize_run(scenario, run(scenario, trace=trace), trace)
     assert (found.numbers["jct_mean_s"], found.numbers["preemptions"]) == (
         expected["jct_mean_s"],
         expected["preemptions"],

@@ -23,7 +23,7 @@ from trainyard.store import Store
 from trainyard.study.scenario import Scenario, TraceSpec
 from trainyard.study.study import Study
 from trainyard.traces import start
-from trainyard.views.markup import MOST_ROWS, html_frame
+from trainyard.views.markup import MAX_ROWS, html_frame
 from trainyard.views.report.page import offline_html
 
 CREATED = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -311,7 +311,7 @@ def test_names_from_outside_stay_names(hostile: Page, page: Page) -> None:
     assert Study.from_json(json.loads(hostile.block("scenario"))).base.name == HOSTILE[0]
 
 
-@pytest.mark.parametrize(("rows", "told"), [(3, 3), (MOST_ROWS, MOST_ROWS), (MOST_ROWS + 1, 101)])
+@pytest.mark.parametrize(("rows", "told"), [(3, 3), (MAX_ROWS, MAX_ROWS), (MAX_ROWS + 1, 101)])
 def test_long_tables_are_thinned_and_say_so(rows: int, told: int) -> None:
     made = html_frame(pd.DataFrame({"t": range(rows), "x": [float("nan")] * rows}))
     assert made.count('<th scope="row">') == told
