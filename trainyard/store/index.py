@@ -638,11 +638,19 @@ def beside(folder: Path) -> sa.URL:
 
 
 def _close_database(file: Path) -> None:
-    """Make the file of a database, unless it is there, and close it to other users."""
-    with suppress(OSError):  # SQLite says a moment later why a file cannot be opened
-        os.close(os.open(file, os.O_CREAT | os.O_RDWR, 0o600))
-        for suffix in ("", "-wal", "-shm"):  # SQLite gives new ones the rights of the database
-            part = file.with_name(file.name + suffix)
+    """Make the file of a database, unless it is there, and close it to other users.
+
+    Notes
+    -----
+    A file that is there is not opened: to close it would release the locks that connections of this
+    process hold on it (POSIX). Another process that closes its last connection would then remove
+    the write-ahead log in which this one goes on to write, and the two would see different data.
+    """
+    with suppress(OSError):  # SQLite says a moment later why it cannot be opened
+        os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+    with suppress(OSError):
+        # SQLite gives new parts the rights of the database.
+        for part in (file, Path(f"{file}-wal"), Path(f"{file}-shm")):
             if part.exists():
                 close_to_others(part, 0o600)
 
