@@ -634,11 +634,19 @@ def database_in(folder: Path) -> sa.URL:
 
 
 def _create_private_file(file: Path) -> None:
-    """Create the file of a database if missing, readable by this user only."""
-    with suppress(OSError):  # SQLite says a moment later why a file cannot be opened
-        os.close(os.open(file, os.O_CREAT | os.O_RDWR, 0o600))
-        for suffix in ("", "-wal", "-shm"):  # SQLite gives new ones the rights of the database
-            part = file.with_name(file.name + suffix)
+    """Create the file of a database if missing; make all its files readable by this user only.
+
+    Notes
+    -----
+    An existing file is not opened: closing it would release the locks that connections of this
+    process hold on it (POSIX). Another process that closes its last connection would then remove
+    the write-ahead log that this process still writes to, and the two would see different data.
+    """
+    with suppress(OSError):  # SQLite says a moment later why it cannot be opened
+        os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+    with suppress(OSError):
+        # SQLite gives new files the permissions of the database.
+        for part in (file, Path(f"{file}-wal"), Path(f"{file}-shm")):
             if part.exists():
                 restrict_access(part, 0o600)
 
