@@ -16,6 +16,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
+import psutil
+
 from tests.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -58,7 +60,14 @@ def start_server(store: Path, port: int) -> subprocess.Popen[bytes]:
 
 
 def has_settled(server: subprocess.Popen[bytes], port: int) -> bool:
-    return healthy(port) or server.poll() is not None
+    """Return whether the server answers on `port`, or has ended; another one's answer is none."""
+    if server.poll() is not None:
+        return True
+    with suppress(psutil.Error):
+        sockets = psutil.Process(server.pid).net_connections("tcp")
+        listens = any(one.laddr.port == port and one.status == "LISTEN" for one in sockets)
+        return listens and healthy(port)
+    return False
 
 
 @contextmanager
