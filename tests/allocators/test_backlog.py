@@ -139,7 +139,7 @@ def test_nothing_is_noted_where_nothing_was_denied_and_the_log_is_bounded() -> N
     view, demand, denials = view_of(LIMITED), Demand(9, 1, 4.0, 0.0, (0,)), NoFitCache()
     denials.record_nodes([0, 1])
     denials.record_no_fit(view, demand, (0,))
-    assert denials._known[demand.key, (0,)] == (0, 8)
+    assert denials._denied[demand.key, (0,)] == (0, 8)
     denials.record_nodes([0] * 20_001)
     assert not denials.is_known_no_fit(view, demand, (0,))
 

@@ -262,7 +262,7 @@ def test_what_is_exported_is_imported_but_for_results_that_others_would_see(
     app.file_uploader(key="scenario_file").set_value(("runs.zip", data, "application/zip")).run()
     sound(app)
     said = (
-        "1 entry is taken over from runs.zip: see Your runs. 4 results of the file are computed"
+        "1 entry is imported from runs.zip to Your runs. 4 results of the file are computed"
         " again here, because a file cannot prove its results."
     )
     assert said in texts(app)

@@ -37,7 +37,7 @@ def test_jobs_with_servers_are_chosen_with_their_machines_and_model(visit: Open)
     )
     assert base.faults.values == {"retries": 3}
     shown = texts(app)
-    assert "given up after 3 retries" in shown
+    assert "fail for good after 3 retries" in shown
     assert "load" not in app.title[0].value.rpartition(":")[2]
     next(item for item in app.number_input if item.label.startswith("Jobs")).set_value(40)
     next(item for item in app.button if item.label == "Generate").click().run()

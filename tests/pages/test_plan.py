@@ -303,7 +303,7 @@ def test_a_sweep_says_who_is_ahead_where(go: Go, study: Study, pool: FakePool) -
     app.session_state["data/sweep"] = True
     app.run()
     assert "Average time to finish (min)" in app.dataframe[0].value
-    (way,) = [box for box in app.selectbox if box.label == "Shown"]
+    (way,) = [box for box in app.selectbox if box.label == "Show"]
     way.select("change against FIFO").run()
     sound(app)
     app.session_state["data/sweep"] = True

@@ -388,7 +388,7 @@ def test_run_time_estimates_are_a_form_with_its_meaning(visit: Open) -> None:
     box = next(item for item in app.selectbox if item.label == field)
     assert [option for option in box.options if "_" in option] == []
     box.set_value("per_user").run()
-    assert "median of the jobs of its user" in texts(app)
+    assert "edian of the finished jobs of the same user" in texts(app)
 
 
 def test_forty_rows_with_long_names_stay_one_list(visit: Open, tiny: Study) -> None:

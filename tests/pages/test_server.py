@@ -17,7 +17,7 @@ def test_only_a_session_that_held_something_large_costs_those_that_stay(
         "bob": lambda: 40_000_000,
         "carl": lambda: 5,
     }
-    monkeypatch.setattr(server, "_HERE_NOW", here)
+    monkeypatch.setattr(server, "_SESSIONS", here)
     monkeypatch.setattr(server, "clear_cache", lambda: 1_000_000)
     monkeypatch.setattr(server, "release_memory", sizes.append)
     for name in ("ann", "bob", "nobody", "carl"):

@@ -77,7 +77,7 @@ def test_a_policy_with_a_file_has_the_name_that_messages_give_it(tmp_path: Path)
         {"job_id": ["a"], "submit_time_s": [0.0], "num_gpus": [1], "duration_s": [10.0]}
     )
     made = ty.compare(jobs, "1x2:v100", [spec], store=tmp_path / "store")
-    with pytest.raises(ty.TrainyardError, match="There are slurm:conf=file-") as caught:
+    with pytest.raises(ty.TrainyardError, match="Choose one of slurm:conf=file-") as caught:
         made.jobs("fifo")
     name = str(caught.value).partition("There are ")[2].rstrip(".")
     assert made.jobs(name).equals(made.jobs(spec))
@@ -130,7 +130,7 @@ def test_a_fitted_cluster_holds_the_widest_job_and_the_load() -> None:
     # One job of 64 GPUs: 64 / 0.5 = 128 of them for as long as it runs.
     assert ty.fit_cluster(ty.read_trace(frame.assign(num_gpus=64).head(1)), load=0.5).gpus == 128
     assert ty.fit_cluster(ty.read_trace(frame.assign(num_gpus=0), cpu_jobs="keep")).gpus == 8
-    with pytest.raises(ty.TrainyardError, match="load = 0 is not above 0"):
+    with pytest.raises(ty.TrainyardError, match="load = 0 must be above 0"):
         ty.fit_cluster(trace, load=0)
 
 

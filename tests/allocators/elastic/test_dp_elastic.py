@@ -586,7 +586,7 @@ class Counted:
         self.calls.append((view.now_s, count))
         self.kept.append(
             len(self.inner._jsa._drawn.keys() | self.inner._jsa._batches.keys())
-            + len(self.inner._type)
+            + len(self.inner._gpu_type_index)
         )
         return plan
 

@@ -181,13 +181,15 @@ def test_nodes_are_filled_in_order() -> None:
 class Watched(Hadar):
     """Notes the candidates of the first decision, with what each costs."""
 
-    def _walk(self, market: RoundMarket, order: Any, rows: Any, start: PartialPlan) -> PartialPlan:
+    def _search(
+        self, market: RoundMarket, order: Any, rows: Any, start: PartialPlan
+    ) -> PartialPlan:
         if "seen" not in self.__dict__:
             self.__dict__["seen"] = {
                 market.job(at): self._all(market, at, rows[at], start.free) for at in order
             }
             self.__dict__["market"] = market
-        return super()._walk(market, order, rows, start)
+        return super()._search(market, order, rows, start)
 
     def _all(self, market: RoundMarket, at: int, row: Any, free: Free) -> list[Spots]:
         demand = market.view.demand(market.job(at))

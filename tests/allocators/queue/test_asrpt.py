@@ -122,7 +122,7 @@ def test_whole_schedules_against_the_definition(
 class Naive(Asrpt):
     """Looks at all that wait, one by one, at every decision."""
 
-    def _line_up(self, view: View, job: int) -> None:
+    def _enqueue(self, view: View, job: int) -> None:
         self._lanes.setdefault((0, False), []).append((self._place_of[job], job))
 
     def _start(self, view: View) -> tuple[dict[int, Grant | None], float]:
@@ -138,19 +138,19 @@ class Naive(Asrpt):
                 if not much
                 else self._emptiest
                 if due_s <= view.now_s + 1e-3
-                else self._fewest_ever
+                else self._consolidated
             )
             grant = place(view, view.demand(job))
             if grant is not None:
                 started[job] = grant
                 self._first_s.pop(job, None)
-            elif is_first and place is self._fewest_ever:
+            elif is_first and place is self._consolidated:
                 wake_at_s = due_s
             if grant is None and self.backfill == "none":
                 break
         for _, job in queue:
             if job not in started:
-                self._line_up(view, job)
+                self._enqueue(view, job)
         return started, wake_at_s
 
 

@@ -195,7 +195,9 @@ def test_recorded_durations_are_those_of_the_performance_model(wrong: pd.DataFra
     trace = chosen.make()
     model = ParameterServer().bind(trace, chosen.machines())
     assert np.allclose(model.work(), trace.numbers("total_steps") * trace.numbers("batch_size"))
-    assert np.allclose(model._recorded() * trace.numbers("duration_s"), model.work(), rtol=1e-9)
+    assert np.allclose(
+        model._recorded_speed() * trace.numbers("duration_s"), model.work(), rtol=1e-9
+    )
     assert (wrong["batch_size"] == wrong["workers"] * BATCH).all()
 
 

@@ -266,7 +266,7 @@ def test_what_is_within_the_bounds_can_be_made_and_written(data: st.DataObject) 
         ("batch-jobs:shares=0/0/0/0", "not all 0"),
         ("batch-jobs:shortest_h=3", "shortest_h = 3 h is more than longest_h = 2 h"),
         ("batch-jobs:burst=2.5", "burst = 2.5 is outside 1 to 2"),
-        ("batch-jobs:per_min=1000,hours=1000", "are more than 200,000 jobs"),
+        ("batch-jobs:per_min=1000,hours=1000", "exceed the limit of 200,000 jobs"),
         ("philly:cluster=8xv100", "8xv100"),
         ("philly:load=-1", "load = -1 is outside"),
     ],
@@ -279,7 +279,7 @@ def test_what_cannot_be_made_is_one_sentence(text: str, message: str) -> None:
 
 def test_what_shows_only_when_it_is_made_is_one_sentence() -> None:
     with pytest.raises(
-        TraceError, match=r"no job arrived in 0.01 h at 0.0001 a minute\. Raise one of the two"
+        TraceError, match=r"no job arrived in 0.01 h at 0.0001 per minute\. Raise one of the two"
     ):
         made("batch-jobs:hours=0.01,per_min=0.0001")
     with pytest.raises(ParameterError, match="has no GPUs"):

@@ -61,7 +61,7 @@ BAD = {
         "submission time is missing or cannot be read",
     ),
     "empty zip": (zip_of(), "the zip archive is empty"),
-    "a zip of folders": (zip_of(**{"folder/": b""}), "the zip archive is empty"),
+    "a zip of folders": (zip_of(**{"folder/": b""}), "the zip archive holds only folders"),
     "long line": (
         (HEADER + "a,0,1,5\n" + "x" * 70_000).encode(),
         "line 3 is longer than 65,536 characters",
@@ -88,7 +88,7 @@ BAD = {
     "parquet without rows": (parquet(pa.table({"job_id": pa.array([], pa.string())})), "no row"),
     "parquet of something": (parquet(pa.table({"a": [1]})), "submit_time_s"),
     "cut JSON": ((FIXTURES / "cluster_job_log.json").read_bytes()[:900], "JSON is incomplete"),
-    "other JSON": (b'{"nodes": [{"name": "n1"}]}', "no known trace"),
+    "other JSON": (b'{"nodes": [{"name": "n1"}]}', "not a known trace"),
     "deep JSON": (
         b'[{"jobid": 1, "vc": 1, "submitted_time": 1, "attempts": ' + b"[" * 100_000,
         "nested too deeply",

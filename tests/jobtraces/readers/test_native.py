@@ -407,7 +407,7 @@ def test_formats_are_keyed_by_their_own_name() -> None:
             "a,b,c\n1,2,3\n",
             (
                 r"x: no column looks like a submission time \(submit_time_s\)\. Columns found: a,"
-                r" b, c\. Map one of them to it\."
+                r" b, c\. Map one of them\."
             ),
         ),
         ("submit_time,b,c\n1,2,3\n", r"x: no column looks like a number of GPUs \(num_gpus\)"),

@@ -262,7 +262,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
 
     assert "k8s-pods " in told("recipes", "list")
     assert told("recipes", "show", "ray") == recipes.shipped_text("ray").rstrip() + "\n"
-    assert f"sound, digest {digest_of(OURS)}" in told("recipes", "check", recipe)
+    assert f"valid, digest {digest_of(OURS)}" in told("recipes", "check", recipe)
     assert "2 rows read, 2 used" in told("recipes", "try", recipe, data)
     assert "2 rows read, 2 used" in told("convert", data, "--recipe", recipe, "--out", out)
     assert pd.read_csv(out)["duration_s"].tolist() == [5400, 720]

@@ -314,7 +314,7 @@ def test_columns_that_name_nobody_are_asked_about() -> None:
     chosen = ReadOptions(mapping={"vc": "queue"})
     got = read(table.to_csv(index=False).encode(), options=chosen)
     assert asked(got).keys() == {"suspect_vc"}
-    assert "holds 1,200 different numbers, such as 1. Is it really a user?" in str(asked(got))
+    assert "holds 1,200 different numbers, such as 1. Is it really a vc?" in str(asked(got))
     assert got.trace.has("vc")
     assert not taken(table, suspect_vc="leave_out").trace.has("vc")
 

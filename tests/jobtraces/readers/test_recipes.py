@@ -334,21 +334,21 @@ def test_every_function_of_ours_is_tested() -> None:
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        (lambda text: text + "=", "is no TOML"),
-        (lambda text: text.replace("title", "titel"), "titel is not known. Did you mean title?"),
-        (lambda text: text.replace('name = "mine"', 'name = "A b"'), "name may hold"),
+        (lambda text: text + "=", "is not valid TOML"),
+        (lambda text: text.replace("title", "titel"), "unknown key titel. Did you mean title?"),
+        (lambda text: text.replace('name = "mine"', 'name = "A b"'), "name may contain"),
         (lambda text: text.replace("num_gpus =", "num_gpu ="), "Did you mean num_gpus?"),
         (lambda text: text.replace('duration_s = "length_s(took)"', ""), "duration_s is missing"),
         (lambda text: text.replace('"num(at)"', "5"), "submit_time_s must be a non-empty text"),
         (lambda text: 'zone = "Moon"\n' + text, "unknown time zone 'Moon'"),
-        (lambda text: text.replace("columns = [", "colums = ["), "recognise.colums is not known"),
+        (lambda text: text.replace("columns = [", "colums = ["), "unknown key recognise.colums"),
         (lambda text: text + "[[leave_out]]\nreason = 'x'\n", "when must be a non-empty text"),
-        (lambda text: text + "[leave_out]\nreason = 'x'\n", r"write \[\[leave_out\]\]"),
+        (lambda text: text + "[leave_out]\nreason = 'x'\n", r"Write \[\[leave_out\]\]"),
         (lambda text: text + "#" * 70_000, "64,000 characters"),
-        (lambda text: text.replace('"took"]', '"Took"]'), "no plain name"),
+        (lambda text: text.replace('"took"]', '"Took"]'), "is not valid. Use lowercase"),
         (lambda text: text + ASK + "free = 'text'\n", "free must be "),
         (lambda text: text + ASK + "free = 'number'\ndefault = '5'\n", "free must be "),
-        (lambda text: text + ASK + "options = {a = 'b'}\neach = 'id'\n", "free questions only"),
+        (lambda text: text + ASK + "options = {a = 'b'}\neach = 'id'\n", "each requires free = "number""),
     ],
 )
 def test_a_faulty_recipe_is_one_sentence(change: Callable[[str], str], sentence: str) -> None:

@@ -61,7 +61,7 @@ def test_three_tables_of_one_trace() -> None:
 def test_without_the_table_that_may_be_missing() -> None:
     got = read({name: FILES[name] for name in ("task.csv", "job.csv")})
     assert row(got, A)["duration_s"] == 890
-    assert any("pai_instance_table is not given" in told for told in got.guesses)
+    assert any("pai_instance_table is missing" in told for told in got.guesses)
 
 
 def test_a_zip_archive_of_them_reads_alike() -> None:
@@ -74,7 +74,7 @@ def test_a_zip_archive_of_them_reads_alike() -> None:
     [
         ({"job.csv": FILES["job.csv"]}, "pai_task_table .the only table with GPUs. is missing"),
         ({"task.csv": FILES["task.csv"]}, "pai_job_table is missing"),
-        ({"a": FILES["job.csv"], "b": FILES["job.csv"]}, "b: this and a are both the table"),
+        ({"a": FILES["job.csv"], "b": FILES["job.csv"]}, "b: this file and a are both the table"),
         ({"a": b"x,y\n1,2\n", "b": b"x,y\n1,2\n"}, "a, b: these 2 files are not the tables"),
         ({str(at): b"x,y\n1,2\n" for at in range(101)}, "101 files exceed the limit of 100"),
         (packed({"a": packed(FILES), "b": JOBS.encode()}), "archives in archives"),
@@ -150,12 +150,12 @@ num_gpus = "cards"
     ("old", "new", "sentence"),
     [
         ('table = "other"', 'table = "ohter"', "join refers to the table 'ohter'"),
-        ('on_other = ["job"]', 'on_other = ["job", "gpus"]', "equally many"),
+        ('on_other = ["job"]', 'on_other = ["job", "gpus"]', "must have the same length"),
         ("cards =", "sent =", "join.take.sent must be a new name"),
         ('["job", "gpus"]', '["job", "gpus", "x"]', "have the same number of columns"),
-        ("take =", "tkae =", "join.tkae is not known. Did you mean take?"),
-        ('"gpus"]', '"GPUs"]', "no plain name"),
-        ("[[join]]", "[join]", r"write \[\[join\]\]"),
+        ("take =", "tkae =", "unknown key join.tkae. Did you mean take?"),
+        ('"gpus"]', '"GPUs"]', "is not valid. Use lowercase"),
+        ("[[join]]", "[join]", r"Write \[\[join\]\]"),
     ],
 )
 def test_a_faulty_join_is_one_sentence(old: str, new: str, sentence: str) -> None:

@@ -207,7 +207,7 @@ def test_columns_of_fixed_width() -> None:
         "the resources are truncated: print them in full with sacct -P": 1,
     }
     assert "Columns are split at the line of dashes below the header." in got.guesses
-    assert any("cut off" in warning and "alloctres (1)" in warning for warning in got.warnings)
+    assert any("truncated" in warning and "alloctres (1)" in warning for warning in got.warnings)
 
 
 def test_requeues_can_be_one_job() -> None:

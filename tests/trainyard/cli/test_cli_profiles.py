@@ -99,7 +99,7 @@ def test_what_a_profile_lacks_is_said_before_the_run(call: Call) -> None:
     [
         (
             "a,0,1,600,Net,32,,\nb,10,1,600,Zero,8,,\n",
-            "The work of 1 of 2 jobs is not known",
+            "The work of 1 of 2 jobs is unknown",
             "No run was started. Suggestions: --without-unmeasured, which",
         ),
         (

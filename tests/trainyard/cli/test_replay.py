@@ -158,7 +158,7 @@ def test_what_takes_long_is_said_before_it_begins(call: Call, tmp_path: Path) ->
     trainyard.labs.replays.reading.load.cache_clear()
     code, out, err = call("small", "--seeds", "1", "--workers", "2", "--json")
     assert (code, len(json.loads(out))) == (0, 3)
-    assert err == "small: 4 simulations, about 40 s if nothing else runs. Slow here.\n"
+    assert err == "small: 4 simulations, about 40 s on an idle machine. Slow here.\n"
 
 
 @pytest.mark.slow
@@ -174,11 +174,11 @@ def test_curves_are_rows_too(call: Call) -> None:
     ("arguments", "message"),
     [
         (("nobody",), "There is no replay 'nobody'. There are: small, twin."),
-        (("small", "--seeds", "0"), "--seeds 0: this is not a whole number from 1 to 200"),
+        (("small", "--seeds", "0"), "--seeds 0: this must be a whole number from 1 to 200"),
         (("small", "--seeds", "201"), "--seeds 201"),
         (("small", "--seeds", "two"), "--seeds two"),
         (("small", "--seeds", "1.5"), "--seeds 1.5"),
-        (("small", "--workers", "-1"), "--workers -1: this is not a whole number from 1 to 64"),
+        (("small", "--workers", "-1"), "--workers -1: this must be a whole number from 1 to 64"),
         ((), "required"),
         (("small", "--colour"), "--colour"),
     ],

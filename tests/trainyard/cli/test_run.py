@@ -451,7 +451,7 @@ BAD: list[tuple[list[str], str]] = [
     ([], "required"),
     (["walk"], "There is no command 'walk'"),
     (["run"], "Nothing to run"),
-    (["run", "--trace", "sample:tiny"], "No policy is chosen"),
+    (["run", "--trace", "sample:tiny"], "No policy is given"),
     ([*RUN, "--colour", "red"], "--colour"),
     ([*RUN, "--allocator"], "expected one argument"),
     ([*RUN, "--allocator", "nobody"], "There is no policy 'nobody'"),
@@ -518,7 +518,7 @@ BAD: list[tuple[list[str], str]] = [
     (["run", "--trace", ".", "--allocator", "fifo"], "this is a folder"),
     (
         ["run", "--trace", "jobs.csv", "--format", "nobody", "--allocator", "fifo"],
-        "'nobody' is not known",
+        "unknown format 'nobody'",
     ),
     (["run", "--trace", "jobs.csv", "--zone", "Mars/Base", "--allocator", "fifo"], "Mars/Base"),
     (
@@ -543,14 +543,14 @@ BAD: list[tuple[list[str], str]] = [
     ),
     (
         ["run", "--trace", "sample:tiny", "--cluster", "list.json", "--allocator", "fifo"],
-        "holds no table",
+        "is not a table of settings",
     ),
     (
         ["run", "--trace", "sample:tiny", "--cluster", "binary.json", "--allocator", "fifo"],
         "something that is no text",
     ),
     (["run", "--scenario", "nowhere.json"], "a scenario file cannot be read"),
-    (["run", "--scenario", "list.json"], "holds no table"),
+    (["run", "--scenario", "list.json"], "is not a table of settings"),
     (["run", "--scenario", "huge.json"], "too large to be a scenario file"),
     (["run", "--scenario", "empty.json"], "has no 'trace'"),
     (
@@ -967,7 +967,7 @@ def test_a_speed_stands_behind_the_cluster(call: Call) -> None:
     assert average_s("9x8:mine,mine=2") == pytest.approx(average_s("9x8:v100") / 2)
     asked = ("run", "--trace", "sample:tiny", "--allocator", "fifo", "--cluster", "2x8:v100,t4=2")
     code, _, err = call(*asked)
-    assert (code, err.strip()) == (2, "2x8:v100 has no GPUs of type t4, but v100.")
+    assert (code, err.strip()) == (2, "2x8:v100 has no GPUs of type t4. Its types: v100.")
 
 
 WEEK = (

@@ -126,7 +126,7 @@ def test_names_and_tags_however_hostile(call: Call, store: Store) -> None:
     known = ids(store)
     assert (
         call("runs", "name", known["sweep"], "Load", " study")[1]
-        == f"{known['sweep'][:12]} is called Load study\n"
+        == f"{known['sweep'][:12]} is now named Load study\n"
     )
     assert (
         call("runs", "tag", "Load study", "talk, v2", "talk")[1]
@@ -154,7 +154,7 @@ def test_what_is_deleted_takes_only_runs_that_nothing_else_needs(call: Call, sto
     before = {key: set(store.index.uses(one)) for key, one in known.items()}
     code, out, _ = call("runs", "rm", known["sweep"], known["plan"])
     gone = (before["sweep"] | before["plan"]) - before["study"]
-    assert (code, out) == (0, f"2 things removed, and {len(gone)} runs that nothing else needs\n")
+    assert (code, out) == (0, f"2 items removed, and {len(gone)} runs that nothing else uses\n")
     assert store.numbers(gone) == {}
     assert set(store.numbers(before["study"])) == before["study"]
     assert call("runs", "show", known["sweep"])[0] == 2
@@ -458,7 +458,7 @@ def test_nothing_of_an_archive_commands_a_terminal(
 def test_what_is_named_twice_counts_once(call: Call, store: Store) -> None:
     plan = ids(store)["plan"]
     assert call("runs", "export", plan, plan[:12], "-o", "one.zip")[1].startswith(
-        "one.zip: 1 thing,"
+        "one.zip: 1 item,"
     )
     assert call("runs", "rm", plan, plan[:12])[1].startswith("1 thing removed")
 
@@ -474,9 +474,9 @@ def test_files_that_are_no_archives(store: Store) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["show"], "runs show wants 1 argument"),
-        (["show", "a", "b"], "runs show wants 1 argument"),
-        (["name", "x"], "runs name wants 2 arguments"),
+        (["show"], "runs show needs 1 argument"),
+        (["show", "a", "b"], "runs show needs 1 argument"),
+        (["name", "x"], "runs name needs 2 arguments"),
         (["show", "nothing"], "has the name or id 'nothing'"),
         (["rm", "nothing"], "has the name or id 'nothing'"),
         (["export", "nothing"], "has the name or id 'nothing'"),

@@ -44,7 +44,7 @@ def test_a_table_that_is_there_twice_is_not_joined() -> None:
     found = sort({**FILES, "again.csv": FILES["task.csv"], "jobs.csv": JOBS})
     assert contents(found, "jobs") == {"jobs.csv": JOBS}
     (sentence,) = contents(found, "refused").values()
-    assert "again.csv: this and task.csv are both the table pai_task_table" in sentence
+    assert "again.csv: this file and task.csv are both the table pai_task_table" in sentence
 
 
 def test_each_refused_file_has_its_own_sentence() -> None:

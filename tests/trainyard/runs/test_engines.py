@@ -249,7 +249,7 @@ def test_bare_columns_are_not_mended(
 def test_a_text_is_no_parquet_file(tmp_path: Path) -> None:
     path = tmp_path / "jobs.parquet"
     path.write_text("job_id,num_gpus\n")
-    with pytest.raises(TraceError, match="no Parquet file"):
+    with pytest.raises(TraceError, match="the Parquet file cannot be read"):
         read_bare(path)
 
 

@@ -98,7 +98,7 @@ def test_a_planted_anomaly_is_said_and_the_smallest_that_holds_is_named(
             for key in keys
         }
 
-    monkeypatch.setattr(plan, "stored", planted)
+    monkeypatch.setattr(plan, "stored_numbers", planted)
     monkeypatch.setattr(
         plan, "scenario_key", lambda scenario, store: str(len(scenario.cluster.nodes) - 1)
     )
@@ -173,7 +173,7 @@ def test_a_mix_on_which_fewer_jobs_complete_than_on_a_later_one_holds_no_longer(
             for key in keys
         }
 
-    monkeypatch.setattr(plan, "stored", planted)
+    monkeypatch.setattr(plan, "stored_numbers", planted)
 
     def counted(scenario: Scenario, store: Store) -> str:
         del store

@@ -133,8 +133,8 @@ def test_a_scenario_alone_keeps_the_trace_that_was_there_if_its_own_is_a_file(
     ("make", "message"),
     [
         (lambda study, store: b"PK\x03\x04 and no more", "damaged or locked"),
-        (archive(scenario_json=None), "holds no scenario.json"),
-        (archive(trace_parquet=None), "holds no trace.parquet"),
+        (archive(scenario_json=None), "has no scenario.json"),
+        (archive(trace_parquet=None), "has no trace.parquet"),
         (archive(scenario_json="{"), "this is not JSON"),
         (archive(trace_parquet=b"job_id,submit_time_s"), "Parquet file is damaged"),
         (archive(scenario_json=b" " * 2_100_000), "takes more than the limit"),

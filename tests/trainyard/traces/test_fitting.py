@@ -116,7 +116,7 @@ def test_what_comes_with_the_jobs_wins_and_a_load_may_be_asked_for() -> None:
     own = Cluster.parse("1x8:a100")
     assert cluster_for(Source(jobs(), {}, own)) == (own, "It comes with these jobs.")
     assert cluster_for(jobs(), load=0.5).cluster.gpus == 16
-    with pytest.raises(ParameterError, match="load = 0 is not above 0"):
+    with pytest.raises(ParameterError, match="load = 0 must be above 0"):
         cluster_for(jobs(), load=0)
     with pytest.raises(ClusterError):
         cluster_for(jobs(num_gpus=[9_000_000, 1]))

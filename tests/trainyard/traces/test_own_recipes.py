@@ -114,9 +114,9 @@ def test_expressions_of_the_user_get_the_fingerprint_too(monkeypatch: pytest.Mon
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("[read", "is no TOML"),
+        ("[read", "is not valid TOML"),
         ('[read]\nformat = "table"\n', "name must be a non-empty text"),
-        ('name = "a"\ntitle = "b"\n[read]\nformat = "tabel"\n', "'tabel' is not known"),
+        ('name = "a"\ntitle = "b"\n[read]\nformat = "tabel"\n', "unknown format 'tabel'"),
         ('name = "a"\ntitle = "b"\n[read]\nformt = "table"\n', "Did you mean format?"),
         ('name = "a"\n[read]\nformat = "table"\nzone = "Mars"\n', "time zone 'Mars'"),
         ('name = "a"\n[read]\nformat = "table"\nanswers = 3\n', "answers must be a table"),

@@ -146,7 +146,7 @@ def test_wrong_names_and_missing_files_get_one_sentence(
 ) -> None:
     with pytest.raises(TraceError, match="no sample 'nope'"):
         load_sample("nope")
-    with pytest.raises(TraceError, match="made by hand"):
+    with pytest.raises(TraceError, match="written by hand"):
         make_sample("tiny")
     monkeypatch.setattr("trainyard.traces.samples.FOLDER", tmp_path)
     with pytest.raises(TraceError, match="is missing"):

@@ -100,7 +100,7 @@ def test_empty_window_says_when_the_last_job_came(
     trace: Trace, window: tuple[float, float], end: str
 ) -> None:
     with pytest.raises(
-        TraceError, match=rf"no job was submitted between .*{end}.*; the last came at 40 s"
+        TraceError, match=rf"no job was submitted between .*{end}.*; the last was submitted at 40 s"
     ):
         apply_changes(trace, TraceSpec("x", from_s=window[0], to_s=window[1]))
 
@@ -172,7 +172,7 @@ def test_a_measured_window_without_jobs_is_refused(
     with pytest.raises(
         TraceError,
         match=(
-            rf"the measured window \(.*{window}\) holds none of the \d+ jobs; the last came at 40 s"
+            rf"the measured window \(.*{window}\) holds none of the \d+ jobs; the last was submitted at 40 s"
         ),
     ):
         check_measure(trace, measure)

@@ -23,7 +23,7 @@ from trainyard.labs.lessons import classes
 from trainyard.labs.lessons.classes import Classroom
 from trainyard.store import Store
 for at in range(int(sys.argv[2]), int(sys.argv[3])):
-    classes.arrive(Store(Path(sys.argv[1])), Classroom("7b", 3, 7, 200), f"{at:012x}")
+    classes.count_seat(Store(Path(sys.argv[1])), Classroom("7b", 3, 7, 200), f"{at:012x}")
 """
 
 

@@ -57,7 +57,7 @@ def test_a_whole_page_has_its_title_and_no_links_that_lead_nowhere() -> None:
 
 
 def test_every_section_that_the_limits_show_is_there() -> None:
-    parts = (*background.LIMITS, *background.FOUND, *background.MORE)
+    parts = (*background.LIMITS, *background.FINDINGS, *background.MORE)
     assert all(glossary.read_section(page, heading) for page, heading, _ in parts)
 
 

@@ -124,7 +124,7 @@ WRONG: list[tuple[str, str, str]] = [
     ),
     ("fixed =", 'path = "seed"\nfixed =', "give either 'path'"),
     ('only = ["short"]', 'only = ["long"]', "there is no arm 'long'"),
-    ('name = "restart"', 'name = "per_h"', "axes: per_h comes twice"),
+    ('name = "restart"', 'name = "per_h"', "axes: per_h occurs twice"),
     ('metric = "preemptions"', 'metric = "beauty"', "there is no metric 'beauty'"),
     ('arm = "calm"', 'arm = "wild"', "there is no arm 'wild'"),
     ('kind = "difference"', 'kind = "sum"', "kind = sum is not one of ratio, difference, value"),
@@ -159,7 +159,7 @@ WRONG: list[tuple[str, str, str]] = [
     (
         'arm = "calm"\nagainst = "short"\nkind = "difference"',
         'arm = "short"\nagainst = "fifo"',
-        "claims: jct_mean_s short/fifo comes twice",
+        "claims: jct_mean_s short/fifo occurs twice",
     ),
 ]
 
@@ -187,7 +187,7 @@ WRONGLY_BOUNDED: list[tuple[str, str, str]] = [
         "bound least: there is no arm 'nobody'. There are: fifo, short, calm",
     ),
     ('by = "capacity"', 'by = "magic"', "bound least: by = magic is not one of fluid, capacity"),
-    ("[bounds.least]", "[bounds.calm]", "arms and bounds: calm comes twice"),
+    ("[bounds.least]", "[bounds.calm]", "arms and bounds: calm occurs twice"),
     (
         'metric = "makespan_s"\narm = "fifo"',
         'metric = "queue_mean_s"\narm = "fifo"',

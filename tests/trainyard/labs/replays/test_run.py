@@ -151,8 +151,7 @@ def test_a_failing_cell_is_named(tmp_path: Path) -> None:
     )
     assert run_.state == "failed"
     assert run_.error.startswith(
-        "small, arm calm, seed 0: recorded cannot run here: This trace holds no recorded start"
-        " times"
+        "small, arm calm, seed 0: recorded cannot run here: This trace has no recorded start times"
     )
     assert not run_.report().complete
     assert not run_.broken

@@ -165,5 +165,5 @@ def test_a_name_stands_where_the_other_strong_line_does_not_pass() -> None:
     (name,) = (note for note in figure.layout.annotations if note.text == "<b>las</b>")
     assert name.y == 20.0
     assert name.bgcolor == "rgba(255, 255, 255, 0.8)"
-    dark = charts.theme.darkened(figure).to_dict()["layout"]["annotations"]
+    dark = charts.theme.darken_figure(figure).to_dict()["layout"]["annotations"]
     assert {note.get("bgcolor") for note in dark} == {None, "rgba(16, 22, 29, 0.8)"}
