@@ -348,7 +348,7 @@ def test_every_function_of_ours_is_tested() -> None:
         (lambda text: text.replace('"took"]', '"Took"]'), "is not valid. Use lowercase"),
         (lambda text: text + ASK + "free = 'text'\n", "free must be "),
         (lambda text: text + ASK + "free = 'number'\ndefault = '5'\n", "free must be "),
-        (lambda text: text + ASK + "options = {a = 'b'}\neach = 'id'\n", "each requires free = "number""),
+        (lambda text: text + ASK + "options = {a = 'b'}\neach = 'id'\n", "each requires free = "),
     ],
 )
 def test_a_faulty_recipe_is_one_sentence(change: Callable[[str], str], sentence: str) -> None:

@@ -172,7 +172,8 @@ def test_a_measured_window_without_jobs_is_refused(
     with pytest.raises(
         TraceError,
         match=(
-            rf"the measured window \(.*{window}\) holds none of the \d+ jobs; the last was submitted at 40 s"
+            rf"the measured window \(.*{window}\) holds none of the \d+ jobs; the last was submitted"
+            " at 40 s"
         ),
     ):
         check_measure(trace, measure)
