@@ -79,7 +79,7 @@ def test_a_policy_with_a_file_has_the_name_that_messages_give_it(tmp_path: Path)
     made = ty.compare(jobs, "1x2:v100", [spec], store=tmp_path / "store")
     with pytest.raises(ty.TrainyardError, match="Choose one of slurm:conf=file-") as caught:
         made.jobs("fifo")
-    name = str(caught.value).partition("There are ")[2].rstrip(".")
+    name = str(caught.value).partition("Choose one of ")[2].rstrip(".")
     assert made.jobs(name).equals(made.jobs(spec))
 
 

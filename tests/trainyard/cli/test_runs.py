@@ -460,7 +460,7 @@ def test_what_is_named_twice_counts_once(call: Call, store: Store) -> None:
     assert call("runs", "export", plan, plan[:12], "-o", "one.zip")[1].startswith(
         "one.zip: 1 item,"
     )
-    assert call("runs", "rm", plan, plan[:12])[1].startswith("1 thing removed")
+    assert call("runs", "rm", plan, plan[:12])[1].startswith("1 item removed")
 
 
 def test_files_that_are_no_archives(store: Store) -> None:
