@@ -267,7 +267,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert "2 rows read, 2 used" in told("convert", data, "--recipe", recipe, "--out", out)
     assert pd.read_csv(out)["duration_s"].tolist() == [5400, 720]
     assert "no recipe 'rya'" in told("recipes", "show", "rya", code=2)
-    assert "wants FILE and DATA" in told("recipes", "try", recipe, code=2)
+    assert "takes FILE and DATA" in told("recipes", "try", recipe, code=2)
     assert "no such recipe" in told("convert", data, "--recipe", "rya", "--out", out, code=2)
     assert "Keep one of them" in told(
         "convert", data, "--recipe", recipe, "--format", "ray", "--out", out, code=2
