@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from inspect import cleandoc, signature
+from itertools import groupby
 from pathlib import Path
 from types import FunctionType
 from typing import Any, Final
@@ -70,8 +71,7 @@ def contract_page() -> str:
         "",
         "Generated from `sim.contract` by `scripts/reference.py`. To write a policy step by step:"
         " [add an allocator](../how-to/add-an-allocator.md).",
-        "",
-        *_paragraphs(contract.__doc__),
+        *_paragraphs(contract.__doc__)[1:],
     ]
     for title, names in CONTRACT.items():
         lines += ["", f"## {title}"]
@@ -93,9 +93,9 @@ def policies_page() -> str:
         "|---|---|",
         *(f"| {goal} | {', '.join(names)} |" for goal, names in _by_goal().items()),
         "",
-        "These parameters mean the same in every policy that lists them as shared:",
+        "Shared parameters mean the same in every policy. Brackets hold the allowed values.",
         "",
-        *(f"- `{info.name}`{_range(info)}: {_plain(info.help)}" for info in _shared()),
+        *_meanings(_shared(), lambda info: f"`{info.name}`"),
     ]
     for family, names in families().items():
         lines += ["", f"## For {family}"]
@@ -177,12 +177,17 @@ def _policy(name: str) -> Iterator[str]:
     common = [info for info in declared if (info.name, info.help) in shared]
     if common:
         yield ""
-        yield f"Shared parameters: {', '.join(map(_setting, common))}."
+        yield f"Shared: {', '.join(map(_setting, common))}."
     own = [info for info in declared if info not in common]
     if own:
         yield ""
-        for info in own:
-            yield f"- {_setting(info)}{_range(info)}: {_plain(info.help)}"
+        yield from _meanings(own, _setting)
+
+
+def _meanings(infos: Iterable[ParamInfo], label: Callable[[ParamInfo], str]) -> Iterator[str]:
+    """Yield a list item per parameter; neighbors with the same meaning share one."""
+    for meaning, alike in groupby(infos, lambda info: f"{_range(info)}: {_plain(info.help)}"):
+        yield f"- {', '.join(map(label, alike))}{meaning}"
 
 
 def _shared() -> list[ParamInfo]:
@@ -201,7 +206,7 @@ def _range(info: ParamInfo) -> str:
         values.append("a policy")
     else:
         ends = [f"{end:g}" for end in (info.low, info.high) if end is not None]
-        bounds = " to ".join(ends) if len(ends) != 1 else f"from {ends[0]}"
+        bounds = "..".join(ends) if len(ends) != 1 else f"from {ends[0]}"
         values += [f"{bounds} {info.unit}".strip()] if ends else []
     return f" ({', '.join(values)})" if values else ""
 
@@ -225,7 +230,7 @@ def _described(thing: Any) -> list[str]:
         ]
         lines += ["", f"Fields: {', '.join(fields)}."] if fields else []
         rows += [
-            f"- `{_called(name, value)}`: {_plain(_first(value))}"
+            f"- `{_called(name, value)}`: {_first(value)}"
             for name, value in vars(thing).items()
             if not name.startswith("_") and name not in named and isinstance(value, _METHODS)
         ]
@@ -241,8 +246,10 @@ def _called(name: str, value: Any) -> str:
 
 
 def _first(value: Any) -> str:
+    """Return the summary of a docstring, without "Return"."""
     target = value.fget if isinstance(value, property) else getattr(value, "__func__", value)
-    return cleandoc(target.__doc__ or "").split("\n\n")[0]
+    summary = _plain(cleandoc(target.__doc__ or "").split("\n\n")[0]).removeprefix("Return ")
+    return summary[:1].upper() + summary[1:]
 
 
 def _fields(text: str) -> Iterator[tuple[str, str]]:
