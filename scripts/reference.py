@@ -1,4 +1,4 @@
-"""Generate pages and tables from the code: contract, policies, metrics and README's policies."""
+"""Generate pages and tables from the code: contract, policies, glossary and metrics."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from allocators.nesting import Composite  # noqa: E402
 from sim import contract  # noqa: E402
 from sim.contract import Allocator, ParamInfo, Spec, parameters  # noqa: E402
 from sim.metrics.registry import METRICS  # noqa: E402
+from trainyard.labs.lessons import glossary  # noqa: E402
 
 CONTRACT: Final[Mapping[str, tuple[str, ...]]] = {
     "A policy": ("Allocator", "Needs", "Cadence", "Card", "Plan", "QueueRule"),
@@ -151,6 +152,7 @@ def pages() -> dict[Path, str]:
     return {
         reference / "contract.md": contract_page(),
         reference / "policies.md": policies_page(),
+        reference / "glossary.md": glossary.markdown(),
         reference / "metrics.md": _with_table(reference / "metrics.md", metrics_table()),
         ROOT / "README.md": _with_table(ROOT / "README.md", policies_table()),
     }
