@@ -232,7 +232,7 @@ class Cadence:
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """Description of an allocator for the user interface, the documentation and the CLI.
+    """Description of an allocator for app, documentation and command line.
 
     Parameters
     ----------
@@ -243,7 +243,7 @@ class Card:
     limits : str
         What it cannot do.
     source : str
-        Paper or system, with section where known.
+        Paper or system, with section if known.
     certainty : str
         "exact" if the rule is published in full, else "our reading" and the text read.
     goals : tuple of str
@@ -277,7 +277,7 @@ class Allocator(Protocol):
 
     @property
     def cadence(self) -> Cadence:
-        """The events after which to call the policy; by default all of them."""
+        """The events that call the policy; by default all."""
         return Cadence()
 
     @property

@@ -246,8 +246,7 @@ ENTRIES: Final[tuple[GlossaryEntry, ...]] = (
     GlossaryEntry(
         "Restart cost",
         "overhead",
-        "The pause when a job is stopped and started again, in which it holds its GPUs without"
-        " progress.",
+        "The pause when a job is stopped and started again, holding its GPUs without progress.",
         "reference/models/overheads.md",
     ),
     GlossaryEntry(
