@@ -90,11 +90,7 @@ def policies_page() -> str:
         "",
         "Generated from the registry by `scripts/reference.py`.",
         "",
-        "| goal | policies |",
-        "|---|---|",
-        *(f"| {goal} | {', '.join(names)} |" for goal, names in _by_goal().items()),
-        "",
-        "Shared parameters mean the same in every policy. Brackets hold the allowed values.",
+        "Shared parameters mean the same in every policy. Brackets hold goals and allowed values.",
         "",
         *_meanings(_shared(), lambda info: f"`{info.name}`"),
     ]
@@ -104,14 +100,6 @@ def policies_page() -> str:
             if f"### `{name}`" not in lines:
                 lines += ["", f"### `{name}`", "", *_policy(name)]
     return "\n".join(lines) + "\n"
-
-
-def _by_goal() -> dict[str, list[str]]:
-    """Return the names of the policies of each main goal."""
-    goals: dict[str, list[str]] = {}
-    for name in OWN:
-        goals.setdefault(make(Spec(name)).card.goals[0], []).append(f"`{name}`")
-    return goals
 
 
 def families() -> dict[str, list[str]]:
@@ -168,7 +156,7 @@ def _with_table(page: Path, table: str) -> str:
 def _policy(name: str) -> Iterator[str]:
     made: Allocator = make(Spec(name))
     card, needs = made.card, made.needs
-    yield f"**{card.title}.** {card.what} {card.cost} {card.limits}"
+    yield f"**{card.title}** ({card.goals[0]}). {card.what} {card.cost} {card.limits}"
     yield ""
     yield f"Source: {card.source}. Certainty: {card.certainty}."
     words = [*sorted(needs.reads), *sorted(needs.requires)]
